@@ -6,7 +6,7 @@
 #     lib/libcgpipe_data.so, .a               the same, unless CGP_DATA is OFF; and without bin/, man1/
 #     lib/pkgconfig/cgpipe.pc, cgpipe_data.pc lib/cmake/cgpipe/cgpipeConfig.cmake
 #     include/cgpipe/                         share/man/man1/cgpipe*.1
-#     share/doc/cgpipe/examples/
+#     share/cgpipe/recipes/                   share/doc/cgpipe/examples/
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -22,6 +22,7 @@ if(CGP_DATA)
   install(TARGETS cgpipe_installed)
   install(TARGETS cgpipe_data EXPORT cgpipe-shared INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(TARGETS cgpipe_data_static EXPORT cgpipe-static INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/cgpipe)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
   set(DATA_HEADERS "")
 else()

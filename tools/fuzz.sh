@@ -40,7 +40,7 @@ build_target() {
     made=$(objects "$@")
     # shellcheck disable=SC2086
     "$clang" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" $library \
-        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lgomp -lm -lpthread -o "$build/$name.bin"
+        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lyaml -lgomp -lm -lpthread -o "$build/$name.bin"
 }
 
 failed=0
@@ -77,7 +77,7 @@ for target in "$@"; do
     tokens | tokenizer | images | arrays) build_target "$target" data src/base ;;
     models) build_target models models src/model src/plan src/partition src/op src/schedule src/base ;;
     huggingface) build_target huggingface models src/checkpoint src/base ;;
-    options | record | run) build_target "$target" cli models src/checkpoint src/base ;;
+    options | record | run | run_file) build_target "$target" cli models src/checkpoint src/base ;;
     *) echo "fuzz: $target: there is no tests/fuzz/test_fuzz_$target.c that it knows" >&2 && exit 1 ;;
     esac
     run_target "$target"

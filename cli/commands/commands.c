@@ -8,6 +8,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      cli_train},
     {"training", "sample", "RUN", "sample text from a trained GPT-2",
      "run --prompt \"Once\" --length 500", CLI_SAMPLE, cli_sample},
+    {"training", "config", "RUN", "print a run's settings as a run file, for --config", "run",
+     CLI_CONFIG, cli_config},
     {"data and weights", "tokenize", "[FILE...]",
      "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},

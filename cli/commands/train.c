@@ -9,7 +9,7 @@
 
 #include "commands/commands.h"
 #include "common.h"
-#include "options/recipe.h"
+#include "options/epochs.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "report/trace.h"
@@ -23,21 +23,6 @@
 #include <unistd.h>
 
 /* --- before it starts --- */
-
-/* --data takes all arguments behind it, MODEL too: where that is missing, the last value is MODEL if it parses as one. A resumed
- * run has its model, so there an existing path of such a name is a path. */
-static void find_model(cli_run_options *options) {
-    cgp_model_spec spec;
-    if (options->operand || options->data.count == 0) return;
-    const char *last = options->data.values[options->data.count - 1];
-    if (options->resume && access(last, F_OK) == 0) return;
-    char kind[32]; /* "gpt2:layrs=2" is a model too, whose message comes later */
-    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
-    if (cli_model_parse(&spec, kind, 0) != CGP_OK) return;
-    options->operand = last;
-    options->data.count--;
-    if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
-}
 
 static cgp_status check_arguments(const cli_run_options *options) {
     if (!options->operand)
@@ -54,7 +39,6 @@ static cgp_status check_arguments(const cli_run_options *options) {
 static cgp_status prepare(training *t) {
     const cli_run_options *options = &t->run.options;
     cgp_model_spec spec;
-    find_model(&t->run.options);
     CGP_TRY(cli_resume_options(&t->run));
     CGP_TRY(check_arguments(options));
     CGP_TRY(cli_data_kind_of(options, &t->kind));
@@ -70,9 +54,9 @@ static cgp_status prepare(training *t) {
         CGP_TRY(
             cli_sampling_check(&(cli_sampling){.prompt = options->prompt}, &spec.gpt2, NULL));
     CGP_TRY(cli_session_model(&t->run.session, options, &spec));
-    if (cli_recipe_counts_epochs(options)) {
+    if (cli_epochs_option(options)) {
         CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
-        CGP_TRY(cli_recipe_count(&t->run.options, cgp_data_samples(t->data, CGP_SPLIT_TRAIN)));
+        CGP_TRY(cli_epochs_count(&t->run.options, cgp_data_samples(t->data, CGP_SPLIT_TRAIN)));
     }
     CGP_TRY(cli_session_make_plan(&t->run.session));
     CGP_TRY(cgp_pipeline_check_memory(t->run.session.plan, NULL));
@@ -213,6 +197,7 @@ int cli_train(const cli_run_options *options) {
     training t = {.run = {.options = *options, .out = cli_info_stream(options)},
                   .started = cli_seconds()};
     t.run.options.n_owned = 0; /* the caller frees its memory */
+    t.run.options.file = NULL;
     t.validation = cli_no_eval_metrics;
     cli_run_directory_name(&t.run.directory, options->run);
     cli_stop_install();

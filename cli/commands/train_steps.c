@@ -8,6 +8,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "options/epochs.h"
 #include "report/progress.h"
 #include "stop.h"
 
@@ -43,7 +44,7 @@ cgp_status cli_train_validate(training *t) {
 
 /* With --evaluate-every the last step is always evaluated. */
 static cgp_status validate_step(training *t, int64_t i) {
-    const int64_t every = t->run.options.evaluate_every;
+    const int64_t every = cli_steps_of(&t->run.options, t->run.options.evaluate_every);
     t->validation = cli_no_eval_metrics;
     if (!due(i, every) && !(every > 0 && i == t->run.options.steps)) return CGP_OK;
     return cli_train_validate(t);
@@ -135,8 +136,8 @@ static const char *stop_reason(const training *t) {
 
 static cgp_status save_step(training *t, int64_t i) {
     const cli_run_options *options = &t->run.options;
-    const int64_t every = options->save_every >= 0
-                              ? options->save_every
+    const int64_t every = options->save_every.count >= 0
+                              ? cli_steps_of(options, options->save_every)
                               : one_of(options->steps, DEFAULT_CHECKPOINTS);
     if (!due(i, every) && i != options->steps && !t->stopped) return CGP_OK;
     CGP_TRY(cli_metrics_sync(&t->metrics));

@@ -4,6 +4,7 @@
 
 #include "common.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,12 @@ static json_t *value_json(const cli_run_options *run_options, int id) {
     case CLI_WHOLE:
         return *(const int64_t *)value >= 0 ? json_integer(*(const int64_t *)value)
                                             : json_null();
+    case CLI_STEPS: {
+        const cli_steps *steps = value;
+        if (steps->count < 0) return json_null();
+        return steps->epochs ? json_sprintf("%lldep", (long long)steps->count)
+                             : json_integer(steps->count);
+    }
     case CLI_FRACTION:
     case CLI_REAL:
         return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
@@ -85,6 +92,31 @@ void cli_options_json(json_t *object, const cli_run_options *run_options, cli_li
 
 /* --- from JSON --- */
 
+/* --recipe imagenet-90 of cgpipe 0.1.0: cuts after 30, 60 and 80 of 90 epochs, or in the same proportion of others, rounded; a
+ * warm-up of 4 of them from 0.1, an epoch a stair. Its other options are in the record as resolved. */
+static void translate_recipe(json_t *options) {
+    static const int cuts[] = {30, 60, 80};
+    const json_int_t epochs = json_integer_value(json_object_get(options, "epochs"));
+    const bool old = json_is_string(json_object_get(options, "recipe"));
+    json_object_del(options, "recipe");
+    if (!old || epochs < 1 || epochs > INT_MAX) return;
+    json_t *milestones = json_array();
+    const json_int_t rise = (4 * epochs + 45) / 90;
+    for (json_int_t i = 0, last = 0; i < 3; i++) {
+        const json_int_t at = (cuts[i] * epochs + 45) / 90;
+        if (at > last)
+            json_array_append_new(milestones, json_sprintf("%" JSON_INTEGER_FORMAT "ep", at));
+        last = at;
+    }
+    json_object_set_new(options, "lr_schedule", json_string("milestones"));
+    json_object_set_new(options, "lr_milestones", milestones);
+    json_object_set_new(options, "lr_gamma", json_real(0.1));
+    json_object_set_new(options, "warmup",
+                        json_sprintf("%" JSON_INTEGER_FORMAT "ep", rise > 0 ? rise : 1));
+    json_object_set_new(options, "warmup_start", json_real(0.1));
+    json_object_set_new(options, "warmup_interval", json_string("1ep"));
+}
+
 void cli_options_translate(json_t *options) {
     static const char *const names[][2] = {
         {"rate", "lr"},
@@ -100,6 +132,7 @@ void cli_options_translate(json_t *options) {
             json_object_set(options, names[i][1], value);
         json_object_del(options, names[i][0]);
     }
+    translate_recipe(options);
 }
 
 static cgp_status not_usable(int id) {
@@ -109,14 +142,23 @@ static cgp_status not_usable(int id) {
                     cli_options[id].name);
 }
 
+static cgp_status misshapen(int id, const json_t *value) {
+    return cgp_fail(CGP_EINVAL, "--%s: expected %s, got %s", cli_options[id].name,
+                    cli_option_expected(id),
+                    json_is_array(value)    ? "a list"
+                    : json_is_object(value) ? "a map"
+                                            : "another kind of value");
+}
+
 static cgp_status set_paths(cli_run_options *run_options, int id, const json_t *list) {
     const size_t count = json_array_size(list);
-    if (!json_is_array(list)) return not_usable(id);
+    if (!json_is_array(list)) return misshapen(id, list);
     const char **paths = cli_run_options_keep(run_options, cli_calloc(count, sizeof *paths));
     *(cli_names *)cli_option_field(run_options, id) = (cli_names){paths, 0};
     for (size_t i = 0; i < count; i++) {
         const char *path = json_string_value(json_array_get(list, i));
-        if (!path || cli_option_set(run_options, id, path) != CGP_OK) return not_usable(id);
+        if (!path) return misshapen(id, list);
+        CGP_TRY(cli_option_set(run_options, id, path));
     }
     return CGP_OK;
 }
@@ -126,10 +168,10 @@ static cgp_status set_list(cli_run_options *run_options, int id, const json_t *l
     const cli_kind kind = cli_options[id].kind;
     char *text = NULL;
     size_t size = 1;
-    if (kind != CLI_NAMES && kind != CLI_BALANCE) return not_usable(id);
+    if (kind != CLI_NAMES && kind != CLI_BALANCE) return misshapen(id, list);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
-        if (!json_is_string(item) && !json_is_integer(item)) return not_usable(id);
+        if (!json_is_string(item) && !json_is_integer(item)) return misshapen(id, list);
         size += 32 + json_string_length(item);
     }
     char *end = text = cli_calloc(size, 1);
@@ -141,16 +183,16 @@ static cgp_status set_list(cli_run_options *run_options, int id, const json_t *l
     }
     const cgp_status status = cli_option_set(run_options, id, text);
     free(text);
-    return status == CGP_OK ? CGP_OK : not_usable(id);
+    return status;
 }
 
 /* A value passes the same checks as on the command line, hence as text. */
-static cgp_status set_from_json(cli_run_options *run_options, int id, const json_t *value) {
+cgp_status cli_option_set_json(cli_run_options *run_options, int id, const json_t *value) {
     char number[64] = "";
     const char *text = number;
     if (cli_options[id].kind == CLI_PATHS) return set_paths(run_options, id, value);
     if (json_is_array(value)) return set_list(run_options, id, value);
-    if (cli_options[id].kind == CLI_TEXT && !json_is_string(value)) return not_usable(id);
+    if (cli_options[id].kind == CLI_TEXT && !json_is_string(value)) return misshapen(id, value);
     if (json_is_integer(value))
         snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
@@ -159,9 +201,9 @@ static cgp_status set_from_json(cli_run_options *run_options, int id, const json
         text = json_string_value(value);
     if (cli_options[id].kind == CLI_FLAG) {
         *(bool *)cli_option_field(run_options, id) = json_is_true(value);
-        return json_is_boolean(value) ? CGP_OK : not_usable(id);
+        return json_is_boolean(value) ? CGP_OK : misshapen(id, value);
     }
-    return cli_option_set(run_options, id, text) == CGP_OK ? CGP_OK : not_usable(id);
+    return cli_option_set(run_options, id, text);
 }
 
 /* An option given anew with another value drops those that only made sense beside the old one. */
@@ -174,7 +216,21 @@ static const struct {
     {CLI_OPTION_BALANCE, CLI_OPTION_DEVICES},
     {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_MIN_LR_RATIO},
     {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_LR_STEP_SIZE},
+    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_LR_MILESTONES},
     {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_LR_GAMMA},
+    {CLI_OPTION_SCHEDULE, CLI_OPTION_VIRTUAL},
+    {CLI_OPTION_SCHEDULE, CLI_OPTION_GROUP},
+    {CLI_OPTION_STEPS, CLI_OPTION_EPOCHS},
+    {CLI_OPTION_EPOCHS, CLI_OPTION_STEPS},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_LR},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_LR_BATCH},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_MOMENTUM},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_NESTEROV},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_BETA1},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_BETA2},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_ALPHA},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_EPS},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_WEIGHT_DECAY},
 };
 
 /* One name for all devices goes with any number of stages. */
@@ -196,17 +252,32 @@ static bool dropped(const cli_run_options *run_options, const json_t *options, i
     return false;
 }
 
+/* Return the value that an option takes over; NULL: it keeps its own. */
+static const json_t *taken_over(const cli_run_options *run_options, const json_t *options,
+                                int id) {
+    char key[32];
+    if (!cli_option_taken(id, run_options->command)) return NULL;
+    if (cli_option_given(run_options, (cli_option_id)id)) return NULL;
+    const json_t *value = json_object_get(options, cli_option_key((cli_option_id)id, key));
+    if (!value || json_is_null(value)) return NULL;
+    return !fits_any(id, value) && dropped(run_options, options, id) ? NULL : value;
+}
+
 cgp_status cli_run_options_inherit(cli_run_options *run_options, const json_t *options) {
-    run_options->inherited = true;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
-        char key[32];
-        if (!cli_option_taken(id, run_options->command) || cli_options[id].flags & CLI_ONCE)
-            continue;
-        if (cli_option_given(run_options, (cli_option_id)id)) continue;
-        const json_t *value = json_object_get(options, cli_option_key((cli_option_id)id, key));
-        if (!value || json_is_null(value)) continue;
-        if (!fits_any(id, value) && dropped(run_options, options, id)) continue;
-        CGP_TRY(set_from_json(run_options, id, value));
+        const json_t *value = taken_over(run_options, options, id);
+        if (!value || cli_options[id].flags & CLI_ONCE) continue;
+        if (cli_option_set_json(run_options, id, value) != CGP_OK) return not_usable(id);
+    }
+    return CGP_OK;
+}
+
+cgp_status cli_run_options_add(cli_run_options *run_options, const json_t *options) {
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        const json_t *value = taken_over(run_options, options, id);
+        if (!value) continue;
+        CGP_TRY(cli_option_set_json(run_options, id, value));
+        run_options->given[id] = true;
     }
     return CGP_OK;
 }

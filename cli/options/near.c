@@ -18,7 +18,11 @@ static const struct {
     {",rate-least,min-lr,eta-min,", CLI_OPTION_MIN_LR_RATIO},
     {",rate-interval,step-size,lr-decay-iters,", CLI_OPTION_LR_STEP_SIZE},
     {",rate-factor,gamma,lr-decay,", CLI_OPTION_LR_GAMMA},
-    {",warmup-steps,warmup-iters,lr-warmup,lr-warmup-iters,num-warmup-steps,", CLI_OPTION_WARMUP},
+    {",milestones,lr-steps,lr-decay-milestones,", CLI_OPTION_LR_MILESTONES},
+    {",warmup-steps,warmup-iters,warmup-epochs,lr-warmup,lr-warmup-iters,lr-warmup-epochs,num-warmup-steps,", CLI_OPTION_WARMUP},
+    {",warmup-lr,warmup-init-lr,lr-warmup-init,", CLI_OPTION_WARMUP_START},
+    {",base-batch,base-batch-size,lr-base-size,", CLI_OPTION_LR_BATCH},
+    {",recipe,config-file,config-path,yaml,params,experiment,", CLI_OPTION_CONFIG},
     {",micro-batches,microbatches,num-microbatches,n-microbatches,micro-batch,microbatch,"
      "gradient-accumulation-steps,gradient-accumulation,grad-accum,accumulation-steps,"
      "accumulate-grad-batches,", CLI_OPTION_CHUNKS},
@@ -77,10 +81,11 @@ const char *cli_option_by_meaning(const char *name, unsigned command) {
     int length = snprintf(wanted, sizeof wanted, ",%.*s,", (int)sizeof wanted - 3, name);
     for (int i = 0; i < length; i++)
         wanted[i] = wanted[i] == '_' ? '-' : (char)tolower((unsigned char)wanted[i]);
+    const bool recipe = strcmp(wanted, ",recipe,") == 0; /* it had one value, a run file now */
     for (int i = 0; i < MEANINGS; i++) {
         const int id = (int)meanings[i].option;
         if (cli_option_taken(id, command) && strstr(meanings[i].names, wanted))
-            return cli_options[id].name;
+            return recipe ? "config recipes/resnet101-imagenet.yaml" : cli_options[id].name;
     }
     return NULL;
 }

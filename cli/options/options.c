@@ -26,4 +26,6 @@ void cli_run_options_release(cli_run_options *options) {
     for (int i = 0; i < options->n_owned; i++)
         free(options->owned[i]);
     options->n_owned = 0;
+    json_decref(options->file);
+    options->file = NULL;
 }

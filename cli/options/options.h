@@ -21,6 +21,7 @@ enum {
     CLI_CHECK = 1 << 6,
     CLI_TOKENIZE = 1 << 7,
     CLI_CONVERT = 1 << 8,
+    CLI_CONFIG = 1 << 9,
 };
 
 typedef enum cli_option_id {
@@ -30,6 +31,7 @@ typedef enum cli_option_id {
     CLI_OPTION_STRICT,
     CLI_OPTION_WORKERS,
     CLI_OPTION_RUN,
+    CLI_OPTION_CONFIG,
     CLI_OPTION_OVERWRITE,
     CLI_OPTION_RESUME,
     CLI_OPTION_FROM_STEP,
@@ -57,15 +59,18 @@ typedef enum cli_option_id {
     CLI_OPTION_BATCH,
     CLI_OPTION_STEPS,
     CLI_OPTION_EPOCHS,
-    CLI_OPTION_RECIPE,
     CLI_OPTION_SEED,
     CLI_OPTION_DROPOUT,
     CLI_OPTION_OPTIMIZER,
     CLI_OPTION_LR,
+    CLI_OPTION_LR_BATCH,
     CLI_OPTION_WARMUP,
+    CLI_OPTION_WARMUP_START,
+    CLI_OPTION_WARMUP_INTERVAL,
     CLI_OPTION_LR_SCHEDULE,
     CLI_OPTION_MIN_LR_RATIO,
     CLI_OPTION_LR_STEP_SIZE,
+    CLI_OPTION_LR_MILESTONES,
     CLI_OPTION_LR_GAMMA,
     CLI_OPTION_MOMENTUM,
     CLI_OPTION_NESTEROV,
@@ -130,29 +135,37 @@ typedef struct cli_names {
     int count;
 } cli_names;
 
+/* A number of updates, or of passes over the data: "4ep". -1: not given. */
+typedef struct cli_steps {
+    int64_t count;
+    bool epochs;
+} cli_steps;
+
 #define CLI_OWNED 64
 
 /* The command line with defaults filled in. A plain value: a copy may be changed. */
 typedef struct cli_run_options {
     unsigned command;
-    bool given[CLI_OPTION_COUNT]; /* on the command line */
-    bool inherited;               /* options that are not given are those of a run */
+    bool given[CLI_OPTION_COUNT]; /* on the command line, or in the run file */
     bool stages_by_devices;       /* --devices says how many stages there are */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
     const char *target;           /* TO of convert; NULL: missing */
 
-    cli_names data, devices, trace;
+    cli_names data, devices, trace, lr_milestones;
     cli_balance balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
-    const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *recipe;
+    const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *config;
     const char *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help,
         verbose, quiet;
     bool deferred_batch_norm, decode, end_of_text;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit;
-    int64_t from_step, save_every, keep, evaluate_every, warmup, lr_step_size, epochs;
+    cli_steps save_every, evaluate_every, warmup, warmup_interval;
+    int64_t from_step, keep, lr_step_size, lr_batch, epochs;
+    int64_t epoch_steps; /* 0: not counted (epochs.h) */
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
-    double dropout, lr, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;
+    double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha,
+        eps;
     double weight_decay, clip, minutes, timeout, temperature;
     double cost_f, cost_i, cost_w, latency, transfer, peak;
     bool list, blocking, csv, csv_transfers;
@@ -161,6 +174,7 @@ typedef struct cli_run_options {
     /* Memory that the lists above point to; freed by cli_run_options_release(). */
     void *owned[CLI_OWNED];
     int n_owned;
+    json_t *file; /* of --config, likewise */
 } cli_run_options;
 
 /* Parse argv[0 .. argc-1], the arguments after the command, and resolve them; with --resume the caller then calls
@@ -172,6 +186,11 @@ CGP_MUST_CHECK cgp_status cli_run_options_parse(cli_run_options *run_options, un
  * on. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *run_options,
                                                   const json_t *options);
+
+/* Take over from `options` every option that is not given and that the command takes; from here on they are given. `options` is
+ * of a run file, with the keys of cli_options_json(), and borrowed. Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_run_options_add(cli_run_options *run_options,
+                                              const json_t *options);
 
 /* Fill in the defaults that depend on other options. Fails with CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *run_options);
@@ -215,7 +234,7 @@ CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *run_options,
                                             const json_t *options, const json_t *expected);
 
 /* Rename the keys of cgpipe 0.1.0 in an object that cli_options_json() made then: rate is lr now, and so on. A key of today
- * that is there already stays. */
+ * that is there already stays. Its --recipe becomes the options that say the same. */
 void cli_options_translate(json_t *options);
 
 /* Write the option's key in JSON to `key` and return it. */

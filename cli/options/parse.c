@@ -3,12 +3,16 @@
 #include "options/table.h"
 
 #include "common.h"
+#include "options/run_file.h"
+
+#include <cgpipe/models/spec.h>
 
 #include <getopt.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- parsing --- */
 
@@ -18,6 +22,7 @@ static cgp_status set_presets(cli_run_options *options) {
         if (kind == CLI_REAL || kind == CLI_FRACTION)
             *(double *)cli_option_field(options, id) = NAN;
         if (kind == CLI_WHOLE) *(int64_t *)cli_option_field(options, id) = -1;
+        if (kind == CLI_STEPS) ((cli_steps *)cli_option_field(options, id))->count = -1;
         const char *preset = cli_option_preset(options->command, id);
         if (preset && cli_option_taken(id, options->command))
             CGP_TRY(cli_option_set(options, id, preset));
@@ -103,8 +108,23 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
     return CGP_OK;
 }
 
+/* --data takes all arguments behind it, MODEL too: where that is missing, the last value is MODEL if it parses as one. A resumed
+ * run has its model, so there an existing path of such a name is a path. */
+static void find_model(cli_run_options *options) {
+    cgp_model_spec spec = cgp_model_spec_default();
+    if (options->command != CLI_TRAIN || options->operand || options->data.count == 0) return;
+    const char *last = options->data.values[options->data.count - 1];
+    if (options->resume && access(last, F_OK) == 0) return;
+    char kind[32]; /* "gpt2:layrs=2" is a model too, whose message comes later */
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
+    if (cgp_model_spec_parse(&spec, kind) != CGP_OK) return;
+    options->operand = last;
+    options->data.count--;
+    if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
+}
+
 /* --devices 4 is --stages 4, and so is a list of 4 names. A number stands for cpu devices. */
-static cgp_status take_devices(cli_run_options *options) {
+cgp_status cli_take_devices(cli_run_options *options) {
     static const char *const cpu[] = {"cpu"};
     cli_names *devices = &options->devices;
     if (!options->given[CLI_OPTION_DEVICES]) return CGP_OK;
@@ -141,7 +161,9 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
     CGP_TRY(set_presets(options));
     CGP_TRY(parse_arguments(options, argc, argv));
     if (options->help) return CGP_OK;
-    CGP_TRY(take_devices(options));
+    find_model(options);
+    CGP_TRY(cli_take_devices(options));
+    if (options->config) CGP_TRY(cli_run_file_read(options));
     if (options->resume) return CGP_OK;
     return cli_run_options_resolve(options);
 }

@@ -3,7 +3,7 @@
 #include "options/table.h"
 
 #include "common.h"
-#include "options/recipe.h"
+#include "options/epochs.h"
 #include "options/schedule_file.h"
 
 #include <cgpipe/optim.h>
@@ -77,28 +77,47 @@ static cgp_status lr_needs(cli_option_id id, const char *expected, const char *g
                     expected, got);
 }
 
+static cgp_status resolve_milestones(const cli_run_options *options) {
+    const cli_names *list = &options->lr_milestones;
+    cli_steps at = {0};
+    if (list->count == 0)
+        return cgp_fail(CGP_EINVAL, "--lr-schedule milestones: needs --lr-milestones N,..");
+    if (list->count > CGP_MAX_MILESTONES)
+        return cgp_fail(CGP_EINVAL, "--lr-milestones: expected at most %d, got %d",
+                        CGP_MAX_MILESTONES, list->count);
+    for (int i = 0; i < list->count; i++) {
+        if (cli_steps_parse(list->values[i], &at) && at.count > 0) continue;
+        return cgp_fail(CGP_EINVAL,
+                        "--lr-milestones: expected steps or epochs (30ep), each >= 1, got "
+                        "\"%s\"",
+                        list->values[i]);
+    }
+    return CGP_OK;
+}
+
 static cgp_status resolve_lr(cli_run_options *options) {
     cgp_lr_kind kind = CGP_LR_CONSTANT;
     const char *name = options->lr_schedule;
     CGP_TRY(cgp_lr_kind_parse(&kind, name));
-    if (kind == CGP_LR_MILESTONES)
-        return cgp_fail(CGP_EINVAL,
-                        "--lr-schedule milestones: comes with --recipe (or step, for equal "
-                        "intervals)");
+    const bool cut = kind == CGP_LR_STEP || kind == CGP_LR_MILESTONES;
     if (kind != CGP_LR_COSINE && !isnan(options->min_lr_ratio))
         return lr_needs(CLI_OPTION_MIN_LR_RATIO, "cosine", name);
     if (kind != CGP_LR_STEP && options->lr_step_size > 0)
         return lr_needs(CLI_OPTION_LR_STEP_SIZE, "step", name);
-    if (kind != CGP_LR_STEP && !isnan(options->lr_gamma))
-        return lr_needs(CLI_OPTION_LR_GAMMA, "step", name);
-    if (kind == CGP_LR_COSINE && options->epochs == 0 && options->warmup >= options->steps)
+    if (kind != CGP_LR_MILESTONES && options->lr_milestones.count > 0)
+        return lr_needs(CLI_OPTION_LR_MILESTONES, "milestones", name);
+    if (!cut && !isnan(options->lr_gamma))
+        return lr_needs(CLI_OPTION_LR_GAMMA, "step or milestones", name);
+    if (kind == CGP_LR_COSINE && !cli_epochs_option(options) &&
+        options->warmup.count >= options->steps)
         return cgp_fail(CGP_EINVAL,
                         "--warmup %lld: expected fewer than the %lld --steps with cosine",
-                        (long long)options->warmup, (long long)options->steps);
+                        (long long)options->warmup.count, (long long)options->steps);
     if (kind == CGP_LR_STEP && options->lr_step_size == 0)
         return cgp_fail(CGP_EINVAL, "--lr-schedule step: needs --lr-step-size N");
     if (kind == CGP_LR_COSINE && isnan(options->min_lr_ratio)) options->min_lr_ratio = 0.1;
-    if (kind == CGP_LR_STEP && isnan(options->lr_gamma)) options->lr_gamma = 0.1;
+    if (kind == CGP_LR_MILESTONES) CGP_TRY(resolve_milestones(options));
+    if (cut && isnan(options->lr_gamma)) options->lr_gamma = 0.1;
     return CGP_OK;
 }
 
@@ -177,10 +196,6 @@ static cgp_status resolve_table(cli_run_options *options) {
 
 /* A balance in numbers determines the number of stages, unless --stages does. */
 static cgp_status resolve_stages(cli_run_options *options) {
-    /* A run that goes on with another schedule drops the shape of the old one. */
-    const bool changed = options->inherited && cli_option_given(options, CLI_OPTION_SCHEDULE);
-    if (changed && !cli_option_given(options, CLI_OPTION_VIRTUAL)) options->virtual_stages = 0;
-    if (changed && !cli_option_given(options, CLI_OPTION_GROUP)) options->group = 0;
     if (cli_schedule_is_file(options->schedule)) return resolve_table(options);
     const cgp_schedule_info *info = cgp_schedule_info_find(options->schedule);
     const int count = options->balance.layers.count;
@@ -223,7 +238,9 @@ static cgp_status resolve_start(const cli_run_options *options) {
 cgp_status cli_run_options_resolve(cli_run_options *options) {
     if (options->quiet && options->verbose)
         return cgp_fail(CGP_EINVAL, "--quiet: cannot be with --verbose (leave out one)");
-    if (options->command == CLI_TRAIN) CGP_TRY(cli_recipe_resolve(options));
+    if (cli_option_given(options, CLI_OPTION_EPOCHS) &&
+        cli_option_given(options, CLI_OPTION_STEPS))
+        return cgp_fail(CGP_EINVAL, "--steps: cannot be with --epochs (leave out one)");
     CGP_TRY(resolve_trace(options));
     CGP_TRY(resolve_compare(options));
     if (options->chunks == 0)

@@ -5,12 +5,13 @@
 
 #include "options/options.h"
 
-/* FLAG has no argument, COUNT is at least 1, WHOLE at least 0, FRACTION below 1. */
+/* FLAG has no argument, COUNT is at least 1, WHOLE at least 0, FRACTION below 1; STEPS are steps or epochs. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_TEXT,
     CLI_COUNT,
     CLI_WHOLE,
+    CLI_STEPS,
     CLI_BYTES,
     CLI_REAL,
     CLI_FRACTION,
@@ -62,6 +63,19 @@ static inline void *cli_option_field(cli_run_options *options, int id) {
 static inline const void *cli_option_value(const cli_run_options *options, int id) {
     return (const char *)options + cli_options[id].offset;
 }
+
+/* Return what an option takes, for messages: "a number >= 0". Static. */
+const char *cli_option_expected(int id);
+
+/* Parse "12" or "4ep". */
+bool cli_steps_parse(const char *text, cli_steps *steps);
+
+/* Make --devices 4 what it stands for. Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_take_devices(cli_run_options *options);
+
+/* Set an option from JSON, with the same checks; a text is borrowed. Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_option_set_json(cli_run_options *options, int id,
+                                              const json_t *value);
 
 /* Parse the argument of an option (NULL for a FLAG). Fails with CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_option_set(cli_run_options *options, int id, const char *text);

@@ -13,9 +13,11 @@
 #define MAX_WHOLE ((int64_t)1 << 53) /* exact in double, so in every reader of JSON */
 
 static const char *const expected[] = {
+    [CLI_FLAG] = "true or false",
     [CLI_TEXT] = "at least one character",
     [CLI_COUNT] = "a whole number >= 1",
     [CLI_WHOLE] = "a whole number >= 0",
+    [CLI_STEPS] = "a whole number >= 0 of steps, or of epochs (4ep)",
     [CLI_BYTES] = "a whole number >= 1, with or without K, M or G",
     [CLI_REAL] = "a number >= 0",
     [CLI_FRACTION] = "a number >= 0 and < 1",
@@ -24,10 +26,14 @@ static const char *const expected[] = {
     [CLI_PATHS] = "at least one character",
 };
 
+const char *cli_option_expected(int id) {
+    return expected[cli_options[id].kind];
+}
+
 static cgp_status unexpected(int id, const char *text) {
     const cli_option *option = &cli_options[id];
     const cli_kind k = option->kind;
-    if ((k == CLI_COUNT || k == CLI_WHOLE) && strlen(text) > 9 &&
+    if ((k == CLI_COUNT || k == CLI_WHOLE || k == CLI_STEPS) && strlen(text) > 9 &&
         !text[strspn(text, "0123456789")])
         return cgp_fail(CGP_EINVAL, "--%s %s: expected at most %lld", option->name, text,
                         k == CLI_COUNT ? (long long)INT_MAX : (long long)MAX_WHOLE);
@@ -97,6 +103,16 @@ static cgp_status parse_balance(cli_run_options *options, int id, const char *te
 
 /* --- one value --- */
 
+bool cli_steps_parse(const char *text, cli_steps *steps) {
+    char digits[32];
+    const size_t length = strlen(text);
+    const bool epochs = length > 2 && strcmp(text + length - 2, "ep") == 0;
+    if (length >= sizeof digits) return false;
+    snprintf(digits, sizeof digits, "%.*s", (int)(epochs ? length - 2 : length), text);
+    steps->epochs = epochs;
+    return cli_parse_whole(digits, 0, epochs ? INT_MAX : MAX_WHOLE, &steps->count);
+}
+
 cgp_status cli_option_set(cli_run_options *options, int id, const char *text) {
     void *value = cli_option_field(options, id);
     bool good = true;
@@ -113,6 +129,9 @@ cgp_status cli_option_set(cli_run_options *options, int id, const char *text) {
         break;
     case CLI_WHOLE:
         good = cli_parse_whole(text, 0, MAX_WHOLE, value);
+        break;
+    case CLI_STEPS:
+        good = cli_steps_parse(text, value);
         break;
     case CLI_BYTES:
         good = cli_parse_bytes(text, 1, MAX_WHOLE, value);

@@ -5,7 +5,7 @@
 #include <cgpipe/data.h>
 
 #include "common.h"
-#include "options/recipe.h"
+#include "options/epochs.h"
 #include "options/schedule_file.h"
 #include "session/costs.h"
 #include "stop.h"
@@ -23,7 +23,7 @@ static double or_zero(double value) {
 
 /* Constants that the optimizer or the schedule does not have are NaN in the options. */
 static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
-    *optim = (cgp_optim){.lr = options->lr,
+    *optim = (cgp_optim){.lr = cli_lr_of(options),
                          .weight_decay = options->weight_decay,
                          .momentum = or_zero(options->momentum),
                          .nesterov = options->nesterov,
@@ -33,14 +33,8 @@ static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
                          .alpha = or_zero(options->alpha),
                          .clip_norm = options->clip,
                          .decay_all = options->decay_all,
-                         .schedule = {.warmup = options->warmup,
-                                      .steps = options->steps,
-                                      .min_ratio = or_zero(options->min_lr_ratio),
-                                      .step_size = options->lr_step_size,
-                                      .gamma = or_zero(options->lr_gamma)}};
+                         .schedule = cli_lr_schedule_of(options)};
     CGP_TRY(cgp_optim_kind_parse(&optim->kind, options->optimizer));
-    CGP_TRY(cgp_lr_kind_parse(&optim->schedule.kind, options->lr_schedule));
-    cli_recipe_lr(options, &optim->schedule);
     return cgp_optim_check(optim);
 }
 

@@ -16,11 +16,11 @@ for words in help --help; do
     run $words
     check "$words: exit code 0" exits 0
     check "$words: nothing on stderr" empty "$err"
-    for command in train sample tokenize convert plan profile bench schedule; do
+    for command in train sample config tokenize convert plan profile bench schedule; do
         check "$words names $command" has "cgpipe $command" "$out"
     done
 done
-for command in train sample tokenize convert plan profile bench schedule; do
+for command in train sample config tokenize convert plan profile bench schedule; do
     run help "$command"
     cp "$out" help.txt
     run "$command" --help
@@ -113,13 +113,13 @@ fails 2 '--beta2 -0.1: expected a number >= 0 and < 1, got "-0.1"' plan $model -
 fails 2 '--alpha x: expected a number >= 0 and < 1, got "x"' plan $model --alpha x
 fails 2 "optimizer: eps is expected in [1e-45, inf), got 0" plan $model --eps 0
 fails 2 '--clip -1: expected a number >= 0, got "-1"' plan $model --clip -1
-fails 2 '--warmup -1: expected a whole number >= 0, got "-1"' plan $model --warmup -1
+fails 2 '--warmup -1: expected a whole number >= 0 of steps, or of epochs (4ep), got "-1"' plan $model --warmup -1
 fails 2 'lr schedule: expected constant, cosine, step or milestones, got "cosin" ...' \
     plan $model --lr-schedule cosin
 fails 2 "--min-lr-ratio: expected --lr-schedule cosine, got constant" plan $model --min-lr-ratio 0
 fails 2 "--lr-step-size: expected --lr-schedule step, got cosine" \
     plan $model --lr-schedule cosine --lr-step-size 5
-fails 2 "--lr-gamma: expected --lr-schedule step, got constant" plan $model --lr-gamma 2
+fails 2 "--lr-gamma: expected --lr-schedule step or milestones, got constant" plan $model --lr-gamma 2
 fails 2 "--lr-schedule step: needs --lr-step-size N" plan $model --lr-schedule step
 fails 2 '--lr-step-size 0: expected a whole number >= 1, got "0"' \
     plan $model --lr-schedule step --lr-step-size 0
@@ -177,7 +177,7 @@ fails 2 "gpt2: vocab: expected at least 256 for bytes, got 100" \
     train $model,vocab=100 --data text.txt
 fails 2 "--prompt : expected ..." train $model --data text.txt --sample 3 --prompt ""
 fails 2 "--run : expected ..." train $model --data text.txt --run ""
-fails 2 '--save-every x: expected a whole number >= 0, got "x"' \
+fails 2 '--save-every x: expected a whole number >= 0 of steps, or of epochs (4ep), got "x"' \
     train $model --data text.txt --save-every x
 fails 2 '--keep -1: expected a whole number >= 0, got "-1"' \
     train $model --data text.txt --keep -1
@@ -185,7 +185,7 @@ fails 2 '--minutes soon: expected a number >= 0, got "soon"' \
     train $model --data text.txt --minutes soon
 fails 2 '--timeout -1: expected a number >= 0, got "-1"' \
     train $model --data text.txt --timeout -1
-fails 2 '--evaluate-every 1.5: expected a whole number >= 0, got "1.5"' \
+fails 2 '--evaluate-every 1.5: expected a whole number >= 0 of steps, or of epochs (4ep), got "1.5"' \
     train $model --data text.txt --evaluate-every 1.5
 fails 2 '--validation 1: expected a number >= 0 and < 1, or a file or directory, got "1"' \
     train $model --data text.txt --validation 1

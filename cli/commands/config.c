@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.c -- cgpipe config: print the settings of a run, what --resume would take from its run.json, as a run file. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "files.h"
+#include "options/run_file.h"
+#include "session/record.h"
+
+#include <stdlib.h>
+
+/* Tell whether a later start changed an option, so that no one start repeats the run. */
+static bool has_changes(const json_t *record) {
+    const json_t *starts = json_object_get(record, "starts");
+    for (size_t i = 0; i < json_array_size(starts); i++) {
+        if (json_object_size(json_object_get(json_array_get(starts, i), "changed")) > 0)
+            return true;
+    }
+    return false;
+}
+
+/* Read the options of a record through the table, which checks them. */
+static cgp_status options_of(const char *path, const json_t *record, json_t *options) {
+    char *arguments[] = {"train", "--resume", NULL};
+    cli_run_options run;
+    cgp_status status = cli_run_options_parse(&run, CLI_TRAIN, 2, arguments);
+    if (status == CGP_OK)
+        status = cli_run_options_inherit(&run, json_object_get(record, "options"));
+    if (status == CGP_OK)
+        cli_options_json(options, &run, CLI_LIST_RUN);
+    else
+        status = cgp_fail(status, "%s: %s", path, cgp_message());
+    cli_run_options_release(&run);
+    return status;
+}
+
+static cgp_status print(const char *path, const json_t *record, const json_t *options) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return cgp_fail(CGP_ENOMEM, "out of memory");
+    fprintf(out, "# a run file, of cgpipe config %s\n", cli_shown(path));
+    if (has_changes(record))
+        fputs("# A later start changed options; run.json lists them. These are the last.\n",
+              out);
+    cgp_status status = cli_run_file_write(out, cli_record_model(record), options);
+    if (fclose(out) != 0 && status == CGP_OK) status = cgp_fail(CGP_ENOMEM, "out of memory");
+    if (status == CGP_OK) return cli_text_write("-", text);
+    free(text);
+    return status;
+}
+
+int cli_config(const cli_run_options *run_options) {
+    cli_run_directory directory;
+    json_t *record = NULL, *options = json_object();
+    if (!run_options->operand)
+        return cli_report(
+            cgp_fail(CGP_EINVAL, "config: RUN is missing (the directory of cgpipe train)"),
+            true);
+    cli_run_directory_name(&directory, run_options->operand);
+    cgp_status status = cli_record_read(&directory, &record);
+    if (status == CGP_OK) status = options_of(directory.record, record, options);
+    if (status == CGP_OK) status = print(run_options->operand, record, options);
+    json_decref(options);
+    json_decref(record);
+    cli_run_directory_close(&directory);
+    return cli_report(status, false);
+}

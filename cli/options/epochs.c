@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epochs.c -- see epochs.h. */
+#include "options/epochs.h"
+
+#include "options/table.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+const char *cli_epochs_option(const cli_run_options *options) {
+    if (options->epochs > 0) return cli_options[CLI_OPTION_EPOCHS].name;
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        if (cli_options[id].kind != CLI_STEPS) continue;
+        const cli_steps *steps = cli_option_value(options, id);
+        if (steps->epochs) return cli_options[id].name;
+    }
+    for (int i = 0; i < options->lr_milestones.count; i++) {
+        cli_steps at;
+        if (cli_steps_parse(options->lr_milestones.values[i], &at) && at.epochs)
+            return cli_options[CLI_OPTION_LR_MILESTONES].name;
+    }
+    return NULL;
+}
+
+cgp_status cli_epochs_count(cli_run_options *options, int64_t samples) {
+    if (samples == INT64_MAX)
+        return cgp_fail(CGP_EINVAL, "--%s: expected data that have an end (%s)",
+                        cli_epochs_option(options),
+                        options->epochs > 0 ? "--steps N" : "steps instead of epochs");
+    options->epoch_steps = samples / options->batch;
+    if (options->epoch_steps < 1)
+        return cgp_fail(CGP_EINVAL,
+                        "--batch %" PRId64 ": expected at most the %" PRId64
+                        " samples of an epoch",
+                        options->batch, samples);
+    if (options->epochs > INT64_MAX / options->epoch_steps / options->batch)
+        return cgp_fail(CGP_EINVAL, "--epochs %" PRId64 ": is too many", options->epochs);
+    if (options->epochs > 0) options->steps = options->epochs * options->epoch_steps;
+    return CGP_OK;
+}
+
+int64_t cli_steps_of(const cli_run_options *options, cli_steps steps) {
+    int64_t count = steps.count;
+    const bool never =
+        steps.epochs && __builtin_mul_overflow(count, options->epoch_steps, &count);
+    return never ? INT64_MAX : count;
+}
+
+double cli_lr_of(const cli_run_options *options) {
+    if (options->lr_batch == 0) return options->lr;
+    return options->lr * fmax(1, (double)options->batch / (double)options->lr_batch);
+}
+
+static double or_zero(double value) {
+    return isnan(value) ? 0 : value;
+}
+
+cgp_lr_schedule cli_lr_schedule_of(const cli_run_options *options) {
+    cgp_lr_schedule schedule = {.warmup = cli_steps_of(options, options->warmup),
+                                .steps = options->steps,
+                                .min_ratio = or_zero(options->min_lr_ratio),
+                                .step_size = options->lr_step_size,
+                                .gamma = or_zero(options->lr_gamma)};
+    if (options->epoch_steps == 0 && cli_epochs_option(options)) return (cgp_lr_schedule){0};
+    (void)!cgp_lr_kind_parse(&schedule.kind, options->lr_schedule); /* resolve.c has done so */
+    if (!isnan(options->warmup_start))
+        schedule.start = fmin(1, options->warmup_start / cli_lr_of(options));
+    if (options->warmup_interval.count > 0)
+        schedule.warmup_interval = cli_steps_of(options, options->warmup_interval);
+    for (int i = 0; i < options->lr_milestones.count; i++) {
+        cli_steps at = {0};
+        (void)cli_steps_parse(options->lr_milestones.values[i], &at);
+        schedule.milestones[schedule.n_milestones++] = cli_steps_of(options, at);
+    }
+    return schedule;
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_file.c -- see run_file.h. A file is read to options of its own, whose JSON is then taken over as that of a run is: an
+ * option on the command line drops those that only made sense beside the file's. */
+#include "options/run_file.h"
+
+#include "common.h"
+#include "files.h"
+#include "options/table.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <yaml.h>
+
+#define MAX_BYTES (1 << 20)
+#define MODEL "model"
+
+/* --- reading --- */
+
+typedef struct reader {
+    const char *path;
+    yaml_parser_t parser;
+    yaml_event_t event;
+    cli_run_options file;
+    json_t *values; /* as written, by key: `file` points into them */
+} reader;
+
+static size_t line_of(const reader *r) {
+    return r->event.start_mark.line + 1;
+}
+
+static cgp_status expected(const reader *r, const char *what) {
+    return cgp_fail(CGP_EINVAL, "%s: line %zu: expected %s", r->path, line_of(r), what);
+}
+
+static cgp_status not_yaml(const reader *r) {
+    const yaml_parser_t *p = &r->parser;
+    if (p->error == YAML_MEMORY_ERROR)
+        return cgp_fail(CGP_ENOMEM, "%s: out of memory", r->path);
+    if (p->error == YAML_READER_ERROR)
+        return cgp_fail(CGP_EINVAL, "%s: byte %zu: %s", r->path, p->problem_offset, p->problem);
+    return cgp_fail(CGP_EINVAL, "%s: line %zu: %s", r->path, p->problem_mark.line + 1,
+                    p->problem);
+}
+
+/* Read the next event. Options need no aliases, anchors and tags, which make a file of 1 KB mean gigabytes elsewhere. */
+static cgp_status next(reader *r) {
+    yaml_event_delete(&r->event);
+    if (!yaml_parser_parse(&r->parser, &r->event)) return not_yaml(r);
+    const yaml_event_t *e = &r->event;
+    const bool scalar = e->type == YAML_SCALAR_EVENT;
+    const bool list = e->type == YAML_SEQUENCE_START_EVENT;
+    if (e->type == YAML_ALIAS_EVENT || (scalar && e->data.scalar.anchor) ||
+        (list && e->data.sequence_start.anchor))
+        return expected(r, "no anchor and no alias (write the value out)");
+    if ((scalar && e->data.scalar.tag) || (list && e->data.sequence_start.tag))
+        return expected(r, "no tag (write the value alone)");
+    if (scalar && strlen((const char *)e->data.scalar.value) != e->data.scalar.length)
+        return expected(r, "text without NUL");
+    return CGP_OK;
+}
+
+static const char *text_of(const reader *r) {
+    return (const char *)r->event.data.scalar.value;
+}
+
+static bool is_one_of(const char *text, const char *const *words) {
+    for (; *words; words++) {
+        if (strcmp(text, *words) == 0) return true;
+    }
+    return false;
+}
+
+/* YAML's ways to say nothing, where they stand without quotes. */
+static bool says_nothing(const char *text) {
+    static const char *const words[] = {"", "~", "null", "Null", "NULL", NULL};
+    return is_one_of(text, words);
+}
+
+/* Return the command that has the option. */
+static const char *command_of(unsigned commands) {
+    static const char *const names[] = {"train",   "sample", "plan",     "bench",  "schedule",
+                                        "profile", "check",  "tokenize", "convert"};
+    size_t i = 0;
+    while (i < sizeof names / sizeof names[0] - 1 && !(commands & 1U << i))
+        i++;
+    return names[i];
+}
+
+/* Find the option that a key names. */
+static cgp_status find_option(const reader *r, const char *key, int *id) {
+    static const cli_option_id start[] = {CLI_OPTION_CONFIG,    CLI_OPTION_HELP,
+                                          CLI_OPTION_RESUME,    CLI_OPTION_FROM_STEP,
+                                          CLI_OPTION_OVERWRITE, CLI_OPTION_NEW_DATA};
+    for (*id = 0; *id < CLI_OPTION_COUNT && strcmp(cli_options[*id].name, key) != 0;)
+        ++*id;
+    for (size_t i = 0; i < sizeof start / sizeof start[0]; i++) {
+        if (*id == (int)start[i])
+            return cgp_fail(CGP_EINVAL,
+                            "%s: line %zu: %s: is of one start (give --%s on the command line)",
+                            r->path, line_of(r), key, key);
+    }
+    if (*id == CLI_OPTION_MODEL) return CGP_OK;
+    if (*id < CLI_OPTION_COUNT && !cli_option_taken(*id, CLI_TRAIN))
+        return cgp_fail(CGP_EINVAL,
+                        "%s: line %zu: %s: is an option of cgpipe %s, expected one of cgpipe "
+                        "train (leave it out)",
+                        r->path, line_of(r), key, command_of(cli_options[*id].commands));
+    if (*id < CLI_OPTION_COUNT) return CGP_OK;
+    const char *near = cli_option_nearest(key, CLI_TRAIN);
+    return cgp_fail(CGP_EINVAL, "%s: line %zu: %s: unknown option%s%s%s", r->path, line_of(r),
+                    key, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+}
+
+/* Make JSON of a scalar: true and false of flags without quotes, else text. */
+static cgp_status read_scalar(const reader *r, int id, json_t **value) {
+    static const char *const truths[] = {"true", "True", "TRUE", NULL};
+    static const char *const lies[] = {"false", "False", "FALSE", NULL};
+    const char *text = text_of(r);
+    const bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    if (plain && says_nothing(text))
+        return expected(r, "a value (leave the line out, or quote the text)");
+    if (plain && cli_options[id].kind == CLI_FLAG && is_one_of(text, truths))
+        *value = json_true();
+    else if (plain && cli_options[id].kind == CLI_FLAG && is_one_of(text, lies))
+        *value = json_false();
+    else if (cli_options[id].kind == CLI_PATHS)
+        *value = json_pack("[s]", text);
+    else
+        *value = json_string(text);
+    return CGP_OK;
+}
+
+static cgp_status read_list(reader *r, json_t **value) {
+    *value = json_array();
+    for (;;) {
+        CGP_TRY(next(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
+        if (r->event.type != YAML_SCALAR_EVENT) return expected(r, "a list of single values");
+        if (json_array_append_new(*value, json_string(text_of(r))) != 0)
+            return expected(r, "a text in UTF-8");
+    }
+    return json_array_size(*value) > 0 ? CGP_OK : expected(r, "a list of at least one value");
+}
+
+/* Read the value of an option, and set it. */
+static cgp_status read_value(reader *r, int id) {
+    const char *name = cli_options[id].name;
+    json_t *value = NULL;
+    CGP_TRY(next(r));
+    const size_t line = line_of(r);
+    cgp_status status = CGP_OK;
+    if (r->event.type == YAML_SCALAR_EVENT)
+        status = read_scalar(r, id, &value);
+    else if (r->event.type == YAML_SEQUENCE_START_EVENT)
+        status = read_list(r, &value);
+    else
+        status = expected(r, "a value or a list, no map");
+    json_object_set_new(r->values, name, value);
+    CGP_TRY(status);
+    if (cli_option_set_json(&r->file, id, value) == CGP_OK) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: line %zu: %s", r->path, line, cgp_message());
+}
+
+static cgp_status read_options(reader *r) {
+    for (;;) {
+        int id = 0;
+        CGP_TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT) return CGP_OK;
+        if (r->event.type != YAML_SCALAR_EVENT) return expected(r, "the name of an option");
+        CGP_TRY(find_option(r, text_of(r), &id));
+        if (r->file.given[id])
+            return cgp_fail(CGP_EINVAL, "%s: line %zu: %s: is there twice (leave out one)",
+                            r->path, line_of(r), cli_options[id].name);
+        r->file.given[id] = true;
+        CGP_TRY(read_value(r, id));
+    }
+}
+
+static cgp_status read_document(reader *r) {
+    CGP_TRY(next(r)); /* the beginning of the stream */
+    CGP_TRY(next(r));
+    if (r->event.type == YAML_STREAM_END_EVENT)
+        return expected(r, "options, a line each (lr: 0.001)");
+    CGP_TRY(next(r));
+    if (r->event.type != YAML_MAPPING_START_EVENT || r->event.data.mapping_start.anchor ||
+        r->event.data.mapping_start.tag)
+        return expected(r, "options, a line each (lr: 0.001)");
+    CGP_TRY(read_options(r));
+    CGP_TRY(next(r)); /* the end of the document */
+    CGP_TRY(next(r));
+    return r->event.type == YAML_STREAM_END_EVENT ? CGP_OK : expected(r, "one document");
+}
+
+/* Take the file's options over. They live as long as `options`. */
+static cgp_status take_over(cli_run_options *options, reader *r) {
+    CGP_TRY(cli_take_devices(&r->file));
+    options->file = json_object();
+    cli_options_json(options->file, &r->file, CLI_LIST_GIVEN);
+    json_object_set(options->file, MODEL, json_object_get(r->values, MODEL));
+    if (!options->operand)
+        options->operand = json_string_value(json_object_get(options->file, MODEL));
+    return cli_run_options_add(options, options->file);
+}
+
+static cgp_status read_text(cli_run_options *options, const char *text, size_t size) {
+    reader r = {.path = options->config, .file.command = CLI_TRAIN, .values = json_object()};
+    if (!yaml_parser_initialize(&r.parser)) return cgp_fail(CGP_ENOMEM, "out of memory");
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, size);
+    cgp_status status = read_document(&r);
+    if (status == CGP_OK) status = take_over(options, &r);
+    yaml_event_delete(&r.event);
+    yaml_parser_delete(&r.parser);
+    cli_run_options_release(&r.file);
+    json_decref(r.values);
+    return status;
+}
+
+cgp_status cli_run_file_read(cli_run_options *options) {
+    const char *path = options->config;
+    struct stat info;
+    char *text = NULL;
+    size_t size = 0;
+    if (options->resume)
+        return cgp_fail(CGP_EINVAL,
+                        "--config: cannot be with --resume, which takes all from the "
+                        "run's run.json (give the options, or another --run)");
+    if (stat(path, &info) != 0) return cgp_fail(CGP_EIO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is not a regular file, expected a run file", path);
+    if (info.st_size > MAX_BYTES)
+        return cgp_fail(CGP_EIO, "%s: expected a run file of at most %d bytes, got %lld", path,
+                        MAX_BYTES, (long long)info.st_size);
+    CGP_TRY(cli_file_read(path, &text, &size));
+    const cgp_status status = read_text(options, text, size);
+    free(text);
+    return status;
+}
+
+/* --- writing --- */
+
+static bool emit(yaml_emitter_t *emitter, yaml_event_t *event, int made) {
+    return made && yaml_emitter_emit(emitter, event);
+}
+
+/* Texts of anything but plain words are quoted, as are those that would be nothing. */
+static bool put_text(yaml_emitter_t *emitter, const char *text) {
+    yaml_event_t event;
+    bool quoted = says_nothing(text);
+    for (const char *c = text; *c; c++)
+        quoted = quoted || *c <= ' ' || *c >= 0x7f;
+    return emit(emitter, &event,
+                yaml_scalar_event_initialize(
+                    &event, NULL, NULL, (const yaml_char_t *)text, (int)strlen(text), 1, 1,
+                    quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE));
+}
+
+static bool put_list(yaml_emitter_t *emitter, const json_t *list);
+
+static bool put_value(yaml_emitter_t *emitter, const json_t *value) {
+    char number[64];
+    if (json_is_array(value)) return put_list(emitter, value);
+    if (json_is_string(value)) return put_text(emitter, json_string_value(value));
+    if (json_is_true(value)) return put_text(emitter, "true");
+    if (json_is_integer(value))
+        snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    for (int digits = 15; json_is_real(value) && digits <= 17; digits++) {
+        snprintf(number, sizeof number, "%.*g", digits, json_real_value(value));
+        if (strtod(number, NULL) == json_real_value(value)) break;
+    }
+    return put_text(emitter, number);
+}
+
+static bool put_list(yaml_emitter_t *emitter, const json_t *list) {
+    yaml_event_t event;
+    bool good = emit(
+        emitter, &event,
+        yaml_sequence_start_event_initialize(&event, NULL, NULL, 1, YAML_FLOW_SEQUENCE_STYLE));
+    for (size_t i = 0; good && i < json_array_size(list); i++)
+        good = put_value(emitter, json_array_get(list, i));
+    return good && emit(emitter, &event, yaml_sequence_end_event_initialize(&event));
+}
+
+/* A run with --epochs has counted its steps; flags that are off, and options without a value, are left out. */
+static bool is_written(int id, const json_t *value, const json_t *options) {
+    if (!value || json_is_null(value) || json_is_false(value)) return false;
+    return id != CLI_OPTION_STEPS || !json_is_integer(json_object_get(options, "epochs"));
+}
+
+static bool put_options(yaml_emitter_t *emitter, const char *model, const json_t *options) {
+    bool good = put_text(emitter, MODEL) && put_text(emitter, model);
+    for (int id = 0; good && id < CLI_OPTION_COUNT; id++) {
+        char key[32];
+        const json_t *value = json_object_get(options, cli_option_key((cli_option_id)id, key));
+        if (is_written(id, value, options))
+            good = put_text(emitter, cli_options[id].name) && put_value(emitter, value);
+    }
+    return good;
+}
+
+cgp_status cli_run_file_write(FILE *out, const char *model, const json_t *options) {
+    yaml_emitter_t emitter;
+    yaml_event_t event;
+    if (!yaml_emitter_initialize(&emitter)) return cgp_fail(CGP_ENOMEM, "out of memory");
+    yaml_emitter_set_output_file(&emitter, out);
+    yaml_emitter_set_width(&emitter, -1);
+    const bool good = emit(&emitter, &event,
+                           yaml_stream_start_event_initialize(&event, YAML_UTF8_ENCODING)) &&
+                      emit(&emitter, &event,
+                           yaml_document_start_event_initialize(&event, NULL, NULL, NULL, 1)) &&
+                      emit(&emitter, &event,
+                           yaml_mapping_start_event_initialize(&event, NULL, NULL, 1,
+                                                               YAML_BLOCK_MAPPING_STYLE)) &&
+                      put_options(&emitter, model, options) &&
+                      emit(&emitter, &event, yaml_mapping_end_event_initialize(&event)) &&
+                      emit(&emitter, &event, yaml_document_end_event_initialize(&event, 1)) &&
+                      emit(&emitter, &event, yaml_stream_end_event_initialize(&event));
+    yaml_emitter_delete(&emitter);
+    return good ? CGP_OK : cgp_fail(CGP_EIO, "run file: cannot be written");
+}
