@@ -19,17 +19,33 @@ static bool has_changes(const json_t *record) {
     return false;
 }
 
+/* Delete options that are as without the run: some may only be given beside others. --epochs has counted the steps. */
+static void keep_changed(json_t *options, const json_t *defaults) {
+    const char *key;
+    json_t *value;
+    void *after;
+    if (json_is_integer(json_object_get(options, "epochs"))) json_object_del(options, "steps");
+    json_object_foreach_safe(options, after, key, value) {
+        if (json_is_null(value) || json_equal(value, json_object_get(defaults, key)))
+            json_object_del(options, key);
+    }
+}
+
 /* Read the options of a record through the table, which checks them. */
 static cgp_status options_of(const char *path, const json_t *record, json_t *options) {
     char *arguments[] = {"train", "--resume", NULL};
     cli_run_options run;
+    json_t *defaults = json_object();
     cgp_status status = cli_run_options_parse(&run, CLI_TRAIN, 2, arguments);
+    cli_options_json(defaults, &run, CLI_LIST_RUN);
     if (status == CGP_OK)
         status = cli_run_options_inherit(&run, json_object_get(record, "options"));
     if (status == CGP_OK)
         cli_options_json(options, &run, CLI_LIST_RUN);
     else
         status = cgp_fail(status, "%s: %s", path, cgp_message());
+    keep_changed(options, defaults);
+    json_decref(defaults);
     cli_run_options_release(&run);
     return status;
 }
@@ -39,7 +55,8 @@ static cgp_status print(const char *path, const json_t *record, const json_t *op
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return cgp_fail(CGP_ENOMEM, "out of memory");
-    fprintf(out, "# a run file, of cgpipe config %s\n", cli_shown(path));
+    fprintf(out, "# a run file, of cgpipe config %s; other options have their defaults\n",
+            cli_shown(path));
     if (has_changes(record))
         fputs("# A later start changed options; run.json lists them. These are the last.\n",
               out);

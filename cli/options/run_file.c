@@ -109,7 +109,7 @@ static cgp_status find_option(const reader *r, const char *key, int *id) {
                         "train (leave it out)",
                         r->path, line_of(r), key, command_of(cli_options[*id].commands));
     if (*id < CLI_OPTION_COUNT) return CGP_OK;
-    const char *near = cli_option_nearest(key, CLI_TRAIN);
+    const char *near = cli_option_nearest(key + strspn(key, "-"), CLI_TRAIN);
     return cgp_fail(CGP_EINVAL, "%s: line %zu: %s: unknown option%s%s%s", r->path, line_of(r),
                     key, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
@@ -283,19 +283,12 @@ static bool put_list(yaml_emitter_t *emitter, const json_t *list) {
     return good && emit(emitter, &event, yaml_sequence_end_event_initialize(&event));
 }
 
-/* A run with --epochs has counted its steps; flags that are off, and options without a value, are left out. */
-static bool is_written(int id, const json_t *value, const json_t *options) {
-    if (!value || json_is_null(value) || json_is_false(value)) return false;
-    return id != CLI_OPTION_STEPS || !json_is_integer(json_object_get(options, "epochs"));
-}
-
 static bool put_options(yaml_emitter_t *emitter, const char *model, const json_t *options) {
     bool good = put_text(emitter, MODEL) && put_text(emitter, model);
     for (int id = 0; good && id < CLI_OPTION_COUNT; id++) {
         char key[32];
         const json_t *value = json_object_get(options, cli_option_key((cli_option_id)id, key));
-        if (is_written(id, value, options))
-            good = put_text(emitter, cli_options[id].name) && put_value(emitter, value);
+        if (value) good = put_text(emitter, cli_options[id].name) && put_value(emitter, value);
     }
     return good;
 }

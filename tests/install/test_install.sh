@@ -45,12 +45,14 @@ expect_files() {
     return $missing
 }
 check "all files are there" expect_files
+check "all recipes are there" diff <(files "$source_dir/recipes") <(files "$prefix/share/cgpipe/recipes")
 check "all headers are there" diff <(files "$source_dir/include/cgpipe") <(files "$prefix/include/cgpipe")
 
 dynamic() { readelf -d "$1" | sed -n "s/.*($2).*\[\(.*\)\]/\1/p"; }
 check "soname" test "$(dynamic "$lib/libcgpipe.so" SONAME)" = "libcgpipe.so.$minor"
 check "the library looks nowhere of its own" test -z "$(dynamic "$lib/libcgpipe.so" RUNPATH)$(dynamic "$lib/libcgpipe.so" RPATH)"
 check "the program looks beside itself" grep -qx '\$ORIGIN/\.\./lib.*' <(dynamic "$prefix/bin/cgpipe" RUNPATH)
+check "its recipes are there for it" "$prefix/bin/cgpipe" plan --config "$prefix/share/cgpipe/recipes/resnet20-cifar10.yaml" --quiet
 check "the program runs where it was moved to" test "$("$prefix/bin/cgpipe" --version)" = "cgpipe $version"
 
 exports() { nm "$@" | awk '$2 ~ /^[TDBRVW]$/ {print $3}' | LC_ALL=C sort -u; }
@@ -62,6 +64,9 @@ for list in exports:libcgpipe exports_data:libcgpipe_data; do
 done
 check "the core needs libc, libm, OpenMP, jansson and libcrypto alone" \
     test -z "$(dynamic "$lib/libcgpipe.so" NEEDED | grep -vE '^(libc|libm|libg?omp|libjansson|libcrypto|ld-linux-x86-64|libpthread)\.so')"
+
+check "of libraries and program, the program alone needs libyaml" test "$(dynamic "$prefix/bin/cgpipe" NEEDED | grep -c yaml)" = 1 -a \
+    "$(dynamic "$lib/libcgpipe_data.so" NEEDED | grep -c yaml)" = 0
 
 strange() { # the text files that name a directory of this machine
     grep -rIlF -e "$source_dir" -e "$build_dir" -e "$work" "$prefix"

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fuzz_run_file.c -- any run file is refused with a message, or its options, written as a run file, are read back the same.
+ *
+ * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=run_file). */
+#include "fuzz_files.h"
+
+#include "options/options.h"
+#include "options/run_file.h"
+
+/* Read run.yaml, as cgpipe train does. *model and *options are the caller's. */
+static cgp_status read_file(char **model, json_t **options) {
+    char path[400];
+    char *arguments[] = {"train", "--config", path, NULL};
+    cli_run_options run_options;
+    snprintf(path, sizeof path, "%s", fuzz_path("run.yaml"));
+    const cgp_status status = cli_run_options_parse(&run_options, CLI_TRAIN, 3, arguments);
+    *model = strdup(run_options.operand ? run_options.operand : "none");
+    *options = json_object();
+    cli_options_json(*options, &run_options, CLI_LIST_GIVEN);
+    json_object_del(*options, "config");
+    const char *key;
+    json_t *value;
+    void *after;
+    json_object_foreach_safe(*options, after, key, value) {
+        if (json_is_false(value)) json_object_del(*options, key); /* it is not written */
+    }
+    cli_run_options_release(&run_options);
+    return status;
+}
+
+static void write_file(const char *model, const json_t *options) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    REQUIRE(out && cli_run_file_write(out, model, options) == CGP_OK && fclose(out) == 0);
+    fuzz_write("run.yaml", &(fuzz_part){(const uint8_t *)text, size});
+    free(text);
+}
+
+static bool try_input(const uint8_t *bytes, size_t size) {
+    char *model, *again;
+    json_t *options, *others;
+    fuzz_begin();
+    fuzz_write("run.yaml", &(fuzz_part){bytes, size});
+    const cgp_status status = read_file(&model, &options);
+    REQUIRE(status == CGP_OK || *cgp_message());
+    if (status == CGP_OK) {
+        write_file(model, options);
+        REQUIRE(read_file(&again, &others) == CGP_OK);
+        REQUIRE(strcmp(again, model) == 0);
+        REQUIRE(json_equal(options, others));
+        json_decref(others);
+        free(again);
+    }
+    json_decref(options);
+    free(model);
+    return status == CGP_OK;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_input(bytes, size);
+    return 0;
+}
+
+#else
+
+static const char *const words[] = {
+    "model: ",
+    "data: ",
+    "lr: ",
+    "batch: ",
+    "balance: ",
+    "devices: ",
+    "nesterov: ",
+    "prompt: ",
+    "lr-milestones: ",
+    "trace: ",
+    "warmup: ",
+    "epochs: ",
+    "---\n",
+    "...\n",
+    "- ",
+    "? ",
+    ": ",
+    "[",
+    "]",
+    "{",
+    "}",
+    "&a ",
+    "*a",
+    "!!str ",
+    "!",
+    "<<",
+    "|\n  ",
+    ">-\n  ",
+    "\"",
+    "'",
+    "\\x7f",
+    "\\u2028",
+    "\\0",
+    "\n",
+    "\n  ",
+    "\t",
+    "#",
+    "%YAML 1.1\n",
+    "null",
+    "~",
+    "true",
+    "4ep",
+    "1e999",
+    "0x10",
+    "9007199254740993",
+    "\xef\xbb\xbf",
+    "\xc3\xa4",
+    "\xff\xfe",
+    "\xf0\x9f\x98\x80",
+};
+static const fuzz_reader reader = {"run_file", try_input, words, sizeof words / sizeof words[0],
+                                   15000};
+
+static void mutated_files_are_refused_or_written_back(void **state) {
+    (void)state;
+    fuzz_run(&reader);
+}
+
+static void the_corpus_is_refused_or_written_back(void **state) {
+    (void)state;
+    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mutated_files_are_refused_or_written_back),
+        cmocka_unit_test(the_corpus_is_refused_or_written_back),
+    };
+    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
+}
+
+#endif
