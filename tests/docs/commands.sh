@@ -67,6 +67,14 @@ add 'cgpipe train amoebanetd:L=3,D=32,classes=10,image=64 --data shapes:size=64 
     '--steps 2 --run a'
 skip 'cgpipe train MODEL --data shapes ...' 'a form; the three below are run'
 
+# --- docs/how-to/run-files.md, docs/reference/run-files.md ---
+add 'cgpipe train --config small.yaml --data book.txt --run small' '--steps 3'
+add 'cgpipe train --config small.yaml --data book.txt --run smaller --lr 1e-3' '--steps 3'
+add 'cgpipe train --config recipes/resnet20-cifar10.yaml --data shapes --batch 32 --steps 100 --run shapes' '--steps 2'
+skip 'cgpipe train --config FILE [options]' 'a form'
+skip 'cgpipe train --config recipes/resnet101-imagenet.yaml --data images:imagenet --epochs 45 --warmup 2ep --lr-milestones 15ep,30ep,40ep' \
+    'ImageNet is not here; test_recipe trains in small'
+
 # --- examples/README.md ---
 skip 'cc hello_pipeline.c $(pkg-config --cflags --libs cgpipe) -lm -o hello_pipeline' 'test_install'
 
