@@ -50,7 +50,7 @@ static cgp_status options_of(const char *path, const json_t *record, json_t *opt
     return status;
 }
 
-static cgp_status print(const char *path, const json_t *record, const json_t *options) {
+static cgp_status print(const char *path, const json_t *record, json_t *options) {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -60,7 +60,8 @@ static cgp_status print(const char *path, const json_t *record, const json_t *op
     if (has_changes(record))
         fputs("# A later start changed options; run.json lists them. These are the last.\n",
               out);
-    cgp_status status = cli_run_file_write(out, cli_record_model(record), options);
+    json_object_set(options, "model", json_object_get(record, "model"));
+    cgp_status status = cli_run_file_write(out, options);
     if (fclose(out) != 0 && status == CGP_OK) status = cgp_fail(CGP_ENOMEM, "out of memory");
     if (status == CGP_OK) return cli_text_write("-", text);
     free(text);

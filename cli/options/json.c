@@ -108,13 +108,11 @@ static void translate_recipe(json_t *options) {
             json_array_append_new(milestones, json_sprintf("%" JSON_INTEGER_FORMAT "ep", at));
         last = at;
     }
-    json_object_set_new(options, "lr_schedule", json_string("milestones"));
-    json_object_set_new(options, "lr_milestones", milestones);
-    json_object_set_new(options, "lr_gamma", json_real(0.1));
-    json_object_set_new(options, "warmup",
-                        json_sprintf("%" JSON_INTEGER_FORMAT "ep", rise > 0 ? rise : 1));
-    json_object_set_new(options, "warmup_start", json_real(0.1));
-    json_object_set_new(options, "warmup_interval", json_string("1ep"));
+    json_object_update_new(
+        options, json_pack("{s:s, s:o, s:f, s:o, s:f, s:s}", "lr_schedule", "milestones",
+                           "lr_milestones", milestones, "lr_gamma", 0.1, "warmup",
+                           json_sprintf("%" JSON_INTEGER_FORMAT "ep", rise > 0 ? rise : 1),
+                           "warmup_start", 0.1, "warmup_interval", "1ep"));
 }
 
 void cli_options_translate(json_t *options) {
@@ -145,9 +143,7 @@ static cgp_status not_usable(int id) {
 static cgp_status misshapen(int id, const json_t *value) {
     return cgp_fail(CGP_EINVAL, "--%s: expected %s, got %s", cli_options[id].name,
                     cli_option_expected(id),
-                    json_is_array(value)    ? "a list"
-                    : json_is_object(value) ? "a map"
-                                            : "another kind of value");
+                    json_is_array(value) ? "a list" : "another kind of value");
 }
 
 static cgp_status set_paths(cli_run_options *run_options, int id, const json_t *list) {

@@ -8,9 +8,9 @@
 #include "options/table.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <yaml.h>
 
@@ -20,45 +20,41 @@
 /* --- reading --- */
 
 typedef struct reader {
-    const char *path;
     yaml_parser_t parser;
     yaml_event_t event;
+    size_t line; /* of what is being read, from 1 */
     cli_run_options file;
-    json_t *values; /* as written, by key: `file` points into them */
+    json_t *values; /* as written, by option: `file` points into them */
 } reader;
 
-static size_t line_of(const reader *r) {
-    return r->event.start_mark.line + 1;
+static cgp_status expected(const char *what) {
+    return cgp_fail(CGP_EINVAL, "expected %s", what);
 }
 
-static cgp_status expected(const reader *r, const char *what) {
-    return cgp_fail(CGP_EINVAL, "%s: line %zu: expected %s", r->path, line_of(r), what);
-}
-
-static cgp_status not_yaml(const reader *r) {
+static cgp_status not_yaml(reader *r) {
     const yaml_parser_t *p = &r->parser;
-    if (p->error == YAML_MEMORY_ERROR)
-        return cgp_fail(CGP_ENOMEM, "%s: out of memory", r->path);
-    if (p->error == YAML_READER_ERROR)
-        return cgp_fail(CGP_EINVAL, "%s: byte %zu: %s", r->path, p->problem_offset, p->problem);
-    return cgp_fail(CGP_EINVAL, "%s: line %zu: %s", r->path, p->problem_mark.line + 1,
-                    p->problem);
+    if (p->error == YAML_MEMORY_ERROR) return cgp_fail(CGP_ENOMEM, "out of memory");
+    r->line = p->problem_mark.line + 1;
+    for (size_t i = 0; p->error == YAML_READER_ERROR && i < p->problem_offset; i++)
+        r->line += p->input.string.start[i] == '\n'; /* it has read ahead, and has no mark */
+    return cgp_fail(CGP_EINVAL, "%s", p->problem);
 }
 
-/* Read the next event. Options need no aliases, anchors and tags, which make a file of 1 KB mean gigabytes elsewhere. */
+/* Read the next event. Options need no aliases, anchors and tags, with which 1 KB of YAML may mean gigabytes. */
 static cgp_status next(reader *r) {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) return not_yaml(r);
     const yaml_event_t *e = &r->event;
     const bool scalar = e->type == YAML_SCALAR_EVENT;
     const bool list = e->type == YAML_SEQUENCE_START_EVENT;
+    r->line = e->start_mark.line + 1;
     if (e->type == YAML_ALIAS_EVENT || (scalar && e->data.scalar.anchor) ||
         (list && e->data.sequence_start.anchor))
-        return expected(r, "no anchor and no alias (write the value out)");
+        return expected("no anchor and no alias (write the value out)");
     if ((scalar && e->data.scalar.tag) || (list && e->data.sequence_start.tag))
-        return expected(r, "no tag (write the value alone)");
+        return expected("no tag (write the value alone)");
     if (scalar && strlen((const char *)e->data.scalar.value) != e->data.scalar.length)
-        return expected(r, "text without NUL");
+        return expected("text without NUL");
     return CGP_OK;
 }
 
@@ -66,17 +62,9 @@ static const char *text_of(const reader *r) {
     return (const char *)r->event.data.scalar.value;
 }
 
-static bool is_one_of(const char *text, const char *const *words) {
-    for (; *words; words++) {
-        if (strcmp(text, *words) == 0) return true;
-    }
-    return false;
-}
-
 /* YAML's ways to say nothing, where they stand without quotes. */
 static bool says_nothing(const char *text) {
-    static const char *const words[] = {"", "~", "null", "Null", "NULL", NULL};
-    return is_one_of(text, words);
+    return !*text || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
 }
 
 /* Return the command that has the option. */
@@ -90,7 +78,7 @@ static const char *command_of(unsigned commands) {
 }
 
 /* Find the option that a key names. */
-static cgp_status find_option(const reader *r, const char *key, int *id) {
+static cgp_status find_option(const char *key, int *id) {
     static const cli_option_id start[] = {CLI_OPTION_CONFIG,    CLI_OPTION_HELP,
                                           CLI_OPTION_RESUME,    CLI_OPTION_FROM_STEP,
                                           CLI_OPTION_OVERWRITE, CLI_OPTION_NEW_DATA};
@@ -98,38 +86,34 @@ static cgp_status find_option(const reader *r, const char *key, int *id) {
         ++*id;
     for (size_t i = 0; i < sizeof start / sizeof start[0]; i++) {
         if (*id == (int)start[i])
-            return cgp_fail(CGP_EINVAL,
-                            "%s: line %zu: %s: is of one start (give --%s on the command line)",
-                            r->path, line_of(r), key, key);
+            return cgp_fail(CGP_EINVAL, "%s: is of one start (give --%s on the command line)",
+                            key, key);
     }
     if (*id == CLI_OPTION_MODEL) return CGP_OK;
-    if (*id < CLI_OPTION_COUNT && !cli_option_taken(*id, CLI_TRAIN))
+    if (*id < CLI_OPTION_COUNT && cli_option_taken(*id, CLI_TRAIN)) return CGP_OK;
+    if (*id < CLI_OPTION_COUNT)
         return cgp_fail(CGP_EINVAL,
-                        "%s: line %zu: %s: is an option of cgpipe %s, expected one of cgpipe "
-                        "train (leave it out)",
-                        r->path, line_of(r), key, command_of(cli_options[*id].commands));
-    if (*id < CLI_OPTION_COUNT) return CGP_OK;
+                        "%s: is an option of cgpipe %s, expected one of cgpipe train (leave it "
+                        "out)",
+                        key, command_of(cli_options[*id].commands));
     const char *near = cli_option_nearest(key + strspn(key, "-"), CLI_TRAIN);
-    return cgp_fail(CGP_EINVAL, "%s: line %zu: %s: unknown option%s%s%s", r->path, line_of(r),
-                    key, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    return cgp_fail(CGP_EINVAL, "%s: unknown option%s%s%s", key, near ? " (did you mean " : "",
+                    near ? near : "", near ? "?)" : "");
 }
 
 /* Make JSON of a scalar: true and false of flags without quotes, else text. */
 static cgp_status read_scalar(const reader *r, int id, json_t **value) {
-    static const char *const truths[] = {"true", "True", "TRUE", NULL};
-    static const char *const lies[] = {"false", "False", "FALSE", NULL};
     const char *text = text_of(r);
     const bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    const bool flag = plain && cli_options[id].kind == CLI_FLAG;
     if (plain && says_nothing(text))
-        return expected(r, "a value (leave the line out, or quote the text)");
-    if (plain && cli_options[id].kind == CLI_FLAG && is_one_of(text, truths))
+        return expected("a value (leave the line out, or quote the text)");
+    if (flag && strcasecmp(text, "true") == 0)
         *value = json_true();
-    else if (plain && cli_options[id].kind == CLI_FLAG && is_one_of(text, lies))
+    else if (flag && strcasecmp(text, "false") == 0)
         *value = json_false();
-    else if (cli_options[id].kind == CLI_PATHS)
-        *value = json_pack("[s]", text);
     else
-        *value = json_string(text);
+        *value = json_pack(cli_options[id].kind == CLI_PATHS ? "[s]" : "s", text);
     return CGP_OK;
 }
 
@@ -138,30 +122,29 @@ static cgp_status read_list(reader *r, json_t **value) {
     for (;;) {
         CGP_TRY(next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT) break;
-        if (r->event.type != YAML_SCALAR_EVENT) return expected(r, "a list of single values");
+        if (r->event.type != YAML_SCALAR_EVENT) return expected("a list of single values");
         if (json_array_append_new(*value, json_string(text_of(r))) != 0)
-            return expected(r, "a text in UTF-8");
+            return expected("a text in UTF-8");
     }
-    return json_array_size(*value) > 0 ? CGP_OK : expected(r, "a list of at least one value");
+    return json_array_size(*value) > 0 ? CGP_OK : expected("a list of at least one value");
 }
 
 /* Read the value of an option, and set it. */
 static cgp_status read_value(reader *r, int id) {
-    const char *name = cli_options[id].name;
     json_t *value = NULL;
     CGP_TRY(next(r));
-    const size_t line = line_of(r);
+    const size_t line = r->line;
     cgp_status status = CGP_OK;
     if (r->event.type == YAML_SCALAR_EVENT)
         status = read_scalar(r, id, &value);
     else if (r->event.type == YAML_SEQUENCE_START_EVENT)
         status = read_list(r, &value);
     else
-        status = expected(r, "a value or a list, no map");
-    json_object_set_new(r->values, name, value);
+        status = expected("a value or a list, no map");
+    json_object_set_new(r->values, cli_options[id].name, value);
     CGP_TRY(status);
-    if (cli_option_set_json(&r->file, id, value) == CGP_OK) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "%s: line %zu: %s", r->path, line, cgp_message());
+    r->line = line;
+    return cli_option_set_json(&r->file, id, value);
 }
 
 static cgp_status read_options(reader *r) {
@@ -169,29 +152,28 @@ static cgp_status read_options(reader *r) {
         int id = 0;
         CGP_TRY(next(r));
         if (r->event.type == YAML_MAPPING_END_EVENT) return CGP_OK;
-        if (r->event.type != YAML_SCALAR_EVENT) return expected(r, "the name of an option");
-        CGP_TRY(find_option(r, text_of(r), &id));
+        if (r->event.type != YAML_SCALAR_EVENT) return expected("the name of an option");
+        CGP_TRY(find_option(text_of(r), &id));
         if (r->file.given[id])
-            return cgp_fail(CGP_EINVAL, "%s: line %zu: %s: is there twice (leave out one)",
-                            r->path, line_of(r), cli_options[id].name);
+            return cgp_fail(CGP_EINVAL, "%s: is there twice (leave out one)", text_of(r));
         r->file.given[id] = true;
         CGP_TRY(read_value(r, id));
     }
 }
 
 static cgp_status read_document(reader *r) {
-    CGP_TRY(next(r)); /* the beginning of the stream */
-    CGP_TRY(next(r));
-    if (r->event.type == YAML_STREAM_END_EVENT)
-        return expected(r, "options, a line each (lr: 0.001)");
-    CGP_TRY(next(r));
+    for (int i = 0; i < 3;
+         i++) { /* stream, document, map; after an empty stream nothing comes */
+        CGP_TRY(next(r));
+        if (r->event.type == YAML_STREAM_END_EVENT) break;
+    }
     if (r->event.type != YAML_MAPPING_START_EVENT || r->event.data.mapping_start.anchor ||
         r->event.data.mapping_start.tag)
-        return expected(r, "options, a line each (lr: 0.001)");
+        return expected("options, a line each (lr: 0.001)");
     CGP_TRY(read_options(r));
     CGP_TRY(next(r)); /* the end of the document */
     CGP_TRY(next(r));
-    return r->event.type == YAML_STREAM_END_EVENT ? CGP_OK : expected(r, "one document");
+    return r->event.type == YAML_STREAM_END_EVENT ? CGP_OK : expected("one document");
 }
 
 /* Take the file's options over. They live as long as `options`. */
@@ -206,11 +188,14 @@ static cgp_status take_over(cli_run_options *options, reader *r) {
 }
 
 static cgp_status read_text(cli_run_options *options, const char *text, size_t size) {
-    reader r = {.path = options->config, .file.command = CLI_TRAIN, .values = json_object()};
+    reader r = {.file.command = CLI_TRAIN, .values = json_object()};
     if (!yaml_parser_initialize(&r.parser)) return cgp_fail(CGP_ENOMEM, "out of memory");
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, size);
     cgp_status status = read_document(&r);
-    if (status == CGP_OK) status = take_over(options, &r);
+    if (status != CGP_OK)
+        (void)cgp_fail(status, "%s: line %zu: %s", options->config, r.line, cgp_message());
+    else
+        status = take_over(options, &r);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
     cli_run_options_release(&r.file);
@@ -241,75 +226,68 @@ cgp_status cli_run_file_read(cli_run_options *options) {
 
 /* --- writing --- */
 
-static bool emit(yaml_emitter_t *emitter, yaml_event_t *event, int made) {
-    return made && yaml_emitter_emit(emitter, event);
-}
-
-/* Texts of anything but plain words are quoted, as are those that would be nothing. */
-static bool put_text(yaml_emitter_t *emitter, const char *text) {
-    yaml_event_t event;
+/* Texts of anything but plain words are quoted, as are those that would be nothing. These return 0 without memory. */
+static int add_text(yaml_document_t *document, const char *text) {
     bool quoted = says_nothing(text);
     for (const char *c = text; *c; c++)
         quoted = quoted || *c <= ' ' || *c >= 0x7f;
-    return emit(emitter, &event,
-                yaml_scalar_event_initialize(
-                    &event, NULL, NULL, (const yaml_char_t *)text, (int)strlen(text), 1, 1,
-                    quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE));
+    return yaml_document_add_scalar(
+        document, NULL, (const yaml_char_t *)text, (int)strlen(text),
+        quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE);
 }
 
-static bool put_list(yaml_emitter_t *emitter, const json_t *list);
-
-static bool put_value(yaml_emitter_t *emitter, const json_t *value) {
-    char number[64];
-    if (json_is_array(value)) return put_list(emitter, value);
-    if (json_is_string(value)) return put_text(emitter, json_string_value(value));
-    if (json_is_true(value)) return put_text(emitter, "true");
+static int add_value(yaml_document_t *document, const json_t *value) {
+    char number[64] = "true";
+    if (json_is_string(value)) return add_text(document, json_string_value(value));
     if (json_is_integer(value))
         snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     for (int digits = 15; json_is_real(value) && digits <= 17; digits++) {
         snprintf(number, sizeof number, "%.*g", digits, json_real_value(value));
         if (strtod(number, NULL) == json_real_value(value)) break;
     }
-    return put_text(emitter, number);
+    return add_text(document, number);
 }
 
-static bool put_list(yaml_emitter_t *emitter, const json_t *list) {
-    yaml_event_t event;
-    bool good = emit(
-        emitter, &event,
-        yaml_sequence_start_event_initialize(&event, NULL, NULL, 1, YAML_FLOW_SEQUENCE_STYLE));
-    for (size_t i = 0; good && i < json_array_size(list); i++)
-        good = put_value(emitter, json_array_get(list, i));
-    return good && emit(emitter, &event, yaml_sequence_end_event_initialize(&event));
+static int add_list(yaml_document_t *document, const json_t *list) {
+    const int node = yaml_document_add_sequence(document, NULL, YAML_FLOW_SEQUENCE_STYLE);
+    for (size_t i = 0; node && i < json_array_size(list); i++) {
+        const int item = add_value(document, json_array_get(list, i));
+        if (!item || !yaml_document_append_sequence_item(document, node, item)) return 0;
+    }
+    return node;
 }
 
-static bool put_options(yaml_emitter_t *emitter, const char *model, const json_t *options) {
-    bool good = put_text(emitter, MODEL) && put_text(emitter, model);
+static bool add_pair(yaml_document_t *document, int map, const char *name,
+                     const json_t *value) {
+    const int key = add_text(document, name);
+    const int node =
+        json_is_array(value) ? add_list(document, value) : add_value(document, value);
+    return key && node && yaml_document_append_mapping_pair(document, map, key, node);
+}
+
+static bool add_options(yaml_document_t *document, const json_t *options) {
+    const int map = yaml_document_add_mapping(document, NULL, YAML_BLOCK_MAPPING_STYLE);
+    bool good = map && add_pair(document, map, MODEL, json_object_get(options, MODEL));
     for (int id = 0; good && id < CLI_OPTION_COUNT; id++) {
         char key[32];
         const json_t *value = json_object_get(options, cli_option_key((cli_option_id)id, key));
-        if (value) good = put_text(emitter, cli_options[id].name) && put_value(emitter, value);
+        if (value && id != CLI_OPTION_MODEL)
+            good = add_pair(document, map, cli_options[id].name, value);
     }
     return good;
 }
 
-cgp_status cli_run_file_write(FILE *out, const char *model, const json_t *options) {
+cgp_status cli_run_file_write(FILE *out, const json_t *options) {
     yaml_emitter_t emitter;
-    yaml_event_t event;
-    if (!yaml_emitter_initialize(&emitter)) return cgp_fail(CGP_ENOMEM, "out of memory");
+    yaml_document_t document;
+    if (!yaml_document_initialize(&document, NULL, NULL, NULL, 1, 1) ||
+        !yaml_emitter_initialize(&emitter))
+        return cgp_fail(CGP_ENOMEM, "out of memory");
     yaml_emitter_set_output_file(&emitter, out);
     yaml_emitter_set_width(&emitter, -1);
-    const bool good = emit(&emitter, &event,
-                           yaml_stream_start_event_initialize(&event, YAML_UTF8_ENCODING)) &&
-                      emit(&emitter, &event,
-                           yaml_document_start_event_initialize(&event, NULL, NULL, NULL, 1)) &&
-                      emit(&emitter, &event,
-                           yaml_mapping_start_event_initialize(&event, NULL, NULL, 1,
-                                                               YAML_BLOCK_MAPPING_STYLE)) &&
-                      put_options(&emitter, model, options) &&
-                      emit(&emitter, &event, yaml_mapping_end_event_initialize(&event)) &&
-                      emit(&emitter, &event, yaml_document_end_event_initialize(&event, 1)) &&
-                      emit(&emitter, &event, yaml_stream_end_event_initialize(&event));
+    const bool good = add_options(&document, options) &&
+                      yaml_emitter_dump(&emitter, &document) && yaml_emitter_close(&emitter);
+    yaml_document_delete(&document);
     yaml_emitter_delete(&emitter);
     return good ? CGP_OK : cgp_fail(CGP_EIO, "run file: cannot be written");
 }

@@ -17,9 +17,7 @@
  * with CGP_EIO, or with CGP_EINVAL, which names file, line and option. */
 CGP_MUST_CHECK cgp_status cli_run_file_read(cli_run_options *options);
 
-/* Write `model` and `options`, as made by cli_options_json() and none of them null or a flag that is off, as a run file that reads
- * back the same. */
-CGP_MUST_CHECK cgp_status cli_run_file_write(FILE *out, const char *model,
-                                             const json_t *options);
+/* Write `options`, as made by cli_options_json() and "model" beside them, as a run file that reads back the same. None is null. */
+CGP_MUST_CHECK cgp_status cli_run_file_write(FILE *out, const json_t *options);
 
 #endif

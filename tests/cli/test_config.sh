@@ -150,8 +150,8 @@ bad 'lr: 1\n---\nlr: 2' 'line 2: expected one document'
 bad 'lr: 1\n\tbatch: 2' "line 2: found a tab character that violates indentation"
 bad 'lr: [1\n' "line 2: did not find expected ',' or ']'"
 bad 'run: "a\\0b"' 'line 1: expected text without NUL'
-bad 'run: a\0b' 'byte 6: control characters are not allowed'
-bad 'run: \0377\0376\0375' 'byte 5: invalid leading UTF-8 octet'
+bad 'run: a\0b' 'line 1: control characters are not allowed'
+bad 'lr: 1\nrun: \0377\0376\0375' 'line 2: invalid leading UTF-8 octet'
 file 'steps: 3\nepochs: 2'
 fails 2 "--steps: cannot be with --epochs (leave out one)" plan $model --config bad.yaml
 file 'trace: a.txt\nstages: 2\ndevices: 3'

@@ -28,11 +28,11 @@ static cgp_status read_file(char **model, json_t **options) {
     return status;
 }
 
-static void write_file(const char *model, const json_t *options) {
+static void write_file(const json_t *options) {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    REQUIRE(out && cli_run_file_write(out, model, options) == CGP_OK && fclose(out) == 0);
+    REQUIRE(out && cli_run_file_write(out, options) == CGP_OK && fclose(out) == 0);
     fuzz_write("run.yaml", &(fuzz_part){(const uint8_t *)text, size});
     free(text);
 }
@@ -45,7 +45,9 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     const cgp_status status = read_file(&model, &options);
     REQUIRE(status == CGP_OK || *cgp_message());
     if (status == CGP_OK) {
-        write_file(model, options);
+        json_object_set_new(options, "model", json_string(model));
+        write_file(options);
+        json_object_del(options, "model");
         REQUIRE(read_file(&again, &others) == CGP_OK);
         REQUIRE(strcmp(again, model) == 0);
         REQUIRE(json_equal(options, others));
