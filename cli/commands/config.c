@@ -3,11 +3,8 @@
 #include "commands/commands.h"
 
 #include "common.h"
-#include "files.h"
 #include "options/run_file.h"
 #include "session/record.h"
-
-#include <stdlib.h>
 
 /* Tell whether a later start changed an option, so that no one start repeats the run. */
 static bool has_changes(const json_t *record) {
@@ -51,21 +48,12 @@ static cgp_status options_of(const char *path, const json_t *record, json_t *opt
 }
 
 static cgp_status print(const char *path, const json_t *record, json_t *options) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return cgp_fail(CGP_ENOMEM, "out of memory");
-    fprintf(out, "# a run file, of cgpipe config %s; other options have their defaults\n",
-            cli_shown(path));
+    printf("# a run file, of cgpipe config %s; other options have their defaults\n",
+           cli_shown(path));
     if (has_changes(record))
-        fputs("# A later start changed options; run.json lists them. These are the last.\n",
-              out);
+        puts("# A later start changed options; run.json lists them. These are the last.");
     json_object_set(options, "model", json_object_get(record, "model"));
-    cgp_status status = cli_run_file_write(out, options);
-    if (fclose(out) != 0 && status == CGP_OK) status = cgp_fail(CGP_ENOMEM, "out of memory");
-    if (status == CGP_OK) return cli_text_write("-", text);
-    free(text);
-    return status;
+    return cli_run_file_write(stdout, options);
 }
 
 int cli_config(const cli_run_options *run_options) {

@@ -202,31 +202,21 @@ cgp_status cli_option_set_json(cli_run_options *run_options, int id, const json_
     return cli_option_set(run_options, id, text);
 }
 
-/* An option given anew with another value drops those that only made sense beside the old one. */
+/* An option given anew with another value drops those that only made sense beside the old one: `first` .. `last` in the order of
+ * cli_option_id. */
 static const struct {
-    cli_option_id given, dropped;
+    cli_option_id given, first, last;
 } together[] = {
-    {CLI_OPTION_STAGES, CLI_OPTION_BALANCE},
-    {CLI_OPTION_BALANCE, CLI_OPTION_STAGES},
-    {CLI_OPTION_STAGES, CLI_OPTION_DEVICES},
-    {CLI_OPTION_BALANCE, CLI_OPTION_DEVICES},
-    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_MIN_LR_RATIO},
-    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_LR_STEP_SIZE},
-    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_LR_MILESTONES},
-    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_LR_GAMMA},
-    {CLI_OPTION_SCHEDULE, CLI_OPTION_VIRTUAL},
-    {CLI_OPTION_SCHEDULE, CLI_OPTION_GROUP},
-    {CLI_OPTION_STEPS, CLI_OPTION_EPOCHS},
-    {CLI_OPTION_EPOCHS, CLI_OPTION_STEPS},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_LR},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_LR_BATCH},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_MOMENTUM},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_NESTEROV},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_BETA1},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_BETA2},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_ALPHA},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_EPS},
-    {CLI_OPTION_OPTIMIZER, CLI_OPTION_WEIGHT_DECAY},
+    {CLI_OPTION_STAGES, CLI_OPTION_BALANCE, CLI_OPTION_BALANCE},
+    {CLI_OPTION_BALANCE, CLI_OPTION_STAGES, CLI_OPTION_STAGES},
+    {CLI_OPTION_STAGES, CLI_OPTION_DEVICES, CLI_OPTION_DEVICES},
+    {CLI_OPTION_BALANCE, CLI_OPTION_DEVICES, CLI_OPTION_DEVICES},
+    {CLI_OPTION_SCHEDULE, CLI_OPTION_VIRTUAL, CLI_OPTION_GROUP},
+    {CLI_OPTION_STEPS, CLI_OPTION_EPOCHS, CLI_OPTION_EPOCHS},
+    {CLI_OPTION_EPOCHS, CLI_OPTION_STEPS, CLI_OPTION_STEPS},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_LR, CLI_OPTION_LR_BATCH},
+    {CLI_OPTION_OPTIMIZER, CLI_OPTION_MOMENTUM, CLI_OPTION_WEIGHT_DECAY},
+    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_MIN_LR_RATIO, CLI_OPTION_LR_GAMMA},
 };
 
 /* One name for all devices goes with any number of stages. */
@@ -237,7 +227,8 @@ static bool fits_any(int id, const json_t *value) {
 static bool dropped(const cli_run_options *run_options, const json_t *options, int id) {
     for (size_t i = 0; i < sizeof together / sizeof together[0]; i++) {
         char key[32];
-        if ((int)together[i].dropped != id || !cli_option_given(run_options, together[i].given))
+        if (id < (int)together[i].first || id > (int)together[i].last ||
+            !cli_option_given(run_options, together[i].given))
             continue;
         json_t *now = value_json(run_options, (int)together[i].given);
         const json_t *before = json_object_get(options, cli_option_key(together[i].given, key));

@@ -82,15 +82,13 @@ static cgp_status resolve_milestones(const cli_run_options *options) {
     cli_steps at = {0};
     if (list->count == 0)
         return cgp_fail(CGP_EINVAL, "--lr-schedule milestones: needs --lr-milestones N,..");
-    if (list->count > CGP_MAX_MILESTONES)
-        return cgp_fail(CGP_EINVAL, "--lr-milestones: expected at most %d, got %d",
-                        CGP_MAX_MILESTONES, list->count);
     for (int i = 0; i < list->count; i++) {
-        if (cli_steps_parse(list->values[i], &at) && at.count > 0) continue;
+        if (i < CGP_MAX_MILESTONES && cli_steps_parse(list->values[i], &at) && at.count > 0)
+            continue;
         return cgp_fail(CGP_EINVAL,
-                        "--lr-milestones: expected steps or epochs (30ep), each >= 1, got "
-                        "\"%s\"",
-                        list->values[i]);
+                        "--lr-milestones: expected at most %d steps or epochs (30ep), each >= "
+                        "1, got \"%s\"",
+                        CGP_MAX_MILESTONES, list->values[i]);
     }
     return CGP_OK;
 }

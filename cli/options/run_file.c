@@ -3,7 +3,6 @@
  * option on the command line drops those that only made sense beside the file's. */
 #include "options/run_file.h"
 
-#include "common.h"
 #include "files.h"
 #include "options/table.h"
 
@@ -79,16 +78,11 @@ static const char *command_of(unsigned commands) {
 
 /* Find the option that a key names. */
 static cgp_status find_option(const char *key, int *id) {
-    static const cli_option_id start[] = {CLI_OPTION_CONFIG,    CLI_OPTION_HELP,
-                                          CLI_OPTION_RESUME,    CLI_OPTION_FROM_STEP,
-                                          CLI_OPTION_OVERWRITE, CLI_OPTION_NEW_DATA};
     for (*id = 0; *id < CLI_OPTION_COUNT && strcmp(cli_options[*id].name, key) != 0;)
         ++*id;
-    for (size_t i = 0; i < sizeof start / sizeof start[0]; i++) {
-        if (*id == (int)start[i])
-            return cgp_fail(CGP_EINVAL, "%s: is of one start (give --%s on the command line)",
-                            key, key);
-    }
+    if (*id < CLI_OPTION_COUNT && cli_options[*id].flags & CLI_TYPED)
+        return cgp_fail(CGP_EINVAL, "%s: is of one start (give --%s on the command line)", key,
+                        key);
     if (*id == CLI_OPTION_MODEL) return CGP_OK;
     if (*id < CLI_OPTION_COUNT && cli_option_taken(*id, CLI_TRAIN)) return CGP_OK;
     if (*id < CLI_OPTION_COUNT)

@@ -12,6 +12,7 @@
 #define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
+#define TYPED (CLI_ONCE | CLI_TYPED)
 
 /* clang-format off */
 const cli_option cli_options[CLI_OPTION_COUNT] = {
@@ -30,16 +31,16 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN, ONCE,
         "run", "directory for checkpoints, metrics and run options; made if missing"},
     [CLI_OPTION_CONFIG] = {"config", "FILE", CLI_TEXT, AT(config),
-        CLI_TRAIN | CLI_PLAN | CLI_CHECK | CLI_PROFILE, ONCE,
+        CLI_TRAIN | CLI_PLAN | CLI_CHECK | CLI_PROFILE, TYPED,
         NULL, "run file: MODEL and options of train as YAML; the command line wins"},
     [CLI_OPTION_OVERWRITE] = {"overwrite", NULL, CLI_FLAG, AT(overwrite),
-        TRAIN | CLI_CONVERT, ONCE, NULL, "replace what is there; train: delete the run, and start anew"},
-    [CLI_OPTION_RESUME] = {"resume", NULL, CLI_FLAG, AT(resume), TRAIN, ONCE,
+        TRAIN | CLI_CONVERT, TYPED, NULL, "replace what is there; train: delete the run, and start anew"},
+    [CLI_OPTION_RESUME] = {"resume", NULL, CLI_FLAG, AT(resume), TRAIN, TYPED,
         NULL, "go on with the run; what is not given anew stays as it was"},
     [CLI_OPTION_FROM_STEP] = {"from-step", "N", CLI_WHOLE, AT(from_step),
-        SAMPLING | CLI_CONVERT, ONCE,
+        SAMPLING | CLI_CONVERT, TYPED,
         NULL, "checkpoint to go on from (train: deletes later ones) [the latest]"},
-    [CLI_OPTION_NEW_DATA] = {"new-data", NULL, CLI_FLAG, AT(new_data), TRAIN, ONCE,
+    [CLI_OPTION_NEW_DATA] = {"new-data", NULL, CLI_FLAG, AT(new_data), TRAIN, TYPED,
         NULL, "resume with other data, from their beginning"},
     [CLI_OPTION_SAVE_EVERY] = {"save-every", "N", CLI_STEPS, AT(save_every), TRAIN, 0,
         NULL, "steps, or epochs (1ep), between checkpoints; 0: at the end [steps / 10]"},
@@ -203,7 +204,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_QUIET] = {"quiet", NULL, CLI_FLAG, AT(quiet),
         CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_PROFILE, ONCE,
         NULL, "nothing but errors and results: a sample, --json -"},
-    [CLI_OPTION_HELP] = {"help", NULL, CLI_FLAG, AT(help), ALL, ONCE,
+    [CLI_OPTION_HELP] = {"help", NULL, CLI_FLAG, AT(help), ALL, TYPED,
         NULL, "this text; -h is the same"},
 };
 /* clang-format on */

@@ -20,8 +20,9 @@ typedef enum cli_kind {
     CLI_PATHS
 } cli_kind;
 
-/* REPORTED: in the JSON of train, bench and plan. ONCE: of one start, --resume does not take it over. */
-enum { CLI_REPORTED = 1 << 0, CLI_ONCE = 1 << 1 };
+/* REPORTED: in the JSON of train, bench and plan. ONCE: of one start, --resume does not take it over. TYPED: nor is it in a run
+ * file. */
+enum { CLI_REPORTED = 1 << 0, CLI_ONCE = 1 << 1, CLI_TYPED = 1 << 2 };
 
 /* An option without a preset is 0, NaN (REAL, FRACTION) or -1 (WHOLE) until it is given. */
 typedef struct cli_option {

@@ -39,10 +39,10 @@ fails 2 "--steps: cannot be with --epochs (leave out one)" train $resnet --data 
 fails 2 "--lr-schedule milestones: needs --lr-milestones N,.." train $resnet --data shapes --lr-schedule milestones
 fails 2 "--lr-milestones: expected --lr-schedule milestones, got constant" train $resnet --data shapes --lr-milestones 5
 milestones() { fails 2 "$1" train $resnet --data shapes --lr-schedule milestones --lr-milestones "$2"; }
-milestones '--lr-milestones: expected steps or epochs (30ep), each >= 1, got "5e"' 4,5e
-milestones '--lr-milestones: expected steps or epochs (30ep), each >= 1, got "0"' 0,5
+milestones '--lr-milestones: expected at most 8 steps or epochs (30ep), each >= 1, got "5e"' 4,5e
+milestones '--lr-milestones: expected at most 8 steps or epochs (30ep), each >= 1, got "0"' 0,5
 milestones "lr schedule: milestones are expected to rise from 1 on, got 5 after 5" 5,5
-milestones "--lr-milestones: expected at most 8, got 9" 1,2,3,4,5,6,7,8,9
+milestones '--lr-milestones: expected at most 8 steps or epochs (30ep), each >= 1, got "9"' 1,2,3,4,5,6,7,8,9
 fails 2 '--warmup 4epochs: expected a whole number >= 0 of steps, or of epochs (4ep), got "4epochs"' \
     train $resnet --data shapes --warmup 4epochs
 fails 2 "--warmup 9999999999999999999: expected at most 9007199254740992" train $resnet --data shapes --warmup 9999999999999999999
