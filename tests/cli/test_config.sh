@@ -191,6 +191,9 @@ run train $model --data text.txt --epochs 1 --batch 256 --chunks 4 --lr 0.012345
 check "a run of odd values: exit code 0" exits 0
 repeats odd "a run of odd values"
 check "a run of odd values: counted in epochs" test "$(grep -cE '^(epochs: 1|steps: .*|warmup: 1ep)$' again.yaml)" = 2
+run train $model --data text.txt --batch 8 --steps 1 --prompt null --validation 1e-1 --run null
+repeats null "a run with a text that YAML takes for nothing"
+check "a run with a text that YAML takes for nothing: quoted" grep -qx 'prompt: "null"' again.yaml
 mkdir "a #b: c" && cp text.txt "a #b: c/null"
 (cd "a #b: c" && "$program" train $model --data null --batch 8 --steps 1 --save-every 1 --run '~' --quiet) || not_ok "a run of odd names"
 repeats "a #b: c/~" "a run of odd names"
