@@ -199,41 +199,6 @@ cgp_status cgp_model_finish(cgp_model *model) {
     return model->status;
 }
 
-bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
-                             cgp_op_direction direction) {
-    if (direction == CGP_OP_FORWARD) return true;
-    if (!node->requires_grad) return false;
-    if (direction == CGP_OP_BACKWARD_WEIGHT)
-        return node->use.shapes.n_parameters > 0 && !node->use.op->weight_in_input;
-    if (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0) return true;
-    for (int k = 0; node->dx != CGP__DX_NONE && k < node->n_inputs; k++) {
-        if (model->values[node->inputs[k]].has_grad) return true;
-    }
-    return false;
-}
-
-uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
-                         cgp_op_direction direction, bool *y) {
-    cgp__op_needs needs = {0};
-    if (cgp__node_has_direction(model, node, direction))
-        needs = cgp__op_needs_of(node->use.op, direction);
-    *y = needs.y;
-    return needs.x;
-}
-
-cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
-                                  cgp_dtype type) {
-    cgp__kernel_spec spec;
-    memset(&spec, 0, sizeof spec); /* compared as bytes */
-    spec.op = node->kind;
-    spec.direction = direction;
-    spec.attributes = node->sizes;
-    if (node->kind == CGP__OP_CUSTOM) spec.attributes.custom = &node->use;
-    spec.n = n;
-    spec.type = type;
-    return spec;
-}
-
 int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n) {
     return (type->whole ? 1 : n) * cgp_shape_count(&type->shape) *
            (int64_t)cgp_dtype_bytes(type->dtype);

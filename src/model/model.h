@@ -157,6 +157,19 @@ bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
 uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
                          cgp_op_direction direction, bool *y);
 
+/* Return true if backward in this direction reads the node's own saved[k]. An op that may be recomputed keeps all, to rewrite
+ * them. */
+bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
+                     int k);
+
+/* `+selective`: return true if the node is cheap, backward reads its result, and its inputs are there anyway: made in front of
+ * `first_node`, or read themselves. `last_read`: [values] last time of backward that reads a value, -1: none. */
+bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
+                             const int *last_read);
+
+/* R: mark, among n nodes, those that the needed ones read, [n]. */
+void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed);
+
 /* Return the kernel of a node for n samples; `type`: of activations on the device. */
 cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
                                   cgp_dtype type);

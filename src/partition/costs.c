@@ -12,52 +12,37 @@
 
 /* --- saved values --- */
 
-/* Mark the values that backward reads, [values]. */
-static void mark_read(const cgp_model *model, bool *read) {
+/* Mark the values that backward reads, [values]: 0, others -1. */
+static void mark_read(const cgp_model *model, int *last_read) {
+    for (int i = 0; i < model->n_values; i++)
+        last_read[i] = -1;
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         for (int d = CGP_OP_BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
             bool y;
             const uint32_t x = cgp__node_reads(model, node, (cgp_op_direction)d, &y);
             for (int k = 0; k < node->n_inputs; k++) {
-                if (x & (1u << k)) read[node->inputs[k]] = true;
+                if (x & (1u << k)) last_read[node->inputs[k]] = 0;
             }
-            if (y) read[node->output] = true;
+            if (y) last_read[node->output] = 0;
         }
     }
 }
 
-/* Return true if backward reads a node's own saved values. */
-static bool saves(const cgp_model *model, const cgp__node *node) {
-    return node->use.shapes.n_saved > 0 &&
-           (cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT) ||
-            (node->use.op->weight_needs_saved &&
-             cgp__node_has_direction(model, node, CGP_OP_BACKWARD_WEIGHT)));
+static bool keeps(const cgp_model *model, const cgp__node *node, int k) {
+    return cgp__node_keeps(model, node, CGP_OP_BACKWARD_INPUT, k) ||
+           cgp__node_keeps(model, node, CGP_OP_BACKWARD_WEIGHT, k);
 }
 
 /* R: mark the producers of values that backward reads, and their ancestors. */
-static void mark_recomputed(const cgp_model *model, const bool *read, bool *recomputed) {
-    for (int i = model->n_nodes - 1; i >= 0; i--) {
-        const cgp__node *node = &model->nodes[i];
-        recomputed[i] =
-            recomputed[i] || saves(model, node) || (node->output >= 0 && read[node->output]);
-        for (int k = 0; recomputed[i] && k < node->n_inputs; k++) {
-            const int producer = model->values[node->inputs[k]].node;
-            if (producer >= 0) recomputed[producer] = true;
-        }
-    }
-}
-
-/* `+selective`: mark the cheap nodes whose result is read and whose inputs are saved anyway. */
-static void mark_selective(const cgp_model *model, const bool *read, bool *selective) {
+static void mark_recomputed(const cgp_model *model, const int *last_read, bool *recomputed) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        if (!node->use.op->cheap || node->output < 0 || !read[node->output]) continue;
-        selective[i] = cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT);
-        for (int k = 0; k < node->n_inputs; k++)
-            selective[i] = selective[i] &&
-                           (model->values[node->inputs[k]].node < 0 || read[node->inputs[k]]);
+        recomputed[i] = node->output >= 0 && last_read[node->output] >= 0;
+        for (int k = 0; k < node->use.shapes.n_saved; k++)
+            recomputed[i] = recomputed[i] || keeps(model, node, k);
     }
+    cgp__mark_ancestors(model, 0, model->n_nodes, recomputed);
 }
 
 /* --- kernels --- */
@@ -91,7 +76,8 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n, cg
 
 typedef struct marks {
     /* [values] */
-    bool *read, *begun;
+    int *last_read;
+    bool *begun;
     /* [nodes] */
     bool *recomputed, *selective;
     cgp__node_kernels *kernels;
@@ -102,23 +88,24 @@ static void release(marks *m) {
     free(m->selective);
     free(m->recomputed);
     free(m->begun);
-    free(m->read);
+    free(m->last_read);
 }
 
 static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n, cgp_dtype type) {
     const size_t values = (size_t)model->n_values, nodes = (size_t)model->n_nodes;
-    m->read = cgp__calloc(values, sizeof *m->read);
+    m->last_read = cgp__calloc(values, sizeof *m->last_read);
     m->begun = cgp__calloc(values, sizeof *m->begun);
     m->recomputed = cgp__calloc(nodes, sizeof *m->recomputed);
     m->selective = cgp__calloc(nodes, sizeof *m->selective);
     m->kernels = cgp__calloc(nodes, sizeof *m->kernels);
-    if (!m->read || !m->begun || !m->recomputed || !m->selective || !m->kernels)
+    if (!m->last_read || !m->begun || !m->recomputed || !m->selective || !m->kernels)
         return cgp__no_memory("costs", nodes * sizeof *m->kernels);
-    mark_read(model, m->read);
-    mark_recomputed(model, m->read, m->recomputed);
-    mark_selective(model, m->read, m->selective);
-    for (int i = model->n_nodes - 1; i >= 0; i--)
+    mark_read(model, m->last_read);
+    mark_recomputed(model, m->last_read, m->recomputed);
+    for (int i = model->n_nodes - 1; i >= 0; i--) {
+        m->selective[i] = cgp__node_may_recompute(model, &model->nodes[i], 0, m->last_read);
         m->kernels[i] = kernels_of(model, i, n, type, m->begun);
+    }
     return CGP_OK;
 }
 
@@ -138,10 +125,12 @@ static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dty
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         cgp_layer_cost *cost = &costs[layer_of(model, node)];
-        if (node->output >= 0 && m->read[node->output])
+        if (node->output >= 0 && m->last_read[node->output] >= 0)
             cost->saved_bytes += value_bytes(&model->values[node->output].type, n, type);
-        for (int k = 0; saves(model, node) && k < node->use.shapes.n_saved; k++)
-            cost->saved_bytes += cgp__type_bytes(&node->use.shapes.saved[k], n);
+        for (int k = 0; k < node->use.shapes.n_saved; k++) {
+            if (keeps(model, node, k))
+                cost->saved_bytes += cgp__type_bytes(&node->use.shapes.saved[k], n);
+        }
     }
     for (int p = 0; p < model->n_params; p++) {
         const cgp__node *node = &model->nodes[model->uses[model->params[p].first_use].node];

@@ -68,16 +68,6 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* Return true if backward in this direction reads saved[k]. An op that may be recomputed keeps all, to rewrite them. */
-static bool reads_stat(const cgp__stage_builder *b, const cgp__node *node,
-                       cgp_op_direction direction, int k) {
-    const bool input = direction == CGP_OP_BACKWARD_INPUT;
-    const uint32_t needs =
-        input ? node->use.op->input_needs_saved : node->use.op->weight_needs_saved;
-    return cgp__node_has_direction(b->model, node, direction) &&
-           ((needs & (1u << k)) || (input && node->use.op->cheap));
-}
-
 /* The op's own saved values (means, log-sum-exps). */
 static cgp_status place_stats(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
@@ -88,7 +78,7 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
         const cgp__location stat = {CGP__LIVE_RANGE, range};
         b->stats[i * CGP_OP_MAX_SAVED + k] = stat;
         for (int d = CGP_OP_BACKWARD_INPUT; b->training && d < CGP__DIRECTIONS; d++) {
-            if (!reads_stat(b, node, (cgp_op_direction)d, k)) continue;
+            if (!cgp__node_keeps(b->model, node, (cgp_op_direction)d, k)) continue;
             b->ranges[range].saved = true;
             cgp__builder_extend(b, stat, cgp__time_backward(b, i, (cgp_op_direction)d));
         }

@@ -48,21 +48,6 @@ static void mark_read(cgp__stage_builder *b, int value, int time, bool *failed) 
     b->last_read[value] = time;
 }
 
-/* Find the values that are recomputed instead of stored, in order of the nodes. */
-static void find_recomputed(cgp__stage_builder *b) {
-    for (int i = 0; i < b->stage->n_nodes; i++) {
-        const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-        if (!node->use.op->cheap || b->last_read[node->output] < 0) continue;
-        /* then its own saved values have memory, to rewrite them */
-        bool possible = cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_INPUT);
-        for (int k = 0; k < node->n_inputs; k++) {
-            const int x = node->inputs[k];
-            possible = possible && (producer_of(b, x) < 0 || b->last_read[x] >= 0);
-        }
-        b->recomputed[node->output] = possible;
-    }
-}
-
 /* Return true if a value was recomputed, and is still there at `time`. */
 static bool is_live(const cgp__stage_builder *b, int value, int time) {
     const int end = cgp__time_backward_end(b->stage);
@@ -121,7 +106,12 @@ cgp_status cgp__builder_find_reads(cgp__stage_builder *b) {
     if (!b->training) return CGP_OK;
     (void)visit_reads(b, mark_read);
     if (!cgp_recompute_is_selective(b->plan->recompute)) return CGP_OK;
-    find_recomputed(b);
+    for (int i = 0; i < b->stage->n_nodes; i++) {
+        const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+        if (node->output >= 0) /* in order of the nodes */
+            b->recomputed[node->output] =
+                cgp__node_may_recompute(b->model, node, b->stage->first_node, b->last_read);
+    }
     return visit_reads(b, read_value)
                ? CGP_OK
                : cgp__no_memory("plan: recomputed", sizeof *b->recomputations);

@@ -19,11 +19,8 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
             needed[i] = needed[i] || (b->ranges[range].saved && !written[range]);
             written[range] = true;
         }
-        for (int k = 0; needed[i] && k < node->n_inputs; k++) {
-            const int producer = b->model->values[node->inputs[k]].node - stage->first_node;
-            if (producer >= 0 && producer < stage->n_nodes) needed[producer] = true;
-        }
     }
+    cgp__mark_ancestors(b->model, stage->first_node, stage->n_nodes, needed);
 }
 
 /* Return true if backward or a needed node reads the input that a call converts. */

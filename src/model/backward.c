@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backward.c -- the kernels of a node, and the values that backward reads, keeps and recomputes. */
+#include "model/model.h"
+
+#include <string.h>
+
+bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
+                             cgp_op_direction direction) {
+    if (direction == CGP_OP_FORWARD) return true;
+    if (!node->requires_grad) return false;
+    if (direction == CGP_OP_BACKWARD_WEIGHT)
+        return node->use.shapes.n_parameters > 0 && !node->use.op->weight_in_input;
+    if (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0) return true;
+    for (int k = 0; node->dx != CGP__DX_NONE && k < node->n_inputs; k++) {
+        if (model->values[node->inputs[k]].has_grad) return true;
+    }
+    return false;
+}
+
+uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
+                         cgp_op_direction direction, bool *y) {
+    cgp__op_needs needs = {0};
+    if (cgp__node_has_direction(model, node, direction))
+        needs = cgp__op_needs_of(node->use.op, direction);
+    *y = needs.y;
+    return needs.x;
+}
+
+cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
+                                  cgp_dtype type) {
+    cgp__kernel_spec spec;
+    memset(&spec, 0, sizeof spec); /* compared as bytes */
+    spec.op = node->kind;
+    spec.direction = direction;
+    spec.attributes = node->sizes;
+    if (node->kind == CGP__OP_CUSTOM) spec.attributes.custom = &node->use;
+    spec.n = n;
+    spec.type = type;
+    return spec;
+}
+
+bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
+                     int k) {
+    const cgp_op *op = node->use.op;
+    const bool rewritten = direction == CGP_OP_BACKWARD_INPUT && op->cheap;
+    return cgp__node_has_direction(model, node, direction) &&
+           (rewritten || (cgp__op_needs_of(op, direction).saved & (1u << k)));
+}
+
+bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
+                             const int *last_read) {
+    if (!node->use.op->cheap || node->output < 0 || last_read[node->output] < 0) return false;
+    for (int k = 0; k < node->n_inputs; k++) {
+        const int x = node->inputs[k];
+        if (model->values[x].node >= first_node && last_read[x] < 0) return false;
+    }
+    /* then its own saved values have memory, to rewrite them */
+    return cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT);
+}
+
+void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed) {
+    for (int i = n - 1; i >= 0; i--) {
+        const cgp__node *node = &model->nodes[first_node + i];
+        for (int k = 0; needed[i] && k < node->n_inputs; k++) {
+            const int producer = model->values[node->inputs[k]].node - first_node;
+            if (producer >= 0 && producer < n) needed[producer] = true;
+        }
+    }
+}
