@@ -20,15 +20,16 @@ static double step_flops(const cgp_layer_cost *c) {
     return c->flops[0] + c->flops[1] + c->flops[2];
 }
 
-static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double peak) {
+/* `unit`: operations a second that the rate is shown in. */
+static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double unit) {
     char bytes[CLI_NUMBER];
     fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name,
             1e3 * c->forward_seconds, 1e3 * c->input_seconds, 1e3 * c->weight_seconds,
             1e3 * c->recompute_seconds, 1e3 * c->selective_seconds, 1e-9 * step_flops(c));
-    if (step_flops(c) > 0 && step_seconds(c) > 0 && peak > 0)
-        fprintf(out, " %6.1f", 100 * step_flops(c) / step_seconds(c) / peak);
+    if (step_flops(c) > 0 && step_seconds(c) > 0)
+        fprintf(out, " %7.1f", step_flops(c) / step_seconds(c) / unit);
     else
-        fprintf(out, " %6s", "-");
+        fprintf(out, " %7s", "-");
     fprintf(out, " %10s", cgp_bytes_text(c->parameter_bytes, bytes, sizeof bytes));
     fprintf(out, " %10s\n", cgp_bytes_text(c->saved_bytes, bytes, sizeof bytes));
 }
@@ -51,21 +52,25 @@ static cgp_layer_cost sum_of(const cli_costs *costs) {
 }
 
 static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
-    const double peak = costs->peak_flops * costs->threads;
+    const bool peak = costs->peak_flops > 0; /* else only the rates are known */
+    const double unit = peak ? 0.01 * costs->peak_flops * costs->threads : 1e9;
     const cgp_layer_cost sum = sum_of(costs);
     fprintf(out, "model        %s\n", costs->model);
     fprintf(out, "micro-batch  %" PRId64 " samples, %s, %d %s\n", costs->samples,
             costs->precision, costs->threads, costs->threads == 1 ? "thread" : "threads");
-    fprintf(out, "peak         %.1f GFLOP/s a core; copies %.2f GB/s\n",
-            1e-9 * costs->peak_flops, 1e-9 * costs->bandwidth);
+    if (peak)
+        fprintf(out, "peak         %.1f GFLOP/s a core; copies %.2f GB/s\n",
+                1e-9 * costs->peak_flops, 1e-9 * costs->bandwidth);
+    else
+        fprintf(out, "copies       %.2f GB/s\n", 1e-9 * costs->bandwidth);
     fprintf(out,
             "times        medians in ms: F forward, I and W backward, R recompute, selective: "
             "recompute of +selective\n\n");
-    fprintf(out, "%-26s %9s %9s %9s %9s %9s %10s %6s %10s %10s\n", "layer", "F", "I", "W", "R",
-            "selective", "GFLOP", "peak %", "params", "saved");
+    fprintf(out, "%-26s %9s %9s %9s %9s %9s %10s %7s %10s %10s\n", "layer", "F", "I", "W", "R",
+            "selective", "GFLOP", peak ? "peak %" : "GFLOP/s", "params", "saved");
     for (int i = 0; i < costs->layers; i++)
-        print_row(out, cgp_model_layer_name(model, i), &costs->layer[i], peak);
-    print_row(out, "all", &sum, peak);
+        print_row(out, cgp_model_layer_name(model, i), &costs->layer[i], unit);
+    print_row(out, "all", &sum, unit);
     fprintf(out, "\n%.3f samples/s without recomputation, %.3f with all of it\n",
             (double)costs->samples / step_seconds(&sum),
             (double)costs->samples / (step_seconds(&sum) + sum.recompute_seconds));
@@ -101,8 +106,7 @@ static cgp_status profile(cli_session *session, cli_run_options *run_options,
     options.device = run_options->devices.count > 0 ? run_options->devices.values[0] : NULL;
     options.repeats = (int)run_options->repeats;
     CGP_TRY(cli_costs_measure(costs, session->model, session->model_spec, &options));
-    costs->peak_flops =
-        isnan(run_options->peak) ? cgp_core_peak_flops() : 1e9 * run_options->peak;
+    costs->peak_flops = 1e9 * run_options->peak;
     costs->bandwidth = cli_copy_bandwidth();
     sign(costs, run_options);
     return CGP_OK;

@@ -11,7 +11,7 @@ typedef struct cli_costs {
     int64_t samples; /* of the micro-batch that was measured */
     int threads;
     char precision[8];
-    double peak_flops;           /* of one core; NaN: unknown */
+    double peak_flops;           /* of one core, as --peak has it; NaN: unknown */
     double bandwidth;            /* of copies in memory, bytes/s; NaN: unknown */
     char command[256], date[32]; /* of the measurement */
     int layers;

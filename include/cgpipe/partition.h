@@ -139,14 +139,6 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_size(const cgp_model *model,
                                                       const cgp_balance_size_options *options,
                                                       int stages, int *balance);
 
-/**
- * Measure the peak of one core: f32 fused multiply-adds on registers, as many in flight as hide their latency.
- *
- * @return Floating-point operations a second, the best of 50 runs (half a second in all); 0 on a processor without AVX2 and FMA.
- * Threads: any; the calling one is measured.
- */
-CGP_API double cgp_core_peak_flops(void);
-
 /** Validate a user's balance. @retval CGP_EINVAL `balance: sums to 5 but the model has 6 layers (balance: 2 1 2)`. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_check(const cgp_model *model, int stages,
                                                     const int *balance);

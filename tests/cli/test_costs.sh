@@ -11,12 +11,20 @@ check "profile: exit code 0" exits 0
 check "profile: a row for each layer and one for all" \
     test "$(grep -cE '^(wte|wpe|h\.[0-2]|ln_f|lm_head|all) .* [0-9.]+ [KMGT]?i?B$' "$out")" -eq 8
 check "profile: the peak that was given" has "peak         50.0 GFLOP/s a core" "$out"
+check "profile: shares of it" test "$(awk '$1 == "layer" { print $8 " " $9 }' "$out")" = "peak %"
 check "profile: fits a page" test "$(widest "$out")" -le 120
 check "profile --json: all keys" keys costs.json version command date model samples threads \
     precision peak_flops copy_bytes_per_second layers name forward_seconds input_seconds \
     weight_seconds recompute_seconds selective_seconds forward_flops parameter_bytes saved_bytes
 check "profile --json: samples of a micro-batch" test "$(value samples costs.json)" = 2
 check "profile --json: the model in full" has "$costed" <(sed 's/,vocab=64,seq=16/,seq=16,vocab=64/' costs.json)
+check "profile --json: the peak that was given" jq -e '.peak_flops == 5e10' costs.json
+run profile $costed --batch 4 --chunks 2 --repeats 1 --json without.json
+check "profile without --peak: rates" test "$(awk '$1 == "layer" { print $8 }' "$out")" = GFLOP/s
+check "profile without --peak: of each layer with operations" \
+    test "$(grep -cE '^(h\.[0-2]|lm_head|all) ( *[0-9.]+){7} +[0-9.]+ [KMGT]?i?B' "$out")" -eq 5
+check "profile without --peak: none is told" sh -c '! grep -q peak "$1"' sh "$out"
+check "profile without --peak: null in JSON" test "$(jq .peak_flops without.json)" = null
 
 # --- balances ---
 
