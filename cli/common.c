@@ -2,8 +2,10 @@
 /* common.c -- see common.h. */
 #include "common.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -55,7 +57,31 @@ void *cli_calloc(size_t count, size_t bytes) {
     exit(CLI_FAILED);
 }
 
-/* --- numbers as text --- */
+/* --- text --- */
+
+char *cli_text(const char *format, ...) {
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    const size_t size = (size_t)vsnprintf(NULL, 0, format, arguments) + 1;
+    char *text = cli_calloc(size, 1);
+    vsnprintf(text, size, format, again);
+    va_end(again);
+    va_end(arguments);
+    return text;
+}
+
+bool cli_ends_with(const char *text, const char *ending) {
+    const size_t length = strlen(text), tail = strlen(ending);
+    return length > tail && strcmp(text + length - tail, ending) == 0;
+}
+
+const char *cli_shown(const char *text) {
+    static char shown[4][4 * 4096];
+    static int turn;
+    turn = (turn + 1) % 4;
+    return cgp_escape(text ? text : "", shown[turn], sizeof shown[turn]);
+}
 
 double cli_plain(double value) {
     return isnan(value) ? fabs(value) : value;
@@ -73,12 +99,8 @@ char *cli_grouped(int64_t value, char text[CLI_NUMBER]) {
     return text;
 }
 
-double cli_mib(int64_t bytes) {
-    return (double)bytes / (1024.0 * 1024.0);
-}
-
 double cli_gib(int64_t bytes) {
-    return cli_mib(bytes) / 1024.0;
+    return (double)bytes / 0x1p30;
 }
 
 /* --- the process --- */
@@ -125,26 +147,38 @@ double cli_median(const double *values, int64_t count, int64_t skip) {
     return median;
 }
 
-/* --- strict numbers --- */
-
-/* Parse `length` digits. */
-static bool parse_digits(const char *text, size_t length, int64_t *out) {
-    int64_t value = 0;
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9') return false;
-        if (__builtin_mul_overflow(value, 10, &value)) return false;
-        if (__builtin_add_overflow(value, text[i] - '0', &value)) return false;
-    }
-    *out = value;
-    return length > 0;
+/* SplitMix64 (Steele, Lea and Flood 2014). */
+uint64_t cli_random(uint64_t *state) {
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
 }
 
-bool cli_parse_whole(const char *text, int64_t min, int64_t max, int64_t *out) {
-    int64_t value = 0;
-    if (!parse_digits(text, strlen(text), &value)) return false;
+/* --- strict numbers --- */
+
+/* Parse digits with at most one of the `suffixes` behind them: the first stands for 1024, the next for 1024^2. */
+static bool parse_scaled(const char *text, const char *suffixes, int64_t min, int64_t max,
+                         int64_t *out) {
+    char *end = NULL;
+    errno = 0;
+    int64_t value = strtoll(text, &end, 10); /* which also takes spaces and a sign */
+    const char *suffix = *end ? strchr(suffixes, *end) : NULL;
+    if (*text < '0' || *text > '9' || errno || end[suffix != NULL]) return false;
+    for (const char *c = suffixes; suffix && c <= suffix; c++) {
+        if (__builtin_mul_overflow(value, 1024, &value)) return false;
+    }
     if (value < min || value > max) return false;
     *out = value;
     return true;
+}
+
+bool cli_parse_whole(const char *text, int64_t min, int64_t max, int64_t *out) {
+    return parse_scaled(text, "", min, max, out);
+}
+
+bool cli_parse_bytes(const char *text, int64_t min, int64_t max, int64_t *out) {
+    return parse_scaled(text, "KMGT", min, max, out);
 }
 
 bool cli_parse_real(const char *text, double min, double below, double *out) {
@@ -153,27 +187,6 @@ bool cli_parse_real(const char *text, double min, double below, double *out) {
     char *end = NULL;
     const double value = strtod(text, &end);
     if (*end || !(value >= min && value < below)) return false;
-    *out = value;
-    return true;
-}
-
-const char *cli_shown(const char *text) {
-    static char shown[4][4 * 4096];
-    static int turn;
-    turn = (turn + 1) % 4;
-    return cgp_escape(text ? text : "", shown[turn], sizeof shown[turn]);
-}
-
-bool cli_parse_bytes(const char *text, int64_t min, int64_t max, int64_t *out) {
-    static const char suffixes[] = "KMGT";
-    const size_t length = strlen(text);
-    const char *suffix = length > 0 ? strchr(suffixes, text[length - 1]) : NULL;
-    int64_t value = 0;
-    if (!parse_digits(text, suffix ? length - 1 : length, &value)) return false;
-    for (const char *c = suffixes; suffix && c <= suffix; c++) {
-        if (__builtin_mul_overflow(value, 1024, &value)) return false;
-    }
-    if (value < min || value > max) return false;
     *out = value;
     return true;
 }

@@ -30,6 +30,12 @@ void cli_warn(void);
 /* Return zeroed memory. Without any, end the program, which may do so, unlike the library. */
 void *cli_calloc(size_t count, size_t bytes);
 
+/* Return a new text, printed as by printf(). The caller frees it. */
+char *cli_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Tell whether a text has more than this ending, as "a.bin" has ".bin". */
+bool cli_ends_with(const char *text, const char *ending);
+
 #define CLI_NUMBER 32
 
 /* Return a number for people: a NaN without its sign, which means nothing. */
@@ -38,13 +44,15 @@ double cli_plain(double value);
 /* Write "89,762,304" to `text` and return it. */
 char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
 
-double cli_mib(int64_t bytes);
 double cli_gib(int64_t bytes);
 
 /* Return a name that a user gave as a terminal may show it, "" for NULL: in one of four buffers in turn. */
 const char *cli_shown(const char *text);
 
 double cli_seconds(void);
+
+/* Return 64 random bits and step `state`, which begins as the seed. */
+uint64_t cli_random(uint64_t *state);
 
 /* Return the peak resident memory of the process (VmHWM), 0 if the system has no figure; reset it to the resident memory of
  * now. */

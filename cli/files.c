@@ -4,6 +4,9 @@
 
 #include <cgpipe/checkpoint.h>
 
+#include "common.h"
+#include "stop.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,13 +18,16 @@
 /* A row of 2^24 actions is a tenth of that: a typing error must not eat all memory. */
 enum { MAX_MIB = 256 };
 
-cgp_status cli_file_check(const char *path) {
+bool cli_is_directory(const char *path) {
     struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+cgp_status cli_file_check(const char *path) {
     const char *slash = strrchr(path, '/');
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    if (cli_is_directory(path))
         return cgp_fail(CGP_EIO, "%s: is a directory, expected a file name", path);
-    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    if (!directory) return cgp_fail(CGP_ENOMEM, "out of memory");
+    char *directory = slash ? cli_text("%.*s", (int)(slash - path) + 1, path) : cli_text(".");
     cgp_status status = CGP_OK;
     if (access(directory, W_OK | X_OK) != 0)
         status = cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory,
@@ -75,13 +81,16 @@ cgp_status cli_file_read(const char *path, char **bytes, size_t *size) {
 
 /* --- writing --- */
 
+/* A reader of standard output that has gone, or ended by the same signal, is no failure. */
+static cgp_status print_text(const char *text) {
+    if (fputs(text, stdout) != EOF && fflush(stdout) == 0) return CGP_OK;
+    if (cli_stop_closed() || (cli_stop_signal() && errno == EPIPE)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
+}
+
 cgp_status cli_text_write(const char *path, char *text) {
-    const size_t size = strlen(text);
-    cgp_status status = CGP_OK;
-    if (strcmp(path, "-") != 0)
-        status = cgp_file_replace(path, text, size);
-    else if (fwrite(text, 1, size, stdout) != size)
-        status = cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
+    const cgp_status status =
+        strcmp(path, "-") == 0 ? print_text(text) : cgp_file_replace(path, text, strlen(text));
     free(text);
     return status;
 }
@@ -90,33 +99,16 @@ json_t *cli_real_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-char *cli_json_text(json_t *object, size_t *length) {
-    char *text = json_dumps(object, JSON_INDENT(2));
+char *cli_json_text(json_t *object) {
+    char *dump = json_dumps(object, JSON_INDENT(2));
     json_decref(object);
-    if (!text) {
-        (void)cgp_fail(CGP_ENOMEM, "json: out of memory");
-        return NULL;
-    }
-    *length = strlen(text) + 1;
-    text[*length - 1] = '\n'; /* over the end of the string: from here on it has a length */
+    if (!dump) (void)cgp_fail(CGP_ENOMEM, "json: out of memory");
+    char *text = dump ? cli_text("%s\n", dump) : NULL;
+    free(dump);
     return text;
 }
 
 cgp_status cli_json_replace(const char *path, json_t *object) {
-    size_t length = 0;
-    char *text = cli_json_text(object, &length);
-    if (!text) return CGP_ENOMEM;
-    const cgp_status status = cgp_file_replace(path, text, length);
-    free(text);
-    return status;
-}
-
-cgp_status cli_json_replace_at(int directory, const char *name, const char *path,
-                               json_t *object) {
-    size_t length = 0;
-    char *text = cli_json_text(object, &length);
-    if (!text) return CGP_ENOMEM;
-    const cgp_status status = cgp_file_replace_at(directory, name, path, text, length);
-    free(text);
-    return status;
+    char *text = cli_json_text(object);
+    return text ? cli_text_write(path, text) : CGP_ENOMEM;
 }

@@ -47,13 +47,6 @@ typedef struct conversion {
 
 /* --- source --- */
 
-static char *path_in(const char *directory, const char *name) {
-    const size_t size = strlen(directory) + strlen(name) + 2;
-    char *path = cli_calloc(size, 1);
-    snprintf(path, size, "%s/%s", directory, name);
-    return path;
-}
-
 /* After EIO the entry may exist: opening it gives the reason. */
 static bool is_there(const char *path) {
     struct stat info;
@@ -61,15 +54,10 @@ static bool is_there(const char *path) {
 }
 
 static bool has(const char *directory, const char *name) {
-    char *path = path_in(directory, name);
+    char *path = cli_text("%s/%s", directory, name);
     const bool found = is_there(path);
     free(path);
     return found;
-}
-
-static bool ends_as_file(const char *path) {
-    const size_t length = strlen(path), tail = sizeof ENDING - 1;
-    return length > tail && strcmp(path + length - tail, ENDING) == 0;
 }
 
 static cgp_status find_source(conversion *c) {
@@ -178,8 +166,8 @@ static cgp_status check_published(conversion *c) {
         if (!is_there(to) || c->options->overwrite) return CGP_OK;
         return cgp_fail(CGP_EIO, "%s: is there already (--overwrite replaces it)", to);
     }
-    c->config = path_in(to, "config.json");
-    c->weights = path_in(to, "model" ENDING);
+    c->config = cli_text("%s/config.json", to);
+    c->weights = cli_text("%s/model" ENDING, to);
     CGP_TRY(check_not(to, "run.json", "is a run"));
     CGP_TRY(check_not(to, "checkpoint.json", "is a checkpoint"));
     if (stat(to, &info) != 0) return CGP_OK;
@@ -219,7 +207,7 @@ static cgp_status make_plan(conversion *c) {
 
 static cgp_status prepare(conversion *c) {
     CGP_TRY(check_arguments(c));
-    c->to_file = ends_as_file(c->options->target);
+    c->to_file = cli_ends_with(c->options->target, ENDING);
     CGP_TRY(find_source(c));
     CGP_TRY(check_options(c));
     CGP_TRY(find_model(c));
@@ -293,12 +281,10 @@ typedef struct staging {
 } staging;
 
 static cgp_status staging_make(staging *s, const char *directory) {
-    char name[64];
-    snprintf(name, sizeof name, ".cgpipe-convert-%ld-0.tmp", (long)getpid());
-    s->path = path_in(directory, name);
-    s->config = path_in(s->path, "config.json");
-    s->weights = path_in(s->path, "model" ENDING);
-    s->before = path_in(s->path, "before.json");
+    s->path = cli_text("%s/.cgpipe-convert-%ld-0.tmp", directory, (long)getpid());
+    s->config = cli_text("%s/config.json", s->path);
+    s->weights = cli_text("%s/model" ENDING, s->path);
+    s->before = cli_text("%s/before.json", s->path);
     s->lock = -1;
     if (mkdir(s->path, 0777) != 0)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", s->path, strerror(errno));

@@ -125,11 +125,6 @@ static cgp_status encode(work *w, FILE *in, const char *name) {
 
 /* --- tokens to bytes --- */
 
-static bool is_tokens(const char *path) {
-    const size_t length = strlen(path);
-    return length > 4 && strcmp(path + length - 4, ".bin") == 0;
-}
-
 /* Decode nanoGPT's tokens, or llm.c's, which have a header. */
 static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
     uint8_t bytes[2 * LLM_C_HEADER];
@@ -178,7 +173,8 @@ static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
 static cgp_status convert_file(work *w, FILE *in, const char *name) {
     const int64_t before = w->made;
     if (w->options->decode)
-        return is_tokens(name) ? decode_tokens(w, in, name) : decode_numbers(w, in, name);
+        return cli_ends_with(name, ".bin") ? decode_tokens(w, in, name)
+                                           : decode_numbers(w, in, name);
     w->made = 0; /* each file is a line */
     CGP_TRY(encode(w, in, name));
     if (!w->options->out) putchar('\n');
@@ -208,7 +204,7 @@ static cgp_status check(const cli_run_options *options) {
                                     "vocab.json and merges.txt)");
     if (options->decode && options->end_of_text)
         return cgp_fail(CGP_EINVAL, "--end-of-text: cannot be with --decode (leave out one)");
-    if (options->out && !options->decode && !is_tokens(options->out))
+    if (options->out && !options->decode && !cli_ends_with(options->out, ".bin"))
         return cgp_fail(CGP_EINVAL,
                         "--out %s: expected a name that ends in .bin, by which "
                         "--data knows tokens",

@@ -68,7 +68,8 @@ static void print_results(const training *t, const json_t *report) {
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
                 cli_shown(t->run.directory.path), t->run.saved);
-    fprintf(t->run.out, "weights      %s\n", cli_shown(t->run.directory.weights));
+    fprintf(t->run.out, "weights      %s/" CLI_LATEST "/weights.safetensors\n",
+            cli_shown(t->run.directory.path));
     fprintf(t->run.out, "weights_sha256 %s\n",
             json_string_value(json_object_get(report, "weights_sha256")));
 }

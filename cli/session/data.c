@@ -4,16 +4,12 @@
 
 #include <cgpipe/data.h>
 
+#include "common.h"
 #include "session/images.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_tokens(const char *path) {
-    const size_t length = strlen(path);
-    return length > 4 && strcmp(path + length - 4, ".bin") == 0;
-}
 
 /* Return the path that --validation names; NULL if it is a fraction. */
 static const char *validation_path(const cli_run_options *options) {
@@ -25,15 +21,16 @@ cgp_status cli_data_kind_of(const cli_run_options *options, cli_data_kind *kind)
     *kind = cli_images_kind_of(first);
     CGP_TRY(cli_images_check(options, *kind));
     if (*kind >= CLI_DATA_SHAPES) return CGP_OK;
-    if (is_tokens(first)) *kind = CLI_DATA_TOKENS;
+    const bool tokens = cli_ends_with(first, ".bin");
+    if (tokens) *kind = CLI_DATA_TOKENS;
     if (options->data.count == 1 && strcmp(first, "random") == 0) *kind = CLI_DATA_RANDOM;
     if (*kind == CLI_DATA_RANDOM) return CGP_OK;
     for (int i = 0; i <= options->data.count; i++) {
+        static const char *const kinds[] = {"text", "a token file (.bin)"};
         const char *path = i < options->data.count ? options->data.values[i] : validation;
-        if (!path || is_tokens(path) == is_tokens(first)) continue;
-        return cgp_fail(CGP_EINVAL, "%s: is %s, expected %s, as %s is", path,
-                        is_tokens(path) ? "a token file (.bin)" : "text",
-                        is_tokens(first) ? "a token file (.bin)" : "text", first);
+        if (path && cli_ends_with(path, ".bin") != tokens)
+            return cgp_fail(CGP_EINVAL, "%s: is %s, expected %s, as %s is", path,
+                            kinds[!tokens], kinds[tokens], first);
     }
     return CGP_OK;
 }

@@ -9,11 +9,11 @@
 #include <cgpipe/images.h>
 
 #include "common.h"
+#include "files.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const struct {
     const char *name;
@@ -136,26 +136,12 @@ static cgp_status open_mnist(cgp_data **out, const cli_run_options *run_options,
     return cgp_data_mnist(out, cli_images_rest(run_options->data.values[0]), &options);
 }
 
-static bool is_directory(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-/* Return "root/name", owned by the run options. */
-static char *inside(cli_run_options *options, const char *root, const char *name) {
-    const size_t size = strlen(root) + strlen(name) + 2;
-    char *path = cli_run_options_keep(options, cli_calloc(size, 1));
-    snprintf(path, size, "%s/%s", root, name);
-    return path;
-}
-
 /* A directory with the directories train and val has ImageNet's layout: each is a directory of classes. */
 static cgp_status open_directory(cgp_data **out, const cli_run_options *run_options,
                                  const cgp_model *model) {
-    cli_run_options resolved = {0};
     const char *root = cli_images_rest(run_options->data.values[0]);
-    const char *train = inside(&resolved, root, "train"), *val = inside(&resolved, root, "val");
-    const bool both = is_directory(train) && is_directory(val);
+    char *train = cli_text("%s/train", root), *val = cli_text("%s/val", root);
+    const bool both = cli_is_directory(train) && cli_is_directory(val);
     cgp_image_folder_options options = cgp_image_folder_options_default();
     options.size = side_of(model, options.size);
     options.seed = (uint64_t)run_options->seed;
@@ -174,7 +160,8 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *run_opti
                           "--validation %s: %s has a directory val for that (leave it out)",
                           run_options->validation, root);
     if (status == CGP_OK) status = cgp_data_image_folder(out, both ? train : root, &options);
-    cli_run_options_release(&resolved);
+    free(val);
+    free(train);
     return status;
 }
 

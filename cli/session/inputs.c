@@ -6,18 +6,10 @@
 
 #include <stdlib.h>
 
-/* SplitMix64 (Steele, Lea, Flood 2014): the top 24 bits of each number. */
-static uint32_t draw(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) >> 40);
-}
-
 static void *draw_data(cgp_dtype type, int64_t count, int64_t upper_bound, uint64_t *state) {
     void *data = cli_calloc((size_t)count, cgp_dtype_bytes(type));
     for (int64_t i = 0; i < count; i++) {
-        const uint32_t number = draw(state);
+        const uint32_t number = (uint32_t)(cli_random(state) >> 40); /* of 24 bits */
         if (type == CGP_I32)
             ((int32_t *)data)[i] = (int32_t)(number % (uint64_t)upper_bound);
         else

@@ -3,6 +3,7 @@
 #include "session/published.h"
 
 #include "common.h"
+#include "files.h"
 
 #include <cgpipe/models/weights.h>
 
@@ -11,21 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool is_directory(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-/* Owned. */
-static char *config_of(const char *directory) {
-    const size_t size = strlen(directory) + sizeof "/config.json";
-    char *path = cli_calloc(size, 1);
-    snprintf(path, size, "%s/config.json", directory);
-    return path;
-}
-
 static bool has_config(const char *directory) {
-    char *path = config_of(directory);
+    char *path = cli_text("%s/config.json", directory);
     struct stat info;
     const bool found = lstat(path, &info) == 0;
     free(path);
@@ -35,7 +23,7 @@ static bool has_config(const char *directory) {
 char *cli_published_directory(const char *path) {
     const char *slash = strrchr(path, '/');
     size_t length = strlen(path);
-    if (!is_directory(path)) length = slash ? (size_t)(slash - path) : 0;
+    if (!cli_is_directory(path)) length = slash ? (size_t)(slash - path) : 0;
     if (slash == path && length == 0) length = 1; /* keep the slash of the root */
     char *directory = cli_calloc(length + 2, 1);
     if (length == 0) return strcpy(directory, ".");
@@ -58,7 +46,7 @@ cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
 bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]) {
     static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
     double dropouts[3];
-    char *path = config_of(directory);
+    char *path = cli_text("%s/config.json", directory);
     json_t *config = json_load_file(path, 0, NULL);
     for (int i = 0; i < 3; i++) {
         const json_t *dropout = json_object_get(config, keys[i]);

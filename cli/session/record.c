@@ -5,8 +5,11 @@
 #include "files.h"
 #include "session/data.h"
 
+#include <cgpipe/checkpoint.h>
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -118,6 +121,16 @@ static json_t *start_json(const cli_session *session, int64_t step, json_t *chan
     return start;
 }
 
+/* Takes `record` over. */
+static cgp_status replace(const cli_run_directory *directory, json_t *record) {
+    char *text = cli_json_text(record);
+    const cgp_status status = text ? cgp_file_replace_at(directory->fd, CLI_RECORD,
+                                                         directory->record, text, strlen(text))
+                                   : CGP_ENOMEM;
+    free(text);
+    return status;
+}
+
 cgp_status cli_record_write(const cli_run_directory *directory, const json_t *before,
                             const cli_session *session, int64_t step, json_t **written) {
     json_t *record = json_object(), *options = json_object();
@@ -147,7 +160,7 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
                         directory->record, bytes, LARGEST_RECORD);
     }
     *written = json_incref(record);
-    return cli_json_replace_at(directory->fd, CLI_RECORD, directory->record, record);
+    return replace(directory, record);
 }
 
 cgp_status cli_record_write_converted(const cli_run_directory *directory,
@@ -158,7 +171,7 @@ cgp_status cli_record_write_converted(const cli_run_directory *directory,
     json_object_set_new(record, "options", options);
     json_object_set_new(record, "versions", versions_json());
     json_object_set_new(record, "starts", json_array());
-    return cli_json_replace_at(directory->fd, CLI_RECORD, directory->record, record);
+    return replace(directory, record);
 }
 
 /* --- edited by hand --- */

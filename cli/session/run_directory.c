@@ -19,26 +19,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LATEST "latest"
 #define FRESH ".new"
 #define LARGEST_STEP INT64_C(999999999999999999) /* the library's limit */
 
 /* --- names --- */
 
-static char *join(const char *directory, const char *name) {
-    const size_t size = strlen(directory) + strlen(name) + 2;
-    char *path = cli_calloc(size, 1);
-    snprintf(path, size, "%s/%s", directory, name);
-    return path;
-}
-
 /* Set the names; `fd` is the directory's, or -1 with errno. */
 static void name_files(cli_run_directory *directory, const char *path, int fd) {
     *directory = (cli_run_directory){.path = path, .fd = fd, .reason = fd < 0 ? errno : 0};
-    directory->record = join(path, CLI_RECORD);
-    directory->metrics = join(path, CLI_METRICS);
-    directory->latest = join(path, LATEST);
-    directory->weights = join(path, LATEST "/weights.safetensors");
+    directory->record = cli_text("%s/" CLI_RECORD, path);
+    directory->metrics = cli_text("%s/" CLI_METRICS, path);
 }
 
 /* Open a directory, also one whose names can be looked up but not listed. */
@@ -50,7 +40,7 @@ static int open_directory(const char *path) {
 /* Return the target of a link; NULL if the path is none. */
 static char *target_of(const char *path) {
     struct stat info;
-    char *plain = join(path, "");
+    char *plain = cli_text("%s/", path);
     for (size_t end = strlen(plain); end > 1 && plain[end - 1] == '/'; end--)
         plain[end - 1] = '\0';
     char *target =
@@ -157,13 +147,14 @@ static cgp_status check_file(const cli_run_directory *directory, const char *nam
 /* A copy of a run that followed links has a directory there, which a save cannot replace. */
 static cgp_status check_latest(const cli_run_directory *directory) {
     struct stat info;
-    if (fstatat(directory->fd, LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+    if (fstatat(directory->fd, CLI_LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
         S_ISLNK(info.st_mode))
         return CGP_OK;
     return cgp_fail(CGP_EIO,
-                    "%s: is no link, expected one to a checkpoint (delete it, or: ln -sfn "
+                    "%s/" CLI_LATEST
+                    ": is no link, expected one to a checkpoint (delete it, or: ln -sfn "
                     "step-NNNNNNNN latest)",
-                    directory->latest);
+                    directory->path);
 }
 
 cgp_status cli_run_directory_check(cli_run_directory *directory) {
@@ -188,7 +179,7 @@ bool cli_run_directory_has_record(const cli_run_directory *directory) {
 
 bool cli_run_directory_has_run(const cli_run_directory *directory) {
     return exists(directory, CLI_RECORD) || exists(directory, CLI_METRICS) ||
-           exists(directory, LATEST) || cli_run_directory_newest(directory) != CLI_NO_STEP;
+           exists(directory, CLI_LATEST) || cli_run_directory_newest(directory) != CLI_NO_STEP;
 }
 
 /* Return the 42 of "step-00000042", as the library writes it; -1: another name. */
@@ -244,11 +235,9 @@ static cgp_status damaged(void) {
 
 cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t step,
                                   cgp_pipeline *pipeline, char **note) {
-    char name[32];
-    snprintf(name, sizeof name, "step-%08" PRId64, step);
-    char *path = step >= 0 ? join(library_path(directory), name) : NULL;
-    const cgp_status status =
-        cgp_pipeline_load(pipeline, path ? path : library_path(directory), note);
+    char *path = step < 0 ? cli_text("%s", library_path(directory))
+                          : cli_text("%s/step-%08" PRId64, library_path(directory), step);
+    const cgp_status status = cgp_pipeline_load(pipeline, path, note);
     free(path);
     return status == CGP_EFORMAT ? damaged() : status;
 }
@@ -338,7 +327,7 @@ cgp_status cli_run_directory_drop_after(const cli_run_directory *directory, int6
 
 static cgp_status delete_run(const cli_run_directory *directory) {
     CGP_TRY(delete_file(directory, CLI_RECORD));
-    CGP_TRY(delete_file(directory, LATEST));
+    CGP_TRY(delete_file(directory, CLI_LATEST));
     CGP_TRY(cli_run_directory_drop_after(directory, -1));
     return delete_file(directory, CLI_METRICS);
 }
@@ -358,7 +347,7 @@ static int open_fresh(const cli_run_directory *directory) {
 static cgp_status empty_new(const cli_run_directory *directory,
                             const cli_run_directory *fresh) {
     CGP_TRY(delete_file(fresh, CLI_RECORD));
-    CGP_TRY(delete_file(fresh, LATEST));
+    CGP_TRY(delete_file(fresh, CLI_LATEST));
     CGP_TRY(hide_after(directory, fresh, -1, true));
     if (unlinkat(directory->fd, FRESH, AT_REMOVEDIR) != 0) return undeletable(directory, FRESH);
     delete_hidden(directory);
@@ -378,7 +367,7 @@ static cgp_status delete_new(const cli_run_directory *directory) {
                         "%s/" FRESH
                         ": is in the way of a run that is being made (%s; move it away)",
                         directory->path, strerror(reason));
-    char *path = join(directory->path, FRESH);
+    char *path = cli_text("%s/" FRESH, directory->path);
     name_files(&fresh, path, fd);
     const cgp_status status = empty_new(directory, &fresh);
     cli_run_directory_close(&fresh);
@@ -398,7 +387,7 @@ cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
 cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                        cli_run_directory *fresh) {
     CGP_TRY(delete_new(directory));
-    char *path = join(library_path(directory), FRESH);
+    char *path = cli_text("%s/" FRESH, library_path(directory));
     const int fd = mkdirat(directory->fd, FRESH, 0777) == 0 ? open_fresh(directory) : -1;
     name_files(fresh, path, fd);
     errno = fresh->reason;
@@ -423,7 +412,7 @@ static cgp_status move_run(const cli_run_directory *from, const cli_run_director
                         step == CLI_NO_STEP ? "it has no checkpoint" : strerror(errno));
     snprintf(name, sizeof name, "step-%08" PRId64, step);
     CGP_TRY(move(from, to, name));
-    CGP_TRY(move(from, to, LATEST));
+    CGP_TRY(move(from, to, CLI_LATEST));
     if (fsync(to->fd) != 0) return unwritable(to->path);
     CGP_TRY(move(from, to, CLI_RECORD));
     return fsync(to->fd) == 0 ? CGP_OK : unwritable(to->path);
@@ -452,8 +441,6 @@ void cli_run_directory_close(cli_run_directory *directory) {
     if (directory->made) rmdir(directory->path); /* if it is empty */
     if (directory->fd >= 0) close(directory->fd);
     free(directory->target);
-    free(directory->weights);
-    free(directory->latest);
     free(directory->metrics);
     free(directory->record);
     *directory = (cli_run_directory){.fd = -1};

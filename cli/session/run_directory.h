@@ -20,15 +20,15 @@ typedef struct cli_run_directory {
     const char *path; /* Borrowed, but for a new one. */
     /* The target of `path` if it is a link, so that a change of the link does not change the run; else NULL. */
     char *target;
-    /* Paths in it, for messages; weights: of the latest checkpoint. */
-    char *record, *metrics, *latest, *weights;
-    int fd;            /* of the directory; -1: it does not exist or cannot be read */
-    int reason;        /* errno of that */
-    bool locked, made; /* by this process */
+    char *record, *metrics; /* paths in it, for messages */
+    int fd;                 /* of the directory; -1: it does not exist or cannot be read */
+    int reason;             /* errno of that */
+    bool locked, made;      /* by this process */
 } cli_run_directory;
 
 #define CLI_RECORD "run.json"
 #define CLI_METRICS "metrics.jsonl"
+#define CLI_LATEST "latest"
 
 /* Name the files, and open the directory if it is there; changes nothing. Close it in any case. */
 void cli_run_directory_name(cli_run_directory *directory, const char *path);

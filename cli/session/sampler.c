@@ -92,15 +92,6 @@ void cli_sampler_release(cli_sampler *s) {
     *s = (cli_sampler){0};
 }
 
-/* SplitMix64 (Steele, Lea and Flood 2014), the top 53 bits as a number in [0, 1). */
-static double next_uniform(uint64_t *state) {
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    z ^= z >> 31;
-    return (double)(z >> 11) * 0x1p-53;
-}
-
 static int descending(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x < y) - (x > y);
@@ -200,7 +191,8 @@ cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     for (int64_t i = 0; i < sampling->length && !cli_stop_signal(); i++) {
         CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 1, &output));
         const float *last = s->logits + (used - 1) * s->vocab;
-        const int token = choose(s, last, sampling, next_uniform(&state));
+        const double uniform = (double)(cli_random(&state) >> 11) * 0x1p-53; /* in [0, 1) */
+        const int token = choose(s, last, sampling, uniform);
         if (token < 0)
             return cgp_fail(CGP_EDEVICE,
                             "sample: token %" PRId64 ": the model's output is "
