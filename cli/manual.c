@@ -11,62 +11,39 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-/* Escape the characters that roff interprets: `\`; `-`, `'`, `^`, `~` and the backquote, which it would print as other
- * characters; and dots, as one may begin a line. */
+/* The characters that roff interprets: `\`; `-`, `'`, `^`, `~` and the backquote, which it would print as other characters; and
+ * dots, as one may begin a line. */
 static void put_char(FILE *out, char c) {
-    switch (c) {
-    case '\\':
-        fputs("\\e", out);
-        break;
-    case '-':
-        fputs("\\-", out);
-        break;
-    case '\'':
-        fputs("\\(aq", out);
-        break;
-    case '`':
-        fputs("\\(ga", out);
-        break;
-    case '^':
-        fputs("\\(ha", out);
-        break;
-    case '~':
-        fputs("\\(ti", out);
-        break;
-    case '.':
-        fputs("\\&.", out);
-        break;
-    default:
+    static const char special[] = "\\-'`^~.";
+    static const char *const escaped[] = {"\\e",   "\\-",   "\\(aq", "\\(ga",
+                                          "\\(ha", "\\(ti", "\\&."};
+    const char *at = strchr(special, c);
+    if (at)
+        fputs(escaped[at - special], out);
+    else
         fputc(c, out);
-    }
 }
 
-static void put(FILE *out, const char *text) {
-    for (; *text; text++)
-        put_char(out, *text);
-}
-
-/* Likewise, with the lines of --help joined to one. */
-static void put_flowing(FILE *out, const char *text) {
-    for (; *text; text++) {
-        if (*text != '\n') {
-            put_char(out, *text);
+/* Put roff with texts in place of its `%`, escaped, the lines of a text joined to one. */
+static void put(FILE *out, const char *roff, ...) {
+    va_list texts;
+    va_start(texts, roff);
+    for (; *roff; roff++) {
+        if (*roff != '%') {
+            fputc(*roff, out);
             continue;
         }
-        fputc(' ', out);
-        while (isspace((unsigned char)text[1]))
-            text++;
+        for (const char *text = va_arg(texts, const char *); *text; text++) {
+            put_char(out, *text == '\n' ? ' ' : *text);
+            if (*text == '\n') text += strspn(text + 1, " ");
+        }
     }
-}
-
-static void put_font(FILE *out, char font, const char *text) {
-    fprintf(out, "\\f%c", font);
-    put(out, text);
-    fputs("\\fR", out);
+    va_end(texts);
 }
 
 /* TH takes name, section, date, source and title of the manual; without a date builds are reproducible. */
@@ -74,80 +51,50 @@ static void put_head(FILE *out, const char *name, const char *summary) {
     fputs(".TH ", out);
     for (const char *c = name; *c; c++)
         put_char(out, (char)toupper((unsigned char)*c));
-    fprintf(out, " 1 \"\" \"cgpipe %s\" \"cgpipe\"\n.SH NAME\n", CGP_VERSION);
-    put(out, name);
-    fputs(" \\- ", out);
-    put(out, summary);
-    fputs("\n", out);
+    fprintf(out, " 1 \"\" \"cgpipe %s\" \"cgpipe\"\n", CGP_VERSION);
+    put(out, ".SH NAME\n% \\- %\n.SH SYNOPSIS\n", name, summary);
 }
 
 static void put_exit_status(FILE *out) {
-    fputs(".SH EXIT STATUS\n", out);
-    fputs("0 done; 1 failed; 2 the command line is wrong; 130 a training was stopped by a "
-          "signal; 141 "
-          "standard output has no reader any more\\&. What was trained is saved then\\&. A "
-          "failure is "
-          "one line on "
-          "standard error\\&.\n",
-          out);
+    put(out, ".SH EXIT STATUS\n"
+             "0 done; 1 failed; 2 the command line is wrong; 130 a training was stopped by a "
+             "signal; 141 standard output has no reader any more\\&. What was trained is saved "
+             "then\\&. A failure is one line on standard error\\&.\n");
 }
 
 static void write_main_page(FILE *out) {
     put_head(out, "cgpipe", cli_summary);
-    fputs(".SH SYNOPSIS\n\\fBcgpipe\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n.br\n"
-          "\\fBcgpipe help\\fR [\\fICOMMAND\\fR]\n.br\n\\fBcgpipe \\-\\-version\\fR\n",
-          out);
-    fputs(".SH COMMANDS\n", out);
-    for (int i = 0; i < CLI_COMMANDS; i++) {
-        const cli_command *c = &cli_commands[i];
-        fputs(".TP\n", out);
-        put_font(out, 'B', c->name);
-        fputc(' ', out);
-        put_font(out, 'I', c->operand);
-        fputc('\n', out);
-        put(out, c->summary);
-        fputs("; see \\fBcgpipe\\-", out);
-        put(out, c->name);
-        fputs("\\fR(1)\n", out);
-    }
-    fputs(".SH MODELS\n.nf\n", out);
-    put(out, cli_models);
-    fputs(".fi\n", out);
+    put(out, "\\fBcgpipe\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n.br\n"
+             "\\fBcgpipe help\\fR [\\fICOMMAND\\fR]\n.br\n\\fBcgpipe \\-\\-version\\fR\n"
+             ".SH COMMANDS\n");
+    for (const cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS; c++)
+        put(out, ".TP\n\\fB%\\fR \\fI%\\fR\n%; see \\fBcgpipe\\-%\\fR(1)\n", c->name,
+            c->operand, c->summary, c->name);
+    put(out, ".SH MODELS\n.nf\n");
+    for (const char *c = cli_models; *c; c++)
+        put_char(out, *c);
+    put(out, ".fi\n");
     put_exit_status(out);
-    fputs(".SH SEE ALSO\n", out);
+    put(out, ".SH SEE ALSO\n");
     for (int i = 0; i < CLI_COMMANDS; i++)
-        fprintf(out, "%s\\fBcgpipe\\-%s\\fR(1)", i ? ", " : "", cli_commands[i].name);
-    fputc('\n', out);
+        put(out, i ? ", \\fBcgpipe\\-%\\fR(1)" : "\\fBcgpipe\\-%\\fR(1)", cli_commands[i].name);
+    put(out, "\n");
 }
 
 static void put_options(FILE *out, unsigned command) {
     const char *group = NULL;
-    fputs(".SH OPTIONS\n", out);
+    put(out, ".SH OPTIONS\n");
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         if (!cli_option_taken(id, command)) continue;
         const cli_option *option = &cli_options[id];
         const char *preset = cli_option_shown_preset(command, id);
-        if (cli_option_group(id) != group) {
-            group = cli_option_group(id);
-            fputs(".SS ", out);
-            put(out, group);
-            fputc('\n', out);
-        }
-        fputs(".TP\n\\fB\\-\\-", out);
-        put(out, option->name);
-        fputs("\\fR", out);
-        if (option->argument) {
-            fputc(' ', out);
-            put_font(out, 'I', option->argument);
-        }
-        fputc('\n', out);
-        put_flowing(out, option->help);
-        if (preset) {
-            fputs(" [", out);
-            put(out, preset);
-            fputc(']', out);
-        }
-        fputc('\n', out);
+        if (cli_option_group(id) != group) put(out, ".SS %\n", cli_option_group(id));
+        group = cli_option_group(id);
+        put(out, ".TP\n\\fB\\-\\-%\\fR", option->name);
+        if (option->argument) put(out, " \\fI%\\fR", option->argument);
+        put(out, "\n%", option->help);
+        if (preset) put(out, " [%]", preset);
+        put(out, "\n");
     }
 }
 
@@ -155,19 +102,11 @@ static void write_command_page(FILE *out, const cli_command *c) {
     char name[64];
     snprintf(name, sizeof name, "cgpipe-%s", c->name);
     put_head(out, name, c->summary);
-    fputs(".SH SYNOPSIS\n\\fBcgpipe ", out);
-    put(out, c->name);
-    fputs("\\fR ", out);
-    put_font(out, 'I', c->operand);
-    fputs(" [\\fIoptions\\fR]\n", out);
+    put(out, "\\fBcgpipe %\\fR \\fI%\\fR [\\fIoptions\\fR]\n", c->name, c->operand);
     put_options(out, c->bit);
-    fputs(".SH EXAMPLE\n.nf\ncgpipe ", out);
-    put(out, c->name);
-    fputc(' ', out);
-    put(out, c->example);
-    fputs("\n.fi\n", out);
+    put(out, ".SH EXAMPLE\n.nf\ncgpipe % %\n.fi\n", c->name, c->example);
     put_exit_status(out);
-    fputs(".SH SEE ALSO\n\\fBcgpipe\\fR(1), which lists the models\n", out);
+    put(out, ".SH SEE ALSO\n\\fBcgpipe\\fR(1), which lists the models\n");
 }
 
 /* Write the page of a command, or that of the program if it is NULL. */
