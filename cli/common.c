@@ -135,11 +135,11 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-double cli_median(const double *values, int64_t count, int64_t skip) {
+double cli_median(const double *values, int64_t count, int64_t stride, int64_t skip) {
     double *sorted = cli_calloc((size_t)count, sizeof *sorted), median = NAN;
     int64_t n = 0;
     for (int64_t i = count > skip ? skip : 0; i < count; i++) {
-        if (!isnan(values[i])) sorted[n++] = values[i];
+        if (!isnan(values[i * stride])) sorted[n++] = values[i * stride];
     }
     qsort(sorted, (size_t)n, sizeof *sorted, by_size);
     if (n > 0) median = 0.5 * (sorted[(n - 1) / 2] + sorted[n / 2]);

@@ -59,8 +59,9 @@ uint64_t cli_random(uint64_t *state);
 int64_t cli_peak_resident_bytes(void);
 void cli_reset_peak_resident(void);
 
-/* Return the median of values[skip .. count-1], of all if there are no more than `skip`. NaNs are left out; NaN if all are. */
-double cli_median(const double *values, int64_t count, int64_t skip);
+/* Return the median of `count` values, each `stride` behind the one before, without the first `skip` if there are more. NaNs are
+ * left out; NaN if all are. */
+double cli_median(const double *values, int64_t count, int64_t stride, int64_t skip);
 
 /* Parse strictly: no spaces, nothing left over, no overflow. */
 bool cli_parse_whole(const char *text, int64_t min, int64_t max, int64_t *out);

@@ -38,7 +38,6 @@ static void print_number(FILE *out, const char *format, int width, double value)
 
 static void print_row(FILE *out, const cli_session *session) {
     const cli_run_options *options = session->options;
-    const cli_measures *m = &session->measures;
     const double ours = cli_gib(cli_activation_bytes(session->plan));
     const double published = bench_published_gib(session);
     fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  %10.3f", options->stages, options->chunks,
@@ -48,11 +47,11 @@ static void print_row(FILE *out, const cli_session *session) {
     fprintf(out, " %8.3f", cli_gib(cli_planned_bytes(session->plan)));
     if (!options->plan_only) {
         fprintf(out, " %10.3f", cli_gib(cli_allocated_bytes(session)));
-        print_number(out, "%*.3f", 11, cli_measured(session, m->forward));
-        print_number(out, "%*.3f", 12, cli_measured(session, m->backward));
+        print_number(out, "%*.3f", 11, cli_measured(session, CLI_FORWARD_SECONDS));
+        print_number(out, "%*.3f", 12, cli_measured(session, CLI_BACKWARD_SECONDS));
         fprintf(out, " %10.2f %9.1f %12.1f",
-                (double)options->batch / cli_measured(session, m->step),
-                100 * cli_measured(session, m->bubble),
+                (double)options->batch / cli_measured(session, CLI_STEP_SECONDS),
+                100 * cli_measured(session, CLI_BUBBLE),
                 100 * cgp_plan_timeline(session->plan)->bubble_makespan);
     }
     fputc('\n', out);

@@ -22,8 +22,7 @@ static cgp_status make_report(const training *t, json_t **report) {
     CGP_TRY(cli_run_json(session, report));
     json_t *o = *report;
     snprintf(key, sizeof key, "%s_per_second", t->units.name);
-    json_object_set_new(o, key,
-                        cli_real_json(units / cli_measured(session, session->measures.step)));
+    json_object_set_new(o, key, cli_real_json(units / cli_measured(session, CLI_STEP_SECONDS)));
     json_object_set_new(
         o, "lr_last",
         cli_real_json(cgp_optim_lr_at(&session->optim, cli_session_steps(session))));

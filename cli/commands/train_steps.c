@@ -55,7 +55,6 @@ static cgp_status validate_step(training *t, int64_t i) {
 /* Print the line of step `i`. The eta takes the mean time of this process' steps. */
 static void print_line(training *t, int64_t i, double loss, bool last) {
     const cli_session *session = &t->run.session;
-    const cli_measures *m = &session->measures;
     const double now = cli_seconds(),
                  units = (double)(t->run.options.batch * t->units.per_sample);
     char validation[3 * CLI_NUMBER];
@@ -74,7 +73,7 @@ static void print_line(training *t, int64_t i, double loss, bool last) {
         .eta = last ? NAN
                     : (now - t->steps_started) * (double)(t->run.options.steps - i) /
                           (double)(i - t->run.resumed),
-        .bubble = m->bubble[m->steps - 1],
+        .bubble = cli_measured_last(session)[CLI_BUBBLE],
         .peak_bytes = cli_peak_resident_bytes(),
     };
     cli_progress_print(t->run.out, &progress, last || *validation);
@@ -89,13 +88,14 @@ static bool redraws(const training *t) {
 /* Print the line of step `i`, counted from 1 over all processes, if it is due. */
 static void print_progress(training *t, int64_t i, double loss) {
     if (t->run.options.quiet) return;
-    const cli_measures *m = &t->run.session.measures;
+    const cli_session *session = &t->run.session;
     const cli_run_options *options = &t->run.options;
     const int64_t interval =
         options->interval ? options->interval : one_of(options->steps, DEFAULT_LINES);
     const bool last = i == options->steps || t->stopped;
-    const bool shown = due(i, interval) || last || m->steps == 1 || t->validation.samples > 0;
-    t->seconds_since += m->step[m->steps - 1];
+    const bool shown =
+        due(i, interval) || last || session->measures.steps == 1 || t->validation.samples > 0;
+    t->seconds_since += cli_measured_last(session)[CLI_STEP_SECONDS];
     if (!shown && !redraws(t)) return;
     print_line(t, i, loss, last);
     if (!shown) return;
@@ -107,8 +107,7 @@ static void print_progress(training *t, int64_t i, double loss) {
 
 static cgp_status log_step(training *t, int64_t i, double loss) {
     const cli_session *session = &t->run.session;
-    const cli_measures *m = &session->measures;
-    const double seconds = m->step[m->steps - 1];
+    const double *measured = cli_measured_last(session), seconds = measured[CLI_STEP_SECONDS];
     const double units = (double)(t->run.options.batch * t->units.per_sample);
     char key[CLI_NUMBER];
     json_t *line = json_object();
@@ -120,7 +119,7 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
     json_object_set_new(line, "seconds", cli_real_json(seconds));
     snprintf(key, sizeof key, "%s_per_second", t->units.name);
     json_object_set_new(line, key, cli_real_json(units / seconds));
-    json_object_set_new(line, "bubble", cli_real_json(m->bubble[m->steps - 1]));
+    json_object_set_new(line, "bubble", cli_real_json(measured[CLI_BUBBLE]));
     cli_eval_metrics_json(line, &t->validation);
     return cli_metrics_log(&t->metrics, i, line);
 }

@@ -99,19 +99,19 @@ json_t *cli_plan_json(const cli_session *session) {
 
 cgp_status cli_run_json(const cli_session *session, json_t **out) {
     const cli_measures *m = &session->measures;
-    const double step = cli_measured(session, m->step);
+    const double step = cli_measured(session, CLI_STEP_SECONDS);
     char sha256[65], state_sha256[65];
     CGP_TRY(cgp_pipeline_weights_sha256(session->pipeline, sha256));
     CGP_TRY(cgp_pipeline_state_sha256(session->pipeline, state_sha256));
     json_t *o = cli_plan_json(session), *devices = json_object_get(o, "devices");
     put_real(o, "step_seconds", step);
     put_real(o, "samples_per_second", (double)session->options->batch / step);
-    put_real(o, "run_seconds", cli_measured(session, m->run));
-    put_real(o, "forward_seconds", cli_measured(session, m->forward));
-    put_real(o, "backward_seconds", cli_measured(session, m->backward));
-    put_real(o, "bubble_measured", cli_measured(session, m->bubble));
-    put_real(o, "gap_median_seconds", cli_measured(session, m->gap));
-    put_real(o, "wake_median_seconds", cli_measured(session, m->wakeup));
+    put_real(o, "run_seconds", cli_measured(session, CLI_RUN_SECONDS));
+    put_real(o, "forward_seconds", cli_measured(session, CLI_FORWARD_SECONDS));
+    put_real(o, "backward_seconds", cli_measured(session, CLI_BACKWARD_SECONDS));
+    put_real(o, "bubble_measured", cli_measured(session, CLI_BUBBLE));
+    put_real(o, "gap_median_seconds", cli_measured(session, CLI_GAP_SECONDS));
+    put_real(o, "wake_median_seconds", cli_measured(session, CLI_WAKEUP_SECONDS));
     put_real(o, "loss_first", m->loss_first);
     put_real(o, "loss_last", m->loss_last);
     put_integer(o, "updates", cgp_pipeline_updates(session->pipeline));
@@ -125,7 +125,7 @@ cgp_status cli_run_json(const cli_session *session, json_t **out) {
         json_t *device = json_array_get(devices, (size_t)d);
         put_integer(device, "allocated_bytes",
                     cgp_pipeline_allocated_bytes(session->pipeline, d));
-        put_real(device, "busy", cli_measured_busy(session, d));
+        put_real(device, "busy", cli_measured(session, CLI_BUSY + d));
     }
     *out = o;
     return CGP_OK;

@@ -278,8 +278,8 @@ static void print_overhead(FILE *out, double gap, double wakeup) {
 
 void cli_print_result(FILE *out, const cli_session *session) {
     const cli_measures *m = &session->measures;
-    const double step = cli_measured(session, m->step),
-                 forward = cli_measured(session, m->forward);
+    const double step = cli_measured(session, CLI_STEP_SECONDS),
+                 forward = cli_measured(session, CLI_FORWARD_SECONDS);
     const int64_t planned = cli_planned_bytes(session->plan),
                   allocated = cli_allocated_bytes(session);
     char text[CLI_NUMBER], other[CLI_NUMBER];
@@ -293,15 +293,16 @@ void cli_print_result(FILE *out, const cli_session *session) {
         fprintf(out, "             forward and backward are not apart in this schedule\n");
     else
         fprintf(out, "             forward %.4f s, backward %.4f s\n", forward,
-                cli_measured(session, m->backward));
+                cli_measured(session, CLI_BACKWARD_SECONDS));
     fprintf(out, "bubble       %.1f %% measured, %.1f %% simulated\n",
-            100 * cli_measured(session, m->bubble),
+            100 * cli_measured(session, CLI_BUBBLE),
             100 * cgp_plan_timeline(session->plan)->bubble_makespan);
-    print_overhead(out, cli_measured(session, m->gap), cli_measured(session, m->wakeup));
+    print_overhead(out, cli_measured(session, CLI_GAP_SECONDS),
+                   cli_measured(session, CLI_WAKEUP_SECONDS));
     fprintf(out, "busy        ");
     for (int d = 0; d < cgp_plan_devices(session->plan); d++)
         fprintf(out, " %s %.1f %%", cgp_plan_device_at(session->plan, d)->name,
-                100 * cli_measured_busy(session, d));
+                100 * cli_measured(session, CLI_BUSY + d));
     fprintf(out, "\nmemory       planned %s, allocated %s%s\n",
             cgp_bytes_text(planned, text, sizeof text),
             cgp_bytes_text(allocated, other, sizeof other),
@@ -311,8 +312,7 @@ void cli_print_result(FILE *out, const cli_session *session) {
 }
 
 void cli_print_result_line(FILE *out, const cli_session *session) {
-    const double step = cli_measured(session, session->measures.step);
+    const double step = cli_measured(session, CLI_STEP_SECONDS);
     fprintf(out, "step         %.4f s, %.2f samples/s, bubble %.1f %% (medians)\n", step,
-            (double)session->options->batch / step,
-            100 * cli_measured(session, session->measures.bubble));
+            (double)session->options->batch / step, 100 * cli_measured(session, CLI_BUBBLE));
 }

@@ -29,7 +29,7 @@ double cli_copy_bandwidth(void) {
     }
     free(to);
     free(from);
-    return cli_median(rates, COPIES, 1);
+    return cli_median(rates, COPIES, 1, 1);
 }
 
 cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const char *model_spec,

@@ -127,19 +127,17 @@ static size_t input_bytes(const cgp_model *model, int input) {
            cgp_dtype_bytes(cgp_model_input_dtype(model, input));
 }
 
+/* Return the number of values of a step. */
+static int measures_of(const cli_session *session) {
+    return CLI_BUSY + cgp_plan_devices(session->plan);
+}
+
 cgp_status cli_session_start(cli_session *session) {
     const size_t capacity = (size_t)session->options->steps;
     const cgp_shape output = cgp_model_output_shape(session->model);
     cli_measures *m = &session->measures;
     m->capacity = session->options->steps;
-    m->step = cli_calloc(capacity, sizeof *m->step);
-    m->forward = cli_calloc(capacity, sizeof *m->forward);
-    m->backward = cli_calloc(capacity, sizeof *m->backward);
-    m->bubble = cli_calloc(capacity, sizeof *m->bubble);
-    m->run = cli_calloc(capacity, sizeof *m->run);
-    m->gap = cli_calloc(capacity, sizeof *m->gap);
-    m->wakeup = cli_calloc(capacity, sizeof *m->wakeup);
-    m->busy = cli_calloc(capacity * (size_t)cgp_plan_devices(session->plan), sizeof *m->busy);
+    m->values = cli_calloc(capacity * (size_t)measures_of(session), sizeof *m->values);
     m->loss_first = m->loss_last = NAN;
     session->inputs =
         cli_calloc((size_t)session->options->batch, input_bytes(session->model, 0));
@@ -174,23 +172,19 @@ static void make_inputs(const cli_session *session, int64_t count, cgp_tensor in
 
 static void measure(cli_session *session, double seconds, double loss) {
     cli_measures *m = &session->measures;
-    const int devices = cgp_plan_devices(session->plan);
-    double *busy = cli_calloc((size_t)devices, sizeof *busy);
-    const cgp_pipeline_times times = cgp_pipeline_last_times(session->pipeline, busy);
-    const int64_t i = m->steps++;
-    m->step[i] = seconds;
-    m->forward[i] = times.forward_seconds;
-    m->backward[i] = times.backward_seconds;
-    m->bubble[i] = times.bubble;
-    m->run[i] = times.seconds;
-    m->gap[i] = times.gap_seconds;
-    m->wakeup[i] = times.wakeup_seconds;
-    for (int d = 0; d < devices; d++)
-        m->busy[d * m->capacity + i] = busy[d];
-    if (i == 0) m->loss_first = loss;
+    double *values = m->values + m->steps++ * measures_of(session);
+    const cgp_pipeline_times times =
+        cgp_pipeline_last_times(session->pipeline, values + CLI_BUSY);
+    values[CLI_STEP_SECONDS] = seconds;
+    values[CLI_RUN_SECONDS] = times.seconds;
+    values[CLI_FORWARD_SECONDS] = times.forward_seconds;
+    values[CLI_BACKWARD_SECONDS] = times.backward_seconds;
+    values[CLI_GAP_SECONDS] = times.gap_seconds;
+    values[CLI_WAKEUP_SECONDS] = times.wakeup_seconds;
+    values[CLI_BUBBLE] = times.bubble;
+    if (m->steps == 1) m->loss_first = loss;
     m->loss_last = loss;
     session->resident_growth = cli_peak_resident_bytes() - session->resident_before;
-    free(busy);
 }
 
 /* Return the library's reason to refuse an update, without the calls that it suggests. */
@@ -285,14 +279,7 @@ void cli_session_release(cli_session *session) {
     free(session->output);
     free(session->targets);
     free(session->inputs);
-    free(session->measures.busy);
-    free(session->measures.wakeup);
-    free(session->measures.gap);
-    free(session->measures.run);
-    free(session->measures.bubble);
-    free(session->measures.backward);
-    free(session->measures.forward);
-    free(session->measures.step);
+    free(session->measures.values);
     *session = (cli_session){0};
 }
 
@@ -319,10 +306,12 @@ int64_t cli_allocated_bytes(const cli_session *session) {
     return bytes;
 }
 
-double cli_measured(const cli_session *session, const double *values) {
-    return cli_median(values, session->measures.steps, 2);
+double cli_measured(const cli_session *session, int measure) {
+    const cli_measures *m = &session->measures;
+    return cli_median(m->values + measure, m->steps, measures_of(session), 2);
 }
 
-double cli_measured_busy(const cli_session *session, int device) {
-    return cli_measured(session, session->measures.busy + device * session->measures.capacity);
+const double *cli_measured_last(const cli_session *session) {
+    const cli_measures *m = &session->measures;
+    return m->values + (m->steps - 1) * measures_of(session);
 }

@@ -8,15 +8,23 @@
 #include <cgpipe/data.h>
 #include "session/model.h"
 
-/* One entry a step, for `capacity` steps. */
+/* What is measured of a step: seconds, those of a step with the optimizer, those of the others without, NaN where there are none;
+ * fractions: the bubble, and how busy device 0 was, behind which the others follow. */
+typedef enum cli_measure {
+    CLI_STEP_SECONDS,
+    CLI_RUN_SECONDS,
+    CLI_FORWARD_SECONDS,
+    CLI_BACKWARD_SECONDS,
+    CLI_GAP_SECONDS,
+    CLI_WAKEUP_SECONDS,
+    CLI_BUBBLE,
+    CLI_BUSY
+} cli_measure;
+
 typedef struct cli_measures {
     int64_t steps;
-    double *step, *forward, *backward; /* seconds */
-    double *run;                       /* seconds, without the optimizer */
-    double *gap, *wakeup;              /* seconds; NaN where there are none */
-    double *bubble;                    /* fraction */
-    double *busy;                      /* [devices][capacity] fraction */
     int64_t capacity;
+    double *values; /* [capacity][CLI_BUSY + devices] */
     double loss_first, loss_last;
 } cli_measures;
 
@@ -73,8 +81,10 @@ int64_t cli_planned_bytes(const cgp_plan *plan);
 int64_t cli_activation_bytes(const cgp_plan *plan);
 int64_t cli_allocated_bytes(const cli_session *session);
 
-/* Return medians of all steps but the first two. */
-double cli_measured(const cli_session *session, const double *values);
-double cli_measured_busy(const cli_session *session, int device);
+/* Return the median of all steps but the first two; of device `d`: CLI_BUSY + d. */
+double cli_measured(const cli_session *session, int measure);
+
+/* Return the values of the last step, by cli_measure. Borrowed until the next one. */
+const double *cli_measured_last(const cli_session *session);
 
 #endif
