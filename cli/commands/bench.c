@@ -159,17 +159,16 @@ static void print_memory(FILE *out, const cli_session *session) {
 /* Write --costs-out. */
 static cgp_status write_costs(const cli_session *session) {
     const cli_run_options *options = session->options;
-    cli_costs costs = {.samples = cgp_plan_microbatch(session->plan),
+    cli_costs costs = {.model = session->model_spec,
+                       .precision = options->precision,
+                       .samples = cgp_plan_microbatch(session->plan),
                        .threads = (int)options->threads_per_device,
                        .peak_flops = NAN,
                        .layers = cgp_model_layers(session->model)};
-    snprintf(costs.model, sizeof costs.model, "%s", session->model_spec);
-    snprintf(costs.precision, sizeof costs.precision, "%s", options->precision);
-    snprintf(costs.command, sizeof costs.command,
-             "cgpipe bench %s --stages %" PRId64 " --schedule %s --batch %" PRId64
-             " --chunks %" PRId64,
-             session->model_spec, options->stages, options->schedule, options->batch,
-             options->chunks);
+    costs.command = cli_text("cgpipe bench %s --stages %" PRId64
+                             " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
+                             session->model_spec, options->stages, options->schedule,
+                             options->batch, options->chunks);
     costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);
     cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.layer);
     if (status == CGP_OK) costs.bandwidth = cli_copy_bandwidth();

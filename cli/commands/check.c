@@ -36,10 +36,7 @@ static void release(outcome *o, const cgp_model *model) {
 static cgp_status predict(const cli_session *session, const cli_inputs *inputs, outcome *out) {
     const cgp_shape sample = cgp_model_output_shape(session->model);
     if (sample.rank < 0 || cgp_model_output_dtype(session->model) != CGP_F32) return CGP_OK;
-    int64_t dims[CGP_MAX_RANK] = {session->options->batch};
-    for (int i = 0; i < sample.rank; i++)
-        dims[i + 1] = sample.dims[i];
-    cgp_tensor output = {CGP_F32, cgp_shape_make(sample.rank + 1, dims), NULL};
+    cgp_tensor output = {CGP_F32, cli_batch_shape(sample, session->options->batch), NULL};
     out->numbers = cgp_shape_count(&output.shape);
     output.data = out->output = cli_calloc((size_t)out->numbers, sizeof *out->output);
     return cgp_pipeline_predict(session->pipeline, inputs->pointers, inputs->count, &output);

@@ -80,11 +80,11 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
 static void sign(cli_costs *costs, const cli_run_options *options) {
     const time_t now = time(NULL);
     struct tm day;
-    snprintf(costs->command, sizeof costs->command,
-             "cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
-             " --threads-per-device %" PRId64 " --precision %s",
-             options->operand, options->batch, options->chunks, options->repeats,
-             options->threads_per_device, options->precision);
+    costs->command =
+        cli_text("cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
+                 " --threads-per-device %" PRId64 " --precision %s",
+                 options->operand, options->batch, options->chunks, options->repeats,
+                 options->threads_per_device, options->precision);
     if (gmtime_r(&now, &day)) strftime(costs->date, sizeof costs->date, "%Y-%m-%d", &day);
 }
 

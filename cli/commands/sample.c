@@ -7,7 +7,6 @@
 #include "session/published.h"
 #include "session/record.h"
 #include "session/sampler.h"
-#include "session/tokenizer.h"
 
 #include <cgpipe/models/weights.h>
 #include <cgpipe/tokenizer.h>

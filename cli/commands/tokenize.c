@@ -10,7 +10,7 @@
 
 #include "common.h"
 #include "files.h"
-#include "session/tokenizer.h"
+#include "session/published.h"
 
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/tokenizer.h>

@@ -34,20 +34,21 @@ double cli_copy_bandwidth(void) {
 
 cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const char *model_spec,
                              const cgp_profile_options *options) {
-    *costs = (cli_costs){.samples = options->samples,
+    *costs = (cli_costs){.model = model_spec,
+                         .precision = cgp_dtype_name(options->type),
+                         .samples = options->samples,
                          .threads = options->threads,
                          .peak_flops = NAN,
                          .bandwidth = NAN,
                          .layers = cgp_model_layers(model)};
-    snprintf(costs->model, sizeof costs->model, "%s", model_spec);
-    snprintf(costs->precision, sizeof costs->precision, "%s", cgp_dtype_name(options->type));
     costs->layer = cli_calloc((size_t)costs->layers, sizeof *costs->layer);
     return cgp_profile(model, options, costs->layer);
 }
 
 void cli_costs_release(cli_costs *costs) {
+    free(costs->command);
     free(costs->layer);
-    costs->layer = NULL;
+    *costs = (cli_costs){0};
 }
 
 cgp_profile_options cli_profile_options(const cgp_plan_options *plan) {
@@ -90,21 +91,16 @@ static json_t *layer_json(const cgp_layer_cost *cost, const char *name) {
 }
 
 json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
-    json_t *o = json_object(), *layers = json_array();
-    json_object_set_new(o, "version", json_string(CGP_VERSION));
-    json_object_set_new(o, "command", json_string(costs->command));
-    json_object_set_new(o, "date", json_string(costs->date));
-    json_object_set_new(o, "model", json_string(costs->model));
-    json_object_set_new(o, "samples", json_integer(costs->samples));
-    json_object_set_new(o, "threads", json_integer(costs->threads));
-    json_object_set_new(o, "precision", json_string(costs->precision));
-    json_object_set_new(o, "peak_flops", cli_real_json(costs->peak_flops));
-    json_object_set_new(o, "copy_bytes_per_second", cli_real_json(costs->bandwidth));
+    json_t *layers = json_array();
     for (int i = 0; i < costs->layers; i++)
         json_array_append_new(layers,
                               layer_json(&costs->layer[i], cgp_model_layer_name(model, i)));
-    json_object_set_new(o, "layers", layers);
-    return o;
+    return json_pack("{s:s, s:o*, s:s, s:s, s:I, s:i, s:s, s:o, s:o, s:o}", "version",
+                     CGP_VERSION, "command", json_string(costs->command), "date", costs->date,
+                     "model", costs->model, "samples", (json_int_t)costs->samples, "threads",
+                     costs->threads, "precision", costs->precision, "peak_flops",
+                     cli_real_json(costs->peak_flops), "copy_bytes_per_second",
+                     cli_real_json(costs->bandwidth), "layers", layers);
 }
 
 static cgp_status read_layer(cgp_layer_cost *cost, const json_t *o, const char *path, int i) {
@@ -121,42 +117,35 @@ static cgp_status read_layer(cgp_layer_cost *cost, const json_t *o, const char *
     return CGP_OK;
 }
 
-static void read_text(char *to, size_t size, const json_t *o, const char *key) {
-    const char *text = json_string_value(json_object_get(o, key));
-    snprintf(to, size, "%s", text ? text : "");
-}
-
-static double read_real(const json_t *o, const char *key) {
-    const json_t *number = json_object_get(o, key);
-    return json_is_number(number) && json_number_value(number) > 0 ? json_number_value(number)
-                                                                   : NAN;
-}
-
-static cgp_status read_costs(cli_costs *costs, const json_t *o, const char *path,
+static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_options *options,
                              const cgp_model *model, const char *model_spec) {
     const json_t *layers = json_object_get(o, "layers");
-    read_text(costs->model, sizeof costs->model, o, "model");
-    read_text(costs->precision, sizeof costs->precision, o, "precision");
-    read_text(costs->command, sizeof costs->command, o, "command");
-    read_text(costs->date, sizeof costs->date, o, "date");
-    costs->samples = json_integer_value(json_object_get(o, "samples"));
-    costs->threads = (int)json_integer_value(json_object_get(o, "threads"));
-    costs->peak_flops = read_real(o, "peak_flops");
-    costs->bandwidth = read_real(o, "copy_bytes_per_second");
-    if (strcmp(costs->model, model_spec) != 0)
+    const char *path = options->costs, *of = json_string_value(json_object_get(o, "model"));
+    const char *precision = json_string_value(json_object_get(o, "precision"));
+    const double bandwidth = json_number_value(json_object_get(o, "copy_bytes_per_second"));
+    *costs = (cli_costs){.model = model_spec,
+                         .precision = options->precision,
+                         .samples = json_integer_value(json_object_get(o, "samples")),
+                         .bandwidth = bandwidth > 0 ? bandwidth : NAN,
+                         .layers = cgp_model_layers(model)};
+    if (!of || strcmp(of, model_spec) != 0)
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected the costs of %s, got \"%s\" (cgpipe profile MODEL --json "
                         "FILE makes them)",
-                        path, model_spec, costs->model);
-    if (costs->samples < 1 || (int)json_array_size(layers) != cgp_model_layers(model))
+                        path, model_spec, of ? of : "");
+    if (costs->samples < 1 || (int)json_array_size(layers) != costs->layers)
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected samples >= 1 and %d layers, got %" PRId64 " and %d", path,
-                        cgp_model_layers(model), costs->samples, (int)json_array_size(layers));
-    costs->layers = cgp_model_layers(model);
+                        costs->layers, costs->samples, (int)json_array_size(layers));
     costs->layer = cli_calloc((size_t)costs->layers, sizeof *costs->layer);
     for (int i = 0; i < costs->layers; i++)
         CGP_TRY(read_layer(&costs->layer[i], json_array_get(layers, (size_t)i), path, i));
-    return CGP_OK;
+    if (precision && strcmp(precision, options->precision) == 0) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: expected costs in %s, got \"%s\" (--precision %s, or a profile of "
+                    "that precision)",
+                    path, options->precision, precision ? precision : "",
+                    precision ? precision : "");
 }
 
 /* Limit the file by the number of layers: hostile JSON takes 80 times its size in memory. */
@@ -181,13 +170,8 @@ cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options,
     CGP_TRY(check_size(path, model));
     json_t *o = json_load_file(path, 0, &error);
     if (!o) return cgp_fail(error.line < 1 ? CGP_EIO : CGP_EFORMAT, "%s: %s", path, error.text);
-    const cgp_status status = read_costs(costs, o, path, model, model_spec);
+    const cgp_status status = read_costs(costs, o, options, model, model_spec);
     json_decref(o);
-    if (status == CGP_OK && strcmp(costs->precision, options->precision) != 0)
-        return cgp_fail(CGP_EFORMAT,
-                        "%s: expected costs in %s, got \"%s\" (--precision %s, or a profile of "
-                        "that precision)",
-                        path, options->precision, costs->precision, costs->precision);
     return status;
 }
 

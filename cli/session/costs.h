@@ -7,15 +7,17 @@
 #include "session/model.h"
 
 typedef struct cli_costs {
-    char model[CLI_MODEL_SPEC];
-    int64_t samples; /* of the micro-batch that was measured */
-    int threads;
-    char precision[8];
-    double peak_flops;           /* of one core, as --peak has it; NaN: unknown */
-    double bandwidth;            /* of copies in memory, bytes/s; NaN: unknown */
-    char command[256], date[32]; /* of the measurement */
+    const char *model, *precision; /* Borrowed: the spec and --precision */
+    int64_t samples;               /* of the micro-batch that was measured */
+    double bandwidth;              /* of copies in memory, bytes/s; NaN: unknown */
     int layers;
     cgp_layer_cost *layer; /* [layers] */
+
+    /* Of the measurement, written and not read. */
+    int threads;
+    double peak_flops; /* of one core, as --peak has it; NaN: unknown */
+    char *command;     /* NULL: unknown */
+    char date[32];
 } cli_costs;
 
 /* Measure the layers with these options. Release in any case. */

@@ -5,6 +5,13 @@
 #include "common.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+cgp_shape cli_batch_shape(cgp_shape sample, int64_t count) {
+    int64_t dims[CGP_MAX_RANK] = {count};
+    memcpy(dims + 1, sample.dims, (CGP_MAX_RANK - 1) * sizeof dims[0]);
+    return cgp_shape_make(sample.rank + 1, dims);
+}
 
 static void *draw_data(cgp_dtype type, int64_t count, int64_t upper_bound, uint64_t *state) {
     void *data = cli_calloc((size_t)count, cgp_dtype_bytes(type));
@@ -25,13 +32,9 @@ void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples
     uint64_t state = seed;
     *inputs = (cli_inputs){0};
     for (int k = 0; k < cgp_model_inputs(model) && k < CLI_INPUTS; k++) {
-        const cgp_shape shape = cgp_model_input_shape(model, k);
-        int64_t dims[CGP_MAX_RANK] = {samples};
-        for (int i = 0; i < shape.rank; i++)
-            dims[i + 1] = shape.dims[i];
         cgp_tensor *tensor = &inputs->tensors[k];
         tensor->dtype = cgp_model_input_dtype(model, k);
-        tensor->shape = cgp_shape_make(shape.rank + 1, dims);
+        tensor->shape = cli_batch_shape(cgp_model_input_shape(model, k), samples);
         tensor->data =
             draw_data(tensor->dtype, cgp_shape_count(&tensor->shape), upper_bound, &state);
         inputs->pointers[inputs->count++] = tensor;

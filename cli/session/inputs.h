@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inputs.h -- a mini-batch of random numbers for any model. */
+/* inputs.h -- the shape of a mini-batch; one of random numbers for any model. */
 #ifndef CGPIPE_CLI_INPUTS_H
 #define CGPIPE_CLI_INPUTS_H
 
 #include <cgpipe/cgpipe.h>
+
+/* Return the shape [count, ...] of a batch. */
+cgp_shape cli_batch_shape(cgp_shape sample, int64_t count);
 
 #define CLI_INPUTS 8
 

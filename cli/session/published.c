@@ -59,3 +59,12 @@ bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS
     free(path);
     return dropouts[0] != dropouts[1] || dropouts[0] != dropouts[2];
 }
+
+cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *directory) {
+    char *vocab = cli_text("%s/vocab.json", directory);
+    char *merges = cli_text("%s/merges.txt", directory);
+    const cgp_status status = cgp_tokenizer_create(out, vocab, merges);
+    free(merges);
+    free(vocab);
+    return status;
+}

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* published.h -- the config.json beside published weights. Their shapes determine neither the number of heads nor the form of
- * GELU; it does. */
+/* published.h -- the config.json beside published weights, as their shapes determine neither the number of heads nor the form of
+ * GELU; and the files of a tokenizer. */
 #ifndef CGPIPE_CLI_PUBLISHED_H
 #define CGPIPE_CLI_PUBLISHED_H
+
+#include <cgpipe/tokenizer.h>
 
 #include "session/model.h"
 
@@ -17,5 +19,8 @@ CGP_MUST_CHECK cgp_status cli_published_model(const char *path, char text[CLI_MO
 /* Tell whether the dropouts in a directory's config.json, which cgp_huggingface_read() accepted, differ; `text` is then
  * "resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0". */
 bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]);
+
+/* Read vocab.json and merges.txt of a directory. */
+CGP_MUST_CHECK cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *directory);
 
 #endif

@@ -8,6 +8,7 @@
 #include "options/epochs.h"
 #include "options/schedule_file.h"
 #include "session/costs.h"
+#include "session/inputs.h"
 #include "stop.h"
 
 #include <inttypes.h>
@@ -155,19 +156,13 @@ cgp_status cli_session_start(cli_session *session) {
                                        : CGP_OK;
 }
 
-/* Return the shape [count, ...] of a batch. */
-static cgp_shape batch_shape(cgp_shape sample, int64_t count) {
-    int64_t dims[CGP_MAX_RANK] = {count};
-    memcpy(dims + 1, sample.dims, (CGP_MAX_RANK - 1) * sizeof dims[0]);
-    return cgp_shape_make(sample.rank + 1, dims);
-}
-
 /* Make the model's two inputs from the first `count` samples of the buffers. */
 static void make_inputs(const cli_session *session, int64_t count, cgp_tensor inputs[2]) {
     for (int i = 0; i < 2; i++)
-        inputs[i] = (cgp_tensor){cgp_model_input_dtype(session->model, i),
-                                 batch_shape(cgp_model_input_shape(session->model, i), count),
-                                 i == 0 ? session->inputs : session->targets};
+        inputs[i] =
+            (cgp_tensor){cgp_model_input_dtype(session->model, i),
+                         cli_batch_shape(cgp_model_input_shape(session->model, i), count),
+                         i == 0 ? session->inputs : session->targets};
 }
 
 static void measure(cli_session *session, double seconds, double loss) {
@@ -250,8 +245,9 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     sums->loss += loss * (double)count; /* all samples have the same number of targets */
     sums->samples += count;
     if (!session->output) return CGP_OK;
-    const cgp_tensor output = {
-        CGP_F32, batch_shape(cgp_model_output_shape(session->model), count), session->output};
+    const cgp_tensor output = {CGP_F32,
+                               cli_batch_shape(cgp_model_output_shape(session->model), count),
+                               session->output};
     CGP_TRY(cgp_pipeline_predict(session->pipeline, pointers, 2, &output));
     cli_eval_sums_add(sums, session->model, session->output, session->targets, count);
     return CGP_OK;
