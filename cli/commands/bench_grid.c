@@ -142,12 +142,10 @@ int cli_bench_grid(const cli_run_options *options) {
     print_heading(out, &cell_options, model);
     /* M above the batch is a row like any other, without warnings between the rows. */
     cgp_log_set_level(CGP_LOG_ERROR);
-    json_t *report = json_object(), *cells = json_array();
-    json_object_set_new(report, "benchmark", json_string(options->operand));
-    json_object_set_new(report, "version", json_string(CGP_VERSION));
-    json_object_set_new(report, "model", json_string(model));
-    json_object_set_new(report, "plan_only", json_boolean(options->plan_only));
-    json_object_set_new(report, "cells", cells);
+    json_t *cells = json_array();
+    json_t *report =
+        json_pack("{s:s, s:s, s:s, s:b, s:o}", "benchmark", options->operand, "version",
+                  CGP_VERSION, "model", model, "plan_only", options->plan_only, "cells", cells);
     const cgp_status status = all_cells(out, &cell_options, &spec, cells);
     if (status == CGP_OK) return cli_report(cli_json_write(options, report), false);
     json_decref(report);

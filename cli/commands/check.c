@@ -140,14 +140,12 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
     if (!states) fprintf(out, "states after the step differ\n");
     if (!weights) fprintf(out, "weights after the update differ\n");
     const bool same = loss && output && gradients == 0 && states && weights;
-    json_object_set_new(report, "same", json_boolean(same));
-    json_object_set_new(report, "output_same", json_boolean(output));
-    json_object_set_new(report, "loss_same", json_boolean(loss));
-    json_object_set_new(report, "gradients_different", json_integer(gradients));
-    json_object_set_new(report, "first_different", first ? json_string(first) : json_null());
-    json_object_set_new(report, "states_same", json_boolean(states));
-    json_object_set_new(report, "weights_same", json_boolean(weights));
-    json_object_set_new(report, "weights_sha256", json_string(b->weights));
+    json_t *result = json_pack("{s:b, s:b, s:b, s:i, s:s?, s:b, s:b, s:s}", "same", same,
+                               "output_same", output, "loss_same", loss, "gradients_different",
+                               gradients, "first_different", first, "states_same", states,
+                               "weights_same", weights, "weights_sha256", b->weights);
+    json_object_update(report, result);
+    json_decref(result);
     if (same)
         fprintf(out,
                 "the same to the bit: loss %.9g, %s%d gradients, states, weights after the "

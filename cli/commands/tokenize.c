@@ -29,33 +29,18 @@ typedef struct work {
     cgp_token_list tokens; /* of the current piece */
     uint8_t *piece;        /* [capacity] */
     size_t capacity;
-    uint8_t *kept; /* [n_kept] for --out */
-    size_t n_kept, kept_capacity;
+    FILE *out;  /* standard output; for --out a stream to `kept` */
+    char *kept; /* [n_kept] */
+    size_t n_kept;
     int64_t read, made; /* bytes and tokens, or tokens and bytes */
 } work;
 
 /* --- out --- */
 
-static void *grow(void *old, size_t used, size_t capacity) {
-    void *grown = cli_calloc(capacity, 1);
-    if (used > 0) memcpy(grown, old, used);
-    free(old);
-    return grown;
-}
-
-static void keep(work *w, const void *bytes, size_t count) {
-    if (count == 0) return;
-    if (w->n_kept + count > w->kept_capacity) {
-        w->kept_capacity = 2 * (w->n_kept + count);
-        w->kept = grow(w->kept, w->n_kept, w->kept_capacity);
-    }
-    memcpy(w->kept + w->n_kept, bytes, count);
-    w->n_kept += count;
-}
-
-static cgp_status check_stdout(void) {
-    if (!ferror(stdout)) return CGP_OK;
-    return cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
+static cgp_status check_out(const work *w) {
+    if (!ferror(w->out)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)",
+                    w->options->out ? w->options->out : "standard output", strerror(errno));
 }
 
 /* Write the current tokens: little-endian for --out, elsewhere as numbers with spaces between. */
@@ -64,28 +49,32 @@ static cgp_status write_tokens(work *w) {
         const int32_t id = w->tokens.ids[i];
         const uint8_t bytes[2] = {(uint8_t)id, (uint8_t)(id >> 8)};
         if (w->options->out)
-            keep(w, bytes, sizeof bytes);
+            fwrite(bytes, sizeof bytes, 1, w->out);
         else
-            printf("%s%" PRId32, w->made + i > 0 ? " " : "", id);
+            fprintf(w->out, "%s%" PRId32, w->made + i > 0 ? " " : "", id);
     }
     w->made += w->tokens.count;
     w->tokens.count = 0;
-    return check_stdout();
+    return check_out(w);
 }
 
 static cgp_status write_bytes(work *w) {
     char *bytes = NULL;
     int64_t count = 0;
     CGP_TRY(cgp_tokenizer_decode(w->tokenizer, w->tokens.ids, w->tokens.count, &bytes, &count));
-    if (w->options->out)
-        keep(w, bytes, (size_t)count);
-    else
-        fwrite(bytes, 1, (size_t)count, stdout);
+    fwrite(bytes, 1, (size_t)count, w->out);
     free(bytes);
     w->read += w->tokens.count;
     w->made += count;
     w->tokens.count = 0;
-    return check_stdout();
+    return check_out(w);
+}
+
+static void *grow(void *old, size_t used, size_t capacity) {
+    void *grown = cli_calloc(capacity, 1);
+    if (used > 0) memcpy(grown, old, used);
+    free(old);
+    return grown;
 }
 
 static void add_token(work *w, int32_t id) {
@@ -99,6 +88,10 @@ static void add_token(work *w, int32_t id) {
 
 /* --- text to tokens --- */
 
+static cgp_status unreadable(const char *name) {
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
+}
+
 static cgp_status encode(work *w, FILE *in, const char *name) {
     size_t used = 0;
     for (bool end = false; !end;) {
@@ -107,8 +100,7 @@ static cgp_status encode(work *w, FILE *in, const char *name) {
             w->piece = grow(w->piece, used, w->capacity);
         }
         used += fread(w->piece + used, 1, w->capacity - used, in);
-        if (ferror(in))
-            return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
+        if (ferror(in)) return unreadable(name);
         end = used < w->capacity;
         const size_t cut =
             end ? used : (size_t)cgp_tokenizer_split_point(w->piece, (int64_t)used);
@@ -140,7 +132,7 @@ static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
             add_token(w, bytes[i] | bytes[i + 1] << 8);
         CGP_TRY(write_bytes(w));
     }
-    if (ferror(in)) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
+    if (ferror(in)) return unreadable(name);
     return CGP_OK;
 }
 
@@ -164,7 +156,7 @@ static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
         if (c == EOF || w->tokens.count >= PIECE) CGP_TRY(write_bytes(w));
         if (c == EOF) break;
     }
-    if (ferror(in)) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
+    if (ferror(in)) return unreadable(name);
     return CGP_OK;
 }
 
@@ -177,7 +169,7 @@ static cgp_status convert_file(work *w, FILE *in, const char *name) {
                                            : decode_numbers(w, in, name);
     w->made = 0; /* each file is a line */
     CGP_TRY(encode(w, in, name));
-    if (!w->options->out) putchar('\n');
+    if (!w->options->out) fputc('\n', w->out);
     w->made += before;
     return CGP_OK;
 }
@@ -185,14 +177,12 @@ static cgp_status convert_file(work *w, FILE *in, const char *name) {
 static cgp_status convert_path(work *w, const char *path) {
     struct stat info;
     FILE *in = fopen(path, "re");
-    if (!in)
-        return errno == ENOENT
-                   ? cgp_fail(CGP_EIO, "%s: no such file", path)
-                   : cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-    cgp_status status = CGP_OK;
-    if (fstat(fileno(in), &info) == 0 && S_ISDIR(info.st_mode))
-        status = cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path);
-    if (status == CGP_OK) status = convert_file(w, in, path);
+    if (!in && errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
+    if (!in) return unreadable(path);
+    const bool directory = fstat(fileno(in), &info) == 0 && S_ISDIR(info.st_mode);
+    const cgp_status status =
+        directory ? cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path)
+                  : convert_file(w, in, path);
     fclose(in);
     return status;
 }
@@ -232,11 +222,14 @@ static cgp_status run(work *w) {
     const cli_run_options *options = w->options;
     char read[CLI_NUMBER], made[CLI_NUMBER];
     CGP_TRY(open_tokenizer(w));
+    w->out = options->out ? open_memstream(&w->kept, &w->n_kept) : stdout;
+    if (!w->out) return cgp_fail(CGP_ENOMEM, "out of memory");
     const double start = cli_seconds();
     if (options->data.count == 0) CGP_TRY(convert_file(w, stdin, "standard input"));
     for (int i = 0; i < options->data.count; i++)
         CGP_TRY(convert_path(w, options->data.values[i]));
     if (!options->out) return CGP_OK;
+    if (fflush(w->out) != 0) return cgp_fail(CGP_ENOMEM, "out of memory");
     const double seconds = cli_seconds() - start;
     CGP_TRY(cgp_file_replace(options->out, w->kept, w->n_kept));
     const int64_t bytes = options->decode ? w->made : w->read;
@@ -255,6 +248,7 @@ int cli_tokenize(const cli_run_options *options) {
     cgp_tokenizer_destroy(w.tokenizer);
     free(w.tokens.ids);
     free(w.piece);
+    if (w.out && w.out != stdout) fclose(w.out);
     free(w.kept);
     return code;
 }

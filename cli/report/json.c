@@ -6,35 +6,6 @@
 
 /* --- devices --- */
 
-static json_t *stage_list(const cgp_plan *plan, const cgp_plan_device *device,
-                          int64_t (*value)(const cgp_plan_stage *)) {
-    json_t *list = json_array();
-    for (int k = 0; k < device->stages; k++)
-        json_array_append_new(
-            list, json_integer(value(cgp_plan_stage_at(plan, device->stage_list[k]))));
-    return list;
-}
-
-static int64_t layers(const cgp_plan_stage *stage) {
-    return stage->layers;
-}
-
-static int64_t input_slots(const cgp_plan_stage *stage) {
-    return stage->input_slots;
-}
-
-static int64_t input_slot_bytes(const cgp_plan_stage *stage) {
-    return stage->input_slot_bytes;
-}
-
-static int64_t saved_slots(const cgp_plan_stage *stage) {
-    return stage->saved_slots;
-}
-
-static int64_t saved_slot_bytes(const cgp_plan_stage *stage) {
-    return stage->saved_slot_bytes;
-}
-
 static void put_integer(json_t *object, const char *key, int64_t value) {
     json_object_set_new(object, key, json_integer(value));
 }
@@ -45,17 +16,27 @@ static void put_real(json_t *object, const char *key, double value) {
 
 static json_t *device_json(const cgp_plan *plan, int d) {
     const cgp_plan_device *device = cgp_plan_device_at(plan, d);
-    json_t *o = json_object();
+    json_t *o = json_object(), *layers = json_array();
+    json_t *inputs = json_array(), *input_bytes = json_array();
+    json_t *saved = json_array(), *saved_bytes = json_array();
+    for (int k = 0; k < device->stages; k++) {
+        const cgp_plan_stage *stage = cgp_plan_stage_at(plan, device->stage_list[k]);
+        json_array_append_new(layers, json_integer(stage->layers));
+        json_array_append_new(inputs, json_integer(stage->input_slots));
+        json_array_append_new(input_bytes, json_integer(stage->input_slot_bytes));
+        json_array_append_new(saved, json_integer(stage->saved_slots));
+        json_array_append_new(saved_bytes, json_integer(stage->saved_slot_bytes));
+    }
     json_object_set_new(o, "name", json_string(device->name));
-    json_object_set_new(o, "stage_layers", stage_list(plan, device, layers));
+    json_object_set_new(o, "stage_layers", layers);
     put_integer(o, "parameter_bytes", device->parameter_bytes);
     put_integer(o, "gradient_bytes", device->gradient_bytes);
     put_integer(o, "optimizer_bytes", device->optimizer_bytes);
     put_integer(o, "state_bytes", device->state_bytes);
-    json_object_set_new(o, "input_slots", stage_list(plan, device, input_slots));
-    json_object_set_new(o, "input_slot_bytes", stage_list(plan, device, input_slot_bytes));
-    json_object_set_new(o, "saved_slots", stage_list(plan, device, saved_slots));
-    json_object_set_new(o, "saved_slot_bytes", stage_list(plan, device, saved_slot_bytes));
+    json_object_set_new(o, "input_slots", inputs);
+    json_object_set_new(o, "input_slot_bytes", input_bytes);
+    json_object_set_new(o, "saved_slots", saved);
+    json_object_set_new(o, "saved_slot_bytes", saved_bytes);
     put_integer(o, "workspace_bytes", device->workspace_bytes);
     put_integer(o, "transfer_bytes", device->transfer_bytes);
     put_integer(o, "activation_bytes", device->activation_bytes);

@@ -85,16 +85,11 @@ json_t *cli_note_read(const char *text) {
 /* --- writing --- */
 
 static json_t *versions_json(void) {
-    json_t *versions = json_object();
-    struct utsname system;
-    json_object_set_new(versions, "cgpipe", json_string(CGP_VERSION));
-    json_object_set_new(versions, "compiler", json_string(__VERSION__));
-    json_object_set_new(versions, "jansson", json_string(JANSSON_VERSION));
-    if (uname(&system) == 0)
-        json_object_set_new(
-            versions, "system",
-            json_sprintf("%s %s %s", system.sysname, system.release, system.machine));
-    return versions;
+    struct utsname u;
+    json_t *system =
+        uname(&u) == 0 ? json_sprintf("%s %s %s", u.sysname, u.release, u.machine) : NULL;
+    return json_pack("{s:s, s:s, s:s, s:o*}", "cgpipe", CGP_VERSION, "compiler", __VERSION__,
+                     "jansson", JANSSON_VERSION, "system", system);
 }
 
 static json_t *devices_json(const cgp_plan *plan) {
@@ -106,19 +101,15 @@ static json_t *devices_json(const cgp_plan *plan) {
 
 /* Make the entry of a start. Takes `changed` over; NULL at the first start. */
 static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
-    json_t *start = json_object(), *given = json_object();
+    json_t *given = json_object();
     char date[32] = "";
     const time_t now = time(NULL);
     struct tm utc;
     if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     cli_options_json(given, session->options, CLI_LIST_GIVEN);
-    json_object_set_new(start, "step", json_integer(step));
-    json_object_set_new(start, "date", json_string(date));
-    json_object_set_new(start, "version", json_string(CGP_VERSION));
-    json_object_set_new(start, "devices", devices_json(session->plan));
-    json_object_set_new(start, "given", given);
-    if (changed) json_object_set_new(start, "changed", changed);
-    return start;
+    return json_pack("{s:I, s:s, s:s, s:o, s:o, s:o*}", "step", (json_int_t)step, "date", date,
+                     "version", CGP_VERSION, "devices", devices_json(session->plan), "given",
+                     given, "changed", changed);
 }
 
 /* Takes `record` over. */
@@ -133,7 +124,7 @@ static cgp_status replace(const cli_run_directory *directory, json_t *record) {
 
 cgp_status cli_record_write(const cli_run_directory *directory, const json_t *before,
                             const cli_session *session, int64_t step, json_t **written) {
-    json_t *record = json_object(), *options = json_object();
+    json_t *options = json_object(), *changed = NULL;
     json_t *starts = json_copy(json_object_get(before, "starts"));
     if (!json_is_array(starts)) {
         json_decref(starts);
@@ -141,16 +132,13 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
     }
     cli_options_json(options, session->options, CLI_LIST_RUN);
     cli_data_json(options, session->options);
-    json_t *changed = NULL;
     if (before)
         changed =
             cli_options_changes(session->options, json_object_get(before, "options"), options);
     json_array_append_new(starts, start_json(session, step, changed));
-    json_object_set_new(record, "model", json_string(session->model_spec));
-    json_object_set_new(record, "options", options);
-    json_object_set_new(record, "versions", versions_json());
-    json_object_set_new(record, "devices", devices_json(session->plan));
-    json_object_set_new(record, "starts", starts);
+    json_t *record = json_pack("{s:s, s:o, s:o, s:o, s:o}", "model", session->model_spec,
+                               "options", options, "versions", versions_json(), "devices",
+                               devices_json(session->plan), "starts", starts);
     const size_t bytes = json_dumpb(record, NULL, 0, JSON_INDENT(2));
     if (bytes > LARGEST_RECORD) {
         json_decref(record);
@@ -165,12 +153,10 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
 
 cgp_status cli_record_write_converted(const cli_run_directory *directory,
                                       const char *model_spec, double dropout) {
-    json_t *record = json_object(), *options = json_object();
+    json_t *options = json_object();
     if (dropout > 0) json_object_set_new(options, "dropout", json_real(dropout));
-    json_object_set_new(record, "model", json_string(model_spec));
-    json_object_set_new(record, "options", options);
-    json_object_set_new(record, "versions", versions_json());
-    json_object_set_new(record, "starts", json_array());
+    json_t *record = json_pack("{s:s, s:o, s:o, s:[]}", "model", model_spec, "options", options,
+                               "versions", versions_json(), "starts");
     return replace(directory, record);
 }
 

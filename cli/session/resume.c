@@ -99,18 +99,13 @@ static json_t *make_note(const cli_run *run) {
     const cli_session *session = &run->session;
     char kinds[64];
     device_kinds(session->plan, kinds, sizeof kinds);
-    json_t *note = json_object();
-    json_object_set_new(note, "program", json_string("cgpipe " CGP_VERSION));
-    json_object_set_new(note, "model", json_string(session->model_spec));
-    json_object_set_new(note, "position", json_integer(session->position));
-    json_object_set_new(note, "data", json_string(run->identity));
-    json_object_set_new(note, "batch", json_integer(run->options.batch));
-    json_object_set_new(note, "microbatch", json_integer(cgp_plan_microbatch(session->plan)));
-    json_object_set_new(note, "threads_per_device",
-                        json_integer(run->options.threads_per_device));
-    json_object_set_new(note, "devices", json_string(kinds));
-    json_object_set_new(note, "precision", json_string(run->options.precision));
-    json_object_set_new(note, "steps", json_integer(run->options.steps));
+    json_t *note = json_pack(
+        "{s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:s, s:s, s:I}", "program", "cgpipe " CGP_VERSION,
+        "model", session->model_spec, "position", (json_int_t)session->position, "data",
+        run->identity, "batch", (json_int_t)run->options.batch, "microbatch",
+        (json_int_t)cgp_plan_microbatch(session->plan), "threads_per_device",
+        (json_int_t)run->options.threads_per_device, "devices", kinds, "precision",
+        run->options.precision, "steps", (json_int_t)run->options.steps);
     if (run->record) cli_record_note(note, run->record);
     return note;
 }
