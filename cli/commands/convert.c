@@ -28,6 +28,9 @@
 #include <unistd.h>
 
 #define ENDING ".safetensors"
+#define WEIGHTS "model" ENDING
+#define CONFIG "config.json"
+#define BEFORE "before.json" /* the config.json that is replaced */
 
 typedef enum source { SOURCE_RUN, SOURCE_DIRECTORY, SOURCE_FILE } source;
 
@@ -37,7 +40,6 @@ typedef struct conversion {
     bool to_file;
     cli_run_directory from, to; /* one of them is a run */
     json_t *record;             /* of the run, if FROM is one */
-    char *config, *weights;     /* files of the directory TO */
     cgp_model_spec spec;
     char model_spec[CLI_MODEL_SPEC];
     cgp_model *model;
@@ -69,7 +71,7 @@ static cgp_status find_source(conversion *c) {
         c->source = SOURCE_FILE;
     else if (has(from, "run.json"))
         c->source = SOURCE_RUN;
-    else if (has(from, "config.json"))
+    else if (has(from, CONFIG))
         c->source = SOURCE_DIRECTORY;
     else
         return cgp_fail(
@@ -81,14 +83,6 @@ static cgp_status find_source(conversion *c) {
 }
 
 /* --- checks before anything is read --- */
-
-static cgp_status check_arguments(const conversion *c) {
-    const cli_run_options *options = c->options;
-    if (!options->operand || !options->target)
-        return cgp_fail(CGP_EINVAL, "convert: %s is missing (cgpipe convert FROM TO)",
-                        options->operand ? "TO" : "FROM");
-    return CGP_OK;
-}
 
 static cgp_status check_options(const conversion *c) {
     const cli_run_options *options = c->options;
@@ -166,22 +160,20 @@ static cgp_status check_published(conversion *c) {
         if (!is_there(to) || c->options->overwrite) return CGP_OK;
         return cgp_fail(CGP_EIO, "%s: is there already (--overwrite replaces it)", to);
     }
-    c->config = cli_text("%s/config.json", to);
-    c->weights = cli_text("%s/model" ENDING, to);
     CGP_TRY(check_not(to, "run.json", "is a run"));
     CGP_TRY(check_not(to, "checkpoint.json", "is a checkpoint"));
     if (stat(to, &info) != 0) return CGP_OK;
     if (!S_ISDIR(info.st_mode))
         return cgp_fail(
             CGP_EIO, "%s: is a file, expected a directory or a name that ends in " ENDING, to);
-    if (c->options->overwrite || (!is_there(c->config) && !is_there(c->weights))) return CGP_OK;
+    if (c->options->overwrite || (!has(to, CONFIG) && !has(to, WEIGHTS))) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: has weights already (--overwrite replaces them)", to);
 }
 
 static cgp_status check_target(conversion *c) {
     if (c->source == SOURCE_RUN) return check_published(c);
     const char *to = c->options->target;
-    if (has(to, "config.json"))
+    if (has(to, CONFIG))
         return cgp_fail(
             CGP_EIO,
             "run directory %s: is a Hugging Face directory, it has config.json (take "
@@ -206,7 +198,9 @@ static cgp_status make_plan(conversion *c) {
 }
 
 static cgp_status prepare(conversion *c) {
-    CGP_TRY(check_arguments(c));
+    if (!c->options->operand || !c->options->target)
+        return cgp_fail(CGP_EINVAL, "convert: %s is missing (cgpipe convert FROM TO)",
+                        c->options->operand ? "TO" : "FROM");
     c->to_file = cli_ends_with(c->options->target, ENDING);
     CGP_TRY(find_source(c));
     CGP_TRY(check_options(c));
@@ -275,60 +269,54 @@ static cgp_gpt2_options with_dropout(const conversion *c) {
 /* Files that are written to a directory inside the target and then moved to it. After a kill the next conversion deletes them:
  * the directory's name is one of cgp_checkpoint_clean()'s, its lock is free. */
 typedef struct staging {
-    char *path, *config, *weights;
-    char *before; /* the config.json that is replaced */
-    int lock;
+    char *path;
+    int fd, target; /* of this directory, locked, and of the target; -1: not open */
 } staging;
 
-static cgp_status staging_make(staging *s, const char *directory) {
-    s->path = cli_text("%s/.cgpipe-convert-%ld-0.tmp", directory, (long)getpid());
-    s->config = cli_text("%s/config.json", s->path);
-    s->weights = cli_text("%s/model" ENDING, s->path);
-    s->before = cli_text("%s/before.json", s->path);
-    s->lock = -1;
+static cgp_status staging_make(staging *s, const char *target) {
+    s->path = cli_text("%s/.cgpipe-convert-%ld-0.tmp", target, (long)getpid());
+    s->fd = s->target = -1;
     if (mkdir(s->path, 0777) != 0)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", s->path, strerror(errno));
-    s->lock = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->lock >= 0) (void)flock(s->lock, LOCK_EX | LOCK_NB);
+    s->fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    s->target = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->fd < 0 || s->target < 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", target, strerror(errno));
+    (void)flock(s->fd, LOCK_EX | LOCK_NB);
     return CGP_OK;
 }
 
 static void staging_remove(staging *s) {
-    (void)unlink(s->before);
-    (void)unlink(s->config);
-    (void)unlink(s->weights);
+    static const char *const files[] = {BEFORE, CONFIG, WEIGHTS};
+    for (int i = 0; i < 3; i++)
+        (void)unlinkat(s->fd, files[i], 0);
     (void)rmdir(s->path);
-    if (s->lock >= 0) close(s->lock);
-    free(s->before);
-    free(s->weights);
-    free(s->config);
+    if (s->target >= 0) close(s->target);
+    if (s->fd >= 0) close(s->fd);
     free(s->path);
 }
 
-static cgp_status sync_directory(const char *path) {
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool good = fd >= 0 && fsync(fd) == 0;
-    const int reason = errno;
-    if (fd >= 0) close(fd);
-    if (good) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", path, strerror(reason));
+static cgp_status not_replaced(const char *target, const char *name) {
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be replaced (%s)", target, name, strerror(errno));
 }
 
-static cgp_status move(const char *from, const char *to) {
-    if (rename(from, to) == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", to, strerror(errno));
+static cgp_status sync_target(const staging *s, const char *target) {
+    if (fsync(s->target) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", target, strerror(errno));
 }
 
 /* Move config.json away first and to its place last. */
-static cgp_status move_into_place(const conversion *c, const staging *s) {
-    if (rename(c->config, s->before) != 0 && errno != ENOENT)
-        return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", c->config, strerror(errno));
-    const cgp_status status = move(s->weights, c->weights);
-    if (status != CGP_OK) (void)rename(s->before, c->config); /* beside its weights */
-    CGP_TRY(status);
-    CGP_TRY(sync_directory(c->options->target));
-    CGP_TRY(move(s->config, c->config));
-    return sync_directory(c->options->target);
+static cgp_status move_into_place(const staging *s, const char *target) {
+    if (renameat(s->target, CONFIG, s->fd, BEFORE) != 0 && errno != ENOENT)
+        return not_replaced(target, CONFIG);
+    if (renameat(s->fd, WEIGHTS, s->target, WEIGHTS) != 0) {
+        const cgp_status status = not_replaced(target, WEIGHTS);
+        (void)renameat(s->fd, BEFORE, s->target, CONFIG); /* beside its weights */
+        return status;
+    }
+    CGP_TRY(sync_target(s, target));
+    if (renameat(s->fd, CONFIG, s->target, CONFIG) != 0) return not_replaced(target, CONFIG);
+    return sync_target(s, target);
 }
 
 static cgp_status write_directory(conversion *c) {
@@ -342,7 +330,7 @@ static cgp_status write_directory(conversion *c) {
     cgp_status status = staging_make(&s, to);
     if (status == CGP_OK)
         status = cgp_huggingface_write(&options, c->pipeline, c->model, s.path);
-    if (status == CGP_OK) status = move_into_place(c, &s);
+    if (status == CGP_OK) status = move_into_place(&s, to);
     staging_remove(&s);
     if (status != CGP_OK && made) (void)rmdir(to); /* if it is empty */
     return status;
@@ -387,8 +375,6 @@ static void release(conversion *c) {
     json_decref(c->record);
     if (c->from.path) cli_run_directory_close(&c->from);
     if (c->to.path) cli_run_directory_close(&c->to);
-    free(c->config);
-    free(c->weights);
 }
 
 int cli_convert(const cli_run_options *run_options) {

@@ -8,6 +8,7 @@
 #include <cgpipe/models/weights.h>
 
 #include <jansson.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,13 +22,11 @@ static bool has_config(const char *directory) {
 }
 
 char *cli_published_directory(const char *path) {
-    const char *slash = strrchr(path, '/');
-    size_t length = strlen(path);
-    if (!cli_is_directory(path)) length = slash ? (size_t)(slash - path) : 0;
-    if (slash == path && length == 0) length = 1; /* keep the slash of the root */
-    char *directory = cli_calloc(length + 2, 1);
-    if (length == 0) return strcpy(directory, ".");
-    return memcpy(directory, path, length);
+    char *copy = cli_text("%s", path);
+    if (cli_is_directory(path)) return copy;
+    char *directory = cli_text("%s", dirname(copy));
+    free(copy);
+    return directory;
 }
 
 cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {

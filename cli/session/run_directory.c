@@ -12,7 +12,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -68,14 +70,8 @@ static cgp_status unwritable(const char *path) {
 
 /* Check the directory that `path` will be made in. */
 static cgp_status check_parent(const char *path) {
-    char *parent = strdup(path);
-    if (!parent) return cgp_fail(CGP_ENOMEM, "out of memory");
-    size_t length = strlen(parent);
-    while (length > 1 && parent[length - 1] == '/')
-        parent[--length] = '\0';
-    char *slash = strrchr(parent, '/');
-    if (slash) slash[slash == parent] = '\0'; /* keep the slash of the root */
-    const char *name = slash ? parent : ".";
+    char *copy = cli_text("%s", path);
+    const char *name = dirname(copy);
     cgp_status status = CGP_OK;
     struct stat info;
     if (stat(name, &info) != 0)
@@ -86,7 +82,7 @@ static cgp_status check_parent(const char *path) {
                           path, name);
     else if (access(name, W_OK | X_OK) != 0)
         status = unwritable(path);
-    free(parent);
+    free(copy);
     return status;
 }
 
@@ -123,16 +119,13 @@ cgp_status cli_run_directory_open(const cli_run_directory *directory, const char
     if (*fd >= 0) close(*fd);
     *fd = -1;
     if (reason == ENOENT && !(flags & O_CREAT)) return CGP_OK;
-    if (reason == ELOOP)
-        return cgp_fail(
-            CGP_EIO, "%s/%s: is a link, expected a file of the run (put the file itself there)",
-            directory->path, name);
-    if (reason == EISDIR || (reason == 0 && S_ISDIR(info.st_mode)))
-        return cgp_fail(CGP_EIO, "%s/%s: is a directory, expected a file of the run",
-                        directory->path, name);
-    if (reason == 0 || reason == ENXIO) /* a pipe without a reader, a socket */
-        return cgp_fail(CGP_EIO, "%s/%s: is not a regular file, expected a file of the run",
-                        directory->path, name);
+    const char *is = NULL;
+    if (reason == 0 || reason == ENXIO) is = "not a regular file"; /* ENXIO: a pipe, a socket */
+    if (reason == EISDIR || (reason == 0 && S_ISDIR(info.st_mode))) is = "a directory";
+    if (reason == ELOOP) is = "a link";
+    if (is)
+        return cgp_fail(CGP_EIO, "%s/%s: is %s, expected a file of the run%s", directory->path,
+                        name, is, reason == ELOOP ? " (put the file itself there)" : "");
     return cgp_fail(CGP_EIO, "%s/%s: cannot be %s (%s)", directory->path, name,
                     flags & O_CREAT ? "written" : "read", strerror(reason));
 }
@@ -184,13 +177,10 @@ bool cli_run_directory_has_run(const cli_run_directory *directory) {
 
 /* Return the 42 of "step-00000042", as the library writes it; -1: another name. */
 static int64_t step_of(const char *name) {
-    static const char prefix[] = "step-";
-    int64_t step = 0;
     char plain[32];
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
-    if (!cli_parse_whole(name + sizeof prefix - 1, 0, LARGEST_STEP, &step)) return -1;
+    const int64_t step = strncmp(name, "step-", 5) == 0 ? strtoll(name + 5, NULL, 10) : -1;
     snprintf(plain, sizeof plain, "step-%08" PRId64, step);
-    return strcmp(name, plain) == 0 ? step : -1;
+    return step >= 0 && step <= LARGEST_STEP && strcmp(name, plain) == 0 ? step : -1;
 }
 
 /* Open a new list of the entries. NULL: the directory cannot be read. */
@@ -288,13 +278,8 @@ static cgp_status hide(const cli_run_directory *directory, const cli_run_directo
 
 /* Tell whether the library gives such a name, ".cgpipe-*.tmp" and the like, to entries that it writes or deletes. */
 static bool is_temporary(const char *name) {
-    static const char *const endings[] = {".tmp", ".old", ".gone"};
-    const char *dot = strrchr(name, '.');
-    if (strncmp(name, ".cgpipe-", strlen(".cgpipe-")) != 0) return false;
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(dot, endings[i]) == 0) return true;
-    }
-    return false;
+    return fnmatch(".cgpipe-*.tmp", name, 0) == 0 || fnmatch(".cgpipe-*.old", name, 0) == 0 ||
+           fnmatch(".cgpipe-*.gone", name, 0) == 0;
 }
 
 /* Hide the checkpoints above `step` of `from`, and, with `temporary`, half-done entries of a killed process. */
@@ -325,7 +310,7 @@ cgp_status cli_run_directory_drop_after(const cli_run_directory *directory, int6
     return CGP_OK;
 }
 
-static cgp_status delete_run(const cli_run_directory *directory) {
+cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
     CGP_TRY(delete_file(directory, CLI_RECORD));
     CGP_TRY(delete_file(directory, CLI_LATEST));
     CGP_TRY(cli_run_directory_drop_after(directory, -1));
@@ -380,10 +365,6 @@ void cli_run_directory_clean(const cli_run_directory *directory) {
     if (delete_new(directory) != CGP_OK) cli_warn();
 }
 
-cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
-    return delete_run(directory);
-}
-
 cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                        cli_run_directory *fresh) {
     CGP_TRY(delete_new(directory));
@@ -420,7 +401,7 @@ static cgp_status move_run(const cli_run_directory *from, const cli_run_director
 
 cgp_status cli_run_directory_new_commit(const cli_run_directory *directory,
                                         cli_run_directory *fresh) {
-    cgp_status status = delete_run(directory);
+    cgp_status status = cli_run_directory_clear(directory);
     if (status == CGP_OK) status = move_run(fresh, directory);
     cli_run_directory_new_abandon(directory, fresh); /* it is empty */
     return status;
