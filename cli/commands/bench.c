@@ -21,30 +21,15 @@
 
 /* --- the benchmark --- */
 
-/* Published peak activation memory in GiB: [K 1, 2, 4][M 1, 2, 4 .. 64][never, except_last], the better of two
+/* Published peak activation memory in GiB: [never, except_last][K 1, 2, 4][M 1, 2, 4 .. 64], the better of two
  * implementations (bench/README.md). */
-static const double figures[3][7][2] = {
-    {{6.44, 6.05},
-     {6.06, 4.12},
-     {5.88, 3.55},
-     {6.08, 3.13},
-     {5.89, 2.72},
-     {6.92, 2.84},
-     {6.07, 2.36}},
-    {{6.83, 6.42},
-     {6.31, 3.65},
-     {6.14, 2.16},
-     {6.42, 1.65},
-     {6.53, 1.63},
-     {7.06, 1.12},
-     {6.25, 0.94}},
-    {{7.28, 7.19},
-     {6.79, 4.20},
-     {6.58, 2.69},
-     {6.80, 2.21},
-     {7.19, 2.49},
-     {7.28, 1.45},
-     {6.43, 1.36}},
+static const double figures[2][3][7] = {
+    {{6.44, 6.06, 5.88, 6.08, 5.89, 6.92, 6.07},
+     {6.83, 6.31, 6.14, 6.42, 6.53, 7.06, 6.25},
+     {7.28, 6.79, 6.58, 6.80, 7.19, 7.28, 6.43}},
+    {{6.05, 4.12, 3.55, 3.13, 2.72, 2.84, 2.36},
+     {6.42, 3.65, 2.16, 1.65, 1.63, 1.12, 0.94},
+     {7.19, 4.20, 2.69, 2.21, 2.49, 1.45, 1.36}},
 };
 
 static int power_of_two(int64_t value, int max) {
@@ -63,7 +48,7 @@ double bench_published_gib(const cli_session *session) {
     if (strcmp(options->precision, "f32") != 0) return NAN;
     if (options->batch != BENCH_BATCH || strcmp(session->model_spec, BENCH_MODEL) != 0)
         return NAN;
-    return figures[k][m][never ? 0 : 1];
+    return figures[never ? 0 : 1][k][m];
 }
 
 cgp_status bench_model(const cli_run_options *options, cgp_model_spec *spec) {
@@ -88,33 +73,21 @@ void bench_resolve(cli_run_options *options, const cgp_model_spec *spec) {
             (cli_counts){published[options->stages], (int)options->stages};
 }
 
-static cgp_status run_on_tokens(cli_session *session) {
-    cgp_data *data = NULL;
-    cgp_status status =
-        cgp_data_random(&data, session->spec.gpt2.vocab, session->spec.gpt2.sequence,
-                        (uint64_t)session->options->seed);
-    for (int64_t i = 0; i < session->options->steps && status == CGP_OK; i++)
-        status = cli_session_step(session, data, NULL);
-    cgp_data_destroy(data);
-    return status;
-}
-
-/* Every step takes the same mini-batch, as in torchgpipe's benchmarks. */
-static cgp_status run_on_images(cli_session *session, const cli_inputs *inputs) {
-    for (int64_t i = 0; i < session->options->steps; i++)
-        CGP_TRY(cli_session_step_on(session, inputs->pointers, inputs->count, NULL));
-    return CGP_OK;
-}
-
+/* A model of images takes the same mini-batch in every step, as in torchgpipe's benchmarks. */
 cgp_status bench_run(cli_session *session) {
+    const uint64_t seed = (uint64_t)session->options->seed;
+    const cgp_gpt2_options *gpt2 =
+        session->spec.kind == CGP_MODEL_GPT2 ? &session->spec.gpt2 : NULL;
     cli_inputs inputs = {0};
-    const bool tokens = session->spec.kind == CGP_MODEL_GPT2;
-    if (!tokens)
-        cli_inputs_draw(&inputs, session->model, session->options->batch,
-                        (uint64_t)session->options->seed);
+    cgp_data *data = NULL;
+    if (!gpt2) cli_inputs_draw(&inputs, session->model, session->options->batch, seed);
     cgp_status status = cli_session_start(session);
-    if (status == CGP_OK)
-        status = tokens ? run_on_tokens(session) : run_on_images(session, &inputs);
+    if (status == CGP_OK && gpt2)
+        status = cgp_data_random(&data, gpt2->vocab, gpt2->sequence, seed);
+    for (int64_t i = 0; i < session->options->steps && status == CGP_OK; i++)
+        status = gpt2 ? cli_session_step(session, data, NULL)
+                      : cli_session_step_on(session, inputs.pointers, inputs.count, NULL);
+    cgp_data_destroy(data);
     cli_inputs_release(&inputs);
     return status;
 }

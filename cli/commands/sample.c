@@ -32,16 +32,13 @@ static cgp_status prepare(sample *s) {
     CGP_TRY(cli_record_read(&s->directory, &s->record));
     if (cli_model_parse(&s->spec, cli_record_model(s->record), 256) != CGP_OK)
         return cgp_fail(CGP_EFORMAT, "%s: %s", s->directory.record, cgp_message());
-    s->sampling = (cli_sampling){.prompt = options->prompt,
+    s->sampling = (cli_sampling){.options = options,
                                  .length = options->length,
-                                 .temperature = options->temperature,
-                                 .top_k = options->top_k,
-                                 .seed = (uint64_t)options->seed,
                                  .out = stdout,
                                  .escape = isatty(STDOUT_FILENO) == 1};
     CGP_TRY(cli_model_expect_gpt2(&s->spec, "sample"));
     if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
-    CGP_TRY(cli_sampling_check(&s->sampling, &s->spec.gpt2, s->tokenizer));
+    CGP_TRY(cli_prompt_check(options->prompt, &s->spec.gpt2, s->tokenizer));
     return cli_sampler_plan(&s->sampler, &s->spec.gpt2, s->tokenizer,
                             (int)options->threads_per_device);
 }

@@ -50,9 +50,7 @@ static cgp_status prepare(training *t) {
                         "gpt2: vocab: expected at least 256 for bytes, got %" PRId64,
                         spec.gpt2.vocab);
     if (options->sample > 0) CGP_TRY(cli_model_expect_gpt2(&spec, "--sample"));
-    if (options->sample > 0)
-        CGP_TRY(
-            cli_sampling_check(&(cli_sampling){.prompt = options->prompt}, &spec.gpt2, NULL));
+    if (options->sample > 0) CGP_TRY(cli_prompt_check(options->prompt, &spec.gpt2, NULL));
     CGP_TRY(cli_session_model(&t->run.session, options, &spec));
     if (cli_epochs_option(options)) {
         CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));

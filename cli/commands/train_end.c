@@ -77,11 +77,8 @@ static void print_results(const training *t, const json_t *report) {
 
 static cgp_status sample(cli_sampler *sampler, const training *t) {
     const cli_run_options *options = &t->run.options;
-    const cli_sampling sampling = {.prompt = options->prompt,
+    const cli_sampling sampling = {.options = options,
                                    .length = options->sample,
-                                   .temperature = options->temperature,
-                                   .top_k = options->top_k,
-                                   .seed = (uint64_t)options->seed,
                                    .out = cli_result_stream(options),
                                    .escape = true};
     CGP_TRY(cli_sampler_plan(sampler, &t->run.session.spec.gpt2, NULL,

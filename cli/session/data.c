@@ -68,18 +68,22 @@ static int64_t logits_of(const cgp_model *model) {
     return shape.rank > 0 ? shape.dims[shape.rank - 1] : 0;
 }
 
+static cgp_status refuse(const cli_run_options *options, const cgp_model *model, int field,
+                         const char *gives, const char *way_out) {
+    const cgp_shape taken = cgp_model_input_shape(model, field);
+    char shape[96];
+    return cgp_fail(
+        CGP_EINVAL, "--data %s: gives %s, expected %s %s, the input \"%s\" of %s (%s)",
+        options->data.values[0], gives, cgp_dtype_name(cgp_model_input_dtype(model, field)),
+        cgp_shape_text(&taken, shape, sizeof shape), cgp_model_input_name(model, field),
+        cgp_model_name(model), way_out);
+}
+
 /* Refuse a model whose input is no sequence of tokens. */
 static cgp_status expect_tokens(const cli_run_options *options, const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
-    const cgp_dtype dtype = cgp_model_input_dtype(model, 0);
-    char text[96];
-    if (dtype == CGP_I32 && shape.rank == 1) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "--data %s: gives tokens, expected %s %s, the input \"%s\" of %s "
-                    "(--data shapes, or another set of images)",
-                    options->data.values[0], cgp_dtype_name(dtype),
-                    cgp_shape_text(&shape, text, sizeof text), cgp_model_input_name(model, 0),
-                    cgp_model_name(model));
+    if (cgp_model_input_dtype(model, 0) == CGP_I32 && shape.rank == 1) return CGP_OK;
+    return refuse(options, model, 0, "tokens", "--data shapes, or another set of images");
 }
 
 static cgp_status open_any(cgp_data **out, const cli_run_options *options, cli_data_kind kind,
@@ -99,16 +103,11 @@ static cgp_status check_field(const cli_run_options *options, const cgp_data *da
     const cgp_data_field *given = cgp_data_field_at(data, field);
     const cgp_shape taken = cgp_model_input_shape(model, field);
     const cgp_dtype dtype = cgp_model_input_dtype(model, field);
-    char from[96], to[96];
+    char shape[96], gives[128];
     if (given->dtype == dtype && cgp_shape_equal(&given->shape, &taken)) return CGP_OK;
-    return cgp_fail(
-        CGP_EINVAL,
-        "--data %s: gives %s %s, expected %s %s, the input \"%s\" of %s (other data, or "
-        "another size in MODEL)",
-        options->data.values[0], cgp_dtype_name(given->dtype),
-        cgp_shape_text(&given->shape, from, sizeof from), cgp_dtype_name(dtype),
-        cgp_shape_text(&taken, to, sizeof to), cgp_model_input_name(model, field),
-        cgp_model_name(model));
+    snprintf(gives, sizeof gives, "%s %s", cgp_dtype_name(given->dtype),
+             cgp_shape_text(&given->shape, shape, sizeof shape));
+    return refuse(options, model, field, gives, "other data, or another size in MODEL");
 }
 
 static cgp_status check_data(const cli_run_options *options, const cgp_data *data,

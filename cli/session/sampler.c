@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-cgp_status cli_sampling_check(const cli_sampling *sampling, const cgp_gpt2_options *gpt2,
-                              const cgp_tokenizer *tokenizer) {
+cgp_status cli_prompt_check(const char *prompt, const cgp_gpt2_options *gpt2,
+                            const cgp_tokenizer *tokenizer) {
     const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 0;
-    if (!*sampling->prompt)
+    if (!*prompt)
         return cgp_fail(CGP_EINVAL, "--prompt: expected at least one character, got none");
     if (tokens > gpt2->vocab)
         return cgp_fail(CGP_EINVAL,
@@ -28,7 +28,7 @@ cgp_status cli_sampling_check(const cli_sampling *sampling, const cgp_gpt2_optio
                         " (the tokenizer that its data were made with)",
                         tokens, gpt2->vocab);
     if (tokenizer) return CGP_OK;
-    for (const char *c = sampling->prompt; *c; c++) {
+    for (const char *c = prompt; *c; c++) {
         if ((unsigned char)*c >= gpt2->vocab)
             return cgp_fail(CGP_EINVAL,
                             "--prompt: byte %d is not in the vocabulary of %" PRId64
@@ -114,12 +114,12 @@ static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampl
         if (!isfinite(logits[i])) return -1;
         if (logits[i] > logits[likeliest]) likeliest = i;
     }
-    if (sampling->temperature == 0) return likeliest;
+    if (sampling->options->temperature == 0) return likeliest;
     for (int i = 0; i < s->choices; i++)
-        s->weights[i] =
-            exp(((double)logits[i] - (double)logits[likeliest]) / sampling->temperature);
-    if (sampling->top_k > 0 && sampling->top_k < s->choices)
-        keep_largest(s->weights, s->weights + s->choices, s->choices, sampling->top_k);
+        s->weights[i] = exp(((double)logits[i] - (double)logits[likeliest]) /
+                            sampling->options->temperature);
+    if (sampling->options->top_k > 0 && sampling->options->top_k < s->choices)
+        keep_largest(s->weights, s->weights + s->choices, s->choices, sampling->options->top_k);
     double sum = 0;
     for (int i = 0; i < s->choices; i++)
         sum += s->weights[i];
@@ -184,10 +184,10 @@ cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     const cgp_tensor output = {
         CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocab}), s->logits};
     const cgp_tensor *const inputs[1] = {&input};
-    uint64_t state = sampling->seed;
+    uint64_t state = (uint64_t)sampling->options->seed;
     int64_t used = 0;
     memset(s->tokens, 0, (size_t)s->sequence * sizeof *s->tokens);
-    CGP_TRY(push_prompt(s, sampling->prompt, &used));
+    CGP_TRY(push_prompt(s, sampling->options->prompt, &used));
     for (int64_t i = 0; i < sampling->length && !cli_stop_signal(); i++) {
         CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 1, &output));
         const float *last = s->logits + (used - 1) * s->vocab;

@@ -7,7 +7,7 @@
 #include <cgpipe/models/gpt2.h>
 #include <cgpipe/tokenizer.h>
 
-#include <stdio.h>
+#include "options/options.h"
 
 /* An inference pipeline of one stage and one sample. */
 typedef struct cli_sampler {
@@ -23,19 +23,15 @@ typedef struct cli_sampler {
 } cli_sampler;
 
 typedef struct cli_sampling {
-    const char *prompt; /* one byte or more */
-    int64_t length;     /* tokens */
-    double temperature; /* 0: the likeliest */
-    int64_t top_k;      /* 0: all */
-    uint64_t seed;
+    const cli_run_options *options; /* Borrowed: prompt, temperature, top_k, seed. */
+    int64_t length;                 /* tokens */
     FILE *out;
     bool escape; /* write bytes that are not printable as \xHH */
 } cli_sampling;
 
-/* Check prompt and sizes. `tokenizer`: as in cli_sampler. */
-CGP_MUST_CHECK cgp_status cli_sampling_check(const cli_sampling *sampling,
-                                             const cgp_gpt2_options *gpt2,
-                                             const cgp_tokenizer *tokenizer);
+/* Check the prompt against the sizes. `tokenizer`: as in cli_sampler. */
+CGP_MUST_CHECK cgp_status cli_prompt_check(const char *prompt, const cgp_gpt2_options *gpt2,
+                                           const cgp_tokenizer *tokenizer);
 
 /* Make model and plan. Clears *sampler first; release it in any case. */
 CGP_MUST_CHECK cgp_status cli_sampler_plan(cli_sampler *sampler, const cgp_gpt2_options *gpt2,
