@@ -3,8 +3,6 @@
  * ours. */
 #include "commands/bench.h"
 
-#include <cgpipe/data.h>
-
 #include "commands/commands.h"
 #include "common.h"
 #include "files.h"

@@ -9,7 +9,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 static void print_heading(FILE *out, const cli_run_options *options, const char *model) {
     fprintf(out, "model %s, batch %" PRId64 ", schedule %s, dropout %g, %s\n", model,

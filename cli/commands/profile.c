@@ -8,7 +8,6 @@
 #include "session/session.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 #include <time.h>
 

@@ -9,7 +9,6 @@
 #include "session/sampler.h"
 
 #include <cgpipe/models/weights.h>
-#include <cgpipe/tokenizer.h>
 
 #include <stdlib.h>
 #include <string.h>

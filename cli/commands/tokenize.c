@@ -13,7 +13,6 @@
 #include "session/published.h"
 
 #include <cgpipe/checkpoint.h>
-#include <cgpipe/tokenizer.h>
 
 #include <errno.h>
 #include <inttypes.h>

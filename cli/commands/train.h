@@ -5,7 +5,6 @@
 
 #include "report/metrics.h"
 
-#include <cgpipe/data.h>
 #include "session/data.h"
 #include "session/resume.h"
 

@@ -4,15 +4,12 @@
  * is. */
 #include "commands/train.h"
 
-#include <cgpipe/data.h>
-
 #include "common.h"
 #include "files.h"
 #include "options/epochs.h"
 #include "report/progress.h"
 #include "stop.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 #define VALIDATION_SEQUENCES 200

@@ -6,10 +6,8 @@
 #include "files.h"
 #include "report/report.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* --- formats --- */
 

@@ -2,8 +2,6 @@
 /* data.c -- see data.h. */
 #include "session/data.h"
 
-#include <cgpipe/data.h>
-
 #include "common.h"
 #include "session/images.h"
 

@@ -2,8 +2,6 @@
 /* eval_metrics.c -- see eval_metrics.h. */
 #include "session/eval_metrics.h"
 
-#include <cgpipe/images.h>
-
 #include "common.h"
 #include "files.h"
 

@@ -7,7 +7,6 @@
 #include <cgpipe/images.h>
 
 #include <jansson.h>
-#include <stdio.h>
 
 /* Means over the validation split; NaN: unknown, not of this kind of model, or not finite. */
 typedef struct cli_eval_metrics {

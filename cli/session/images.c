@@ -5,7 +5,6 @@
  *     cifar10:DIR   cifar100:DIR   mnist:DIR   images:DIR */
 #include "session/images.h"
 
-#include <cgpipe/data.h>
 #include <cgpipe/images.h>
 
 #include "common.h"

@@ -5,8 +5,6 @@
 
 #include "session/data.h"
 
-#include <cgpipe/data.h>
-
 /* Find the kind by the name before a colon, "shapes" also alone; CLI_DATA_TEXT if it is none. */
 cli_data_kind cli_images_kind_of(const char *text);
 

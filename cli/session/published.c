@@ -10,7 +10,6 @@
 #include <jansson.h>
 #include <libgen.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 static bool has_config(const char *directory) {

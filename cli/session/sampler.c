@@ -5,8 +5,6 @@
  * change a position's logits. */
 #include "session/sampler.h"
 
-#include <cgpipe/tokenizer.h>
-
 #include "common.h"
 #include "stop.h"
 

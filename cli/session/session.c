@@ -2,8 +2,6 @@
 /* session.c -- see session.h. */
 #include "session/session.h"
 
-#include <cgpipe/data.h>
-
 #include "common.h"
 #include "options/epochs.h"
 #include "options/schedule_file.h"
