@@ -49,15 +49,16 @@ double bench_published_gib(const cli_session *session) {
     return figures[never ? 0 : 1][k][m];
 }
 
-cgp_status bench_model(const cli_run_options *options, cgp_model_spec *spec) {
+cgp_status bench_model(cli_run_options *options, cgp_model_spec *spec) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");
     const bool benchmark = strcmp(options->operand, "gpt2") == 0;
     if (options->model && !benchmark)
         return cgp_fail(CGP_EINVAL, "--model: expected bench gpt2, got bench %s (leave it out)",
                         options->operand);
-    if (!benchmark) return cli_model_parse(spec, options->operand, 0);
-    return cli_model_parse(spec, options->model ? options->model : BENCH_MODEL, 0);
+    const char *text = benchmark ? BENCH_MODEL : options->operand;
+    CGP_TRY(cli_model_parse(spec, options->model ? options->model : text, 0));
+    return cli_model_resolve(spec, options);
 }
 
 void bench_resolve(cli_run_options *options, const cgp_model_spec *spec) {
@@ -92,34 +93,25 @@ cgp_status bench_run(cli_session *session) {
 
 /* --- report --- */
 
-static int64_t parameter_memory(const cgp_plan_device *device) {
-    return device->parameter_bytes + device->gradient_bytes + device->optimizer_bytes;
-}
-
-static void print_memory_row(FILE *out, const char *name, int64_t parameters,
-                             int64_t activation, int64_t total) {
-    fprintf(out, "%-7s %18.3f %18.3f %12.3f\n", name, cli_gib(parameters), cli_gib(activation),
-            cli_gib(total));
+static void print_memory_row(FILE *out, const cgp_plan_device *d) {
+    fprintf(out, "%-7s %18.3f %18.3f %12.3f\n", d->name,
+            cli_gib(d->parameter_bytes + d->gradient_bytes + d->optimizer_bytes),
+            cli_gib(d->activation_bytes), cli_gib(d->planned_bytes));
 }
 
 /* Print memory in the parts of the published figures. */
 static void print_memory(FILE *out, const cli_session *session) {
-    int64_t parameters = 0;
     static const char *const state_names[] = {"", ", momentum", ", two moments"};
     const int states = cgp_optim_states(&session->optim);
+    const cgp_plan_device total = cli_plan_total(session->plan);
+    const double ours = cli_gib(total.activation_bytes),
+                 published = bench_published_gib(session);
     fprintf(out, "GiB       parameter memory    peak activation        total\n");
-    for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
-        const cgp_plan_device *device = cgp_plan_device_at(session->plan, d);
-        parameters += parameter_memory(device);
-        print_memory_row(out, device->name, parameter_memory(device), device->activation_bytes,
-                         device->planned_bytes);
-    }
-    print_memory_row(out, "all", parameters, cli_activation_bytes(session->plan),
-                     cli_planned_bytes(session->plan));
+    for (int d = 0; d < cgp_plan_devices(session->plan); d++)
+        print_memory_row(out, cgp_plan_device_at(session->plan, d));
+    print_memory_row(out, &total);
     fprintf(out, "parameter memory: %d bytes a parameter (weight, gradient%s)\n",
             4 * (2 + states), state_names[states]);
-    const double ours = cli_gib(cli_activation_bytes(session->plan)),
-                 published = bench_published_gib(session);
     if (isnan(published))
         fprintf(out, "no figure is published for these options\n");
     else
@@ -180,16 +172,18 @@ static cgp_status bench(cli_session *session) {
     return status;
 }
 
+static cgp_status prepare(cli_session *session, cli_run_options *options) {
+    cgp_model_spec spec;
+    CGP_TRY(bench_model(options, &spec));
+    bench_resolve(options, &spec);
+    return cli_session_plan(session, options, &spec);
+}
+
 int cli_bench(const cli_run_options *options) {
     if (options->grid) return cli_bench_grid(options);
     cli_run_options resolved = *options;
     cli_session session = {0};
-    cgp_model_spec spec;
-    int code = cli_report(bench_model(options, &spec), true);
-    if (code == CLI_OK) code = cli_report(cli_model_resolve(&spec, &resolved), true);
-    if (code != CLI_OK) return code;
-    bench_resolve(&resolved, &spec);
-    code = cli_report(cli_session_plan(&session, &resolved, &spec), true);
+    int code = cli_report(prepare(&session, &resolved), true);
     if (code == CLI_OK) code = cli_report(bench(&session), false);
     cli_session_release(&session);
     return code;

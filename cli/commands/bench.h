@@ -8,8 +8,8 @@
 #define BENCH_MODEL "gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128"
 #define BENCH_BATCH 64
 
-/* Parse the operand; of `gpt2` alone, the model of the benchmark or --model. */
-CGP_MUST_CHECK cgp_status bench_model(const cli_run_options *options, cgp_model_spec *spec);
+/* Parse the operand, or for `gpt2` alone the model of the benchmark or --model; and resolve --dropout. */
+CGP_MUST_CHECK cgp_status bench_model(cli_run_options *options, cgp_model_spec *spec);
 
 /* Set the published balance of its 16 layers, unless one is given. */
 void bench_resolve(cli_run_options *options, const cgp_model_spec *spec);

@@ -37,13 +37,13 @@ static void print_number(FILE *out, const char *format, int width, double value)
 
 static void print_row(FILE *out, const cli_session *session) {
     const cli_run_options *options = session->options;
-    const double ours = cli_gib(cli_activation_bytes(session->plan));
+    const double ours = cli_gib(cli_plan_total(session->plan).activation_bytes);
     const double published = bench_published_gib(session);
     fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  %10.3f", options->stages, options->chunks,
             options->recompute, ours);
     print_number(out, "%*.2f", 11, published);
     print_number(out, "%*.3f", 8, ours / published);
-    fprintf(out, " %8.3f", cli_gib(cli_planned_bytes(session->plan)));
+    fprintf(out, " %8.3f", cli_gib(cli_plan_total(session->plan).planned_bytes));
     if (!options->plan_only) {
         fprintf(out, " %10.3f", cli_gib(cli_allocated_bytes(session)));
         print_number(out, "%*.3f", 11, cli_measured(session, CLI_FORWARD_SECONDS));
@@ -131,10 +131,9 @@ int cli_bench_grid(const cli_run_options *options) {
     FILE *out = cli_info_stream(options);
     cli_run_options cell_options = *options;
     cgp_model_spec spec;
-    char model[160];
+    char model[CLI_MODEL_SPEC];
     int code = cli_report(check(options), true);
-    if (code == CLI_OK) code = cli_report(bench_model(options, &spec), true);
-    if (code == CLI_OK) code = cli_report(cli_model_resolve(&spec, &cell_options), true);
+    if (code == CLI_OK) code = cli_report(bench_model(&cell_options, &spec), true);
     if (code == CLI_OK)
         code = cli_report(cgp_model_spec_text(&spec, model, sizeof model), true);
     if (code != CLI_OK) return code;

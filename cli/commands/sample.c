@@ -42,14 +42,6 @@ static cgp_status prepare(sample *s) {
                             (int)options->threads_per_device);
 }
 
-/* Return the model in a note of cgpipe train; NULL: it is no such note. Owned. */
-static json_t *model_of_note(const char *note) {
-    json_t *object = cli_note_read(note);
-    json_t *model = json_incref(json_object_get(object, "model"));
-    json_decref(object);
-    return model;
-}
-
 static cgp_status other_model(const char *path, const char *expected, const char *got) {
     return cgp_fail(CGP_EFORMAT, "%s: expected the model %s of the run, got %s", path, expected,
                     got);
@@ -61,11 +53,11 @@ static cgp_status check_note(const char *path, const char *directory, const char
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, directory);
     if (status == CGP_EIO) return CGP_OK; /* no checkpoint */
     CGP_TRY(status);
-    json_t *model = model_of_note(note);
-    const char *got = json_string_value(model);
-    const bool same = !got || strcmp(got, expected) == 0;
+    json_t *object = cli_note_read(note);
+    const char *got = cli_record_model(object);
+    const bool same = !got || strcmp(got, expected) == 0; /* or no note of cgpipe train */
     if (!same) (void)other_model(path, expected, got);
-    json_decref(model);
+    json_decref(object);
     free(note);
     return same ? CGP_OK : CGP_EFORMAT;
 }

@@ -70,8 +70,8 @@ json_t *cli_plan_json(const cli_session *session) {
     json_object_set_new(o, "balance", layers_of_stages);
     put_real(o, "flops_per_step", flops_per_step(session));
     put_real(o, "bubble_simulated", cgp_plan_timeline(plan)->bubble_makespan);
-    put_integer(o, "activation_bytes_total", cli_activation_bytes(plan));
-    put_integer(o, "planned_bytes_total", cli_planned_bytes(plan));
+    put_integer(o, "activation_bytes_total", cli_plan_total(plan).activation_bytes);
+    put_integer(o, "planned_bytes_total", cli_plan_total(plan).planned_bytes);
     for (int d = 0; d < cgp_plan_devices(plan); d++)
         json_array_append_new(devices, device_json(plan, d));
     json_object_set_new(o, "devices", devices);

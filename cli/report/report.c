@@ -116,7 +116,7 @@ static void print_memory_line(FILE *out, const cgp_plan *plan) {
         max = bytes > max ? bytes : max;
     }
     fprintf(out, "memory       %s planned",
-            cgp_bytes_text(cli_planned_bytes(plan), text, sizeof text));
+            cgp_bytes_text(cli_plan_total(plan).planned_bytes, text, sizeof text));
     if (devices > 1)
         fprintf(out, ", %s on the largest of %d devices",
                 cgp_bytes_text(max, text, sizeof text), devices);
@@ -134,25 +134,17 @@ void cli_print_summary(FILE *out, const cli_session *session, bool known) {
 
 /* --- memory --- */
 
-enum { PARTS = 8 };
-
-/* Set the parts in the order of the table; the total is the last. */
-static void parts_of(const cgp_plan_device *device, int64_t parts[PARTS]) {
-    const int64_t values[PARTS] = {
+static void print_device(FILE *out, const cgp_plan_device *device, const char *layers) {
+    const int64_t parts[] = {
         device->parameter_bytes, device->gradient_bytes, device->optimizer_bytes,
         device->state_bytes,     device->slot_bytes,     device->workspace_bytes,
         device->transfer_bytes,  device->planned_bytes,
     };
-    memcpy(parts, values, sizeof values);
-}
-
-static void print_parts(FILE *out, const char *name, const int64_t parts[PARTS],
-                        const char *layers) {
     char bytes[CLI_NUMBER];
-    fprintf(out, "%-7s", name);
-    for (int k = 0; k < PARTS; k++)
+    fprintf(out, "%-7s", device->name);
+    for (size_t k = 0; k < sizeof parts / sizeof parts[0]; k++)
         fprintf(out, " %10s", cgp_bytes_text(parts[k], bytes, sizeof bytes));
-    fprintf(out, " %16s%s%s\n", cli_grouped(parts[PARTS - 1], bytes), *layers ? "  " : "",
+    fprintf(out, " %16s%s%s\n", cli_grouped(device->planned_bytes, bytes), *layers ? "  " : "",
             layers);
 }
 
@@ -173,25 +165,17 @@ static void layers_of(const cgp_plan *plan, const cgp_model *model,
 }
 
 void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
-    static const char *const headings[PARTS] = {"parameters", "gradients", "optimizer",
-                                                "state",      "slots",     "workspace",
-                                                "transfer",   "total"};
-    int64_t sum[PARTS] = {0};
-    fprintf(out, "%-7s", "");
-    for (int k = 0; k < PARTS; k++)
-        fprintf(out, " %10s", headings[k]);
-    fprintf(out, " %16s  layers\n", "bytes");
+    const cgp_plan_device total = cli_plan_total(plan);
+    fprintf(out, "%-7s %10s %10s %10s %10s %10s %10s %10s %10s %16s  layers\n", "",
+            "parameters", "gradients", "optimizer", "state", "slots", "workspace", "transfer",
+            "total", "bytes");
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
-        int64_t parts[PARTS];
         char layers[256];
-        parts_of(device, parts);
         layers_of(plan, model, device, layers, sizeof layers);
-        print_parts(out, device->name, parts, layers);
-        for (int k = 0; k < PARTS; k++)
-            sum[k] += parts[k];
+        print_device(out, device, layers);
     }
-    print_parts(out, "all", sum, "");
+    print_device(out, &total, "");
 }
 
 /* Apply the rule of cgp_pipeline_create(), with its message. */
@@ -202,7 +186,7 @@ static void print_fit(FILE *out, const cgp_plan *plan) {
         fprintf(out, "does not fit this machine now: %s\n", cgp_message());
     else if (available < INT64_MAX)
         fprintf(out, "fits this machine now: %s of %s available\n",
-                cgp_bytes_text(cli_planned_bytes(plan), needed, sizeof needed),
+                cgp_bytes_text(cli_plan_total(plan).planned_bytes, needed, sizeof needed),
                 cgp_bytes_text(available, text, sizeof text));
 }
 
@@ -280,7 +264,7 @@ void cli_print_result(FILE *out, const cli_session *session) {
     const cli_measures *m = &session->measures;
     const double step = cli_measured(session, CLI_STEP_SECONDS),
                  forward = cli_measured(session, CLI_FORWARD_SECONDS);
-    const int64_t planned = cli_planned_bytes(session->plan),
+    const int64_t planned = cli_plan_total(session->plan).planned_bytes,
                   allocated = cli_allocated_bytes(session);
     char text[CLI_NUMBER], other[CLI_NUMBER];
     fprintf(out, "loss         %.6f at step %" PRId64 ", %.6f at step %" PRId64 "\n",

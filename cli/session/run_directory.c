@@ -26,8 +26,8 @@
 
 /* --- names --- */
 
-/* Set the names; `fd` is the directory's, or -1 with errno. */
-static void name_files(cli_run_directory *directory, const char *path, int fd) {
+/* Set the names; `fd` is the directory's, or -1 with errno. Takes `path` over. */
+static void name_files(cli_run_directory *directory, char *path, int fd) {
     *directory = (cli_run_directory){.path = path, .fd = fd, .reason = fd < 0 ? errno : 0};
     directory->record = cli_text("%s/" CLI_RECORD, path);
     directory->metrics = cli_text("%s/" CLI_METRICS, path);
@@ -52,8 +52,8 @@ static char *target_of(const char *path) {
 }
 
 void cli_run_directory_name(cli_run_directory *directory, const char *path) {
-    char *target = target_of(path);
-    name_files(directory, path, open_directory(target ? target : path));
+    char *target = target_of(path), *copy = cli_text("%s", path);
+    name_files(directory, copy, open_directory(target ? target : path));
     directory->target = target;
 }
 
@@ -352,11 +352,9 @@ static cgp_status delete_new(const cli_run_directory *directory) {
                         "%s/" FRESH
                         ": is in the way of a run that is being made (%s; move it away)",
                         directory->path, strerror(reason));
-    char *path = cli_text("%s/" FRESH, directory->path);
-    name_files(&fresh, path, fd);
+    name_files(&fresh, cli_text("%s/" FRESH, directory->path), fd);
     const cgp_status status = empty_new(directory, &fresh);
     cli_run_directory_close(&fresh);
-    free(path);
     return status;
 }
 
@@ -410,9 +408,8 @@ cgp_status cli_run_directory_new_commit(const cli_run_directory *directory,
 /* Keep the message of an earlier failure. */
 void cli_run_directory_new_abandon(const cli_run_directory *directory,
                                    cli_run_directory *fresh) {
-    char *path = (char *)fresh->path, *message = strdup(cgp_message());
+    char *message = strdup(cgp_message());
     cli_run_directory_close(fresh);
-    free(path);
     if (delete_new(directory) != CGP_OK && message && *message)
         (void)cgp_fail(CGP_EIO, "%s", message);
     free(message);
@@ -424,5 +421,6 @@ void cli_run_directory_close(cli_run_directory *directory) {
     free(directory->target);
     free(directory->metrics);
     free(directory->record);
+    free(directory->path);
     *directory = (cli_run_directory){.fd = -1};
 }

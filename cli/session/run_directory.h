@@ -17,7 +17,7 @@
 #include <cgpipe/pipeline.h>
 
 typedef struct cli_run_directory {
-    const char *path; /* Borrowed, but for a new one. */
+    char *path;
     /* The target of `path` if it is a link, so that a change of the link does not change the run; else NULL. */
     char *target;
     char *record, *metrics; /* paths in it, for messages */

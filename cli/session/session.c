@@ -279,18 +279,21 @@ void cli_session_release(cli_session *session) {
 
 /* --- figures --- */
 
-int64_t cli_planned_bytes(const cgp_plan *plan) {
-    int64_t bytes = 0;
-    for (int d = 0; d < cgp_plan_devices(plan); d++)
-        bytes += cgp_plan_device_at(plan, d)->planned_bytes;
-    return bytes;
-}
-
-int64_t cli_activation_bytes(const cgp_plan *plan) {
-    int64_t bytes = 0;
-    for (int d = 0; d < cgp_plan_devices(plan); d++)
-        bytes += cgp_plan_device_at(plan, d)->activation_bytes;
-    return bytes;
+cgp_plan_device cli_plan_total(const cgp_plan *plan) {
+    cgp_plan_device total = {.name = "all"};
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        total.parameter_bytes += device->parameter_bytes;
+        total.gradient_bytes += device->gradient_bytes;
+        total.optimizer_bytes += device->optimizer_bytes;
+        total.state_bytes += device->state_bytes;
+        total.slot_bytes += device->slot_bytes;
+        total.workspace_bytes += device->workspace_bytes;
+        total.transfer_bytes += device->transfer_bytes;
+        total.activation_bytes += device->activation_bytes;
+        total.planned_bytes += device->planned_bytes;
+    }
+    return total;
 }
 
 int64_t cli_allocated_bytes(const cli_session *session) {

@@ -76,9 +76,8 @@ CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *d
 
 void cli_session_release(cli_session *session);
 
-/* Sum bytes over all devices. */
-int64_t cli_planned_bytes(const cgp_plan *plan);
-int64_t cli_activation_bytes(const cgp_plan *plan);
+/* Sum the bytes of all devices: as planned, without stages; as allocated. */
+cgp_plan_device cli_plan_total(const cgp_plan *plan);
 int64_t cli_allocated_bytes(const cli_session *session);
 
 /* Return the median of all steps but the first two; of device `d`: CLI_BUSY + d. */
