@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,15 @@ cgp_status cli_text_write(const char *path, char *text) {
 
 json_t *cli_real_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
+}
+
+void cli_json_add(json_t *object, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    json_t *more = json_vpack_ex(NULL, 0, format, values);
+    va_end(values);
+    json_object_update(object, more);
+    json_decref(more);
 }
 
 char *cli_json_text(json_t *object) {

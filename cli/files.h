@@ -21,6 +21,9 @@ CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 /* A number, or null where it is not finite. */
 json_t *cli_real_json(double value);
 
+/* Add the members of an object as json_pack() takes it. */
+void cli_json_add(json_t *object, const char *format, ...);
+
 /* Return the object as text with a line break at its end; NULL with CGP_ENOMEM's message. Takes `object` over; the caller frees
  * the text. */
 char *cli_json_text(json_t *object);

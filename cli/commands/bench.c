@@ -11,7 +11,6 @@
 #include "report/report.h"
 #include "report/trace.h"
 #include "session/costs.h"
-#include "session/inputs.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -85,7 +84,7 @@ cgp_status bench_run(cli_session *session) {
         status = cgp_data_random(&data, gpt2->vocab, gpt2->sequence, seed);
     for (int64_t i = 0; i < session->options->steps && status == CGP_OK; i++)
         status = gpt2 ? cli_session_step(session, data, NULL)
-                      : cli_session_step_on(session, inputs.pointers, inputs.count, NULL);
+                      : cli_session_step_on(session, &inputs, NULL);
     cgp_data_destroy(data);
     cli_inputs_release(&inputs);
     return status;

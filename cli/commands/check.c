@@ -7,9 +7,9 @@
 #include "commands/commands.h"
 
 #include "common.h"
+#include "files.h"
 #include "report/output.h"
 #include "report/report.h"
-#include "session/inputs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -140,12 +140,10 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
     if (!states) fprintf(out, "states after the step differ\n");
     if (!weights) fprintf(out, "weights after the update differ\n");
     const bool same = loss && output && gradients == 0 && states && weights;
-    json_t *result = json_pack("{s:b, s:b, s:b, s:i, s:s?, s:b, s:b, s:s}", "same", same,
-                               "output_same", output, "loss_same", loss, "gradients_different",
-                               gradients, "first_different", first, "states_same", states,
-                               "weights_same", weights, "weights_sha256", b->weights);
-    json_object_update(report, result);
-    json_decref(result);
+    cli_json_add(report, "{s:b, s:b, s:b, s:i, s:s?, s:b, s:b, s:s}", "same", same,
+                 "output_same", output, "loss_same", loss, "gradients_different", gradients,
+                 "first_different", first, "states_same", states, "weights_same", weights,
+                 "weights_sha256", b->weights);
     if (same)
         fprintf(out,
                 "the same to the bit: loss %.9g, %s%d gradients, states, weights after the "

@@ -224,38 +224,23 @@ static cgp_status load(conversion *c) {
 
 /* --- writing --- */
 
-/* Make the note of a run that has read no data. Owned; NULL: out of memory. */
-static char *make_note(const conversion *c) {
+static cgp_status write_checkpoint(const conversion *c, const cli_run_directory *run) {
+    const double dropout = c->spec.kind == CGP_MODEL_GPT2 ? c->spec.gpt2.dropout : 0;
+    cgp_save_options options = cgp_save_options_default();
+    options.keep = 1;
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
-                             c->model_spec, "position", 0);
-    char *text = json_dumps(note, JSON_COMPACT);
-    json_decref(note);
-    return text;
+                             c->model_spec, "position", 0); /* no data are read yet */
+    CGP_TRY(cli_run_directory_save(run, c->pipeline, options, note));
+    return cli_record_write_converted(run, c->model_spec, dropout);
 }
 
 /* The run is whole before it replaces another: a full disk leaves that as it was. */
 static cgp_status write_run(conversion *c) {
-    const double dropout = c->spec.kind == CGP_MODEL_GPT2 ? c->spec.gpt2.dropout : 0;
     cli_run_directory fresh;
-    char *note = make_note(c);
-    if (!note) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
-    cgp_status status = cli_run_directory_make(&c->to);
-    if (status == CGP_OK) cli_run_directory_clean(&c->to);
-    if (status == CGP_OK) status = cli_run_directory_new_begin(&c->to, &fresh);
-    if (status == CGP_OK) {
-        cgp_save_options options = cgp_save_options_default();
-        options.keep = 1;
-        options.note = note;
-        status = cli_run_directory_save(&fresh, c->pipeline, &options);
-        if (status == CGP_OK)
-            status = cli_record_write_converted(&fresh, c->model_spec, dropout);
-        if (status == CGP_OK)
-            status = cli_run_directory_new_commit(&c->to, &fresh);
-        else
-            cli_run_directory_new_abandon(&c->to, &fresh);
-    }
-    free(note);
-    return status;
+    CGP_TRY(cli_run_directory_make(&c->to));
+    cli_run_directory_clean(&c->to);
+    CGP_TRY(cli_run_directory_new_begin(&c->to, &fresh));
+    return cli_run_directory_new_end(&c->to, &fresh, write_checkpoint(c, &fresh));
 }
 
 /* Return the model with the dropout that the run was trained with, if run.json has it. */

@@ -22,20 +22,16 @@ static cgp_status make_report(const training *t, json_t **report) {
     CGP_TRY(cli_run_json(session, report));
     json_t *o = *report;
     snprintf(key, sizeof key, "%s_per_second", t->units.name);
-    json_object_set_new(o, key, cli_real_json(units / cli_measured(session, CLI_STEP_SECONDS)));
-    json_object_set_new(
-        o, "lr_last",
-        cli_real_json(cgp_optim_lr_at(&session->optim, cli_session_steps(session))));
-    json_object_set_new(o, "gradient_norm",
-                        cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)));
-    json_object_set_new(o, "validation_loss", json_null());
+    cli_json_add(o, "{s:o, s:o, s:o, s:n}", key,
+                 cli_real_json(units / cli_measured(session, CLI_STEP_SECONDS)), "lr_last",
+                 cli_real_json(cgp_optim_lr_at(&session->optim, cli_session_steps(session))),
+                 "gradient_norm", cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)),
+                 "validation_loss");
     cli_eval_metrics_json(o, &t->validation);
     snprintf(key, sizeof key, "validation_%s", t->units.key);
-    json_object_set_new(o, key, json_integer(t->validation.samples));
-    json_object_set_new(o, "resumed_from",
-                        t->run.resumed ? json_integer(t->run.resumed) : json_null());
-    json_object_set_new(o, "stopped", t->stopped ? json_string(t->stopped) : json_null());
-    json_object_set_new(o, "run", json_string(t->run.directory.path));
+    cli_json_add(o, "{s:I, s:o, s:s?, s:o*}", key, (json_int_t)t->validation.samples,
+                 "resumed_from", t->run.resumed ? json_integer(t->run.resumed) : json_null(),
+                 "stopped", t->stopped, "run", json_string(t->run.directory.path));
     return CGP_OK;
 }
 

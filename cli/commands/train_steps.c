@@ -106,17 +106,15 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
     const cli_session *session = &t->run.session;
     const double *measured = cli_measured_last(session), seconds = measured[CLI_STEP_SECONDS];
     const double units = (double)(t->run.options.batch * t->units.per_sample);
+    const bool clips = session->optim.clip_norm > 0;
     char key[CLI_NUMBER];
-    json_t *line = json_object();
-    json_object_set_new(line, "loss", cli_real_json(loss));
-    json_object_set_new(line, "lr", cli_real_json(cgp_optim_lr_at(&session->optim, i)));
-    if (session->optim.clip_norm > 0)
-        json_object_set_new(line, "gradient_norm",
-                            cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)));
-    json_object_set_new(line, "seconds", cli_real_json(seconds));
     snprintf(key, sizeof key, "%s_per_second", t->units.name);
-    json_object_set_new(line, key, cli_real_json(units / seconds));
-    json_object_set_new(line, "bubble", cli_real_json(measured[CLI_BUBBLE]));
+    json_t *line =
+        json_pack("{s:o, s:o, s:o*, s:o, s:o, s:o}", "loss", cli_real_json(loss), "lr",
+                  cli_real_json(cgp_optim_lr_at(&session->optim, i)), "gradient_norm",
+                  clips ? cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)) : NULL,
+                  "seconds", cli_real_json(seconds), key, cli_real_json(units / seconds),
+                  "bubble", cli_real_json(measured[CLI_BUBBLE]));
     cli_eval_metrics_json(line, &t->validation);
     return cli_metrics_log(&t->metrics, i, line);
 }

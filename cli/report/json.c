@@ -96,10 +96,9 @@ cgp_status cli_run_json(const cli_session *session, json_t **out) {
     put_real(o, "loss_first", m->loss_first);
     put_real(o, "loss_last", m->loss_last);
     put_integer(o, "updates", cgp_pipeline_updates(session->pipeline));
-    json_object_set_new(o, "weights_sha256", json_string(sha256));
-    json_object_set_new(o, "state_sha256",
-                        cgp_model_states(session->model) > 0 ? json_string(state_sha256)
-                                                             : json_null());
+    const bool states = cgp_model_states(session->model) > 0;
+    cli_json_add(o, "{s:s, s:s?}", "weights_sha256", sha256, "state_sha256",
+                 states ? state_sha256 : NULL);
     put_integer(o, "allocated_bytes_total", cli_allocated_bytes(session));
     put_integer(o, "resident_growth_bytes", session->resident_growth);
     for (int d = 0; d < cgp_plan_devices(session->plan); d++) {

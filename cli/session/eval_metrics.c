@@ -70,9 +70,7 @@ void cli_eval_metrics_text(const cli_eval_metrics *metrics, char *text, size_t s
 void cli_eval_metrics_json(json_t *object, const cli_eval_metrics *metrics) {
     if (metrics->samples == 0) return;
     json_object_set_new(object, "validation_loss", cli_real_json(metrics->loss));
-    if (!isnan(metrics->top1)) {
-        json_object_set_new(object, "top1", cli_real_json(metrics->top1));
-        json_object_set_new(object, "top5", cli_real_json(metrics->top5));
-    }
+    if (!isnan(metrics->top1))
+        cli_json_add(object, "{s:f, s:f}", "top1", metrics->top1, "top5", metrics->top5);
     if (!isnan(metrics->iou)) json_object_set_new(object, "iou", cli_real_json(metrics->iou));
 }

@@ -111,22 +111,15 @@ static json_t *make_note(const cli_run *run) {
 }
 
 cgp_status cli_resume_save(cli_run *run) {
-    json_t *note = make_note(run);
-    char *text = json_dumps(note, JSON_COMPACT);
-    const int64_t keep = run->options.keep < INT_MAX ? run->options.keep : INT_MAX;
     cgp_save_options options = cgp_save_options_default();
-    options.keep = (int)keep;
-    options.note = text;
+    options.keep = (int)(run->options.keep < INT_MAX ? run->options.keep : INT_MAX);
     options.check_finite = true;
-    json_decref(note);
-    if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
     cgp_status status =
-        cli_run_directory_save(&run->directory, run->session.pipeline, &options);
+        cli_run_directory_save(&run->directory, run->session.pipeline, options, make_note(run));
     if (status == CGP_ESTATE) /* from check_finite: no gradients wait for an update */
         status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --lr or --clip may help",
                           cli_session_steps(&run->session), cgp_message());
     if (status == CGP_OK) run->saved = cli_session_steps(&run->session);
-    free(text);
     return status;
 }
 
@@ -151,25 +144,20 @@ static void warn_rounding(const cli_run *run, const json_t *note, const json_t *
     fprintf(run->out, ": equal up to rounding only\n");
 }
 
-static void warn_numbers(const cli_run *run, const json_t *note) {
-    const cli_run_options *options = &run->options;
-    const json_int_t batch = json_integer_value(json_object_get(note, "batch"));
-    const json_int_t steps = json_integer_value(json_object_get(note, "steps"));
-    const char *precision = json_string_value(json_object_get(note, "precision"));
-    if (batch != options->batch)
-        fprintf(run->out,
-                "warning      batch: %lld before, %lld now: other steps from here on\n",
-                (long long)batch, (long long)options->batch);
-    if (strcmp(precision ? precision : "f32", options->precision) !=
-        0) /* older notes have none: f32 */
-        fprintf(run->out,
-                "warning      precision: %s before, %s now: other rounding from here on\n",
-                precision ? cli_shown(precision) : "f32", options->precision);
-    if (steps != options->steps && strcmp(options->lr_schedule, "cosine") == 0)
-        fprintf(run->out,
-                "warning      steps: %lld before, %lld now: the learning rate follows another "
-                "cosine\n",
-                (long long)steps, (long long)options->steps);
+/* Return a text or number of a note to print. */
+static const char *shown(const json_t *value, char number[CLI_NUMBER]) {
+    if (json_is_string(value)) return cli_shown(json_string_value(value));
+    snprintf(number, CLI_NUMBER, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    return number;
+}
+
+static void warn_number(const cli_run *run, const json_t *note, const json_t *now,
+                        const char *key, const char *consequence) {
+    const json_t *before = json_object_get(note, key), *after = json_object_get(now, key);
+    char had[CLI_NUMBER], has[CLI_NUMBER];
+    if (!json_equal(before, after))
+        fprintf(run->out, "warning      %s: %s before, %s now: %s\n", key, shown(before, had),
+                shown(after, has), consequence);
 }
 
 /* --- loading --- */
@@ -226,8 +214,13 @@ static cgp_status take_note(cli_run *run, const char *text) {
     if (status == CGP_OK && trained) status = check_data(run, note);
     if (status == CGP_OK && trained) {
         json_t *now = make_note(run);
+        if (!json_is_string(json_object_get(note, "precision"))) /* of an older cgpipe */
+            json_object_set_new(note, "precision", json_string("f32"));
         warn_rounding(run, note, now);
-        warn_numbers(run, note);
+        warn_number(run, note, now, "batch", "other steps from here on");
+        warn_number(run, note, now, "precision", "other rounding from here on");
+        if (strcmp(run->options.lr_schedule, "cosine") == 0)
+            warn_number(run, note, now, "steps", "the learning rate follows another cosine");
         json_decref(now);
     }
     json_decref(note);

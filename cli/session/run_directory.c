@@ -233,8 +233,15 @@ cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t st
 }
 
 cgp_status cli_run_directory_save(const cli_run_directory *directory, cgp_pipeline *pipeline,
-                                  const cgp_save_options *options) {
-    return cgp_pipeline_save_with(pipeline, library_path(directory), options);
+                                  cgp_save_options options, json_t *note) {
+    char *text = json_dumps(note, JSON_COMPACT);
+    json_decref(note);
+    if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
+    options.note = text;
+    const cgp_status status =
+        cgp_pipeline_save_with(pipeline, library_path(directory), &options);
+    free(text);
+    return status;
 }
 
 /* --- changes --- */
@@ -371,8 +378,7 @@ cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
     name_files(fresh, path, fd);
     errno = fresh->reason;
     const cgp_status status = fd >= 0 ? lock(fresh) : unwritable(path);
-    if (status != CGP_OK) cli_run_directory_new_abandon(directory, fresh);
-    return status;
+    return status == CGP_OK ? CGP_OK : cli_run_directory_new_end(directory, fresh, status);
 }
 
 static cgp_status move(const cli_run_directory *from, const cli_run_directory *to,
@@ -397,22 +403,17 @@ static cgp_status move_run(const cli_run_directory *from, const cli_run_director
     return fsync(to->fd) == 0 ? CGP_OK : unwritable(to->path);
 }
 
-cgp_status cli_run_directory_new_commit(const cli_run_directory *directory,
-                                        cli_run_directory *fresh) {
-    cgp_status status = cli_run_directory_clear(directory);
-    if (status == CGP_OK) status = move_run(fresh, directory);
-    cli_run_directory_new_abandon(directory, fresh); /* it is empty */
-    return status;
-}
-
 /* Keep the message of an earlier failure. */
-void cli_run_directory_new_abandon(const cli_run_directory *directory,
-                                   cli_run_directory *fresh) {
+cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
+                                     cli_run_directory *fresh, cgp_status status) {
+    if (status == CGP_OK) status = cli_run_directory_clear(directory);
+    if (status == CGP_OK) status = move_run(fresh, directory);
     char *message = strdup(cgp_message());
     cli_run_directory_close(fresh);
     if (delete_new(directory) != CGP_OK && message && *message)
         (void)cgp_fail(CGP_EIO, "%s", message);
     free(message);
+    return status;
 }
 
 void cli_run_directory_close(cli_run_directory *directory) {

@@ -16,6 +16,8 @@
 
 #include <cgpipe/pipeline.h>
 
+#include <jansson.h>
+
 typedef struct cli_run_directory {
     char *path;
     /* The target of `path` if it is a link, so that a change of the link does not change the run; else NULL. */
@@ -56,10 +58,10 @@ CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *direct
                                                  int64_t step, cgp_pipeline *pipeline,
                                                  char **note);
 
-/* Save a checkpoint with cgp_pipeline_save_with(). */
+/* Save a checkpoint with cgp_pipeline_save_with(). Takes `note` over. */
 CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *directory,
                                                  cgp_pipeline *pipeline,
-                                                 const cgp_save_options *options);
+                                                 cgp_save_options options, json_t *note);
 
 /* Make the directory if it is missing, and lock it. */
 CGP_MUST_CHECK cgp_status cli_run_directory_make(cli_run_directory *directory);
@@ -79,13 +81,13 @@ CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *direc
 void cli_run_directory_undo(const cli_run_directory *directory);
 
 /* Write a whole run before it replaces the one that is there. Begin: make a directory inside this one, empty and locked.
- * Commit: delete the run and move the new one here, run.json last. Abandon: delete the new one. Commit and abandon close it. */
+ * End: with CGP_OK delete the run and move the new one here, run.json last; then close the new one and delete what is left of it.
+ * Returns `status` if that is a failure. */
 CGP_MUST_CHECK cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                                       cli_run_directory *fresh);
-CGP_MUST_CHECK cgp_status cli_run_directory_new_commit(const cli_run_directory *directory,
-                                                       cli_run_directory *fresh);
-void cli_run_directory_new_abandon(const cli_run_directory *directory,
-                                   cli_run_directory *fresh);
+CGP_MUST_CHECK cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
+                                                    cli_run_directory *fresh,
+                                                    cgp_status status);
 
 /* Close; an empty directory that this process made is removed. */
 void cli_run_directory_close(cli_run_directory *directory);

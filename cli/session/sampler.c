@@ -59,24 +59,15 @@ cgp_status cli_sampler_start(cli_sampler *s) {
     return cgp_pipeline_create(&s->pipeline, s->plan, 0);
 }
 
-/* Memory for the largest parameter. */
-static float *make_buffer(const cgp_model *model) {
-    int64_t max = 1;
-    for (int i = 0; i < cgp_model_parameters(model); i++) {
-        const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, i));
-        max = count > max ? count : max;
-    }
-    return cli_calloc((size_t)max, sizeof(float));
-}
-
 cgp_status cli_sampler_copy_weights(cli_sampler *s, cgp_pipeline *from) {
     cgp_status status = CGP_OK;
-    float *data = make_buffer(s->model);
     for (int i = 0; i < cgp_model_parameters(s->model) && status == CGP_OK; i++) {
+        const int64_t count = cgp_shape_count(cgp_model_parameter_shape(s->model, i));
+        float *data = cli_calloc((size_t)count, sizeof *data);
         status = cgp_pipeline_get_parameter(from, i, data);
         if (status == CGP_OK) status = cgp_pipeline_set_parameter(s->pipeline, i, data);
+        free(data);
     }
-    free(data);
     return status;
 }
 

@@ -6,7 +6,6 @@
 #include "options/epochs.h"
 #include "options/schedule_file.h"
 #include "session/costs.h"
-#include "session/inputs.h"
 #include "stop.h"
 
 #include <inttypes.h>
@@ -155,12 +154,15 @@ cgp_status cli_session_start(cli_session *session) {
 }
 
 /* Make the model's two inputs from the first `count` samples of the buffers. */
-static void make_inputs(const cli_session *session, int64_t count, cgp_tensor inputs[2]) {
-    for (int i = 0; i < 2; i++)
-        inputs[i] =
+static void make_inputs(const cli_session *session, int64_t count, cli_inputs *inputs) {
+    inputs->count = 2;
+    for (int i = 0; i < 2; i++) {
+        inputs->tensors[i] =
             (cgp_tensor){cgp_model_input_dtype(session->model, i),
                          cli_batch_shape(cgp_model_input_shape(session->model, i), count),
                          i == 0 ? session->inputs : session->targets};
+        inputs->pointers[i] = &inputs->tensors[i];
+    }
 }
 
 static void measure(cli_session *session, double seconds, double loss) {
@@ -198,11 +200,10 @@ static cgp_status keep_timeline(cli_session *session) {
     return cgp_pipeline_last_timeline(session->pipeline, &session->timeline);
 }
 
-cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *inputs,
-                               int n_inputs, double *loss) {
+cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, double *loss) {
     double value = NAN;
     const double start = cli_seconds();
-    CGP_TRY(cgp_pipeline_step(session->pipeline, inputs, n_inputs, &value));
+    CGP_TRY(cgp_pipeline_step(session->pipeline, inputs->pointers, inputs->count, &value));
     const cgp_status updated = cgp_optim_step(session->pipeline);
     if (updated == CGP_ESTATE) return explain_refusal(session);
     CGP_TRY(updated);
@@ -218,12 +219,11 @@ cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *in
 
 cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss) {
     const int64_t batch = session->options->batch, first = session->position;
-    cgp_tensor inputs[2];
-    make_inputs(session, batch, inputs);
+    cli_inputs inputs;
+    make_inputs(session, batch, &inputs);
     CGP_TRY(
         cgp_data_read(data, CGP_SPLIT_TRAIN, first, batch, session->inputs, session->targets));
-    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
-    return cli_session_step_on(session, pointers, 2, loss);
+    return cli_session_step_on(session, &inputs, loss);
 }
 
 int64_t cli_session_steps(const cli_session *session) {
@@ -233,20 +233,19 @@ int64_t cli_session_steps(const cli_session *session) {
 /* Evaluate `count` samples from `first` on, at most a mini-batch. */
 static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
                            cli_eval_sums *sums) {
-    cgp_tensor inputs[2];
+    cli_inputs inputs;
     double loss = 0;
-    make_inputs(session, count, inputs);
-    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
+    make_inputs(session, count, &inputs);
     CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, first, count, session->inputs,
                           session->targets));
-    CGP_TRY(cgp_pipeline_evaluate(session->pipeline, pointers, 2, &loss));
+    CGP_TRY(cgp_pipeline_evaluate(session->pipeline, inputs.pointers, 2, &loss));
     sums->loss += loss * (double)count; /* all samples have the same number of targets */
     sums->samples += count;
     if (!session->output) return CGP_OK;
     const cgp_tensor output = {CGP_F32,
                                cli_batch_shape(cgp_model_output_shape(session->model), count),
                                session->output};
-    CGP_TRY(cgp_pipeline_predict(session->pipeline, pointers, 2, &output));
+    CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs.pointers, 2, &output));
     cli_eval_sums_add(sums, session->model, session->output, session->targets, count);
     return CGP_OK;
 }

@@ -6,6 +6,7 @@
 #include "session/eval_metrics.h"
 
 #include <cgpipe/data.h>
+#include "session/inputs.h"
 #include "session/model.h"
 
 /* What is measured of a step: seconds, those of a step with the optimizer, those of the others without, NaN where there are none;
@@ -60,8 +61,7 @@ CGP_MUST_CHECK cgp_status cli_session_make_plan(cli_session *session);
 CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
 
 /* Train on a mini-batch: step, update, measure. `loss` may be NULL. */
-CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session,
-                                              const cgp_tensor *const *inputs, int n_inputs,
+CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs,
                                               double *loss);
 
 /* Train on the next mini-batch of `data`, likewise. */
