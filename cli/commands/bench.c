@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c -- cgpipe bench MODEL: memory and speed of any model; `gpt2` alone is the GPT-2 benchmark, its published figures beside
- * ours. */
-#include "commands/bench.h"
-
+/* bench.c -- cgpipe bench MODEL: memory and speed of any model; `gpt2` alone is the GPT-2 benchmark, of 16 layers, its published
+ * figures beside ours. With --grid a row for each K, M and recomputation. */
 #include "commands/commands.h"
+
 #include "common.h"
 #include "files.h"
 #include "options/schedule_file.h"
@@ -15,6 +14,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+
+#define BENCH_MODEL "gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128"
+#define BENCH_BATCH 64
 
 /* --- the benchmark --- */
 
@@ -36,7 +38,9 @@ static int power_of_two(int64_t value, int max) {
     return -1;
 }
 
-double bench_published_gib(const cli_session *session) {
+/* Return the published peak activation memory of all devices in GiB, NaN if there is none for these options: all are at batch 64
+ * and of one model. */
+static double published_gib(const cli_session *session) {
     const cli_run_options *options = session->options;
     const int k = power_of_two(options->stages, 2), m = power_of_two(options->chunks, 6);
     const bool never = strcmp(options->recompute, "never") == 0;
@@ -48,7 +52,8 @@ double bench_published_gib(const cli_session *session) {
     return figures[never ? 0 : 1][k][m];
 }
 
-cgp_status bench_model(cli_run_options *options, cgp_model_spec *spec) {
+/* Parse the operand, or for `gpt2` alone the model of the benchmark or --model; and resolve --dropout. */
+static cgp_status find_model(cli_run_options *options, cgp_model_spec *spec) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");
     const bool benchmark = strcmp(options->operand, "gpt2") == 0;
@@ -60,7 +65,8 @@ cgp_status bench_model(cli_run_options *options, cgp_model_spec *spec) {
     return cli_model_resolve(spec, options);
 }
 
-void bench_resolve(cli_run_options *options, const cgp_model_spec *spec) {
+/* Set the published balance of the benchmark's 16 layers, unless one is given. */
+static void set_balance(cli_run_options *options, const cgp_model_spec *spec) {
     static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
     static const int *const published[] = {NULL, one, two, NULL, four};
     if (options->balance.layers.count > 0 || options->balance.by || options->stages > 4) return;
@@ -71,8 +77,8 @@ void bench_resolve(cli_run_options *options, const cgp_model_spec *spec) {
             (cli_counts){published[options->stages], (int)options->stages};
 }
 
-/* A model of images takes the same mini-batch in every step, as in torchgpipe's benchmarks. */
-cgp_status bench_run(cli_session *session) {
+/* Run all steps on random data. A model of images takes the same mini-batch in every one, as in torchgpipe's benchmarks. */
+static cgp_status run_steps(cli_session *session) {
     const uint64_t seed = (uint64_t)session->options->seed;
     const cgp_gpt2_options *gpt2 =
         session->spec.kind == CGP_MODEL_GPT2 ? &session->spec.gpt2 : NULL;
@@ -103,8 +109,7 @@ static void print_memory(FILE *out, const cli_session *session) {
     static const char *const state_names[] = {"", ", momentum", ", two moments"};
     const int states = cgp_optim_states(&session->optim);
     const cgp_plan_device total = cli_plan_total(session->plan);
-    const double ours = cli_gib(total.activation_bytes),
-                 published = bench_published_gib(session);
+    const double ours = cli_gib(total.activation_bytes), published = published_gib(session);
     fprintf(out, "GiB       parameter memory    peak activation        total\n");
     for (int d = 0; d < cgp_plan_devices(session->plan); d++)
         print_memory_row(out, cgp_plan_device_at(session->plan, d));
@@ -154,7 +159,7 @@ static cgp_status bench(cli_session *session) {
     fputc('\n', out);
     fflush(out);
     if (!options->plan_only) {
-        CGP_TRY(bench_run(session));
+        CGP_TRY(run_steps(session));
         if (options->costs_out) CGP_TRY(write_costs(session));
         CGP_TRY(cli_run_json(session, &report));
         cli_print_result(out, session);
@@ -164,22 +169,165 @@ static cgp_status bench(cli_session *session) {
     } else {
         report = cli_plan_json(session);
     }
-    const double published = bench_published_gib(session);
+    const double published = published_gib(session);
     json_object_set_new(report, "log_activation_gib", cli_real_json(published));
     if (status == CGP_OK) return cli_json_write(options, report);
     json_decref(report);
     return status;
 }
 
+/* --- grid --- */
+
+static void print_heading(FILE *out, const cli_run_options *options, const char *model) {
+    fprintf(out, "model %s, batch %" PRId64 ", schedule %s, dropout %g, %s\n", model,
+            options->batch, cli_shown(options->schedule), options->dropout, options->optimizer);
+    fprintf(
+        out,
+        "activation: peak of all devices in GiB; published: that of the GPT-2 benchmark, batch "
+        "%d; total: with parameters\n",
+        BENCH_BATCH);
+    if (!options->plan_only)
+        fprintf(out,
+                "seconds and bubbles are medians of %" PRId64 " steps without the first two\n",
+                options->steps);
+    fprintf(out, "\n K   M  recompute    activation  published   ratio    total");
+    if (!options->plan_only)
+        fprintf(out, "  allocated  forward s  backward s  samples/s  bubble %%  simulated %%");
+    fputc('\n', out);
+}
+
+static void print_number(FILE *out, const char *format, int width, double value) {
+    if (isnan(value))
+        fprintf(out, "%*s", width, "-");
+    else
+        fprintf(out, format, width, value);
+}
+
+static void print_row(FILE *out, const cli_session *session) {
+    const cli_run_options *options = session->options;
+    const double ours = cli_gib(cli_plan_total(session->plan).activation_bytes);
+    const double published = published_gib(session);
+    fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  %10.3f", options->stages, options->chunks,
+            options->recompute, ours);
+    print_number(out, "%*.2f", 11, published);
+    print_number(out, "%*.3f", 8, ours / published);
+    fprintf(out, " %8.3f", cli_gib(cli_plan_total(session->plan).planned_bytes));
+    if (!options->plan_only) {
+        fprintf(out, " %10.3f", cli_gib(cli_allocated_bytes(session)));
+        print_number(out, "%*.3f", 11, cli_measured(session, CLI_FORWARD_SECONDS));
+        print_number(out, "%*.3f", 12, cli_measured(session, CLI_BACKWARD_SECONDS));
+        fprintf(out, " %10.2f %9.1f %12.1f",
+                (double)options->batch / cli_measured(session, CLI_STEP_SECONDS),
+                100 * cli_measured(session, CLI_BUBBLE),
+                100 * cgp_plan_timeline(session->plan)->bubble_makespan);
+    }
+    fputc('\n', out);
+    fflush(out);
+}
+
+/* A cell that no device can hold is a row of the table, not the end of it. */
+static json_t *too_large(FILE *out, const cli_run_options *options) {
+    json_t *cell = json_object();
+    cli_options_json(cell, options, CLI_LIST_REPORTED);
+    json_object_set_new(cell, "error", json_string(cgp_message()));
+    fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  does not fit: %s\n", options->stages,
+            options->chunks, options->recompute, cgp_message());
+    return cell;
+}
+
+static cgp_status run_cell(FILE *out, cli_session *session, json_t **cell) {
+    if (session->options->plan_only) {
+        *cell = cli_plan_json(session);
+    } else {
+        CGP_TRY(run_steps(session));
+        CGP_TRY(cli_run_json(session, cell));
+    }
+    print_row(out, session);
+    json_object_set_new(*cell, "log_activation_gib", cli_real_json(published_gib(session)));
+    return CGP_OK;
+}
+
+static cgp_status one_cell(FILE *out, const cli_run_options *options,
+                           const cgp_model_spec *spec, json_t *cells) {
+    cli_run_options cell_options = *options;
+    cli_session session;
+    json_t *cell = NULL;
+    set_balance(&cell_options, spec);
+    cgp_status status = cli_session_plan(&session, &cell_options, spec);
+    if (status == CGP_OK) status = run_cell(out, &session, &cell);
+    if (status == CGP_ELIMIT) { /* planned over --memory-limit, or over the machine's memory */
+        cell = too_large(out, &cell_options);
+        status = CGP_OK;
+    }
+    if (cell) json_array_append_new(cells, cell);
+    cli_session_release(&session);
+    return status;
+}
+
+static cgp_status all_cells(FILE *out, const cli_run_options *options,
+                            const cgp_model_spec *spec, json_t *cells) {
+    static const char *const modes[] = {"never", "except_last"};
+    cli_run_options cell = *options;
+    for (cell.stages = 1; cell.stages <= 4; cell.stages *= 2) {
+        for (cell.chunks = 1; cell.chunks <= 64; cell.chunks *= 2) {
+            for (int mode = 0; mode < 2; mode++) {
+                cell.recompute = modes[mode];
+                CGP_TRY(one_cell(out, &cell, spec, cells));
+            }
+        }
+    }
+    return CGP_OK;
+}
+
+/* The options that the grid varies cannot be given. */
+static cgp_status check_grid(const cli_run_options *options) {
+    static const cli_option_id varied[] = {CLI_OPTION_STAGES, CLI_OPTION_BALANCE,
+                                           CLI_OPTION_CHUNKS, CLI_OPTION_RECOMPUTE};
+    for (size_t i = 0; i < sizeof varied / sizeof varied[0]; i++) {
+        const char *given = cli_option_given_as(options, varied[i]);
+        if (given)
+            return cgp_fail(CGP_EINVAL,
+                            "--%s: goes through all its values with --grid "
+                            "(leave out one of the two)",
+                            given);
+    }
+    return cli_json_check(options);
+}
+
+static int bench_grid(const cli_run_options *options) {
+    FILE *out = cli_info_stream(options);
+    cli_run_options cell_options = *options;
+    cgp_model_spec spec;
+    char model[CLI_MODEL_SPEC];
+    int code = cli_report(check_grid(options), true);
+    if (code == CLI_OK) code = cli_report(find_model(&cell_options, &spec), true);
+    if (code == CLI_OK)
+        code = cli_report(cgp_model_spec_text(&spec, model, sizeof model), true);
+    if (code != CLI_OK) return code;
+    print_heading(out, &cell_options, model);
+    /* M above the batch is a row like any other, without warnings between the rows. */
+    cgp_log_set_level(CGP_LOG_ERROR);
+    json_t *cells = json_array();
+    json_t *report =
+        json_pack("{s:s, s:s, s:s, s:b, s:o}", "benchmark", options->operand, "version",
+                  CGP_VERSION, "model", model, "plan_only", options->plan_only, "cells", cells);
+    const cgp_status status = all_cells(out, &cell_options, &spec, cells);
+    if (status == CGP_OK) return cli_report(cli_json_write(options, report), false);
+    json_decref(report);
+    return cli_report(status, true);
+}
+
+/* --- the command --- */
+
 static cgp_status prepare(cli_session *session, cli_run_options *options) {
     cgp_model_spec spec;
-    CGP_TRY(bench_model(options, &spec));
-    bench_resolve(options, &spec);
+    CGP_TRY(find_model(options, &spec));
+    set_balance(options, &spec);
     return cli_session_plan(session, options, &spec);
 }
 
 int cli_bench(const cli_run_options *options) {
-    if (options->grid) return cli_bench_grid(options);
+    if (options->grid) return bench_grid(options);
     cli_run_options resolved = *options;
     cli_session session = {0};
     int code = cli_report(prepare(&session, &resolved), true);

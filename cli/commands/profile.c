@@ -33,27 +33,10 @@ static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, doub
     fprintf(out, " %10s\n", cgp_bytes_text(c->saved_bytes, bytes, sizeof bytes));
 }
 
-static cgp_layer_cost sum_of(const cli_costs *costs) {
-    cgp_layer_cost sum = {0};
-    for (int i = 0; i < costs->layers; i++) {
-        const cgp_layer_cost *c = &costs->layer[i];
-        sum.forward_seconds += c->forward_seconds;
-        sum.input_seconds += c->input_seconds;
-        sum.weight_seconds += c->weight_seconds;
-        sum.recompute_seconds += c->recompute_seconds;
-        sum.selective_seconds += c->selective_seconds;
-        for (int d = 0; d < 3; d++)
-            sum.flops[d] += c->flops[d];
-        sum.parameter_bytes += c->parameter_bytes;
-        sum.saved_bytes += c->saved_bytes;
-    }
-    return sum;
-}
-
 static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
     const bool peak = costs->peak_flops > 0; /* else only the rates are known */
     const double unit = peak ? 0.01 * costs->peak_flops * costs->threads : 1e9;
-    const cgp_layer_cost sum = sum_of(costs);
+    const cgp_layer_cost sum = cli_costs_total(costs);
     fprintf(out, "model        %s\n", costs->model);
     fprintf(out, "micro-batch  %" PRId64 " samples, %s, %d %s\n", costs->samples,
             costs->precision, costs->threads, costs->threads == 1 ? "thread" : "threads");
@@ -96,13 +79,8 @@ static cgp_status profile(cli_session *session, cli_run_options *run_options,
     CGP_TRY(cli_model_resolve(&spec, run_options));
     CGP_TRY(cli_json_check(run_options));
     CGP_TRY(cli_session_model(session, run_options, &spec));
-    cgp_plan_options plan = cgp_plan_options_default();
-    plan.batch = run_options->batch;
-    plan.chunks = (int)run_options->chunks;
-    plan.threads_per_device = (int)run_options->threads_per_device;
-    CGP_TRY(cgp_precision_parse(&plan.precision, run_options->precision));
-    cgp_profile_options options = cli_profile_options(&plan);
-    options.device = run_options->devices.count > 0 ? run_options->devices.values[0] : NULL;
+    cgp_profile_options options;
+    CGP_TRY(cli_profile_options(&options, run_options));
     options.repeats = (int)run_options->repeats;
     CGP_TRY(cli_costs_measure(costs, session->model, session->model_spec, &options));
     costs->peak_flops = 1e9 * run_options->peak;

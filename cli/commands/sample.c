@@ -76,22 +76,14 @@ static cgp_status check_model(const sample *s, const char *path) {
     return status;
 }
 
-static cgp_status load_file(sample *s, const char *path) {
-    CGP_TRY(cgp_weights_open(&s->weights, s->sampler.model, path));
-    CGP_TRY(check_model(s, path));
-    CGP_TRY(cli_sampler_start(&s->sampler));
-    return cgp_weights_load(s->weights, s->sampler.pipeline);
-}
-
-static cgp_status load_checkpoint(sample *s) {
-    CGP_TRY(cli_sampler_start(&s->sampler));
-    return cli_run_directory_load(&s->directory, s->options->from_step, s->sampler.pipeline,
-                                  NULL);
-}
-
 static cgp_status run(sample *s) {
     const char *path = s->options->weights;
-    CGP_TRY(path ? load_file(s, path) : load_checkpoint(s));
+    if (path) CGP_TRY(cgp_weights_open(&s->weights, s->sampler.model, path));
+    if (path) CGP_TRY(check_model(s, path));
+    CGP_TRY(cli_sampler_start(&s->sampler));
+    CGP_TRY(path ? cgp_weights_load(s->weights, s->sampler.pipeline)
+                 : cli_run_directory_load(&s->directory, s->options->from_step,
+                                          s->sampler.pipeline, NULL));
     CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
     if (s->sampling.escape) fputc('\n', stdout);
     return CGP_OK;

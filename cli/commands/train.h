@@ -35,6 +35,24 @@ CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 /* Set `validation`; of 0 samples if the validation split is empty, or a signal came. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 
+/* Return steps / parts, at least 1; tell whether `step` is a multiple of `every`, of which 0 has none. */
+static inline int64_t cli_train_part(int64_t steps, int64_t parts) {
+    return steps > parts ? steps / parts : 1;
+}
+
+static inline bool cli_train_due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
+
+/* --- train_progress.c --- */
+
+/* Print the line of step `i`, counted from 1 over all processes, as wide as the terminal, if it is due. The least important fields
+ * are left out. Where a line can be rewritten, it replaces the one before; elsewhere each is a line. */
+void cli_train_progress(training *t, int64_t i, double loss);
+
+/* End the line that would be rewritten, before the message of a failure. */
+void cli_train_progress_end(const training *t);
+
 /* --- train_end.c --- */
 
 /* Validate, print results, sample, until a signal comes; write the JSON. */

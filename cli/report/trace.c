@@ -9,17 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* --- formats --- */
-
-static cgp_status write_json(const cli_session *session, char **out) {
-    return cgp_schedule_trace(cgp_plan_schedule(session->plan), &session->timeline, 1e6, out);
-}
-
-static cgp_status write_svg(const cli_session *session, char **out) {
-    return cgp_schedule_svg(cgp_plan_schedule(session->plan), &session->timeline, out);
-}
-
-static cgp_status write_txt(const cli_session *session, char **out) {
+static cgp_status draw_text(const cli_session *session, char **out) {
     const cgp_schedule *schedule = cgp_plan_schedule(session->plan);
     const cgp_schedule_timeline *t = &session->timeline;
     size_t size = 0;
@@ -38,10 +28,13 @@ static cgp_status write_txt(const cli_session *session, char **out) {
     return status;
 }
 
-static cgp_status (*const writers[])(const cli_session *session, char **out) = {
-    [CLI_TRACE_JSON] = write_json, [CLI_TRACE_SVG] = write_svg, [CLI_TRACE_TXT] = write_txt};
-
-/* --- files --- */
+static cgp_status draw(const cli_session *session, cli_trace_format format, char **out) {
+    const cgp_schedule *schedule = cgp_plan_schedule(session->plan);
+    const cgp_schedule_timeline *timeline = &session->timeline;
+    if (format == CLI_TRACE_JSON) return cgp_schedule_trace(schedule, timeline, 1e6, out);
+    if (format == CLI_TRACE_SVG) return cgp_schedule_svg(schedule, timeline, out);
+    return draw_text(session, out);
+}
 
 cgp_status cli_trace_check_directories(const cli_run_options *options) {
     for (int i = 0; i < options->trace.count; i++)
@@ -59,7 +52,7 @@ cgp_status cli_trace_write(FILE *out, const cli_session *session) {
     fprintf(out, "trace        step %" PRId64 " in", cli_session_steps(session));
     for (int i = 0; i < names->count; i++) {
         char *text = NULL;
-        CGP_TRY(writers[cli_trace_format_of(names->values[i])](session, &text));
+        CGP_TRY(draw(session, cli_trace_format_of(names->values[i]), &text));
         CGP_TRY(cli_text_write(names->values[i], text));
         fprintf(out, "%s %s", i ? "," : "", cli_shown(names->values[i]));
     }

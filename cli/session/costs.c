@@ -51,13 +51,15 @@ void cli_costs_release(cli_costs *costs) {
     *costs = (cli_costs){0};
 }
 
-cgp_profile_options cli_profile_options(const cgp_plan_options *plan) {
-    cgp_profile_options options = cgp_profile_options_default();
-    options.samples = (plan->batch + plan->chunks - 1) / plan->chunks;
-    options.device = plan->devices ? plan->devices[0] : NULL;
-    options.threads = plan->threads_per_device;
-    options.type = plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
-    return options;
+cgp_status cli_profile_options(cgp_profile_options *profile, const cli_run_options *options) {
+    cgp_precision precision = CGP_PRECISION_F32;
+    CGP_TRY(cgp_precision_parse(&precision, options->precision));
+    *profile = cgp_profile_options_default();
+    profile->samples = (options->batch + options->chunks - 1) / options->chunks;
+    profile->device = options->devices.count > 0 ? options->devices.values[0] : NULL;
+    profile->threads = (int)options->threads_per_device;
+    profile->type = precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
+    return CGP_OK;
 }
 
 /* --- file --- */
@@ -78,13 +80,26 @@ static const struct {
 };
 enum { REALS = sizeof reals / sizeof reals[0] };
 
+static double *real_at(const cgp_layer_cost *cost, int k) {
+    return (double *)((char *)cost + reals[k].offset);
+}
+
+cgp_layer_cost cli_costs_total(const cli_costs *costs) {
+    cgp_layer_cost total = {0};
+    for (int i = 0; i < costs->layers; i++) {
+        for (int k = 0; k < REALS; k++)
+            *real_at(&total, k) += *real_at(&costs->layer[i], k);
+        total.parameter_bytes += costs->layer[i].parameter_bytes;
+        total.saved_bytes += costs->layer[i].saved_bytes;
+    }
+    return total;
+}
+
 static json_t *layer_json(const cgp_layer_cost *cost, const char *name) {
     json_t *o = json_object();
     json_object_set_new(o, "name", json_string(name));
     for (int k = 0; k < REALS; k++)
-        json_object_set_new(
-            o, reals[k].key,
-            cli_real_json(*(const double *)((const char *)cost + reals[k].offset)));
+        json_object_set_new(o, reals[k].key, cli_real_json(*real_at(cost, k)));
     json_object_set_new(o, "parameter_bytes", json_integer(cost->parameter_bytes));
     json_object_set_new(o, "saved_bytes", json_integer(cost->saved_bytes));
     return o;
@@ -110,7 +125,7 @@ static cgp_status read_layer(cgp_layer_cost *cost, const json_t *o, const char *
         if (!json_is_number(number) || !(value >= 0))
             return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0", path, i,
                             reals[k].key);
-        *(double *)((char *)cost + reals[k].offset) = value;
+        *real_at(cost, k) = value;
     }
     cost->parameter_bytes = json_integer_value(json_object_get(o, "parameter_bytes"));
     cost->saved_bytes = json_integer_value(json_object_get(o, "saved_bytes"));
@@ -193,8 +208,9 @@ static cgp_status by_time(const cgp_model *model, const char *model_spec,
                           const cli_run_options *run_options, const cgp_plan_options *options,
                           int *balance) {
     cli_costs costs;
-    const cgp_profile_options profile = cli_profile_options(options);
+    cgp_profile_options profile;
     const bool recomputed = cgp_recompute_plain(options->recompute) != CGP_RECOMPUTE_NEVER;
+    CGP_TRY(cli_profile_options(&profile, run_options));
     cgp_status status = run_options->costs
                             ? cli_costs_read(&costs, run_options, model, model_spec)
                             : cli_costs_measure(&costs, model, model_spec, &profile);

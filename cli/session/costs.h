@@ -37,8 +37,12 @@ void cli_costs_release(cli_costs *costs);
 /* Measure bytes/s of copies from memory to memory that no cache holds; the median of several. */
 double cli_copy_bandwidth(void);
 
-/* Return the options of a profile that equal a plan's. */
-cgp_profile_options cli_profile_options(const cgp_plan_options *plan);
+/* Return the sums over the layers. */
+cgp_layer_cost cli_costs_total(const cli_costs *costs);
+
+/* Set the options of a profile for the micro-batches and the first device of a run. */
+CGP_MUST_CHECK cgp_status cli_profile_options(cgp_profile_options *profile,
+                                              const cli_run_options *options);
 
 /* Find the balance of --balance time or size for a plan with these options; *balance is the caller's to free, NULL: the run
  * options have it, or it is by FLOPs. */

@@ -42,20 +42,16 @@ cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
 }
 
 bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]) {
-    static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
-    double dropouts[3];
+    double resid = 0.1, embd = 0.1, attn = 0.1; /* the defaults of transformers */
     char *path = cli_text("%s/config.json", directory);
     json_t *config = json_load_file(path, 0, NULL);
-    for (int i = 0; i < 3; i++) {
-        const json_t *dropout = json_object_get(config, keys[i]);
-        dropouts[i] =
-            dropout ? json_number_value(dropout) : 0.1; /* the default of transformers */
-    }
-    snprintf(text, CLI_DROPOUTS_TEXT, "%s %g, %s %g, %s %g", keys[0], dropouts[0], keys[1],
-             dropouts[1], keys[2], dropouts[2]);
+    (void)json_unpack(config, "{s?F, s?F, s?F}", "resid_pdrop", &resid, "embd_pdrop", &embd,
+                      "attn_pdrop", &attn);
+    snprintf(text, CLI_DROPOUTS_TEXT, "resid_pdrop %g, embd_pdrop %g, attn_pdrop %g", resid,
+             embd, attn);
     json_decref(config);
     free(path);
-    return dropouts[0] != dropouts[1] || dropouts[0] != dropouts[2];
+    return resid != embd || resid != attn;
 }
 
 cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *directory) {

@@ -193,13 +193,6 @@ static cgp_status explain_refusal(const cli_session *session) {
                     calls ? (int)(calls - reason) : (int)strlen(reason), reason);
 }
 
-/* Keep the timeline of the step that has just run, for --trace. */
-static cgp_status keep_timeline(cli_session *session) {
-    if (session->options->trace.count == 0) return CGP_OK;
-    cgp_schedule_timeline_release(&session->timeline);
-    return cgp_pipeline_last_timeline(session->pipeline, &session->timeline);
-}
-
 cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, double *loss) {
     double value = NAN;
     const double start = cli_seconds();
@@ -211,7 +204,10 @@ cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, d
     if (session->options->costs_out && session->measures.steps == 2 &&
         session->measures.capacity > 2)
         CGP_TRY(cgp_pipeline_measure_layers(session->pipeline, true));
-    CGP_TRY(keep_timeline(session));
+    if (session->options->trace.count > 0) {
+        cgp_schedule_timeline_release(&session->timeline);
+        CGP_TRY(cgp_pipeline_last_timeline(session->pipeline, &session->timeline));
+    }
     session->position += session->options->batch;
     if (loss) *loss = value;
     return CGP_OK;

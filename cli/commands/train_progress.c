@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c -- see progress.h.
+/* train_progress.c -- the progress line of cgpipe train:
  *
  *     step  120/1200  loss 2.3456  lr 9.88e-4  norm 1.23  12.3k tok/s  1m12s  eta 10m  bubble 27.5 %  peak 15.34 MiB
  *                                                                      elapsed  until the end */
-#include "report/progress.h"
+#include "commands/train.h"
 
 #include "common.h"
 
@@ -16,6 +16,8 @@
 
 #define FIELD 96
 #define UNKNOWN_WIDTH 80
+#define DEFAULT_LINES 20
+#define REDRAW_SECONDS 0.1
 
 /* Fields in the order of the line. */
 enum { STEP, LOSS, VALIDATION, LR, NORM, SPEED, ELAPSED, ETA, BUBBLE, PEAK, FIELDS };
@@ -26,7 +28,8 @@ static const int dispensable[] = {PEAK, BUBBLE, ELAPSED,    NORM, SPEED,
 
 /* --- the terminal --- */
 
-bool cli_progress_rewrites(FILE *out) {
+/* Tell whether a line of `out` can be rewritten: it is a terminal, and TERM is not "dumb". */
+static bool rewrites(FILE *out) {
     const char *term = getenv("TERM");
     return term && *term && strcmp(term, "dumb") != 0 && isatty(fileno(out)) == 1;
 }
@@ -95,29 +98,38 @@ static void add_real(field out, const char *name, double value) {
 
 static void add_duration(field out, const char *name, double seconds) {
     char text[CLI_NUMBER];
-    if (isnan(seconds)) return;
     short_duration(seconds, text);
     snprintf(out, FIELD, "  %s%s", name, text);
 }
 
-static void make_fields(const cli_progress *p, field fields[FIELDS]) {
+/* The eta takes the mean time of this process' steps. */
+static void make_fields(const training *t, int64_t i, double loss, bool last,
+                        field fields[FIELDS]) {
+    const cli_session *session = &t->run.session;
+    const int64_t steps = t->run.options.steps, peak = cli_peak_resident_bytes();
+    const double now = cli_seconds(), bubble = cli_measured_last(session)[CLI_BUBBLE];
+    const double units = (double)(t->run.options.batch * t->units.per_sample);
+    const double speed = (double)(i - t->steps_shown) * units / t->seconds_since;
     char text[CLI_NUMBER];
-    const int digits = snprintf(text, sizeof text, "%" PRId64, p->steps);
-    snprintf(fields[STEP], FIELD, "step %*" PRId64 "/%" PRId64, digits, p->step, p->steps);
-    snprintf(fields[LOSS], FIELD, "  loss %.4f", p->loss);
-    snprintf(fields[VALIDATION], FIELD, "%s", p->validation);
-    add_real(fields[LR], "lr", p->lr);
-    add_real(fields[NORM], "norm", p->norm);
-    if (isfinite(p->per_second)) {
-        short_speed(p->per_second, text);
-        snprintf(fields[SPEED], FIELD, "  %s %s/s", text, p->unit);
+    const int digits = snprintf(text, sizeof text, "%" PRId64, steps);
+    snprintf(fields[STEP], FIELD, "step %*" PRId64 "/%" PRId64, digits, i, steps);
+    snprintf(fields[LOSS], FIELD, "  loss %.4f", loss);
+    cli_eval_metrics_text(&t->validation, fields[VALIDATION], FIELD);
+    add_real(fields[LR], "lr", cgp_optim_lr_at(&session->optim, i));
+    if (session->optim.clip_norm > 0)
+        add_real(fields[NORM], "norm", cgp_pipeline_gradient_norm(session->pipeline));
+    if (isfinite(speed)) {
+        short_speed(speed, text);
+        snprintf(fields[SPEED], FIELD, "  %s %s/s", text, t->units.short_name);
     }
-    add_duration(fields[ELAPSED], "", p->elapsed);
-    add_duration(fields[ETA], "eta ", p->eta);
-    if (!isnan(p->bubble)) snprintf(fields[BUBBLE], FIELD, "  bubble %.1f %%", 100 * p->bubble);
-    if (p->peak_bytes > 0)
-        snprintf(fields[PEAK], FIELD, "  peak %s",
-                 cgp_bytes_text(p->peak_bytes, text, sizeof text));
+    add_duration(fields[ELAPSED], "", now - t->started);
+    if (!last)
+        add_duration(fields[ETA], "eta ",
+                     (now - t->steps_started) * (double)(steps - i) /
+                         (double)(i - t->run.resumed));
+    if (!isnan(bubble)) snprintf(fields[BUBBLE], FIELD, "  bubble %.1f %%", 100 * bubble);
+    if (peak > 0)
+        snprintf(fields[PEAK], FIELD, "  peak %s", cgp_bytes_text(peak, text, sizeof text));
 }
 
 /* Use one column less than there are: after the last one a terminal may begin a new line. */
@@ -133,14 +145,40 @@ static void fit(field fields[FIELDS], int width) {
     }
 }
 
-void cli_progress_print(FILE *out, const cli_progress *progress, bool stays) {
-    const bool rewrites = cli_progress_rewrites(out);
+static void print_line(training *t, int64_t i, double loss, bool last) {
+    FILE *out = t->run.out;
     field fields[FIELDS] = {""};
-    make_fields(progress, fields);
+    make_fields(t, i, loss, last, fields);
+    const bool stays = last || *fields[VALIDATION];
     fit(fields, width_of(out));
-    if (rewrites) fputs("\r\033[K", out);
+    if (rewrites(out)) fputs("\r\033[K", out);
     for (int f = 0; f < FIELDS; f++)
         fputs(fields[f], out);
-    if (!rewrites || stays) fputc('\n', out);
+    if (!rewrites(out) || stays) fputc('\n', out);
     fflush(out);
+    t->drawn = cli_seconds();
+}
+
+/* --- steps --- */
+
+/* On a terminal show steps that are not due too, at most every REDRAW_SECONDS. */
+void cli_train_progress(training *t, int64_t i, double loss) {
+    if (t->run.options.quiet) return;
+    const cli_session *session = &t->run.session;
+    const cli_run_options *options = &t->run.options;
+    const int64_t interval =
+        options->interval ? options->interval : cli_train_part(options->steps, DEFAULT_LINES);
+    const bool last = i == options->steps || t->stopped;
+    const bool shown = cli_train_due(i, interval) || last || session->measures.steps == 1 ||
+                       t->validation.samples > 0;
+    t->seconds_since += cli_measured_last(session)[CLI_STEP_SECONDS];
+    if (!shown && (!rewrites(t->run.out) || cli_seconds() - t->drawn < REDRAW_SECONDS)) return;
+    print_line(t, i, loss, last);
+    if (!shown) return;
+    t->steps_shown = i;
+    t->seconds_since = 0;
+}
+
+void cli_train_progress_end(const training *t) {
+    if (t->run.session.measures.steps > 0 && rewrites(t->run.out)) fputc('\n', t->run.out);
 }
