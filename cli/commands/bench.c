@@ -8,7 +8,6 @@
 #include "options/schedule_file.h"
 #include "report/output.h"
 #include "report/report.h"
-#include "report/trace.h"
 #include "session/costs.h"
 
 #include <inttypes.h>
@@ -151,7 +150,7 @@ static cgp_status bench(cli_session *session) {
     json_t *report = NULL;
     cgp_status status = CGP_OK;
     CGP_TRY(cli_json_check(options));
-    CGP_TRY(cli_trace_check_directories(options));
+    CGP_TRY(cli_trace_check(options));
     if (options->costs_out) CGP_TRY(cli_file_check(options->costs_out));
     CGP_TRY(cli_print_plan(out, session));
     fputc('\n', out);

@@ -12,7 +12,6 @@
 #include "options/epochs.h"
 #include "report/output.h"
 #include "report/report.h"
-#include "report/trace.h"
 #include "session/record.h"
 #include "session/sampler.h"
 #include "stop.h"
@@ -92,7 +91,7 @@ static cgp_status check_files(training *t) {
     CGP_TRY(cli_run_directory_check(&t->run.directory));
     CGP_TRY(check_free(t));
     CGP_TRY(cli_json_check(options));
-    CGP_TRY(cli_trace_check_directories(options));
+    CGP_TRY(cli_trace_check(options));
     if (!t->data) CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
     CGP_TRY(cgp_data_identity(t->data, t->run.identity));
     CGP_TRY(cli_run_directory_make(&t->run.directory));

@@ -6,7 +6,6 @@
 #include "files.h"
 #include "report/output.h"
 #include "report/report.h"
-#include "report/trace.h"
 #include "session/sampler.h"
 #include "stop.h"
 

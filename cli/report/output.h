@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* output.h -- the streams of a command's text, and its --json. */
+/* output.h -- the streams of a command's text, its --json, and --trace FILE,..: the measured timeline of the last training step, each
+ * file in the format of its ending: .json for trace viewers and --compare, .svg, .txt. */
 #ifndef CGPIPE_CLI_OUTPUT_H
 #define CGPIPE_CLI_OUTPUT_H
 
-#include "options/options.h"
+#include "session/session.h"
 
 /* Return the stream of text that is a result (a sample): standard error if standard output carries the JSON. */
 FILE *cli_result_stream(const cli_run_options *options);
@@ -16,5 +17,11 @@ CGP_MUST_CHECK cgp_status cli_json_check(const cli_run_options *options);
 
 /* Write to --json FILE, whole or not at all, or to standard output; nothing without --json. Takes `object` over. */
 CGP_MUST_CHECK cgp_status cli_json_write(const cli_run_options *options, json_t *object);
+
+/* Fail early if a directory of the --trace files cannot be written. */
+CGP_MUST_CHECK cgp_status cli_trace_check(const cli_run_options *options);
+
+/* Write them, each whole or not at all, and print a line. */
+CGP_MUST_CHECK cgp_status cli_trace_write(FILE *out, const cli_session *session);
 
 #endif

@@ -188,41 +188,38 @@ static bool is_converted(const json_t *note) {
            json_integer_value(json_object_get(note, "position")) == 0;
 }
 
-/* Each checkpoint has a copy of run.json's options. */
-static cgp_status check_record(const cli_run *run, const json_t *note) {
+/* Refuse, or print, what differs from the run that wrote the note. */
+static cgp_status compare(cli_run *run, json_t *note) {
     bool checked = false;
     CGP_TRY(cli_record_check(&run->directory, run->before, note, &run->options, &checked));
     if (!checked)
         fprintf(run->out,
                 "note         of an older cgpipe: run.json is taken as it is, edited or not\n");
+    CGP_TRY(check_data(run, note));
+    json_t *now = make_note(run);
+    if (!json_is_string(json_object_get(note, "precision"))) /* of an older cgpipe */
+        json_object_set_new(note, "precision", json_string("f32"));
+    warn_rounding(run, note, now);
+    warn_number(run, note, now, "batch", "other steps from here on");
+    warn_number(run, note, now, "precision", "other rounding from here on");
+    if (strcmp(run->options.lr_schedule, "cosine") == 0)
+        warn_number(run, note, now, "steps", "the learning rate follows another cosine");
+    json_decref(now);
     return CGP_OK;
 }
 
 static cgp_status take_note(cli_run *run, const char *text) {
     json_t *note = cli_note_read(text);
     const json_t *position = json_object_get(note, "position");
-    if (!json_is_integer(position) || json_integer_value(position) < 0) {
-        json_decref(note);
-        return cgp_fail(
+    cgp_status status = CGP_OK;
+    if (!json_is_integer(position) || json_integer_value(position) < 0)
+        status = cgp_fail(
             CGP_EFORMAT,
             "run directory %s: the checkpoint has no note of cgpipe train (it was saved "
             "by another program)",
             run->directory.path);
-    }
-    const bool trained = !is_converted(note);
-    cgp_status status = trained ? check_record(run, note) : CGP_OK;
-    if (status == CGP_OK && trained) status = check_data(run, note);
-    if (status == CGP_OK && trained) {
-        json_t *now = make_note(run);
-        if (!json_is_string(json_object_get(note, "precision"))) /* of an older cgpipe */
-            json_object_set_new(note, "precision", json_string("f32"));
-        warn_rounding(run, note, now);
-        warn_number(run, note, now, "batch", "other steps from here on");
-        warn_number(run, note, now, "precision", "other rounding from here on");
-        if (strcmp(run->options.lr_schedule, "cosine") == 0)
-            warn_number(run, note, now, "steps", "the learning rate follows another cosine");
-        json_decref(now);
-    }
+    else if (!is_converted(note))
+        status = compare(run, note);
     json_decref(note);
     return status;
 }
