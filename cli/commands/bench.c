@@ -144,11 +144,30 @@ static cgp_status write_costs(const cli_session *session) {
     return status;
 }
 
+/* Run the steps, if not --plan-only, and make the JSON. */
+static cgp_status measure(cli_session *session, json_t **report) {
+    if (session->options->plan_only) {
+        *report = cli_plan_json(session);
+    } else {
+        CGP_TRY(run_steps(session));
+        CGP_TRY(cli_run_json(session, report));
+    }
+    json_object_set_new(*report, "log_activation_gib", cli_real_json(published_gib(session)));
+    return CGP_OK;
+}
+
+static cgp_status print_measured(FILE *out, const cli_session *session, const json_t *report) {
+    if (session->options->costs_out) CGP_TRY(write_costs(session));
+    cli_print_result(out, session);
+    fprintf(out, "weights_sha256 %s\n",
+            json_string_value(json_object_get(report, "weights_sha256")));
+    return cli_trace_write(out, session);
+}
+
 static cgp_status bench(cli_session *session) {
     const cli_run_options *options = session->options;
     FILE *out = cli_info_stream(options);
     json_t *report = NULL;
-    cgp_status status = CGP_OK;
     CGP_TRY(cli_json_check(options));
     CGP_TRY(cli_trace_check(options));
     if (options->costs_out) CGP_TRY(cli_file_check(options->costs_out));
@@ -157,19 +176,9 @@ static cgp_status bench(cli_session *session) {
     print_memory(out, session);
     fputc('\n', out);
     fflush(out);
-    if (!options->plan_only) {
-        CGP_TRY(run_steps(session));
-        if (options->costs_out) CGP_TRY(write_costs(session));
-        CGP_TRY(cli_run_json(session, &report));
-        cli_print_result(out, session);
-        fprintf(out, "weights_sha256 %s\n",
-                json_string_value(json_object_get(report, "weights_sha256")));
-        status = cli_trace_write(out, session);
-    } else {
-        report = cli_plan_json(session);
-    }
-    const double published = published_gib(session);
-    json_object_set_new(report, "log_activation_gib", cli_real_json(published));
+    CGP_TRY(measure(session, &report));
+    const cgp_status status =
+        options->plan_only ? CGP_OK : print_measured(out, session, report);
     if (status == CGP_OK) return cli_json_write(options, report);
     json_decref(report);
     return status;
@@ -234,18 +243,6 @@ static json_t *too_large(FILE *out, const cli_run_options *options) {
     return cell;
 }
 
-static cgp_status run_cell(FILE *out, cli_session *session, json_t **cell) {
-    if (session->options->plan_only) {
-        *cell = cli_plan_json(session);
-    } else {
-        CGP_TRY(run_steps(session));
-        CGP_TRY(cli_run_json(session, cell));
-    }
-    print_row(out, session);
-    json_object_set_new(*cell, "log_activation_gib", cli_real_json(published_gib(session)));
-    return CGP_OK;
-}
-
 static cgp_status one_cell(FILE *out, const cli_run_options *options,
                            const cgp_model_spec *spec, json_t *cells) {
     cli_run_options cell_options = *options;
@@ -253,7 +250,8 @@ static cgp_status one_cell(FILE *out, const cli_run_options *options,
     json_t *cell = NULL;
     set_balance(&cell_options, spec);
     cgp_status status = cli_session_plan(&session, &cell_options, spec);
-    if (status == CGP_OK) status = run_cell(out, &session, &cell);
+    if (status == CGP_OK) status = measure(&session, &cell);
+    if (status == CGP_OK) print_row(out, &session);
     if (status == CGP_ELIMIT) { /* planned over --memory-limit, or over the machine's memory */
         cell = too_large(out, &cell_options);
         status = CGP_OK;

@@ -45,13 +45,14 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
     char key[CLI_NUMBER];
     snprintf(key, sizeof key, "%s_per_second", t->units.name);
     json_t *line =
-        json_pack("{s:o, s:o, s:o*, s:o, s:o, s:o}", "loss", cli_real_json(loss), "lr",
-                  cli_real_json(cgp_optim_lr_at(&session->optim, i)), "gradient_norm",
+        json_pack("{s:I, s:o, s:o, s:o*, s:o, s:o, s:o}", "step", (json_int_t)i, "loss",
+                  cli_real_json(loss), "lr", cli_real_json(cgp_optim_lr_at(&session->optim, i)),
+                  "gradient_norm",
                   clips ? cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)) : NULL,
                   "seconds", cli_real_json(seconds), key, cli_real_json(units / seconds),
                   "bubble", cli_real_json(measured[CLI_BUBBLE]));
     cli_eval_metrics_json(line, &t->validation);
-    return cli_metrics_log(&t->metrics, i, line);
+    return cli_metrics_log(&t->metrics, line);
 }
 
 /* --- steps --- */

@@ -56,15 +56,11 @@ cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *direc
     return cli_metrics_sync(metrics);
 }
 
-cgp_status cli_metrics_log(cli_metrics *metrics, int64_t step, json_t *values) {
-    json_t *line = json_object();
-    json_object_set_new(line, "step", json_integer(step));
-    json_object_update(line, values);
-    json_decref(values);
+cgp_status cli_metrics_log(cli_metrics *metrics, json_t *line) {
     const bool good = json_dumpf(line, metrics->file, JSON_COMPACT) == 0 &&
                       fputc('\n', metrics->file) != EOF && fflush(metrics->file) == 0;
+    metrics->last = json_integer_value(json_object_get(line, "step"));
     json_decref(line);
-    metrics->last = step;
     return good ? CGP_OK : unwritable(metrics);
 }
 

@@ -25,8 +25,8 @@ typedef struct cli_metrics {
 CGP_MUST_CHECK cgp_status cli_metrics_open(cli_metrics *metrics,
                                            const cli_run_directory *directory, int64_t step);
 
-/* Write a line, `step` first. Takes `values` over. */
-CGP_MUST_CHECK cgp_status cli_metrics_log(cli_metrics *metrics, int64_t step, json_t *values);
+/* Write a line, of which `step` is the first member. Takes it over. */
+CGP_MUST_CHECK cgp_status cli_metrics_log(cli_metrics *metrics, json_t *line);
 
 /* Bring all lines to the disk, before the checkpoint of the last one. */
 CGP_MUST_CHECK cgp_status cli_metrics_sync(cli_metrics *metrics);

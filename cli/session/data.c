@@ -16,23 +16,18 @@
 
 /* --- images --- */
 
-static const struct {
-    const char *name;
-    cli_data_kind kind;
-} sets[] = {{"shapes", CLI_DATA_SHAPES},
-            {"cifar10", CLI_DATA_CIFAR10},
-            {"cifar100", CLI_DATA_CIFAR100},
-            {"mnist", CLI_DATA_MNIST},
-            {"images", CLI_DATA_IMAGES}};
-enum { SETS = sizeof sets / sizeof sets[0] };
-
 /* Find the kind by the name before a colon, "shapes" also alone; CLI_DATA_TEXT if it is none. */
 static cli_data_kind images_kind_of(const char *text) {
+    static const char *const sets[] = {[CLI_DATA_SHAPES] = "shapes",
+                                       [CLI_DATA_CIFAR10] = "cifar10",
+                                       [CLI_DATA_CIFAR100] = "cifar100",
+                                       [CLI_DATA_MNIST] = "mnist",
+                                       [CLI_DATA_IMAGES] = "images"};
     const size_t length = strcspn(text, ":");
-    for (int i = 0; i < SETS; i++) {
-        if (strlen(sets[i].name) != length || strncmp(text, sets[i].name, length) != 0)
-            continue;
-        if (text[length] == ':' || sets[i].kind == CLI_DATA_SHAPES) return sets[i].kind;
+    for (cli_data_kind kind = CLI_DATA_SHAPES; kind <= CLI_DATA_IMAGES; kind++) {
+        if (strlen(sets[kind]) == length && strncmp(text, sets[kind], length) == 0 &&
+            (text[length] == ':' || kind == CLI_DATA_SHAPES))
+            return kind;
     }
     return CLI_DATA_TEXT;
 }

@@ -12,22 +12,19 @@ const cli_eval_metrics cli_no_eval_metrics = {0, NAN, NAN, NAN, NAN};
 
 /* --- kinds of models --- */
 
-static bool has_labels(const cgp_model *model) {
-    const cgp_shape output = cgp_model_output_shape(model);
-    const cgp_shape target = cgp_model_input_shape(model, 1);
-    return output.rank == 1 && cgp_model_input_dtype(model, 1) == CGP_I32 &&
-           cgp_shape_count(&target) == 1;
-}
+typedef enum eval_kind { NONE, LABELS, MASKS } eval_kind;
 
-static bool has_masks(const cgp_model *model) {
+static eval_kind kind_of(const cgp_model *model) {
+    if (cgp_model_inputs(model) != 2 || cgp_model_output_dtype(model) != CGP_F32) return NONE;
     const cgp_shape output = cgp_model_output_shape(model);
     const cgp_shape target = cgp_model_input_shape(model, 1);
-    return cgp_model_input_dtype(model, 1) == CGP_F32 && cgp_shape_equal(&output, &target);
+    const cgp_dtype dtype = cgp_model_input_dtype(model, 1);
+    if (dtype == CGP_I32 && output.rank == 1 && cgp_shape_count(&target) == 1) return LABELS;
+    return dtype == CGP_F32 && cgp_shape_equal(&output, &target) ? MASKS : NONE;
 }
 
 bool cli_has_eval_metrics(const cgp_model *model) {
-    if (cgp_model_inputs(model) != 2 || cgp_model_output_dtype(model) != CGP_F32) return false;
-    return has_labels(model) || has_masks(model);
+    return kind_of(model) != NONE;
 }
 
 /* --- sums --- */
@@ -36,7 +33,7 @@ void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float 
                        const void *targets, int64_t count) {
     const cgp_shape shape = cgp_model_output_shape(model);
     const int64_t each = cgp_shape_count(&shape);
-    if (has_labels(model))
+    if (kind_of(model) == LABELS)
         cgp_topk_add(&sums->topk, output, targets, count, each);
     else
         cgp_iou_add(&sums->iou, output, targets, count * each);

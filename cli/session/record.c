@@ -121,11 +121,8 @@ static cgp_status replace(const cli_run_directory *directory, json_t *record) {
 cgp_status cli_record_write(const cli_run_directory *directory, const json_t *before,
                             const cli_session *session, int64_t step, json_t **written) {
     json_t *options = json_object(), *changed = NULL;
-    json_t *starts = json_copy(json_object_get(before, "starts"));
-    if (!json_is_array(starts)) {
-        json_decref(starts);
-        starts = json_array();
-    }
+    json_t *starts = json_object_get(before, "starts");
+    starts = json_is_array(starts) ? json_copy(starts) : json_array();
     cli_options_json(options, session->options, CLI_LIST_RUN);
     cli_data_json(options, session->options);
     if (before)

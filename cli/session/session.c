@@ -134,7 +134,6 @@ cgp_status cli_session_start(cli_session *session) {
     const size_t capacity = (size_t)session->options->steps;
     const cgp_shape output = cgp_model_output_shape(session->model);
     cli_measures *m = &session->measures;
-    m->capacity = session->options->steps;
     m->values = cli_calloc(capacity * (size_t)measures_of(session), sizeof *m->values);
     m->loss_first = m->loss_last = NAN;
     session->inputs =
@@ -202,7 +201,7 @@ cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, d
     CGP_TRY(updated);
     measure(session, cli_seconds() - start, value);
     if (session->options->costs_out && session->measures.steps == 2 &&
-        session->measures.capacity > 2)
+        session->options->steps > 2)
         CGP_TRY(cgp_pipeline_measure_layers(session->pipeline, true));
     if (session->options->trace.count > 0) {
         cgp_schedule_timeline_release(&session->timeline);

@@ -24,8 +24,7 @@ typedef enum cli_measure {
 
 typedef struct cli_measures {
     int64_t steps;
-    int64_t capacity;
-    double *values; /* [capacity][CLI_BUSY + devices] */
+    double *values; /* [--steps][CLI_BUSY + devices] */
     double loss_first, loss_last;
 } cli_measures;
 

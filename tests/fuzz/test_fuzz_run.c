@@ -77,7 +77,7 @@ static cgp_status take_metrics(const cli_run_directory *directory) {
     cgp_status status = cli_metrics_open(&metrics, directory, LAST);
     if (status == CGP_OK) {
         REQUIRE(metrics.last >= 0 && metrics.last <= LAST);
-        status = cli_metrics_log(&metrics, LAST + 1, json_object());
+        status = cli_metrics_log(&metrics, json_pack("{s:i}", "step", LAST + 1));
     }
     cli_metrics_close(&metrics);
     if (status == CGP_OK) check_metrics(LAST + 1);
