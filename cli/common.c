@@ -33,20 +33,14 @@ static const char *article(cgp_status status, const char *message) {
     return "";
 }
 
-/* The message is one line: cgp_escape() has escaped the user's text in it. */
-static void print_message(cgp_status status) {
-    fprintf(stderr, "%s%s\n", article(status, cgp_message()), cgp_message());
-}
-
+/* Messages are one line: cgp_escape() has escaped the user's text in them. */
 void cli_warn(void) {
-    fputs("cgpipe: warning: ", stderr);
-    print_message(CGP_OK);
+    fprintf(stderr, "cgpipe: warning: %s\n", cgp_message());
 }
 
 int cli_report(cgp_status status, bool usage) {
     if (status == CGP_OK) return CLI_OK;
-    fputs("cgpipe: ", stderr);
-    print_message(status);
+    fprintf(stderr, "cgpipe: %s%s\n", article(status, cgp_message()), cgp_message());
     return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
 }
 

@@ -83,25 +83,21 @@ static cli_run_options in_one_stage(const cli_run_options *options) {
 
 /* --- comparing --- */
 
-/* Count the numbers that differ in a bit; *first: the first of them. */
-static int64_t differences(const float *a, const float *b, int64_t count, int64_t *first) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < count; i++) {
+/* Compare the numbers of `what` and `name` bit by bit; print how many differ, and the first of them, if `out` is not NULL. */
+static bool equal(FILE *out, const char *what, const char *name, const float *a, const float *b,
+                  int64_t count) {
+    int64_t n = 0, first = 0;
+    for (int64_t i = count - 1; i >= 0; i--) {
         if (memcmp(&a[i], &b[i], sizeof *a) == 0) continue;
-        if (n++ == 0) *first = i;
+        n++;
+        first = i;
     }
-    return n;
-}
-
-static void print_differences(FILE *out, const char *what, const float *a, const float *b,
-                              int64_t count) {
-    int64_t first = 0;
-    const int64_t n = differences(a, b, count, &first);
-    if (n > 0)
+    if (n > 0 && out)
         fprintf(out,
-                "%s: %" PRId64 " of %" PRId64 " numbers differ; number %" PRId64
+                "%s%s: %" PRId64 " of %" PRId64 " numbers differ; number %" PRId64
                 " is %.9g in one stage, %.9g here\n",
-                what, n, count, first, (double)a[first], (double)b[first]);
+                what, name, n, count, first, (double)a[first], (double)b[first]);
+    return n == 0;
 }
 
 /* Compare in the order of backward. Return the number of parameters whose gradients differ; *first: the name of the first. */
@@ -110,13 +106,11 @@ static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a
     int different = 0;
     for (int p = cgp_model_parameters(model) - 1; p >= 0; p--) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, p));
-        int64_t at;
-        if (differences(a->gradients[p], b->gradients[p], count, &at) == 0) continue;
-        if (different++ > 0) continue;
-        char what[256];
-        *first = cgp_model_parameter_name(model, p);
-        snprintf(what, sizeof what, "gradient of %s", *first);
-        print_differences(out, what, a->gradients[p], b->gradients[p], count);
+        const char *name = cgp_model_parameter_name(model, p);
+        if (equal(different == 0 ? out : NULL, "gradient of ", name, a->gradients[p],
+                  b->gradients[p], count))
+            continue;
+        if (different++ == 0) *first = name;
     }
     if (different > 0)
         fprintf(out,
@@ -130,11 +124,10 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
                     json_t *report) {
     const char *first = NULL;
     const bool loss = memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
-    int64_t at;
-    const bool output = !a->output || differences(a->output, b->output, a->numbers, &at) == 0;
+    const bool output =
+        !a->output || equal(out, "output", "", a->output, b->output, a->numbers);
     const bool states = strcmp(a->states, b->states) == 0;
     const bool weights = strcmp(a->weights, b->weights) == 0;
-    if (!output) print_differences(out, "output", a->output, b->output, a->numbers);
     if (!loss) fprintf(out, "loss: %.17g in one stage, %.17g here\n", a->loss, b->loss);
     const int gradients = compare_gradients(out, model, a, b, &first);
     if (!states) fprintf(out, "states after the step differ\n");
@@ -155,10 +148,7 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
 static cgp_status check(cli_session *one, cli_session *session, cli_run_options *options,
                         cli_run_options *single, outcome o[2]) {
     cgp_model_spec spec;
-    if (!options->operand)
-        return cgp_fail(CGP_EINVAL, "check: MODEL is missing (cgpipe check gpt2:layers=2)");
-    CGP_TRY(cli_model_parse(&spec, options->operand, 0));
-    CGP_TRY(cli_model_resolve(&spec, options));
+    CGP_TRY(cli_model_find(&spec, options, "check gpt2:layers=2"));
     CGP_TRY(cli_json_check(options));
     *single = in_one_stage(options);
     CGP_TRY(run(one, single, &spec, &o[0]));

@@ -13,10 +13,7 @@
 
 static cgp_status make(cli_session *session, cli_run_options *options) {
     cgp_model_spec spec;
-    if (!options->operand)
-        return cgp_fail(CGP_EINVAL, "plan: MODEL is missing (cgpipe plan gpt2)");
-    CGP_TRY(cli_model_parse(&spec, options->operand, 0));
-    CGP_TRY(cli_model_resolve(&spec, options));
+    CGP_TRY(cli_model_find(&spec, options, "plan gpt2"));
     return cli_session_plan(session, options, &spec);
 }
 

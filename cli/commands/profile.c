@@ -73,10 +73,7 @@ static void sign(cli_costs *costs, const cli_run_options *options) {
 static cgp_status profile(cli_session *session, cli_run_options *run_options,
                           cli_costs *costs) {
     cgp_model_spec spec;
-    if (!run_options->operand)
-        return cgp_fail(CGP_EINVAL, "profile: MODEL is missing (cgpipe profile gpt2)");
-    CGP_TRY(cli_model_parse(&spec, run_options->operand, 0));
-    CGP_TRY(cli_model_resolve(&spec, run_options));
+    CGP_TRY(cli_model_find(&spec, run_options, "profile gpt2"));
     CGP_TRY(cli_json_check(run_options));
     CGP_TRY(cli_session_model(session, run_options, &spec));
     cgp_profile_options options;

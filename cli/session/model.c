@@ -3,6 +3,7 @@
 #include "session/model.h"
 
 #include <math.h>
+#include <string.h>
 
 #define BENCH_DROPOUT 0.1 /* of the GPT-2 benchmark */
 
@@ -30,6 +31,14 @@ cgp_status cli_model_resolve(cgp_model_spec *spec, cli_run_options *options) {
     if (isnan(options->dropout)) options->dropout = 0;
     if (dropout) *dropout = options->dropout;
     return CGP_OK;
+}
+
+cgp_status cli_model_find(cgp_model_spec *spec, cli_run_options *options, const char *example) {
+    if (!options->operand)
+        return cgp_fail(CGP_EINVAL, "%.*s: MODEL is missing (cgpipe %s)",
+                        (int)strcspn(example, " "), example, example);
+    CGP_TRY(cli_model_parse(spec, options->operand, 0));
+    return cli_model_resolve(spec, options);
 }
 
 cgp_status cli_model_expect_gpt2(const cgp_model_spec *spec, const char *what) {

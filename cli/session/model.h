@@ -19,6 +19,10 @@ CGP_MUST_CHECK cgp_status cli_model_parse(cgp_model_spec *spec, const char *text
  * none. */
 CGP_MUST_CHECK cgp_status cli_model_resolve(cgp_model_spec *spec, cli_run_options *options);
 
+/* Parse the operand of a command and resolve --dropout. `example`: the command line for the message that there is none. */
+CGP_MUST_CHECK cgp_status cli_model_find(cgp_model_spec *spec, cli_run_options *options,
+                                         const char *example);
+
 /* Fail with CGP_EINVAL if the model is no GPT-2, which `what` needs. */
 CGP_MUST_CHECK cgp_status cli_model_expect_gpt2(const cgp_model_spec *spec, const char *what);
 

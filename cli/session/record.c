@@ -72,8 +72,7 @@ cgp_status cli_record_read(const cli_run_directory *directory, json_t **record) 
 }
 
 json_t *cli_note_read(const char *text) {
-    json_error_t error;
-    json_t *note = strlen(text) <= LARGEST_NOTE ? json_loads(text, 0, &error) : NULL;
+    json_t *note = strlen(text) <= LARGEST_NOTE ? json_loads(text, 0, NULL) : NULL;
     translate(note);
     return note;
 }

@@ -55,7 +55,7 @@ static cgp_status inherit(cli_run *run) {
 cgp_status cli_resume_options(cli_run *run) {
     cli_run_options *options = &run->options;
     if (!options->resume) return CGP_OK;
-    if (cli_run_directory_has_record(&run->directory)) {
+    if (cli_run_directory_has(&run->directory, CLI_RECORD)) {
         CGP_TRY(cli_record_read(&run->directory, &run->before));
         CGP_TRY(inherit(run));
     } else if (cli_run_directory_has_run(&run->directory)) {

@@ -102,7 +102,7 @@ static cgp_status lock(cli_run_directory *directory) {
 }
 
 /* An entry whose stat fails may exist: opening it gives the reason. */
-static bool exists(const cli_run_directory *directory, const char *name) {
+bool cli_run_directory_has(const cli_run_directory *directory, const char *name) {
     struct stat info;
     if (directory->fd < 0) return directory->reason != ENOENT && directory->reason != ENOTDIR;
     return fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
@@ -166,13 +166,11 @@ cgp_status cli_run_directory_check(cli_run_directory *directory) {
     return check_latest(directory);
 }
 
-bool cli_run_directory_has_record(const cli_run_directory *directory) {
-    return exists(directory, CLI_RECORD);
-}
-
 bool cli_run_directory_has_run(const cli_run_directory *directory) {
-    return exists(directory, CLI_RECORD) || exists(directory, CLI_METRICS) ||
-           exists(directory, CLI_LATEST) || cli_run_directory_newest(directory) != CLI_NO_STEP;
+    return cli_run_directory_has(directory, CLI_RECORD) ||
+           cli_run_directory_has(directory, CLI_METRICS) ||
+           cli_run_directory_has(directory, CLI_LATEST) ||
+           cli_run_directory_newest(directory) != CLI_NO_STEP;
 }
 
 /* Return the 42 of "step-00000042", as the library writes it; -1: another name. */
@@ -200,7 +198,8 @@ static struct dirent *next_entry(DIR *entries, int *reason) {
 }
 
 int64_t cli_run_directory_newest(const cli_run_directory *directory) {
-    if (directory->fd < 0) return exists(directory, ".") ? CLI_STEP_UNKNOWN : CLI_NO_STEP;
+    if (directory->fd < 0)
+        return cli_run_directory_has(directory, ".") ? CLI_STEP_UNKNOWN : CLI_NO_STEP;
     DIR *entries = open_list(directory);
     int64_t newest = CLI_NO_STEP;
     int reason = 0;

@@ -44,8 +44,8 @@ CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *directory,
                                                  const char *name, int flags, int *fd);
 
-/* Tell whether run.json is there; whether anything of a run is. */
-bool cli_run_directory_has_record(const cli_run_directory *directory);
+/* Tell whether an entry is there; whether anything of a run is. */
+bool cli_run_directory_has(const cli_run_directory *directory, const char *name);
 bool cli_run_directory_has_run(const cli_run_directory *directory);
 
 /* Return the step of the newest checkpoint by name, whole or not; cgpipe convert makes step 0. UNKNOWN: the directory cannot be
