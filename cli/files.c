@@ -33,7 +33,7 @@ cgp_status cli_file_check(const char *path) {
     if (access(directory, W_OK | X_OK) != 0)
         status = cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory,
                           strerror(errno));
-    if (status == CGP_OK)
+    else
         (void)!cgp_checkpoint_clean(directory); /* its failure is not this file's */
     free(directory);
     return status;

@@ -8,7 +8,6 @@
 #include "report/report.h"
 #include "session/costs.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 static cgp_status make(cli_session *session, cli_run_options *options) {
@@ -38,10 +37,10 @@ static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
     return times;
 }
 
-/* Predict the seconds and the bubble of a step of a full mini-batch from layer costs, scaled to the plan's micro-batch; messages
+/* Predict a step of a full mini-batch from layer costs, scaled to the plan's micro-batch; messages
  * take their bytes / costs->bandwidth and keep no device busy. The optimizer's update is not counted. */
 static cgp_status predict(const cgp_plan *plan, cgp_recompute recompute, const cli_costs *costs,
-                          double *seconds, double *bubble) {
+                          cgp_schedule_timeline *timeline) {
     const int n = cgp_plan_stages(plan), edges = cgp_plan_edges(plan);
     double *times = stage_costs(plan, recompute, costs);
     double *latency = cli_calloc((size_t)edges, sizeof *latency);
@@ -52,42 +51,38 @@ static cgp_status predict(const cgp_plan *plan, cgp_recompute recompute, const c
                                       .backward_weight = times + 2 * n,
                                       .recompute = times + 3 * n,
                                       .latency = latency};
-    cgp_schedule_timeline timeline = {0};
-    const cgp_status status = cgp_schedule_simulate(cgp_plan_schedule(plan), &stage, &timeline);
-    if (status == CGP_OK) *seconds = timeline.makespan;
-    if (status == CGP_OK) *bubble = timeline.bubble_makespan;
-    cgp_schedule_timeline_release(&timeline);
+    const cgp_status status = cgp_schedule_simulate(cgp_plan_schedule(plan), &stage, timeline);
     free(latency);
     free(times);
     return status;
 }
 
-/* Simulate a step with the layer times of --costs; NaN without. */
+/* Simulate a step with the layer times of --costs. */
 static cgp_status simulate(const cli_session *session, const cli_run_options *options,
-                           double *seconds, double *bubble) {
-    cli_costs costs = {0};
+                           cgp_schedule_timeline *timeline) {
+    cli_costs costs;
     cgp_recompute recompute = CGP_RECOMPUTE_NEVER;
-    *seconds = *bubble = NAN;
-    if (!options->costs) return CGP_OK;
+    CGP_TRY(cgp_recompute_parse(&recompute, options->recompute));
     cgp_status status = cli_costs_read(&costs, options, session->model, session->model_spec);
-    if (status == CGP_OK) status = cgp_recompute_parse(&recompute, options->recompute);
-    if (status == CGP_OK) status = predict(session->plan, recompute, &costs, seconds, bubble);
+    if (status == CGP_OK) status = predict(session->plan, recompute, &costs, timeline);
     cli_costs_release(&costs);
     return status;
 }
 
 static cgp_status report(const cli_session *session, const cli_run_options *options) {
-    double seconds, bubble;
+    cgp_schedule_timeline timeline = {0};
     CGP_TRY(cli_json_check(options));
-    CGP_TRY(simulate(session, options, &seconds, &bubble));
+    if (options->costs) CGP_TRY(simulate(session, options, &timeline));
+    const double seconds = timeline.makespan, bubble = timeline.bubble_makespan;
+    cgp_schedule_timeline_release(&timeline);
     CGP_TRY(cli_print_plan(cli_info_stream(options), session));
     json_t *o = cli_plan_json(session);
     if (options->costs) {
         fprintf(cli_info_stream(options),
                 "simulated step %.4f s without the optimizer, bubble %.1f %% (costs of %s)\n",
                 seconds, 100 * bubble, options->costs);
-        json_object_set_new(o, "run_seconds_simulated", cli_real_json(seconds));
-        json_object_set_new(o, "bubble_simulated", cli_real_json(bubble));
+        cli_json_add(o, "{s:o, s:o}", "run_seconds_simulated", cli_real_json(seconds),
+                     "bubble_simulated", cli_real_json(bubble));
     }
     return cli_json_write(options, o);
 }

@@ -196,7 +196,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_REPEATS] = {"repeats", "N", CLI_COUNT, AT(repeats), CLI_PROFILE, 0,
         "5", "times that each kernel is measured, after one to warm up"},
     [CLI_OPTION_PEAK] = {"peak", "GFLOPS", CLI_REAL, AT(peak), CLI_PROFILE, 0,
-        NULL, "peak of one core, of which layers then reach a share"},
+        NULL, "peak of one core, to show each layer's share of it"},
     [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), COSTED | CLI_SCHEDULE, ONCE,
         NULL, "write the results as JSON; - is standard output"},
     [CLI_OPTION_VERBOSE] = {"verbose", NULL, CLI_FLAG, AT(verbose), TRAIN, ONCE,

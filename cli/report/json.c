@@ -58,8 +58,7 @@ json_t *cli_plan_json(const cli_session *session) {
     const cgp_plan *plan = session->plan;
     const int *balance = cgp_plan_balance(plan);
     json_t *o = json_object(), *layers_of_stages = json_array(), *devices = json_array();
-    json_object_set_new(o, "version", json_string(CGP_VERSION));
-    json_object_set_new(o, "model", json_string(session->model_spec));
+    cli_json_add(o, "{s:s, s:s}", "version", CGP_VERSION, "model", session->model_spec);
     put_integer(o, "parameters", cgp_model_parameter_count(session->model));
     put_integer(o, "layers", cgp_model_layers(session->model));
     cli_options_json(o, session->options, CLI_LIST_REPORTED);

@@ -334,7 +334,6 @@ void cli_data_json(json_t *options, const cli_run_options *run_options) {
         good = json_array_append_new(paths, absolute(run_options->data.values[i])) == 0 && good;
     json_object_set_new(options, "data", good ? json_incref(paths) : json_null());
     json_decref(paths);
-    if (!validation_path(run_options)) return;
-    json_t *validation = absolute(validation_path(run_options));
-    json_object_set_new(options, "validation", validation ? validation : json_null());
+    if (validation_path(run_options))
+        cli_json_add(options, "{s:o?}", "validation", absolute(validation_path(run_options)));
 }

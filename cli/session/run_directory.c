@@ -42,7 +42,7 @@ static int open_directory(const char *path) {
 /* Return the target of a link; NULL if the path is none. */
 static char *target_of(const char *path) {
     struct stat info;
-    char *plain = cli_text("%s/", path);
+    char *plain = cli_text("%s", path);
     for (size_t end = strlen(plain); end > 1 && plain[end - 1] == '/'; end--)
         plain[end - 1] = '\0';
     char *target =
@@ -152,10 +152,8 @@ static cgp_status check_latest(const cli_run_directory *directory) {
 
 cgp_status cli_run_directory_check(cli_run_directory *directory) {
     struct stat info;
-    if (stat(directory->path, &info) != 0) {
-        if (errno == ENOENT) return check_parent(directory->path);
-        return unwritable(directory->path);
-    }
+    if (stat(directory->path, &info) != 0)
+        return errno == ENOENT ? check_parent(directory->path) : unwritable(directory->path);
     if (!S_ISDIR(info.st_mode))
         return cgp_fail(CGP_EIO, "run directory %s: is a file, expected a directory",
                         directory->path);
