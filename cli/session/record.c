@@ -45,9 +45,13 @@ static void translate(json_t *record) {
 static cgp_status read_open(const char *path, int fd, json_t **record) {
     json_error_t error;
     struct stat info;
-    const int reason = fstat(fd, &info) != 0 ? errno : 0;
-    if (reason == 0 && info.st_size <= LARGEST_RECORD) *record = json_loadfd(fd, 0, &error);
-    close(fd);
+    FILE *file = fdopen(fd, "r"); /* json_loadfd() takes a failure to read for the end */
+    const int reason = !file || fstat(fd, &info) != 0 ? errno : 0;
+    if (reason == 0 && info.st_size <= LARGEST_RECORD) *record = json_loadf(file, 0, &error);
+    if (file)
+        fclose(file);
+    else
+        close(fd);
     if (reason) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
     if (info.st_size > LARGEST_RECORD)
         return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %lld", path,
