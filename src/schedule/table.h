@@ -62,22 +62,6 @@ static inline bool cgp__is_gradient(cgp_edge edge) {
 
 /* --- table.c --- */
 
-/* Lists made elsewhere: by an importer or a test. All borrowed, all copied. */
-typedef struct cgp__schedule_table {
-    const char *name;
-    int stages, chunks, devices;
-    const int *device_of;           /* [stages] any placement */
-    const cgp_action *const *lists; /* [devices][counts[device]] */
-    const int *counts;              /* [devices] */
-    bool lowered;                   /* the lists hold the transfers of `edges` */
-    const cgp_edge *edges;          /* [n_edges], only if lowered */
-    int n_edges;
-} cgp__schedule_table;
-
-/* Make a schedule of these lists. CGP_EINVAL if a number is out of range or an action is not on the device of its
- * stage; the rules are left to cgp_schedule_check(). */
-cgp_status cgp__schedule_from_lists(cgp_schedule **out, const cgp__schedule_table *table);
-
 /* An empty schedule to append to, with device_of[stages]; NULL: all on device 0 until the caller places them. */
 cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, int chunks,
                              int devices, const int *device_of);

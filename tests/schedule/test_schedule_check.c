@@ -3,7 +3,7 @@
  * device; a transfer takes the edge that fits its stage, or names one, "0SEND_F1@2". */
 #include "support.h"
 
-#include "schedule/table.h"
+#include "schedule_lists.h"
 
 #define MOST 64
 
@@ -52,7 +52,7 @@ static cgp_status make(cgp_schedule **out, const layout *l, const char *const *r
         for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
             lists[device][counts[device]++] = parse_action(word, l->edges, l->n_edges);
     }
-    const cgp__schedule_table table = {.name = "by hand",
+    const test_schedule_table table = {.name = "by hand",
                                        .stages = l->stages,
                                        .chunks = l->chunks,
                                        .devices = l->devices,
@@ -62,7 +62,7 @@ static cgp_status make(cgp_schedule **out, const layout *l, const char *const *r
                                        .lowered = true,
                                        .edges = l->edges,
                                        .n_edges = l->n_edges};
-    return cgp__schedule_from_lists(out, &table);
+    return test_schedule_from_lists(out, &table);
 }
 
 static const layout two_stages = {2, 2, 2, (const int[]){0, 1}, chain, 2};
@@ -317,7 +317,7 @@ static void a_long_cycle_is_cut_short(void **state) {
                 lists[j][i].edge = cgp__is_send(kind) ? j : (j + N - 1) % N;
         }
     }
-    const cgp__schedule_table table = {.name = "ring",
+    const test_schedule_table table = {.name = "ring",
                                        .stages = N,
                                        .chunks = 1,
                                        .devices = N,
@@ -328,7 +328,7 @@ static void a_long_cycle_is_cut_short(void **state) {
                                        .edges = edges,
                                        .n_edges = N};
     cgp_schedule *schedule = NULL;
-    assert_ok(cgp__schedule_from_lists(&schedule, &table));
+    assert_ok(test_schedule_from_lists(&schedule, &table));
     assert_status(cgp_schedule_check(schedule, NULL), CGP_EINVAL);
     assert_message(
         "schedule: deadlock: device 0 waits at 0RECV_B0 for 39SEND_B0; device 39 waits at "

@@ -3,7 +3,7 @@
  * damaged ones, for which the checker must agree with a reference executor that has no index and finds no cycle. */
 #include "support.h"
 
-#include "schedule/table.h"
+#include "schedule_lists.h"
 
 #define STAGES 4
 #define CHUNKS 4
@@ -21,7 +21,7 @@ typedef struct tables {
 
 static cgp_status make(cgp_schedule **out, const tables *t) {
     const cgp_action *const lists[] = {t->lists[0], t->lists[1], t->lists[2], t->lists[3]};
-    const cgp__schedule_table table = {.name = "random",
+    const test_schedule_table table = {.name = "random",
                                        .stages = t->stages,
                                        .chunks = t->chunks,
                                        .devices = t->devices,
@@ -31,7 +31,7 @@ static cgp_status make(cgp_schedule **out, const tables *t) {
                                        .lowered = t->lowered,
                                        .edges = t->edges,
                                        .n_edges = t->lowered ? t->n_edges : 0};
-    return cgp__schedule_from_lists(out, &table);
+    return test_schedule_from_lists(out, &table);
 }
 
 static void copy_lists(tables *t, const cgp_schedule *schedule) {

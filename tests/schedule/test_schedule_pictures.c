@@ -3,7 +3,7 @@
  * names that users type. */
 #include "support.h"
 
-#include "schedule/table.h"
+#include "schedule_lists.h"
 
 /* Draw, compare, free the text and the schedule. */
 static void assert_picture(cgp_schedule *schedule, const char *expected) {
@@ -135,7 +135,7 @@ static void a_device_with_several_stages_names_them(void **state) {
     const cgp_action second[] = {compute(CGP_ACTION_F, 1, 0), compute(CGP_ACTION_I, 1, 0),
                                  compute(CGP_ACTION_W, 1, 0)};
     const cgp_action *const lists[] = {first, second};
-    const cgp__schedule_table table = {.name = "loop",
+    const test_schedule_table table = {.name = "loop",
                                        .stages = 3,
                                        .chunks = 1,
                                        .devices = 2,
@@ -143,7 +143,7 @@ static void a_device_with_several_stages_names_them(void **state) {
                                        .lists = lists,
                                        .counts = (const int[]){6, 3}};
     cgp_schedule *schedule = NULL;
-    assert_ok(cgp__schedule_from_lists(&schedule, &table));
+    assert_ok(test_schedule_from_lists(&schedule, &table));
     assert_picture(schedule, "0F0   . 2F0 2I0 2W0 0R0 0B0\n"
                              "  .  F0   .   .  I0  W0   .\n");
 }
@@ -153,7 +153,7 @@ static void a_schedule_that_cannot_run_is_not_drawn(void **state) {
     const cgp_action first[] = {compute(CGP_ACTION_F, 0, 0), compute(CGP_ACTION_F, 0, 1)};
     const cgp_action second[] = {compute(CGP_ACTION_F, 1, 1)};
     const cgp_action *const lists[] = {first, second};
-    cgp__schedule_table table = {.name = "short",
+    test_schedule_table table = {.name = "short",
                                  .stages = 2,
                                  .chunks = 2,
                                  .devices = 2,
@@ -161,7 +161,7 @@ static void a_schedule_that_cannot_run_is_not_drawn(void **state) {
                                  .lists = lists,
                                  .counts = (const int[]){2, 1}};
     cgp_schedule *schedule = NULL;
-    assert_ok(cgp__schedule_from_lists(&schedule, &table));
+    assert_ok(test_schedule_from_lists(&schedule, &table));
     assert_null(cgp_schedule_draw(schedule));
     assert_message("schedule: device 1, 1F0: expected once, got none");
     cgp_schedule_destroy(schedule);
@@ -217,7 +217,7 @@ static void input_gradients_are_sent_before_weight_gradients(void **state) {
     const cgp_action second[] = {compute(CGP_ACTION_F, 1, 0), compute(CGP_ACTION_I, 1, 0),
                                  compute(CGP_ACTION_W, 1, 0)};
     const cgp_action *const lists[] = {first, second};
-    const cgp__schedule_table table = {.name = "zb",
+    const test_schedule_table table = {.name = "zb",
                                        .stages = 2,
                                        .chunks = 1,
                                        .devices = 2,
@@ -225,7 +225,7 @@ static void input_gradients_are_sent_before_weight_gradients(void **state) {
                                        .lists = lists,
                                        .counts = (const int[]){3, 3}};
     cgp_schedule *schedule = NULL;
-    assert_ok(cgp__schedule_from_lists(&schedule, &table));
+    assert_ok(test_schedule_from_lists(&schedule, &table));
     assert_ok(cgp_schedule_recompute(schedule, CGP_RECOMPUTE_ALWAYS));
     assert_ok(cgp_schedule_lower(schedule, edges, 2));
     assert_list(schedule, 0, "0F0 0SEND_F0@0 0R0 0RECV_B0@1 0I0 0W0");

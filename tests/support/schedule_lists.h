@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* schedule_lists.h -- schedules from lists that a test makes, good or bad. */
+#ifndef CGP_TESTS_SCHEDULE_LISTS_H
+#define CGP_TESTS_SCHEDULE_LISTS_H
+
+#include "schedule/table.h"
+
+/* The lists of a schedule, all borrowed, all copied. */
+typedef struct test_schedule_table {
+    const char *name;
+    int stages, chunks, devices;
+    const int *device_of;           /* [stages] any placement */
+    const cgp_action *const *lists; /* [devices][counts[device]] */
+    const int *counts;              /* [devices] */
+    bool lowered;                   /* the lists hold the transfers of `edges` */
+    const cgp_edge *edges;          /* [n_edges], only if lowered */
+    int n_edges;
+} test_schedule_table;
+
+/* Make a schedule of these lists. CGP_EINVAL if a number is out of range or an action is not on the device of its
+ * stage; the rules are left to cgp_schedule_check(). */
+cgp_status test_schedule_from_lists(cgp_schedule **out, const test_schedule_table *table);
+
+#endif
