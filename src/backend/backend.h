@@ -94,7 +94,7 @@
 #define CGP__OP_ENUM(kind, name) CGP__OP_##kind,
 typedef enum cgp__op_kind {
     CGP__OPS(CGP__OP_ENUM) CGP__OP_KINDS,
-    CGP__OP_CUSTOM = CGP__OP_KINDS /* a user's: custom.h */
+    CGP__OP_CUSTOM = CGP__OP_KINDS /* a user's: host.h */
 } cgp__op_kind;
 
 enum { CGP__DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };

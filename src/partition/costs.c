@@ -93,13 +93,11 @@ static void release(marks *m) {
 
 static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n, cgp_dtype type) {
     const size_t values = (size_t)model->n_values, nodes = (size_t)model->n_nodes;
-    m->last_read = cgp__calloc(values, sizeof *m->last_read);
-    m->begun = cgp__calloc(values, sizeof *m->begun);
-    m->recomputed = cgp__calloc(nodes, sizeof *m->recomputed);
-    m->selective = cgp__calloc(nodes, sizeof *m->selective);
-    m->kernels = cgp__calloc(nodes, sizeof *m->kernels);
-    if (!m->last_read || !m->begun || !m->recomputed || !m->selective || !m->kernels)
-        return cgp__no_memory("costs", nodes * sizeof *m->kernels);
+    CGP_TRY(CGP__NEW(m->last_read, values, "costs"));
+    CGP_TRY(CGP__NEW(m->begun, values, "costs"));
+    CGP_TRY(CGP__NEW(m->recomputed, nodes, "costs"));
+    CGP_TRY(CGP__NEW(m->selective, nodes, "costs"));
+    CGP_TRY(CGP__NEW(m->kernels, nodes, "costs"));
     mark_read(model, m->last_read);
     mark_recomputed(model, m->last_read, m->recomputed);
     for (int i = model->n_nodes - 1; i >= 0; i--) {

@@ -103,19 +103,15 @@ static cgp_status check_size(const cgp_plan *plan) {
 
 static cgp_status allocate(cgp_plan *plan) {
     const size_t n = (size_t)plan->n_stages;
-    plan->balance = cgp__calloc(n, sizeof *plan->balance);
-    plan->stages = cgp__calloc(n, sizeof *plan->stages);
-    plan->device_stages = cgp__calloc(n, sizeof *plan->device_stages);
-    plan->devices = cgp__calloc((size_t)plan->n_devices, sizeof *plan->devices);
-    plan->node_stage = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->node_stage);
-    plan->first_copy = cgp__calloc((size_t)plan->model->n_params + 1, sizeof *plan->first_copy);
-    plan->use_gradient = cgp__calloc((size_t)plan->model->n_uses, sizeof *plan->use_gradient);
-    plan->state = cgp__calloc((size_t)plan->model->n_states, sizeof *plan->state);
-    plan->accumulator = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->accumulator);
-    if (!plan->balance || !plan->stages || !plan->device_stages || !plan->devices ||
-        !plan->node_stage || !plan->first_copy || !plan->use_gradient || !plan->state ||
-        !plan->accumulator)
-        return cgp__no_memory("plan", n * sizeof *plan->stages);
+    CGP_TRY(CGP__NEW(plan->balance, n, "plan"));
+    CGP_TRY(CGP__NEW(plan->stages, n, "plan"));
+    CGP_TRY(CGP__NEW(plan->device_stages, n, "plan"));
+    CGP_TRY(CGP__NEW(plan->devices, plan->n_devices, "plan"));
+    CGP_TRY(CGP__NEW(plan->node_stage, plan->model->n_nodes, "plan"));
+    CGP_TRY(CGP__NEW(plan->first_copy, plan->model->n_params + 1, "plan"));
+    CGP_TRY(CGP__NEW(plan->use_gradient, plan->model->n_uses, "plan"));
+    CGP_TRY(CGP__NEW(plan->state, plan->model->n_states, "plan"));
+    CGP_TRY(CGP__NEW(plan->accumulator, plan->model->n_nodes, "plan"));
     return CGP_OK;
 }
 

@@ -4,11 +4,9 @@
  * A kernel is its spec and the function that runs it: its workspace follows from the spec and the number of threads, so the plan
  * knows it without a device. */
 #include "backend/cpu/cpu.h"
-#include "backend/custom.h"
-#include "backend/running_stats.h"
+#include "backend/host.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define ENTRY(kind, name) cgp__cpu_##name,
 static const cgp__cpu_op *const ops[CGP__OP_KINDS] = {CGP__OPS(ENTRY)};
@@ -18,11 +16,11 @@ static void add(cgp__device *device, float *to, const float *from, int64_t n) {
 }
 
 static cgp_status custom_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__custom_host host = {.device = kernel->device,
-                                   .threads = kernel->device->threads,
-                                   .parallel_for = cgp__cpu_parallel_for,
-                                   .convert = cgp__cpu_convert,
-                                   .add = add};
+    const cgp__host host = {.device = kernel->device,
+                            .threads = kernel->device->threads,
+                            .parallel_for = cgp__cpu_parallel_for,
+                            .convert = cgp__cpu_convert,
+                            .add = add};
     return cgp__custom_run(&host, &kernel->spec, args);
 }
 
@@ -45,10 +43,6 @@ static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *
     return CGP_OK;
 }
 
-static void kernel_destroy(cgp__kernel *kernel) {
-    free(kernel);
-}
-
 static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spec,
                                 cgp__kernel **out) {
     const cgp__cpu_op *op = NULL;
@@ -65,56 +59,23 @@ static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) 
     return kernel->op->run(kernel, args);
 }
 
-static void copy(cgp__device *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    if (bytes) memcpy(to, from, bytes);
-}
-
-static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
-                    const void *from, int64_t n) {
-    cgp__cpu_convert(device, to_type, to, from_type, from, n);
-}
-
-static void update(cgp__device *device, const cgp__update *args) {
-    cgp__cpu_update(device, args);
-}
-
-static double sum_squares(cgp__device *device, const float *x, int64_t n) {
-    return cgp__cpu_sum_squares(device, x, n);
-}
-
-static void commit(cgp__device *device, const cgp__kernel_spec *spec,
-                   const cgp__kernel_args *args) {
-    (void)device;
-    if (spec->op == CGP__OP_CUSTOM)
-        cgp__custom_commit(spec, args);
-    else
-        cgp__running_stats_commit(spec, args);
-}
-
-static int check_commit(cgp__device *device, const cgp__kernel_spec *spec,
-                        const cgp__kernel_args *args) {
-    (void)device;
-    return cgp__running_stats_check(spec, args);
-}
-
 const cgp__backend cgp__backend_cpu = {
     .name = "cpu",
     .device_create = cgp__cpu_device_create,
     .device_destroy = cgp__cpu_device_destroy,
     .memory_create = cgp__cpu_memory_create,
     .memory_destroy = cgp__cpu_memory_destroy,
-    .copy = copy,
-    .convert = convert,
+    .copy = cgp__host_copy,
+    .convert = cgp__cpu_convert,
     .workspace = workspace,
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
-    .kernel_destroy = kernel_destroy,
+    .kernel_destroy = cgp__host_kernel_destroy,
     .fuses = true,
-    .commit = commit,
-    .check_commit = check_commit,
-    .update = update,
+    .commit = cgp__host_commit,
+    .check_commit = cgp__host_check_commit,
+    .update = cgp__cpu_update,
     .add = add,
-    .sum_squares = sum_squares,
+    .sum_squares = cgp__cpu_sum_squares,
     .find_nonfinite = cgp__cpu_find_nonfinite,
 };

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `ref` backend: plain loops with double sums, the oracle of every other backend. One thread, host memory; a
  * kernel is its spec and a function. */
-#include "backend/custom.h"
+#include "backend/host.h"
 #include "backend/ref/ref.h"
-#include "backend/running_stats.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -58,16 +57,11 @@ static void memory_destroy(cgp__device *device, void *memory, size_t bytes) {
     free(memory);
 }
 
-static void copy(cgp__device *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    if (bytes) memcpy(to, from, bytes);
-}
-
 /* Between equal types as bits, so that a NaN stays the same. */
 static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                     const void *from, int64_t n) {
     if (to_type == from_type) {
-        copy(device, to, from, (size_t)n * cgp_dtype_bytes(to_type));
+        cgp__host_copy(device, to, from, (size_t)n * cgp_dtype_bytes(to_type));
         return;
     }
     for (int64_t i = 0; i < n; i++)
@@ -111,14 +105,10 @@ static void parallel_for(cgp__device *device, int64_t items, int64_t block, cgp_
 }
 
 static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__custom_host host = {kernel->device, 1, parallel_for, convert, add};
+    const cgp__host host = {kernel->device, 1, parallel_for, convert, add};
     if (!kernel->run) return cgp__custom_run(&host, &kernel->spec, args);
     kernel->run(&kernel->spec, args);
     return CGP_OK;
-}
-
-static void kernel_destroy(cgp__kernel *kernel) {
-    free(kernel);
 }
 
 static double sum_squares(cgp__device *device, const float *x, int64_t n) {
@@ -137,35 +127,20 @@ static int64_t find_nonfinite(cgp__device *device, const float *x, int64_t n) {
     return -1;
 }
 
-static void commit(cgp__device *device, const cgp__kernel_spec *spec,
-                   const cgp__kernel_args *args) {
-    (void)device;
-    if (spec->op == CGP__OP_CUSTOM)
-        cgp__custom_commit(spec, args);
-    else
-        cgp__running_stats_commit(spec, args);
-}
-
-static int check_commit(cgp__device *device, const cgp__kernel_spec *spec,
-                        const cgp__kernel_args *args) {
-    (void)device;
-    return cgp__running_stats_check(spec, args);
-}
-
 const cgp__backend cgp__backend_ref = {
     .name = "ref",
     .device_create = device_create,
     .device_destroy = device_destroy,
     .memory_create = memory_create,
     .memory_destroy = memory_destroy,
-    .copy = copy,
+    .copy = cgp__host_copy,
     .convert = convert,
     .workspace = workspace,
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
-    .kernel_destroy = kernel_destroy,
-    .commit = commit,
-    .check_commit = check_commit,
+    .kernel_destroy = cgp__host_kernel_destroy,
+    .commit = cgp__host_commit,
+    .check_commit = cgp__host_check_commit,
     .update = cgp__ref_update,
     .add = add,
     .sum_squares = sum_squares,

@@ -345,7 +345,7 @@ static void fetch(cgp__trial *t, cgp_op_direction direction, const cgp__variant 
 
 cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction,
                           const cgp__variant *variant) {
-    const cgp__custom_host host = {
+    const cgp__host host = {
         .threads = 2, .parallel_for = variant->backwards ? ranges_in_reverse : ranges_in_order};
     const struct cgp__op_context context = {
         &host, cgp__rng_derive(t->options.seed, CGP__RNG_DROPOUT, 0, 0), 4};

@@ -6,7 +6,7 @@
 #ifndef CGP_SRC_OP_CUSTOM_TRIAL_H
 #define CGP_SRC_OP_CUSTOM_TRIAL_H
 
-#include "backend/custom.h"
+#include "backend/host.h"
 #include "op/custom/custom.h"
 
 enum {

@@ -206,24 +206,20 @@ static cgp_status allocate(cgp__stage_builder *b) {
     size_t nodes = 0;
     for (int j = 0; j < b->plan->n_stages; j++)
         nodes = (size_t)cgp__max((int64_t)nodes, b->plan->stages[j].n_nodes);
-    b->values = cgp__calloc(values, sizeof *b->values);
-    b->listed = cgp__calloc(values, sizeof *b->listed);
-    b->last_read = cgp__calloc(values, sizeof *b->last_read);
-    b->recomputed = cgp__calloc(values, sizeof *b->recomputed);
-    b->recomputation = cgp__calloc(values, sizeof *b->recomputation);
-    b->location = cgp__calloc(values, sizeof *b->location);
-    b->recomputed_location = cgp__calloc(values, sizeof *b->recomputed_location);
-    b->gradient = cgp__calloc(values, sizeof *b->gradient);
-    b->gradient_dead = cgp__calloc(values, sizeof *b->gradient_dead);
-    b->arriving = cgp__calloc(values, sizeof *b->arriving);
-    b->required = cgp__calloc(nodes, sizeof *b->required);
-    b->required_list = cgp__calloc(nodes, sizeof *b->required_list);
-    b->stats = cgp__calloc(nodes * CGP_OP_MAX_SAVED, sizeof *b->stats);
-    if (b->values && b->listed && b->last_read && b->recomputed && b->recomputation &&
-        b->location && b->recomputed_location && b->gradient && b->gradient_dead &&
-        b->arriving && b->required && b->required_list && b->stats)
-        return CGP_OK;
-    return cgp__no_memory("plan: stage", values * sizeof *b->location);
+    CGP_TRY(CGP__NEW(b->values, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->listed, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->last_read, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->recomputed, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->recomputation, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->location, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->recomputed_location, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->gradient, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->gradient_dead, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->arriving, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->required, nodes, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->required_list, nodes, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->stats, nodes * CGP_OP_MAX_SAVED, "plan: stage"));
+    return CGP_OK;
 }
 
 int cgp__builder_ascending(const void *a, const void *b) {

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- one call of a custom op. Its functions get f32 and overwrite; operands in bf16, and gradients that are added to, go
+/* host.c -- what backends in host memory have in common; above all, one call of a custom op. Its functions get f32 and overwrite; operands in bf16, and gradients that are added to, go
  * through the workspace:
  *
  *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..       those that this kernel needs
  *
  * Operands in bf16 are widened into it, and results rounded out of it: the result is that in f32, rounded. A gradient that is
  * added to is computed there first. */
-#include "backend/custom.h"
+#include "backend/host.h"
+#include "backend/running_stats.h"
 #include "base/bf16.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 static _Thread_local bool recomputing;
 
@@ -62,7 +66,7 @@ int64_t cgp__custom_workspace(const cgp__kernel_spec *spec, int threads) {
 
 /* One call: its arguments, and the staging of its operands. */
 typedef struct call {
-    const cgp__custom_host *host;
+    const cgp__host *host;
     const cgp__kernel_spec *spec;
     const cgp__kernel_args *args;
     const cgp_op_node *node;
@@ -153,7 +157,7 @@ static void commit_results(const call *c) {
     }
 }
 
-cgp_status cgp__custom_run(const cgp__custom_host *host, const cgp__kernel_spec *spec,
+cgp_status cgp__custom_run(const cgp__host *host, const cgp__kernel_spec *spec,
                            const cgp__kernel_args *args) {
     const call c = {host, spec, args, spec->attributes.custom, stage(spec, host->threads)};
     const struct cgp__op_context context = {host, args->key, args->sample};
@@ -176,12 +180,38 @@ cgp_status cgp__custom_run(const cgp__custom_host *host, const cgp__kernel_spec 
     return status;
 }
 
-void cgp__custom_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void commit_custom(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     cgp_op_run run = {
         .node = spec->attributes.custom, .n = spec->n, .accumulator = args->accumulator};
     for (int k = 0; k < run.node->shapes.n_state; k++)
         run.state[k] = args->state[k];
     run.node->op->end_of_step(&run);
+}
+
+/* --- entries of a backend's table --- */
+
+void cgp__host_copy(cgp__device *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    if (bytes) memcpy(to, from, bytes);
+}
+
+void cgp__host_kernel_destroy(cgp__kernel *kernel) {
+    free(kernel);
+}
+
+void cgp__host_commit(cgp__device *device, const cgp__kernel_spec *spec,
+                      const cgp__kernel_args *args) {
+    (void)device;
+    if (spec->op == CGP__OP_CUSTOM)
+        commit_custom(spec, args);
+    else
+        cgp__running_stats_commit(spec, args);
+}
+
+int cgp__host_check_commit(cgp__device *device, const cgp__kernel_spec *spec,
+                           const cgp__kernel_args *args) {
+    (void)device;
+    return cgp__running_stats_check(spec, args);
 }
 
 /* --- functions for ops to call --- */
@@ -224,7 +254,7 @@ void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block,
     if (items > 0) CGP__NEED_OR(range, );
     CGP__NEED_OR(run->context, );
     const parallel_call s = {run, range, work};
-    const cgp__custom_host *host = run->context->host;
+    const cgp__host *host = run->context->host;
     if (range_thread >= 0) { /* nested: the other threads are busy */
         if (items > 0) range(run, work, 0, items, range_thread);
         return;

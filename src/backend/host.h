@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.h -- kernels of custom ops on a backend whose memory is the host's: calls of the functions in the op's table. */
-#ifndef CGP_SRC_BACKEND_CUSTOM_H
-#define CGP_SRC_BACKEND_CUSTOM_H
+/* host.h -- what backends whose memory is the host's have in common: kernels of custom ops, which call the functions in the op's
+ * table, and some entries of the backend's table. */
+#ifndef CGP_SRC_BACKEND_HOST_H
+#define CGP_SRC_BACKEND_HOST_H
 
 #include "backend/backend.h"
 
 /* A device in host memory. */
-typedef struct cgp__custom_host {
+typedef struct cgp__host {
     cgp__device *device;
     int threads;
     void (*parallel_for)(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
@@ -15,17 +16,22 @@ typedef struct cgp__custom_host {
     void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                     const void *from, int64_t n);
     void (*add)(cgp__device *device, float *to, const float *from, int64_t n);
-} cgp__custom_host;
+} cgp__host;
 
 int64_t cgp__custom_workspace(const cgp__kernel_spec *spec, int threads);
-cgp_status cgp__custom_run(const cgp__custom_host *host, const cgp__kernel_spec *spec,
+cgp_status cgp__custom_run(const cgp__host *host, const cgp__kernel_spec *spec,
                            const cgp__kernel_args *args);
-/* The end of a step. */
-void cgp__custom_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
+/* As in cgp__backend. */
+void cgp__host_copy(cgp__device *device, void *to, const void *from, size_t bytes);
+void cgp__host_kernel_destroy(cgp__kernel *kernel);
+void cgp__host_commit(cgp__device *device, const cgp__kernel_spec *spec,
+                      const cgp__kernel_args *args);
+int cgp__host_check_commit(cgp__device *device, const cgp__kernel_spec *spec,
+                           const cgp__kernel_args *args);
 
 /* The library's side of a call, for cgp_op_random() and cgp_op_parallel_for(). */
 struct cgp__op_context {
-    const cgp__custom_host *host;
+    const cgp__host *host;
     cgp__rng_key key;
     /* Index of the first one in the mini-batch. */
     int64_t sample;
