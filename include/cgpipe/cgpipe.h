@@ -6,6 +6,7 @@
 
 #include <cgpipe/base.h>
 #include <cgpipe/tensor.h>
+#include <cgpipe/op.h>
 #include <cgpipe/model.h>
 #include <cgpipe/partition.h>
 #include <cgpipe/schedule.h>
