@@ -63,7 +63,7 @@ static cgp_value first(cgp_model *model, cgp_value x) {
 }
 
 /* ... which is this one. The value goes straight from stage to stage, past those between. A name that is
- * stashed and never popped, or the other way round, is told by cgp_model_finish(). */
+ * stashed and never popped, or the other way round, is refused by cgp_model_finish(). */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");
     return linear(model, cgp_add(model, x, cgp_model_pop(model, NULL, "coarse")), "out", ARMS);

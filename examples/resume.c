@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* resume.c -- a run that is stopped half-way, and goes on bit for bit, in another layout.
  *
- *     resume FOLDER        where checkpoints are put; made if missing
+ *     resume DIRECTORY     where checkpoints are put; made if missing
  *
  *     200 steps ────────────────────────────────────────► weights     one pipeline of 2 stages
  *     100 steps ─► checkpoint ──► destroyed

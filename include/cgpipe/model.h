@@ -8,10 +8,11 @@
  *     CGP_TRY(cgp_model_create(&model, "mlp"));
  *     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){64});
  *     cgp_value labels = cgp_model_input(model, "labels", CGP_I32, 1, (int64_t[]){1});
+ *     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
  *     cgp_model_layer(model, "hidden");
- *     x = cgp_gelu(model, cgp_linear(model, x, "hidden", (cgp_linear_options){.out = 256, .bias = true}));
+ *     x = cgp_gelu(model, cgp_linear(model, x, "hidden", (cgp_linear_options){.out = 256, .bias = true, .init = init}));
  *     cgp_model_layer(model, "head");
- *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = 10});
+ *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = 10, .init = init});
  *     cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
  *     CGP_TRY(cgp_model_finish(model));
  *
@@ -67,7 +68,7 @@ typedef struct cgp_linear_options {
     int64_t out;     /**< Columns of the result, >= 1. */
     bool bias;       /**< Parameter `<name>.bias` [out]. */
     bool transposed; /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
-    cgp_init init;   /**< Of the weight. */
+    cgp_init init;   /**< Of the weight; left out: zero, unlike PyTorch's. */
     cgp_init bias_init; /**< Of the bias. */
 } cgp_linear_options;
 
@@ -230,8 +231,8 @@ CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *na
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
 /** End in softmax and cross-entropy, the mean over the targets that are not ignored: logits [..., classes], targets [...] i32 in
- * 0..classes-1, or `ignore` (PyTorch: -100). It is in no layer and runs on the last stage. Several losses add up, each
- * times its `weight` > 0 (1 for a single one). */
+ * 0..classes-1, or `ignore` (PyTorch: -100); of logits [classes] the targets are [1]. It is in no layer and runs on the last
+ * stage. Several losses add up, each times its `weight` > 0 (1 for a single one). */
 CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                           int64_t ignore, double weight);
 

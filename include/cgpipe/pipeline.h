@@ -209,7 +209,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
                                                          const cgp_save_options *options);
 
 /**
- * Load a checkpoint of cgp_pipeline_save(): the next step is the one that followed it.
+ * Load a checkpoint of cgp_pipeline_save(), its seed too: the next step is the one that followed it.
  *
  * Everything is checked before anything is changed: SHA-256 of every file, names, shapes, the optimizer.
  *
