@@ -93,7 +93,7 @@ void cli_options_json(json_t *object, const cli_run_options *run_options, cli_li
 /* --- from JSON --- */
 
 /* --recipe imagenet-90 of cgpipe 0.1.0: cuts after 30, 60 and 80 of 90 epochs, or in the same proportion of others, rounded; a
- * warm-up of 4 of them from 0.1, an epoch a stair. Its other options are in the record as resolved. */
+ * warm-up of 4 of them from 0.1, once an epoch. Its other options are in the record as resolved. */
 static void translate_recipe(json_t *options) {
     static const int cuts[] = {30, 60, 80};
     const json_int_t epochs = json_integer_value(json_object_get(options, "epochs"));

@@ -91,6 +91,9 @@ static cgp_status find_option(const char *key, int *id) {
                         "out)",
                         key, command_of(cli_options[*id].commands));
     const char *near = cli_option_nearest(key + strspn(key, "-"), CLI_TRAIN);
+    if (near && strncmp(near, "config", 6) == 0)
+        return cgp_fail(CGP_EINVAL, "%s: unknown option (give --%s on the command line)", key,
+                        near);
     return cgp_fail(CGP_EINVAL, "%s: unknown option%s%s%s", key, near ? " (did you mean " : "",
                     near ? near : "", near ? "?)" : "");
 }
@@ -156,8 +159,8 @@ static cgp_status read_options(reader *r) {
 }
 
 static cgp_status read_document(reader *r) {
-    for (int i = 0; i < 3;
-         i++) { /* stream, document, map; after an empty stream nothing comes */
+    /* stream, document, map; after an empty stream nothing comes */
+    for (int i = 0; i < 3; i++) {
         CGP_TRY(next(r));
         if (r->event.type == YAML_STREAM_END_EVENT) break;
     }
@@ -188,8 +191,8 @@ static cgp_status read_text(cli_run_options *options, const char *text, size_t s
     cgp_status status = read_document(&r);
     if (status != CGP_OK)
         (void)cgp_fail(status, "%s: line %zu: %s", options->config, r.line, cgp_message());
-    else
-        status = take_over(options, &r);
+    else if ((status = take_over(options, &r)) != CGP_OK)
+        (void)cgp_fail(status, "%s: %s", options->config, cgp_message());
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
     cli_run_options_release(&r.file);

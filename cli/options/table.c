@@ -107,7 +107,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_WARMUP_START] = {"warmup-start", "X", CLI_REAL, AT(warmup_start), PLANNED, REPORTED,
         NULL, "learning rate with which the warm-up begins, at most --lr [0]"},
     [CLI_OPTION_WARMUP_INTERVAL] = {"warmup-interval", "N", CLI_STEPS, AT(warmup_interval), PLANNED,
-        REPORTED, NULL, "the warm-up rises in stairs of N steps, or epochs (1ep) [linear]"},
+        REPORTED, NULL, "the warm-up rises every N steps, or epochs (1ep) [linear]"},
     [CLI_OPTION_LR_SCHEDULE] = {"lr-schedule", "S", CLI_TEXT, AT(lr_schedule), PLANNED,
         REPORTED, "constant", "afterwards: constant, cosine, step or milestones"},
     [CLI_OPTION_MIN_LR_RATIO] = {"min-lr-ratio", "X", CLI_REAL, AT(min_lr_ratio), PLANNED, REPORTED,

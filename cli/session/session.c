@@ -133,8 +133,8 @@ static int measures_of(const cli_session *session) {
 cgp_status cli_session_start(cli_session *session) {
     const cgp_shape output = cgp_model_output_shape(session->model);
     cli_measures *m = &session->measures;
-    m->values =
-        cli_calloc((size_t)(session->options->steps * measures_of(session)), sizeof *m->values);
+    m->values = cli_calloc((size_t)session->options->steps,
+                           (size_t)measures_of(session) * sizeof *m->values);
     m->loss_first = m->loss_last = NAN;
     session->inputs =
         cli_calloc((size_t)session->options->batch, input_bytes(session->model, 0));

@@ -9,7 +9,7 @@
 #include "session/inputs.h"
 #include "session/model.h"
 
-/* What is measured of a step: seconds, those of a step with the optimizer, those of the others without, NaN where there are none;
+/* The measures of a step: seconds, those of a step with the optimizer, those of the others without, NaN where there are none;
  * fractions: the bubble, and how busy device 0 was, behind which the others follow. */
 typedef enum cli_measure {
     CLI_STEP_SECONDS,

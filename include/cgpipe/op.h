@@ -76,7 +76,8 @@ typedef struct cgp_op cgp_op;
 /** One use of an op in a model; constant. */
 typedef struct cgp_op_node {
     const cgp_op *op;
-    const void *attributes;                /**< The model's copy; NULL if there are none. */
+    const void
+        *attributes; /**< The model's copy (in cgp_op_check() the caller's); NULL: none. */
     cgp_op_type inputs[CGP_OP_MAX_INPUTS]; /**< [op->n_inputs] */
     cgp_op_shapes shapes;
 } cgp_op_node;
@@ -115,7 +116,8 @@ typedef struct cgp_op_run {
 } cgp_op_run;
 
 /**
- * An op. A plain value, complete in itself; unset fields are zero.
+ * An op. A plain value, complete in itself; unset fields are zero. The fields are described as a custom op sets them: the
+ * functions of a built-in op are the backends'.
  *
  * Backward is two functions, which zero-bubble schedules run apart: backward_input (I) makes dx from dy, backward_weight (W)
  * makes dparameters. The table names the other operands that each of them reads; all others of forward are freed by then, or

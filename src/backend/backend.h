@@ -111,7 +111,8 @@ static inline cgp__op_needs cgp__op_needs_of(const cgp_op *op, cgp_op_direction 
     return (cgp__op_needs){op->weight_needs_x, op->weight_needs_saved, op->weight_needs_y};
 }
 
-/* Sizes of an op for one sample, and its constants. Unused fields are zero, so that equal attributes are equal bytes. */
+/* Sizes of an op for one sample, and its constants. Fields that an op has no use for are zero or follow from others, so that equal
+ * uses are equal bytes. */
 typedef struct cgp__op_attributes {
     /* CUSTOM: one use of it in a model. */
     const cgp_op_node *custom;

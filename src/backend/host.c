@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c -- what backends in host memory have in common; above all, one call of a custom op. Its functions get f32 and overwrite; operands in bf16, and gradients that are added to, go
- * through the workspace:
+/* host.c -- common parts of the backends in host memory; above all, one call of a custom op. Its functions get f32 and overwrite;
+ * operands in bf16, and gradients that are added to, go through the workspace:
  *
  *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..       those that this kernel needs
  *

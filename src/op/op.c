@@ -163,7 +163,7 @@ int64_t cgp__op_rows(const cgp_shape *shape) {
 }
 
 int64_t cgp__op_width(const cgp_shape *shape) {
-    return shape->dims[shape->rank - 1];
+    return shape->rank > 0 ? shape->dims[shape->rank - 1] : 1;
 }
 
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape) {

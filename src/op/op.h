@@ -24,6 +24,7 @@ typedef struct cgp__attributes {
     bool bias, transposed;
     /* Pools: one window, and [C] instead of [1,1,C]. */
     bool global;
+    /* CONCAT; the op's n_inputs is its minimum. */
     int n_inputs;
     /* Height, width. UPSAMPLE: stride. */
     int kernel[2], stride[2];

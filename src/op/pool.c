@@ -5,11 +5,15 @@
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    const cgp__attributes *a = attributes;
+    cgp__attributes a = *(const cgp__attributes *)attributes;
     const cgp_shape *x = &inputs[0].shape;
-    if (!a->global) return cgp__op_infer_windows(a, &inputs[0], x->dims[2], false, out);
     CGP_TRY(cgp__op_check_image(&inputs[0]));
-    out->output.shape = cgp__op_shape_last(x);
+    for (int i = 0; a.global && i < 2; i++) {
+        a.kernel[i] = (int)x->dims[i];
+        a.stride[i] = 1;
+    }
+    CGP_TRY(cgp__op_infer_windows(&a, &inputs[0], x->dims[2], false, out));
+    if (a.global) out->output.shape = cgp__op_shape_last(x);
     return CGP_OK;
 }
 

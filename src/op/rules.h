@@ -22,7 +22,7 @@ cgp_status cgp__op_check_probability(double p);
 /* eps > 0 and finite, as a float too. */
 cgp_status cgp__op_check_eps(double eps);
 
-/* Product of all dims but the last; the last dim. Of a checked shape of 1 dim or more. */
+/* Product of all dims but the last; the last dim. Both are 1 of no dims. */
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);
 

@@ -111,6 +111,8 @@ bad 'lr: 0x10' 'line 1: --lr 0x10: expected a number >= 0, got "0x10"'
 bad 'lr: .inf' 'line 1: --lr .inf: expected a number >= 0, got ".inf"'
 bad 'learning-rate: 1' 'line 1: learning-rate: unknown option (did you mean lr?)'
 bad 'lr-shedule: cosine' 'line 1: lr-shedule: unknown option (did you mean lr-schedule?)'
+bad 'recipe: imagenet-90' 'line 1: recipe: unknown option (give --config recipes/resnet101-imagenet.yaml on the command line)'
+bad $'stages: 3\ndevices: 2' '--devices 2: expected 3, one a stage of --stages (leave out one of the two)'
 bad 'save_every: 1' 'line 1: save_every: unknown option (did you mean save-every?)'
 bad 'xyzzy: 1' 'line 1: xyzzy: unknown option'
 bad '--lr: 1' 'line 1: --lr: unknown option (did you mean lr?)'
@@ -155,7 +157,7 @@ bad 'lr: 1\nrun: \0377\0376\0375' 'line 2: invalid leading UTF-8 octet'
 file 'steps: 3\nepochs: 2'
 fails 2 "--steps: cannot be with --epochs (leave out one)" plan $model --config bad.yaml
 file 'trace: a.txt\nstages: 2\ndevices: 3'
-fails 2 "--devices 3: expected 2, one a stage of --stages (leave out one of the two)" plan $model --config bad.yaml
+fails 2 "bad.yaml: --devices 3: expected 2, one a stage of --stages (leave out one of the two)" plan $model --config bad.yaml
 fails 1 "missing.yaml: No such file or directory" plan --config missing.yaml
 fails 1 "elsewhere: is not a regular file, expected a run file" plan --config elsewhere
 mkfifo pipe

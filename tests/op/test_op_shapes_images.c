@@ -149,6 +149,8 @@ static void a_global_pool_leaves_channels_alone(void **state) {
     assert_int_equal(out.sizes.kernel_width, 7);
     assert_int_equal(out.sizes.rows, 1);
     refuse(CGP__OP_AVERAGE_POOL, global, F32(3), F32(1), "expects image of 3 dims, got [3]");
+    refuse(CGP__OP_AVERAGE_POOL, global, F32(40000, 4, 3), F32(1),
+           "expects a kernel from 1 to 32768, got 40000");
 }
 
 static void upsampling_multiplies_the_sides(void **state) {

@@ -265,6 +265,8 @@ typedef struct cgp__cpu_elementwise {
     void (*forward)(cgp_dtype type, void *y, const void *x, int64_t n, float slope);
     void (*backward)(cgp_dtype type, void *dx, const void *operand, const void *dy, int64_t n,
                      float slope, bool add);
+    /* `operand` of backward is y; otherwise x. */
+    bool reads_y;
 } cgp__cpu_elementwise;
 
 typedef struct cgp__cpu_kernels {

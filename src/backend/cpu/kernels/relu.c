@@ -15,4 +15,4 @@ INLINE vec forward_of(vec x, float slope) {
     return backward_of(x, x, slope);
 }
 
-ELEMENTWISE(relu)
+ELEMENTWISE_OF_Y(relu)

@@ -110,6 +110,7 @@ INLINE hvec low_halves(uvec x) {
 
 /* cgp__bf16_from_float() of each lane, in integers: v3 and v4 give the same bits. */
 INLINE hvec narrow(vec x) {
+    /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
     const uvec bits = (uvec)x, nan = (uvec)(ivec)(x != x);
     const uvec rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
     return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ in the kernel only; backward reads x or y,
- * the one that it is given. */
+ * as its kernel says. */
 #include "backend/cpu/ops/elementwise.h"
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -16,12 +16,13 @@ static void input_range(const void *work, int64_t begin, int64_t end, int thread
     const cgp__cpu_call *call = work;
     const cgp__kernel_args *args = call->args;
     const cgp__kernel_spec *spec = &call->kernel->spec;
-    const void *operand = args->x[0] ? args->x[0] : args->y;
+    const cgp__cpu_elementwise *op = call->kernel->device->kernels->elementwise[spec->op];
+    const void *operand = op->reads_y ? args->y : args->x[0];
     (void)thread;
-    call->kernel->device->kernels->elementwise[spec->op]->backward(
-        spec->type, cgp__cpu_at(spec->type, args->dx[0], begin),
-        cgp__cpu_at(spec->type, operand, begin), cgp__cpu_at(spec->type, args->dy, begin),
-        end - begin, spec->attributes.slope, cgp__cpu_adds(call->kernel, 0));
+    op->backward(spec->type, cgp__cpu_at(spec->type, args->dx[0], begin),
+                 cgp__cpu_at(spec->type, operand, begin),
+                 cgp__cpu_at(spec->type, args->dy, begin), end - begin, spec->attributes.slope,
+                 cgp__cpu_adds(call->kernel, 0));
 }
 
 static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
