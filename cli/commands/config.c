@@ -58,11 +58,11 @@ static cgp_status print(const char *path, const json_t *record, json_t *options)
 
 int cli_config(const cli_run_options *run_options) {
     cli_run_directory directory;
-    json_t *record = NULL, *options = json_object();
     if (!run_options->operand)
         return cli_report(
             cgp_fail(CGP_EINVAL, "config: RUN is missing (the directory of cgpipe train)"),
             true);
+    json_t *record = NULL, *options = json_object();
     cli_run_directory_name(&directory, run_options->operand);
     cgp_status status = cli_record_read(&directory, &record);
     if (status == CGP_OK) status = options_of(directory.record, record, options);

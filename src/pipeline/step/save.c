@@ -390,7 +390,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     const bool weights_only = has_weights_only(checkpoint);
     const int n = weights_only ? 1 : n_files_of(plan);
-    source from[2] = {{NULL}};
+    source from[2] = {{.plan = NULL}};
     size_t bytes = 0;
     char *data = NULL, *text = cgp__strdup(info->note);
     cgp_status status =
