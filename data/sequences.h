@@ -16,7 +16,7 @@ typedef struct cgp__sequence_words {
     const char *more;    /* "a longer text" */
 } cgp__sequence_words;
 
-/* What a kind that has sequences opens. */
+/* The options of a data set of sequences. */
 typedef struct cgp__sequence_options {
     const cgp__sequence_words *words;
     cgp_token_options o;         /* of a text the same, its bytes as tokens */

@@ -124,7 +124,7 @@ static bool can_run(const packer *p, int r, const slot *a, int tick) {
            is_done(p, true, stage + 1, a->microbatch, tick);
 }
 
-/* What an action adds to the number in flight. */
+/* The change that an action makes to the number in flight. */
 static int flight_of(const slot *a) {
     return (a->kind == CGP_ACTION_F) - (a->kind == CGP_ACTION_W);
 }
