@@ -39,7 +39,7 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
         (void)cgp_fail(CGP_EINVAL, "%s", before);
         return CGP_OK;
     }
-    if ((int)status < CGP_EINVAL || (int)status > CGP_EDEVICE)
+    if ((int)status < CGP_EINVAL || (int)status > CGP_EPEER)
         return cgp_fail(CGP_EINVAL,
                         "%s: %s sample %" PRId64 ": expected a status from fill(), got %d",
                         custom->name, part, index, (int)status);

@@ -37,6 +37,7 @@ typedef enum cgp_status {
     CGP_EFORMAT, /**< A file was read but is damaged or of another format. */
     CGP_ESTATE,  /**< The call is not legal now; the message names the one to call. */
     CGP_EDEVICE, /**< A device failed while running a step. */
+    CGP_EPEER,   /**< Another rank failed; the message has its own. */
 } cgp_status;
 
 /**

@@ -58,10 +58,11 @@ static void entries_of_one_hash_are_all_found(void **state) {
 static void every_status_has_its_own_name(void **state) {
     (void)state;
     const char *names[] = {"CGP_OK",  "CGP_EINVAL",  "CGP_ENOMEM", "CGP_ELIMIT",
-                           "CGP_EIO", "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE"};
-    for (int i = 0; i < 8; i++)
+                           "CGP_EIO", "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE",
+                           "CGP_EPEER"};
+    for (int i = 0; i < 9; i++)
         assert_string_equal(cgp_status_name((cgp_status)i), names[i]);
-    assert_string_equal(cgp_status_name((cgp_status)8), "unknown status");
+    assert_string_equal(cgp_status_name((cgp_status)9), "unknown status");
     assert_string_equal(cgp_status_name((cgp_status)-1), "unknown status");
 }
 
