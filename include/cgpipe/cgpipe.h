@@ -15,5 +15,6 @@
 #include <cgpipe/pipeline.h>
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/ext/op.h>
+#include <cgpipe/ext/transport.h>
 
 #endif

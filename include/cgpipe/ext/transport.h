@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transport.h -- the contract of a transport: how messages travel along the edges between stages, and how ranks agree.
+ *
+ * A rank is a process, in tests a team of workers, that owns some devices of a plan. Its end of the transport is a communicator.
+ * An edge has two ends, links: the sender's and the receiver's, opened with the same edge number on the ranks of their devices.
+ *
+ *     sender                                  receiver
+ *     acquire   a free buffer                 take      the message of a micro-batch
+ *     (fill it)                               (copy it away)
+ *     post      it, for a micro-batch         release   its buffer
+ *
+ * A receiver takes messages by micro-batch, in any order. A micro-batch is posted again only after its last message was taken.
+ * A sender waits in acquire while all `capacity` buffers are on their way: posted, and not released yet.
+ *
+ * `inproc` serves the devices of one rank. A message is the sender's own buffer, lent with an event of the sender's device
+ * that the receiver's queue waits for; it comes back with an event of the receiver's device. Between ranks nothing is shared:
+ * a transport that `copies` moves bytes into buffers of the receiver's plan, and all events are NULL. */
+#ifndef CGPIPE_EXT_TRANSPORT_H
+#define CGPIPE_EXT_TRANSPORT_H
+
+#include <cgpipe/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The version of the structs in this header; fields are only appended. */
+#define CGP_TRANSPORT_ABI 1
+
+/** A rank's end of a transport. Each transport defines its own struct. */
+typedef struct cgp_communicator cgp_communicator;
+
+/** One end of an edge. Each transport defines its own struct. */
+typedef struct cgp_link cgp_link;
+
+/** A link, as it is opened. Edge, bytes and capacity are those of the other end. */
+typedef struct cgp_link_options {
+    size_t struct_size; /**< sizeof(cgp_link_options) */
+    int edge;           /**< >= 0; of the whole plan, so the same on every rank. */
+    bool sends;         /**< This is the sender's end. */
+    int peer;           /**< Rank of the other end; this rank's own, if both ends are here. */
+    int capacity;       /**< Buffers, >= 1. */
+    int64_t bytes;      /**< Of a buffer, >= 1. */
+    /** [capacity][bytes] Borrowed until link_close. A sender's buffers; a receiver's own, if the transport `copies`, else NULL.
+     *  Host memory; inproc, which touches no byte, also takes a device's. */
+    void *memory;
+    int64_t spin_ns; /**< A waiter may spin this long before it blocks, >= 0. */
+} cgp_link_options;
+
+/** A buffer as it changes hands. (cgp_message() is a failure's text.) */
+typedef struct cgp_link_message {
+    void *buffer;   /**< One of the link's; inproc's receiver gets the sender's. Borrowed. */
+    int microbatch; /**< >= 0; from acquire -1, in release ignored. */
+    /** In use, 0 .. the link's `bytes`: only they travel. Without meaning in acquire and release. */
+    int64_t bytes;
+    /** Of the other end's device: done when the buffer may be used. NULL: it may be used now. */
+    void *event;
+    /** Filled by acquire and take: when the other end handed the buffer over; between ranks, when that was known here.
+     *  Monotonic clock of this rank; 0: a buffer that was never posted. */
+    int64_t released_ns;
+} cgp_link_message;
+
+/** A transport: a static table, borrowed for the life of the process. No function is NULL. */
+typedef struct cgp_transport {
+    size_t struct_size; /**< sizeof(cgp_transport) */
+    const char *name;   /**< "inproc" */
+    bool copies;        /**< Between processes: a receiver has buffers of its own. */
+
+    /** Destroy a communicator without open links, or NULL. Threads: the user thread, the one that made the communicator. */
+    void (*communicator_destroy)(cgp_communicator *communicator);
+    /** The number of this rank, 0 .. ranks - 1. Threads: any. */
+    int (*rank)(const cgp_communicator *communicator);
+    /** The number of ranks, >= 1. Threads: any. */
+    int (*ranks)(const cgp_communicator *communicator);
+
+    /**
+     * Open one end of an edge: the ends in any order, both before either is used. An edge may be opened again when both ends
+     * are closed. Threads: the user thread.
+     *
+     * @retval CGP_EINVAL  This end is open already, options are out of range, or differ from those of the other end.
+     * @retval CGP_ENOMEM
+     */
+    cgp_status (*link_open)(cgp_communicator *communicator, const cgp_link_options *options,
+                            cgp_link **out);
+    /** Close an end in which nobody waits, or NULL; the ends in any order. Messages on their way to it are dropped; its
+     *  memory is not touched again. Threads: the user thread. */
+    void (*link_close)(cgp_link *link);
+
+    /**
+     * Wait for a free buffer (a sender), or for the message of a micro-batch (a receiver).
+     *
+     * @param timeout_ns  The longest wait, >= 0; INT64_MAX: no limit.
+     * @param out         Overwritten on success.
+     * @return false if there is none in time; at once after stop(), and after fail() on any rank.
+     *
+     * Threads: one a link. Blocks.
+     */
+    bool (*acquire)(cgp_link *link, int64_t timeout_ns, cgp_link_message *out);
+    /** See acquire. */
+    bool (*take)(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_message *out);
+
+    /** Hand an acquired buffer to the receiver, with `microbatch`, `bytes` and `event`. It never waits. @param message
+     *  Borrowed for the call. Threads: the link's. */
+    void (*post)(cgp_link *link, const cgp_link_message *message);
+    /** Give the buffer of a taken message back, with `event`. It never waits. @param message Borrowed for the call. Threads:
+     *  the link's. */
+    void (*release)(cgp_link *link, const cgp_link_message *message);
+
+    /** Return whether the link's thread waits in acquire or take. Threads: any. */
+    bool (*waits)(cgp_link *link);
+
+    /** End all waits on this rank, of its links and its agreements, now and later. Other ranks go on. Threads: any. */
+    void (*stop)(cgp_communicator *communicator);
+
+    /* Agreements are collective: the user thread of every rank makes the same calls in the same order. */
+
+    /** Wait until every rank has come here. @retval CGP_EPEER After stop(), or fail() on any rank; the message has its own. */
+    cgp_status (*barrier)(cgp_communicator *communicator);
+    /**
+     * Collect bytes[r] bytes from each rank r.
+     *
+     * @param mine   [bytes[rank]] Borrowed; may be its place in `all`.
+     * @param all    [sum of bytes] Those of rank 0, of rank 1, ...; overwritten, undefined after a failure.
+     * @param bytes  [ranks] The same on every rank. Borrowed.
+     *
+     * @retval CGP_EPEER   As of barrier.
+     * @retval CGP_ENOMEM
+     */
+    cgp_status (*gather)(cgp_communicator *communicator, const void *mine, void *all,
+                         const size_t *bytes);
+
+    /** Stop this rank, and let every other know why: their waits end. Only the first call counts. @param status Not CGP_OK.
+     *  @param message Copied, up to 1023 bytes. Threads: any. */
+    void (*fail)(cgp_communicator *communicator, cgp_status status, const char *message);
+    /**
+     * Return the status of the first failure of another rank, as it came here; CGP_OK: none.
+     *
+     * @param rank     The rank that failed; unchanged if there is none.
+     * @param message  [size] Its message, cut to size - 1 bytes; unchanged if there is none.
+     *
+     * Threads: any.
+     */
+    cgp_status (*failure)(cgp_communicator *communicator, int *rank, char *message,
+                          size_t size);
+} cgp_transport;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
