@@ -1,33 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport.h -- move messages along one edge, from one stage's worker to another's.
- *
- * The buffers belong to the sender's plan. The sender acquires one, fills it and posts it; the receiver takes it, copies the
- * bytes into its own memory, and releases it. acquire waits for a free buffer, take for the message; both return NULL once
- * the channel is stopped, and set *released_ns to the time of the other side's post or release (0: none yet).
- *
- * Threads: one sender, one receiver; any may call stop. */
+/* transport.h -- transports by name. The contract that each keeps is cgpipe/ext/transport.h. */
 #ifndef CGP_SRC_TRANSPORT_H
 #define CGP_SRC_TRANSPORT_H
 
+#include <cgpipe/ext/transport.h>
+
 #include "base/base.h"
+#include "transport/inproc/channel.h" /* until the pipeline uses links */
 
-typedef struct cgp__channel cgp__channel;
+/* The devices of one rank: threads of one process. */
+extern const cgp_transport cgp__transport_inproc;
 
-/* `memory`: capacity x bytes, borrowed. A waiter spins for spin_ns, then blocks: spinning occupies its core, but the wake-up
- * latency is longer than most waits. */
-cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
-                               int64_t spin_ns);
-void cgp__channel_destroy(cgp__channel *channel);
+/* Create the only rank of its own inproc. @retval CGP_ENOMEM */
+cgp_status cgp__inproc_create(cgp_communicator **out);
 
-void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns);
-void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch);
-const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns);
-void cgp__channel_release(cgp__channel *channel, const void *buffer);
+/* The transport of a name. @retval CGP_EINVAL with all names, and the nearest. Threads: any. */
+cgp_status cgp__transport_find(const char *name, const cgp_transport **out);
 
-/* Return whether the sender waits in acquire, or the receiver in take. Threads: any. */
-bool cgp__channel_waits(cgp__channel *channel, bool sender);
+/* Add a transport for the life of the process; adding the same table again is no error. Threads: any.
+ * @retval CGP_EINVAL  The table is older than this library, a function is missing, or another has its name.
+ * @retval CGP_ELIMIT  There are 16 already. */
+cgp_status cgp__transport_add(const cgp_transport *transport);
 
-/* Wake both sides; every later acquire and take returns NULL. */
-void cgp__channel_stop(cgp__channel *channel);
+/* What link_open of every transport refuses first: CGP_EINVAL for options out of range. */
+cgp_status cgp__link_check(const cgp_transport *transport, const cgp_link_options *options,
+                           int ranks);
 
 #endif

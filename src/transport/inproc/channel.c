@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* channel.c -- an edge between two threads of one process: buffers, their states, one lock. */
-#include "transport/transport.h"
+#include "transport/inproc/channel.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
-enum { FREE = -1, HELD = -2 }; /* or the micro-batch in a posted buffer */
+enum { FREE = CGP__CHANNEL_FREE, HELD = -2 }; /* or the micro-batch in a posted buffer */
 
 typedef struct slot {
     int64_t released_ns; /* of the last post or release; 0: none */
+    int64_t bytes;       /* of that message */
+    void *event;
     int state;
 } slot;
 
@@ -26,13 +29,22 @@ struct cgp__channel {
     slot slots[];        /* [capacity] */
 };
 
+/* Its timed waits follow cgp__now_ns(). */
+static void init_condition(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
                                int64_t spin_ns) {
     const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(slot);
     cgp__channel *channel = cgp__calloc(1, size);
     if (!channel) return cgp__no_memory("channel", size);
     pthread_mutex_init(&channel->lock, NULL);
-    pthread_cond_init(&channel->changed, NULL);
+    init_condition(&channel->changed);
     channel->memory = memory;
     channel->bytes = bytes;
     channel->capacity = capacity;
@@ -50,70 +62,83 @@ void cgp__channel_destroy(cgp__channel *channel) {
     free(channel);
 }
 
-/* Hold and return the first buffer in state `wanted`; NULL: none. */
-static void *find(cgp__channel *channel, int wanted, int64_t *released_ns) {
+/* Hold the first buffer in state `wanted`; false: none. */
+static bool find(cgp__channel *channel, int wanted, cgp_link_message *out) {
     for (int i = 0; i < channel->capacity; i++) {
-        if (channel->slots[i].state != wanted) continue;
-        channel->slots[i].state = HELD;
-        *released_ns = channel->slots[i].released_ns;
-        return channel->memory + i * channel->bytes;
+        slot *s = &channel->slots[i];
+        if (s->state != wanted) continue;
+        s->state = HELD;
+        *out = (cgp_link_message){.buffer = channel->memory + i * channel->bytes,
+                                  .microbatch = wanted,
+                                  .bytes = s->bytes,
+                                  .event = s->event,
+                                  .released_ns = s->released_ns};
+        return true;
     }
-    return NULL;
+    return false;
 }
 
-/* Wait for a change: spin until `deadline_ns`, then block. Called and returns with the lock held. */
-static void wait_for_change(cgp__channel *channel, int64_t deadline_ns) {
+static bool has_changed(cgp__channel *channel, unsigned before) {
+    return atomic_load_explicit(&channel->changes, memory_order_relaxed) != before;
+}
+
+/* Wait for a change: spin until `spin_end_ns`, then block until `deadline_ns`; false: there was none. Called and returns with
+ * the lock held. */
+static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t deadline_ns) {
     const unsigned before = atomic_load_explicit(&channel->changes, memory_order_relaxed);
     pthread_mutex_unlock(&channel->lock);
-    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == before &&
-           cgp__now_ns() < deadline_ns) {
+    while (!has_changed(channel, before) && cgp__now_ns() < spin_end_ns) {
     }
     pthread_mutex_lock(&channel->lock);
-    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == before)
-        pthread_cond_wait(&channel->changed, &channel->lock);
+    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                                      .tv_nsec = (long)(deadline_ns % 1000000000)};
+    while (!has_changed(channel, before)) {
+        if (deadline_ns == INT64_MAX)
+            pthread_cond_wait(&channel->changed, &channel->lock);
+        else if (pthread_cond_timedwait(&channel->changed, &channel->lock, &deadline) != 0)
+            break;
+    }
+    return has_changed(channel, before);
 }
 
-/* Wait for a buffer in state `wanted` and hold it; NULL once stopped. */
-static void *hold(cgp__channel *channel, int wanted, int64_t *released_ns) {
+/* Called and returns with the lock held. */
+static bool wait_for(cgp__channel *channel, int wanted, int64_t timeout_ns,
+                     cgp_link_message *out) {
     const int side = wanted == FREE;
-    void *buffer = NULL;
-    pthread_mutex_lock(&channel->lock);
-    const int64_t deadline = cgp__now_ns() + channel->spin_ns;
-    while (!channel->stopped && !(buffer = find(channel, wanted, released_ns))) {
-        channel->waits[side] = true;
-        wait_for_change(channel, deadline);
+    const int64_t now = cgp__now_ns();
+    const int64_t deadline = now + cgp__min(timeout_ns, INT64_MAX - now);
+    const int64_t spin_end = now + cgp__min(deadline - now, channel->spin_ns);
+    bool found = false, changed = true;
+    channel->waits[side] = true;
+    while (changed && !found && !channel->stopped) {
+        changed = wait_for_change(channel, spin_end, deadline);
+        found = !channel->stopped && find(channel, wanted, out);
     }
     channel->waits[side] = false;
-    pthread_mutex_unlock(&channel->lock);
-    return buffer;
+    return found;
 }
 
-static void hand_over(cgp__channel *channel, const void *buffer, int state) {
-    const int64_t i = ((const char *)buffer - channel->memory) / channel->bytes;
+bool cgp__channel_hold(cgp__channel *channel, int state, int64_t timeout_ns,
+                       cgp_link_message *out) {
+    pthread_mutex_lock(&channel->lock);
+    bool found = !channel->stopped && find(channel, state, out);
+    if (!found && timeout_ns > 0) found = wait_for(channel, state, timeout_ns, out);
+    pthread_mutex_unlock(&channel->lock);
+    return found;
+}
+
+void cgp__channel_hand_over(cgp__channel *channel, const cgp_link_message *message, int state) {
+    const int64_t i = ((const char *)message->buffer - channel->memory) / channel->bytes;
     const int64_t now = cgp__now_ns();
     pthread_mutex_lock(&channel->lock);
     channel->slots[i].released_ns = now;
+    channel->slots[i].bytes = message->bytes;
+    channel->slots[i].event = message->event;
     channel->slots[i].state = state;
     atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
-    /* At most one side waits: the sender for FREE, or the receiver. */
+    /* At most one side waits: the other one is here. */
     pthread_cond_signal(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
-}
-
-void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns) {
-    return hold(channel, FREE, released_ns);
-}
-
-void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch) {
-    hand_over(channel, buffer, microbatch);
-}
-
-const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns) {
-    return hold(channel, microbatch, released_ns);
-}
-
-void cgp__channel_release(cgp__channel *channel, const void *buffer) {
-    hand_over(channel, buffer, FREE);
 }
 
 bool cgp__channel_waits(cgp__channel *channel, bool sender) {
@@ -129,4 +154,31 @@ void cgp__channel_stop(cgp__channel *channel) {
     atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
     pthread_cond_broadcast(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
+}
+
+/* --- without time limit, event and bytes --- */
+
+static void *hold_any_time(cgp__channel *channel, int state, int64_t *released_ns) {
+    cgp_link_message message;
+    if (!cgp__channel_hold(channel, state, INT64_MAX, &message)) return NULL;
+    *released_ns = message.released_ns;
+    return message.buffer;
+}
+
+void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns) {
+    return hold_any_time(channel, FREE, released_ns);
+}
+
+const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns) {
+    return hold_any_time(channel, microbatch, released_ns);
+}
+
+void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch) {
+    const cgp_link_message message = {.buffer = (void *)buffer};
+    cgp__channel_hand_over(channel, &message, microbatch);
+}
+
+void cgp__channel_release(cgp__channel *channel, const void *buffer) {
+    const cgp_link_message message = {.buffer = (void *)buffer};
+    cgp__channel_hand_over(channel, &message, FREE);
 }

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* channel.h -- what both ends of an edge between two threads share: the sender's buffers, their states, one lock.
+ *
+ * Threads: one sender, one receiver; any may call stop and waits. */
+#ifndef CGP_SRC_TRANSPORT_CHANNEL_H
+#define CGP_SRC_TRANSPORT_CHANNEL_H
+
+#include <cgpipe/ext/transport.h>
+
+#include "base/base.h"
+
+typedef struct cgp__channel cgp__channel;
+
+/* The state of a buffer that is not posted; a posted one's is its micro-batch. */
+enum { CGP__CHANNEL_FREE = -1 };
+
+/* `memory`: capacity x bytes, borrowed. A waiter spins for spin_ns, then blocks: spinning occupies its core, but the wake-up
+ * latency is longer than most waits. */
+cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
+                               int64_t spin_ns);
+void cgp__channel_destroy(cgp__channel *channel);
+
+/* Wait for a buffer in a state, FREE (the sender) or a micro-batch (the receiver), and hold it; false: none in time, or the
+ * channel is stopped. `timeout_ns` as of cgp_transport.acquire. */
+bool cgp__channel_hold(cgp__channel *channel, int state, int64_t timeout_ns,
+                       cgp_link_message *out);
+
+/* Give a held buffer its next state, with the message's bytes and event. */
+void cgp__channel_hand_over(cgp__channel *channel, const cgp_link_message *message, int state);
+
+/* Return whether the sender, or the receiver, waits in hold. */
+bool cgp__channel_waits(cgp__channel *channel, bool sender);
+
+/* Wake both sides; every later hold returns false. */
+void cgp__channel_stop(cgp__channel *channel);
+
+/* The same without time limit, event and bytes, for the pipeline: NULL once stopped. */
+void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns);
+void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch);
+const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns);
+void cgp__channel_release(cgp__channel *channel, const void *buffer);
+
+#endif

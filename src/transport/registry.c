@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* registry.c -- transports by name, and what all of them check. */
+#include "transport/transport.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+enum { MAX_TRANSPORTS = 16 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* a leaf */
+static const cgp_transport *transports[MAX_TRANSPORTS] = {&cgp__transport_inproc};
+static int n_transports = 1;
+
+/* The entry of a name, NULL: none. Called with the lock held. */
+static const cgp_transport *find(const char *name) {
+    for (int i = 0; i < n_transports; i++) {
+        if (strcmp(transports[i]->name, name) == 0) return transports[i];
+    }
+    return NULL;
+}
+
+/* "inproc, mpi or tcp" */
+static void write_list(char *text, size_t size, const char *const *names, int n) {
+    size_t length = 0;
+    text[0] = 0;
+    for (int i = 0; i < n && length < size; i++) {
+        const char *before = i == 0 ? "" : i == n - 1 ? " or " : ", ";
+        length += (size_t)snprintf(text + length, size - length, "%s%s", before, names[i]);
+    }
+}
+
+cgp_status cgp__transport_find(const char *name, const cgp_transport **out) {
+    const char *names[MAX_TRANSPORTS];
+    char list[512];
+    pthread_mutex_lock(&lock);
+    const cgp_transport *found = find(name);
+    const int n = n_transports;
+    for (int i = 0; i < n; i++)
+        names[i] = transports[i]->name;
+    pthread_mutex_unlock(&lock);
+    if (found) {
+        *out = found;
+        return CGP_OK;
+    }
+    const char *nearest = cgp_nearest(name, names, n);
+    write_list(list, sizeof list, names, n);
+    if (nearest)
+        return cgp_fail(CGP_EINVAL, "transport: expected %s, got \"%s\" (did you mean %s?)",
+                        list, name, nearest);
+    return cgp_fail(CGP_EINVAL, "transport: expected %s, got \"%s\"", list, name);
+}
+
+static bool has_all_functions(const cgp_transport *t) {
+    return t->communicator_destroy && t->rank && t->ranks && t->link_open && t->link_close &&
+           t->acquire && t->take && t->post && t->release && t->waits && t->stop &&
+           t->barrier && t->gather && t->fail && t->failure;
+}
+
+/* Called with the lock held. */
+static cgp_status add(const cgp_transport *transport) {
+    const cgp_transport *same = find(transport->name);
+    if (same == transport) return CGP_OK;
+    if (same)
+        return cgp_fail(CGP_EINVAL,
+                        "transport %s: expected a name of its own, got that of another",
+                        transport->name);
+    if (n_transports == MAX_TRANSPORTS)
+        return cgp_fail(CGP_ELIMIT, "transport %s: expected at most %d transports, got more",
+                        transport->name, MAX_TRANSPORTS);
+    transports[n_transports++] = transport;
+    return CGP_OK;
+}
+
+cgp_status cgp__transport_add(const cgp_transport *transport) {
+    if (transport->struct_size < sizeof *transport)
+        return cgp_fail(CGP_EINVAL,
+                        "transport: expected a table of %zu bytes, got %zu (built for another "
+                        "version of cgpipe)",
+                        sizeof *transport, transport->struct_size);
+    if (!transport->name || !*transport->name)
+        return cgp_fail(CGP_EINVAL, "transport: expected a name, got none");
+    if (!has_all_functions(transport))
+        return cgp_fail(CGP_EINVAL, "transport %s: expected all functions, got NULL for some",
+                        transport->name);
+    pthread_mutex_lock(&lock);
+    const cgp_status status = add(transport);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+cgp_status cgp__link_check(const cgp_transport *transport, const cgp_link_options *options,
+                           int ranks) {
+    const char *name = transport->name;
+    const int edge = options->edge;
+    if (edge < 0) return cgp_fail(CGP_EINVAL, "%s: expected an edge >= 0, got %d", name, edge);
+    if (options->peer < 0 || options->peer >= ranks)
+        return cgp_fail(CGP_EINVAL, "%s, edge %d: expected a peer below %d ranks, got %d", name,
+                        edge, ranks, options->peer);
+    if (options->capacity < 1 || options->bytes < 1)
+        return cgp_fail(CGP_EINVAL,
+                        "%s, edge %d: expected 1 or more buffers of 1 or more bytes, got %d of "
+                        "%" PRId64,
+                        name, edge, options->capacity, options->bytes);
+    if ((options->sends || transport->copies) && !options->memory)
+        return cgp_fail(CGP_EINVAL, "%s, edge %d: expected buffers, got NULL", name, edge);
+    return CGP_OK;
+}
