@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loopback_network.c -- see loopback_network.h. */
+#include "loopback_network.h"
+
+#include "base/base.h"
+#include "support.h"
+
+#include <time.h>
+
+_Noreturn void loopback_broken(int rank, int number, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "loopback: rank %d, edge %d: ", rank, number);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\n");
+    va_end(args);
+    abort();
+}
+
+/* --- waiting, by cgp__now_ns() --- */
+
+void loopback_init_condition(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+/* Block until the condition is signalled; false: the deadline is over. INT64_MAX: no deadline. */
+bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock,
+                         int64_t deadline_ns) {
+    const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                                      .tv_nsec = (long)(deadline_ns % 1000000000)};
+    if (deadline_ns == INT64_MAX) return pthread_cond_wait(condition, lock) == 0;
+    return pthread_cond_timedwait(condition, lock, &deadline) == 0;
+}
+
+/* --- lanes; called with the lock held --- */
+
+/* Half of the items go at once, most others within 50 us, some within 500 us. */
+static int64_t draw_delay(lane *l) {
+    const int kind = test_between(&l->random, 0, 7);
+    if (kind < 4) return 0;
+    return test_between(&l->random, 0, kind < 7 ? 50000 : 500000);
+}
+
+item *loopback_create_item(size_t bytes) {
+    item *created = cgp__calloc(1, sizeof(item) + bytes);
+    if (created) created->bytes = bytes;
+    return created;
+}
+
+cgp_status loopback_reserve(lane *l, int count, size_t bytes) {
+    for (int i = 0; i < count; i++) {
+        item *spare = loopback_create_item(bytes);
+        if (!spare) return cgp__no_memory("loopback", bytes);
+        spare->next = l->spare;
+        l->spare = spare;
+    }
+    return CGP_OK;
+}
+
+item *loopback_take_spare(lane *l) {
+    item *spare = l->spare;
+    if (!spare) loopback_broken(-1, -1, "more is on the way than there are buffers");
+    l->spare = spare->next;
+    return spare;
+}
+
+void loopback_free_items(item *first) {
+    while (first) {
+        item *next = first->next;
+        free(first);
+        first = next;
+    }
+}
+
+void loopback_clear_lane(lane *l) {
+    loopback_free_items(l->first);
+    loopback_free_items(l->spare);
+    *l = (lane){.random = l->random};
+}
+
+void loopback_send(network *net, lane *l, item *sent) {
+    sent->due_ns = cgp__now_ns() + draw_delay(l);
+    sent->next = NULL;
+    if (l->first)
+        l->last->next = sent;
+    else
+        l->first = sent;
+    l->last = sent;
+    pthread_cond_signal(&net->filled);
+}
+
+/* --- the network's thread; all with the lock held --- */
+
+int loopback_find_buffer(const cgp_link *link, int state) {
+    for (int i = 0; i < link->options.capacity; i++) {
+        if (link->buffers[i].state == state) return i;
+    }
+    return -1;
+}
+
+char *loopback_buffer_at(const cgp_link *link, int i) {
+    return (char *)link->options.memory + i * link->options.bytes;
+}
+
+static void deliver_message(cgp_link *receiver, const item *message) {
+    const int i = loopback_find_buffer(receiver, FREE);
+    if (i < 0)
+        loopback_broken(receiver->communicator->rank, receiver->edge->number,
+                        "expected a free buffer for micro-batch %d, got none", message->number);
+    if (loopback_find_buffer(receiver, message->number) >= 0)
+        loopback_broken(receiver->communicator->rank, receiver->edge->number,
+                        "micro-batch %d came again before it was taken", message->number);
+    memcpy(loopback_buffer_at(receiver, i), message->storage, message->bytes);
+    receiver->buffers[i] =
+        (buffer){message->number, message->slot, (int64_t)message->bytes, cgp__now_ns()};
+    pthread_cond_broadcast(&receiver->changed);
+}
+
+static void deliver_release(cgp_link *sender, const item *release) {
+    sender->buffers[release->slot].state = FREE;
+    sender->buffers[release->slot].released_ns = cgp__now_ns();
+    pthread_cond_broadcast(&sender->changed);
+}
+
+/* Wake all that wait on a rank, for ever. */
+void loopback_end_waits(cgp_communicator *communicator) {
+    communicator->ended = true;
+    for (const edge *e = communicator->net->edges; e; e = e->next) {
+        for (int end = 0; end < 2; end++) {
+            if (e->ends[end] && e->ends[end]->communicator == communicator)
+                pthread_cond_broadcast(&e->ends[end]->changed);
+        }
+    }
+    pthread_cond_broadcast(&communicator->changed);
+}
+
+static void deliver_failure(cgp_communicator *to, int from, const item *failure) {
+    loopback_end_waits(to);
+    if (to->other.status != CGP_OK) return;
+    to->other.status = (cgp_status)failure->number;
+    to->other.rank = from;
+    memcpy(to->other.message, failure->storage, TEXT_BYTES);
+}
+
+static void deliver_agreement(cgp_communicator *to, int from, item *agreement) {
+    item **end = &to->inbox[from];
+    while (*end)
+        end = &(*end)->next;
+    *end = agreement;
+    agreement->next = NULL;
+    pthread_cond_broadcast(&to->changed);
+}
+
+static item *remove_first(lane *l) {
+    item *first = l->first;
+    l->first = first->next;
+    return first;
+}
+
+static void put_back(lane *l, item *spare) {
+    spare->next = l->spare;
+    l->spare = spare;
+}
+
+static void deliver_on_edge(edge *e, bool is_message) {
+    item *first = remove_first(&e->lanes[is_message]);
+    cgp_link *to = e->ends[!is_message];
+    if (to && is_message) deliver_message(to, first);
+    if (to && !is_message) deliver_release(to, first);
+    put_back(&e->lanes[is_message], first);
+}
+
+static void deliver_between(network *net, int pair) {
+    cgp_communicator *to = net->ranks[pair % net->n];
+    item *first = remove_first(&net->pairs[pair]);
+    if (to && first->fails) deliver_failure(to, pair / net->n, first);
+    if (first->fails)
+        put_back(&net->pairs[pair], first);
+    else if (to)
+        deliver_agreement(to, pair / net->n, first);
+    else
+        free(first);
+}
+
+static bool is_earlier(const lane *l, int64_t due_ns) {
+    return l->first && l->first->due_ns < due_ns;
+}
+
+/* Deliver the item that is due first; if none is due yet, return when one will be. */
+static int64_t deliver_first(network *net) {
+    int64_t due_ns = INT64_MAX;
+    edge *on_edge = NULL;
+    bool is_message = false;
+    int pair = -1;
+    for (edge *e = net->edges; e; e = e->next) {
+        for (int i = 0; i < 2; i++) {
+            if (!is_earlier(&e->lanes[i], due_ns)) continue;
+            due_ns = e->lanes[i].first->due_ns;
+            on_edge = e;
+            is_message = i;
+        }
+    }
+    for (int p = 0; p < net->n * net->n; p++) {
+        if (!is_earlier(&net->pairs[p], due_ns)) continue;
+        due_ns = net->pairs[p].first->due_ns;
+        pair = p;
+    }
+    if (due_ns > cgp__now_ns()) return due_ns;
+    if (pair >= 0)
+        deliver_between(net, pair);
+    else
+        deliver_on_edge(on_edge, is_message);
+    return 0;
+}
+
+void *loopback_run_network(void *argument) {
+    network *net = argument;
+    pthread_mutex_lock(&net->lock);
+    while (!net->ends) {
+        const int64_t due_ns = deliver_first(net);
+        if (due_ns > 0) (void)loopback_wait_until(&net->filled, &net->lock, due_ns);
+    }
+    pthread_mutex_unlock(&net->lock);
+    return NULL;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_transport_registry.c -- transports by name. */
+#include "loopback.h"
+#include "support.h"
+#include "transport/transport.h"
+
+static void a_transport_is_found_by_its_name(void **unused) {
+    (void)unused;
+    const cgp_transport *found = NULL;
+    assert_ok(cgp__transport_find("inproc", &found));
+    assert_ptr_equal(found, &cgp__transport_inproc);
+    assert_status(cgp__transport_find("improc", &found), CGP_EINVAL);
+    assert_message("transport: expected inproc, got \"improc\" (did you mean inproc?)");
+    assert_ok(cgp__transport_add(&loopback));
+    assert_ok(cgp__transport_add(&loopback)); /* again */
+    assert_ok(cgp__transport_find("loopback", &found));
+    assert_ptr_equal(found, &loopback);
+    assert_status(cgp__transport_find("tin cans", &found), CGP_EINVAL);
+    assert_message("transport: expected inproc or loopback, got \"tin cans\"");
+    assert_ptr_equal(found, &loopback);
+}
+
+static void bad_tables_are_refused(void **unused) {
+    (void)unused;
+    static cgp_transport table;
+    table = cgp__transport_inproc;
+    assert_status(cgp__transport_add(&table), CGP_EINVAL);
+    assert_message("transport inproc: expected a name of its own, got that of another");
+    table.name = "";
+    assert_status(cgp__transport_add(&table), CGP_EINVAL);
+    assert_message("transport: expected a name, got none");
+    table.name = "mute";
+    table.post = NULL;
+    assert_status(cgp__transport_add(&table), CGP_EINVAL);
+    assert_message("transport mute: expected all functions, got NULL for some");
+    table.struct_size -= sizeof(void *);
+    assert_status(cgp__transport_add(&table), CGP_EINVAL);
+    assert_message("(built for another version of cgpipe)");
+}
+
+static void a_full_registry_takes_no_more(void **unused) {
+    (void)unused;
+    static cgp_transport tables[20];
+    static char names[20][8];
+    cgp_status status = CGP_OK;
+    int n = 0;
+    assert_ok(cgp__transport_add(&loopback));
+    for (; n < 20 && status == CGP_OK; n++) {
+        snprintf(names[n], sizeof names[n], "t%d", n);
+        tables[n] = cgp__transport_inproc;
+        tables[n].name = names[n];
+        status = cgp__transport_add(&tables[n]);
+    }
+    assert_int_equal(n, 15); /* with inproc and loopback 16 before the last */
+    assert_status(status, CGP_ELIMIT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_transport_is_found_by_its_name),
+        cmocka_unit_test(bad_tables_are_refused),
+        cmocka_unit_test(a_full_registry_takes_no_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
