@@ -127,6 +127,12 @@ typedef struct cgp_plan_device {
     int64_t workspace_bytes, transfer_bytes;
     int64_t activation_bytes; /**< All but parameters, gradients, optimizer and state. */
     int64_t planned_bytes;    /**< All. */
+    /** Of a device that does not share the host's memory: values that change from step to step, and scalars. */
+    int64_t step_bytes;
+    /** Likewise: memory of the host that it needs besides, for messages to devices of other backends. */
+    int64_t host_bytes;
+    /** Variants of actions that compute, in a step of a full mini-batch: (stage, program, slots, range, first, samples). */
+    int variants;
 } cgp_plan_device;
 
 /**

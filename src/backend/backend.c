@@ -3,31 +3,133 @@
 #include "backend/backend.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
-cgp_status cgp__backend_find(const char *name, const cgp__backend **out) {
-    static const cgp__backend *const backends[] = {&cgp__backend_cpu, &cgp__backend_ref};
-    enum { COUNT = sizeof backends / sizeof backends[0] };
-    const char *names[COUNT];
-    for (int i = 0; i < COUNT; i++) {
-        names[i] = backends[i]->name;
-        if (strcmp(name, names[i]) == 0) {
-            *out = backends[i];
+#define MAX_BACKENDS 16
+
+static const cgp_backend *backends[MAX_BACKENDS] = {&cgp__backend_cpu, &cgp__backend_ref};
+static int n_backends = 2;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+const cgp_backend *cgp__backend_at(int i) {
+    pthread_mutex_lock(&lock);
+    const cgp_backend *backend = i >= 0 && i < n_backends ? backends[i] : NULL;
+    pthread_mutex_unlock(&lock);
+    return backend;
+}
+
+/* Return the first function that a table lacks; NULL: none. */
+static const char *missing_function(const cgp_backend *b) {
+#define CHECK(entry)                                                                           \
+    if (!b->entry) return #entry
+    CHECK(count);
+    CHECK(memory);
+    CHECK(device_create);
+    CHECK(device_destroy);
+    CHECK(has_cores);
+    CHECK(memory_create);
+    CHECK(memory_destroy);
+    CHECK(copy);
+    CHECK(convert);
+    CHECK(workspace);
+    CHECK(kernel_create);
+    CHECK(kernel_run);
+    CHECK(kernel_destroy);
+    CHECK(commit);
+    CHECK(check_commit);
+    CHECK(sum_squares);
+    CHECK(find_nonfinite);
+    CHECK(update);
+    CHECK(add);
+    if (!b->host_addressable) {
+        CHECK(host_memory_create);
+        CHECK(host_memory_destroy);
+    }
+    if (b->asynchronous) {
+        CHECK(call_in_progress);
+        CHECK(event_create);
+        CHECK(event_destroy);
+        CHECK(event_record);
+        CHECK(event_wait);
+        CHECK(event_done);
+        CHECK(event_sync);
+        CHECK(event_time);
+        CHECK(finish);
+    }
+#undef CHECK
+    return NULL;
+}
+
+static cgp_status add(const cgp_backend *backend) {
+    for (int i = 0; i < n_backends; i++) {
+        if (backends[i] == backend) return CGP_OK;
+        if (strcmp(backends[i]->name, backend->name) == 0)
+            return cgp_fail(
+                CGP_EINVAL,
+                "backend %s: expected a name of its own, got one of another backend",
+                backend->name);
+    }
+    if (n_backends == MAX_BACKENDS)
+        return cgp_fail(CGP_ELIMIT, "backend %s: expected at most %d backends", backend->name,
+                        MAX_BACKENDS);
+    backends[n_backends++] = backend;
+    return CGP_OK;
+}
+
+cgp_status cgp__backend_add(const cgp_backend *backend) {
+    if (backend->struct_size != sizeof *backend || !backend->name)
+        return cgp_fail(CGP_EINVAL,
+                        "backend %s: expected a table of %zu bytes with a name, got %zu bytes "
+                        "(build it for this version)",
+                        backend->name ? backend->name : "without a name", sizeof *backend,
+                        backend->struct_size);
+    const char *missing = missing_function(backend);
+    if (missing)
+        return cgp_fail(CGP_EINVAL, "backend %s: expected a function %s, got NULL",
+                        backend->name, missing);
+    pthread_mutex_lock(&lock);
+    const cgp_status status = add(backend);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* "cpu, ref or cuda", to `text`. */
+static void list_names(const char *const *names, int n, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < n && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", names[i],
+                                 i == n - 1   ? ""
+                                 : i == n - 2 ? " or "
+                                              : ", ");
+}
+
+cgp_status cgp__backend_find(const char *name, const cgp_backend **out) {
+    const char *names[MAX_BACKENDS];
+    char list[512];
+    int n = 0;
+    for (const cgp_backend *b; (b = cgp__backend_at(n)); n++) {
+        names[n] = b->name;
+        if (strcmp(name, b->name) == 0) {
+            *out = b;
             return CGP_OK;
         }
     }
-    const char *nearest = cgp_nearest(name, names, COUNT);
+    list_names(names, n, list, sizeof list);
+    const char *nearest = cgp_nearest(name, names, n);
     if (nearest)
-        return cgp_fail(CGP_EINVAL, "device: expects cpu or ref, got \"%s\" (did you mean %s?)",
+        return cgp_fail(CGP_EINVAL, "device: expects %s, got \"%s\" (did you mean %s?)", list,
                         name, nearest);
-    return cgp_fail(CGP_EINVAL, "device: expects cpu or ref, got \"%s\"", name);
+    return cgp_fail(CGP_EINVAL, "device: expects %s, got \"%s\"", list, name);
 }
 
 #define OP_NAME(kind, name) #name,
-static const char *const op_names[CGP__OP_KINDS] = {CGP__OPS(OP_NAME)};
+static const char *const op_names[CGP_OP_KINDS] = {CGP_OPS(OP_NAME)};
 
-cgp_status cgp__kernel_check(const char *backend, const cgp__kernel_spec *spec) {
-    if ((unsigned)spec->op >= CGP__OP_KINDS || (unsigned)spec->direction >= CGP__DIRECTIONS)
+cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec) {
+    if ((unsigned)spec->op >= CGP_OP_KINDS || (unsigned)spec->direction >= CGP_OP_DIRECTIONS)
         return cgp_fail(CGP_EINVAL, "%s: expects an op and a direction, got %d and %d", backend,
                         (int)spec->op, (int)spec->direction);
     if (spec->n < 1 || spec->attributes.rows < 1)
@@ -37,7 +139,7 @@ cgp_status cgp__kernel_check(const char *backend, const cgp__kernel_spec *spec) 
     return CGP_OK;
 }
 
-cgp_status cgp__kernel_missing(const char *backend, const cgp__kernel_spec *spec) {
+cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec) {
     static const char *const directions[] = {"forward", "backward input", "backward weight"};
     return cgp_fail(CGP_EINVAL, "%s: expects a direction that %s has, got %s", backend,
                     op_names[spec->op], directions[spec->direction]);

@@ -32,7 +32,7 @@ static int64_t reserve(staging *s, bool wanted, const cgp_shape *shape, int64_t 
     return offset;
 }
 
-static staging stage(const cgp__kernel_spec *spec, int threads) {
+static staging stage(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_node *node = spec->attributes.custom;
     const cgp_op *op = node->op;
     const cgp_op_direction direction = spec->direction;
@@ -60,15 +60,15 @@ static staging stage(const cgp__kernel_spec *spec, int threads) {
     return s;
 }
 
-int64_t cgp__custom_workspace(const cgp__kernel_spec *spec, int threads) {
+int64_t cgp__custom_workspace(const cgp_kernel_spec *spec, int threads) {
     return stage(spec, threads).bytes;
 }
 
 /* One call: its arguments, and the staging of its operands. */
 typedef struct call {
     const cgp__host *host;
-    const cgp__kernel_spec *spec;
-    const cgp__kernel_args *args;
+    const cgp_kernel_spec *spec;
+    const cgp_kernel_args *args;
     const cgp_op_node *node;
     staging s;
 } call;
@@ -81,13 +81,14 @@ static void *staged(const call *c, int64_t offset) {
 static const void *widened(const call *c, const void *from, int64_t offset,
                            const cgp_shape *shape) {
     if (!from || offset < 0) return from;
-    c->host->convert(c->host->device, CGP_F32, staged(c, offset), c->spec->type, from,
-                     c->spec->n * cgp_shape_count(shape));
+    (void)c->host->convert(c->host->device, CGP_F32, staged(c, offset), c->spec->type, from,
+                           c->spec->n * cgp_shape_count(shape));
     return staged(c, offset);
 }
 
-static void bind_forward(const call *c, cgp_op_run *run) {
-    const cgp__kernel_args *args = c->args;
+/* `loss`: for the sum of a loss. */
+static void bind_forward(const call *c, cgp_op_run *run, double *loss) {
+    const cgp_kernel_args *args = c->args;
     for (int k = 0; k < c->node->op->n_inputs; k++)
         run->x[k] = widened(c, args->x[k], c->s.x[k], &c->node->inputs[k].shape);
     run->y = c->s.y < 0 ? args->y : staged(c, c->s.y);
@@ -98,11 +99,11 @@ static void bind_forward(const call *c, cgp_op_run *run) {
     run->accumulator = args->accumulator;
     run->first = args->first;
     run->training = args->training;
-    if (c->node->op->is_loss) run->loss = args->loss;
+    if (c->node->op->is_loss) run->loss = loss;
 }
 
 static void bind_backward(const call *c, cgp_op_run *run) {
-    const cgp__kernel_args *args = c->args;
+    const cgp_kernel_args *args = c->args;
     const cgp_op_direction direction = c->spec->direction;
     const cgp_op *op = c->node->op;
     const cgp_op_shapes *shapes = &c->node->shapes;
@@ -122,7 +123,7 @@ static void bind_backward(const call *c, cgp_op_run *run) {
     for (int k = 0; k < shapes->n_parameters && cgp__op_makes_parameters(op, direction); k++)
         run->dparameters[k] = args->first ? args->dparam[k] : staged(c, c->s.dparam[k]);
     run->training = args->training;
-    run->loss_scale = args->loss_scale;
+    if (op->is_loss) run->loss_scale = cgp__loss_scale(args);
 }
 
 static void add_rounded(uint16_t *to, const float *from, int64_t n) {
@@ -132,47 +133,49 @@ static void add_rounded(uint16_t *to, const float *from, int64_t n) {
 
 /* Move staged results to their destination. */
 static void commit_results(const call *c) {
-    const cgp__kernel_args *args = c->args;
-    const cgp__kernel_spec *spec = c->spec;
+    const cgp_kernel_args *args = c->args;
+    const cgp_kernel_spec *spec = c->spec;
     const cgp_op_shapes *shapes = &c->node->shapes;
     if (spec->direction == CGP_OP_FORWARD && c->s.y >= 0)
-        c->host->convert(c->host->device, spec->type, args->y, CGP_F32, staged(c, c->s.y),
-                         spec->n * cgp_shape_count(&shapes->output.shape));
+        (void)c->host->convert(c->host->device, spec->type, args->y, CGP_F32, staged(c, c->s.y),
+                               spec->n * cgp_shape_count(&shapes->output.shape));
     for (int k = c->node->op->n_inputs - 1; k >= 0; k--) { /* two may be one value */
         const int64_t count = spec->n * cgp_shape_count(&c->node->inputs[k].shape);
         if (spec->direction != CGP_OP_BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0)
             continue;
         if (!(spec->add & (1u << k)))
-            c->host->convert(c->host->device, spec->type, args->dx[k], CGP_F32,
-                             staged(c, c->s.dx[k]), count);
+            (void)c->host->convert(c->host->device, spec->type, args->dx[k], CGP_F32,
+                                   staged(c, c->s.dx[k]), count);
         else if (spec->type == CGP_BF16)
             add_rounded(args->dx[k], staged(c, c->s.dx[k]), count);
         else
-            c->host->add(c->host->device, args->dx[k], staged(c, c->s.dx[k]), count);
+            (void)c->host->add(c->host->device, args->dx[k], staged(c, c->s.dx[k]), count);
     }
     for (int k = 0; k < shapes->n_parameters && !args->first; k++) {
         if (c->s.dparam[k] >= 0)
-            c->host->add(c->host->device, args->dparam[k], staged(c, c->s.dparam[k]),
-                         cgp_shape_count(&shapes->parameters[k].shape));
+            (void)c->host->add(c->host->device, args->dparam[k], staged(c, c->s.dparam[k]),
+                               cgp_shape_count(&shapes->parameters[k].shape));
     }
 }
 
-cgp_status cgp__custom_run(const cgp__host *host, const cgp__kernel_spec *spec,
-                           const cgp__kernel_args *args) {
+cgp_status cgp__custom_run(const cgp__host *host, const cgp_kernel_spec *spec,
+                           const cgp_kernel_args *args) {
     const call c = {host, spec, args, spec->attributes.custom, stage(spec, host->threads)};
-    const struct cgp__op_context context = {host, args->key, args->sample};
+    const struct cgp__op_context context = {host, cgp__dropout_key(args), args->values->sample};
+    double loss = 0;
     cgp_op_run run = {
         .node = c.node, .n = spec->n, .workspace = args->workspace, .context = &context};
     for (int k = 0; k < c.node->shapes.n_parameters; k++)
         run.parameters[k] = args->param[k];
     if (spec->direction == CGP_OP_FORWARD)
-        bind_forward(&c, &run);
+        bind_forward(&c, &run, &loss);
     else
         bind_backward(&c, &run);
     recomputing = args->recomputing && spec->direction == CGP_OP_FORWARD;
     (void)cgp_fail(CGP_OK, "%s", ""); /* clears the message */
     const cgp_status status = cgp__op_function(c.node->op, spec->direction)(&run);
     recomputing = false;
+    if (status == CGP_OK && run.loss) cgp__set_loss(args, loss);
     if (status == CGP_OK)
         commit_results(&c);
     else if (!cgp_message()[0])
@@ -180,7 +183,7 @@ cgp_status cgp__custom_run(const cgp__host *host, const cgp__kernel_spec *spec,
     return status;
 }
 
-static void commit_custom(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void commit_custom(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp_op_run run = {
         .node = spec->attributes.custom, .n = spec->n, .accumulator = args->accumulator};
     for (int k = 0; k < run.node->shapes.n_state; k++)
@@ -190,28 +193,44 @@ static void commit_custom(const cgp__kernel_spec *spec, const cgp__kernel_args *
 
 /* --- entries of a backend's table --- */
 
-void cgp__host_copy(cgp__device *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    if (bytes) memcpy(to, from, bytes);
+cgp_status cgp__host_count(int *count) {
+    *count = 1;
+    return CGP_OK;
 }
 
-void cgp__host_kernel_destroy(cgp__kernel *kernel) {
+cgp_status cgp__host_memory(int ordinal, int64_t *bytes) {
+    (void)ordinal;
+    *bytes = cgp__memory_available();
+    return CGP_OK;
+}
+
+cgp_status cgp__host_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
+                          size_t bytes) {
+    (void)device;
+    (void)queue;
+    if (bytes) memcpy(to.at, from.at, bytes);
+    return CGP_OK;
+}
+
+void cgp__host_kernel_destroy(cgp_kernel *kernel) {
     free(kernel);
 }
 
-void cgp__host_commit(cgp__device *device, const cgp__kernel_spec *spec,
-                      const cgp__kernel_args *args) {
+cgp_status cgp__host_commit(cgp_device *device, const cgp_kernel_spec *spec,
+                            const cgp_kernel_args *args) {
     (void)device;
-    if (spec->op == CGP__OP_CUSTOM)
+    if (spec->op == CGP_OP_CUSTOM)
         commit_custom(spec, args);
     else
         cgp__running_stats_commit(spec, args);
+    return CGP_OK;
 }
 
-int cgp__host_check_commit(cgp__device *device, const cgp__kernel_spec *spec,
-                           const cgp__kernel_args *args) {
+cgp_status cgp__host_check_commit(cgp_device *device, const cgp_kernel_spec *spec,
+                                  const cgp_kernel_args *args, int64_t *index) {
     (void)device;
-    return cgp__running_stats_check(spec, args);
+    *index = cgp__running_stats_check(spec, args);
+    return CGP_OK;
 }
 
 /* --- functions for ops to call --- */

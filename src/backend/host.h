@@ -8,26 +8,29 @@
 
 /* A device in host memory. */
 typedef struct cgp__host {
-    cgp__device *device;
+    cgp_device *device;
     int threads;
-    void (*parallel_for)(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+    void (*parallel_for)(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                          const void *work);
-    /* As in cgp__backend. */
-    void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
-                    const void *from, int64_t n);
-    void (*add)(cgp__device *device, float *to, const float *from, int64_t n);
+    /* As in cgp_backend. */
+    cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                          const void *from, int64_t n);
+    cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);
 } cgp__host;
 
-int64_t cgp__custom_workspace(const cgp__kernel_spec *spec, int threads);
-cgp_status cgp__custom_run(const cgp__host *host, const cgp__kernel_spec *spec,
-                           const cgp__kernel_args *args);
-/* As in cgp__backend. */
-void cgp__host_copy(cgp__device *device, void *to, const void *from, size_t bytes);
-void cgp__host_kernel_destroy(cgp__kernel *kernel);
-void cgp__host_commit(cgp__device *device, const cgp__kernel_spec *spec,
-                      const cgp__kernel_args *args);
-int cgp__host_check_commit(cgp__device *device, const cgp__kernel_spec *spec,
-                           const cgp__kernel_args *args);
+int64_t cgp__custom_workspace(const cgp_kernel_spec *spec, int threads);
+cgp_status cgp__custom_run(const cgp__host *host, const cgp_kernel_spec *spec,
+                           const cgp_kernel_args *args);
+/* As in cgp_backend. */
+cgp_status cgp__host_count(int *count);
+cgp_status cgp__host_memory(int ordinal, int64_t *bytes);
+cgp_status cgp__host_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
+                          size_t bytes);
+void cgp__host_kernel_destroy(cgp_kernel *kernel);
+cgp_status cgp__host_commit(cgp_device *device, const cgp_kernel_spec *spec,
+                            const cgp_kernel_args *args);
+cgp_status cgp__host_check_commit(cgp_device *device, const cgp_kernel_spec *spec,
+                                  const cgp_kernel_args *args, int64_t *index);
 
 /* The library's side of a call, for cgp_op_random() and cgp_op_parallel_for(). */
 struct cgp__op_context {

@@ -14,7 +14,7 @@ int64_t cgp__running_stats_bytes(int64_t channels) {
     return (2 + 2 * channels) * (int64_t)sizeof(double);
 }
 
-static double factor(const cgp__kernel_spec *spec, double tracked) {
+static double factor(const cgp_kernel_spec *spec, double tracked) {
     const float momentum = spec->attributes.momentum;
     return momentum < 0.0f ? 1.0 / tracked : (double)momentum;
 }
@@ -23,7 +23,7 @@ static double unbiased(double sum_squares, double rows) {
     return rows > 1.0 ? sum_squares / (rows - 1.0) : 0.0;
 }
 
-static void begin(const cgp__kernel_args *args, accumulator *a, int64_t channels) {
+static void begin(const cgp_kernel_args *args, accumulator *a, int64_t channels) {
     const float *mean = args->state[0], *variance = args->state[1];
     a->rows = a->batches = 0.0;
     for (int64_t i = 0; i < channels; i++) {
@@ -32,7 +32,7 @@ static void begin(const cgp__kernel_args *args, accumulator *a, int64_t channels
     }
 }
 
-void cgp__running_stats_collect(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows) {
     const int64_t channels = spec->attributes.out;
     const double r = (double)rows;
@@ -56,7 +56,7 @@ void cgp__running_stats_collect(const cgp__kernel_spec *spec, const cgp__kernel_
 }
 
 /* The result of a commit for channel i: state k, 0 its mean and 1 its variance. */
-static float outcome(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int k,
+static float outcome(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k,
                      int64_t i) {
     const accumulator *a = args->accumulator;
     const double value = a->values[k * spec->attributes.out + i];
@@ -66,8 +66,8 @@ static float outcome(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
     return (float)(before + f * ((k == 0 ? value : unbiased(value, a->rows)) - before));
 }
 
-int cgp__running_stats_check(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    if (spec->op == CGP__OP_CUSTOM) return -1;
+int cgp__running_stats_check(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    if (spec->op == CGP_OP_CUSTOM) return -1;
     for (int k = 0; k < 2; k++) {
         for (int64_t i = 0; i < spec->attributes.out; i++) {
             if (!isfinite(outcome(spec, args, k, i))) return k;
@@ -76,7 +76,7 @@ int cgp__running_stats_check(const cgp__kernel_spec *spec, const cgp__kernel_arg
     return -1;
 }
 
-void cgp__running_stats_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+void cgp__running_stats_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const accumulator *a = args->accumulator;
     int32_t *tracked = args->state[2];
     for (int k = 0; k < 2; k++) {

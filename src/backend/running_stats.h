@@ -23,13 +23,13 @@ int64_t cgp__running_stats_bytes(int64_t channels);
 
 /* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. args->first: the
  * accumulator is overwritten. */
-void cgp__running_stats_collect(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows);
 
 /* Index of the first state, 0 or 1, that commit would make infinite or NaN; -1: none, or a custom op. */
-int cgp__running_stats_check(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
+int cgp__running_stats_check(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 /* Move the accumulator to the state. */
-void cgp__running_stats_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
+void cgp__running_stats_commit(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 #endif

@@ -26,14 +26,14 @@ uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
     return needs.x;
 }
 
-cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
-                                  cgp_dtype type) {
-    cgp__kernel_spec spec;
+cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
+                                 cgp_dtype type) {
+    cgp_kernel_spec spec;
     memset(&spec, 0, sizeof spec); /* compared as bytes */
     spec.op = node->kind;
     spec.direction = direction;
     spec.attributes = node->sizes;
-    if (node->kind == CGP__OP_CUSTOM) spec.attributes.custom = &node->use;
+    if (node->kind == CGP_OP_CUSTOM) spec.attributes.custom = &node->use;
     spec.n = n;
     spec.type = type;
     return spec;

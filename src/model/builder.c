@@ -405,14 +405,14 @@ static bool infer(cgp_model *model, cgp__node *node, const char *name) {
     return cgp__builder_takes_name(model, op, name);
 }
 
-cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
+cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x,
                            const char *name, const cgp__attributes *attributes) {
     const cgp_op *op = &cgp__op_find(kind)->op;
     const int n = attributes->n_inputs ? attributes->n_inputs : op->n_inputs;
     return cgp__builder_add_op(model, kind, op, x, n, name, attributes, sizeof *attributes);
 }
 
-cgp_value cgp__builder_add_op(cgp_model *model, cgp__op_kind kind, const cgp_op *op,
+cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
                               const cgp_value *x, int n, const char *name,
                               const void *attributes, size_t attribute_bytes) {
     if (!cgp__builder_open(model, op->name)) return cgp__no_value;

@@ -32,11 +32,11 @@ bool cgp__builder_open(cgp_model *model, const char *op);
 
 /* Add a node of a built-in kind; attributes->n_inputs, if not 0, overrides the op's number of inputs. `name` is for its
  * parameters and state. Return the invalid value on failure. */
-cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
+cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x,
                            const char *name, const cgp__attributes *attributes);
 
 /* Add a node of any op with n inputs. @param[in] attributes [attribute_bytes] copied. */
-cgp_value cgp__builder_add_op(cgp_model *model, cgp__op_kind kind, const cgp_op *op,
+cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
                               const cgp_value *x, int n, const char *name,
                               const void *attributes, size_t attribute_bytes);
 

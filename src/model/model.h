@@ -21,10 +21,10 @@ typedef struct cgp__value_info {
 typedef struct cgp__node {
     /* Op, attributes, types of the inputs, shapes of one sample. */
     cgp_op_node use;
-    cgp__op_kind kind;
+    cgp_op_kind kind;
     cgp__dx dx;
     /* Sizes for the kernels. */
-    cgp__op_attributes sizes;
+    cgp_op_attributes sizes;
     int layer;
     /* key of its random numbers: index in the order of building, unchanged when others are removed */
     uint32_t id;
@@ -171,7 +171,7 @@ bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int 
 void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed);
 
 /* Return the kernel of a node for n samples; `type`: of activations on the device. */
-cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
-                                  cgp_dtype type);
+cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
+                                 cgp_dtype type);
 
 #endif

@@ -7,7 +7,7 @@ cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.size = vocab, .width = width, .init = {init}};
-    return cgp__builder_add(model, CGP__OP_EMBEDDING, &ids, name, &attributes);
+    return cgp__builder_add(model, CGP_OP_EMBEDDING, &ids, name, &attributes);
 }
 
 cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
@@ -15,13 +15,13 @@ cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.init = {init}};
-    return cgp__builder_add(model, CGP__OP_POSITION, &x, name, &attributes);
+    return cgp__builder_add(model, CGP_OP_POSITION, &x, name, &attributes);
 }
 
 cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_ADD, (cgp_value[]){a, b}, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_ADD, (cgp_value[]){a, b}, NULL, &attributes);
 }
 
 cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
@@ -35,51 +35,51 @@ cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
     if (cgp__builder_open(model, "linear") &&
         !cgp__builder_takes_inits(model, "linear", attributes.init, 2))
         return cgp__no_value; /* bias_init must be valid even without a bias */
-    return cgp__builder_add(model, CGP__OP_LINEAR, &x, name, &attributes);
+    return cgp__builder_add(model, CGP_OP_LINEAR, &x, name, &attributes);
 }
 
 cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps};
-    return cgp__builder_add(model, CGP__OP_LAYER_NORM, &x, name, &attributes);
+    return cgp__builder_add(model, CGP_OP_LAYER_NORM, &x, name, &attributes);
 }
 
 cgp_value cgp_gelu(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_GELU, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_GELU, &x, NULL, &attributes);
 }
 
 cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_GELU_TANH, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_GELU_TANH, &x, NULL, &attributes);
 }
 
 cgp_value cgp_silu(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_SILU, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_SILU, &x, NULL, &attributes);
 }
 
 cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.heads = heads, .p = p};
-    return cgp__builder_add(model, CGP__OP_ATTENTION, &qkv, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_ATTENTION, &qkv, NULL, &attributes);
 }
 
 cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
     const cgp__attributes attributes = {.p = p};
-    return cgp__builder_add(model, CGP__OP_DROPOUT, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_DROPOUT, &x, NULL, &attributes);
 }
 
 cgp_value cgp_argmax(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_ARGMAX, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_ARGMAX, &x, NULL, &attributes);
 }
 
 /* --- images --- */
@@ -100,10 +100,10 @@ cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
     if (cgp__builder_open(model, "conv2d") &&
         !cgp__builder_takes_inits(model, "conv2d", attributes.init, 2))
         return cgp__no_value; /* bias_init must be valid even without a bias */
-    return cgp__builder_add(model, CGP__OP_CONV2D, &x, name, &attributes);
+    return cgp__builder_add(model, CGP_OP_CONV2D, &x, name, &attributes);
 }
 
-static cgp_value add_pool(cgp_model *model, cgp__op_kind kind, cgp_value x,
+static cgp_value add_pool(cgp_model *model, cgp_op_kind kind, cgp_value x,
                           const cgp_pool_options *options) {
     const cgp__attributes attributes = {
         .kernel = {options->kernel[0], options->kernel[1]},
@@ -116,24 +116,24 @@ static cgp_value add_pool(cgp_model *model, cgp__op_kind kind, cgp_value x,
 
 cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options) {
     CGP__NEED_OR(model, cgp__no_value);
-    return add_pool(model, CGP__OP_MAX_POOL, x, &options);
+    return add_pool(model, CGP_OP_MAX_POOL, x, &options);
 }
 
 cgp_value cgp_average_pool(cgp_model *model, cgp_value x, cgp_pool_options options) {
     CGP__NEED_OR(model, cgp__no_value);
-    return add_pool(model, CGP__OP_AVERAGE_POOL, x, &options);
+    return add_pool(model, CGP_OP_AVERAGE_POOL, x, &options);
 }
 
 cgp_value cgp_global_average_pool(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.global = true};
-    return cgp__builder_add(model, CGP__OP_AVERAGE_POOL, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_AVERAGE_POOL, &x, NULL, &attributes);
 }
 
 cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.stride = {scale, scale}};
-    return cgp__builder_add(model, CGP__OP_UPSAMPLE, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_UPSAMPLE, &x, NULL, &attributes);
 }
 
 cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding) {
@@ -145,7 +145,7 @@ cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding) {
         .kernel = {1, 1},
         .stride = {1, 1},
         .padding = {padding.top, padding.bottom, padding.left, padding.right}};
-    return cgp__builder_add(model, CGP__OP_PAD, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_PAD, &x, NULL, &attributes);
 }
 
 cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name, double eps,
@@ -153,13 +153,13 @@ cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name, double
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps, .momentum = momentum};
-    return cgp__builder_add(model, CGP__OP_BATCH_NORM, &x, name, &attributes);
+    return cgp__builder_add(model, CGP_OP_BATCH_NORM, &x, name, &attributes);
 }
 
 cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps};
-    return cgp__builder_add(model, CGP__OP_INSTANCE_NORM, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_INSTANCE_NORM, &x, NULL, &attributes);
 }
 
 cgp_value cgp_relu(cgp_model *model, cgp_value x) {
@@ -170,14 +170,14 @@ cgp_value cgp_relu(cgp_model *model, cgp_value x) {
 cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.slope = slope};
-    return cgp__builder_add(model, CGP__OP_RELU, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_RELU, &x, NULL, &attributes);
 }
 
 cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
     const cgp__attributes attributes = {.p = p};
-    return cgp__builder_add(model, CGP__OP_DROPOUT2D, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_DROPOUT2D, &x, NULL, &attributes);
 }
 
 cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n) {
@@ -190,18 +190,18 @@ cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n) {
         return cgp__no_value;
     }
     const cgp__attributes attributes = {.n_inputs = n};
-    return cgp__builder_add(model, CGP__OP_CONCAT, values, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_CONCAT, values, NULL, &attributes);
 }
 
 cgp_value cgp_flatten(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_FLATTEN, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_FLATTEN, &x, NULL, &attributes);
 }
 
 /* --- losses --- */
 
-static void add_loss(cgp_model *model, cgp__op_kind kind, cgp_value logits, cgp_value targets,
+static void add_loss(cgp_model *model, cgp_op_kind kind, cgp_value logits, cgp_value targets,
                      int64_t ignore, double weight) {
     const cgp__attributes attributes = {.ignore = ignore};
     const int before = model->n_nodes;
@@ -213,11 +213,11 @@ static void add_loss(cgp_model *model, cgp__op_kind kind, cgp_value logits, cgp_
 void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                   int64_t ignore, double weight) {
     CGP__NEED_OR(model, );
-    add_loss(model, CGP__OP_CROSS_ENTROPY, logits, targets, ignore, weight);
+    add_loss(model, CGP_OP_CROSS_ENTROPY, logits, targets, ignore, weight);
 }
 
 void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                     double weight) {
     CGP__NEED_OR(model, );
-    add_loss(model, CGP__OP_BCE_WITH_LOGITS, logits, targets, 0, weight);
+    add_loss(model, CGP_OP_BCE_WITH_LOGITS, logits, targets, 0, weight);
 }

@@ -18,7 +18,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-static void set_sizes(const cgp_op_node *node, cgp__op_attributes *sizes) {
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->rows = cgp__op_rows(&node->inputs[0].shape);
     sizes->out = 1;
 }

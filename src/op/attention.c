@@ -40,7 +40,7 @@ static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const cgp_shape *y = &node->shapes.output.shape;
     const double rows = (double)y->dims[0], pairs = rows * (rows + 1.0) / 2.0;
-    const double gemms[CGP__DIRECTIONS] = {2.0, 5.0, 0.0};
+    const double gemms[CGP_OP_DIRECTIONS] = {2.0, 5.0, 0.0};
     const double scores = direction == CGP_OP_BACKWARD_WEIGHT ? 0.0 : 12.0 * (double)a->heads;
     return pairs * (2.0 * gemms[direction] * (double)y->dims[1] + scores);
 }

@@ -21,7 +21,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-static void set_sizes(const cgp_op_node *node, cgp__op_attributes *sizes) {
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     sizes->in = sizes->out;
     for (int k = 0; k < a->n_inputs; k++)

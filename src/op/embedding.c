@@ -28,7 +28,7 @@ static int64_t upper_bound(const cgp_op_node *node, int k) {
     return ((const cgp__attributes *)node->attributes)->size;
 }
 
-static void set_sizes(const cgp_op_node *node, cgp__op_attributes *sizes) {
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->in = upper_bound(node, 0);
 }
 

@@ -7,34 +7,34 @@
 #include <math.h>
 #include <string.h>
 
-_Static_assert(sizeof(cgp__op_attributes) ==
+_Static_assert(sizeof(cgp_op_attributes) ==
                    (6 + CGP_OP_MAX_INPUTS) * sizeof(int64_t) + 16 * sizeof(int32_t),
                "op attributes are compared by their bytes: no padding");
 
 #define ENTRY(kind, name) &cgp__op_##name,
 
-const cgp__op *cgp__op_find(cgp__op_kind kind) {
+const cgp__op *cgp__op_find(cgp_op_kind kind) {
     static const cgp__op custom = {.dx = CGP__DX_SEPARATE};
-    static const cgp__op *const ops[] = {CGP__OPS(ENTRY) & custom};
+    static const cgp__op *const ops[] = {CGP_OPS(ENTRY) & custom};
     return ops[kind];
 }
 
 /* Sizes of one sample, as most ops have them: those of y, and the width of x[0]. */
-static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp__op_attributes *g) {
+static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp_op_attributes *g) {
     const cgp__attributes *a = node->attributes;
     const cgp_shape *x = &node->inputs[0].shape;
     const cgp_shape *y = op->op.is_loss ? x : &node->shapes.output.shape;
-    *g = (cgp__op_attributes){.rows = cgp__op_rows(y),
-                              .in = cgp__op_width(x),
-                              .out = cgp__op_width(y),
-                              .heads = a->heads,
-                              .ignore = a->ignore,
-                              .p = (float)a->p,
-                              .eps = (float)a->eps,
-                              .momentum = (float)a->momentum,
-                              .slope = op->ends_in_relu ? 1.0f : (float)a->slope,
-                              .has_bias = a->bias,
-                              .transposed = a->transposed};
+    *g = (cgp_op_attributes){.rows = cgp__op_rows(y),
+                             .in = cgp__op_width(x),
+                             .out = cgp__op_width(y),
+                             .heads = a->heads,
+                             .ignore = a->ignore,
+                             .p = (float)a->p,
+                             .eps = (float)a->eps,
+                             .momentum = (float)a->momentum,
+                             .slope = op->ends_in_relu ? 1.0f : (float)a->slope,
+                             .has_bias = a->bias,
+                             .transposed = a->transposed};
     if (op->image) {
         g->height = (int32_t)x->dims[0];
         g->width = (int32_t)x->dims[1];
@@ -50,12 +50,12 @@ static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp__op_attrib
     if (op->sizes) op->sizes(node, g);
 }
 
-cgp_status cgp__op_infer(cgp__op_kind kind, cgp_op_node *node, cgp__op_attributes *sizes) {
+cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes) {
     memset(&node->shapes, 0, sizeof node->shapes);
-    if (kind == CGP__OP_CUSTOM) {
+    if (kind == CGP_OP_CUSTOM) {
         const cgp_shape *y = &node->shapes.output.shape;
         CGP_TRY(cgp__custom_infer(node));
-        *sizes = (cgp__op_attributes){0}; /* its functions have the node */
+        *sizes = (cgp_op_attributes){0}; /* its functions have the node */
         if (!node->op->is_loss) {
             sizes->rows = cgp__op_rows(y);
             sizes->out = cgp__op_width(y);
@@ -81,19 +81,19 @@ static double count_elements(const cgp_op_node *node, cgp_op_direction direction
     return sum;
 }
 
-double cgp__op_flops(cgp__op_kind kind, const cgp_op_node *node, cgp_op_direction direction) {
+double cgp__op_flops(cgp_op_kind kind, const cgp_op_node *node, cgp_op_direction direction) {
     const cgp_op *op = node->op;
     if (op->flops) {
         const double value = op->flops(node, direction);
         return isfinite(value) && value > 0 ? value : 0;
     }
-    if (kind == CGP__OP_CUSTOM) return count_elements(node, direction);
+    if (kind == CGP_OP_CUSTOM) return count_elements(node, direction);
     return cgp__op_find(kind)->flops[direction] *
            (double)cgp_shape_count(op->is_loss ? &node->inputs[0].shape
                                                : &node->shapes.output.shape);
 }
 
-int64_t cgp__op_find_invalid(cgp__op_kind kind, const cgp_op_node *node, int k,
+int64_t cgp__op_find_invalid(cgp_op_kind kind, const cgp_op_node *node, int k,
                              const int32_t *data, int64_t count, int64_t *upper_bound) {
     const cgp__op *op = cgp__op_find(kind);
     *upper_bound = node->op->upper_bound ? node->op->upper_bound(node, k) : 0;

@@ -48,7 +48,7 @@ typedef struct cgp__op {
     cgp_op op;
     cgp__dx dx;
     /* Of the directions, for each element of y (a loss: of x[0]) of one sample; if op.flops is NULL. */
-    double flops[CGP__DIRECTIONS];
+    double flops[CGP_OP_DIRECTIONS];
     /* Windows over an image [H, W, C]. */
     bool image;
     /* A RELU that follows in place may be part of its kernel. */
@@ -58,17 +58,17 @@ typedef struct cgp__op {
     /* Its kernels prefetch operands of the calls behind it. */
     bool prefetches;
     /* Change the sizes that follow from the shapes; NULL: right as they are. */
-    void (*sizes)(const cgp_op_node *node, cgp__op_attributes *sizes);
+    void (*sizes)(const cgp_op_node *node, cgp_op_attributes *sizes);
 } cgp__op;
 
 #define CGP__OP_DECLARE(kind, name) extern const cgp__op cgp__op_##name;
-CGP__OPS(CGP__OP_DECLARE)
+CGP_OPS(CGP__OP_DECLARE)
 
 /* The built-in op of a kind; of CUSTOM, one without any of our properties. */
-const cgp__op *cgp__op_find(cgp__op_kind kind);
+const cgp__op *cgp__op_find(cgp_op_kind kind);
 
-static inline cgp__dx cgp__op_dx(cgp__op_kind kind, const cgp_op *op) {
-    if (kind != CGP__OP_CUSTOM) return cgp__op_find(kind)->dx;
+static inline cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op) {
+    if (kind != CGP_OP_CUSTOM) return cgp__op_find(kind)->dx;
     if (!op->backward_input) return CGP__DX_NONE;
     return !op->dx_in_place ? CGP__DX_SEPARATE
            : op->is_loss    ? CGP__DX_OVER_X
@@ -77,14 +77,14 @@ static inline cgp__dx cgp__op_dx(cgp__op_kind kind, const cgp_op *op) {
 
 /* Run the shape rule of a use whose op, attributes and inputs are set, and set its shapes, and the sizes for the kernels. The
  * message has what was expected and the actual value. */
-cgp_status cgp__op_infer(cgp__op_kind kind, cgp_op_node *node, cgp__op_attributes *sizes);
+cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes);
 
 /* Floating-point operations of a direction that the use has, for one sample. */
-double cgp__op_flops(cgp__op_kind kind, const cgp_op_node *node, cgp_op_direction direction);
+double cgp__op_flops(cgp_op_kind kind, const cgp_op_node *node, cgp_op_direction direction);
 
 /* Check `count` integers of input k on the host before a step: the index of the first one out of range, 0 <= data[i] <
  * *upper_bound; -1: none. */
-int64_t cgp__op_find_invalid(cgp__op_kind kind, const cgp_op_node *node, int k,
+int64_t cgp__op_find_invalid(cgp_op_kind kind, const cgp_op_node *node, int k,
                              const int32_t *data, int64_t count, int64_t *upper_bound);
 
 #endif

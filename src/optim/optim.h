@@ -7,9 +7,10 @@
 
 #include "backend/backend.h"
 
-/* Fill the constants of update number `step` (from 1): rule, lr, decay, corrections. Leaves pointers, n and gradient_scale
+/* Fill the constants of update number `step` (from 1): rule and decay; lr and corrections. Leaves pointers, n and gradient_scale
  * unchanged. */
-void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *update);
+void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp_update *update,
+                          cgp_update_values *values);
 
 /* lr_schedule.c: check the schedule, for cgp_optim_check(). */
 cgp_status cgp__lr_check(const cgp_lr_schedule *schedule);

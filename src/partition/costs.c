@@ -18,7 +18,7 @@ static void mark_read(const cgp_model *model, int *last_read) {
         last_read[i] = -1;
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        for (int d = CGP_OP_BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
+        for (int d = CGP_OP_BACKWARD_INPUT; d < CGP_OP_DIRECTIONS; d++) {
             bool y;
             const uint32_t x = cgp__node_reads(model, node, (cgp_op_direction)d, &y);
             for (int k = 0; k < node->n_inputs; k++) {
@@ -53,7 +53,7 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n, cg
                                     bool *begun) {
     const cgp__node *node = &model->nodes[i];
     cgp__node_kernels kernels = {.node = i};
-    for (int d = 0; d < CGP__DIRECTIONS; d++) {
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         kernels.has[d] = cgp__node_has_direction(model, node, (cgp_op_direction)d);
         kernels.spec[d] = cgp__node_kernel(node, (cgp_op_direction)d, n, type);
     }
@@ -142,9 +142,9 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i,
     const cgp__node *node = &model->nodes[i];
     const cgp__node_kernels *kernels = &m->kernels[i];
     cgp_layer_cost *cost = &costs[layer_of(model, node)];
-    double seconds[CGP__DIRECTIONS] = {0};
+    double seconds[CGP_OP_DIRECTIONS] = {0};
     CGP_TRY(timer->time(timer->self, model, kernels, seconds));
-    for (int d = 0; d < CGP__DIRECTIONS; d++) {
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         if (!kernels->has[d]) continue;
         cost->flops[d] += cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) *
                           (double)kernels->spec[d].n;
@@ -207,7 +207,7 @@ cgp_status cgp_balance_by_time(const cgp_model *model, const cgp_layer_cost *cos
 }
 
 static cgp_status no_time(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
-                          double seconds[CGP__DIRECTIONS]) {
+                          double seconds[CGP_OP_DIRECTIONS]) {
     (void)self;
     (void)model;
     (void)kernels;

@@ -121,7 +121,7 @@ double cgp_layer_flops(const cgp_model *model, int layer) {
          i < model->n_nodes && model->nodes[i].layer == layer; i++) {
         const cgp__node *node = &model->nodes[i];
         if (node->use.op->is_loss) continue;
-        for (int d = 0; d < CGP__DIRECTIONS; d++) {
+        for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
             if (cgp__node_has_direction(model, node, (cgp_op_direction)d))
                 flops += cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d);
         }

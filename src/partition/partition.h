@@ -10,8 +10,8 @@
 /* The kernels of a node in training. */
 typedef struct cgp__node_kernels {
     int node;
-    bool has[CGP__DIRECTIONS];
-    cgp__kernel_spec spec[CGP__DIRECTIONS];
+    bool has[CGP_OP_DIRECTIONS];
+    cgp_kernel_spec spec[CGP_OP_DIRECTIONS];
     /* bit k: BACKWARD_INPUT makes dx[k] */
     uint32_t dx;
 } cgp__node_kernels;
@@ -19,7 +19,7 @@ typedef struct cgp__node_kernels {
 /* A source of seconds for the kernels that a node has. */
 typedef struct cgp__timer {
     cgp_status (*time)(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
-                       double seconds[CGP__DIRECTIONS]);
+                       double seconds[CGP_OP_DIRECTIONS]);
     void *self;
 } cgp__timer;
 

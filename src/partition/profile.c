@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
+
 /* A kernel runs `repeats` times, and on until its runs take MIN_NS or are MAX_RUNS. */
 #define MIN_NS 20000000
 #define MAX_RUNS 101
@@ -19,21 +21,25 @@
 #define BLOCK 65536
 #define MAX_BUFFERS                                                                            \
     (3 * CGP_OP_MAX_INPUTS + CGP_OP_MAX_SAVED + CGP_OP_MAX_STATE + 2 * CGP_OP_MAX_PARAMETERS + \
-     8)
+     10)
 
 /* The time of a kernel. */
 typedef struct measurement {
-    cgp__kernel_spec spec;
+    cgp_kernel_spec spec;
     uint32_t dx;
     double seconds;
 } measurement;
 
 typedef struct profiler {
     const cgp_profile_options *options;
-    const cgp__backend *backend;
-    cgp__device *device;
+    const cgp_backend *backend;
+    cgp_device_options device_options;
+    cgp_device *device;
+    /* around a run of a kernel; of a device that is not asynchronous NULL */
+    cgp_event *timer[2];
     /* [BLOCK] in -1 .. 1 */
     float *block;
+    uint16_t *halves; /* the same in bf16 */
     int32_t *integers;
     /* [MAX_RUNS or repeats] */
     double *runs;
@@ -75,6 +81,17 @@ static cgp_status make_buffer(profiler *p, int64_t bytes, void **out) {
     return CGP_OK;
 }
 
+static cgp_status finish(const profiler *p) {
+    return p->backend->asynchronous ? p->backend->finish(p->device) : CGP_OK;
+}
+
+/* Copy from the host to memory of the device. */
+static cgp_status put(const profiler *p, void *to, const void *from, size_t bytes) {
+    CGP_TRY(p->backend->copy(p->device, CGP_QUEUE_COMPUTE, (cgp_place){p->device, to},
+                             (cgp_place){NULL, (void *)from}, bytes));
+    return finish(p);
+}
+
 /* Make `count` random elements of `type`. Integers are in 0 .. upper_bound - 1. */
 static cgp_status make_random(profiler *p, cgp_dtype type, int64_t count, int64_t upper_bound,
                               void **out) {
@@ -82,11 +99,12 @@ static cgp_status make_random(profiler *p, cgp_dtype type, int64_t count, int64_
     for (int64_t i = 0; type == CGP_I32 && i < BLOCK; i++)
         p->integers[i] = (int32_t)(0.5 * ((double)p->block[i] + 1) *
                                    (double)(upper_bound > 1 ? upper_bound - 1 : 0));
-    const void *from = type == CGP_I32 ? (const void *)p->integers : p->block;
+    const void *from = p->block;
+    if (type == CGP_I32) from = p->integers;
+    if (type == CGP_BF16) from = p->halves;
     for (int64_t at = 0; at < count; at += BLOCK) {
-        const int64_t n = count - at < BLOCK ? count - at : BLOCK;
-        p->backend->convert(p->device, type, (char *)*out + at * (int64_t)cgp_dtype_bytes(type),
-                            type == CGP_I32 ? CGP_I32 : CGP_F32, from, n);
+        const size_t n = (size_t)cgp__min(count - at, BLOCK), bytes = cgp_dtype_bytes(type);
+        CGP_TRY(put(p, (char *)*out + (size_t)at * bytes, from, n * bytes));
     }
     return CGP_OK;
 }
@@ -105,7 +123,7 @@ static cgp_status make_value(profiler *p, const cgp_model *model, int value, int
 }
 
 static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp__node *node,
-                                  cgp__kernel_args *args) {
+                                  cgp_kernel_args *args) {
     for (int k = 0; k < node->use.shapes.n_parameters; k++) {
         const int64_t count = cgp_shape_count(&model->params[node->params[k]].shape);
         void *memory = NULL;
@@ -118,16 +136,17 @@ static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp
 }
 
 /* Initialize an op's state as for training. */
-static void fill_state(profiler *p, const cgp_op_state *state, char *to) {
+static cgp_status fill_state(const profiler *p, const cgp_op_state *state, char *to) {
     const int32_t number = (int32_t)state->begin;
     const void *begin = state->dtype == CGP_I32 ? (const void *)&number : &state->begin;
     for (int64_t i = 0; i < cgp_shape_count(&state->shape); i++)
-        p->backend->copy(p->device, to + 4 * i, begin, 4);
+        CGP_TRY(put(p, to + 4 * i, begin, 4));
+    return CGP_OK;
 }
 
 static cgp_status make_saved_and_state(profiler *p, const cgp_model *model,
                                        const cgp__node *node, int64_t n,
-                                       cgp__kernel_args *args) {
+                                       cgp_kernel_args *args) {
     for (int k = 0; k < node->use.shapes.n_saved; k++) {
         void *memory = NULL;
         CGP_TRY(make_buffer(p, cgp__type_bytes(&node->use.shapes.saved[k], n), &memory));
@@ -138,25 +157,40 @@ static cgp_status make_saved_and_state(profiler *p, const cgp_model *model,
         CGP_TRY(make_buffer(
             p, cgp_shape_count(&state->shape) * (int64_t)cgp_dtype_bytes(state->dtype),
             &args->state[k]));
-        fill_state(p, state, args->state[k]);
+        CGP_TRY(fill_state(p, state, args->state[k]));
     }
     return make_buffer(p, node->use.shapes.accumulator_bytes, &args->accumulator);
 }
 
 static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
-                                 cgp__kernel_args *args) {
+                                 cgp_kernel_args *args) {
     int64_t max = 0;
-    for (int d = 0; d < CGP__DIRECTIONS; d++) {
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         int64_t bytes = 0;
         if (!kernels->has[d]) continue;
-        CGP_TRY(p->backend->workspace(&kernels->spec[d], p->options->threads, &bytes));
+        CGP_TRY(p->backend->workspace(&p->device_options, &kernels->spec[d], &bytes));
         max = bytes > max ? bytes : max;
     }
     return make_buffer(p, max, &args->workspace);
 }
 
+/* The step values of a first micro-batch, with loss scales of 1, and a place for the loss. */
+static cgp_status make_values(profiler *p, cgp_kernel_args *args) {
+    const cgp_step_values values = {0};
+    const float one = 1;
+    const int64_t bytes = (int64_t)(sizeof values + sizeof one);
+    void *memory = NULL;
+    CGP_TRY(make_buffer(p, bytes, &memory));
+    CGP_TRY(put(p, memory, &values, sizeof values));
+    CGP_TRY(put(p, (char *)memory + sizeof values, &one, sizeof one));
+    args->values = memory;
+    CGP_TRY(make_buffer(p, sizeof(double), &memory));
+    args->losses = memory;
+    return CGP_OK;
+}
+
 static cgp_status make_operands(profiler *p, const cgp_model *model,
-                                const cgp__node_kernels *kernels, cgp__kernel_args *args) {
+                                const cgp__node_kernels *kernels, cgp_kernel_args *args) {
     const cgp__node *node = &model->nodes[kernels->node];
     const int64_t n = p->options->samples;
     const bool backward =
@@ -173,6 +207,7 @@ static cgp_status make_operands(profiler *p, const cgp_model *model,
         if (backward) CGP_TRY(make_value(p, model, node->output, n, 0, &memory));
         args->dy = backward ? memory : NULL;
     }
+    CGP_TRY(make_values(p, args));
     CGP_TRY(make_parameters(p, model, node, args));
     CGP_TRY(make_saved_and_state(p, model, node, n, args));
     return make_workspace(p, kernels, args);
@@ -185,16 +220,29 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static cgp_status run_often(profiler *p, cgp__kernel *kernel, const cgp__kernel_args *args,
+/* Run a kernel; *ns is its time. */
+static cgp_status time_run(const profiler *p, cgp_kernel *kernel, const cgp_kernel_args *args,
+                           int64_t *ns) {
+    const cgp_backend *b = p->backend;
+    const int64_t start = cgp__now_ns();
+    if (b->asynchronous) CGP_TRY(b->event_record(p->device, CGP_QUEUE_COMPUTE, p->timer[0]));
+    CGP_TRY(b->kernel_run(kernel, args));
+    *ns = cgp__now_ns() - start;
+    if (!b->asynchronous) return CGP_OK;
+    CGP_TRY(b->event_record(p->device, CGP_QUEUE_COMPUTE, p->timer[1]));
+    CGP_TRY(b->event_sync(p->timer[1]));
+    *ns = b->event_time(p->timer[1]) - b->event_time(p->timer[0]);
+    return CGP_OK;
+}
+
+static cgp_status run_often(profiler *p, cgp_kernel *kernel, const cgp_kernel_args *args,
                             double *seconds) {
-    CGP_TRY(p->backend->kernel_run(kernel, args));
     const int repeats = p->options->repeats, max = repeats > MAX_RUNS ? repeats : MAX_RUNS;
-    int64_t sum = 0;
+    int64_t sum = 0, took = 0;
     int n = 0;
+    CGP_TRY(time_run(p, kernel, args, &took));
     while (n < repeats || (repeats > 1 && sum < MIN_NS && n < max)) {
-        const int64_t start = cgp__now_ns();
-        CGP_TRY(p->backend->kernel_run(kernel, args));
-        const int64_t took = cgp__now_ns() - start;
+        CGP_TRY(time_run(p, kernel, args, &took));
         p->runs[n++] = 1e-9 * (double)took;
         sum += took;
     }
@@ -203,7 +251,7 @@ static cgp_status run_often(profiler *p, cgp__kernel *kernel, const cgp__kernel_
     return CGP_OK;
 }
 
-static uint64_t hash_of(const cgp__kernel_spec *spec, uint32_t dx) {
+static uint64_t hash_of(const cgp_kernel_spec *spec, uint32_t dx) {
     return cgp__hash(spec, sizeof *spec) + dx;
 }
 
@@ -224,8 +272,8 @@ static bool find_measured(const profiler *p, const cgp__node_kernels *kernels, i
 }
 
 static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
-                          cgp__kernel_args *args, double *seconds) {
-    cgp__kernel *kernel = NULL;
+                          cgp_kernel_args *args, double *seconds) {
+    cgp_kernel *kernel = NULL;
     if (!cgp__grow(&p->measured, &p->measured_capacity, p->n_measured + 1, sizeof *p->measured))
         return cgp__no_memory("profile", sizeof *p->measured);
     CGP_TRY(p->backend->kernel_create(p->device, &kernels->spec[d], &kernel));
@@ -242,20 +290,21 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
 }
 
 static cgp_status time_node(void *self, const cgp_model *model,
-                            const cgp__node_kernels *kernels, double seconds[CGP__DIRECTIONS]) {
+                            const cgp__node_kernels *kernels,
+                            double seconds[CGP_OP_DIRECTIONS]) {
     static const int order[] = {CGP_OP_FORWARD, CGP_OP_BACKWARD_WEIGHT, CGP_OP_BACKWARD_INPUT};
     profiler *p = self;
     bool all = true;
-    for (int d = 0; d < CGP__DIRECTIONS; d++)
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
         all = all && (!kernels->has[d] || find_measured(p, kernels, d, &seconds[d]));
     if (all) return CGP_OK;
-    double loss = 0;
-    cgp__kernel_args args = {.training = true, .loss = &loss, .loss_scale = 1};
+    cgp_kernel_args args = {.training = true};
     cgp_status status = make_operands(p, model, kernels, &args);
-    for (int i = 0; i < CGP__DIRECTIONS && status == CGP_OK; i++) {
+    for (int i = 0; i < CGP_OP_DIRECTIONS && status == CGP_OK; i++) {
         const int d = order[i];
         if (kernels->has[d]) status = measure(p, kernels, d, &args, &seconds[d]);
     }
+    (void)finish(p);
     free_operands(p);
     const cgp__node *node = &model->nodes[kernels->node];
     if (status == CGP_OK)
@@ -307,7 +356,8 @@ static cgp_status begin(profiler *p) {
     p->block = cgp__calloc(BLOCK, sizeof *p->block);
     p->integers = cgp__calloc(BLOCK, sizeof *p->integers);
     p->runs = cgp__calloc(runs, sizeof *p->runs);
-    if (!p->block || !p->integers || !p->runs)
+    p->halves = cgp__calloc(BLOCK, sizeof *p->halves);
+    if (!p->block || !p->halves || !p->integers || !p->runs)
         return cgp__no_memory("profile", BLOCK * sizeof *p->block);
     const cgp__rng_key key = cgp__rng_derive(0, CGP__RNG_DATA, 0, 0);
     for (uint32_t i = 0; i < BLOCK; i += 4) {
@@ -316,15 +366,25 @@ static cgp_status begin(profiler *p) {
         for (uint32_t k = 0; k < 4; k++)
             p->block[i + k] = (float)((double)words[k] * 0x1p-31 - 1);
     }
-    return p->backend->device_create(&p->device, p->options->threads, -1);
+    for (int i = 0; i < BLOCK; i++)
+        p->halves[i] = cgp__bf16_from_float(p->block[i]);
+    p->device_options = (cgp_device_options){.struct_size = sizeof p->device_options,
+                                             .threads = p->options->threads};
+    CGP_TRY(p->backend->device_create(&p->device, &p->device_options));
+    for (int i = 0; p->backend->asynchronous && i < 2; i++)
+        CGP_TRY(p->backend->event_create(p->device, &p->timer[i]));
+    return CGP_OK;
 }
 
 static void end(profiler *p) {
+    for (int i = 0; i < 2; i++)
+        if (p->timer[i]) p->backend->event_destroy(p->timer[i]);
     if (p->device) p->backend->device_destroy(p->device);
     cgp__index_release(&p->measured_index);
     free(p->measured);
     free(p->runs);
     free(p->integers);
+    free(p->halves);
     free(p->block);
 }
 

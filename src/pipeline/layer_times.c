@@ -16,7 +16,7 @@ static void free_times(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     CGP__PIPELINE(pipeline);
-    const int cells = pipeline->plan->model->n_nodes * CGP__DIRECTIONS;
+    const int cells = pipeline->plan->model->n_nodes * CGP_OP_DIRECTIONS;
     cgp_status status = CGP_OK;
     free_times(pipeline);
     for (int d = 0; measure && d < pipeline->plan->n_devices && status == CGP_OK; d++)
@@ -28,13 +28,13 @@ cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
 /* The mean of a kernel's runs, on whichever device it ran. */
 static cgp_status mean_times(void *self, const cgp_model *model,
                              const cgp__node_kernels *kernels,
-                             double seconds[CGP__DIRECTIONS]) {
+                             double seconds[CGP_OP_DIRECTIONS]) {
     const cgp_pipeline *pipeline = self;
     const int device = cgp__plan_device_of(pipeline->plan, kernels->node);
     const cgp__node_time *times = pipeline->executor.workers[device].node_times;
     (void)model;
-    for (int d = 0; d < CGP__DIRECTIONS; d++) {
-        const cgp__node_time *t = &times[kernels->node * CGP__DIRECTIONS + d];
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
+        const cgp__node_time *t = &times[kernels->node * CGP_OP_DIRECTIONS + d];
         seconds[d] = t->runs > 0 ? 1e-9 * (double)t->ns / (double)t->runs : 0;
     }
     return CGP_OK;

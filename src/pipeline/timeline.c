@@ -16,12 +16,12 @@ static cgp_status check_run(const cgp_pipeline *pipeline) {
     if (!last->run) return none("none");
     if (last->part != CGP__WHOLE_RUN) return none("one in two calls (external_loss)");
     if (!last->training) return none("an evaluation or prediction");
-    if (last->run->samples == pipeline->plan->batch) return CGP_OK;
+    if (last->run->minibatch.samples == pipeline->plan->batch) return CGP_OK;
     return cgp_fail(
         CGP_ESTATE,
         "timeline: expected a step of a full mini-batch last, %lld samples, got one "
         "of %lld",
-        (long long)pipeline->plan->batch, (long long)last->run->samples);
+        (long long)pipeline->plan->batch, (long long)last->run->minibatch.samples);
 }
 
 static bool is_event_of(const cgp_action *action, const cgp__event *event) {

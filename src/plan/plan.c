@@ -128,6 +128,8 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
             return cgp_fail(CGP_EINVAL, "devices: expected cpu or ref for device %d, got NULL",
                             d);
         CGP_TRY(cgp__backend_find(name, &device->backend));
+        device->options = (cgp_device_options){.struct_size = sizeof device->options,
+                                               .threads = plan->threads};
         device->name = cgp__format("%s:%d", name, d);
         if (!device->name) return cgp__no_memory("plan", strlen(name));
         device->info.name = device->name;
@@ -179,6 +181,10 @@ static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_
     return at;
 }
 
+static const cgp_backend *backend_of(const cgp_plan *plan, int stage) {
+    return plan->devices[plan->stages[stage].info.device].backend;
+}
+
 /* Place the sections of each device's memory, in the order of plan.h's drawing. */
 static void add_up(cgp_plan *plan) {
     for (int j = 0; j < plan->n_stages; j++) {
@@ -197,19 +203,24 @@ static void add_up(cgp_plan *plan) {
         device->workspace = place_slots(plan, info, slots);
         info->slot_bytes = device->workspace - slots;
         info->planned_bytes = device->workspace + info->workspace_bytes;
+        cgp__plan_place_step_memory(plan, d, info->planned_bytes);
+        info->planned_bytes += info->step_bytes;
     }
     for (int e = 0; e < plan->n_edges; e++) {
         cgp__edge_plan *edge = &plan->edges[e];
         const int64_t bytes = edge->capacity * edge->bytes;
         cgp_plan_device *info = &plan->devices[plan->stages[edge->edge.from].info.device].info;
-        edge->offset = info->planned_bytes;
-        info->planned_bytes += bytes;
-        info->transfer_bytes += bytes;
+        const cgp_backend *sender = backend_of(plan, edge->edge.from);
+        edge->in_host = !sender->host_addressable && sender != backend_of(plan, edge->edge.to);
+        int64_t *end = edge->in_host ? &info->host_bytes : &info->planned_bytes;
+        edge->offset = *end;
+        *end += bytes;
+        if (!edge->in_host) info->transfer_bytes += bytes;
     }
     for (int d = 0; d < plan->n_devices; d++) {
         cgp_plan_device *info = &plan->devices[d].info;
         info->activation_bytes =
-            info->slot_bytes + info->workspace_bytes + info->transfer_bytes;
+            info->slot_bytes + info->workspace_bytes + info->transfer_bytes + info->step_bytes;
     }
 }
 
@@ -250,6 +261,20 @@ static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
     return CGP_OK;
 }
 
+/* Count the variants of calls in the step of a full mini-batch. */
+static cgp_status count_variants(cgp_plan *plan) {
+    const cgp__minibatch full = {plan->batch, plan->inference, plan->chunks};
+    for (int d = 0; d < plan->n_devices; d++) {
+        cgp__list list = {0};
+        const cgp_status status = cgp__plan_bind(plan, plan->schedule, full, d, &list);
+        for (int i = 0; i < list.n_variants; i++)
+            plan->devices[d].info.variants += list.variants[i].end > list.variants[i].begin;
+        cgp__list_release(&list);
+        CGP_TRY(status);
+    }
+    return CGP_OK;
+}
+
 static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     split_batch(plan, o);
     CGP_TRY(cgp__plan_place_stages(plan, o));
@@ -262,7 +287,9 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(cgp__plan_edges(plan));
     CGP_TRY(cgp__plan_programs(plan));
     CGP_TRY(cgp__plan_actions(plan, o));
+    cgp__plan_step_memory(plan);
     add_up(plan);
+    CGP_TRY(count_variants(plan));
     return check_limit(plan, o->memory_limit);
 }
 

@@ -25,8 +25,10 @@
 
 #include "backend/backend.h"
 #include "model/model.h"
+#include "plan/list.h"
 #include "plan/location.h"
 #include "plan/memory/parameters.h"
+#include "plan/memory/step_memory.h"
 #include "plan/messages.h"
 #include "plan/program/program.h"
 
@@ -48,10 +50,12 @@ typedef struct cgp__stage_plan {
 
 typedef struct cgp__device_plan {
     cgp_plan_device info;
-    const cgp__backend *backend;
+    const cgp_backend *backend;
+    cgp_device_options options;
     char *name;
     /* offsets in its memory */
     int64_t parameters, gradients, optimizer, state, workspace;
+    cgp__step_memory step;
 } cgp__device_plan;
 
 struct cgp_plan {
@@ -105,6 +109,9 @@ struct cgp_plan {
     /* Iterations of the loops that could grow faster than the model, for a test. */
     int64_t steps;
 };
+
+/* Return a stage's program of CGP__PROGRAMS. */
+const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program);
 
 /* Return the device of a node. */
 int cgp__plan_device_of(const cgp_plan *plan, int node);

@@ -2,6 +2,12 @@
 /* query.c -- the public getters of a plan. */
 #include "plan/plan.h"
 
+const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program) {
+    const cgp__program *const all[CGP__PROGRAMS] = {&stage->forward_nosave, &stage->forward,
+                                                    &stage->recompute, &stage->backward};
+    return all[program];
+}
+
 int cgp_plan_stages(const cgp_plan *plan) {
     CGP__NEED_OR(plan, 0);
     return plan->n_stages;

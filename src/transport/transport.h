@@ -6,7 +6,6 @@
 #include <cgpipe/ext/transport.h>
 
 #include "base/base.h"
-#include "transport/inproc/channel.h" /* until the pipeline uses links */
 
 /* The devices of one rank: threads of one process. */
 extern const cgp_transport cgp__transport_inproc;

@@ -35,7 +35,7 @@ static inline bound norm_bound(int slot, double rstd, double terms) {
 
 /* Operands of LINEAR that are rounded where they are multiplied. */
 static inline void round_weights(operands *o) {
-    for (int64_t i = 0; o->c.op == CGP__OP_LINEAR && i < o->count[SLOT_PARAM]; i++) {
+    for (int64_t i = 0; o->c.op == CGP_OP_LINEAR && i < o->count[SLOT_PARAM]; i++) {
         float *weight = &o->at[SLOT_PARAM][i];
         *weight = cgp__bf16_to_float(cgp__bf16_from_float(*weight));
     }
@@ -44,19 +44,19 @@ static inline void round_weights(operands *o) {
 /* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by 2^-8 of 3.
  * Gradients are sums over up to `rows` of dS, or P keep, times values up to 2. dS is scale P (keep dP - delta), scale
  * times sums of `depth` terms: some 1. Their roundings have random signs: 5 times the 2-norm, as above. */
-static inline double rounded_attention(const cgp__op_attributes *g, int slot) {
+static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt((double)g->rows));
 }
 
 /* Scores of `depth` terms, then means of values up to 2 over up to `rows` keys. */
-static inline bound attention_bound(const cgp__op_attributes *g, int slot) {
+static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     const double depth = (double)(g->out / g->heads), rows = (double)g->rows;
     if (slot == SLOT_SAVED) return (bound){U * (16 + depth), 4 * U};
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + rows + depth), 8 * U};
 }
 
 /* An error of lse, of the sum of `in` exponentials, is a relative error of the softmax. */
-static inline bound cross_entropy_bound(const cgp__op_attributes *g, int slot) {
+static inline bound cross_entropy_bound(const cgp_op_attributes *g, int slot) {
     const double sums = 16 + sqrt((double)g->in);
     return slot == SLOT_SAVED ? (bound){U * sums, U} : (bound){2 * U, U * sums};
 }
@@ -67,38 +67,38 @@ static inline bound product_bound(double sums) {
 }
 
 static inline bound bound_of(const operands *o, int slot, double rstd) {
-    const cgp__op_attributes *g = &o->c.attributes;
+    const cgp_op_attributes *g = &o->c.attributes;
     const double terms = (double)(o->c.n * g->rows), in = (double)g->in, out = (double)g->out;
     const double window = (double)g->kernel_height * g->kernel_width;
     const bool weight = slot >= SLOT_DPARAM, y = slot == SLOT_Y;
     switch (o->c.op) {
-    case CGP__OP_LINEAR:
+    case CGP_OP_LINEAR:
         return product_bound(weight ? terms : y ? in : out);
-    case CGP__OP_CONV2D:
+    case CGP_OP_CONV2D:
         return product_bound(weight ? terms : window * (y ? in : out));
-    case CGP__OP_LAYER_NORM:
-    case CGP__OP_BATCH_NORM:
-    case CGP__OP_INSTANCE_NORM:
+    case CGP_OP_LAYER_NORM:
+    case CGP_OP_BATCH_NORM:
+    case CGP_OP_INSTANCE_NORM:
         return norm_bound(slot, rstd, terms);
-    case CGP__OP_GELU:
-    case CGP__OP_GELU_TANH:
-    case CGP__OP_SILU:
+    case CGP_OP_GELU:
+    case CGP_OP_GELU_TANH:
+    case CGP_OP_SILU:
         return (bound){16 * U, 8 * U};
-    case CGP__OP_ATTENTION:
+    case CGP_OP_ATTENTION:
         return attention_bound(g, slot);
-    case CGP__OP_DROPOUT:
-    case CGP__OP_DROPOUT2D:
-    case CGP__OP_RELU:
+    case CGP_OP_DROPOUT:
+    case CGP_OP_DROPOUT2D:
+    case CGP_OP_RELU:
         return (bound){0, 2 * U};
-    case CGP__OP_CROSS_ENTROPY:
+    case CGP_OP_CROSS_ENTROPY:
         return cross_entropy_bound(g, slot);
-    case CGP__OP_BCE_WITH_LOGITS:
+    case CGP_OP_BCE_WITH_LOGITS:
         return (bound){2 * U, 8 * U};
-    case CGP__OP_AVERAGE_POOL:
+    case CGP_OP_AVERAGE_POOL:
         return product_bound(window);
-    case CGP__OP_MAX_POOL:
+    case CGP_OP_MAX_POOL:
         return y ? (bound){0, 0} : product_bound(window);
-    case CGP__OP_UPSAMPLE:
+    case CGP_OP_UPSAMPLE:
         return y ? (bound){0, 0} : product_bound((double)g->stride_height * g->stride_width);
     default: /* y and dx are copied or added once */
         return weight ? (bound){U * terms, U} : (bound){0, 0};
@@ -109,23 +109,23 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
 static inline double loss_bound(const operands *o) {
     const double terms = (double)(o->c.n * o->c.attributes.rows),
                  in = (double)o->c.attributes.in;
-    return o->c.op == CGP__OP_BCE_WITH_LOGITS ? 16 * U * terms * in
-                                              : terms * U * (40 + sqrt(in));
+    return o->c.op == CGP_OP_BCE_WITH_LOGITS ? 16 * U * terms * in
+                                             : terms * U * (40 + sqrt(in));
 }
 
 /* Index in `saved` of the divisor of element i of a slot. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
-    const cgp__op_attributes *g = &o->c.attributes;
+    const cgp_op_attributes *g = &o->c.attributes;
     if (slot == SLOT_SAVED || slot == SLOT_SAVED + 1) return i;
-    if (o->c.op == CGP__OP_LAYER_NORM) return i / g->out;
-    return i % g->out + (o->c.op == CGP__OP_INSTANCE_NORM ? i / g->out / g->rows * g->out : 0);
+    if (o->c.op == CGP_OP_LAYER_NORM) return i / g->out;
+    return i % g->out + (o->c.op == CGP_OP_INSTANCE_NORM ? i / g->out / g->rows * g->out : 0);
 }
 
 static inline double rstd_at(const operands *o, int slot, int64_t i) {
     const bool of_one = slot < SLOT_DPARAM;
     double worst = 0.0;
     if (!is_norm(o->c.op) || slot >= SLOT_STATE) return 0.0;
-    if (o->c.op == CGP__OP_BATCH_NORM && o->c.evaluate)
+    if (o->c.op == CGP_OP_BATCH_NORM && o->c.evaluate)
         return 1.0 / sqrt((double)o->at[SLOT_STATE + 1][i % o->c.attributes.out]);
     if (of_one) return o->at[SLOT_SAVED + 1][saved_place(o, slot, i)];
     for (int64_t k = 0; k < o->count[SLOT_SAVED + 1]; k++)
@@ -160,7 +160,7 @@ static inline void assert_near(const operands *got, const operands *want, int sl
         const double a = element_at(got, slot, i), b = element_at(want, slot, i);
         const bound of = bound_of(want, slot, rstd_at(want, slot, i));
         double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
-        if (on_tiles(got) && got->c.op == CGP__OP_ATTENTION && slot != SLOT_SAVED)
+        if (on_tiles(got) && got->c.op == CGP_OP_ATTENTION && slot != SLOT_SAVED)
             close += rounded_attention(&got->c.attributes, slot);
         const double limit = rounds ? close + 0x1p-7 * (fabs(b) + close) : close;
         if (!(fabs(a - b) <= limit))

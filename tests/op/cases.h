@@ -9,8 +9,8 @@
 #include "support.h"
 
 typedef struct op_case {
-    cgp__op_kind op;
-    cgp__op_attributes attributes;
+    cgp_op_kind op;
+    cgp_op_attributes attributes;
     int64_t n;
     uint32_t add;
     bool accumulate; /* dparam and the accumulator are added to */
@@ -21,75 +21,75 @@ typedef struct op_case {
     cgp_dtype type;
 } op_case;
 
-static inline bool op_has(cgp__op_kind op, cgp_op_direction direction) {
+static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
     if (direction == CGP_OP_BACKWARD_INPUT)
-        return op != CGP__OP_EMBEDDING && op != CGP__OP_ARGMAX;
-    return direction == CGP_OP_FORWARD || op == CGP__OP_EMBEDDING || op == CGP__OP_POSITION ||
-           op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
+        return op != CGP_OP_EMBEDDING && op != CGP_OP_ARGMAX;
+    return direction == CGP_OP_FORWARD || op == CGP_OP_EMBEDDING || op == CGP_OP_POSITION ||
+           op == CGP_OP_LINEAR || op == CGP_OP_CONV2D;
 }
 
 /* BATCH_NORM is differentiated in training only. */
 static inline bool case_has(const op_case *c, cgp_op_direction direction) {
-    const bool fixed = c->op == CGP__OP_BATCH_NORM && c->evaluate;
+    const bool fixed = c->op == CGP_OP_BATCH_NORM && c->evaluate;
     return op_has(c->op, direction) && (direction == CGP_OP_FORWARD || !fixed);
 }
 
-static inline bool is_loss(cgp__op_kind op) {
+static inline bool is_loss(cgp_op_kind op) {
     return cgp__op_find(op)->op.is_loss;
 }
 
 /* --- attributes --- */
 
 /* ADD ends in no RELU. */
-static inline cgp__op_attributes plain_attributes(int64_t rows, int64_t width) {
-    return (cgp__op_attributes){.rows = rows, .in = width, .out = width, .slope = 1.0f};
+static inline cgp_op_attributes plain_attributes(int64_t rows, int64_t width) {
+    return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = 1.0f};
 }
 
-static inline cgp__op_attributes embedding_attributes(int64_t rows, int64_t vocab,
-                                                      int64_t width) {
-    return (cgp__op_attributes){.rows = rows, .in = vocab, .out = width};
+static inline cgp_op_attributes embedding_attributes(int64_t rows, int64_t vocab,
+                                                     int64_t width) {
+    return (cgp_op_attributes){.rows = rows, .in = vocab, .out = width};
 }
 
-static inline cgp__op_attributes linear_attributes(int64_t rows, int64_t in, int64_t out,
-                                                   bool bias, bool transposed) {
-    return (cgp__op_attributes){
+static inline cgp_op_attributes linear_attributes(int64_t rows, int64_t in, int64_t out,
+                                                  bool bias, bool transposed) {
+    return (cgp_op_attributes){
         .rows = rows, .in = in, .out = out, .has_bias = bias, .transposed = transposed};
 }
 
 /* LAYER_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; they end in no RELU. */
-static inline cgp__op_attributes norm_attributes(int64_t rows, int64_t width) {
-    return (cgp__op_attributes){
+static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
+    return (cgp_op_attributes){
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
 }
 
-static inline cgp__op_attributes attention_attributes(int64_t rows, int64_t heads,
-                                                      int64_t depth, double p) {
+static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads, int64_t depth,
+                                                     double p) {
     const int64_t width = heads * depth;
-    return (cgp__op_attributes){
+    return (cgp_op_attributes){
         .rows = rows, .in = 3 * width, .out = width, .heads = heads, .p = (float)p};
 }
 
 /* DROPOUT, DROPOUT2D */
-static inline cgp__op_attributes dropout_attributes(int64_t rows, int64_t width, double p) {
-    return (cgp__op_attributes){.rows = rows, .in = width, .out = width, .p = (float)p};
+static inline cgp_op_attributes dropout_attributes(int64_t rows, int64_t width, double p) {
+    return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .p = (float)p};
 }
 
-static inline cgp__op_attributes relu_attributes(int64_t rows, int64_t width, double slope) {
-    return (cgp__op_attributes){.rows = rows, .in = width, .out = width, .slope = (float)slope};
+static inline cgp_op_attributes relu_attributes(int64_t rows, int64_t width, double slope) {
+    return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = (float)slope};
 }
 
-static inline cgp__op_attributes loss_attributes(int64_t rows, int64_t classes) {
-    return (cgp__op_attributes){.rows = rows, .in = classes, .ignore = -100};
+static inline cgp_op_attributes loss_attributes(int64_t rows, int64_t classes) {
+    return (cgp_op_attributes){.rows = rows, .in = classes, .ignore = -100};
 }
 
-static inline cgp__op_attributes argmax_attributes(int64_t rows, int64_t width) {
-    return (cgp__op_attributes){.rows = rows, .in = width, .out = 1};
+static inline cgp_op_attributes argmax_attributes(int64_t rows, int64_t width) {
+    return (cgp_op_attributes){.rows = rows, .in = width, .out = 1};
 }
 
 /* `parts` widths, as many as are not 0. */
-static inline cgp__op_attributes concat_attributes(int64_t rows,
-                                                   const int64_t parts[CGP_OP_MAX_INPUTS]) {
-    cgp__op_attributes g = {.rows = rows};
+static inline cgp_op_attributes concat_attributes(int64_t rows,
+                                                  const int64_t parts[CGP_OP_MAX_INPUTS]) {
+    cgp_op_attributes g = {.rows = rows};
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         g.parts[k] = parts[k];
         g.out += parts[k];
@@ -99,64 +99,63 @@ static inline cgp__op_attributes concat_attributes(int64_t rows,
 }
 
 /* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], with the op's shape rule. */
-static inline cgp_status infer_image(cgp__op_kind op, int64_t height, int64_t width,
+static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
-                                     cgp__op_attributes *out) {
+                                     cgp_op_attributes *out) {
     cgp__attributes given = *a;
     cgp_op_node node = {.op = &cgp__op_find(op)->op, .attributes = &given};
-    for (int i = 0; op == CGP__OP_PAD && i < 2; i++) /* as the builder's call has it */
+    for (int i = 0; op == CGP_OP_PAD && i < 2; i++) /* as the builder's call has it */
         given.kernel[i] = given.stride[i] = 1;
     node.inputs[0].shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
     return cgp__op_infer(op, &node, out);
 }
 
-static inline cgp__op_attributes image_attributes(cgp__op_kind op, int64_t height,
-                                                  int64_t width, int64_t channels,
-                                                  cgp__attributes a) {
-    cgp__op_attributes g;
+static inline cgp_op_attributes image_attributes(cgp_op_kind op, int64_t height, int64_t width,
+                                                 int64_t channels, cgp__attributes a) {
+    cgp_op_attributes g;
     assert_ok(infer_image(op, height, width, channels, &a, &g));
     return g;
 }
 
-static inline bool is_window_op(cgp__op_kind op) {
-    return op == CGP__OP_CONV2D || op == CGP__OP_MAX_POOL || op == CGP__OP_AVERAGE_POOL ||
-           op == CGP__OP_UPSAMPLE || op == CGP__OP_PAD;
+static inline bool is_window_op(cgp_op_kind op) {
+    return op == CGP_OP_CONV2D || op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL ||
+           op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD;
 }
 
 /* --- drawn --- */
 
 /* Windows, padding before and behind, along one side of an image; the side that has `windows` of them. */
-static inline int64_t draw_side(cgp__op_kind op, int64_t windows, int side, cgp__attributes *a,
+static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side, cgp__attributes *a,
                                 uint64_t *seed) {
     static const int kernels[] = {1, 1, 2, 3, 3, 3, 5, 7};
-    const bool pool = op == CGP__OP_MAX_POOL || op == CGP__OP_AVERAGE_POOL;
+    const bool pool = op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL;
     int *kernel = &a->kernel[side], *stride = &a->stride[side],
         *padding = &a->padding[2 * side];
-    *kernel = op == CGP__OP_PAD ? 1 : kernels[test_random(seed) % 8];
-    *stride = op == CGP__OP_PAD ? 1 : test_between(seed, 1, 3);
+    *kernel = op == CGP_OP_PAD ? 1 : kernels[test_random(seed) % 8];
+    *stride = op == CGP_OP_PAD ? 1 : test_between(seed, 1, 3);
     for (int k = 0; k < 2; k++)
         padding[k] =
             pool ? test_between(seed, 0, *kernel - 1) : test_between(seed, -2, *kernel);
-    if (op == CGP__OP_UPSAMPLE) return windows / *stride + 1;
+    if (op == CGP_OP_UPSAMPLE) return windows / *stride + 1;
     return (windows - 1) * *stride + *kernel - padding[0] - padding[1];
 }
 
 /* Some `rows` windows, whose sizes are drawn until they fit. */
-static inline cgp__op_attributes draw_image(cgp__op_kind op, int64_t rows, int64_t width,
-                                            int64_t out, uint64_t *seed) {
-    cgp__op_attributes g;
+static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t width,
+                                           int64_t out, uint64_t *seed) {
+    cgp_op_attributes g;
     for (;;) {
         cgp__attributes a = {.size = out, .bias = test_random(seed) & 1};
         const int64_t high = test_between(seed, 1, rows < 14 ? (int)rows : 14);
         const int64_t height = draw_side(op, high, 0, &a, seed);
         const int64_t across = draw_side(op, rows / high, 1, &a, seed);
-        a.global = op == CGP__OP_AVERAGE_POOL && test_random(seed) % 8 == 0;
-        if (op == CGP__OP_UPSAMPLE) a = (cgp__attributes){.stride = {a.stride[0], a.stride[1]}};
+        a.global = op == CGP_OP_AVERAGE_POOL && test_random(seed) % 8 == 0;
+        if (op == CGP_OP_UPSAMPLE) a = (cgp__attributes){.stride = {a.stride[0], a.stride[1]}};
         if (infer_image(op, height, across, width, &a, &g) == CGP_OK) return g;
     }
 }
 
-static inline cgp__op_attributes draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
+static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
     int64_t parts[CGP_OP_MAX_INPUTS] = {width};
     const int n = test_between(seed, 2, CGP_OP_MAX_INPUTS);
     for (int k = 1; k < n; k++)
@@ -165,38 +164,38 @@ static inline cgp__op_attributes draw_concat(int64_t rows, int64_t width, uint64
 }
 
 /* Some `rows` rows (pixels of the result) of `width` columns or channels, in GEMMs multiplied to `out`. */
-static inline cgp__op_attributes draw_attributes(cgp__op_kind op, int64_t rows, int64_t width,
-                                                 int64_t out, uint64_t *seed) {
+static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, int64_t width,
+                                                int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
     const bool yes = test_random(seed) & 1;
-    cgp__op_attributes g;
+    cgp_op_attributes g;
     if (is_window_op(op)) return draw_image(op, rows, width, out, seed);
     switch (op) {
-    case CGP__OP_EMBEDDING:
+    case CGP_OP_EMBEDDING:
         return embedding_attributes(rows, 11, width);
-    case CGP__OP_LINEAR:
+    case CGP_OP_LINEAR:
         return linear_attributes(rows, width, out, yes, test_random(seed) & 1);
-    case CGP__OP_LAYER_NORM:
-    case CGP__OP_INSTANCE_NORM:
+    case CGP_OP_LAYER_NORM:
+    case CGP_OP_INSTANCE_NORM:
         return norm_attributes(rows, width);
-    case CGP__OP_BATCH_NORM:
+    case CGP_OP_BATCH_NORM:
         g = norm_attributes(rows, width);
         g.momentum = yes ? 0.1f : -1.0f;
         return g;
-    case CGP__OP_ATTENTION:
+    case CGP_OP_ATTENTION:
         return attention_attributes(rows, test_between(seed, 1, 3), width, p);
-    case CGP__OP_DROPOUT:
-    case CGP__OP_DROPOUT2D:
+    case CGP_OP_DROPOUT:
+    case CGP_OP_DROPOUT2D:
         return dropout_attributes(rows, width, p);
-    case CGP__OP_RELU:
+    case CGP_OP_RELU:
         return relu_attributes(rows, width, yes ? 0.0 : 0.2);
-    case CGP__OP_FLATTEN:
+    case CGP_OP_FLATTEN:
         return plain_attributes(1, rows * width);
-    case CGP__OP_CONCAT:
+    case CGP_OP_CONCAT:
         return draw_concat(rows, width, seed);
-    case CGP__OP_CROSS_ENTROPY:
+    case CGP_OP_CROSS_ENTROPY:
         return loss_attributes(rows, width);
-    case CGP__OP_ARGMAX:
+    case CGP_OP_ARGMAX:
         return argmax_attributes(rows, width);
     default:
         return plain_attributes(rows, width);
@@ -204,7 +203,7 @@ static inline cgp__op_attributes draw_attributes(cgp__op_kind op, int64_t rows, 
 }
 
 /* All but the attributes, up to `max` samples. */
-static inline op_case draw_case(cgp__op_kind op, int max, uint64_t *seed) {
+static inline op_case draw_case(cgp_op_kind op, int max, uint64_t *seed) {
     return (op_case){
         .op = op,
         .n = test_between(seed, 1, max),
@@ -227,23 +226,23 @@ static inline op_case draw_case(cgp__op_kind op, int max, uint64_t *seed) {
 
 /* Multiply-adds of ref, roughly. */
 static inline double case_work(const op_case *c) {
-    const cgp__op_attributes *g = &c->attributes;
+    const cgp_op_attributes *g = &c->attributes;
     const double rows = (double)(c->n * g->rows);
     const double window = (double)(g->kernel_height > 0 ? g->kernel_height : 1) *
                           (g->kernel_width > 0 ? g->kernel_width : 1);
-    if (c->op == CGP__OP_LINEAR || c->op == CGP__OP_CONV2D)
+    if (c->op == CGP_OP_LINEAR || c->op == CGP_OP_CONV2D)
         return rows * window * (double)g->in * (double)g->out;
-    if (c->op == CGP__OP_ATTENTION)
+    if (c->op == CGP_OP_ATTENTION)
         return rows * (double)g->rows * ((double)g->out + 20.0 * (double)g->heads);
     return rows * window * (double)g->out;
 }
 
 /* Each length x width, for GEMMs each length x width x width, with the rest drawn; of these one in `rarely`. */
-static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(const op_case *c),
+static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
     static const int64_t widths[] = {1, 3, 17, 64, 768};
-    const bool gemm = op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
+    const bool gemm = op == CGP_OP_LINEAR || op == CGP_OP_CONV2D;
     for (int i = 0; i < 8 * 5 * (gemm ? 5 : 1); i++) {
         op_case c = draw_case(op, 5, seed);
         c.attributes =
@@ -260,10 +259,10 @@ static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(cons
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
-    static const cgp__op_kind ops[BLOCK_CASES] = {
-        CGP__OP_LINEAR,     CGP__OP_LINEAR,   CGP__OP_ATTENTION, CGP__OP_BATCH_NORM,
-        CGP__OP_BATCH_NORM, CGP__OP_MAX_POOL, CGP__OP_MAX_POOL,  CGP__OP_CONV2D,
-        CGP__OP_CONV2D,     CGP__OP_CONV2D};
+    static const cgp_op_kind ops[BLOCK_CASES] = {
+        CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION, CGP_OP_BATCH_NORM,
+        CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,  CGP_OP_CONV2D,
+        CGP_OP_CONV2D,     CGP_OP_CONV2D};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
@@ -307,7 +306,7 @@ static inline op_case block_case(int i) {
 /* "gelu n 2 rows 5 in 17 ..." for messages */
 static inline const char *case_text(const op_case *c) {
     static char text[384];
-    const cgp__op_attributes *g = &c->attributes;
+    const cgp_op_attributes *g = &c->attributes;
     snprintf(text, sizeof text,
              "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64
              " p %g bias %d transposed %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top "

@@ -72,7 +72,7 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
 
 /* Neighbours in a norm 2 to 6 apart: where their deviation is as small as the step, a difference is no estimate. */
 static inline void spread(operands *o) {
-    const int64_t apart = o->c.op == CGP__OP_LAYER_NORM ? 1 : o->c.attributes.out;
+    const int64_t apart = o->c.op == CGP_OP_LAYER_NORM ? 1 : o->c.attributes.out;
     for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++)
         o->at[SLOT_X][i] += i / apart % 2 ? 2.0f : -2.0f;
 }
@@ -80,12 +80,12 @@ static inline void spread(operands *o) {
 /* Two steps away from kinks: from 0 for RELU; for MAX_POOL every two pixels of a channel,
  * which get the multiples of four steps in random order. */
 static inline void part(operands *o, uint64_t *seed) {
-    const cgp__op_attributes *g = &o->c.attributes;
+    const cgp_op_attributes *g = &o->c.attributes;
     const int64_t pixels = (int64_t)g->height * g->width, each = pixels * g->in;
     float *x = o->at[SLOT_X];
-    for (int64_t i = 0; o->c.op == CGP__OP_RELU && i < o->count[SLOT_X]; i++)
+    for (int64_t i = 0; o->c.op == CGP_OP_RELU && i < o->count[SLOT_X]; i++)
         x[i] += x[i] < 0.0f ? -2 * (float)STEP : 2 * (float)STEP;
-    for (int64_t i = 0; o->c.op == CGP__OP_MAX_POOL && i < o->count[SLOT_X]; i++) {
+    for (int64_t i = 0; o->c.op == CGP_OP_MAX_POOL && i < o->count[SLOT_X]; i++) {
         const int64_t pixel = i % each / g->in;
         const int64_t other = (int64_t)(test_random(seed) % (uint64_t)(pixel + 1));
         float *at = x + i - (pixel - other) * g->in;
@@ -101,7 +101,7 @@ static inline void check(const op_case *c, uint64_t *seed) {
     spread(&o);
     part(&o, seed);
     op_run(&on, &o, CGP_OP_FORWARD);
-    for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP__DIRECTIONS; direction++) {
+    for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP_OP_DIRECTIONS; direction++) {
         if (case_has(c, (cgp_op_direction)direction))
             op_run(&on, &o, (cgp_op_direction)direction);
     }

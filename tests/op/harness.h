@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harness.h -- the operands of one op with random values, run through a kernel of a backend.
  *
- *     op_case c = {.op = CGP__OP_GELU, .attributes = plain_attributes(5, 17), .n = 2};
+ *     op_case c = {.op = CGP_OP_GELU, .attributes = plain_attributes(5, 17), .n = 2};
  *     operands o;
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP_OP_FORWARD); // on a runner, a device of a backend
@@ -46,50 +46,60 @@ typedef struct operands {
     bool per_sample[SLOTS];
     float *memory[SLOTS]; /* to be freed */
     float *at[SLOTS];     /* NULL where the op has none */
-    cgp__rng_key key;
+    uint64_t seed, step;
+    uint32_t id; /* of the op */
     float loss_scale;
     double loss;
 } operands;
+
+/* A row of step values. */
+enum { LOSSES = 3 };
+typedef struct value_row {
+    cgp_step_values values;
+    float scales[LOSSES];
+} value_row;
+
+/* The op's is the second loss; its word is behind those of two micro-batches. */
+enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 
 /* --- operands --- */
 
 /* Elements of x[k] of one sample; 0: there is none. */
 static inline int64_t count_input(const op_case *c, int k) {
-    const cgp__op_attributes *g = &c->attributes;
-    if (c->op == CGP__OP_CONCAT) return g->rows * g->parts[k];
+    const cgp_op_attributes *g = &c->attributes;
+    if (c->op == CGP_OP_CONCAT) return g->rows * g->parts[k];
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
-    if (c->op == CGP__OP_EMBEDDING || (c->op == CGP__OP_CROSS_ENTROPY && k == 1))
-        return g->rows;
+    if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->height * g->width : g->rows) * g->in;
 }
 
-static inline bool makes_dx(cgp__op_kind op, int k) {
+static inline bool makes_dx(cgp_op_kind op, int k) {
     return op_has(op, CGP_OP_BACKWARD_INPUT) && (k == 0 || !is_loss(op));
 }
 
 static inline int64_t count_saved(const op_case *c) {
-    const cgp__op_attributes *g = &c->attributes;
-    if (c->op == CGP__OP_LAYER_NORM || c->op == CGP__OP_CROSS_ENTROPY) return g->rows;
-    if (c->op == CGP__OP_BATCH_NORM || c->op == CGP__OP_INSTANCE_NORM) return g->out;
+    const cgp_op_attributes *g = &c->attributes;
+    if (c->op == CGP_OP_LAYER_NORM || c->op == CGP_OP_CROSS_ENTROPY) return g->rows;
+    if (c->op == CGP_OP_BATCH_NORM || c->op == CGP_OP_INSTANCE_NORM) return g->out;
     return g->heads * g->rows;
 }
 
-static inline bool is_norm(cgp__op_kind op) {
-    return op == CGP__OP_LAYER_NORM || op == CGP__OP_BATCH_NORM || op == CGP__OP_INSTANCE_NORM;
+static inline bool is_norm(cgp_op_kind op) {
+    return op == CGP_OP_LAYER_NORM || op == CGP_OP_BATCH_NORM || op == CGP_OP_INSTANCE_NORM;
 }
 
 static inline int64_t count_weight(const op_case *c) {
-    const cgp__op_attributes *g = &c->attributes;
+    const cgp_op_attributes *g = &c->attributes;
     switch (c->op) {
-    case CGP__OP_EMBEDDING:
-    case CGP__OP_LINEAR:
+    case CGP_OP_EMBEDDING:
+    case CGP_OP_LINEAR:
         return g->in * g->out;
-    case CGP__OP_CONV2D:
+    case CGP_OP_CONV2D:
         return g->out * g->kernel_height * g->kernel_width * g->in;
-    case CGP__OP_POSITION:
+    case CGP_OP_POSITION:
         return g->rows * g->out;
-    case CGP__OP_LAYER_NORM:
-    case CGP__OP_BATCH_NORM:
+    case CGP_OP_LAYER_NORM:
+    case CGP_OP_BATCH_NORM:
         return g->out;
     default:
         return 0;
@@ -98,9 +108,9 @@ static inline int64_t count_weight(const op_case *c) {
 
 /* Elements of each operand: of one sample, or where there is one for all, in all. */
 static inline void count_operands(operands *o) {
-    const cgp__op_attributes *g = &o->c.attributes;
-    const cgp__op_kind op = o->c.op;
-    const bool batch = op == CGP__OP_BATCH_NORM;
+    const cgp_op_attributes *g = &o->c.attributes;
+    const cgp_op_kind op = o->c.op;
+    const bool batch = op == CGP_OP_BATCH_NORM;
     int64_t *count = o->count;
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         count[SLOT_X + k] = count_input(&o->c, k);
@@ -144,14 +154,14 @@ static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[slot];
     for (int64_t i = 0; i < o->count[slot]; i++) {
         to[i] = (int32_t)(test_random(seed) % (uint64_t)o->c.attributes.in);
-        if (o->c.op == CGP__OP_CROSS_ENTROPY && test_random(seed) % 3 == 0)
+        if (o->c.op == CGP_OP_CROSS_ENTROPY && test_random(seed) % 3 == 0)
             to[i] = (int32_t)o->c.attributes.ignore;
     }
 }
 
 static inline bool is_integer_slot(const operands *o, int slot) {
-    return (o->c.op == CGP__OP_EMBEDDING && slot == SLOT_X) ||
-           (o->c.op == CGP__OP_CROSS_ENTROPY && slot == SLOT_X + 1) || slot == SLOT_STATE + 2;
+    return (o->c.op == CGP_OP_EMBEDDING && slot == SLOT_X) ||
+           (o->c.op == CGP_OP_CROSS_ENTROPY && slot == SLOT_X + 1) || slot == SLOT_STATE + 2;
 }
 
 /* Two micro-batches of three rows each; values of either sign, and above 0. */
@@ -168,7 +178,7 @@ static inline void fill_accumulator(operands *o, uint64_t *seed) {
 
 /* Ranges other than [-1, 1): BCE's targets, from 0 to 1; running variances, above 0. */
 static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
-    const bool targets = o->c.op == CGP__OP_BCE_WITH_LOGITS && slot == SLOT_X + 1;
+    const bool targets = o->c.op == CGP_OP_BCE_WITH_LOGITS && slot == SLOT_X + 1;
     const bool variances = slot == SLOT_STATE + 1;
     if (is_integer_slot(o, slot)) {
         fill_integers(o, slot, seed);
@@ -207,7 +217,9 @@ static inline void operands_create(operands *o, const op_case *c, uint64_t *seed
             guarded(&o->memory[slot], o->count[slot], slot_shift(slot, c->shift), slot);
         fill_slot(o, slot, seed);
     }
-    o->key = (cgp__rng_key){(uint32_t)test_random(seed), (uint32_t)test_random(seed)};
+    o->seed = test_random(seed);
+    o->step = test_random(seed);
+    o->id = (uint32_t)test_random(seed);
 }
 
 static inline void operands_destroy(operands *o) {
@@ -276,7 +288,7 @@ static inline void copy_slot(operands *to, const operands *from, int slot) {
 
 /* true: the slot has the type of the case; the others are f32 or integers always. */
 static inline bool is_activation(const operands *o, int slot) {
-    if (slot == SLOT_Y) return o->c.op != CGP__OP_ARGMAX;
+    if (slot == SLOT_Y) return o->c.op != CGP_OP_ARGMAX;
     if (slot < SLOT_Y) return !is_integer_slot(o, slot);
     return slot >= SLOT_DY && slot < SLOT_DPARAM;
 }
@@ -336,9 +348,9 @@ static inline void halves_destroy(operands *halves, operands *o) {
 /* Values far enough from 0 for the tails of GELU and SILU and peaks of a softmax, rounded to the type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
-    if (c->op == CGP__OP_GELU || c->op == CGP__OP_GELU_TANH || c->op == CGP__OP_SILU)
+    if (c->op == CGP_OP_GELU || c->op == CGP_OP_GELU_TANH || c->op == CGP_OP_SILU)
         scale_slot(o, SLOT_X, 6.0f);
-    if (c->op == CGP__OP_ATTENTION) scale_slot(o, SLOT_X, 2.0f);
+    if (c->op == CGP_OP_ATTENTION) scale_slot(o, SLOT_X, 2.0f);
     if (is_loss(c->op)) scale_slot(o, SLOT_X, 4.0f);
     if (c->type == CGP_BF16) operands_round(o);
 }
@@ -356,18 +368,28 @@ static inline void check_guards(const operands *o, int slot) {
     }
 }
 
-static inline cgp__kernel_args op_args(operands *o) {
-    cgp__kernel_args args = {
+/* The scales of other losses are no numbers. */
+static inline value_row row_of(const operands *o) {
+    value_row row = {
+        .values = {
+            .seed = o->seed, .step = o->step, .sample = o->c.sample, .loss_word = LOSS_WORD}};
+    for (int l = 0; l < LOSSES; l++)
+        row.scales[l] = l == LOSS ? o->loss_scale : NAN;
+    return row;
+}
+
+/* Without a workspace and words for losses. */
+static inline cgp_kernel_args op_args(operands *o, const value_row *row) {
+    cgp_kernel_args args = {
         .y = o->at[SLOT_Y],
         .dy = o->at[SLOT_DY],
         .first = !o->c.accumulate,
         .training = !o->c.evaluate,
         .deferred = o->c.deferred,
         .accumulator = o->at[SLOT_ACCUMULATOR],
-        .key = o->key,
-        .sample = o->c.sample,
-        .loss = &o->loss,
-        .loss_scale = o->loss_scale,
+        .values = &row->values,
+        .loss = LOSS,
+        .id = o->id,
     };
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         args.x[k] = o->at[SLOT_X + k];
@@ -386,14 +408,20 @@ static inline cgp__kernel_args op_args(operands *o) {
 
 /* A device of a backend. */
 typedef struct runner {
-    const cgp__backend *backend;
-    cgp__device *device;
+    const cgp_backend *backend;
+    cgp_device *device;
     int threads;
 } runner;
 
-static inline runner runner_open(const cgp__backend *backend, int threads) {
+/* A device that is not pinned. */
+static inline cgp_device_options device_options(int threads) {
+    return (cgp_device_options){.struct_size = sizeof(cgp_device_options), .threads = threads};
+}
+
+static inline runner runner_open(const cgp_backend *backend, int threads) {
     runner on = {.backend = backend, .threads = threads};
-    assert_ok(backend->device_create(&on.device, threads, -1));
+    const cgp_device_options options = device_options(threads);
+    assert_ok(backend->device_create(&on.device, &options));
     return on;
 }
 
@@ -412,23 +440,48 @@ static inline bool runner_has_tiles(const runner *on) {
 #define ON_ONE(property, runner)                                                               \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
+/* The first element that is not finite; -1: none. */
+static inline int64_t find_nonfinite(const runner *on, const float *x, int64_t n) {
+    int64_t index = -2;
+    assert_ok(on->backend->find_nonfinite(on->device, x, n, &index));
+    return index;
+}
+
+/* Forward of a loss writes its own word of losses; nothing else writes any. */
+static inline void take_loss(operands *o, cgp_op_direction direction, const double *losses,
+                             const double *before) {
+    const int word = LOSS_WORD + LOSS;
+    const bool written = is_loss(o->c.op) && direction == CGP_OP_FORWARD;
+    for (int w = 0; w < LOSS_WORDS; w++) {
+        if (!(written && w == word) && memcmp(losses + w, before + w, sizeof *losses) != 0)
+            fail_msg("%s wrote loss word %d", case_text(&o->c), w);
+    }
+    if (written) o->loss = losses[word];
+}
+
 /* Run one direction; the workspace begins as NaNs, which show reads before writes. */
 static inline void op_run(const runner *on, operands *o, cgp_op_direction direction) {
-    const cgp__kernel_spec spec = {o->c.op, direction, o->c.attributes,
-                                   o->c.n,  o->c.add,  o->c.type};
+    const cgp_kernel_spec spec = {o->c.op, direction, o->c.attributes,
+                                  o->c.n,  o->c.add,  o->c.type};
     const uint32_t bits = GUARD_BITS(SLOTS);
     int64_t bytes = 0;
     float *memory = NULL;
-    cgp__kernel *kernel = NULL;
-    assert_ok(on->backend->workspace(&spec, on->threads, &bytes));
+    cgp_kernel *kernel = NULL;
+    double losses[LOSS_WORDS], before[LOSS_WORDS];
+    const cgp_device_options options = device_options(on->threads);
+    const value_row row = row_of(o);
+    assert_ok(on->backend->workspace(&options, &spec, &bytes));
     assert_ok(on->backend->kernel_create(on->device, &spec, &kernel));
     operands halves;
     if (o->c.type == CGP_BF16) halves_create(&halves, o);
-    cgp__kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o);
-    args.loss = &o->loss;
+    cgp_kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o, &row);
+    for (int w = 0; w < LOSS_WORDS; w++)
+        losses[w] = before[w] = NAN;
+    args.losses = losses;
     args.workspace = guarded(&memory, (bytes + 3) / 4, 0, SLOTS);
     assert_ok(on->backend->kernel_run(kernel, &args));
     on->backend->kernel_destroy(kernel);
+    take_loss(o, direction, losses, before);
     if (o->c.type == CGP_BF16) halves_destroy(&halves, o);
     for (int slot = 0; slot < SLOTS; slot++)
         check_guards(o, slot);

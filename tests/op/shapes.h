@@ -21,10 +21,10 @@ static inline cgp_op_type type_of(cgp_dtype dtype, int rank, const int64_t *dims
 /* One use of an op: its shapes, and the sizes for its kernels. */
 typedef struct inferred {
     cgp_op_shapes shapes;
-    cgp__op_attributes sizes;
+    cgp_op_attributes sizes;
 } inferred;
 
-static inline cgp_status try_infer(cgp__op_kind kind, const cgp__attributes *attributes,
+static inline cgp_status try_infer(cgp_op_kind kind, const cgp__attributes *attributes,
                                    cgp_op_type first, cgp_op_type second, inferred *out) {
     cgp_op_node node = {
         .op = &cgp__op_find(kind)->op, .attributes = attributes, .inputs = {first, second}};
@@ -34,14 +34,14 @@ static inline cgp_status try_infer(cgp__op_kind kind, const cgp__attributes *att
     return status;
 }
 
-static inline inferred infer(cgp__op_kind kind, cgp__attributes attributes, cgp_op_type first,
+static inline inferred infer(cgp_op_kind kind, cgp__attributes attributes, cgp_op_type first,
                              cgp_op_type second) {
     inferred out;
     assert_ok(try_infer(kind, &attributes, first, second, &out));
     return out;
 }
 
-static inline void refuse(cgp__op_kind kind, cgp__attributes attributes, cgp_op_type first,
+static inline void refuse(cgp_op_kind kind, cgp__attributes attributes, cgp_op_type first,
                           cgp_op_type second, const char *message) {
     inferred out;
     assert_status(try_infer(kind, &attributes, first, second, &out), CGP_EINVAL);
@@ -49,12 +49,12 @@ static inline void refuse(cgp__op_kind kind, cgp__attributes attributes, cgp_op_
 }
 
 /* FLOPs of a use. */
-static inline double flops_of(cgp__op_kind kind, cgp_op_direction direction,
+static inline double flops_of(cgp_op_kind kind, cgp_op_direction direction,
                               cgp__attributes attributes, cgp_op_type first,
                               cgp_op_type second) {
     cgp_op_node node = {
         .op = &cgp__op_find(kind)->op, .attributes = &attributes, .inputs = {first, second}};
-    cgp__op_attributes sizes;
+    cgp_op_attributes sizes;
     assert_ok(cgp__op_infer(kind, &node, &sizes));
     return cgp__op_flops(kind, &node, direction);
 }
@@ -69,7 +69,7 @@ static inline void assert_type(const cgp_op_type *type, const char *expected) {
     assert_shape(&type->shape, expected);
 }
 
-static inline void assert_attributes(const inferred *out, cgp__op_attributes expected) {
+static inline void assert_attributes(const inferred *out, cgp_op_attributes expected) {
     assert_memory_equal(&out->sizes, &expected, sizeof expected);
 }
 

@@ -6,15 +6,15 @@
 #include "backend/backend.h"
 
 static int64_t workspace(int64_t sequence, int64_t samples, cgp_op_direction direction) {
-    cgp__kernel_spec spec;
+    cgp_kernel_spec spec;
     memset(&spec, 0, sizeof spec);
-    spec.op = CGP__OP_ATTENTION;
+    spec.op = CGP_OP_ATTENTION;
     spec.direction = direction;
-    spec.attributes =
-        (cgp__op_attributes){.rows = sequence, .out = 768, .heads = 12, .p = 0.1f};
+    spec.attributes = (cgp_op_attributes){.rows = sequence, .out = 768, .heads = 12, .p = 0.1f};
     spec.n = samples;
     int64_t bytes = 0;
-    assert_ok(cgp__backend_cpu.workspace(&spec, 1, &bytes));
+    const cgp_device_options options = {.struct_size = sizeof options, .threads = 1};
+    assert_ok(cgp__backend_cpu.workspace(&options, &spec, &bytes));
     return bytes;
 }
 

@@ -36,7 +36,7 @@ static void check_against_ref(const op_case *c) {
 }
 
 static void is_what_ref_gives(void **state) {
-    const cgp__op_kind *kind = *state;
+    const cgp_op_kind *kind = *state;
     for_each_case(*kind, 2, check_against_ref, &seed);
 }
 
@@ -44,7 +44,7 @@ static void cross_entropy_over_a_vocab_is_what_ref_gives(void **state) {
     (void)state;
     for (int add = 0; add < 2; add++) {
         for (int bf16 = 0; bf16 < 2; bf16++)
-            check_against_ref(&(op_case){.op = CGP__OP_CROSS_ENTROPY,
+            check_against_ref(&(op_case){.op = CGP_OP_CROSS_ENTROPY,
                                          .attributes = loss_attributes(3, 50257),
                                          .n = 2,
                                          .add = (uint32_t)add,
@@ -64,14 +64,14 @@ static void several_blocks_are_what_ref_gives(void **state) {
 }
 
 int main(void) {
-    static cgp__op_kind kinds[CGP__OP_KINDS];
-    static char names[CGP__OP_KINDS][64];
-    struct CMUnitTest tests[CGP__OP_KINDS + 2] = {
+    static cgp_op_kind kinds[CGP_OP_KINDS];
+    static char names[CGP_OP_KINDS][64];
+    struct CMUnitTest tests[CGP_OP_KINDS + 2] = {
         cmocka_unit_test(cross_entropy_over_a_vocab_is_what_ref_gives),
         cmocka_unit_test(several_blocks_are_what_ref_gives),
     };
-    for (int op = 0; op < CGP__OP_KINDS; op++) {
-        kinds[op] = (cgp__op_kind)op;
+    for (int op = 0; op < CGP_OP_KINDS; op++) {
+        kinds[op] = (cgp_op_kind)op;
         snprintf(names[op], sizeof names[op], "%s is what ref gives",
                  cgp__op_find(kinds[op])->op.name);
         tests[op + 2] = (struct CMUnitTest){

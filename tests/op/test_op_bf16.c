@@ -65,7 +65,7 @@ static void check_case(const runner *on, const op_case *c) {
     }
     o.c.type = CGP_BF16;
     op_run(on, &o, CGP_OP_FORWARD);
-    for (int d = CGP_OP_BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
+    for (int d = CGP_OP_BACKWARD_INPUT; d < CGP_OP_DIRECTIONS; d++) {
         if (case_has(c, (cgp_op_direction)d)) check(on, &o, (cgp_op_direction)d, SLOT_DX, -1);
     }
     o.c.add = 0;
@@ -77,17 +77,17 @@ static void check_case(const runner *on, const op_case *c) {
     operands_destroy(&o);
 }
 
-static bool on_tiles(const runner *on, cgp__op_kind op) {
-    return runner_has_tiles(on) && (op == CGP__OP_LINEAR || op == CGP__OP_ATTENTION);
+static bool on_tiles(const runner *on, cgp_op_kind op) {
+    return runner_has_tiles(on) && (op == CGP_OP_LINEAR || op == CGP_OP_ATTENTION);
 }
 
 static void bf16_is_f32_rounded(void **state) {
     const runner *on = *state;
-    for (int op = 0; op < CGP__OP_KINDS; op++) {
-        if (on_tiles(on, (cgp__op_kind)op)) continue;
+    for (int op = 0; op < CGP_OP_KINDS; op++) {
+        if (on_tiles(on, (cgp_op_kind)op)) continue;
         for (int i = test_between(&seed, 0, FEWER - 1); i < 2 * WIDTHS; i += FEWER) {
-            op_case c = draw_case((cgp__op_kind)op, 3, &seed);
-            const int64_t width = widths[i / 2], max = c.op == CGP__OP_ATTENTION ? 40 : 257;
+            op_case c = draw_case((cgp_op_kind)op, 3, &seed);
+            const int64_t width = widths[i / 2], max = c.op == CGP_OP_ATTENTION ? 40 : 257;
             c.attributes =
                 draw_attributes(c.op, test_between(&seed, 1, 70), width < max ? width : max,
                                 test_between(&seed, 1, 120), &seed);

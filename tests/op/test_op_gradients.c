@@ -8,7 +8,7 @@ static uint64_t seed;
 static const int64_t widths[] = {1, 2, 3, 17, 33};
 static const int64_t lengths[] = {1, 5, 130};
 
-static void check_plain(cgp__op_kind op) {
+static void check_plain(cgp_op_kind op) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
             check(&(op_case){.op = op, .attributes = plain_attributes(rows, width), .n = 2},
@@ -19,34 +19,34 @@ static void check_plain(cgp__op_kind op) {
 
 static void add_is_differentiated(void **state) {
     (void)state;
-    check_plain(CGP__OP_ADD);
+    check_plain(CGP_OP_ADD);
 }
 
 static void position_is_differentiated(void **state) {
     (void)state;
-    check_plain(CGP__OP_POSITION);
+    check_plain(CGP_OP_POSITION);
 }
 
 static void gelu_is_differentiated(void **state) {
     (void)state;
-    check_plain(CGP__OP_GELU);
+    check_plain(CGP_OP_GELU);
 }
 
 static void gelu_with_tanh_is_differentiated(void **state) {
     (void)state;
-    check_plain(CGP__OP_GELU_TANH);
+    check_plain(CGP_OP_GELU_TANH);
 }
 
 static void silu_is_differentiated(void **state) {
     (void)state;
-    check_plain(CGP__OP_SILU);
+    check_plain(CGP_OP_SILU);
 }
 
 static void embedding_is_differentiated(void **state) {
     (void)state;
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
-            check(&(op_case){.op = CGP__OP_EMBEDDING,
+            check(&(op_case){.op = CGP_OP_EMBEDDING,
                              .attributes = embedding_attributes(rows, 7, width),
                              .n = 3},
                   &seed);
@@ -60,7 +60,7 @@ static void linear_is_differentiated_in_both_layouts(void **state) {
         FOR_EACH(out, widths) {
             for (int kind = 0; kind < 4; kind++) {
                 check(
-                    &(op_case){.op = CGP__OP_LINEAR,
+                    &(op_case){.op = CGP_OP_LINEAR,
                                .attributes = linear_attributes(5, in, out, kind & 1, kind & 2),
                                .n = 2},
                     &seed);
@@ -73,7 +73,7 @@ static void layer_norm_is_differentiated(void **state) {
     (void)state;
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
-            check(&(op_case){.op = CGP__OP_LAYER_NORM,
+            check(&(op_case){.op = CGP_OP_LAYER_NORM,
                              .attributes = norm_attributes(rows, width),
                              .n = 2},
                   &seed);
@@ -87,7 +87,7 @@ static void attention_is_differentiated_with_dropout_and_without(void **state) {
     FOR_EACH(heads, heads_of) {
         FOR_EACH(depth, depths) {
             FOR_EACH(rows, lengths) {
-                op_case c = {.op = CGP__OP_ATTENTION, .n = rows > 5 ? 1 : 2, .sample = 3};
+                op_case c = {.op = CGP_OP_ATTENTION, .n = rows > 5 ? 1 : 2, .sample = 3};
                 c.attributes = attention_attributes(rows, heads, depth, 0.0);
                 check(&c, &seed);
                 c.attributes.p = 0.3f;
@@ -103,7 +103,7 @@ static void dropout_is_differentiated(void **state) {
     (void)state;
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
-            op_case c = {.op = CGP__OP_DROPOUT,
+            op_case c = {.op = CGP_OP_DROPOUT,
                          .attributes = dropout_attributes(rows, width, 0.4),
                          .n = 2,
                          .sample = ((int64_t)1 << 32) - 1};
@@ -118,7 +118,7 @@ static void cross_entropy_is_differentiated_with_ignored_targets(void **state) {
     (void)state;
     FOR_EACH(classes, widths) {
         FOR_EACH(rows, lengths) {
-            op_case c = {.op = CGP__OP_CROSS_ENTROPY,
+            op_case c = {.op = CGP_OP_CROSS_ENTROPY,
                          .attributes = loss_attributes(rows, classes),
                          .n = 2};
             check(&c, &seed);
@@ -130,8 +130,8 @@ static void cross_entropy_is_differentiated_with_ignored_targets(void **state) {
 
 /* One case of each op, small. */
 static op_case one_of(int op) {
-    return (op_case){.op = (cgp__op_kind)op,
-                     .attributes = draw_attributes((cgp__op_kind)op, 5, 6, 3, &seed),
+    return (op_case){.op = (cgp_op_kind)op,
+                     .attributes = draw_attributes((cgp_op_kind)op, 5, 6, 3, &seed),
                      .n = 3};
 }
 
@@ -173,10 +173,11 @@ static void check_adding(const runner *on, int op, cgp_op_direction direction, u
 static void gradients_are_added_where_the_case_says_so(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);
-    for (int op = 0; op < CGP__OP_KINDS; op++) {
-        for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP__DIRECTIONS; direction++) {
+    for (int op = 0; op < CGP_OP_KINDS; op++) {
+        for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP_OP_DIRECTIONS;
+             direction++) {
             for (uint32_t add = 0; add < 2u << CGP_OP_MAX_INPUTS; add++) {
-                if (op_has((cgp__op_kind)op, (cgp_op_direction)direction))
+                if (op_has((cgp_op_kind)op, (cgp_op_direction)direction))
                     check_adding(&on, op, (cgp_op_direction)direction, add >> 1, add & 1);
             }
         }
@@ -188,7 +189,7 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
 static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);
-    for (int i = 0; i < CGP__OP_KINDS * CGP_OP_MAX_INPUTS; i++) {
+    for (int i = 0; i < CGP_OP_KINDS * CGP_OP_MAX_INPUTS; i++) {
         const op_case c = one_of(i / CGP_OP_MAX_INPUTS);
         const int unwanted = SLOT_DX + i % CGP_OP_MAX_INPUTS;
         if (!makes_dx(c.op, i % CGP_OP_MAX_INPUTS)) continue;
@@ -213,12 +214,12 @@ static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
 static void a_direction_that_an_op_has_not_is_refused(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);
-    for (int op = 0; op < CGP__OP_KINDS; op++) {
+    for (int op = 0; op < CGP_OP_KINDS; op++) {
         const op_case c = one_of(op);
-        for (int direction = 0; direction < CGP__DIRECTIONS; direction++) {
-            const cgp__kernel_spec spec = {
+        for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++) {
+            const cgp_kernel_spec spec = {
                 c.op, (cgp_op_direction)direction, c.attributes, 1, 0, CGP_F32};
-            cgp__kernel *kernel = NULL;
+            cgp_kernel *kernel = NULL;
             const bool has = op_has(c.op, (cgp_op_direction)direction);
             assert_status(cgp__backend_ref.kernel_create(on.device, &spec, &kernel),
                           has ? CGP_OK : CGP_EINVAL);

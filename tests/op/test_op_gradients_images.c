@@ -27,7 +27,7 @@ static const shape crops[] = {
     {2, 3, {1, 1}, {1, 1}, {-2, 3, 3, -3}}, /* outside the image */
 };
 
-static void check_shape(cgp__op_kind op, const shape *of, int64_t in, int64_t out, bool bias) {
+static void check_shape(cgp_op_kind op, const shape *of, int64_t in, int64_t out, bool bias) {
     const cgp__attributes a = {
         .size = out,
         .bias = bias,
@@ -48,7 +48,7 @@ static void conv2d_is_differentiated_in_every_shape(void **state) {
         const shape *of = i < LENGTH(windows) ? &windows[i] : &crops[i - LENGTH(windows)];
         for (int64_t in = 1; in <= 3; in++) {
             for (int64_t out = 1; out <= 3; out += 2)
-                check_shape(CGP__OP_CONV2D, of, in, out, (i + in) % 2);
+                check_shape(CGP_OP_CONV2D, of, in, out, (i + in) % 2);
         }
     }
 }
@@ -57,13 +57,13 @@ static void pools_are_differentiated_in_every_shape(void **state) {
     (void)state;
     for (int i = 0; i < LENGTH(windows); i++) {
         for (int64_t channels = 1; channels <= 3; channels++) {
-            check_shape(CGP__OP_MAX_POOL, &windows[i], channels, 0, false);
-            check_shape(CGP__OP_AVERAGE_POOL, &windows[i], channels, 0, false);
+            check_shape(CGP_OP_MAX_POOL, &windows[i], channels, 0, false);
+            check_shape(CGP_OP_AVERAGE_POOL, &windows[i], channels, 0, false);
         }
     }
     const cgp__attributes global = {.global = true};
-    check(&(op_case){.op = CGP__OP_AVERAGE_POOL,
-                     .attributes = image_attributes(CGP__OP_AVERAGE_POOL, 5, 6, 3, global),
+    check(&(op_case){.op = CGP_OP_AVERAGE_POOL,
+                     .attributes = image_attributes(CGP_OP_AVERAGE_POOL, 5, 6, 3, global),
                      .n = 2},
           &seed);
 }
@@ -72,8 +72,8 @@ static void upsampling_is_differentiated(void **state) {
     (void)state;
     for (int scale = 1; scale <= 3; scale++) {
         for (int64_t channels = 1; channels <= 3; channels++)
-            check_shape(CGP__OP_UPSAMPLE, &(shape){3, 4, .stride = {scale, 4 - scale}},
-                        channels, 0, false);
+            check_shape(CGP_OP_UPSAMPLE, &(shape){3, 4, .stride = {scale, 4 - scale}}, channels,
+                        0, false);
     }
 }
 
@@ -82,65 +82,65 @@ static void padding_is_differentiated_when_it_crops_too(void **state) {
     for (int i = 0; i < 81; i++) {
         const shape of = {3, 4,
                           .padding = {i % 3 - 1, i / 3 % 3 - 1, i / 9 % 3 - 1, i / 27 - 1}};
-        check_shape(CGP__OP_PAD, &of, 2, 0, false);
+        check_shape(CGP_OP_PAD, &of, 2, 0, false);
     }
-    check_shape(CGP__OP_PAD, &(shape){3, 4, .padding = {-3, 3, 5, -4}}, 2, 0, false);
+    check_shape(CGP_OP_PAD, &(shape){3, 4, .padding = {-3, 3, 5, -4}}, 2, 0, false);
 }
 
 static const int64_t widths[] = {1, 2, 3, 17, 33};
 static const int64_t lengths[] = {1, 2, 5, 130};
 
-static void check_each(cgp__op_kind op, cgp__op_attributes (*attributes)(int64_t, int64_t)) {
+static void check_each(cgp_op_kind op, cgp_op_attributes (*attributes)(int64_t, int64_t)) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
             op_case c = {.op = op, .attributes = attributes(rows, width), .n = 1, .sample = 3};
             check(&c, &seed);
             c.n = 3;
             check(&c, &seed);
-            c.evaluate = op != CGP__OP_BATCH_NORM; /* differentiated in training only */
+            c.evaluate = op != CGP_OP_BATCH_NORM; /* differentiated in training only */
             check(&c, &seed);
         }
     }
 }
 
-static cgp__op_attributes relu(int64_t rows, int64_t width) {
+static cgp_op_attributes relu(int64_t rows, int64_t width) {
     return relu_attributes(rows, width, 0.0);
 }
 
-static cgp__op_attributes leaky_relu(int64_t rows, int64_t width) {
+static cgp_op_attributes leaky_relu(int64_t rows, int64_t width) {
     return relu_attributes(rows, width, 0.2);
 }
 
-static cgp__op_attributes dropout2d(int64_t rows, int64_t width) {
+static cgp_op_attributes dropout2d(int64_t rows, int64_t width) {
     return dropout_attributes(rows, width, 0.4);
 }
 
-static cgp__op_attributes flat(int64_t rows, int64_t width) {
+static cgp_op_attributes flat(int64_t rows, int64_t width) {
     return plain_attributes(1, rows * width);
 }
 
 static void relu_is_differentiated_with_a_slope_and_without(void **state) {
     (void)state;
-    check_each(CGP__OP_RELU, relu);
-    check_each(CGP__OP_RELU, leaky_relu);
+    check_each(CGP_OP_RELU, relu);
+    check_each(CGP_OP_RELU, leaky_relu);
 }
 
 static void dropout2d_and_flatten_are_differentiated(void **state) {
     (void)state;
-    check_each(CGP__OP_DROPOUT2D, dropout2d);
-    check_each(CGP__OP_FLATTEN, flat);
+    check_each(CGP_OP_DROPOUT2D, dropout2d);
+    check_each(CGP_OP_FLATTEN, flat);
 }
 
 static void bce_is_differentiated(void **state) {
     (void)state;
-    check_each(CGP__OP_BCE_WITH_LOGITS, plain_attributes);
+    check_each(CGP_OP_BCE_WITH_LOGITS, plain_attributes);
 }
 
 /* In training: the mean and variance move with x, those of every sample for BATCH_NORM. */
 static void channel_norms_are_differentiated(void **state) {
     (void)state;
-    check_each(CGP__OP_BATCH_NORM, norm_attributes);
-    check_each(CGP__OP_INSTANCE_NORM, norm_attributes);
+    check_each(CGP_OP_BATCH_NORM, norm_attributes);
+    check_each(CGP_OP_INSTANCE_NORM, norm_attributes);
 }
 
 static void concat_is_differentiated(void **state) {
@@ -149,7 +149,7 @@ static void concat_is_differentiated(void **state) {
     (void)state;
     for (int i = 0; i < LENGTH(parts); i++) {
         FOR_EACH(rows, lengths) {
-            check(&(op_case){.op = CGP__OP_CONCAT,
+            check(&(op_case){.op = CGP_OP_CONCAT,
                              .attributes = concat_attributes(rows, parts[i]),
                              .n = 2},
                   &seed);

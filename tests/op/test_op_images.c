@@ -22,8 +22,8 @@ static void expect(const operands *o, int slot, const float *values) {
 }
 
 /* y of x, and dx of dy. */
-static void check_picture(const runner *on, cgp__op_kind op, cgp__op_attributes g,
-                          const float *x, const float *y, const float *dy, const float *dx) {
+static void check_picture(const runner *on, cgp_op_kind op, cgp_op_attributes g, const float *x,
+                          const float *y, const float *dy, const float *dx) {
     const op_case c = {.op = op, .attributes = g, .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
@@ -40,7 +40,7 @@ static void check_picture(const runner *on, cgp__op_kind op, cgp__op_attributes 
 
 /* x with a 1 at (u, v, c, o) of the weight: pixel (i stride + u - top, j stride + v - left) of channel c. */
 static void check_element(const runner *on, const op_case *c) {
-    const cgp__op_attributes *g = &c->attributes;
+    const cgp_op_attributes *g = &c->attributes;
     const int u = test_between(&seed, 0, g->kernel_height - 1);
     const int v = test_between(&seed, 0, g->kernel_width - 1);
     const int64_t in = test_between(&seed, 0, (int)g->in - 1);
@@ -67,7 +67,7 @@ static void check_element(const runner *on, const op_case *c) {
 
 static void a_convolution_with_one_element_moves_the_image(void **state) {
     for (int i = 0; i < 200; i++) {
-        op_case c = {.op = CGP__OP_CONV2D, .n = 2};
+        op_case c = {.op = CGP_OP_CONV2D, .n = 2};
         c.attributes =
             draw_attributes(c.op, test_between(&seed, 1, 60), test_between(&seed, 1, 20),
                             test_between(&seed, 1, 40), &seed);
@@ -82,8 +82,7 @@ static const float image[] = {1, 5, 2,  0, //
 /* Windows of 2 x 2, two columns on each time. */
 static void a_pool_takes_the_largest_of_each_window(void **state) {
     const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 2}};
-    check_picture(*state, CGP__OP_MAX_POOL, image_attributes(CGP__OP_MAX_POOL, 3, 4, 1, a),
-                  image,
+    check_picture(*state, CGP_OP_MAX_POOL, image_attributes(CGP_OP_MAX_POOL, 3, 4, 1, a), image,
                   P(5, 8, //
                     7, 8),
                   P(1, 2, //
@@ -95,7 +94,7 @@ static void a_pool_takes_the_largest_of_each_window(void **state) {
 
 static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) {
     const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 1}};
-    check_picture(*state, CGP__OP_MAX_POOL, image_attributes(CGP__OP_MAX_POOL, 2, 3, 1, a),
+    check_picture(*state, CGP_OP_MAX_POOL, image_attributes(CGP_OP_MAX_POOL, 2, 3, 1, a),
                   P(-1, -1, -1, //
                     -1, -1, -1),
                   P(-1, -1), P(1, 2),
@@ -106,8 +105,8 @@ static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) 
 /* Windows of 1 x 2: the NaN is in the second and the third, and gets their gradients. */
 static void a_nan_is_the_largest_of_its_windows(void **state) {
     const cgp__attributes a = {.kernel = {1, 2}, .stride = {1, 1}};
-    const op_case c = {.op = CGP__OP_MAX_POOL,
-                       .attributes = image_attributes(CGP__OP_MAX_POOL, 1, 4, 1, a),
+    const op_case c = {.op = CGP_OP_MAX_POOL,
+                       .attributes = image_attributes(CGP_OP_MAX_POOL, 1, 4, 1, a),
                        .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
@@ -124,8 +123,8 @@ static void a_nan_is_the_largest_of_its_windows(void **state) {
 static void a_mean_does_not_count_padding(void **state) {
     const cgp__attributes a = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}};
     const float s = 1 / 4.0f, l = 1 / 6.0f;
-    check_picture(*state, CGP__OP_AVERAGE_POOL,
-                  image_attributes(CGP__OP_AVERAGE_POOL, 3, 4, 1, a), image,
+    check_picture(*state, CGP_OP_AVERAGE_POOL,
+                  image_attributes(CGP_OP_AVERAGE_POOL, 3, 4, 1, a), image,
                   P(13 * s, 20 * l, //
                     20 * s, 16 * l),
                   P(4, 6, //
@@ -137,7 +136,7 @@ static void a_mean_does_not_count_padding(void **state) {
 
 static void a_pixel_is_upsampled_to_a_block(void **state) {
     const cgp__attributes a = {.stride = {2, 3}};
-    check_picture(*state, CGP__OP_UPSAMPLE, image_attributes(CGP__OP_UPSAMPLE, 1, 2, 1, a),
+    check_picture(*state, CGP_OP_UPSAMPLE, image_attributes(CGP_OP_UPSAMPLE, 1, 2, 1, a),
                   P(5, 7),
                   P(5, 5, 5, 7, 7, 7, //
                     5, 5, 5, 7, 7, 7),
@@ -149,7 +148,7 @@ static void a_pixel_is_upsampled_to_a_block(void **state) {
 /* A row more in front, the last one off; the first column off, two behind. */
 static void padding_adds_zeros_and_takes_pixels_off(void **state) {
     const cgp__attributes a = {.padding = {1, -1, -1, 2}};
-    check_picture(*state, CGP__OP_PAD, image_attributes(CGP__OP_PAD, 3, 4, 1, a), image,
+    check_picture(*state, CGP_OP_PAD, image_attributes(CGP_OP_PAD, 3, 4, 1, a), image,
                   P(0, 0, 0, 0, 0, //
                     5, 2, 0, 0, 0, //
                     4, 8, 1, 0, 0),
@@ -162,7 +161,7 @@ static void padding_adds_zeros_and_takes_pixels_off(void **state) {
 }
 
 static void values_are_laid_side_by_side(void **state) {
-    const op_case c = {.op = CGP__OP_CONCAT,
+    const op_case c = {.op = CGP_OP_CONCAT,
                        .attributes = concat_attributes(2, (int64_t[]){1, 2, 1, 0}),
                        .n = 1};
     operands o;
@@ -198,7 +197,7 @@ static void check_normal(const operands *o, int64_t first, int64_t rows) {
 
 static void norms_give_mean_0_and_variance_1(void **state) {
     for (int i = 0; i < 20; i++) {
-        op_case c = {.op = i % 2 ? CGP__OP_BATCH_NORM : CGP__OP_INSTANCE_NORM, .n = 3};
+        op_case c = {.op = i % 2 ? CGP_OP_BATCH_NORM : CGP_OP_INSTANCE_NORM, .n = 3};
         c.attributes = norm_attributes(test_between(&seed, 30, 90), test_between(&seed, 1, 70));
         operands o;
         operands_create(&o, &c, &seed);
@@ -209,7 +208,7 @@ static void norms_give_mean_0_and_variance_1(void **state) {
             o.at[SLOT_PARAM + 1][k] = 0.0f;
         }
         op_run(*state, &o, CGP_OP_FORWARD);
-        const int64_t groups = c.op == CGP__OP_BATCH_NORM ? 1 : c.n;
+        const int64_t groups = c.op == CGP_OP_BATCH_NORM ? 1 : c.n;
         for (int64_t group = 0; group < groups; group++) {
             const int64_t rows = c.n * c.attributes.rows / groups;
             check_normal(&o, group * rows, rows);
@@ -221,7 +220,7 @@ static void norms_give_mean_0_and_variance_1(void **state) {
 /* log 2 for a logit of 0, 0 for a sure and right one, the logit for a sure and wrong one. */
 static void bce_of_large_logits_is_no_infinity(void **state) {
     const op_case c = {
-        .op = CGP__OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
+        .op = CGP_OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, P(0, 0, 1000, -1000, 1000, -1000));
@@ -238,7 +237,7 @@ static void relu_leaves_nothing_of_what_is_below_0(void **state) {
     for (int k = 0; k < 2; k++) {
         const float slope = k ? 0.25f : 0.0f;
         const op_case c = {
-            .op = CGP__OP_RELU, .attributes = relu_attributes(1, 5, slope), .n = 1};
+            .op = CGP_OP_RELU, .attributes = relu_attributes(1, 5, slope), .n = 1};
         operands o;
         operands_create(&o, &c, &seed);
         set(&o, SLOT_X, P(-8, 0, 2, INFINITY, NAN));

@@ -47,7 +47,7 @@ static void check_mean(const runner *on, const op_case *c, bool outlier) {
     for (int64_t i = 0; outlier && i < c->attributes.out; i++)
         o.at[SLOT_X][i] = 0.0f;
     op_run(on, &o, CGP_OP_FORWARD);
-    const bool batch = c->op == CGP__OP_BATCH_NORM;
+    const bool batch = c->op == CGP_OP_BATCH_NORM;
     const int64_t sets = batch ? 1 : c->n, rows = c->attributes.rows * c->n / sets;
     for (int64_t index = 0; index < sets * c->attributes.out; index++)
         check_channel(&o, index / c->attributes.out * rows, rows, index % c->attributes.out,
@@ -60,9 +60,9 @@ static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
     for (int i = 0; i < 6; i++) {
         const int64_t rows = 1 + 20000 / widths[i] / 3;
         const op_case batch = {
-            .op = CGP__OP_BATCH_NORM, .attributes = norm_attributes(rows, widths[i]), .n = 3};
+            .op = CGP_OP_BATCH_NORM, .attributes = norm_attributes(rows, widths[i]), .n = 3};
         op_case instance = batch;
-        instance.op = CGP__OP_INSTANCE_NORM;
+        instance.op = CGP_OP_INSTANCE_NORM;
         check_mean(*state, &batch, false);
         check_mean(*state, &instance, false);
         check_mean(*state, &batch, true);

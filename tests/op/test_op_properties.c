@@ -13,19 +13,20 @@ static void fewer_samples_need_no_more_workspace(void **state) {
     const runner *on = *state;
     static const int threads[] = {1, 2, 5};
     for (int i = 0; i < 600 / FEWER; i++) {
-        const cgp__op_kind op = (cgp__op_kind)test_between(&seed, 0, CGP__OP_KINDS - 1);
-        cgp__kernel_spec spec = {
+        const cgp_op_kind op = (cgp_op_kind)test_between(&seed, 0, CGP_OP_KINDS - 1);
+        cgp_kernel_spec spec = {
             .op = op,
-            .direction = (cgp_op_direction)test_between(&seed, 0, CGP__DIRECTIONS - 1),
+            .direction = (cgp_op_direction)test_between(&seed, 0, CGP_OP_DIRECTIONS - 1),
             .attributes =
                 draw_attributes(op, test_between(&seed, 1, 300), test_between(&seed, 1, 1100),
                                 test_between(&seed, 1, 1100), &seed),
             .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32};
         const int t = threads[test_random(&seed) % 3], max = test_between(&seed, 2, 12);
+        const cgp_device_options options = device_options(t);
         int64_t before = 0, bytes = 0;
         if (!op_has(op, spec.direction)) continue;
         for (spec.n = 1; spec.n <= max; spec.n++, before = bytes) {
-            assert_ok(on->backend->workspace(&spec, t, &bytes));
+            assert_ok(on->backend->workspace(&options, &spec, &bytes));
             if (bytes < before)
                 fail_msg("%s: direction %d, %d threads: %" PRId64 " samples need %" PRId64
                          " bytes, one less %" PRId64,
@@ -70,7 +71,7 @@ static void check_in_place(const op_case *c) {
         check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX,
                      op->dx == CGP__DX_OVER_X ? SLOT_X : SLOT_DY);
     }
-    if (c->op == CGP__OP_ADD)
+    if (c->op == CGP_OP_ADD)
         check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX + 1, SLOT_DY);
     operands_destroy(&from);
     operands_destroy(&apart);
@@ -78,8 +79,8 @@ static void check_in_place(const op_case *c) {
 
 static void in_place_gives_the_same_bits(void **state) {
     tested = *state;
-    for (int op = 0; op < CGP__OP_KINDS; op++)
-        for_each_case((cgp__op_kind)op, 3, check_in_place, &seed);
+    for (int op = 0; op < CGP_OP_KINDS; op++)
+        for_each_case((cgp_op_kind)op, 3, check_in_place, &seed);
 }
 
 /* --- a row's result depends on that row alone, an image's on that image --- */
@@ -117,17 +118,17 @@ static void check_slices(const op_case *c) {
 /* As drawn, and with every row a sample of its own. BATCH_NORM takes its state. */
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
-    if (c->op == CGP__OP_BATCH_NORM) rows.evaluate = true;
+    if (c->op == CGP_OP_BATCH_NORM) rows.evaluate = true;
     check_slices(&rows);
     rows.n *= rows.attributes.rows;
     rows.attributes.rows = 1;
-    if (c->op != CGP__OP_ATTENTION && !is_window_op(c->op)) check_slices(&rows);
+    if (c->op != CGP_OP_ATTENTION && !is_window_op(c->op)) check_slices(&rows);
 }
 
 static void a_row_depends_on_that_row_alone(void **state) {
     tested = *state;
-    for (int op = 0; op < CGP__OP_KINDS; op++)
-        for_each_case((cgp__op_kind)op, 3, check_rows_alone, &seed);
+    for (int op = 0; op < CGP_OP_KINDS; op++)
+        for_each_case((cgp_op_kind)op, 3, check_rows_alone, &seed);
 }
 
 /* --- inputs that are one value --- */
@@ -155,11 +156,11 @@ static void inputs_that_are_one_value_add_their_gradients(void **state) {
     static const int64_t widths[] = {1, 3, 17, 64, 500};
     tested = *state;
     for (int i = 0; i < 5; i++) {
-        op_case c = draw_case(CGP__OP_CONCAT, 4, &seed);
+        op_case c = draw_case(CGP_OP_CONCAT, 4, &seed);
         c.attributes = concat_attributes(test_between(&seed, 1, 70),
                                          (int64_t[CGP_OP_MAX_INPUTS]){widths[i], widths[i]});
         check_one_value(&c);
-        c.op = CGP__OP_ADD;
+        c.op = CGP_OP_ADD;
         c.attributes = plain_attributes(c.attributes.rows, widths[i]);
         check_one_value(&c);
     }
@@ -180,10 +181,14 @@ static void statistics(const operands *o, int64_t c, double *mean, double *varia
 }
 
 static void commit(operands *o) {
-    const cgp__kernel_spec spec = {o->c.op, CGP_OP_FORWARD, o->c.attributes, o->c.n,
-                                   0,       o->c.type};
-    const cgp__kernel_args args = op_args(o);
-    tested->backend->commit(tested->device, &spec, &args);
+    const cgp_kernel_spec spec = {o->c.op, CGP_OP_FORWARD, o->c.attributes, o->c.n,
+                                  0,       o->c.type};
+    const value_row row = row_of(o);
+    const cgp_kernel_args args = op_args(o, &row);
+    int64_t index = -2;
+    assert_ok(tested->backend->check_commit(tested->device, &spec, &args, &index));
+    assert_int_equal(index, -1);
+    assert_ok(tested->backend->commit(tested->device, &spec, &args));
 }
 
 static void assert_state(const operands *o, int k, int64_t c, double want) {
@@ -197,7 +202,7 @@ static void assert_state(const operands *o, int k, int64_t c, double want) {
 static void training_moves_running_statistics_when_it_commits(void **state) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
-        op_case c = draw_case(CGP__OP_BATCH_NORM, 4, &seed);
+        op_case c = draw_case(CGP_OP_BATCH_NORM, 4, &seed);
         c.attributes = norm_attributes(test_between(&seed, 2, 90), test_between(&seed, 1, 70));
         c.attributes.momentum = 0.25f;
         c.accumulate = c.evaluate = false;
@@ -225,7 +230,7 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
 static void only_training_with_accumulator_collects(void **state) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
-        op_case c = draw_case(CGP__OP_BATCH_NORM, 4, &seed);
+        op_case c = draw_case(CGP_OP_BATCH_NORM, 4, &seed);
         c.attributes = draw_attributes(c.op, test_between(&seed, 1, 90),
                                        test_between(&seed, 1, 70), 0, &seed);
         operands o, before, without;
@@ -246,21 +251,21 @@ static void only_training_with_accumulator_collects(void **state) {
     }
 }
 
-/* --- dropout's rule (backend.h) --- */
+/* --- dropout's rule (cgpipe/ext/backend.h) --- */
 
 static bool kept(const operands *o, int64_t sample, int64_t group, int64_t element) {
     const uint64_t index = (uint64_t)(o->c.sample + sample);
     const uint32_t counter[] = {(uint32_t)(element / 4), (uint32_t)group, (uint32_t)index,
                                 (uint32_t)(index >> 32)};
     uint32_t words[4];
-    cgp__philox(words, counter, o->key);
+    cgp__philox(words, counter, cgp__rng_derive(o->seed, CGP__RNG_DROPOUT, o->step, o->id));
     return words[element % 4] >= cgp__dropout_threshold(o->c.attributes.p);
 }
 
 /* Of DROPOUT an element, of DROPOUT2D a channel of a sample. */
 static void check_mask(const op_case *c) {
     const int64_t size = c->attributes.rows * c->attributes.out;
-    const int64_t period = c->op == CGP__OP_DROPOUT ? size : c->attributes.out;
+    const int64_t period = c->op == CGP_OP_DROPOUT ? size : c->attributes.out;
     operands o;
     operands_create(&o, c, &seed);
     op_run(tested, &o, CGP_OP_FORWARD);
@@ -275,8 +280,8 @@ static void check_mask(const op_case *c) {
 
 static void dropout_follows_its_rule(void **state) {
     tested = *state;
-    for_each_case(CGP__OP_DROPOUT, 3, check_mask, &seed);
-    for_each_case(CGP__OP_DROPOUT2D, 3, check_mask, &seed);
+    for_each_case(CGP_OP_DROPOUT, 3, check_mask, &seed);
+    for_each_case(CGP_OP_DROPOUT2D, 3, check_mask, &seed);
 }
 
 /* With q = 0 all keys up to the query are alike, and with v[j] = the j-th unit vector y shows
@@ -286,7 +291,7 @@ static void attention_follows_dropouts_rule(void **state) {
     static const int64_t all_rows[] = {1, 5, 64, 65, 130};
     for (int r = 0; r < 5; r++) {
         const int64_t rows = all_rows[r], depth = rows, width = 3 * depth;
-        const op_case c = {.op = CGP__OP_ATTENTION,
+        const op_case c = {.op = CGP_OP_ATTENTION,
                            .attributes = attention_attributes(rows, 3, depth, 0.3),
                            .n = 2,
                            .sample = ((int64_t)1 << 32) - 1};
@@ -314,7 +319,7 @@ static void attention_follows_dropouts_rule(void **state) {
 static void check_fused(const op_case *c) {
     op_case ends = *c;
     ends.attributes.slope = test_random(&seed) & 1 ? 0.0f : 0.2f;
-    const op_case relu = {.op = CGP__OP_RELU,
+    const op_case relu = {.op = CGP_OP_RELU,
                           .attributes = relu_attributes(c->attributes.rows, c->attributes.out,
                                                         (double)ends.attributes.slope),
                           .n = c->n,
@@ -337,9 +342,9 @@ static void check_fused(const op_case *c) {
 
 static void an_op_that_ends_in_a_relu_is_two(void **state) {
     tested = *state;
-    for_each_case(CGP__OP_ADD, 3, check_fused, &seed);
-    for_each_case(CGP__OP_BATCH_NORM, 3, check_fused, &seed);
-    for_each_case(CGP__OP_INSTANCE_NORM, 3, check_fused, &seed);
+    for_each_case(CGP_OP_ADD, 3, check_fused, &seed);
+    for_each_case(CGP_OP_BATCH_NORM, 3, check_fused, &seed);
+    for_each_case(CGP_OP_INSTANCE_NORM, 3, check_fused, &seed);
 }
 
 int main(void) {

@@ -20,7 +20,7 @@ static void compare(const char *op, const char *name, const float *ours, const j
     }
 }
 
-static void compare_op(const runner *on, const json_t *numbers, cgp__op_kind kind) {
+static void compare_op(const runner *on, const json_t *numbers, cgp_op_kind kind) {
     const char *name = cgp__op_find(kind)->op.name;
     const json_t *x = json_object_get(numbers, "x"), *expected = json_object_get(numbers, name);
     op_case c = {
@@ -39,10 +39,10 @@ static void compare_op(const runner *on, const json_t *numbers, cgp__op_kind kin
     operands_destroy(&o);
 }
 
-#define KIND(kind, name) CGP__OP_##kind,
+#define KIND(kind, name) CGP_OP_##kind,
 
 static void elementwise_ops_are_those_of_pytorch(void **state) {
-    static const cgp__op_kind kinds[] = {CGP__ELEMENTWISE_OPS(KIND)};
+    static const cgp_op_kind kinds[] = {CGP_ELEMENTWISE_OPS(KIND)};
     (void)state;
     json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
     runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};

@@ -5,28 +5,28 @@
 
 static void every_kind_has_its_table(void **state) {
     (void)state;
-    for (int kind = 0; kind < CGP__OP_KINDS; kind++)
-        assert_non_null(cgp__op_find((cgp__op_kind)kind)->op.infer);
-    assert_null(cgp__op_find(CGP__OP_CUSTOM)->op.infer);
+    for (int kind = 0; kind < CGP_OP_KINDS; kind++)
+        assert_non_null(cgp__op_find((cgp_op_kind)kind)->op.infer);
+    assert_null(cgp__op_find(CGP_OP_CUSTOM)->op.infer);
 }
 
 static void embedding_appends_the_width(void **state) {
     (void)state;
     const cgp__attributes of = {.size = 50, .width = 8};
-    inferred out = infer(CGP__OP_EMBEDDING, of, I32(4, 6), F32(1));
+    inferred out = infer(CGP_OP_EMBEDDING, of, I32(4, 6), F32(1));
     assert_type(&out.shapes.output, "[4, 6, 8]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 24, .in = 50, .out = 8});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 24, .in = 50, .out = 8});
     assert_int_equal(out.shapes.n_parameters, 1);
     assert_param(&out, 0, "weight", "[50, 8]");
     assert_int_equal(out.shapes.n_saved, 0);
-    out = infer(CGP__OP_EMBEDDING, of, SCALAR(CGP_I32), F32(1));
+    out = infer(CGP_OP_EMBEDDING, of, SCALAR(CGP_I32), F32(1));
     assert_type(&out.shapes.output, "[8]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 50, .out = 8});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 50, .out = 8});
 }
 
 static void embedding_refuses(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_EMBEDDING;
+    const cgp_op_kind op = CGP_OP_EMBEDDING;
     const cgp__attributes of = {.size = 50, .width = 8};
     refuse(op, of, F32(4), F32(1), "expects i32 ids, got f32");
     refuse(op, of, I32(1, 2, 3, 4, 5), F32(1),
@@ -44,47 +44,46 @@ static void embedding_refuses(void **state) {
 
 static void position_keeps_the_shape(void **state) {
     (void)state;
-    const inferred out = infer(CGP__OP_POSITION, none, F32(6, 8), F32(1));
+    const inferred out = infer(CGP_OP_POSITION, none, F32(6, 8), F32(1));
     assert_type(&out.shapes.output, "[6, 8]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 8, .out = 8});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 8, .out = 8});
     assert_int_equal(out.shapes.n_parameters, 1);
     assert_param(&out, 0, "weight", "[6, 8]");
-    refuse(CGP__OP_POSITION, none, I32(6, 8), F32(1), "expects f32 input, got i32");
-    refuse(CGP__OP_POSITION, none, F32(8), F32(1), "expects input of 2 dims, got [8]");
+    refuse(CGP_OP_POSITION, none, I32(6, 8), F32(1), "expects f32 input, got i32");
+    refuse(CGP_OP_POSITION, none, F32(8), F32(1), "expects input of 2 dims, got [8]");
 }
 
 static void add_wants_one_shape(void **state) {
     (void)state;
-    const inferred out = infer(CGP__OP_ADD, none, F32(2, 3, 4), F32(2, 3, 4));
+    const inferred out = infer(CGP_OP_ADD, none, F32(2, 3, 4), F32(2, 3, 4));
     assert_type(&out.shapes.output, "[2, 3, 4]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4, .slope = 1});
-    refuse(CGP__OP_ADD, none, F32(2, 3), F32(3, 2),
+    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4, .slope = 1});
+    refuse(CGP_OP_ADD, none, F32(2, 3), F32(3, 2),
            "expects two inputs of one shape, got [2, 3] and [3, 2]");
-    refuse(CGP__OP_ADD, none, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
-    refuse(CGP__OP_ADD, none, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
+    refuse(CGP_OP_ADD, none, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
+    refuse(CGP_OP_ADD, none, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
 }
 
 static void linear_replaces_the_width(void **state) {
     (void)state;
     inferred out =
-        infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .bias = true}, F32(2, 3, 4), F32(1));
+        infer(CGP_OP_LINEAR, (cgp__attributes){.size = 7, .bias = true}, F32(2, 3, 4), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 7]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 7, .has_bias = 1});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 7, .has_bias = 1});
     assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[7, 4]");
     assert_param(&out, 1, "bias", "[7]");
     out =
-        infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .transposed = true}, F32(4), F32(1));
+        infer(CGP_OP_LINEAR, (cgp__attributes){.size = 7, .transposed = true}, F32(4), F32(1));
     assert_type(&out.shapes.output, "[7]");
-    assert_attributes(&out,
-                      (cgp__op_attributes){.rows = 1, .in = 4, .out = 7, .transposed = 1});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 4, .out = 7, .transposed = 1});
     assert_int_equal(out.shapes.n_parameters, 1);
     assert_param(&out, 0, "weight", "[4, 7]");
 }
 
 static void linear_refuses(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_LINEAR;
+    const cgp_op_kind op = CGP_OP_LINEAR;
     const cgp__attributes of = {.size = 7};
     refuse(op, of, I32(4), F32(1), "expects f32 input, got i32");
     refuse(op, of, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
@@ -104,10 +103,10 @@ static void linear_refuses(void **state) {
 
 static void layer_norm_saves_mean_and_rstd(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_LAYER_NORM;
+    const cgp_op_kind op = CGP_OP_LAYER_NORM;
     const inferred out = infer(op, (cgp__attributes){.eps = 1e-5}, F32(2, 3, 4), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 4]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
     assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[2, 3]");
     assert_type(&out.shapes.saved[1], "[2, 3]");
@@ -125,23 +124,23 @@ static void layer_norm_saves_mean_and_rstd(void **state) {
 
 static void gelu_and_silu_keep_the_shape(void **state) {
     (void)state;
-    static const cgp__op_kind forms[] = {CGP__OP_GELU, CGP__OP_GELU_TANH, CGP__OP_SILU};
+    static const cgp_op_kind forms[] = {CGP_OP_GELU, CGP_OP_GELU_TANH, CGP_OP_SILU};
     for (int i = 0; i < 3; i++) {
         const inferred out = infer(forms[i], none, F32(2, 3, 4), F32(1));
         assert_type(&out.shapes.output, "[2, 3, 4]");
-        assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4});
+        assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4});
         assert_int_equal(out.shapes.n_parameters + out.shapes.n_saved, 0);
     }
 }
 
 static void attention_takes_three_widths(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_ATTENTION;
+    const cgp_op_kind op = CGP_OP_ATTENTION;
     const cgp__attributes of = {.heads = 4, .p = 0.25};
     const inferred out = infer(op, of, F32(5, 24), F32(1));
     assert_type(&out.shapes.output, "[5, 8]");
     assert_attributes(
-        &out, (cgp__op_attributes){.rows = 5, .in = 24, .out = 8, .heads = 4, .p = 0.25f});
+        &out, (cgp_op_attributes){.rows = 5, .in = 24, .out = 8, .heads = 4, .p = 0.25f});
     assert_int_equal(out.shapes.n_saved, 1);
     assert_type(&out.shapes.saved[0], "[4, 5]");
     refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
@@ -155,10 +154,10 @@ static void attention_takes_three_widths(void **state) {
 
 static void dropout_takes_a_probability_below_1(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_DROPOUT;
+    const cgp_op_kind op = CGP_OP_DROPOUT;
     const inferred out = infer(op, (cgp__attributes){.p = 0.5}, F32(2, 3), F32(1));
     assert_type(&out.shapes.output, "[2, 3]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 2, .in = 3, .out = 3, .p = 0.5f});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 2, .in = 3, .out = 3, .p = 0.5f});
     refuse(op, (cgp__attributes){.p = -0.1}, F32(3), F32(1), "expects 0 <= p < 1, got -0.1");
     refuse(op, (cgp__attributes){.p = 1.0}, F32(3), F32(1), "expects 0 <= p < 1, got 1");
     refuse(op, (cgp__attributes){.p = (double)NAN}, F32(3), F32(1),
@@ -172,19 +171,19 @@ static void dropout_takes_a_probability_below_1(void **state) {
 
 static void cross_entropy_saves_the_log_sums(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_CROSS_ENTROPY;
+    const cgp_op_kind op = CGP_OP_CROSS_ENTROPY;
     const cgp__attributes of = {.ignore = -100};
     inferred out = infer(op, of, F32(5, 11), I32(5));
     assert_attributes(&out,
-                      (cgp__op_attributes){.rows = 5, .in = 11, .out = 11, .ignore = -100});
+                      (cgp_op_attributes){.rows = 5, .in = 11, .out = 11, .ignore = -100});
     assert_int_equal(out.shapes.n_saved, 1);
     assert_type(&out.shapes.saved[0], "[5]");
     out = infer(op, of, F32(11), I32(1));
     assert_attributes(&out,
-                      (cgp__op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
+                      (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
     out = infer(op, of, F32(11), SCALAR(CGP_I32));
     assert_attributes(&out,
-                      (cgp__op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
+                      (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
     refuse(op, of, I32(5, 11), I32(5), "expects f32 logits, got i32");
     refuse(op, of, F32(5, 11), F32(5), "expects i32 targets, got f32");
     refuse(op, of, F32(5, 11), I32(6), "expects targets [5] for logits [5, 11], got [6]");
@@ -193,9 +192,9 @@ static void cross_entropy_saves_the_log_sums(void **state) {
 }
 
 /* Index of the first integer that is out of range, of an op of 7 ids or classes. */
-static int64_t find_invalid(cgp__op_kind kind, int k, const int32_t *data, int64_t count) {
+static int64_t find_invalid(cgp_op_kind kind, int k, const int32_t *data, int64_t count) {
     const cgp__attributes attributes = {.size = 7, .width = 1, .ignore = -1};
-    const bool ids = kind == CGP__OP_EMBEDDING;
+    const bool ids = kind == CGP_OP_EMBEDDING;
     cgp_op_node node = {.op = &cgp__op_find(kind)->op,
                         .attributes = &attributes,
                         .inputs = {ids ? I32(4) : F32(4, 7), I32(4)}};
@@ -205,27 +204,27 @@ static int64_t find_invalid(cgp__op_kind kind, int k, const int32_t *data, int64
     return bad;
 }
 
-static void assert_valid(cgp__op_kind kind, int k, const int32_t *data, int64_t count) {
+static void assert_valid(cgp_op_kind kind, int k, const int32_t *data, int64_t count) {
     assert_int_equal(find_invalid(kind, k, data, count), -1);
 }
 
-static void assert_bad(cgp__op_kind kind, int k, const int32_t *data, int64_t count,
+static void assert_bad(cgp_op_kind kind, int k, const int32_t *data, int64_t count,
                        int64_t at) {
     assert_int_equal(find_invalid(kind, k, data, count), at);
 }
 
 static void integers_out_of_range_are_found(void **state) {
     (void)state;
-    assert_valid(CGP__OP_EMBEDDING, 0, (int32_t[]){0, 6, 3}, 3);
-    assert_bad(CGP__OP_EMBEDDING, 0, (int32_t[]){0, 6, 7}, 3, 2);
-    assert_bad(CGP__OP_EMBEDDING, 0, (int32_t[]){0, -1, 7}, 3, 1);
-    assert_valid(CGP__OP_CROSS_ENTROPY, 1, (int32_t[]){0, -1, 6}, 3);
-    assert_bad(CGP__OP_CROSS_ENTROPY, 1, (int32_t[]){0, -2, 6}, 3, 1);
-    assert_bad(CGP__OP_CROSS_ENTROPY, 1, (int32_t[]){0, -1, 7}, 3, 2);
-    assert_valid(CGP__OP_CROSS_ENTROPY, 0, (int32_t[]){-9, 99}, 2); /* logits are no integers */
-    for (int kind = 0; kind < CGP__OP_KINDS; kind++) {
-        if (kind != CGP__OP_EMBEDDING && kind != CGP__OP_CROSS_ENTROPY)
-            assert_null(cgp__op_find((cgp__op_kind)kind)->op.upper_bound);
+    assert_valid(CGP_OP_EMBEDDING, 0, (int32_t[]){0, 6, 3}, 3);
+    assert_bad(CGP_OP_EMBEDDING, 0, (int32_t[]){0, 6, 7}, 3, 2);
+    assert_bad(CGP_OP_EMBEDDING, 0, (int32_t[]){0, -1, 7}, 3, 1);
+    assert_valid(CGP_OP_CROSS_ENTROPY, 1, (int32_t[]){0, -1, 6}, 3);
+    assert_bad(CGP_OP_CROSS_ENTROPY, 1, (int32_t[]){0, -2, 6}, 3, 1);
+    assert_bad(CGP_OP_CROSS_ENTROPY, 1, (int32_t[]){0, -1, 7}, 3, 2);
+    assert_valid(CGP_OP_CROSS_ENTROPY, 0, (int32_t[]){-9, 99}, 2); /* logits are no integers */
+    for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
+        if (kind != CGP_OP_EMBEDDING && kind != CGP_OP_CROSS_ENTROPY)
+            assert_null(cgp__op_find((cgp_op_kind)kind)->op.upper_bound);
     }
 }
 
@@ -252,8 +251,8 @@ static void targets_that_are_not_ignored_are_counted(void **state) {
 /* Invariants for the plan: a loss has a count, an operand that is overwritten is not read, one y per op. */
 static void tables_are_consistent(void **state) {
     (void)state;
-    for (int kind = 0; kind < CGP__OP_KINDS; kind++) {
-        const cgp__op *op = cgp__op_find((cgp__op_kind)kind);
+    for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
+        const cgp__op *op = cgp__op_find((cgp_op_kind)kind);
         const uint32_t inputs = (1u << op->op.n_inputs) - 1;
         assert_int_equal(
             (op->op.input_needs_x | op->op.weight_needs_x | op->op.overwrites) & ~inputs, 0);
@@ -267,18 +266,18 @@ static void tables_are_consistent(void **state) {
 
 static void gemm_dominates_the_cost(void **state) {
     (void)state;
-    for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
-        assert_true(flops_of(CGP__OP_LINEAR, (cgp_op_direction)direction,
+    for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
+        assert_true(flops_of(CGP_OP_LINEAR, (cgp_op_direction)direction,
                              (cgp__attributes){.size = 7}, F32(2, 3, 4),
                              F32(1)) == 2.0 * 6 * 4 * 7);
     /* T = 3: 6 pairs of the causal triangle; q k and p v, 2 x 8 multiply-adds each; 2 heads of 12
      * */
     const cgp__attributes heads = {.heads = 2};
     const double expected[] = {6.0 * (2 * 2 * 8 + 24), 6.0 * (2 * 5 * 8 + 24), 0.0};
-    for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
-        assert_true(flops_of(CGP__OP_ATTENTION, (cgp_op_direction)direction, heads, F32(3, 24),
+    for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
+        assert_true(flops_of(CGP_OP_ATTENTION, (cgp_op_direction)direction, heads, F32(3, 24),
                              F32(1)) == expected[direction]);
-    assert_true(flops_of(CGP__OP_ADD, CGP_OP_FORWARD, none, F32(6, 4), F32(6, 4)) == 24.0);
+    assert_true(flops_of(CGP_OP_ADD, CGP_OP_FORWARD, none, F32(6, 4), F32(6, 4)) == 24.0);
 }
 
 int main(void) {

@@ -42,7 +42,7 @@ static void windows_are_counted_on_each_side(void **state) {
         cgp__attributes a = window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0],
                                    cases[i].stride[1]);
         memcpy(a.padding, cases[i].padding, sizeof a.padding);
-        const inferred out = infer(CGP__OP_CONV2D, a, IMAGE, F32(1));
+        const inferred out = infer(CGP_OP_CONV2D, a, IMAGE, F32(1));
         assert_type(&out.shapes.output, cases[i].output);
     }
 }
@@ -51,33 +51,33 @@ static void conv2d_has_a_weight_for_each_element_of_a_window(void **state) {
     (void)state;
     cgp__attributes a = padded(window(2, 3, 3, 4), 1, 0, -2, 5);
     a.bias = true;
-    inferred out = infer(CGP__OP_CONV2D, a, IMAGE, F32(1));
+    inferred out = infer(CGP_OP_CONV2D, a, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[2, 2, 8]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 4,
-                                                 .in = 3,
-                                                 .out = 8,
-                                                 .height = 6,
-                                                 .width = 7,
-                                                 .out_height = 2,
-                                                 .out_width = 2,
-                                                 .kernel_height = 2,
-                                                 .kernel_width = 3,
-                                                 .stride_height = 3,
-                                                 .stride_width = 4,
-                                                 .top = 1,
-                                                 .left = -2,
-                                                 .has_bias = 1});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 4,
+                                                .in = 3,
+                                                .out = 8,
+                                                .height = 6,
+                                                .width = 7,
+                                                .out_height = 2,
+                                                .out_width = 2,
+                                                .kernel_height = 2,
+                                                .kernel_width = 3,
+                                                .stride_height = 3,
+                                                .stride_width = 4,
+                                                .top = 1,
+                                                .left = -2,
+                                                .has_bias = 1});
     assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[2, 3, 3, 8]");
     assert_param(&out, 1, "bias", "[8]");
     assert_true(out.shapes.parameters[0].decays && !out.shapes.parameters[1].decays);
     a.bias = false;
-    assert_int_equal(infer(CGP__OP_CONV2D, a, IMAGE, F32(1)).shapes.n_parameters, 1);
+    assert_int_equal(infer(CGP_OP_CONV2D, a, IMAGE, F32(1)).shapes.n_parameters, 1);
 }
 
 static void conv2d_refuses(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_CONV2D;
+    const cgp_op_kind op = CGP_OP_CONV2D;
     const cgp__attributes a = window(3, 3, 1, 1);
     refuse(op, a, I32(6, 7, 3), F32(1), "expects f32 image, got i32");
     refuse(op, a, F32(7, 3), F32(1), "expects image of 3 dims, got [7, 3]");
@@ -112,24 +112,24 @@ static void conv2d_refuses(void **state) {
 }
 
 static void pools_keep_the_channels(void **state) {
-    static const cgp__op_kind pools[] = {CGP__OP_MAX_POOL, CGP__OP_AVERAGE_POOL};
+    static const cgp_op_kind pools[] = {CGP_OP_MAX_POOL, CGP_OP_AVERAGE_POOL};
     (void)state;
     for (int i = 0; i < 2; i++) {
         const inferred out =
             infer(pools[i], padded(window(3, 2, 2, 1), 1, 2, 0, 1), IMAGE, F32(1));
         assert_type(&out.shapes.output, "[4, 7, 3]");
-        assert_attributes(&out, (cgp__op_attributes){.rows = 28,
-                                                     .in = 3,
-                                                     .out = 3,
-                                                     .height = 6,
-                                                     .width = 7,
-                                                     .out_height = 4,
-                                                     .out_width = 7,
-                                                     .kernel_height = 3,
-                                                     .kernel_width = 2,
-                                                     .stride_height = 2,
-                                                     .stride_width = 1,
-                                                     .top = 1});
+        assert_attributes(&out, (cgp_op_attributes){.rows = 28,
+                                                    .in = 3,
+                                                    .out = 3,
+                                                    .height = 6,
+                                                    .width = 7,
+                                                    .out_height = 4,
+                                                    .out_width = 7,
+                                                    .kernel_height = 3,
+                                                    .kernel_width = 2,
+                                                    .stride_height = 2,
+                                                    .stride_width = 1,
+                                                    .top = 1});
         assert_int_equal(out.shapes.n_parameters + out.shapes.n_saved, 0);
         refuse(pools[i], padded(window(3, 2, 1, 1), 0, 0, 0, 2), IMAGE, F32(1),
                "expects padding (less than the kernel) from 0 to 1, got 2");
@@ -143,50 +143,50 @@ static void pools_keep_the_channels(void **state) {
 static void a_global_pool_leaves_channels_alone(void **state) {
     (void)state;
     const cgp__attributes global = {.global = true};
-    const inferred out = infer(CGP__OP_AVERAGE_POOL, global, IMAGE, F32(1));
+    const inferred out = infer(CGP_OP_AVERAGE_POOL, global, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[3]");
     assert_int_equal(out.sizes.kernel_height, 6);
     assert_int_equal(out.sizes.kernel_width, 7);
     assert_int_equal(out.sizes.rows, 1);
-    refuse(CGP__OP_AVERAGE_POOL, global, F32(3), F32(1), "expects image of 3 dims, got [3]");
-    refuse(CGP__OP_AVERAGE_POOL, global, F32(40000, 4, 3), F32(1),
+    refuse(CGP_OP_AVERAGE_POOL, global, F32(3), F32(1), "expects image of 3 dims, got [3]");
+    refuse(CGP_OP_AVERAGE_POOL, global, F32(40000, 4, 3), F32(1),
            "expects a kernel from 1 to 32768, got 40000");
 }
 
 static void upsampling_multiplies_the_sides(void **state) {
     (void)state;
     const inferred out =
-        infer(CGP__OP_UPSAMPLE, (cgp__attributes){.stride = {2, 3}}, IMAGE, F32(1));
+        infer(CGP_OP_UPSAMPLE, (cgp__attributes){.stride = {2, 3}}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[12, 21, 3]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 252,
-                                                 .in = 3,
-                                                 .out = 3,
-                                                 .height = 6,
-                                                 .width = 7,
-                                                 .out_height = 12,
-                                                 .out_width = 21,
-                                                 .stride_height = 2,
-                                                 .stride_width = 3});
-    refuse(CGP__OP_UPSAMPLE, none, IMAGE, F32(1), "expects a scale from 1 to 1024, got 0");
-    refuse(CGP__OP_UPSAMPLE, (cgp__attributes){.stride = {2, 1025}}, IMAGE, F32(1),
+    assert_attributes(&out, (cgp_op_attributes){.rows = 252,
+                                                .in = 3,
+                                                .out = 3,
+                                                .height = 6,
+                                                .width = 7,
+                                                .out_height = 12,
+                                                .out_width = 21,
+                                                .stride_height = 2,
+                                                .stride_width = 3});
+    refuse(CGP_OP_UPSAMPLE, none, IMAGE, F32(1), "expects a scale from 1 to 1024, got 0");
+    refuse(CGP_OP_UPSAMPLE, (cgp__attributes){.stride = {2, 1025}}, IMAGE, F32(1),
            "expects a scale from 1 to 1024, got 1025");
-    refuse(CGP__OP_UPSAMPLE, (cgp__attributes){.stride = {1024, 2}}, F32(2000, 7, 3), F32(1),
+    refuse(CGP_OP_UPSAMPLE, (cgp__attributes){.stride = {1024, 2}}, F32(2000, 7, 3), F32(1),
            "expects an output of at most 2^20 x 2^20 pixels, got 2048000 x 14");
-    refuse(CGP__OP_UPSAMPLE, none, F32(6, 7), F32(1), "expects image of 3 dims, got [6, 7]");
+    refuse(CGP_OP_UPSAMPLE, none, F32(6, 7), F32(1), "expects image of 3 dims, got [6, 7]");
 }
 
 static void padding_widens_and_crops(void **state) {
     (void)state;
     const inferred out =
-        infer(CGP__OP_PAD, padded(window(1, 1, 1, 1), 1, -2, -3, 4), IMAGE, F32(1));
+        infer(CGP_OP_PAD, padded(window(1, 1, 1, 1), 1, -2, -3, 4), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[5, 8, 3]");
     assert_int_equal(out.sizes.top, 1);
     assert_int_equal(out.sizes.left, -3);
     assert_int_equal(out.sizes.stride_height * out.sizes.stride_width, 1);
-    refuse(CGP__OP_PAD, padded(window(1, 1, 1, 1), -3, -3, 0, 0), IMAGE, F32(1),
+    refuse(CGP_OP_PAD, padded(window(1, 1, 1, 1), -3, -3, 0, 0), IMAGE, F32(1),
            "expects an image, padding included, of at least the kernel's 1 x 1 pixels, got 0 x "
            "7");
-    refuse(CGP__OP_PAD, padded(window(1, 1, 1, 1), 0, 0, 0, 0), I32(6, 7, 3), F32(1),
+    refuse(CGP_OP_PAD, padded(window(1, 1, 1, 1), 0, 0, 0, 0), I32(6, 7, 3), F32(1),
            "expects f32 image, got i32");
 }
 
@@ -195,12 +195,12 @@ static void concat_adds_the_widths(void **state) {
     (void)state;
     for (int n = 2; n <= 4; n++) {
         static const char *const outputs[] = {"[2, 5, 4]", "[2, 5, 11]", "[2, 5, 15]"};
-        cgp__op_attributes expected = {.rows = 10};
+        cgp_op_attributes expected = {.rows = 10};
         inferred out;
         cgp_op_node node = {.op = &cgp__op_concat.op,
                             .attributes = &(cgp__attributes){.n_inputs = n}};
         memcpy(node.inputs, inputs, sizeof node.inputs);
-        assert_ok(cgp__op_infer(CGP__OP_CONCAT, &node, &out.sizes));
+        assert_ok(cgp__op_infer(CGP_OP_CONCAT, &node, &out.sizes));
         out.shapes = node.shapes;
         assert_type(&out.shapes.output, outputs[n - 2]);
         for (int k = 0; k < n; k++) {
@@ -211,31 +211,31 @@ static void concat_adds_the_widths(void **state) {
     }
     const cgp__attributes two = {.n_inputs = 2};
     refuse(
-        CGP__OP_CONCAT, two, F32(2, 5, 3), F32(5, 2, 3),
+        CGP_OP_CONCAT, two, F32(2, 5, 3), F32(5, 2, 3),
         "expects inputs that differ in the last dimension only, got [2, 5, 3] and [5, 2, 3]");
-    refuse(CGP__OP_CONCAT, two, F32(2, 5, 3), F32(10, 3),
+    refuse(CGP_OP_CONCAT, two, F32(2, 5, 3), F32(10, 3),
            "expects inputs that differ in the last dimension only, got [2, 5, 3] and [10, 3]");
-    refuse(CGP__OP_CONCAT, two, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
-    refuse(CGP__OP_CONCAT, two, F32(4, (int64_t)1 << 38), F32(4, 1),
+    refuse(CGP_OP_CONCAT, two, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
+    refuse(CGP_OP_CONCAT, two, F32(4, (int64_t)1 << 38), F32(4, 1),
            "expects output of at most 2^40 elements, got 4 x 274877906945");
 }
 
 static void flatten_makes_one_row(void **state) {
     (void)state;
-    inferred out = infer(CGP__OP_FLATTEN, none, IMAGE, F32(1));
+    inferred out = infer(CGP_OP_FLATTEN, none, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[126]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 126, .out = 126});
-    out = infer(CGP__OP_FLATTEN, none, F32(5), F32(1));
+    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 126, .out = 126});
+    out = infer(CGP_OP_FLATTEN, none, F32(5), F32(1));
     assert_type(&out.shapes.output, "[5]");
-    refuse(CGP__OP_FLATTEN, none, I32(6, 7), F32(1), "expects f32 input, got i32");
+    refuse(CGP_OP_FLATTEN, none, I32(6, 7), F32(1), "expects f32 input, got i32");
 }
 
 static void relu_wants_a_slope_from_0_to_1(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_RELU;
+    const cgp_op_kind op = CGP_OP_RELU;
     const inferred out = infer(op, (cgp__attributes){.slope = 0.25}, F32(2, 3), F32(1));
     assert_type(&out.shapes.output, "[2, 3]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 2, .in = 3, .out = 3, .slope = 0.25f});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 2, .in = 3, .out = 3, .slope = 0.25f});
     refuse(op, (cgp__attributes){.slope = -0.5}, F32(3), F32(1),
            "expects a slope from 0 to 1, got -0.5");
     refuse(op, (cgp__attributes){.slope = 1.5}, F32(3), F32(1),
@@ -246,33 +246,33 @@ static void relu_wants_a_slope_from_0_to_1(void **state) {
 
 static void dropout2d_wants_an_image(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_DROPOUT2D;
+    const cgp_op_kind op = CGP_OP_DROPOUT2D;
     const inferred out = infer(op, (cgp__attributes){.p = 0.5}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 42, .in = 3, .out = 3, .p = 0.5f});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 42, .in = 3, .out = 3, .p = 0.5f});
     refuse(op, none, F32(7, 3), F32(1), "expects image of 3 dims, got [7, 3]");
     refuse(op, (cgp__attributes){.p = 1.0}, IMAGE, F32(1), "expects 0 <= p < 1, got 1");
 }
 
 static void bce_wants_targets_of_the_logits_shape(void **state) {
     (void)state;
-    const inferred out = infer(CGP__OP_BCE_WITH_LOGITS, none, IMAGE, IMAGE);
-    assert_attributes(&out, (cgp__op_attributes){.rows = 42, .in = 3, .out = 3});
+    const inferred out = infer(CGP_OP_BCE_WITH_LOGITS, none, IMAGE, IMAGE);
+    assert_attributes(&out, (cgp_op_attributes){.rows = 42, .in = 3, .out = 3});
     assert_int_equal(out.shapes.n_saved, 0);
-    refuse(CGP__OP_BCE_WITH_LOGITS, none, F32(2, 3), F32(3, 2),
+    refuse(CGP_OP_BCE_WITH_LOGITS, none, F32(2, 3), F32(3, 2),
            "expects logits and targets of one shape, got [2, 3] and [3, 2]");
-    refuse(CGP__OP_BCE_WITH_LOGITS, none, F32(2, 3), I32(2, 3), "expects f32 targets, got i32");
+    refuse(CGP_OP_BCE_WITH_LOGITS, none, F32(2, 3), I32(2, 3), "expects f32 targets, got i32");
 }
 
 static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
     (void)state;
-    const cgp__op_kind op = CGP__OP_BATCH_NORM;
+    const cgp_op_kind op = CGP_OP_BATCH_NORM;
     const cgp__attributes a = {.eps = 1e-5, .momentum = 0.1};
     inferred out = infer(op, a, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
     assert_attributes(
         &out,
-        (cgp__op_attributes){
+        (cgp_op_attributes){
             .rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f, .slope = 1.0f});
     assert_int_equal(out.shapes.n_saved, 2);
     for (int k = 0; k < 2; k++) {
@@ -297,7 +297,7 @@ static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
 
 static void norms_refuse(void **state) {
     (void)state;
-    refuse(CGP__OP_BATCH_NORM, none, IMAGE, F32(1), "expects eps > 0 and finite as f32, got 0");
+    refuse(CGP_OP_BATCH_NORM, none, IMAGE, F32(1), "expects eps > 0 and finite as f32, got 0");
     static const struct {
         double momentum;
         const char *text;
@@ -307,19 +307,19 @@ static void norms_refuse(void **state) {
         snprintf(message, sizeof message,
                  "expects a momentum from 0 to 1 (or -1, a cumulative average), got %s",
                  bad[i].text);
-        refuse(CGP__OP_BATCH_NORM, (cgp__attributes){.eps = 1, .momentum = bad[i].momentum},
+        refuse(CGP_OP_BATCH_NORM, (cgp__attributes){.eps = 1, .momentum = bad[i].momentum},
                IMAGE, F32(1), message);
     }
-    refuse(CGP__OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e60}, IMAGE, F32(1),
+    refuse(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e60}, IMAGE, F32(1),
            "expects eps > 0 and finite as f32, got 1e+60");
-    refuse(CGP__OP_INSTANCE_NORM, (cgp__attributes){.eps = 1}, F32(7, 3), F32(1),
+    refuse(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1}, F32(7, 3), F32(1),
            "expects image of 3 dims, got [7, 3]");
 }
 
 static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
     (void)state;
     const inferred out =
-        infer(CGP__OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e-5}, IMAGE, F32(1));
+        infer(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e-5}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
     assert_int_equal(out.shapes.n_parameters + out.shapes.n_state, 0);
     assert_int_equal(out.shapes.n_saved, 2);
@@ -333,14 +333,14 @@ static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
 static void convolutions_dominate_the_cost(void **state) {
     (void)state;
     const cgp__attributes a = padded(window(3, 5, 1, 1), 1, 1, 2, 2);
-    for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
-        assert_true(flops_of(CGP__OP_CONV2D, (cgp_op_direction)direction, a, IMAGE, F32(1)) ==
+    for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
+        assert_true(flops_of(CGP_OP_CONV2D, (cgp_op_direction)direction, a, IMAGE, F32(1)) ==
                     2.0 * 42 * 3 * 15 * 8);
-    for (int kind = CGP__OP_BCE_WITH_LOGITS; kind < CGP__OP_KINDS; kind++) {
-        if (kind != CGP__OP_CONV2D)
-            assert_true(cgp__op_find((cgp__op_kind)kind)->flops[CGP_OP_BACKWARD_WEIGHT] == 0.0);
+    for (int kind = CGP_OP_BCE_WITH_LOGITS; kind < CGP_OP_KINDS; kind++) {
+        if (kind != CGP_OP_CONV2D)
+            assert_true(cgp__op_find((cgp_op_kind)kind)->flops[CGP_OP_BACKWARD_WEIGHT] == 0.0);
     }
-    assert_true(flops_of(CGP__OP_MAX_POOL, CGP_OP_BACKWARD_WEIGHT, window(3, 5, 1, 1), IMAGE,
+    assert_true(flops_of(CGP_OP_MAX_POOL, CGP_OP_BACKWARD_WEIGHT, window(3, 5, 1, 1), IMAGE,
                          F32(1)) == 0.0);
 }
 

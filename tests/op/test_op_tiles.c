@@ -192,7 +192,7 @@ static void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix 
 
 /* W [in, out] or, transposed, [out, in]; dW likewise, as many rows of x^T dy or of dy^T x. */
 static void plain_linear(operands *o) {
-    const cgp__op_attributes *g = &o->c.attributes;
+    const cgp_op_attributes *g = &o->c.attributes;
     const int64_t rows = o->c.n * g->rows, in = g->in, out = g->out;
     const float *weight = o->at[SLOT_PARAM];
     const cgp__matrix w =
@@ -213,7 +213,7 @@ static void linear_is_such_gemms(void **state) {
     (void)state;
     need_tiles();
     for (int i = 0; i < 40; i += FEWER) {
-        op_case c = draw_case(CGP__OP_LINEAR, 3, &seed);
+        op_case c = draw_case(CGP_OP_LINEAR, 3, &seed);
         c.attributes =
             draw_attributes(c.op, test_between(&seed, 1, 70), test_between(&seed, 1, 100),
                             test_between(&seed, 1, 100), &seed);
@@ -221,7 +221,7 @@ static void linear_is_such_gemms(void **state) {
         operands got, want;
         operands_create_bent(&got, &c, &seed);
         operands_copy(&want, &got);
-        for (int d = CGP_OP_FORWARD; d < CGP__DIRECTIONS; d++)
+        for (int d = CGP_OP_FORWARD; d < CGP_OP_DIRECTIONS; d++)
             op_run(&cpu, &got, (cgp_op_direction)d);
         plain_linear(&want);
         operands_drop(&got, SLOT_DPARAM + 1); /* dbias is no GEMM */
@@ -305,7 +305,7 @@ static void plain_head(const head *h, bool backward) {
 }
 
 static void plain_attention(operands *o, bool backward) {
-    const cgp__op_attributes *g = &o->c.attributes;
+    const cgp_op_attributes *g = &o->c.attributes;
     const int64_t depth = g->out / g->heads;
     for (int64_t i = 0; i < o->c.n * g->heads; i++) {
         const int64_t at = i / g->heads * g->rows * g->out, column = i % g->heads * depth;
@@ -333,7 +333,7 @@ static void attention_is_such_gemms_and_a_softmax(void **state) {
     (void)state;
     need_tiles();
     for (int i = 0; i < 32; i += FEWER) {
-        const op_case c = {.op = CGP__OP_ATTENTION,
+        const op_case c = {.op = CGP_OP_ATTENTION,
                            .n = 2,
                            .attributes =
                                attention_attributes(rows[i % 8], 2, depths[i / 8], 0.0),
@@ -355,12 +355,13 @@ static void attention_is_such_gemms_and_a_softmax(void **state) {
 /* --- the choice of tiles --- */
 
 /* The device that CGP_CPU_ISA gives, or NULL and an error. */
-static cgp__device *device_with(const char *isa, cgp_status *status) {
-    cgp__device *device = NULL;
+static cgp_device *device_with(const char *isa, cgp_status *status) {
+    cgp_device *device = NULL;
+    const cgp_device_options options = device_options(1);
     const char *was = getenv("CGP_CPU_ISA");
     char *kept = was ? strdup(was) : NULL;
     assert_int_equal(setenv("CGP_CPU_ISA", isa, 1), 0);
-    *status = cgp__cpu_device_create(&device, 1, -1);
+    *status = cgp__cpu_device_create(&device, &options);
     assert_int_equal(kept ? setenv("CGP_CPU_ISA", kept, 1) : unsetenv("CGP_CPU_ISA"), 0);
     free(kept);
     return device;
@@ -371,7 +372,7 @@ static void a_request_for_v3_or_v4_gets_no_tiles(void **state) {
     const char *const older[] = {"v3", "v4"};
     for (int i = 0; i < 2; i++) {
         cgp_status status;
-        cgp__device *device = device_with(older[i], &status);
+        cgp_device *device = device_with(older[i], &status);
         if (i == 0 || status == CGP_OK) {
             assert_int_equal(status, CGP_OK);
             assert_string_equal(device->kernels->isa, older[i]);
@@ -386,7 +387,7 @@ static void a_request_for_v3_or_v4_gets_no_tiles(void **state) {
 static void a_request_for_amx_is_met_or_says_what_is_missing(void **state) {
     (void)state;
     cgp_status status;
-    cgp__device *device = device_with("amx", &status);
+    cgp_device *device = device_with("amx", &status);
     if (status == CGP_OK) {
         assert_non_null(cgp__cpu_tiles_of(device));
         assert_string_equal(device->kernels->isa, "v4");
@@ -407,14 +408,14 @@ static void gemm_in_f32_does_not_depend_on_tiles(void **state) {
     need_tiles();
     cgp_status status;
     const op_case c = {
-        .op = CGP__OP_LINEAR, .n = 1, .attributes = linear_attributes(70, 130, 90, true, true)};
+        .op = CGP_OP_LINEAR, .n = 1, .attributes = linear_attributes(70, 130, 90, true, true)};
     operands tiled, plain;
     runner without = {.backend = &cgp__backend_cpu, .threads = 1};
     without.device = device_with("v4", &status);
     assert_int_equal(status, CGP_OK);
     operands_create(&tiled, &c, &seed);
     operands_copy(&plain, &tiled);
-    for (int d = CGP_OP_FORWARD; d < CGP__DIRECTIONS; d++) {
+    for (int d = CGP_OP_FORWARD; d < CGP_OP_DIRECTIONS; d++) {
         op_run(&cpu, &tiled, (cgp_op_direction)d);
         op_run(&without, &plain, (cgp_op_direction)d);
     }

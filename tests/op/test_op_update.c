@@ -24,65 +24,62 @@ static void fill(sides *s) {
         s->second[i] = fabsf(s->second[i]);
 }
 
-/* `second`: a mean of squares, never negative. */
-static cgp__update update_of(sides *s, cgp__update rest, int64_t n, int shift) {
-    cgp__update u = rest;
-    float *const first = s->first + shift, *const second = s->second + shift;
-    const bool moments = rest.rule == CGP__UPDATE_ADAMW || rest.rule == CGP__UPDATE_ADAM;
-    float *const buffer = rest.momentum > 0 ? first : NULL;
-    u.n = n;
-    u.param = s->param + shift;
-    u.grad = s->grad + shift;
-    u.state[0] = moments ? first : rest.rule == CGP__UPDATE_RMSPROP ? second : buffer;
-    u.state[1] = moments ? second : rest.rule == CGP__UPDATE_RMSPROP ? buffer : NULL;
-    return u;
-}
-
-/* Constants of Adam and AdamW at the first update. */
-#define MOMENTS                                                                                \
-    .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .correction1 = 0.1,                             \
-    .correction2_sqrt = 0.0316227766
-
 enum { PLAIN, DECAYED, MOMENTUM, NESTEROV, ADAMW, ADAM, RMSPROP, RMSPROP_MOMENTUM, RULES };
 
-static const cgp__update rules[RULES] = {
-    [PLAIN] = {.rule = CGP__UPDATE_SGD, .lr = 0.1, .gradient_scale = 1},
-    [DECAYED] = {.rule = CGP__UPDATE_SGD, .lr = 0.1, .weight_decay = 0.01, .gradient_scale = 1},
-    [MOMENTUM] = {.rule = CGP__UPDATE_SGD,
-                  .lr = 0.1,
+/* Constants of Adam and AdamW, at the first update. */
+#define MOMENTS .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8
+#define CORRECTIONS .correction1 = 0.1, .correction2_sqrt = 0.0316227766
+
+static const cgp_update rules[RULES] = {
+    [PLAIN] = {.rule = CGP_UPDATE_SGD},
+    [DECAYED] = {.rule = CGP_UPDATE_SGD, .weight_decay = 0.01},
+    [MOMENTUM] = {.rule = CGP_UPDATE_SGD, .weight_decay = 0.01, .momentum = 0.9},
+    [NESTEROV] = {.rule = CGP_UPDATE_SGD,
                   .weight_decay = 0.01,
                   .momentum = 0.9,
-                  .gradient_scale = 1},
-    [NESTEROV] = {.rule = CGP__UPDATE_SGD,
-                  .lr = 0.1,
-                  .weight_decay = 0.01,
-                  .momentum = 0.9,
-                  .nesterov = true,
-                  .gradient_scale = 0.3},
-    [ADAMW] = {.rule = CGP__UPDATE_ADAMW,
-               .lr = 0.001,
-               .weight_decay = 0.01,
-               .gradient_scale = 1,
-               MOMENTS},
-    [ADAM] = {.rule = CGP__UPDATE_ADAM,
-              .lr = 0.001,
-              .weight_decay = 0.01,
-              .gradient_scale = 0.7,
-              MOMENTS},
-    [RMSPROP] = {.rule = CGP__UPDATE_RMSPROP,
-                 .lr = 0.01,
-                 .weight_decay = 0.01,
-                 .alpha = 0.99,
-                 .eps = 1e-8,
-                 .gradient_scale = 1},
-    [RMSPROP_MOMENTUM] = {.rule = CGP__UPDATE_RMSPROP,
-                          .lr = 0.01,
+                  .nesterov = true},
+    [ADAMW] = {.rule = CGP_UPDATE_ADAMW, .weight_decay = 0.01, MOMENTS},
+    [ADAM] = {.rule = CGP_UPDATE_ADAM, .weight_decay = 0.01, MOMENTS},
+    [RMSPROP] = {.rule = CGP_UPDATE_RMSPROP, .weight_decay = 0.01, .alpha = 0.99, .eps = 1e-8},
+    [RMSPROP_MOMENTUM] = {.rule = CGP_UPDATE_RMSPROP,
                           .weight_decay = 0.01,
                           .momentum = 0.9,
                           .alpha = 0.9,
-                          .eps = 1e-8,
-                          .gradient_scale = 0.2},
+                          .eps = 1e-8},
 };
+
+static const cgp_update_values values[RULES] = {
+    [PLAIN] = {.lr = 0.1, .gradient_scale = 1},
+    [DECAYED] = {.lr = 0.1, .gradient_scale = 1},
+    [MOMENTUM] = {.lr = 0.1, .gradient_scale = 1},
+    [NESTEROV] = {.lr = 0.1, .gradient_scale = 0.3},
+    [ADAMW] = {.lr = 0.001, .gradient_scale = 1, CORRECTIONS},
+    [ADAM] = {.lr = 0.001, .gradient_scale = 0.7, CORRECTIONS},
+    [RMSPROP] = {.lr = 0.01, .gradient_scale = 1},
+    [RMSPROP_MOMENTUM] = {.lr = 0.01, .gradient_scale = 0.2},
+};
+
+/* `second`: a mean of squares, never negative. */
+static cgp_update update_of(sides *s, int rule, int64_t n, int shift) {
+    cgp_update u = rules[rule];
+    float *const first = s->first + shift, *const second = s->second + shift;
+    const bool moments = u.rule == CGP_UPDATE_ADAMW || u.rule == CGP_UPDATE_ADAM;
+    float *const buffer = u.momentum > 0 ? first : NULL;
+    u.n = n;
+    u.param = s->param + shift;
+    u.grad = s->grad + shift;
+    u.state[0] = moments ? first : u.rule == CGP_UPDATE_RMSPROP ? second : buffer;
+    u.state[1] = moments ? second : u.rule == CGP_UPDATE_RMSPROP ? buffer : NULL;
+    u.values = &values[rule];
+    return u;
+}
+
+/* A runner of ref, which needs no device. */
+static const runner ref = {.backend = &cgp__backend_ref, .threads = 1};
+
+static void update(const runner *on, const cgp_update *u) {
+    assert_ok(on->backend->update(on->device, u));
+}
 
 static void assert_close(double got, double want) {
     if (!(fabs(got - want) <= 4e-7 * fabs(want))) fail_msg("%.9g, expected %.9g", got, want);
@@ -93,20 +90,22 @@ static void sgd_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
-    cgp__update u = update_of(&s, rules[DECAYED], 1, 0);
-    cgp__backend_ref.update(NULL, &u);
+    cgp_update u = update_of(&s, DECAYED, 1, 0);
+    update(&ref, &u);
     assert_close(s.param[0], 1 - 0.1 * 0.51);
 
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
-    u = update_of(&s, rules[MOMENTUM], 1, 0);
-    cgp__backend_ref.update(NULL, &u);
+    u = update_of(&s, MOMENTUM, 1, 0);
+    update(&ref, &u);
     assert_close(s.first[0], 0.9 * 0.2 + 0.51);
     assert_close(s.param[0], 1 - 0.1 * (0.9 * 0.2 + 0.51));
 
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
-    u = update_of(&s, rules[NESTEROV], 1, 0);
-    u.gradient_scale = 1;
-    cgp__backend_ref.update(NULL, &u);
+    u = update_of(&s, NESTEROV, 1, 0);
+    cgp_update_values unscaled = values[NESTEROV];
+    unscaled.gradient_scale = 1;
+    u.values = &unscaled;
+    update(&ref, &u);
     assert_close(s.param[0], 1 - 0.1 * (0.51 + 0.9 * (0.9 * 0.2 + 0.51)));
 }
 
@@ -116,8 +115,8 @@ static void adamw_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
     s = (sides){.param = {1}, .grad = {-0.5f}};
-    const cgp__update u = update_of(&s, rules[ADAMW], 1, 0);
-    cgp__backend_ref.update(NULL, &u);
+    const cgp_update u = update_of(&s, ADAMW, 1, 0);
+    update(&ref, &u);
     assert_close(s.first[0], -0.05);
     assert_close(s.second[0], 0.00025);
     assert_close(s.param[0], 1 - 0.001 * 0.01 + 0.001);
@@ -129,8 +128,8 @@ static void adam_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
     s = (sides){.param = {1}, .grad = {0.5f}};
-    const cgp__update u = update_of(&s, rules[ADAM], 1, 0);
-    cgp__backend_ref.update(NULL, &u);
+    const cgp_update u = update_of(&s, ADAM, 1, 0);
+    update(&ref, &u);
     const double g = 0.7 * 0.5 + 0.01;
     assert_close(s.first[0], 0.1 * g);
     assert_close(s.second[0], 0.001 * g * g);
@@ -142,15 +141,15 @@ static void rmsprop_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}, .second = {0.04f}};
-    cgp__update u = update_of(&s, rules[RMSPROP], 1, 0);
-    cgp__backend_ref.update(NULL, &u);
+    cgp_update u = update_of(&s, RMSPROP, 1, 0);
+    update(&ref, &u);
     double square = 0.99 * 0.04 + 0.01 * 0.51 * 0.51;
     assert_close(s.second[0], square);
     assert_close(s.param[0], 1 - 0.01 * 0.51 / sqrt(square));
 
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}, .second = {0.04f}};
-    u = update_of(&s, rules[RMSPROP_MOMENTUM], 1, 0);
-    cgp__backend_ref.update(NULL, &u);
+    u = update_of(&s, RMSPROP_MOMENTUM, 1, 0);
+    update(&ref, &u);
     square = 0.9 * 0.04 + 0.1 * 0.11 * 0.11;
     const double buffer = 0.9 * 0.2 + 0.11 / sqrt(square);
     assert_close(s.second[0], square);
@@ -166,7 +165,6 @@ static bool near(float got, float want) {
  * as large as 1 / sqrt(v) / correction, times lr; a gradient over the root of its mean
  * square at most 10, as large as the buffer that it goes to. */
 static void cpu_updates_as_ref_does(void **state) {
-    cgp__device *device = *state;
     static const int64_t sizes[] = {1, 3, 16, 17, 64, 1000, MAX};
     for (int r = 0; r < RULES; r++) {
         for (int k = 0; k < 7; k++) {
@@ -174,10 +172,10 @@ static void cpu_updates_as_ref_does(void **state) {
             fill(&a);
             b = a;
             const int shift = MAX - (int)sizes[k] < 3 ? 0 : (int)(test_random(&seed) % 4);
-            const cgp__update on_cpu = update_of(&a, rules[r], sizes[k], shift);
-            const cgp__update on_ref = update_of(&b, rules[r], sizes[k], shift);
-            cgp__backend_cpu.update(device, &on_cpu);
-            cgp__backend_ref.update(NULL, &on_ref);
+            const cgp_update on_cpu = update_of(&a, r, sizes[k], shift);
+            const cgp_update on_ref = update_of(&b, r, sizes[k], shift);
+            update(*state, &on_cpu);
+            update(&ref, &on_ref);
             for (int i = 0; i < MAX; i++) {
                 if (!near(a.param[i], b.param[i]) || !near(a.first[i], b.first[i]) ||
                     !near(a.second[i], b.second[i]) || a.grad[i] != b.grad[i])
@@ -189,18 +187,17 @@ static void cpu_updates_as_ref_does(void **state) {
 }
 
 static void an_element_does_not_depend_on_its_place(void **state) {
-    cgp__device *device = *state;
     for (int r = 0; r < RULES; r++) {
         static sides a, b;
         fill(&a);
         b = a;
-        const cgp__update whole = update_of(&a, rules[r], MAX, 0);
-        cgp__backend_cpu.update(device, &whole);
+        const cgp_update whole = update_of(&a, r, MAX, 0);
+        update(*state, &whole);
         for (int at = 0; at < MAX;) {
             int n = test_between(&seed, 1, 40);
             n = n > MAX - at ? MAX - at : n;
-            const cgp__update part = update_of(&b, rules[r], n, at);
-            cgp__backend_cpu.update(device, &part);
+            const cgp_update part = update_of(&b, r, n, at);
+            update(*state, &part);
             at += n;
         }
         assert_memory_equal(a.param, b.param, sizeof a.param);
@@ -211,20 +208,22 @@ static void an_element_does_not_depend_on_its_place(void **state) {
 
 /* By a power of two, so that nothing is rounded. */
 static void a_scaled_gradient_is_one_that_came_so(void **state) {
-    const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
-    cgp__device *const devices[] = {NULL, *state};
+    const runner *const on[] = {&ref, *state};
     for (int r = 0; r < 2 * RULES; r++) {
         static sides a, b;
         fill(&a);
         b = a;
         for (int i = 0; i < MAX; i++)
             b.grad[i] *= 0.25f;
-        cgp__update scaled = update_of(&a, rules[r / 2], MAX, 0);
-        cgp__update as_it_is = update_of(&b, rules[r / 2], MAX, 0);
-        scaled.gradient_scale = 0.25;
-        as_it_is.gradient_scale = 1;
-        backends[r % 2]->update(devices[r % 2], &scaled);
-        backends[r % 2]->update(devices[r % 2], &as_it_is);
+        cgp_update scaled = update_of(&a, r / 2, MAX, 0);
+        cgp_update as_it_is = update_of(&b, r / 2, MAX, 0);
+        cgp_update_values quarter = values[r / 2], whole = values[r / 2];
+        quarter.gradient_scale = 0.25;
+        whole.gradient_scale = 1;
+        scaled.values = &quarter;
+        as_it_is.values = &whole;
+        update(on[r % 2], &scaled);
+        update(on[r % 2], &as_it_is);
         assert_memory_equal(a.param, b.param, sizeof a.param);
         assert_memory_equal(a.first, b.first, sizeof a.first);
         assert_memory_equal(a.second, b.second, sizeof a.second);
@@ -233,8 +232,7 @@ static void a_scaled_gradient_is_one_that_came_so(void **state) {
 
 /* At every index of every length, behind numbers at the limits of the finite ones. */
 static void the_first_number_that_is_not_finite_is_found(void **state) {
-    const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
-    cgp__device *const devices[] = {NULL, *state};
+    const runner *const on[] = {&ref, *state};
     const float bad[] = {NAN, -NAN, INFINITY, -INFINITY},
                 good[] = {FLT_MAX, -FLT_MAX, 0, -0.0f, FLT_MIN / 2};
     for (int k = 0; k < 2; k++) {
@@ -242,30 +240,32 @@ static void the_first_number_that_is_not_finite_is_found(void **state) {
             float x[51];
             for (int i = 0; i < 51; i++)
                 x[i] = i < n ? good[i % 5] : NAN; /* beyond the end */
-            assert_int_equal(backends[k]->find_nonfinite(devices[k], x, n), -1);
+            assert_int_equal(find_nonfinite(on[k], x, n), -1);
             for (int i = n - 1; i >= 0; i--) {
                 x[i] = bad[i % 4];
-                assert_int_equal(backends[k]->find_nonfinite(devices[k], x, n), i);
+                assert_int_equal(find_nonfinite(on[k], x, n), i);
             }
         }
     }
 }
 
 static void memory_is_aligned_and_zero(void **state) {
-    const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
-    cgp__device *const devices[] = {NULL, *state};
+    const runner *const on[] = {&ref, *state};
     static const size_t sizes[] = {1, 63, 64, 4097, 1 << 20};
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 5; i++) {
             void *memory = NULL;
-            assert_ok(backends[k]->memory_create(devices[k], sizes[i], &memory));
+            assert_ok(on[k]->backend->memory_create(on[k]->device, sizes[i], &memory));
             assert_int_equal((uintptr_t)memory % CGP__ALIGN, 0);
             const unsigned char *bytes = memory;
             for (size_t b = 0; b < sizes[i]; b++)
                 assert_int_equal(bytes[b], 0);
-            backends[k]->copy(devices[k], memory, "x", 1);
+            char letter = 'x';
+            assert_ok(on[k]->backend->copy(on[k]->device, CGP_QUEUE_IN,
+                                           (cgp_place){on[k]->device, memory},
+                                           (cgp_place){NULL, &letter}, 1));
             assert_int_equal(bytes[0], 'x');
-            backends[k]->memory_destroy(devices[k], memory, sizes[i]);
+            on[k]->backend->memory_destroy(on[k]->device, memory, sizes[i]);
         }
     }
 }
@@ -278,11 +278,11 @@ int main(void) {
         cmocka_unit_test(adamw_is_as_on_paper),
         cmocka_unit_test(adam_is_as_on_paper),
         cmocka_unit_test(rmsprop_is_as_on_paper),
-        cmocka_unit_test_prestate(cpu_updates_as_ref_does, cpu.device),
-        cmocka_unit_test_prestate(an_element_does_not_depend_on_its_place, cpu.device),
-        cmocka_unit_test_prestate(a_scaled_gradient_is_one_that_came_so, cpu.device),
-        cmocka_unit_test_prestate(the_first_number_that_is_not_finite_is_found, cpu.device),
-        cmocka_unit_test_prestate(memory_is_aligned_and_zero, cpu.device),
+        cmocka_unit_test_prestate(cpu_updates_as_ref_does, &cpu),
+        cmocka_unit_test_prestate(an_element_does_not_depend_on_its_place, &cpu),
+        cmocka_unit_test_prestate(a_scaled_gradient_is_one_that_came_so, &cpu),
+        cmocka_unit_test_prestate(the_first_number_that_is_not_finite_is_found, &cpu),
+        cmocka_unit_test_prestate(memory_is_aligned_and_zero, &cpu),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&cpu);

@@ -36,11 +36,17 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a,
     fail();
 }
 
-/* One model, one number of micro-batches: one stage without recomputation against everything
- * else. */
+/* Devices for a run: all of one backend; or, for "late", most of them of it and the others on the cpu. */
+static void draw_devices(const char *device, uint64_t *state, const char *devices[5]) {
+    for (int d = 0; d < 5; d++)
+        devices[d] =
+            strcmp(device, "late") == 0 && test_between(state, 0, 3) == 0 ? "cpu" : device;
+}
+
+/* One model, one number of micro-batches: one stage without recomputation, for "late" on the cpu, against everything else. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         cgp_precision precision, uint64_t *state, int max) {
-    const char *devices[5] = {device, device, device, device, device};
+    const char *devices[5] = {strcmp(device, "late") ? device : "cpu"};
     cgp_plan_options o = cgp_plan_options_default();
     o.batch = test_between(state, 1, 7);
     o.chunks = test_between(state, 1, (int)o.batch + 2);
@@ -66,6 +72,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
         o.threads_per_device = test_between(state, 1, 2);
         test_random_schedule(state, layers, max, &o);
         test_random_balance(state, layers, cgp_plan_options_stages(&o), balance);
+        draw_devices(device, state, devices);
         test_train(model, &o, seed, batches, STEPS, &got);
         assert_same(&o, &expected, &got);
     }
@@ -142,6 +149,21 @@ static void random_images_are_bit_equal_on_the_cpu(void **unused) {
     random_images_are_bit_equal("cpu", 12);
 }
 
+static void random_graphs_are_bit_equal_on_late(void **unused) {
+    (void)unused;
+    random_graphs_are_bit_equal("late", CGP_PRECISION_F32, test_scaled(4));
+}
+
+static void random_graphs_are_bit_equal_in_bf16_on_late(void **unused) {
+    (void)unused;
+    random_graphs_are_bit_equal("late", CGP_PRECISION_BF16, test_scaled(4));
+}
+
+static void random_images_are_bit_equal_on_late(void **unused) {
+    (void)unused;
+    random_images_are_bit_equal("late", test_scaled(4));
+}
+
 static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -166,6 +188,9 @@ int main(void) {
         cmocka_unit_test(random_images_are_bit_equal_on_the_reference),
         cmocka_unit_test(random_images_are_bit_equal_on_the_cpu),
         cmocka_unit_test(gpt2_is_bit_equal_on_the_cpu),
+        cmocka_unit_test(random_graphs_are_bit_equal_on_late),
+        cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_late),
+        cmocka_unit_test(random_images_are_bit_equal_on_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

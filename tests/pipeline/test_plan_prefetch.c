@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 
 static bool is_linear(const cgp_plan *plan, const cgp__call *call) {
-    return call->node >= 0 && plan->model->nodes[call->node].kind == CGP__OP_LINEAR;
+    return call->node >= 0 && plan->model->nodes[call->node].kind == CGP_OP_LINEAR;
 }
 
 static int64_t parameter_bytes(const cgp_plan *plan, const cgp__node *node, int k) {
@@ -51,7 +51,7 @@ static void check_call(const cgp_plan *plan, const cgp__program *program, int i,
         assert_int_equal(bytes, call->prefetch[s].bytes);
         assert_true(bytes > 0);
     }
-    for (int j = i + 1; j <= last && j < end && call->n_prefetch < CGP__MAX_PREFETCH; j++) {
+    for (int j = i + 1; j <= last && j < end && call->n_prefetch < CGP_MAX_PREFETCH; j++) {
         const cgp__call *next = &program->calls[j];
         for (int k = 0; k < CGP_OP_MAX_PARAMETERS && next->direction != CGP_OP_BACKWARD_WEIGHT;
              k++)

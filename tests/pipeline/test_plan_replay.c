@@ -110,7 +110,7 @@ static bool has(const replay *r, int i, cgp_op_direction d) {
 }
 
 static int64_t scratch(replay *r, int i, cgp_op_direction direction) {
-    cgp__kernel_spec spec;
+    cgp_kernel_spec spec;
     memset(&spec, 0, sizeof spec);
     spec.op = node_at(r, i)->kind;
     spec.direction = direction;
@@ -118,7 +118,8 @@ static int64_t scratch(replay *r, int i, cgp_op_direction direction) {
     spec.n = r->b;
     int64_t bytes = 0;
     spec.type = r->plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
-    assert_ok(r->plan->devices[0].backend->workspace(&spec, 1, &bytes));
+    const cgp__device_plan *device = &r->plan->devices[0];
+    assert_ok(device->backend->workspace(&device->options, &spec, &bytes));
     r->scratchpad = bytes > r->scratchpad ? bytes : r->scratchpad;
     r->piece = bytes > r->piece ? bytes : r->piece;
     return bytes;
@@ -520,7 +521,7 @@ static int64_t state_bytes(const cgp_plan *plan, int stage) {
         const int64_t channels = plan->model->nodes[i].sizes.out;
         const int64_t parts[4] = {4 * channels, 4 * channels, 4, 8 * (2 + 2 * channels)};
         for (int k = 0; k < 4 && stage_of(plan, i) == stage; k++) {
-            if (plan->model->nodes[i].kind == CGP__OP_BATCH_NORM)
+            if (plan->model->nodes[i].kind == CGP_OP_BATCH_NORM)
                 bytes += (parts[k] + 63) / 64 * 64;
         }
     }

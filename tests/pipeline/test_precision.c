@@ -28,6 +28,7 @@ static int64_t other_bytes(const cgp_plan *plan) {
  * and optimizer keep their bytes. */
 static void activations_of_gpt2_take_half_the_bytes(void **unused) {
     (void)unused;
+    test_needs_cpu();
     const test_sizes sizes = {6, 128, 384, 6, 3000, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);
     for (int c = 0; c < 2 * 3 * MODES; c++) {

@@ -417,6 +417,7 @@ static int count_threads(void) {
 /* A thread for each device, also where it has two stages; none is missing on a CPU. */
 static void each_device_has_a_worker_of_its_own(void **unused) {
     (void)unused;
+    test_needs_cpu();
     static const struct {
         const char *schedule;
         int devices;

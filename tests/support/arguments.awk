@@ -65,7 +65,7 @@ function prototype(text,    open, head, name, result, list, n, parts, k, part, t
         type = trimmed(substr(part, 1, RSTART - 1)) (array ? " *" : "")
         value = expression(name, type, parameter, k - 1)
         gsub(/\* /, "*", type)
-        if (type ~ /\*$/) {
+        if (type ~ /\*$/ && !(name in unchecked)) {
             printf "    %s a%d = f->missing == %d ? NULL : %s;\n", type, k, k - 1, value
             accepted = (name SUBSEP parameter) in free_of
             cases = cases sprintf("    {\"%s\", \"%s\", %d, call_%s, %d, %s, \"%s\"},\n", name, parameter, k - 1, name,
@@ -89,6 +89,7 @@ function prototype(text,    open, head, name, result, list, n, parts, k, part, t
     if (runs)
         cases = cases sprintf("    {\"%s\", \"fork\", FORKED, call_%s, 0, CGP_ESTATE, \"%s\"},\n", name, name, result)
     if (name in base) used["base " name] = 1
+    if (name in unchecked) used["unchecked " name] = 1
 }
 FNR == 1 { file++ }
 file == 1 && (/^#/ || /^$/) { next }
@@ -101,6 +102,7 @@ file == 1 {
     else if (word[1] == "arg") { own[word[2], word[3]] = right; lines[word[2] " " word[3]] = 1 }
     else if (word[1] == "null") { free_of[word[2], word[3]] = at ? right : "CGP_OK"; lines["null " word[2] " " word[3]] = 1 }
     else if (word[1] == "base") { base[word[2]] = right; lines["base " word[2]] = 1 }
+    else if (word[1] == "unchecked") { unchecked[word[2]] = 1; lines["unchecked " word[2]] = 1 }
     else complain("arguments.txt: " $0)
     next
 }
@@ -118,6 +120,7 @@ END {
         prototype(whole)
         if (declared) {
             public[last_name] = 1
+            if (last_name in unchecked) complain("arguments.txt: unchecked " last_name ": is no inline function")
         }
     }
     print "static const call_case cases[] = {\n" cases "};"

@@ -21,6 +21,16 @@ uint64_t test_seed(void) {
     return seed;
 }
 
+int test_scaled(int n) {
+    const char *given = getenv("CGP_TEST_SCALE");
+    const double scaled = n * (given ? strtod(given, NULL) : 1);
+    return scaled < 1 ? 1 : (int)scaled;
+}
+
+void test_needs_cpu(void) {
+    if (getenv("CGP_TEST_DEVICES")) skip();
+}
+
 uint64_t test_random(uint64_t *state) {
     uint64_t z = (*state += 0x9E3779B97F4A7C15u);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -43,6 +43,12 @@
  * a failure can be repeated. */
 uint64_t test_seed(void);
 
+/* A number of random cases: n, times CGP_TEST_SCALE (default 1), at least 1. */
+int test_scaled(int n);
+
+/* Skip a test that is about the cpu, where CGP_TEST_DEVICES names another backend (devices.c). */
+void test_needs_cpu(void);
+
 /* The next number of a test's own generator (splitmix64); in [low, high] for test_between. */
 uint64_t test_random(uint64_t *state);
 int test_between(uint64_t *state, int low, int high);

@@ -324,7 +324,7 @@ static void inputs_are_images_and_for_training_labels_or_masks(void **state) {
 
 /* --- the graph --- */
 
-static int count_ops(const cgp_model *model, cgp__op_kind kind) {
+static int count_ops(const cgp_model *model, cgp_op_kind kind) {
     int count = 0;
     for (int i = 0; i < model->n_nodes; i++)
         count += model->nodes[i].kind == kind;
@@ -337,10 +337,10 @@ static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void 
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
     cgp_model *largest = make("amoebanetd:L=3,D=8,image=32,maxpool=max");
     const int cells = 3 + 4, reductions = 4;
-    assert_int_equal(count_ops(average, CGP__OP_MAX_POOL), 2 * reductions);
-    assert_int_equal(count_ops(average, CGP__OP_AVERAGE_POOL), 3 * cells + 1);
-    assert_int_equal(count_ops(largest, CGP__OP_MAX_POOL), 2 * reductions + 2 * cells);
-    assert_int_equal(count_ops(largest, CGP__OP_AVERAGE_POOL), cells + 1);
+    assert_int_equal(count_ops(average, CGP_OP_MAX_POOL), 2 * reductions);
+    assert_int_equal(count_ops(average, CGP_OP_AVERAGE_POOL), 3 * cells + 1);
+    assert_int_equal(count_ops(largest, CGP_OP_MAX_POOL), 2 * reductions + 2 * cells);
+    assert_int_equal(count_ops(largest, CGP_OP_AVERAGE_POOL), cells + 1);
     assert_int_equal(cgp_model_parameter_count(average), cgp_model_parameter_count(largest));
     cgp_model_destroy(average);
     cgp_model_destroy(largest);
@@ -373,7 +373,7 @@ static void forward_takes_the_published_multiplications(void **state) {
             const cgp__node *node = &model->nodes[n];
             const double bias =
                 node->sizes.has_bias ? (double)(node->sizes.rows * node->sizes.out) : 0;
-            if (node->kind == CGP__OP_CONV2D || node->kind == CGP__OP_LINEAR)
+            if (node->kind == CGP_OP_CONV2D || node->kind == CGP_OP_LINEAR)
                 products += (cgp__op_flops(node->kind, &node->use, CGP_OP_FORWARD) - bias) / 2;
         }
         print_message("%s: %.4f GMAC\n", texts[i], products / 1e9);

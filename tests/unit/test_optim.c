@@ -279,22 +279,23 @@ static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
 
 static void an_update_gets_the_lr_and_corrections_of_its_number(void **unused) {
     (void)unused;
-    static const cgp__update_rule rules[] = {CGP__UPDATE_SGD, CGP__UPDATE_ADAMW,
-                                             CGP__UPDATE_ADAM, CGP__UPDATE_RMSPROP};
+    static const cgp_update_rule rules[] = {CGP_UPDATE_SGD, CGP_UPDATE_ADAMW, CGP_UPDATE_ADAM,
+                                            CGP_UPDATE_RMSPROP};
     for (int kind = 0; kind < 4; kind++) {
         cgp_optim optim = of_kind(kind);
         optim.schedule = (cgp_lr_schedule){
             .kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1};
-        cgp__update u = {.n = 7, .gradient_scale = 0.25};
-        cgp__optim_constants(&optim, 3, &u);
+        cgp_update_values values = {.gradient_scale = 0.25};
+        cgp_update u = {.n = 7, .values = &values};
+        cgp__optim_constants(&optim, 3, &u, &values);
         assert_int_equal(u.rule, rules[kind]);
-        assert_true(u.lr == cgp_optim_lr_at(&optim, 3) && u.lr < optim.lr);
+        assert_true(values.lr == cgp_optim_lr_at(&optim, 3) && values.lr < optim.lr);
         assert_true(u.weight_decay == 0.01);
         assert_true(u.momentum == optim.momentum && u.alpha == optim.alpha);
         assert_true(u.nesterov == optim.nesterov && u.eps == optim.eps);
-        assert_true(u.correction1 == 1 - pow(optim.beta1, 3));
-        assert_true(u.correction2_sqrt == sqrt(1 - pow(optim.beta2, 3)));
-        assert_true(u.n == 7 && u.gradient_scale == 0.25);
+        assert_true(values.correction1 == 1 - pow(optim.beta1, 3));
+        assert_true(values.correction2_sqrt == sqrt(1 - pow(optim.beta2, 3)));
+        assert_true(u.n == 7 && u.values == &values && values.gradient_scale == 0.25);
     }
 }
 

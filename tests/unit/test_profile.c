@@ -13,10 +13,10 @@ enum { LAYERS = 64 };
 /* A kernel takes as many seconds as it has operations. */
 static cgp_status flops_as_seconds(void *self, const cgp_model *model,
                                    const cgp__node_kernels *kernels,
-                                   double seconds[CGP__DIRECTIONS]) {
+                                   double seconds[CGP_OP_DIRECTIONS]) {
     const cgp__node *node = &model->nodes[kernels->node];
     (void)self;
-    for (int d = 0; d < CGP__DIRECTIONS; d++)
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
         seconds[d] = cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) *
                      (double)kernels->spec[d].n;
     return CGP_OK;
@@ -112,7 +112,8 @@ static void operations_are_counted_by_layer(void **unused) {
 }
 
 static cgp_status no_kernel(void *self, const cgp_model *model,
-                            const cgp__node_kernels *kernels, double seconds[CGP__DIRECTIONS]) {
+                            const cgp__node_kernels *kernels,
+                            double seconds[CGP_OP_DIRECTIONS]) {
     int *left = self;
     (void)model;
     (void)kernels;
@@ -304,7 +305,8 @@ static void bad_profile_options_are_refused(void **unused) {
     } cases[] = {
         {{.struct_size = 3}, "struct_size"},
         {{good.struct_size, 0, NULL, 1, CGP_F32, 5}, "samples"},
-        {{good.struct_size, 1, "gpu", 1, CGP_F32, 5}, "cpu or ref"},
+        {{good.struct_size, 1, "gpu", 1, CGP_F32, 5},
+         "device: expects cpu, ref or late, got \"gpu\""},
         {{good.struct_size, 1, NULL, 0, CGP_F32, 5}, "threads"},
         {{good.struct_size, 1, NULL, 1, CGP_I32, 5}, "type"},
         {{good.struct_size, 1, NULL, 1, CGP_F32, 0}, "repeats"},

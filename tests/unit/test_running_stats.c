@@ -21,7 +21,7 @@ typedef struct step {
 
 /* The state of a layer, and the accumulator of a step. */
 typedef struct layer {
-    cgp__kernel_spec spec;
+    cgp_kernel_spec spec;
     float mean[CHANNELS], variance[CHANNELS];
     int32_t tracked;
     double accumulator[2 + 2 * CHANNELS];
@@ -29,7 +29,7 @@ typedef struct layer {
 } layer;
 
 static layer layer_of(float momentum, bool deferred) {
-    layer l = {.spec = {.op = CGP__OP_BATCH_NORM,
+    layer l = {.spec = {.op = CGP_OP_BATCH_NORM,
                         .attributes = {.in = CHANNELS, .out = CHANNELS, .momentum = momentum}},
                .deferred = deferred};
     assert_int_equal(cgp__running_stats_bytes(CHANNELS), sizeof l.accumulator);
@@ -40,11 +40,11 @@ static layer layer_of(float momentum, bool deferred) {
     return l;
 }
 
-static cgp__kernel_args args_of(layer *l) {
-    return (cgp__kernel_args){.state = {l->mean, l->variance, &l->tracked},
-                              .accumulator = l->accumulator,
-                              .training = true,
-                              .deferred = l->deferred};
+static cgp_kernel_args args_of(layer *l) {
+    return (cgp_kernel_args){.state = {l->mean, l->variance, &l->tracked},
+                             .accumulator = l->accumulator,
+                             .training = true,
+                             .deferred = l->deferred};
 }
 
 static step draw_step(int n) {
@@ -88,7 +88,7 @@ static int rows_of(const step *s) {
 }
 
 static void collect(layer *l, const step *s) {
-    cgp__kernel_args args = args_of(l);
+    cgp_kernel_args args = args_of(l);
     for (int b = 0, row = 0; b < s->n; row += s->rows[b++]) {
         float mean[CHANNELS], variance[CHANNELS];
         for (int c = 0; c < CHANNELS; c++) {
@@ -101,7 +101,7 @@ static void collect(layer *l, const step *s) {
 }
 
 static void commit(layer *l) {
-    const cgp__kernel_args args = args_of(l);
+    const cgp_kernel_args args = args_of(l);
     cgp__running_stats_commit(&l->spec, &args);
 }
 
@@ -240,7 +240,7 @@ static void the_check_names_the_state_that_would_not_be_finite(void **state) {
         layer l = layer_of(i % 4 < 2 ? 0.25f : -1.0f, i % 2);
         const step s = draw_step(3);
         collect(&l, &s);
-        cgp__kernel_args args = args_of(&l);
+        cgp_kernel_args args = args_of(&l);
         assert_int_equal(cgp__running_stats_check(&l.spec, &args), -1);
         for (int c = 2 * CHANNELS - 1; c >= 0; c--) { /* means before variances */
             l.accumulator[2 + c] = bad[i / 4];

@@ -9,13 +9,14 @@
 #include <stdlib.h>
 
 #define ENTRY(kind, name) cgp__cpu_##name,
-static const cgp__cpu_op *const ops[CGP__OP_KINDS] = {CGP__OPS(ENTRY)};
+static const cgp__cpu_op *const ops[CGP_OP_KINDS] = {CGP_OPS(ENTRY)};
 
-static void add(cgp__device *device, float *to, const float *from, int64_t n) {
+static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
     cgp__cpu_pass(device, CGP_F32, to, from, n, true);
+    return CGP_OK;
 }
 
-static cgp_status custom_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status custom_run(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp__host host = {.device = kernel->device,
                             .threads = kernel->device->threads,
                             .parallel_for = cgp__cpu_parallel_for,
@@ -26,8 +27,8 @@ static cgp_status custom_run(const cgp__kernel *kernel, const cgp__kernel_args *
 
 static const cgp__cpu_op custom = {custom_run, cgp__custom_workspace};
 
-static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out) {
-    if (spec->op == CGP__OP_CUSTOM) {
+static cgp_status find_op(const cgp_kernel_spec *spec, const cgp__cpu_op **out) {
+    if (spec->op == CGP_OP_CUSTOM) {
         *out = &custom;
         return CGP_OK;
     }
@@ -36,33 +37,48 @@ static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out)
     return (*out)->run ? CGP_OK : cgp__kernel_missing("cpu", spec);
 }
 
-static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
+static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                            int64_t *bytes) {
     const cgp__cpu_op *op = NULL;
     CGP_TRY(find_op(spec, &op));
-    *bytes = op->workspace ? cgp__align_up(op->workspace(spec, threads)) : 0;
+    *bytes = op->workspace ? cgp__align_up(op->workspace(spec, options->threads)) : 0;
     return CGP_OK;
 }
 
-static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spec,
-                                cgp__kernel **out) {
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
+                                cgp_kernel **out) {
     const cgp__cpu_op *op = NULL;
     CGP_TRY(find_op(spec, &op));
-    cgp__kernel *kernel = cgp__calloc(1, sizeof *kernel);
+    cgp_kernel *kernel = cgp__calloc(1, sizeof *kernel);
     if (!kernel) return cgp__no_memory("cpu: kernel", sizeof *kernel);
     if (spec->type == CGP_BF16) (void)cgp__cpu_tiles_of(device);
-    *kernel = (cgp__kernel){.device = device, .spec = *spec, .op = op};
+    *kernel = (cgp_kernel){.device = device, .spec = *spec, .op = op};
     *out = kernel;
     return CGP_OK;
 }
 
-static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    atomic_store_explicit(&kernel->device->call, args->call, memory_order_relaxed);
+    if (kernel->spec.attributes.p > 0) kernel->key = cgp__dropout_key(args);
     return kernel->op->run(kernel, args);
 }
 
-const cgp__backend cgp__backend_cpu = {
+static int call_in_progress(const cgp_device *device) {
+    return atomic_load_explicit(&device->call, memory_order_relaxed);
+}
+
+const cgp_backend cgp__backend_cpu = {
+    .struct_size = sizeof(cgp_backend),
     .name = "cpu",
+    .host_addressable = true,
+    .custom_ops = true,
+    .fuses = true,
+    .prefetches = true,
+    .count = cgp__host_count,
+    .memory = cgp__host_memory,
     .device_create = cgp__cpu_device_create,
     .device_destroy = cgp__cpu_device_destroy,
+    .has_cores = cgp__cpu_has_cores,
     .memory_create = cgp__cpu_memory_create,
     .memory_destroy = cgp__cpu_memory_destroy,
     .copy = cgp__host_copy,
@@ -71,7 +87,7 @@ const cgp__backend cgp__backend_cpu = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = cgp__host_kernel_destroy,
-    .fuses = true,
+    .call_in_progress = call_in_progress,
     .commit = cgp__host_commit,
     .check_commit = cgp__host_check_commit,
     .update = cgp__cpu_update,

@@ -11,7 +11,7 @@
 #include "backend/cpu/threads.h"
 #include "backend/cpu/gemm/tiles.h"
 
-struct cgp__device {
+struct cgp_device {
     int threads;
     /* The kernel table of this machine's instruction set. */
     const cgp__cpu_kernels *kernels;
@@ -21,6 +21,8 @@ struct cgp__device {
     bool may_tile;
     /* Of a core's L2 cache; 0: not known. */
     int64_t l2_bytes;
+    /* args->call of the last kernel. */
+    atomic_int call;
     /* The owner's affinity and OpenMP threads before. */
     struct cgp__cpu_thread *thread;
     cgp__cpu_parallel_work parallel;
@@ -30,65 +32,68 @@ struct cgp__device {
 
 /* One direction of an op. */
 typedef struct cgp__cpu_op {
-    cgp_status (*run)(const cgp__kernel *kernel, const cgp__kernel_args *args);
+    cgp_status (*run)(const cgp_kernel *kernel, const cgp_kernel_args *args);
     /* Bytes of workspace on a device of `threads` threads; NULL: none. */
-    int64_t (*workspace)(const cgp__kernel_spec *spec, int threads);
+    int64_t (*workspace)(const cgp_kernel_spec *spec, int threads);
 } cgp__cpu_op;
 
-struct cgp__kernel {
-    cgp__device *device;
-    cgp__kernel_spec spec;
+struct cgp_kernel {
+    cgp_device *device;
+    cgp_kernel_spec spec;
     const cgp__cpu_op *op;
+    /* Of dropout, in this run. */
+    cgp__rng_key key;
 };
 
-/* [CGP__DIRECTIONS]; run == NULL: no such kernel. */
-#define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP__DIRECTIONS];
-CGP__OPS(CGP__CPU_OP)
+/* [CGP_OP_DIRECTIONS]; run == NULL: no such kernel. */
+#define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
+CGP_OPS(CGP__CPU_OP)
 
 /* isa.c: the best kernel table for this machine, or the one that CGP_CPU_ISA names, and permission for tiles. */
 cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **kernels, bool *may_tile);
 /* The device's tiles, requested from the system at the first call; NULL: it has none. */
-const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp__device *device);
+const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device);
 
 /* device.c */
-cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core);
-void cgp__cpu_device_destroy(cgp__device *device);
-cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out);
-void cgp__cpu_memory_destroy(cgp__device *device, void *memory, size_t bytes);
+cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *options);
+void cgp__cpu_device_destroy(cgp_device *device);
+bool cgp__cpu_has_cores(const cgp_device *device);
+cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out);
+void cgp__cpu_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 
 /* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from` or NULL; to = from of another type. */
-void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const void *x,
+void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x,
                        int64_t rows, int64_t width, bool add);
-void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *from, int64_t n,
+void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,
                    bool add);
-void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
-                      const void *from, int64_t n);
-void cgp__cpu_clear(cgp__device *device, float *to, int64_t n);
-double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n);
-int64_t cgp__cpu_find_nonfinite(cgp__device *device, const float *x, int64_t n);
+cgp_status cgp__cpu_convert(cgp_device *device, cgp_dtype to_type, void *to,
+                            cgp_dtype from_type, const void *from, int64_t n);
+void cgp__cpu_clear(cgp_device *device, float *to, int64_t n);
+cgp_status cgp__cpu_sum_squares(cgp_device *device, const float *x, int64_t n, double *out);
+cgp_status cgp__cpu_find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *out);
 
 /* update.c */
-void cgp__cpu_update(cgp__device *device, const cgp__update *update);
+cgp_status cgp__cpu_update(cgp_device *device, const cgp_update *update);
 
 /* dx[k] is added to instead of overwritten. */
-static inline bool cgp__cpu_adds(const cgp__kernel *kernel, int k) {
+static inline bool cgp__cpu_adds(const cgp_kernel *kernel, int k) {
     return kernel->spec.add >> k & 1u;
 }
 
 /* Rows of all samples. */
-static inline int64_t cgp__cpu_rows(const cgp__kernel *kernel) {
+static inline int64_t cgp__cpu_rows(const cgp_kernel *kernel) {
     return kernel->spec.n * kernel->spec.attributes.rows;
 }
 
 /* `work` of most ranges. */
 typedef struct cgp__cpu_call {
-    const cgp__kernel *kernel;
-    const cgp__kernel_args *args;
+    const cgp_kernel *kernel;
+    const cgp_kernel_args *args;
 } cgp__cpu_call;
 
 /* Run the rows of all samples, each of about `width` elements, in parallel. */
-static inline void cgp__cpu_parallel_for_rows(const cgp__kernel *kernel,
-                                              const cgp__kernel_args *args, int64_t width,
+static inline void cgp__cpu_parallel_for_rows(const cgp_kernel *kernel,
+                                              const cgp_kernel_args *args, int64_t width,
                                               cgp__range *range) {
     const cgp__cpu_call call = {kernel, args};
     cgp__cpu_parallel_for(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width),
@@ -96,13 +101,13 @@ static inline void cgp__cpu_parallel_for_rows(const cgp__kernel *kernel,
 }
 
 /* The mask of dropout for one sample; false if nothing is dropped. */
-static inline bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp__kernel *kernel,
-                                    const cgp__kernel_args *args, int64_t sample) {
+static inline bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp_kernel *kernel,
+                                    const cgp_kernel_args *args, int64_t sample) {
     const float p = kernel->spec.attributes.p;
     if (!args->training || p == 0.0f) return false;
-    *out = (cgp__cpu_mask){.key = args->key,
+    *out = (cgp__cpu_mask){.key = kernel->key,
                            .threshold = cgp__dropout_threshold(p),
-                           .sample = (uint64_t)(args->sample + sample),
+                           .sample = (uint64_t)(args->values->sample + sample),
                            .scale = (float)(1.0 / (1.0 - (double)p))};
     return true;
 }

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,6 +27,33 @@ struct cgp__cpu_thread {
 
 /* --- the owner thread --- */
 
+/* Return whether a core is the first hardware thread of its physical core; true if the system does not say. */
+static bool is_first_sibling(int core) {
+    char path[96];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+             core);
+    return cgp__read_number(path, core) == core;
+}
+
+/* Return the first core of a device, which takes one per thread: consecutive cores that this process may use, if every device
+ * gets its own and no two share a physical core; otherwise -1. A single device is not pinned, so that two programs may share a
+ * machine. */
+static int core_of(const cgp_device_options *o) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (o->count <= 1 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 ||
+        CPU_COUNT(&allowed) < o->count * o->threads)
+        return -1;
+    int first = 0;
+    while (!CPU_ISSET(first, &allowed))
+        first++;
+    for (int core = first; core < first + o->count * o->threads; core++) {
+        if (core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed) || !is_first_sibling(core))
+            return -1;
+    }
+    return first + o->index * o->threads;
+}
+
 static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
     if (core < 0) return CGP_OK;
     cpu_set_t cores;
@@ -41,7 +69,7 @@ static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
     return CGP_OK;
 }
 
-static cgp_status start(cgp__device *device, int core) {
+static cgp_status start(cgp_device *device, int core) {
     device->thread->owner = pthread_self();
     device->thread->omp_threads = omp_get_max_threads();
     CGP_TRY(cgp__cpu_isa_choose(&device->kernels, &device->may_tile));
@@ -54,10 +82,11 @@ static cgp_status start(cgp__device *device, int core) {
     return CGP_OK;
 }
 
-cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
+cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *options) {
+    const int threads = options->threads, core = core_of(options);
     if (threads < 1)
         return cgp_fail(CGP_EINVAL, "cpu: expects 1 or more threads, got %d", threads);
-    cgp__device *device = cgp__calloc(1, sizeof *device);
+    cgp_device *device = cgp__calloc(1, sizeof *device);
     struct cgp__cpu_thread *thread = cgp__calloc(1, sizeof *thread);
     if (!device || !thread) {
         free(thread);
@@ -78,8 +107,12 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
     return CGP_OK;
 }
 
+bool cgp__cpu_has_cores(const cgp_device *device) {
+    return device->thread->pinned;
+}
+
 /* Restore the affinity and OpenMP threads of the owner, if the owner destroys the device. */
-void cgp__cpu_device_destroy(cgp__device *device) {
+void cgp__cpu_device_destroy(cgp_device *device) {
     if (!device) return;
     struct cgp__cpu_thread *thread = device->thread;
     if (pthread_equal(thread->owner, pthread_self())) {
@@ -115,7 +148,7 @@ static void *map_aligned(size_t bytes) {
 }
 
 /* Linux overcommits memory and kills the process that touches it: check what is available first. */
-cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out) {
+cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out) {
     (void)device;
     if (bytes > SIZE_MAX / 4) return cgp__no_memory("cpu: device memory", bytes);
     const size_t page = page_bytes(), capacity = round_up(bytes ? bytes : 1, page);
@@ -130,7 +163,7 @@ cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out)
     return CGP_OK;
 }
 
-void cgp__cpu_memory_destroy(cgp__device *device, void *memory, size_t bytes) {
+void cgp__cpu_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     (void)device;
     if (memory) munmap(memory, round_up(bytes ? bytes : 1, page_bytes()));
 }

@@ -85,7 +85,7 @@ cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **kernels, bool *may_tile)
     return CGP_OK;
 }
 
-const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp__device *device) {
+const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device) {
     if (!device->tiles && device->may_tile && has_tiles()) device->tiles = &cgp__cpu_tiles_amx;
     return device->tiles;
 }

@@ -174,7 +174,7 @@ typedef struct cgp__cpu_columns {
 typedef struct cgp__cpu_pool {
     /* Of `from` and of the result. */
     cgp_dtype type;
-    const cgp__op_attributes *attributes;
+    const cgp_op_attributes *attributes;
     /* The image; backward: y's gradient. */
     const void *from;
     /* The mean of a window's pixels instead of the sum. */
@@ -191,7 +191,7 @@ typedef struct cgp__cpu_pool {
 #define CGP__CPU_POOL_SLACK 64 /* four vectors */
 
 /* Floats for a row of the image or of y. */
-static inline int64_t cgp__cpu_pool_scratch(const cgp__op_attributes *g) {
+static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     const int64_t max = g->width > g->out_width ? g->width : g->out_width;
     return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
 }
@@ -255,7 +255,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp__op_attributes *g) {
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
     /* *at: the first of x that is infinite or NaN, -1 if none is */                           \
     X(find_nonfinite, (int64_t *at, const float *x, int64_t n))                                \
-    X(update, (const cgp__update *update))
+    X(update, (const cgp_update *update))
 /* clang-format on */
 
 #define CGP__CPU_FIELD(name, arguments) void(*name) arguments;
@@ -272,8 +272,8 @@ typedef struct cgp__cpu_elementwise {
 typedef struct cgp__cpu_kernels {
     const char *isa;
     CGP__CPU_KERNELS(CGP__CPU_FIELD)
-    /* Of CGP__ELEMENTWISE_OPS. */
-    const cgp__cpu_elementwise *elementwise[CGP__OP_KINDS];
+    /* Of CGP_ELEMENTWISE_OPS. */
+    const cgp__cpu_elementwise *elementwise[CGP_OP_KINDS];
 } cgp__cpu_kernels;
 
 extern const cgp__cpu_kernels cgp__cpu_kernels_v3, cgp__cpu_kernels_v4;
@@ -286,7 +286,7 @@ extern const cgp__cpu_kernels cgp__cpu_kernels_v3, cgp__cpu_kernels_v4;
 CGP__CPU_KERNELS(CGP__CPU_DECLARE)
 #define CGP__CPU_DECLARE_ELEMENTWISE(kind, name)                                               \
     extern const cgp__cpu_elementwise CGP__CPU_NAME(name);
-CGP__ELEMENTWISE_OPS(CGP__CPU_DECLARE_ELEMENTWISE)
+CGP_ELEMENTWISE_OPS(CGP__CPU_DECLARE_ELEMENTWISE)
 #endif
 
 #endif

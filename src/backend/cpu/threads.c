@@ -15,7 +15,7 @@
 #include "backend/cpu/openmp.h"
 
 static void take_ranges(void *data) {
-    cgp__device *device = data;
+    cgp_device *device = data;
     (void)atomic_load_explicit(&device->taken, memory_order_acquire);
     const cgp__cpu_parallel_work w = device->parallel;
     for (;;) {
@@ -28,7 +28,7 @@ static void take_ranges(void *data) {
 }
 
 /* Eight grains for each thread: a late one delays the others by an eighth at most. */
-void cgp__cpu_parallel_for(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work) {
     if (items < 1) return;
     if (!cgp__cpu_is_parallel(device->threads, items, block)) {

@@ -28,7 +28,7 @@ typedef struct cgp__cpu_parallel_work {
 
 /* Run all items, on the owner: in one range if the device has one thread or there is one block. Allocates nothing in the steady
  * state. */
-void cgp__cpu_parallel_for(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work);
 
 /* cgp__cpu_parallel_for() splits these items. */

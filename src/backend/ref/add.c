@@ -6,7 +6,7 @@
 
 /* From the last input to the first, the order in which gradients of a value are added: dx[0]
  * may add to what dx[1] has just written when both inputs are one value. */
-void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs) {
+void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs) {
     const int64_t count = cgp__ref_elements(spec);
     for (int k = inputs - 1; k >= 0; k--) {
         void *dx = args->dx[k];
@@ -17,7 +17,7 @@ void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args
     }
 }
 
-static void add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void add_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_dtype type = spec->type;
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++) {
@@ -27,7 +27,7 @@ static void add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *ar
     }
 }
 
-static void add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void add_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp__ref_pass_dy(spec, args, 2);
 }
 

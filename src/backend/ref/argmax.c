@@ -2,7 +2,7 @@
 /* argmax.c -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. */
 #include "backend/ref/ref.h"
 
-static void argmax_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void argmax_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.in;
     int32_t *y = args->y;
     for (int64_t row = 0; row < rows; row++) {

@@ -28,9 +28,9 @@ typedef struct head {
     int64_t sample, group;
 } head;
 
-static head head_of(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int64_t sample,
+static head head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                     int64_t h) {
-    const cgp__op_attributes *g = &spec->attributes;
+    const cgp_op_attributes *g = &spec->attributes;
     const int64_t depth = g->out / g->heads;
     const int64_t q = sample * g->rows * 3 * g->out + h * depth;
     return (head){spec->type, args->x[0], q,      q + g->out, q + 2 * g->out,
@@ -64,7 +64,7 @@ static double log_sum_exp(const double *s, int64_t n) {
 }
 
 /* Forward: a row of scores. Backward: that, dq of a row, and dk and dv of a head. */
-static int64_t attention_workspace(const cgp__kernel_spec *spec) {
+static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     const int64_t rows = spec->attributes.rows,
                   depth = spec->attributes.out / spec->attributes.heads;
     const int64_t sums = spec->direction == CGP_OP_FORWARD ? 0 : depth + 2 * rows * depth;
@@ -72,7 +72,7 @@ static int64_t attention_workspace(const cgp__kernel_spec *spec) {
 }
 
 /* y of query t, from its element `to` on, and its lse */
-static void forward_row(const cgp__kernel_args *args, const head *at, float p, int64_t t,
+static void forward_row(const cgp_kernel_args *args, const head *at, float p, int64_t t,
                         double *s, int64_t to, float *lse) {
     scores(s, at, t);
     const double log_sum = log_sum_exp(s, t + 1);
@@ -87,8 +87,8 @@ static void forward_row(const cgp__kernel_args *args, const head *at, float p, i
     *lse = (float)log_sum;
 }
 
-static void attention_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &spec->attributes;
+static void attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
     for (int64_t sample = 0; sample < spec->n; sample++) {
         for (int64_t h = 0; h < g->heads; h++) {
             const head at = head_of(spec, args, sample, h);
@@ -108,7 +108,7 @@ typedef struct sums {
 } sums;
 
 /* dq of query t, whose y and dy are from element `row` on; adds its part to dk and dv */
-static void backward_row(const cgp__kernel_args *args, const head *at, float p, int64_t t,
+static void backward_row(const cgp_kernel_args *args, const head *at, float p, int64_t t,
                          int64_t row, double lse, const sums *out) {
     const cgp_dtype type = at->type;
     const int64_t q = at->q + t * at->stride;
@@ -132,9 +132,9 @@ static void backward_row(const cgp__kernel_args *args, const head *at, float p, 
 }
 
 /* dqkv of one head of one sample */
-static void backward_head(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+static void backward_head(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                           int64_t sample, int64_t h) {
-    const cgp__op_attributes *g = &spec->attributes;
+    const cgp_op_attributes *g = &spec->attributes;
     const head at = head_of(spec, args, sample, h);
     const bool add = cgp__ref_adds(spec, 0);
     const int64_t rows = g->rows, depth = at.depth;
@@ -159,7 +159,7 @@ static void backward_head(const cgp__kernel_spec *spec, const cgp__kernel_args *
     }
 }
 
-static void attention_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void attention_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     for (int64_t sample = 0; args->dx[0] && sample < spec->n; sample++) {
         for (int64_t h = 0; h < spec->attributes.heads; h++)
             backward_head(spec, args, sample, h);

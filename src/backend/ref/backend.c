@@ -5,42 +5,43 @@
 #include "backend/ref/ref.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct cgp__device {
-    int threads; /* as requested; one is used */
+struct cgp_device {
+    atomic_int call; /* args->call of the last kernel */
 };
 
-struct cgp__kernel {
-    cgp__device *device;
-    cgp__kernel_spec spec;
+struct cgp_kernel {
+    cgp_device *device;
+    cgp_kernel_spec spec;
     cgp__ref_run *run; /* NULL: a custom op */
 };
 
 #define ENTRY(kind, name) &cgp__ref_##name,
-static const cgp__ref_op *const ops[CGP__OP_KINDS] = {CGP__OPS(ENTRY)};
+static const cgp__ref_op *const ops[CGP_OP_KINDS] = {CGP_OPS(ENTRY)};
 
-static cgp_status find_run(const cgp__kernel_spec *spec, cgp__ref_run **out) {
+static cgp_status find_run(const cgp_kernel_spec *spec, cgp__ref_run **out) {
     CGP_TRY(cgp__kernel_check("ref", spec));
     *out = ops[spec->op]->run[spec->direction];
     return *out ? CGP_OK : cgp__kernel_missing("ref", spec);
 }
 
-static cgp_status device_create(cgp__device **out, int threads, int core) {
-    (void)core; /* the oracle's speed does not matter */
-    cgp__device *device = cgp__calloc(1, sizeof *device);
+/* One thread on any core: the oracle's speed does not matter. */
+static cgp_status device_create(cgp_device **out, const cgp_device_options *options) {
+    (void)options;
+    cgp_device *device = cgp__calloc(1, sizeof *device);
     if (!device) return cgp__no_memory("ref: device", sizeof *device);
-    device->threads = threads;
     *out = device;
     return CGP_OK;
 }
 
-static void device_destroy(cgp__device *device) {
+static void device_destroy(cgp_device *device) {
     free(device);
 }
 
-static cgp_status memory_create(cgp__device *device, size_t bytes, void **out) {
+static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
     (void)device;
     if (bytes > (size_t)PTRDIFF_MAX - CGP__ALIGN)
         return cgp__no_memory("ref: device memory", bytes);
@@ -51,27 +52,30 @@ static cgp_status memory_create(cgp__device *device, size_t bytes, void **out) {
     return CGP_OK;
 }
 
-static void memory_destroy(cgp__device *device, void *memory, size_t bytes) {
+static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     (void)device;
     (void)bytes;
     free(memory);
 }
 
 /* Between equal types as bits, so that a NaN stays the same. */
-static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
-                    const void *from, int64_t n) {
+static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                          const void *from, int64_t n) {
+    (void)device;
     if (to_type == from_type) {
-        cgp__host_copy(device, to, from, (size_t)n * cgp_dtype_bytes(to_type));
-        return;
+        if (n > 0) memcpy(to, from, (size_t)n * cgp_dtype_bytes(to_type));
+        return CGP_OK;
     }
     for (int64_t i = 0; i < n; i++)
         cgp__ref_write(to_type, to, i, cgp__ref_load(from_type, from, i));
+    return CGP_OK;
 }
 
-static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
-    (void)threads;
+static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                            int64_t *bytes) {
+    (void)options;
     cgp__ref_run *run = NULL;
-    if (spec->op == CGP__OP_CUSTOM) {
+    if (spec->op == CGP_OP_CUSTOM) {
         *bytes = cgp__align_up(cgp__custom_workspace(spec, 1));
         return CGP_OK;
     }
@@ -80,57 +84,76 @@ static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *
     return CGP_OK;
 }
 
-static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spec,
-                                cgp__kernel **out) {
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
+                                cgp_kernel **out) {
     cgp__ref_run *run = NULL;
-    if (spec->op != CGP__OP_CUSTOM) CGP_TRY(find_run(spec, &run));
-    cgp__kernel *kernel = cgp__calloc(1, sizeof *kernel);
+    if (spec->op != CGP_OP_CUSTOM) CGP_TRY(find_run(spec, &run));
+    cgp_kernel *kernel = cgp__calloc(1, sizeof *kernel);
     if (!kernel) return cgp__no_memory("ref: kernel", sizeof *kernel);
-    *kernel = (cgp__kernel){.device = device, .spec = *spec, .run = run};
+    *kernel = (cgp_kernel){.device = device, .spec = *spec, .run = run};
     *out = kernel;
     return CGP_OK;
 }
 
-static void add(cgp__device *device, float *to, const float *from, int64_t n) {
+static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
     (void)device;
     for (int64_t i = 0; i < n; i++)
         to[i] += from[i];
+    return CGP_OK;
 }
 
-static void parallel_for(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+static void parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                          const void *work) {
     (void)device;
     (void)block;
     if (items > 0) range(work, 0, items, 0);
 }
 
-static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    atomic_store_explicit(&kernel->device->call, args->call, memory_order_relaxed);
     const cgp__host host = {kernel->device, 1, parallel_for, convert, add};
     if (!kernel->run) return cgp__custom_run(&host, &kernel->spec, args);
     kernel->run(&kernel->spec, args);
     return CGP_OK;
 }
 
-static double sum_squares(cgp__device *device, const float *x, int64_t n) {
+static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *out) {
     (void)device;
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += (double)x[i] * x[i];
-    return sum;
+    *out = sum;
+    return CGP_OK;
 }
 
-static int64_t find_nonfinite(cgp__device *device, const float *x, int64_t n) {
+static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *out) {
     (void)device;
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(x[i])) return i;
+    *out = -1;
+    for (int64_t i = 0; i < n && *out < 0; i++) {
+        if (!isfinite(x[i])) *out = i;
     }
-    return -1;
+    return CGP_OK;
 }
 
-const cgp__backend cgp__backend_ref = {
+static bool has_cores(const cgp_device *device) {
+    (void)device;
+    return false;
+}
+
+static int call_in_progress(const cgp_device *device) {
+    return atomic_load_explicit(&device->call, memory_order_relaxed);
+}
+
+const cgp_backend cgp__backend_ref = {
+    .struct_size = sizeof(cgp_backend),
     .name = "ref",
+    .host_addressable = true,
+    .custom_ops = true,
+    .count = cgp__host_count,
+    .memory = cgp__host_memory,
     .device_create = device_create,
     .device_destroy = device_destroy,
+    .has_cores = has_cores,
     .memory_create = memory_create,
     .memory_destroy = memory_destroy,
     .copy = cgp__host_copy,
@@ -139,6 +162,7 @@ const cgp__backend cgp__backend_ref = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = cgp__host_kernel_destroy,
+    .call_in_progress = call_in_progress,
     .commit = cgp__host_commit,
     .check_commit = cgp__host_check_commit,
     .update = cgp__ref_update,

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-static void bce_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void bce_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t count = cgp__ref_elements(spec);
     double loss = 0.0;
     for (int64_t i = 0; i < count; i++) {
@@ -17,16 +17,16 @@ static void bce_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *ar
         const double t = cgp__ref_load(spec->type, args->x[1], i);
         loss += (x > 0.0 ? x : 0.0) - x * t + log1p(exp(-fabs(x)));
     }
-    *args->loss = loss;
+    cgp__set_loss(args, loss);
 }
 
-static void bce_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void bce_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; args->dx[0] && i < count; i++) {
         const double x = cgp__ref_load(spec->type, args->x[0], i);
         const double t = cgp__ref_load(spec->type, args->x[1], i);
         cgp__ref_store(spec->type, args->dx[0], i, cgp__ref_adds(spec, 0),
-                       args->loss_scale * (1.0 / (1.0 + exp(-x)) - t));
+                       cgp__loss_scale(args) * (1.0 / (1.0 + exp(-x)) - t));
     }
 }
 

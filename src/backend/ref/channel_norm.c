@@ -24,34 +24,33 @@ typedef struct channel {
     int64_t c, index;
 } channel;
 
-static int64_t groups(const cgp__kernel_spec *spec) {
-    return spec->op == CGP__OP_BATCH_NORM ? 1 : spec->n;
+static int64_t groups(const cgp_kernel_spec *spec) {
+    return spec->op == CGP_OP_BATCH_NORM ? 1 : spec->n;
 }
 
-static channel channel_of(const cgp__kernel_spec *spec, int64_t index) {
+static channel channel_of(const cgp_kernel_spec *spec, int64_t index) {
     const int64_t rows = spec->n * spec->attributes.rows / groups(spec);
     const int64_t width = spec->attributes.out, c = index % width;
     return (channel){index / width * rows * width + c, width, rows, c, index};
 }
 
-static double load(const cgp__kernel_spec *spec, const void *from, const channel *at,
+static double load(const cgp_kernel_spec *spec, const void *from, const channel *at,
                    int64_t row) {
     return cgp__ref_load(spec->type, from, at->first + row * at->step);
 }
 
 /* Of BATCH_NORM's weight or bias; another norm has none. */
-static double parameter(const cgp__kernel_args *args, int k, const channel *at,
-                        double without) {
+static double parameter(const cgp_kernel_args *args, int k, const channel *at, double without) {
     return args->param[k] ? args->param[k][at->c] : without;
 }
 
 /* BATCH_NORM forward: the variances, in f32. */
-static int64_t channel_norm_workspace(const cgp__kernel_spec *spec) {
-    if (spec->op != CGP__OP_BATCH_NORM || spec->direction != CGP_OP_FORWARD) return 0;
+static int64_t channel_norm_workspace(const cgp_kernel_spec *spec) {
+    if (spec->op != CGP_OP_BATCH_NORM || spec->direction != CGP_OP_FORWARD) return 0;
     return spec->attributes.out * (int64_t)sizeof(float);
 }
 
-static void statistics(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+static void statistics(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                        const channel *at, double *mean, double *variance) {
     double sum = 0.0, squares = 0.0;
     for (int64_t row = 0; row < at->rows; row++)
@@ -64,7 +63,7 @@ static void statistics(const cgp__kernel_spec *spec, const cgp__kernel_args *arg
     *variance = squares / (double)at->rows;
 }
 
-static void normalise(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+static void normalise(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                       const channel *at, double mean, double rstd) {
     const double weight = parameter(args, 0, at, 1.0), bias = parameter(args, 1, at, 0.0);
     for (int64_t row = 0; row < at->rows; row++) {
@@ -74,12 +73,12 @@ static void normalise(const cgp__kernel_spec *spec, const cgp__kernel_args *args
     }
 }
 
-static double reciprocal_deviation(const cgp__kernel_spec *spec, double variance) {
+static double reciprocal_deviation(const cgp_kernel_spec *spec, double variance) {
     return 1.0 / sqrt(variance + (double)spec->attributes.eps);
 }
 
 /* BATCH_NORM outside training */
-static void forward_fixed(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void forward_fixed(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *mean = args->state[0], *variance = args->state[1];
     for (int64_t c = 0; c < spec->attributes.out; c++) {
         const channel at = channel_of(spec, c);
@@ -87,8 +86,8 @@ static void forward_fixed(const cgp__kernel_spec *spec, const cgp__kernel_args *
     }
 }
 
-static void channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const bool batch = spec->op == CGP__OP_BATCH_NORM;
+static void channel_norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const bool batch = spec->op == CGP_OP_BATCH_NORM;
     float *variances = args->workspace;
     if (batch && !args->training) {
         forward_fixed(spec, args);
@@ -110,7 +109,7 @@ static void channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel
 }
 
 /* The sums of a channel of a group: of dy, of dy h. */
-static void sum_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+static void sum_channel(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                         const channel *at, double *sum, double *product) {
     const double mean = args->saved[0][at->index], rstd = args->saved[1][at->index];
     *sum = *product = 0.0;
@@ -121,7 +120,7 @@ static void sum_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *ar
     }
 }
 
-static void input_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+static void input_channel(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                           const channel *at, double sum, double product) {
     const double mean = args->saved[0][at->index], rstd = args->saved[1][at->index];
     const double weight = parameter(args, 0, at, 1.0), rows = (double)at->rows;
@@ -133,13 +132,13 @@ static void input_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *
     }
 }
 
-static void channel_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void channel_norm_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     for (int64_t index = 0; index < groups(spec) * spec->attributes.out; index++) {
         const channel at = channel_of(spec, index);
         double sum, product;
         sum_channel(spec, args, &at, &sum, &product);
         if (args->dx[0]) input_channel(spec, args, &at, sum, product);
-        if (spec->op != CGP__OP_BATCH_NORM) continue;
+        if (spec->op != CGP_OP_BATCH_NORM) continue;
         cgp__ref_store(CGP_F32, args->dparam[0], at.c, !args->first, product);
         cgp__ref_store(CGP_F32, args->dparam[1], at.c, !args->first, sum);
     }

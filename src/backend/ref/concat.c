@@ -4,8 +4,8 @@
  * Backward needs nothing of forward. */
 #include "backend/ref/ref.h"
 
-static void concat_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &spec->attributes;
+static void concat_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
     int64_t first = 0;
     for (int k = 0; k < CGP_OP_MAX_INPUTS; first += g->parts[k++]) {
         for (int64_t e = 0; e < spec->n * g->rows * g->parts[k]; e++)
@@ -15,8 +15,8 @@ static void concat_forward(const cgp__kernel_spec *spec, const cgp__kernel_args 
 }
 
 /* From the last input to the first, as cgp__ref_pass_dy(). */
-static void concat_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &spec->attributes;
+static void concat_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
     int64_t first = g->out;
     for (int k = CGP_OP_MAX_INPUTS - 1; k >= 0; k--) {
         first -= g->parts[k];

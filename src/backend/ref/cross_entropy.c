@@ -23,7 +23,7 @@ static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t 
     return max + log(sum);
 }
 
-static void cross_entropy_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void cross_entropy_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
     double loss = 0.0;
@@ -33,10 +33,10 @@ static void cross_entropy_forward(const cgp__kernel_spec *spec, const cgp__kerne
             loss += lse - cgp__ref_load(spec->type, args->x[0], row * classes + targets[row]);
         args->saved[0][row] = (float)lse;
     }
-    *args->loss = loss;
+    cgp__set_loss(args, loss);
 }
 
-static void cross_entropy_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void cross_entropy_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
     for (int64_t row = 0; args->dx[0] && row < rows; row++) {
@@ -46,7 +46,7 @@ static void cross_entropy_input(const cgp__kernel_spec *spec, const cgp__kernel_
             const double x = cgp__ref_load(spec->type, args->x[0], row * classes + c);
             const double slope = exp(x - lse) - (c == targets[row] ? 1.0 : 0.0);
             cgp__ref_store(spec->type, args->dx[0], row * classes + c, cgp__ref_adds(spec, 0),
-                           counts ? args->loss_scale * slope : 0.0);
+                           counts ? cgp__loss_scale(args) * slope : 0.0);
         }
     }
 }

@@ -4,25 +4,25 @@
  *     dx = dy keep          keep is per element; DROPOUT2D: per channel of a sample
  *
  * Backward needs nothing of forward: keep is recomputed from key, sample and element (the rule
- * is in backend.h). Outside training keep is 1. y may be x, and dx dy unless it is added to. */
+ * is in cgpipe/ext/backend.h). Outside training keep is 1. y may be x, and dx dy unless it is added to. */
 #include "backend/ref/ref.h"
 
-double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int64_t group,
+double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,
                      int64_t element) {
     if (!args->training) return 1.0;
-    const uint64_t index = (uint64_t)(args->sample + sample);
+    const uint64_t index = (uint64_t)(args->values->sample + sample);
     const uint32_t counter[4] = {(uint32_t)(element / 4), (uint32_t)group, (uint32_t)index,
                                  (uint32_t)(index >> 32)};
     uint32_t words[4];
-    cgp__philox(words, counter, args->key);
+    cgp__philox(words, counter, cgp__dropout_key(args));
     return words[element % 4] >= cgp__dropout_threshold(p) ? 1.0 / (1.0 - (double)p) : 0.0;
 }
 
 /* to = or += from keep */
-static void apply(const cgp__kernel_spec *spec, const cgp__kernel_args *args, void *to,
-                  bool add, const void *from) {
+static void apply(const cgp_kernel_spec *spec, const cgp_kernel_args *args, void *to, bool add,
+                  const void *from) {
     const int64_t size = spec->attributes.rows * spec->attributes.out;
-    const int64_t period = spec->op == CGP__OP_DROPOUT2D ? spec->attributes.out : size;
+    const int64_t period = spec->op == CGP_OP_DROPOUT2D ? spec->attributes.out : size;
     for (int64_t s = 0; s < spec->n; s++) {
         for (int64_t e = 0; e < size; e++) {
             const double keep = cgp__ref_keep(args, spec->attributes.p, s, 0, e % period);
@@ -32,11 +32,11 @@ static void apply(const cgp__kernel_spec *spec, const cgp__kernel_args *args, vo
     }
 }
 
-static void dropout_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void dropout_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     apply(spec, args, args->y, false, args->x[0]);
 }
 
-static void dropout_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void dropout_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     if (args->dx[0]) apply(spec, args, args->dx[0], cgp__ref_adds(spec, 0), args->dy);
 }
 

@@ -2,7 +2,7 @@
 /* elementwise.c -- loops of the elementwise reference kernels. y may be x, and dx may be dy unless it is added to. */
 #include "backend/ref/ref.h"
 
-void cgp__ref_map(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                   cgp__ref_of_x *value) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++)
@@ -10,7 +10,7 @@ void cgp__ref_map(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
                        (float)value(cgp__ref_load(spec->type, args->x[0], i)));
 }
 
-void cgp__ref_map_back(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                        cgp__ref_of_x *slope) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; args->dx[0] && i < count; i++) {

@@ -9,7 +9,7 @@
  * others. */
 #include "backend/ref/ref.h"
 
-static void embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void embedding_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     const int32_t *ids = args->x[0];
     for (int64_t row = 0; row < rows; row++) {
@@ -20,12 +20,12 @@ static void embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_ar
 }
 
 /* Sums of one row of dweight. */
-static int64_t embedding_workspace(const cgp__kernel_spec *spec) {
+static int64_t embedding_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_WEIGHT) return 0;
     return spec->attributes.out * (int64_t)sizeof(double);
 }
 
-static void embedding_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void embedding_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     const int32_t *ids = args->x[0];
     double *sum = args->workspace;

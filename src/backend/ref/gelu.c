@@ -50,19 +50,19 @@ static double gelu_tanh_slope(double x) {
     return tanh_distribution(x) + x * tanh_density(x);
 }
 
-static void gelu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void gelu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp__ref_map(spec, args, gelu);
 }
 
-static void gelu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void gelu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp__ref_map_back(spec, args, gelu_slope);
 }
 
-static void gelu_tanh_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void gelu_tanh_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp__ref_map(spec, args, gelu_tanh);
 }
 
-static void gelu_tanh_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void gelu_tanh_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp__ref_map_back(spec, args, gelu_tanh_slope);
 }
 

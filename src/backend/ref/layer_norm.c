@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-static void layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void layer_norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     for (int64_t row = 0; row < rows; row++) {
         const int64_t at = row * width;
@@ -37,12 +37,12 @@ static void layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_a
 }
 
 /* Sums of dweight and of dbias. */
-static int64_t layer_norm_workspace(const cgp__kernel_spec *spec) {
+static int64_t layer_norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
     return 2 * spec->attributes.out * (int64_t)sizeof(double);
 }
 
-static void input_row(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int64_t row) {
+static void input_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t row) {
     const int64_t width = spec->attributes.out, at = row * width;
     const double mean = args->saved[0][row], rstd = args->saved[1][row];
     double sum = 0.0, product = 0.0;
@@ -63,7 +63,7 @@ static void input_row(const cgp__kernel_spec *spec, const cgp__kernel_args *args
     }
 }
 
-static void layer_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void layer_norm_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     double *dweight = args->workspace, *dbias = dweight + width;
     for (int64_t c = 0; c < width; c++)

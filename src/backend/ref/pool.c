@@ -16,7 +16,7 @@ typedef struct window {
     int64_t width, channels, first;
 } window;
 
-static window window_of(const cgp__op_attributes *g, int64_t sample, int64_t row, int64_t c) {
+static window window_of(const cgp_op_attributes *g, int64_t sample, int64_t row, int64_t c) {
     const int64_t i = row / g->out_width, j = row % g->out_width;
     return (window){
         cgp__ref_span_of(i * g->stride_height - g->top, g->kernel_height, g->height),
@@ -57,33 +57,33 @@ static double mean(cgp_dtype type, const void *x, const window *at) {
     return sum / pixels(at);
 }
 
-static void pool_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &spec->attributes;
+static void pool_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t e = 0; e < count; e++) {
         const int64_t row = e / g->out;
         const window at = window_of(g, row / g->rows, row % g->rows, e % g->out);
         const double y =
-            spec->op == CGP__OP_MAX_POOL
+            spec->op == CGP_OP_MAX_POOL
                 ? cgp__ref_load(spec->type, args->x[0], argmax(spec->type, args->x[0], &at))
                 : mean(spec->type, args->x[0], &at);
         cgp__ref_write(spec->type, args->y, e, (float)y);
     }
 }
 
-static int64_t sample_elements(const cgp__op_attributes *g) {
+static int64_t sample_elements(const cgp_op_attributes *g) {
     return (int64_t)g->height * g->width * g->out;
 }
 
-static int64_t pool_workspace(const cgp__kernel_spec *spec) {
+static int64_t pool_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
     return sample_elements(&spec->attributes) * (int64_t)sizeof(double);
 }
 
 /* sums of a sample += dy of one element of y; they begin at element `first` of dx */
-static void spread(const cgp__kernel_spec *spec, const cgp__kernel_args *args, const window *at,
+static void spread(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const window *at,
                    double dy, double *sums, int64_t first) {
-    if (spec->op == CGP__OP_MAX_POOL) {
+    if (spec->op == CGP_OP_MAX_POOL) {
         sums[argmax(spec->type, args->x[0], at) - first] += dy;
         return;
     }
@@ -93,8 +93,8 @@ static void spread(const cgp__kernel_spec *spec, const cgp__kernel_args *args, c
     }
 }
 
-static void pool_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &spec->attributes;
+static void pool_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
     const int64_t size = sample_elements(g), out = g->rows * g->out;
     double *sums = args->workspace;
     for (int64_t s = 0; args->dx[0] && s < spec->n; s++) {

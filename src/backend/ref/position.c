@@ -4,7 +4,7 @@
  * Backward needs nothing of forward. y may be x. */
 #include "backend/ref/ref.h"
 
-static void position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void position_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t sample = spec->attributes.rows * spec->attributes.out;
     for (int64_t s = 0; s < spec->n; s++) {
         for (int64_t i = 0; i < sample; i++) {
@@ -15,11 +15,11 @@ static void position_forward(const cgp__kernel_spec *spec, const cgp__kernel_arg
     }
 }
 
-static void position_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void position_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp__ref_pass_dy(spec, args, 1);
 }
 
-static void position_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void position_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t sample = spec->attributes.rows * spec->attributes.out;
     for (int64_t i = 0; i < sample; i++) {
         double sum = 0.0;

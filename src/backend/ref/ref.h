@@ -7,7 +7,7 @@
 #include "base/bf16.h"
 
 /* A kernel is a function of its spec and its operands; it cannot fail. */
-typedef void cgp__ref_run(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
+typedef void cgp__ref_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 /* Element i of memory of a type, f32 or bf16. */
 static inline float cgp__ref_load(cgp_dtype type, const void *from, int64_t i) {
@@ -23,7 +23,7 @@ static inline void cgp__ref_write(cgp_dtype type, void *to, int64_t i, float val
 }
 
 /* to[i] = from[j] */
-static inline void cgp__ref_move(const cgp__kernel_spec *spec, void *to, int64_t i,
+static inline void cgp__ref_move(const cgp_kernel_spec *spec, void *to, int64_t i,
                                  const void *from, int64_t j) {
     cgp__ref_write(spec->type, to, i, cgp__ref_load(spec->type, from, j));
 }
@@ -35,12 +35,12 @@ static inline void cgp__ref_store(cgp_dtype type, void *to, int64_t i, bool add,
 }
 
 /* Bit k of spec->add. */
-static inline bool cgp__ref_adds(const cgp__kernel_spec *spec, int k) {
+static inline bool cgp__ref_adds(const cgp_kernel_spec *spec, int k) {
     return ((spec->add >> k) & 1) != 0;
 }
 
 /* Elements of y. */
-static inline int64_t cgp__ref_elements(const cgp__kernel_spec *spec) {
+static inline int64_t cgp__ref_elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
@@ -60,30 +60,30 @@ static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t 
 
 /* y = value(x); dx[0] = or += dy slope(x). */
 typedef double cgp__ref_of_x(double x);
-void cgp__ref_map(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                   cgp__ref_of_x *value);
-void cgp__ref_map_back(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                        cgp__ref_of_x *slope);
 
 /* dx[k] = or += dy for each k < inputs, where dx[k] is not dy itself. */
-void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs);
+void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs);
 
 /* Factor of an element under dropout, 0 or 1 / (1 - p); 1 outside training. `sample` counts
  * from the first of the run. */
-double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int64_t group,
+double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,
                      int64_t element);
 
 /* The kernels of an op; NULL: it has no such direction. POSITION, ADD and FLATTEN have BACKWARD_INPUT for a dx that is not dy;
  * norms make their weight gradients in BACKWARD_INPUT. */
 typedef struct cgp__ref_op {
-    cgp__ref_run *run[CGP__DIRECTIONS];
+    cgp__ref_run *run[CGP_OP_DIRECTIONS];
     /* Bytes; NULL: none. */
-    int64_t (*workspace)(const cgp__kernel_spec *spec);
+    int64_t (*workspace)(const cgp_kernel_spec *spec);
 } cgp__ref_op;
 
 #define CGP__REF_OP(kind, name) extern const cgp__ref_op cgp__ref_##name;
-CGP__OPS(CGP__REF_OP)
+CGP_OPS(CGP__REF_OP)
 
-void cgp__ref_update(cgp__device *device, const cgp__update *update);
+cgp_status cgp__ref_update(cgp_device *device, const cgp_update *update);
 
 #endif

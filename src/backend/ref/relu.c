@@ -13,7 +13,7 @@ static float rectified(float sign, float value, float slope) {
     return slope > 0.0f ? slope * value : 0.0f;
 }
 
-static void relu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void relu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++) {
         const float x = cgp__ref_load(spec->type, args->x[0], i);
@@ -21,7 +21,7 @@ static void relu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *a
     }
 }
 
-static void relu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; args->dx[0] && i < count; i++) {
         const float y = cgp__ref_load(spec->type, args->y, i);

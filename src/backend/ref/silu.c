@@ -20,11 +20,11 @@ static double silu_slope(double x) {
     return sigmoid(x) + x * sigmoid(x) * sigmoid(-x);
 }
 
-static void silu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void silu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp__ref_map(spec, args, silu);
 }
 
-static void silu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void silu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     cgp__ref_map_back(spec, args, silu_slope);
 }
 

@@ -24,37 +24,37 @@
 #include <math.h>
 
 /* Element i, whose gradient is g. */
-typedef void rule(const cgp__update *u, int64_t i, double g);
+typedef void rule(const cgp_update *u, int64_t i, double g);
 
-static void sgd(const cgp__update *u, int64_t i, double g) {
+static void sgd(const cgp_update *u, int64_t i, double g) {
     g += u->weight_decay * u->param[i];
     double step = g;
     if (u->state[0]) {
         u->state[0][i] = (float)(u->momentum * u->state[0][i] + g);
         step = u->nesterov ? g + u->momentum * u->state[0][i] : u->state[0][i];
     }
-    u->param[i] = (float)(u->param[i] - u->lr * step);
+    u->param[i] = (float)(u->param[i] - u->values->lr * step);
 }
 
 /* Both moments, and from p along them. */
-static void adaptive(const cgp__update *u, int64_t i, double p, double g) {
+static void adaptive(const cgp_update *u, int64_t i, double p, double g) {
     const double m = u->beta1 * u->state[0][i] + (1.0 - u->beta1) * g;
     const double v = u->beta2 * u->state[1][i] + (1.0 - u->beta2) * g * g;
-    const double denominator = sqrt(v) / u->correction2_sqrt + u->eps;
+    const double denominator = sqrt(v) / u->values->correction2_sqrt + u->eps;
     u->state[0][i] = (float)m;
     u->state[1][i] = (float)v;
-    u->param[i] = (float)(p - u->lr / u->correction1 * m / denominator);
+    u->param[i] = (float)(p - u->values->lr / u->values->correction1 * m / denominator);
 }
 
-static void adamw(const cgp__update *u, int64_t i, double g) {
-    adaptive(u, i, u->param[i] * (1.0 - u->lr * u->weight_decay), g);
+static void adamw(const cgp_update *u, int64_t i, double g) {
+    adaptive(u, i, u->param[i] * (1.0 - u->values->lr * u->weight_decay), g);
 }
 
-static void adam(const cgp__update *u, int64_t i, double g) {
+static void adam(const cgp_update *u, int64_t i, double g) {
     adaptive(u, i, u->param[i], g + u->weight_decay * u->param[i]);
 }
 
-static void rmsprop(const cgp__update *u, int64_t i, double g) {
+static void rmsprop(const cgp_update *u, int64_t i, double g) {
     g += u->weight_decay * u->param[i];
     const double v = u->alpha * u->state[0][i] + (1.0 - u->alpha) * g * g;
     double step = g / (sqrt(v) + u->eps);
@@ -63,15 +63,16 @@ static void rmsprop(const cgp__update *u, int64_t i, double g) {
         step += u->momentum * u->state[1][i];
         u->state[1][i] = (float)step;
     }
-    u->param[i] = (float)(u->param[i] - u->lr * step);
+    u->param[i] = (float)(u->param[i] - u->values->lr * step);
 }
 
-void cgp__ref_update(cgp__device *device, const cgp__update *update) {
-    static rule *const rules[] = {[CGP__UPDATE_SGD] = sgd,
-                                  [CGP__UPDATE_ADAMW] = adamw,
-                                  [CGP__UPDATE_ADAM] = adam,
-                                  [CGP__UPDATE_RMSPROP] = rmsprop};
+cgp_status cgp__ref_update(cgp_device *device, const cgp_update *update) {
+    static rule *const rules[] = {[CGP_UPDATE_SGD] = sgd,
+                                  [CGP_UPDATE_ADAMW] = adamw,
+                                  [CGP_UPDATE_ADAM] = adam,
+                                  [CGP_UPDATE_RMSPROP] = rmsprop};
     (void)device;
     for (int64_t i = 0; i < update->n; i++)
-        rules[update->rule](update, i, update->gradient_scale * update->grad[i]);
+        rules[update->rule](update, i, update->values->gradient_scale * update->grad[i]);
+    return CGP_OK;
 }

@@ -4,8 +4,8 @@
  * Backward needs nothing of forward. */
 #include "backend/ref/ref.h"
 
-static void upsample_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &spec->attributes;
+static void upsample_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
     for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
         const int64_t row = e / g->out, sample = row / g->rows;
         const int64_t h = row % g->rows / g->out_width / g->stride_height,
@@ -16,9 +16,9 @@ static void upsample_forward(const cgp__kernel_spec *spec, const cgp__kernel_arg
 }
 
 /* The sum over the block of pixel (h, w) of x, channel c. */
-static double block_sum(const cgp__kernel_spec *spec, const void *dy, int64_t sample, int64_t h,
+static double block_sum(const cgp_kernel_spec *spec, const void *dy, int64_t sample, int64_t h,
                         int64_t w, int64_t c) {
-    const cgp__op_attributes *g = &spec->attributes;
+    const cgp_op_attributes *g = &spec->attributes;
     double sum = 0.0;
     for (int64_t u = 0; u < g->stride_height; u++) {
         for (int64_t v = 0; v < g->stride_width; v++) {
@@ -30,8 +30,8 @@ static double block_sum(const cgp__kernel_spec *spec, const void *dy, int64_t sa
     return sum;
 }
 
-static void upsample_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &spec->attributes;
+static void upsample_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = (int64_t)g->height * g->width;
     for (int64_t e = 0; args->dx[0] && e < spec->n * rows * g->out; e++) {
         const int64_t row = e / g->out;

@@ -70,7 +70,7 @@ static cgp_status make_slots(cgp__trial *t) {
     const cgp_op_shapes *shapes = &node->shapes;
     const int64_t n = t->options.samples;
     int64_t workspace = 0;
-    for (int d = 0; d < CGP__DIRECTIONS; d++) {
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         if (op->workspace && cgp__op_function(op, (cgp_op_direction)d))
             workspace = cgp__max(workspace, op->workspace(node, (cgp_op_direction)d, n, 2));
     }
@@ -232,14 +232,14 @@ void cgp__trial_destroy(cgp__trial *t) {
 
 /* --- runs --- */
 
-static void ranges_in_order(cgp__device *device, int64_t items, int64_t block,
-                            cgp__range *range, const void *work) {
+static void ranges_in_order(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
+                            const void *work) {
     (void)device;
     (void)block;
     if (items > 0) range(work, 0, items, 0);
 }
 
-static void ranges_in_reverse(cgp__device *device, int64_t items, int64_t block,
+static void ranges_in_reverse(cgp_device *device, int64_t items, int64_t block,
                               cgp__range *range, const void *work) {
     (void)device;
     for (int64_t begin = items > 0 ? (items - 1) / block * block : -1; begin >= 0;

@@ -1,45 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- the jobs that make and free a worker's device, memory and kernels. */
-#define _GNU_SOURCE
 #include "pipeline/run/run.h"
 
-#include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Return whether a core is the first hardware thread of its physical core; true if the system does not say. */
-static bool is_first_sibling(int core) {
-    char path[96];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
-             core);
-    return cgp__read_number(path, core) == core;
-}
-
-/* Return the first core of device d, which takes one per thread: consecutive cores that this process may use, if every
- * device gets its own and no two share a physical core; otherwise -1. A single device is not pinned, so that two programs
- * may share a machine. */
-static int core_of(const cgp_plan *plan, int d) {
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    if (plan->n_devices == 1 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 ||
-        CPU_COUNT(&allowed) < plan->n_devices * plan->threads)
-        return -1;
-    int first = 0;
-    while (!CPU_ISSET(first, &allowed))
-        first++;
-    for (int core = first; core < first + plan->n_devices * plan->threads; core++) {
-        if (core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed) || !is_first_sibling(core))
-            return -1;
-    }
-    return first + d * plan->threads;
-}
-
-bool cgp__devices_have_cores(const cgp_plan *plan) {
+/* The options of the plan; among the devices of its backend, those that pin threads share out the cores. */
+static cgp_device_options options_of(const cgp__worker *worker) {
+    const cgp_plan *plan = worker->executor->plan;
+    cgp_device_options options = plan->devices[worker->index].options;
     for (int d = 0; d < plan->n_devices; d++) {
-        if (plan->devices[d].backend != &cgp__backend_cpu) return false; /* ref pins nothing */
+        if (plan->devices[d].backend != cgp__backend_of(worker)) continue;
+        if (d < worker->index) options.index++;
+        options.count++;
     }
-    return core_of(plan, 0) >= 0;
+    return options;
 }
 
 static cgp_status number_calls(cgp__worker *worker) {
@@ -54,30 +29,112 @@ static cgp_status number_calls(cgp__worker *worker) {
     return CGP_OK;
 }
 
-cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
-    (void)unused;
-    const cgp_plan *plan = worker->executor->plan;
-    const cgp__backend *backend = cgp__backend_of(worker);
-    const int64_t bytes = plan->devices[worker->index].info.planned_bytes;
+/* The memory of the plan: the device's, and the host's for copies. */
+static cgp_status create_memory(cgp__worker *worker) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    const int64_t bytes = device->info.planned_bytes, host = device->info.host_bytes;
     void *memory = NULL;
-    CGP_TRY(
-        backend->device_create(&worker->device, plan->threads, core_of(plan, worker->index)));
     CGP_TRY(backend->memory_create(worker->device, (size_t)bytes, &memory));
     worker->memory = memory;
     worker->bytes = bytes;
+    if (host == 0) return CGP_OK;
+    CGP_TRY(backend->host_memory_create(worker->device, (size_t)host, &memory));
+    worker->host = memory;
+    return CGP_OK;
+}
+
+/* Words that kernels write, and the host's copy of them: one, where the device shares the host's memory. */
+static cgp_status create_words(cgp__worker *worker) {
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    CGP_TRY(CGP__NEW(worker->fetched, device->step.n_words, "worker"));
+    worker->words = device->backend->host_addressable
+                        ? worker->fetched
+                        : (double *)(void *)(worker->memory + device->step.words);
+    return CGP_OK;
+}
+
+static cgp_status create_events(cgp__worker *worker) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    if (!backend->asynchronous) return CGP_OK;
+    for (int i = 0; i < CGP__FLIGHTS; i++) {
+        CGP_TRY(backend->event_create(worker->device, &worker->flights[i].start));
+        CGP_TRY(backend->event_create(worker->device, &worker->flights[i].end));
+    }
+    CGP_TRY(backend->event_create(worker->device, &worker->timer[0]));
+    return backend->event_create(worker->device, &worker->timer[1]);
+}
+
+/* The events of the links whose ends are on this device. */
+static cgp_status create_link_events(cgp__worker *worker) {
+    cgp__executor *executor = worker->executor;
+    const cgp_plan *plan = executor->plan;
+    const cgp_backend *backend = cgp__backend_of(worker);
+    for (int e = 0; backend->asynchronous && e < plan->n_edges; e++) {
+        const cgp__edge_plan *edge = &plan->edges[e];
+        for (int side = 0; side < 2; side++) {
+            cgp__end *end = &executor->ends[e][side];
+            const int stage = side == 0 ? edge->edge.from : edge->edge.to;
+            if (plan->stages[stage].info.device != worker->index) continue;
+            CGP_TRY(CGP__NEW(end->events, edge->capacity, "worker"));
+            for (int i = 0; i < edge->capacity; i++)
+                CGP_TRY(backend->event_create(worker->device, &end->events[i]));
+        }
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
+    (void)unused;
+    const cgp_device_options options = options_of(worker);
+    CGP_TRY(cgp__backend_of(worker)->device_create(&worker->device, &options));
+    CGP_TRY(create_memory(worker));
+    CGP_TRY(create_words(worker));
+    CGP_TRY(create_events(worker));
+    CGP_TRY(create_link_events(worker));
     return number_calls(worker);
+}
+
+static void destroy_events(cgp__worker *worker) {
+    cgp__executor *executor = worker->executor;
+    const cgp_plan *plan = executor->plan;
+    const cgp_backend *backend = cgp__backend_of(worker);
+    if (!backend->asynchronous) return;
+    for (int i = 0; i < CGP__FLIGHTS; i++) {
+        if (worker->flights[i].start) backend->event_destroy(worker->flights[i].start);
+        if (worker->flights[i].end) backend->event_destroy(worker->flights[i].end);
+    }
+    for (int i = 0; i < 2; i++)
+        if (worker->timer[i]) backend->event_destroy(worker->timer[i]);
+    for (int k = 0; k < 2 * plan->n_edges; k++) {
+        const cgp__edge_plan *edge = &plan->edges[k / 2];
+        cgp__end *end = &executor->ends[k / 2][k % 2];
+        const int stage = k % 2 == 0 ? edge->edge.from : edge->edge.to;
+        if (plan->stages[stage].info.device != worker->index || !end->events) continue;
+        for (int i = 0; i < edge->capacity; i++)
+            if (end->events[i]) backend->event_destroy(end->events[i]);
+        free(end->events);
+    }
 }
 
 cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     (void)unused;
-    const cgp__backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_plan_device *info = &worker->executor->plan->devices[worker->index].info;
     for (int i = 0; i < worker->n_cache; i++)
         backend->kernel_destroy(worker->cache[i].kernel);
     for (int i = 0; i < worker->n_sets; i++)
         free(worker->sets[i].kernels);
+    if (worker->device) {
+        (void)cgp__worker_finish(worker);
+        destroy_events(worker);
+    }
+    if (worker->host)
+        backend->host_memory_destroy(worker->device, worker->host, (size_t)info->host_bytes);
     if (worker->memory)
         backend->memory_destroy(worker->device, worker->memory, (size_t)worker->bytes);
     if (worker->device) backend->device_destroy(worker->device);
+    free(worker->fetched);
     free(worker->cache);
     free(worker->sets);
     free(worker->first_call);
@@ -88,10 +145,10 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
 
 /* Find or make the kernel of a call for n samples; calls of the same spec share one. */
 static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n,
-                              cgp__kernel **out) {
+                              cgp_kernel **out) {
     const cgp_plan *plan = worker->executor->plan;
-    const cgp__backend *backend = cgp__backend_of(worker);
-    const cgp__kernel_spec spec = cgp__call_spec(plan, call, n);
+    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_kernel_spec spec = cgp__call_spec(plan, call, n);
     for (int i = 0; i < worker->n_cache; i++) {
         if (memcmp(&worker->cache[i].spec, &spec, sizeof spec) == 0) {
             *out = worker->cache[i].kernel;
@@ -99,7 +156,7 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
         }
     }
     int64_t bytes = 0;
-    CGP_TRY(backend->workspace(&spec, plan->threads, &bytes));
+    CGP_TRY(backend->workspace(&plan->devices[worker->index].options, &spec, &bytes));
     if (bytes > call->workspace_bytes) {
         const cgp__node *node = &plan->model->nodes[call->node];
         return cgp_fail(
@@ -118,14 +175,14 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
 }
 
 /* Find or make the kernels of the worker's stages for n samples. */
-static cgp_status find_kernels(cgp__worker *worker, int64_t n, cgp__kernel **kernels) {
+static cgp_status find_kernels(cgp__worker *worker, int64_t n, cgp_kernel **kernels) {
     const cgp_plan *plan = worker->executor->plan;
     for (int i = 0; i < plan->n_stages * CGP__PROGRAMS; i++) {
         const cgp__stage_plan *stage = &plan->stages[i / CGP__PROGRAMS];
         if (stage->info.device != worker->index) continue;
         const cgp__program *program = cgp__stage_program(stage, i % CGP__PROGRAMS);
         for (int c = 0; c < program->n; c++) {
-            cgp__kernel **kernel = &kernels[worker->first_call[i] + c];
+            cgp_kernel **kernel = &kernels[worker->first_call[i] + c];
             if (program->calls[c].node >= 0)
                 CGP_TRY(find_kernel(worker, &program->calls[c], n, kernel));
         }
@@ -135,7 +192,7 @@ static cgp_status find_kernels(cgp__worker *worker, int64_t n, cgp__kernel **ker
 
 /* Find or make the kernel set for n samples. */
 static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
-    cgp__kernel **kernels = NULL;
+    cgp_kernel **kernels = NULL;
     for (*index = 0; *index < worker->n_sets; ++*index) {
         if (worker->sets[*index].samples == n) return CGP_OK;
     }
@@ -154,8 +211,8 @@ static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
 cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *argument) {
     const cgp__run *run = argument;
     cgp__list *list = &run->lists[worker->index];
-    for (int i = 0; i < list->n; i++)
-        CGP_TRY(find_set(worker, list->actions[i].samples, &list->actions[i].kernels));
+    for (int i = 0; i < list->n_variants; i++)
+        CGP_TRY(find_set(worker, list->variants[i].samples, &list->variants[i].kernels));
     const cgp_status status = cgp__trace_reserve(&worker->trace, list->n);
     worker->trace_start = worker->trace.written;
     return status;

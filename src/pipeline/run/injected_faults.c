@@ -115,15 +115,25 @@ static int64_t delayed_until(const cgp__executor *executor, const cgp_action *ac
     return cgp__now_ns() + (int64_t)(seconds * 1e9);
 }
 
+static bool is_of(const cgp__injected_fault *fault, const cgp_action *action) {
+    if (fault->effect == DELAY_ALL) return action->edge < 0;
+    return fault->action.kind == action->kind && fault->action.stage == action->stage &&
+           fault->action.microbatch == action->microbatch;
+}
+
+bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action) {
+    for (int i = 0; i < executor->n_faults; i++) {
+        const cgp__injected_fault *fault = &executor->faults[i];
+        if (fault->effect != DELAY_ALL && is_of(fault, action)) return true;
+    }
+    return false;
+}
+
 cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action) {
     const cgp__executor *executor = worker->executor;
     for (int i = 0; i < executor->n_faults && !cgp__is_stopped(worker); i++) {
         const cgp__injected_fault *fault = &executor->faults[i];
-        const bool all = fault->effect == DELAY_ALL;
-        if (all ? action->edge >= 0
-                : fault->action.kind != action->kind || fault->action.stage != action->stage ||
-                      fault->action.microbatch != action->microbatch)
-            continue;
+        if (!is_of(fault, action)) continue;
         if (fault->effect == FAIL)
             return cgp_fail(CGP_EDEVICE, "failed (injected by CGP_FAULT)");
         cgp__team_sleep_until(executor->team, delayed_until(executor, action, fault));

@@ -8,34 +8,9 @@
 #include "base/trace.h"
 #include "transport/transport.h"
 
-/* The programs of a stage, as indices. */
-enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
-
-/* An action with everything a worker needs, so that a step looks nothing up. */
-typedef struct cgp__bound_action {
-    cgp_action action;
-    int64_t first_sample, samples; /* of the mini-batch */
-    int input_slot, saved_slot;    /* -1: none */
-    int program;                   /* of a compute action; for SEND_F, the one its F ran */
-    int begin, end;                /* of the program's calls, those of this action */
-    /* Write, not add: F, its accumulators; B and I, the weight gradients of backward's input half. */
-    bool first;
-    /* Likewise those of its weight half. */
-    bool first_weight;
-    int kernels; /* index of the worker's kernel set */
-} cgp__bound_action;
-
-typedef struct cgp__list {
-    cgp__bound_action *actions;
-    int n;
-    int n_forward; /* with an external loss: the first actions, up to here, are forward */
-} cgp__list;
-
 /* All lists for mini-batches of one size. */
 typedef struct cgp__run {
-    int64_t samples;
-    bool forward_only;
-    int chunks;
+    cgp__minibatch minibatch;
     cgp__list *lists; /* [devices] */
 } cgp__run;
 
@@ -62,12 +37,12 @@ typedef struct cgp__run_context {
 /* The kernels of a device's stages for micro-batches of one size: kernels[first_call[stage][program] + call]. */
 typedef struct cgp__kernel_set {
     int64_t samples;
-    cgp__kernel **kernels;
+    cgp_kernel **kernels;
 } cgp__kernel_set;
 
 typedef struct cgp__cached_kernel {
-    cgp__kernel_spec spec;
-    cgp__kernel *kernel;
+    cgp_kernel_spec spec;
+    cgp_kernel *kernel;
 } cgp__cached_kernel;
 
 /* Total time of one of a node's kernels, over full micro-batches. */
@@ -77,13 +52,37 @@ typedef struct cgp__node_time {
 
 typedef struct cgp__executor cgp__executor;
 
+/* One end of an edge. */
+typedef struct cgp__end {
+    const cgp_transport *transport;
+    cgp_communicator *communicator;
+    cgp_link *link; /* NULL: the end is on another rank */
+    char *memory;   /* its buffers */
+    /* of an asynchronous device: [buffers] recorded behind the copies to or from a buffer */
+    cgp_event **events;
+} cgp__end;
+
+/* An action that the device has been given and that has not ended; of a device that is not asynchronous, its times only. */
+typedef struct cgp__flight {
+    const cgp__bound_action *bound;
+    cgp__event event;
+    cgp_event *start, *end;
+    /* Handed over between ranks when the flight has landed; NULL: none. */
+    const cgp_transport *transport;
+    cgp_link *link;
+    cgp_link_message message;
+} cgp__flight;
+
+enum { CGP__FLIGHTS = 2 * CGP__AHEAD }; /* a power of two */
+
 /* A device and all that its thread alone touches. */
 struct cgp__worker {
     cgp__executor *executor;
     int index;       /* of the device */
-    atomic_int call; /* of the program that runs: the last one begun */
-    cgp__device *device;
+    atomic_int call; /* of the program that runs: the last one that the device was given */
+    cgp_device *device;
     char *memory;
+    char *host; /* planned memory of the host, for copies; NULL: none */
     int64_t bytes;
     int n_calls;     /* of all programs of its stages */
     int *first_call; /* [stages x programs] */
@@ -91,6 +90,14 @@ struct cgp__worker {
     int n_sets, sets_capacity;
     cgp__cached_kernel *cache; /* one kernel for all calls of one spec */
     int n_cache, cache_capacity;
+    double *words;   /* [step.n_words] that kernels write, in memory of the device */
+    double *fetched; /* [step.n_words] the same for the host */
+
+    /* Asynchronous devices: action i of the list is flights[i % CGP__FLIGHTS]; those before `landed` have ended. */
+    cgp__flight flights[CGP__FLIGHTS];
+    int64_t begun, landed;
+    cgp_event *timer[2]; /* around a kernel that is measured */
+
     cgp__trace trace;
     int64_t trace_start;        /* trace.written when the last run began */
     cgp__node_time *node_times; /* [nodes x directions]; NULL: not measured (layer_times.c) */
@@ -101,12 +108,15 @@ typedef struct cgp__injected_fault cgp__injected_fault;
 struct cgp__executor {
     const cgp_plan *plan;
     cgp__team *team;
-    cgp__worker *workers;    /* [devices] */
-    cgp__channel **channels; /* [edges] */
-    cgp__run **runs;         /* one per mini-batch size */
+    cgp__worker *workers; /* [devices] */
+    cgp_communicator *inproc;
+    cgp__end (*ends)[2]; /* [edges] sender, receiver */
+    cgp__run **runs;     /* one per mini-batch size */
     int n_runs, runs_capacity;
-    double *losses; /* [micro-batches of the largest run][losses of the model] sums */
-    int losses_capacity;
+    /* [micro-batches of the largest run][losses of the model] sums, and the rows of their step values */
+    double *losses;
+    char *rows;
+    int losses_capacity, rows_capacity;
     cgp__run_context context; /* of the last run; zero before the first */
     int64_t run_start_ns;
     char *report;                /* of the run that timed out */
@@ -127,14 +137,10 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused);
 cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused);
 cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *run);
 
-/* Return whether several devices are each pinned to cores of their own. */
-bool cgp__devices_have_cores(const cgp_plan *plan);
-
 /* bind.c: the lists for N samples, made on first use. */
 cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_only,
                          const cgp__run **out);
 void cgp__run_destroy(const cgp__executor *executor, cgp__run *run);
-const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program);
 
 /* execute.c: the job that runs a list. Argument: cgp__run_context. A device's actions in the context's part of the run are
  * *begin .. *end - 1. */
@@ -144,6 +150,76 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
 /* Return whether a node that will run reads input k; a loss runs only if with_loss. */
 bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss);
 
+/* The worker, the action, and where each arena begins for it. */
+typedef struct cgp__execution {
+    cgp__worker *worker;
+    const cgp_plan *plan;
+    const cgp__run_context *context;
+    const cgp__list *list;
+    const cgp__bound_action *bound;
+    const cgp__variant *variant;
+    const cgp__stage_plan *stage;
+    const cgp_step_values *values;
+    char *base[CGP__ARENAS];
+} cgp__execution;
+
+/* execute.c: the address of an operand; NULL: none. */
+void *cgp__address(const cgp__execution *execution, cgp__location location);
+
+/* Below, false: the action did not end, because the run was given up, by this worker or by another; then nothing of the caller's
+ * may be touched. */
+
+/* execute.c: give the run up. Prefix cgp_message() with stage, micro-batch and action of an execution, and with layer and op of
+ * its program's call, -1: not known. */
+bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bound,
+                         const cgp__variant *variant, int call);
+
+/* compute.c: give the device the calls of an action, and the copy of its output to the caller. */
+bool cgp__compute(const cgp__execution *execution);
+
+/* transfer.c: send or receive a message. */
+bool cgp__transfer(const cgp__execution *execution, cgp__flight *flight);
+
+/* queues.c: an action's flight: wait until the device may be given one more action; let its queue wait for others, and mark its
+ * start; mark its end; land those that have ended; wait for all of them.
+ *
+ *     begin ... start (calls) end          land, land .. finish
+ *
+ * NULL: as false. */
+cgp__flight *cgp__flight_begin(const cgp__execution *execution);
+bool cgp__flight_start(const cgp__execution *execution, cgp__flight *flight);
+bool cgp__flight_end(const cgp__execution *execution, cgp__flight *flight);
+bool cgp__flight_land(cgp__worker *worker, const cgp__list *list);
+bool cgp__flight_finish(cgp__worker *worker, const cgp__list *list);
+
+/* Return how long the worker may block: while its device works, it looks after its flights now and then. */
+int64_t cgp__flight_patience(const cgp__worker *worker);
+
+/* Places where something is waited for. In a build for tests each can be left out, to see that a test notices. */
+enum {
+    CGP__SITE_QUEUES, /* [queue][other queue] */
+    CGP__SITE_MESSAGE = CGP__SITE_QUEUES +
+                        CGP_QUEUES * CGP_QUEUES, /* the receiver, for the copy into a buffer */
+    CGP__SITE_BUFFER,                            /* the sender, for the copy out of it */
+    CGP__SITES
+};
+#ifdef CGP_TEST_SITES
+extern int cgp__site_off; /* -1: none */
+#define CGP__ON(site) (cgp__site_off != (site))
+#else
+#define CGP__ON(site) true
+#endif
+
+/* Wait until the device has done all that it was given. */
+cgp_status cgp__worker_finish(cgp__worker *worker);
+
+/* Copy between the host and memory of the worker's device; all of it is done on return. */
+cgp_status cgp__worker_read(cgp__worker *worker, void *out, const void *from, size_t bytes);
+cgp_status cgp__worker_write(cgp__worker *worker, void *to, const void *in, size_t bytes);
+
+/* Bring the first n words to `fetched`. */
+cgp_status cgp__worker_fetch_words(cgp__worker *worker, int n);
+
 /* watchdog.c: the team's supervisor of an executor. */
 extern const cgp__supervisor cgp__watchdog;
 
@@ -151,14 +227,24 @@ extern const cgp__supervisor cgp__watchdog;
  * the pipeline destroyed, meanwhile. */
 cgp_status cgp__injected_faults_read(cgp__executor *executor);
 cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action);
+/* Return whether a fault of this very action holds it: those before it end first. */
+bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action);
 
-static inline const cgp__backend *cgp__backend_of(const cgp__worker *worker) {
+static inline const cgp_backend *cgp__backend_of(const cgp__worker *worker) {
     return worker->executor->plan->devices[worker->index].backend;
 }
 
 /* Return whether the run in progress was given up. A worker that goes on may touch neither plan nor the caller's memory. */
 static inline bool cgp__is_stopped(const cgp__worker *worker) {
     return atomic_load_explicit(&worker->executor->team->stopped, memory_order_acquire);
+}
+
+static inline cgp_place cgp__device_place(const cgp__worker *worker, void *at) {
+    return (cgp_place){worker->device, at};
+}
+
+static inline cgp_place cgp__host_place(const void *at) {
+    return (cgp_place){NULL, (void *)at};
 }
 
 #endif

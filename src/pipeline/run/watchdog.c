@@ -5,7 +5,7 @@
  * The trace is read while it grows, up to the last complete event; it has capacity for a whole list, so no event of this
  * run is overwritten. An update, or a sum of gradients, counts as one action of each device.
  *
- * Of the busy workers, some wait in a channel, others run. The one that has run longest is to blame; if all wait, the chain
+ * Of the busy workers, some wait for a link, others run. The one that has run longest is to blame; if all wait, the chain
  * of waiting devices is a cycle. */
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
@@ -82,7 +82,8 @@ static view snapshot_of(const cgp__worker *worker) {
               .next = written};
     if (!v.bound || v.bound->action.edge < 0) return v;
     const cgp_action *action = &v.bound->action;
-    v.waits = cgp__channel_waits(executor->channels[action->edge], cgp__is_send(action->kind));
+    const cgp__end *end = &executor->ends[action->edge][cgp__is_send(action->kind) ? 0 : 1];
+    v.waits = end->transport->waits(end->link);
     v.waits_for = executor->plan->stages[peer_of(executor->plan, action)].info.device;
     return v;
 }
@@ -112,12 +113,17 @@ static const view *find_culprit(const view *views, int n) {
 /* ", in layer X, linear" of an action that computes. */
 static const char *layer_text(const view *v, char *text, size_t size) {
     const cgp_plan *plan = v->worker->executor->plan;
-    const int i = atomic_load_explicit(&v->worker->call, memory_order_relaxed);
+    const cgp_backend *backend = cgp__backend_of(v->worker);
+    const int i = backend->asynchronous
+                      ? backend->call_in_progress(v->worker->device)
+                      : atomic_load_explicit(&v->worker->call, memory_order_relaxed);
     text[0] = 0;
     if (!v->bound || v->bound->action.edge >= 0) return text;
-    const cgp__stage_plan *stage = &plan->stages[v->bound->action.stage];
-    const cgp__program *program = cgp__stage_program(stage, v->bound->program);
-    if (i >= v->bound->end || program->calls[i].node < 0) return text;
+    const cgp__list *list = &v->worker->executor->context.run->lists[v->worker->index];
+    const cgp__variant *variant = &list->variants[v->bound->variant];
+    const cgp__program *program =
+        cgp__stage_program(&plan->stages[variant->stage], variant->program);
+    if (i < 0 || i >= variant->end || program->calls[i].node < 0) return text;
     const cgp__node *node = &plan->model->nodes[program->calls[i].node];
     snprintf(text, size, ", in layer %s, %s", plan->model->layers[node->layer],
              node->use.op->name);
@@ -284,8 +290,7 @@ static bool time_out(void *self) {
 
 static void stop(void *self) {
     const cgp__executor *executor = self;
-    for (int e = 0; e < executor->plan->n_edges; e++)
-        cgp__channel_stop(executor->channels[e]);
+    cgp__transport_inproc.stop(executor->inproc);
 }
 
 const cgp__supervisor cgp__watchdog = {stop, last_action_end, time_out, computes};

@@ -45,8 +45,8 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *gradi
         return cgp_fail(CGP_ESTATE,
                         "pipeline: no forward has run (cgp_pipeline_forward is due)");
     const cgp__run *run = pipeline->step.external_run;
-    CGP_TRY(
-        cgp__inputs_check_output(pipeline->plan->model, "gradient", gradient, run->samples));
+    CGP_TRY(cgp__inputs_check_output(pipeline->plan->model, "gradient", gradient,
+                                     run->minibatch.samples));
     cgp__run_context context = {.run = run,
                                 .part = CGP__BACKWARD_PART,
                                 .inputs = pipeline->step.external_list,

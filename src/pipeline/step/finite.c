@@ -12,25 +12,42 @@
 
 #include <math.h>
 
-static void sum_squares(cgp__worker *worker, double *squares) {
+/* The parameter has a gradient that the worker's device owns. */
+static bool owns_gradient(const cgp__worker *worker, int p) {
+    const cgp_plan *plan = worker->executor->plan;
+    return plan->model->params[p].requires_grad &&
+           cgp__owner_of(plan, p)->device == worker->index;
+}
+
+/* The sums go to words from *n on. */
+static cgp_status sum_squares(cgp__worker *worker, int *n) {
     const cgp_plan *plan = worker->executor->plan;
     for (int p = 0; p < plan->model->n_params; p++) {
-        const cgp__parameter *param = &plan->model->params[p];
-        const cgp__copy *owner = cgp__owner_of(plan, p);
-        if (!param->requires_grad || owner->device != worker->index) continue;
-        const float *gradient = cgp__copy_data(worker, owner, CGP__GRADIENT);
-        squares[p] = cgp__backend_of(worker)->sum_squares(worker->device, gradient,
-                                                          cgp_shape_count(&param->shape));
-        if (cgp__is_stopped(worker)) return; /* timed out: the plan may be gone */
+        if (!owns_gradient(worker, p)) continue;
+        const float *gradient = cgp__copy_data(worker, cgp__owner_of(plan, p), CGP__GRADIENT);
+        CGP_TRY(cgp__backend_of(worker)->sum_squares(
+            worker->device, gradient, cgp_shape_count(&plan->model->params[p].shape),
+            &worker->words[(*n)++]));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     }
+    return CGP_OK;
 }
 
 static cgp_status check_device(cgp__worker *worker, void *argument) {
     cgp__step *step = argument;
+    int n = 0;
     if (cgp__is_stopped(worker)) return CGP_OK; /* as above */
     const bool clips = worker->executor->plan->optim.clip_norm > 0;
-    step->nonfinite[worker->index].tensor = cgp__states_find_nonfinite(worker);
-    if (clips && !cgp__is_stopped(worker)) sum_squares(worker, step->squares);
+    CGP_TRY(cgp__states_check(worker, &n));
+    const int squares = n;
+    if (clips && !cgp__is_stopped(worker)) CGP_TRY(sum_squares(worker, &n));
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    CGP_TRY(cgp__worker_fetch_words(worker, n));
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    step->nonfinite[worker->index].tensor = cgp__states_first_nonfinite(worker);
+    n = squares;
+    for (int p = 0; clips && p < worker->executor->plan->model->n_params; p++)
+        if (owns_gradient(worker, p)) step->squares[p] = worker->fetched[n++];
     return CGP_OK;
 }
 

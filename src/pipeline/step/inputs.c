@@ -100,7 +100,7 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
     const void *targets = input < 0 ? NULL : inputs[input]->data;
     *count = op->count ? op->count(&loss->use, targets, samples) : samples;
     if (*count > 0) return CGP_OK;
-    if (loss->kind == CGP__OP_CUSTOM)
+    if (loss->kind == CGP_OP_CUSTOM)
         return cgp_fail(CGP_EINVAL,
                         "loss %s: expected a count above 0 of %lld samples, got %lld", op->name,
                         (long long)samples, (long long)*count);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parameters.c -- initial values, and copies of parameters, gradients and optimizer state to and from the host, while the
- * workers are idle. */
+/* parameters.c -- initial values, and copies of parameters, gradients and optimizer state to and from the host: jobs of the workers
+ * that own them. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
     const cgp_plan *plan = worker->executor->plan;
     float chunk[4096];
-    cgp__states_initialize(worker);
+    CGP_TRY(cgp__states_initialize(worker));
     for (int c = 0; c < plan->n_copies; c++) {
         const int p = plan->copies[c].parameter;
         const cgp__parameter *param = &plan->model->params[p];
@@ -18,7 +18,7 @@ cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
         for (int64_t first = 0; first < count; first += 4096) {
             const int64_t n = cgp__min(count - first, 4096);
             cgp__init_fill(&param->init, *(const uint64_t *)seed, p, first, n, chunk);
-            cgp__backend_of(worker)->copy(worker->device, values + first, chunk, 4 * (size_t)n);
+            CGP_TRY(cgp__worker_write(worker, values + first, chunk, 4 * (size_t)n));
         }
     }
     return CGP_OK;
@@ -32,17 +32,33 @@ float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tens
     return (float *)(void *)(worker->memory + offset);
 }
 
-void cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor, float *out,
-                         const float *in) {
+/* A tensor of a parameter, on its way between a copy and the host. */
+typedef struct move {
+    const cgp__copy *copy;
+    int tensor;
+    float *out;
+    const float *in;
+    size_t bytes;
+} move;
+
+static cgp_status move_tensor(cgp__worker *worker, void *argument) {
+    const move *m = argument;
+    float *data = cgp__copy_data(worker, m->copy, m->tensor);
+    return m->out ? cgp__worker_read(worker, m->out, data, m->bytes)
+                  : cgp__worker_write(worker, data, m->in, m->bytes);
+}
+
+cgp_status cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor,
+                               float *out, const float *in) {
     const cgp_plan *plan = executor->plan;
     const size_t bytes = 4 * (size_t)cgp_shape_count(&plan->model->params[parameter].shape);
     const int first = plan->first_copy[parameter];
     const int end = out ? first + 1 : plan->first_copy[parameter + 1];
     for (int c = first; c < end; c++) {
-        const cgp__worker *worker = &executor->workers[plan->copies[c].device];
-        float *data = cgp__copy_data(worker, &plan->copies[c], tensor);
-        cgp__backend_of(worker)->copy(worker->device, out ? out : data, in ? in : data, bytes);
+        move m = {&plan->copies[c], tensor, out, in, bytes};
+        CGP_TRY(cgp__team_run_one(executor->team, plan->copies[c].device, move_tensor, &m));
     }
+    return CGP_OK;
 }
 
 static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter) {
@@ -63,8 +79,7 @@ cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, flo
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check_parameter(pipeline, parameter));
-    cgp__parameter_copy(&pipeline->executor, parameter, CGP__VALUES, data, NULL);
-    return CGP_OK;
+    return cgp__parameter_copy(&pipeline->executor, parameter, CGP__VALUES, data, NULL);
 }
 
 cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
@@ -77,8 +92,7 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
             CGP_ESTATE,
             "parameter %d: a forward has run with it (cgp_pipeline_backward is due)",
             parameter);
-    cgp__parameter_copy(&pipeline->executor, parameter, CGP__VALUES, NULL, data);
-    return CGP_OK;
+    return cgp__parameter_copy(&pipeline->executor, parameter, CGP__VALUES, NULL, data);
 }
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
@@ -89,8 +103,7 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
     if (!pipeline->step.has_gradients)
         return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
                         cgp__step_due(&pipeline->step));
-    cgp__parameter_copy(&pipeline->executor, parameter, CGP__GRADIENT, data, NULL);
-    return CGP_OK;
+    return cgp__parameter_copy(&pipeline->executor, parameter, CGP__GRADIENT, data, NULL);
 }
 
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
@@ -98,8 +111,7 @@ cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int paramete
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check_state(pipeline, parameter, state));
-    cgp__parameter_copy(&pipeline->executor, parameter, state, data, NULL);
-    return CGP_OK;
+    return cgp__parameter_copy(&pipeline->executor, parameter, state, data, NULL);
 }
 
 cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
@@ -107,8 +119,7 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check_state(pipeline, parameter, state));
-    cgp__parameter_copy(&pipeline->executor, parameter, state, NULL, data);
-    return CGP_OK;
+    return cgp__parameter_copy(&pipeline->executor, parameter, state, NULL, data);
 }
 
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]) {

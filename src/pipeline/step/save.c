@@ -111,7 +111,8 @@ static cgp_status write_data(cgp_pipeline *pipeline, const tensor_file *file, vo
         if (t.state >= 0)
             CGP_TRY(cgp_pipeline_get_state(pipeline, t.state, data));
         else
-            cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, data, NULL);
+            CGP_TRY(
+                cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, data, NULL));
         CGP_TRY(cgp_safetensors_append(out, data, bytes_of(&t)));
     }
     return CGP_OK;
@@ -173,17 +174,21 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     found->tensor = -1;
     const cgp_plan *plan = worker->executor->plan;
-    const cgp__backend *backend = cgp__backend_of(worker);
+    const cgp_backend *backend = cgp__backend_of(worker);
     const int n = file_at(plan, 1).end;
     for (int i = 0; i < n && !cgp__is_stopped(worker); i++) {
         const tensor_info t = info_at(plan, i);
         const float *data = data_of(worker, &t);
         const int64_t count = data ? cgp_shape_count(t.shape) : 0;
-        found->element = count > 0 ? backend->find_nonfinite(worker->device, data, count) : -1;
+        int64_t *word = (int64_t *)(void *)worker->words;
+        if (count == 0) continue;
+        CGP_TRY(backend->find_nonfinite(worker->device, data, count, word));
+        CGP_TRY(cgp__worker_fetch_words(worker, 1));
+        if (cgp__is_stopped(worker)) return CGP_OK;
+        found->element = *(const int64_t *)(const void *)worker->fetched;
         if (found->element < 0) continue;
         found->tensor = i;
-        backend->copy(worker->device, &found->value, data + found->element, sizeof *data);
-        return CGP_OK;
+        return cgp__worker_read(worker, &found->value, data + found->element, sizeof *data);
     }
     return CGP_OK;
 }
@@ -360,19 +365,21 @@ static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *da
         if (t.state >= 0)
             CGP_TRY(cgp_pipeline_set_state(pipeline, t.state, data));
         else
-            cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, NULL, data);
+            CGP_TRY(
+                cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, NULL, data));
     }
     return CGP_OK;
 }
 
 /* Set all optimizer states to zero, as at the start of a training. `data`: `bytes` of scratch, enough for any of them. */
-static void clear_optimizer(const cgp_pipeline *pipeline, void *data, size_t bytes) {
+static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size_t bytes) {
     const tensor_file states = file_at(pipeline->plan, 1);
     memset(data, 0, bytes);
     for (int i = states.begin; i < states.end; i++) {
         const tensor_info t = info_at(pipeline->plan, i);
-        cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, NULL, data);
+        CGP_TRY(cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, NULL, data));
     }
+    return CGP_OK;
 }
 
 /* Weights without a training leave the pipeline's seed. */
@@ -404,8 +411,8 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     const bool checked = status == CGP_OK; /* nothing has changed up to here */
     for (int k = 0; k < n && status == CGP_OK; k++)
         status = read_data(pipeline, &from[k], data);
+    if (status == CGP_OK && weights_only) status = clear_optimizer(pipeline, data, bytes);
     if (status == CGP_OK) {
-        if (weights_only) clear_optimizer(pipeline, data, bytes);
         set_counters(pipeline, info, weights_only);
         if (note) *note = text;
         if (note) text = NULL;

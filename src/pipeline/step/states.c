@@ -23,7 +23,7 @@ static char *memory_at(const cgp__worker *worker, int64_t offset) {
     return worker->memory + worker->executor->plan->devices[worker->index].state + offset;
 }
 
-static void initialize(cgp__worker *worker, int s) {
+static cgp_status initialize(cgp__worker *worker, int s) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp_op_state *info = &plan->model->states[s].info;
     const int64_t count = count_of(&plan->model->states[s]);
@@ -33,54 +33,69 @@ static void initialize(cgp__worker *worker, int s) {
         memcpy(chunk + 4 * i, info->dtype == CGP_I32 ? (const void *)&number : &info->begin, 4);
     for (int64_t first = 0; first < count; first += 1024) {
         const int64_t n = count - first < 1024 ? count - first : 1024;
-        plan->devices[worker->index].backend->copy(
-            worker->device, memory_at(worker, plan->state[s] + 4 * first), chunk,
-            4 * (size_t)n);
+        CGP_TRY(cgp__worker_write(worker, memory_at(worker, plan->state[s] + 4 * first), chunk,
+                                  4 * (size_t)n));
     }
+    return CGP_OK;
 }
 
-void cgp__states_initialize(cgp__worker *worker) {
+cgp_status cgp__states_initialize(cgp__worker *worker) {
     const cgp_plan *plan = worker->executor->plan;
     for (int s = 0; s < plan->model->n_states; s++) {
         if (cgp__plan_device_of(plan, plan->model->states[s].node) == worker->index)
-            initialize(worker, s);
+            CGP_TRY(initialize(worker, s));
     }
+    return CGP_OK;
 }
 
 /* --- the end of a step --- */
 
 /* The arguments of a node's commit and of the check before it. */
-static cgp__kernel_args commit_args(const cgp__worker *worker, int i, cgp__kernel_spec *spec) {
+static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_spec *spec) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__node *node = &plan->model->nodes[i];
     const cgp__call call = {.node = i, .direction = CGP_OP_FORWARD};
-    cgp__kernel_args args = {.accumulator = memory_at(worker, plan->accumulator[i]),
-                             .training = true,
-                             .deferred = plan->deferred_batch_norm};
+    cgp_kernel_args args = {.accumulator = memory_at(worker, plan->accumulator[i]),
+                            .training = true,
+                            .deferred = plan->deferred_batch_norm};
     for (int k = 0; k < node->use.shapes.n_state; k++)
         args.state[k] = memory_at(worker, plan->state[node->first_state + k]);
     *spec = cgp__call_spec(plan, &call, plan->microbatch);
     return args;
 }
 
-static void commit_node(cgp__worker *worker, int i) {
-    cgp__kernel_spec spec;
-    const cgp__kernel_args args = commit_args(worker, i, &spec);
-    worker->executor->plan->devices[worker->index].backend->commit(worker->device, &spec,
-                                                                   &args);
+/* A node of the worker's device collects changes of its state. */
+static bool collects(const cgp__worker *worker, int i) {
+    const cgp_plan *plan = worker->executor->plan;
+    return plan->accumulator[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index;
 }
 
-int cgp__states_find_nonfinite(cgp__worker *worker) {
+static cgp_status commit_node(cgp__worker *worker, int i) {
+    cgp_kernel_spec spec;
+    const cgp_kernel_args args = commit_args(worker, i, &spec);
+    return cgp__backend_of(worker)->commit(worker->device, &spec, &args);
+}
+
+cgp_status cgp__states_check(cgp__worker *worker, int *n) {
     const cgp_plan *plan = worker->executor->plan;
     for (int i = 0; i < plan->model->n_nodes; i++) {
-        if (plan->accumulator[i] < 0 || cgp__plan_device_of(plan, i) != worker->index) continue;
-        cgp__kernel_spec spec;
-        const cgp__kernel_args args = commit_args(worker, i, &spec);
-        const int first = plan->model->nodes[i].first_state;
-        const int k =
-            plan->devices[worker->index].backend->check_commit(worker->device, &spec, &args);
-        if (k >= 0) return first + k;
-        if (cgp__is_stopped(worker)) return -1; /* timed out: the plan may be gone */
+        if (!collects(worker, i)) continue;
+        cgp_kernel_spec spec;
+        const cgp_kernel_args args = commit_args(worker, i, &spec);
+        int64_t *word = (int64_t *)(void *)&worker->words[(*n)++];
+        CGP_TRY(cgp__backend_of(worker)->check_commit(worker->device, &spec, &args, word));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    }
+    return CGP_OK;
+}
+
+int cgp__states_first_nonfinite(const cgp__worker *worker) {
+    const cgp_plan *plan = worker->executor->plan;
+    const int64_t *words = (const int64_t *)(const void *)worker->fetched;
+    for (int i = 0, n = 0; i < plan->model->n_nodes; i++) {
+        if (!collects(worker, i)) continue;
+        const int64_t k = words[n++];
+        if (k >= 0) return plan->model->nodes[i].first_state + (int)k;
     }
     return -1;
 }
@@ -88,13 +103,11 @@ int cgp__states_find_nonfinite(cgp__worker *worker) {
 static cgp_status commit_device(cgp__worker *worker, void *unused) {
     (void)unused;
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
-    const cgp_plan *plan = worker->executor->plan;
-    for (int i = 0; i < plan->model->n_nodes; i++) {
-        if (plan->accumulator[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index)
-            commit_node(worker, i);
+    for (int i = 0; i < worker->executor->plan->model->n_nodes; i++) {
+        if (collects(worker, i)) CGP_TRY(commit_node(worker, i));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
-    return CGP_OK;
+    return cgp__worker_finish(worker);
 }
 
 cgp_status cgp__states_commit(cgp_pipeline *pipeline) {
@@ -105,13 +118,13 @@ cgp_status cgp__states_commit(cgp_pipeline *pipeline) {
 const float *cgp__state_data(const cgp__worker *worker, int state) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__state *s = &plan->model->states[state];
-    const bool built_in = plan->model->nodes[s->node].kind != CGP__OP_CUSTOM;
+    const bool built_in = plan->model->nodes[s->node].kind != CGP_OP_CUSTOM;
     if (!built_in || s->info.dtype != CGP_F32) return NULL;
     if (cgp__plan_device_of(plan, s->node) != worker->index) return NULL;
     return (const float *)(const void *)memory_at(worker, plan->state[state]);
 }
 
-/* --- to and from the host; the workers are idle meanwhile --- */
+/* --- to and from the host: jobs of the worker --- */
 
 static cgp_status check(const cgp_pipeline *pipeline, int state) {
     const int n = pipeline->plan->model->n_states;
@@ -119,23 +132,33 @@ static cgp_status check(const cgp_pipeline *pipeline, int state) {
     return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
 }
 
-/* Copy between the host and a device: to `out`, or from `in`. */
-static void copy(const cgp_pipeline *pipeline, int s, void *out, const void *in) {
+/* A state, on its way to the host, or from it. */
+typedef struct move {
+    int state;
+    void *out;
+    const void *in;
+} move;
+
+static cgp_status move_state(cgp__worker *worker, void *argument) {
+    const move *m = argument;
+    const cgp_plan *plan = worker->executor->plan;
+    const size_t bytes = bytes_of(&plan->model->states[m->state]);
+    char *memory = memory_at(worker, plan->state[m->state]);
+    return m->out ? cgp__worker_read(worker, m->out, memory, bytes)
+                  : cgp__worker_write(worker, memory, m->in, bytes);
+}
+
+static cgp_status copy(const cgp_pipeline *pipeline, move m) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp__state *state = &plan->model->states[s];
-    const int device = cgp__plan_device_of(plan, state->node);
-    const cgp__worker *worker = &pipeline->executor.workers[device];
-    char *memory = memory_at(worker, plan->state[s]);
-    plan->devices[device].backend->copy(worker->device, out ? out : memory, in ? in : memory,
-                                        bytes_of(state));
+    const int device = cgp__plan_device_of(plan, plan->model->states[m.state].node);
+    return cgp__team_run_one(pipeline->executor.team, device, move_state, &m);
 }
 
 cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check(pipeline, state));
-    copy(pipeline, state, data, NULL);
-    return CGP_OK;
+    return copy(pipeline, (move){.state = state, .out = data});
 }
 
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {
@@ -146,8 +169,7 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
         return cgp_fail(CGP_ESTATE,
                         "state %d: a forward has run with it (cgp_pipeline_backward is due)",
                         state);
-    copy(pipeline, state, NULL, data);
-    return CGP_OK;
+    return copy(pipeline, (move){.state = state, .in = data});
 }
 
 cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]) {

@@ -37,7 +37,7 @@ cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
 /* Add the micro-batches' sums of each loss, in ascending order. */
 static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
     const int n = pipeline->plan->model->n_losses;
-    for (int i = 0; i < run->chunks; i++) {
+    for (int i = 0; i < run->minibatch.chunks; i++) {
         for (int l = 0; l < n; l++)
             pipeline->step.loss_sums[l] += pipeline->executor.losses[i * n + l];
     }
@@ -114,7 +114,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
 /* Run forward over any number of samples, in pieces, so that lists stay short. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context,
                                int n_inputs) {
-    const int64_t piece = 256 * pipeline->plan->microbatch;
+    const int64_t piece = CGP__PIECE * pipeline->plan->microbatch;
     int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(&pipeline->step, context, n_inputs, &samples));
     reset_losses(pipeline);

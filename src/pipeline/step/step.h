@@ -28,7 +28,8 @@ typedef struct cgp__step {
     char refusal[1024];        /* why the last step updates and commits nothing; "": it does */
     bool update_due;           /* gradients wait for cgp_optim_step() */
     bool has_gradients;        /* for cgp_pipeline_get_gradient() */
-    cgp__update update;        /* constants of the update */
+    cgp_update update;         /* constants of the update */
+    cgp_update_values update_values;
 
     /* With an external loss: inputs of the forward whose backward is due, as tensors and as the list of a run context. */
     cgp_tensor *external_inputs;
@@ -71,8 +72,8 @@ static inline const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter
 }
 
 /* Copy a tensor between the host and devices: from the owner to `out`, or from `in` to all copies. */
-void cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor, float *out,
-                         const float *in);
+cgp_status cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor,
+                               float *out, const float *in);
 
 /* tied.c: add up the gradients of parameters with several uses, after the last backward. */
 cgp_status cgp__tied_sum(cgp__executor *executor);
@@ -81,11 +82,13 @@ cgp_status cgp__tied_sum(cgp__executor *executor);
 cgp_status cgp__job_initialize(cgp__worker *worker, void *seed);
 
 /* states.c: set a device's states to their initial values; move what a step accumulated into all states. */
-void cgp__states_initialize(cgp__worker *worker);
+cgp_status cgp__states_initialize(cgp__worker *worker);
 cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 
-/* The first state of the worker's device that a commit would make nonfinite; -1: none. */
-int cgp__states_find_nonfinite(cgp__worker *worker);
+/* Look for states of the worker's device that a commit would make nonfinite: the answers go to words, *n of them so far. Then, when
+ * the words are fetched: the first such state, -1: none. */
+cgp_status cgp__states_check(cgp__worker *worker, int *n);
+int cgp__states_first_nonfinite(const cgp__worker *worker);
 
 /* The data of a state of a built-in op, which the worker checks before a save. NULL: another worker's, or not checked. */
 const float *cgp__state_data(const cgp__worker *worker, int state);

@@ -13,21 +13,32 @@ static float *gradient_at(const cgp__executor *executor, int device, int64_t off
     return (float *)(void *)(executor->workers[device].memory + gradients + offset);
 }
 
+/* The place of another worker's buffer: memory of a device of this backend, or of the host. */
+static cgp_place place_of(const cgp__worker *worker, int device, float *buffer) {
+    const cgp__executor *executor = worker->executor;
+    const bool same = executor->plan->devices[device].backend == cgp__backend_of(worker);
+    return (cgp_place){same ? executor->workers[device].device : NULL, buffer};
+}
+
 /* Add another device's buffer to one of this worker's, through its workspace. */
-static void add_buffer(const cgp__worker *worker, float *to, const float *from, int64_t count) {
+static cgp_status add_buffer(const cgp__worker *worker, float *to, cgp_place from,
+                             int64_t count) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     float *piece = (float *)(void *)(worker->memory + device->workspace);
     const int64_t capacity = device->info.workspace_bytes / 4;
     for (int64_t at = 0; at < count; at += capacity) {
         const int64_t n = cgp__min(count - at, capacity);
-        device->backend->copy(worker->device, piece, from + at, 4 * (size_t)n);
-        if (cgp__is_stopped(worker)) return; /* timed out: the plan may be gone */
-        device->backend->add(worker->device, to + at, piece, n);
-        if (cgp__is_stopped(worker)) return;
+        const cgp_place part = {from.device, (float *)from.at + at};
+        CGP_TRY(device->backend->copy(worker->device, CGP_QUEUE_COMPUTE,
+                                      cgp__device_place(worker, piece), part, 4 * (size_t)n));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+        CGP_TRY(device->backend->add(worker->device, to + at, piece, n));
+        if (cgp__is_stopped(worker)) return CGP_OK;
     }
+    return CGP_OK;
 }
 
-static void gather(cgp__worker *worker, int p) {
+static cgp_status gather(cgp__worker *worker, int p) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
     const cgp__parameter *param = &plan->model->params[p];
@@ -36,14 +47,15 @@ static void gather(cgp__worker *worker, int p) {
     float *sum = gradient_at(executor, owner->device, owner->gradient);
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
         const int node = plan->model->uses[u].node, from = cgp__plan_device_of(plan, node);
-        const float *other = gradient_at(executor, from, plan->use_gradient[u]);
+        float *other = gradient_at(executor, from, plan->use_gradient[u]);
         if (!plan->model->nodes[node].requires_grad || other == sum) continue;
         if (from == owner->device)
-            cgp__backend_of(worker)->add(worker->device, sum, other, count);
+            CGP_TRY(cgp__backend_of(worker)->add(worker->device, sum, other, count));
         else
-            add_buffer(worker, sum, other, count);
-        if (cgp__is_stopped(worker)) return; /* as above */
+            CGP_TRY(add_buffer(worker, sum, place_of(worker, from, other), count));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* as above */
     }
+    return CGP_OK;
 }
 
 static cgp_status gather_all(cgp__worker *worker, void *unused) {
@@ -52,10 +64,10 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
     const cgp_plan *plan = worker->executor->plan;
     for (int p = 0; p < plan->model->n_params; p++) {
         if (cgp__owner_of(plan, p)->device == worker->index && cgp__plan_is_tied(plan, p))
-            gather(worker, p);
+            CGP_TRY(gather(worker, p));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
-    return CGP_OK;
+    return cgp__worker_finish(worker);
 }
 
 static cgp_status scatter_all(cgp__worker *worker, void *unused) {
@@ -68,13 +80,14 @@ static cgp_status scatter_all(cgp__worker *worker, void *unused) {
         const cgp__copy *owner = cgp__owner_of(plan, copy->parameter);
         const cgp__parameter *param = &plan->model->params[copy->parameter];
         if (copy->device != worker->index || copy == owner || !param->requires_grad) continue;
-        cgp__backend_of(worker)->copy(worker->device,
-                                      gradient_at(executor, copy->device, copy->gradient),
-                                      gradient_at(executor, owner->device, owner->gradient),
-                                      4 * (size_t)cgp_shape_count(&param->shape));
+        float *to = gradient_at(executor, copy->device, copy->gradient),
+              *sum = gradient_at(executor, owner->device, owner->gradient);
+        CGP_TRY(cgp__backend_of(worker)->copy(
+            worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to),
+            place_of(worker, owner->device, sum), 4 * (size_t)cgp_shape_count(&param->shape)));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
-    return CGP_OK;
+    return cgp__worker_finish(worker);
 }
 
 cgp_status cgp__tied_sum(cgp__executor *executor) {

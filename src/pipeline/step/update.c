@@ -7,10 +7,25 @@
 
 #include <math.h>
 
-static cgp_status update_device(cgp__worker *worker, void *constants) {
-    cgp__update update = *(const cgp__update *)constants;
+/* Bring the values that change from step to step to the device; return where. */
+static cgp_status write_values(cgp__worker *worker, const cgp_update_values *values,
+                               const cgp_update_values **out) {
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    *out = values;
+    if (device->backend->host_addressable) return CGP_OK;
+    char *to = worker->memory + device->step.update;
+    *out = (const cgp_update_values *)(const void *)to;
+    return device->backend->copy(worker->device, CGP_QUEUE_COMPUTE,
+                                 cgp__device_place(worker, to), cgp__host_place(values),
+                                 sizeof *values);
+}
+
+static cgp_status update_device(cgp__worker *worker, void *argument) {
+    const cgp__step *step = argument;
+    cgp_update update = step->update;
     if (cgp__is_stopped(worker)) return CGP_OK;
     const cgp_plan *plan = worker->executor->plan;
+    CGP_TRY(write_values(worker, &step->update_values, &update.values));
     const double decay = update.weight_decay;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
@@ -22,10 +37,10 @@ static cgp_status update_device(cgp__worker *worker, void *constants) {
         update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
         for (int s = 0; s < cgp_optim_states(&plan->optim); s++)
             update.state[s] = cgp__copy_data(worker, copy, s);
-        cgp__backend_of(worker)->update(worker->device, &update);
+        CGP_TRY(cgp__backend_of(worker)->update(worker->device, &update));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
-    return CGP_OK;
+    return cgp__worker_finish(worker);
 }
 
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
@@ -38,13 +53,14 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     pipeline->step.gradient_norm = pipeline->step.norm;
     if (pipeline->step.refusal[0]) return cgp_fail(CGP_ESTATE, "%s", pipeline->step.refusal);
     const cgp_optim *optim = &pipeline->plan->optim;
-    cgp__update *update = &pipeline->step.update;
-    *update = (cgp__update){.gradient_scale = 1};
+    cgp__step *step = &pipeline->step;
+    step->update = (cgp_update){.n = 0};
+    step->update_values = (cgp_update_values){.gradient_scale = 1};
     if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
-        update->gradient_scale =
-            fmin(1, optim->clip_norm / (pipeline->step.gradient_norm + 1e-6));
-    cgp__optim_constants(optim, ++pipeline->step.updates, update);
-    return cgp__team_run(&pipeline->team, update_device, update);
+        step->update_values.gradient_scale =
+            fmin(1, optim->clip_norm / (step->gradient_norm + 1e-6));
+    cgp__optim_constants(optim, ++step->updates, &step->update, &step->update_values);
+    return cgp__team_run(&pipeline->team, update_device, step);
 }
 
 double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline) {

@@ -103,14 +103,15 @@ bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t d
     return pthread_cond_timedwait(condition, lock, &deadline) != ETIMEDOUT;
 }
 
-/* Assign the job to every thread that is not stuck in another one. */
-static void assign(cgp__team *team, cgp__job *job, void *argument, bool timed) {
+/* Assign the job to every thread of begin .. end - 1 that is not stuck in another one. */
+static void assign(cgp__team *team, int begin, int end, cgp__job *job, void *argument,
+                   bool timed) {
     team->job = job;
     team->argument = argument;
     team->timed = timed;
     team->first_status = CGP_OK;
     team->job_start_ns = team->last_end_ns = cgp__now_ns();
-    for (int i = 0; i < team->n; i++) {
+    for (int i = begin; i < end; i++) {
         cgp__thread *thread = &team->threads[i];
         if (thread->busy) continue;
         thread->assigned = true;
@@ -160,14 +161,15 @@ static bool wait_for_all(cgp__team *team) {
     return true;
 }
 
-static cgp_status run(cgp__team *team, cgp__job *job, void *argument, bool timed) {
+static cgp_status run(cgp__team *team, int begin, int end, cgp__job *job, void *argument,
+                      bool timed) {
     pthread_mutex_lock(&team->lock);
-    assign(team, job, argument, timed);
+    assign(team, begin, end, job, argument, timed);
     const bool in_time = wait_for_all(team);
     cgp_status status = team->first_status;
     if (status != CGP_OK) (void)cgp_fail(status, "%s", team->first_message);
     pthread_mutex_unlock(&team->lock);
-    for (int i = 0; i < team->n && status == CGP_OK; i++) {
+    for (int i = begin; i < end && status == CGP_OK; i++) {
         const cgp__thread *thread = &team->threads[i];
         if (!thread->stuck && thread->status != CGP_OK)
             status = cgp_fail(thread->status, "%s", thread->message);
@@ -177,11 +179,21 @@ static cgp_status run(cgp__team *team, cgp__job *job, void *argument, bool timed
 }
 
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument) {
-    return run(team, job, argument, true);
+    return run(team, 0, team->n, job, argument, true);
 }
 
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument) {
-    return run(team, job, argument, false);
+    return run(team, 0, team->n, job, argument, false);
+}
+
+cgp_status cgp__team_run_one(cgp__team *team, int i, cgp__job *job, void *argument) {
+    pthread_mutex_lock(&team->lock);
+    const bool stuck = team->threads[i].stuck;
+    pthread_mutex_unlock(&team->lock);
+    if (stuck)
+        return cgp_fail(CGP_ESTATE, "device %d: hangs, what it has cannot be read or written",
+                        i);
+    return run(team, i, i + 1, job, argument, false);
 }
 
 static int count_stuck(const cgp__team *team) {

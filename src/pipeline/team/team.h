@@ -86,6 +86,9 @@ cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker);
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 
+/* Run an untimed job on thread i alone; CGP_ESTATE: it is stuck. The argument is borrowed for the call. */
+cgp_status cgp__team_run_one(cgp__team *team, int i, cgp__job *job, void *argument);
+
 /* Keep cgp_message() as the reason why only destroying is left. */
 void cgp__team_fail(cgp__team *team);
 

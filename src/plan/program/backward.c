@@ -81,12 +81,8 @@ static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
         return CGP_OK;
     const int time = cgp__time_arrival(b->stage);
     CGP_TRY(new_gradient(b, output, time));
-    cgp__call *call = NULL;
-    CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_BACKWARD_INPUT, 0, time, &call));
-    call->copy_count = cgp_shape_count(&b->model->values[output].type.shape);
-    call->dy = (cgp__location){CGP__HOST_GRADIENT, 0};
-    call->dx[0] = b->gradient[output];
-    return CGP_OK;
+    return cgp__builder_copy(b, program, CGP_OP_BACKWARD_INPUT, time, output,
+                             (cgp__location){CGP__HOST_GRADIENT, 0}, b->gradient[output]);
 }
 
 /* Gradients that end in an earlier stage live until they are sent. */
@@ -113,6 +109,7 @@ static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int valu
     cgp__call *call = NULL;
     CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_BACKWARD_INPUT, 0, time, &call));
     call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
+    call->from_type = call->to_type = cgp__plan_value_type(b->plan, value);
     call->dy = old;
     call->dx[0] = b->gradient[value];
     cgp__builder_extend(b, old, time);

@@ -46,6 +46,8 @@ typedef struct cgp__stage_builder {
     cgp__location *recomputed_location;
     /* of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE if it is not here */
     cgp__location *location;
+    /* of the model's output, if it is here, in the caller's type or where the device converts it for the caller */
+    cgp__location output;
     /* LIVE_RANGE, or NOWHERE before the first use */
     cgp__location *gradient;
     /* its gradient has been read for the last time */
@@ -121,6 +123,14 @@ void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, in
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
                              cgp_op_direction direction, uint32_t add, int time,
                              cgp__call **out);
+
+/* Return true if the stage's device reads and writes the caller's memory. */
+bool cgp__builder_shares_host(const cgp__stage_builder *builder);
+
+/* Append a copy of the caller's data of a value, or of its gradient, to memory of the device. */
+cgp_status cgp__builder_copy(cgp__stage_builder *builder, cgp__program *program,
+                             cgp_op_direction direction, int time, int value,
+                             cgp__location from, cgp__location to);
 
 /* reads.c: fill last_read, recomputed and recomputations; append the calls of the recomputations at a time. */
 cgp_status cgp__builder_find_reads(cgp__stage_builder *builder);

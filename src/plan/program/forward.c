@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward.c -- forward of a stage as kernel calls, in order of the nodes; before them, copies of the caller's inputs that
- * devices keep in another type.
+/* forward.c -- forward of a stage as kernel calls, in order of the nodes; before them, copies of the caller's inputs that the
+ * device keeps in another type, or cannot read where they are.
  *
  * A value that has no reader after an op, and that the op may overwrite, shares its memory with the op's result: in
  * x + dropout(linear(y)) the linear writes into the sum's memory. (A stored sum then comes into use earlier than it must,
@@ -77,7 +77,7 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
         const cgp__location stat = {CGP__LIVE_RANGE, range};
         b->stats[i * CGP_OP_MAX_SAVED + k] = stat;
-        for (int d = CGP_OP_BACKWARD_INPUT; b->training && d < CGP__DIRECTIONS; d++) {
+        for (int d = CGP_OP_BACKWARD_INPUT; b->training && d < CGP_OP_DIRECTIONS; d++) {
             if (!cgp__node_keeps(b->model, node, (cgp_op_direction)d, k)) continue;
             b->ranges[range].saved = true;
             cgp__builder_extend(b, stat, cgp__time_backward(b, i, (cgp_op_direction)d));
@@ -86,21 +86,20 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* Copy inputs that devices keep in another type. From then on such an input is a value like those that the stage makes, and is
- * saved for backward likewise. */
-static cgp_status convert_inputs(cgp__stage_builder *b, cgp__program *program) {
+/* From then on such an input is a value like those that the stage makes, and is saved for backward likewise. */
+static cgp_status copy_inputs(cgp__stage_builder *b, cgp__program *program) {
     for (int k = 0; k < b->model->n_inputs; k++) {
         const int value = b->model->input_values[k];
-        if (!cgp__plan_converts(b->plan, value) || !cgp__plan_reads(b->plan, value, b->index))
+        if (!(cgp__plan_converts(b->plan, value) || !cgp__builder_shares_host(b)) ||
+            !cgp__plan_reads(b->plan, value, b->index))
             continue;
         const int64_t bytes = cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
         const int range = cgp__builder_range(b, bytes, 0);
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
-        cgp__call *call = NULL;
-        CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_FORWARD, 0, 0, &call));
-        call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
-        call->dy = b->location[value];
-        call->dx[0] = b->location[value] = (cgp__location){CGP__LIVE_RANGE, range};
+        const cgp__location copy = {CGP__LIVE_RANGE, range};
+        CGP_TRY(
+            cgp__builder_copy(b, program, CGP_OP_FORWARD, 0, value, b->location[value], copy));
+        b->location[value] = copy;
         b->ranges[range].saved = is_stored(b, value);
         if (b->ranges[range].saved)
             cgp__builder_extend(b, b->location[value], b->last_read[value]);
@@ -109,8 +108,32 @@ static cgp_status convert_inputs(cgp__stage_builder *b, cgp__program *program) {
     return CGP_OK;
 }
 
+/* The caller gets the output from where it is in the caller's type: a device that cannot write the caller's memory converts it
+ * first. */
+static cgp_status convert_output(cgp__stage_builder *b, cgp__program *program) {
+    const int output = b->model->output;
+    b->output = (cgp__location){CGP__NOWHERE, 0};
+    if (output < 0 || b->plan->node_stage[b->model->values[output].node] != b->index)
+        return CGP_OK;
+    b->output = b->location[output];
+    const cgp_op_type *type = &b->model->values[output].type;
+    if (cgp__builder_shares_host(b) || type->dtype == cgp__plan_value_type(b->plan, output))
+        return CGP_OK;
+    const int time = cgp__time_forward_end(b->stage);
+    const int range = cgp__builder_range(b, cgp__type_bytes(type, b->plan->microbatch), time);
+    if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
+    cgp__call *call = NULL;
+    CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_FORWARD, 0, time, &call));
+    call->copy_count = cgp_shape_count(&type->shape);
+    call->from_type = cgp__plan_value_type(b->plan, output);
+    call->to_type = type->dtype;
+    call->dy = b->location[output];
+    call->dx[0] = b->output = (cgp__location){CGP__LIVE_RANGE, range};
+    return CGP_OK;
+}
+
 cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
-    CGP_TRY(convert_inputs(b, program));
+    CGP_TRY(copy_inputs(b, program));
     for (int i = 0; i < b->stage->n_nodes; i++) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
         CGP_TRY(place_stats(b, i));
@@ -126,5 +149,5 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
         const int64_t accumulator = b->plan->accumulator[b->stage->first_node + i];
         if (accumulator >= 0) call->accumulator = (cgp__location){CGP__STATE, accumulator};
     }
-    return CGP_OK;
+    return convert_output(b, program);
 }

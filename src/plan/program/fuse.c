@@ -15,7 +15,7 @@ static bool can_fuse(const cgp_model *model, const cgp__call *first, const cgp__
         second->direction != CGP_OP_FORWARD)
         return false;
     const cgp__node *norm = &model->nodes[first->node], *relu = &model->nodes[second->node];
-    return cgp__op_find(norm->kind)->ends_in_relu && relu->kind == CGP__OP_RELU &&
+    return cgp__op_find(norm->kind)->ends_in_relu && relu->kind == CGP_OP_RELU &&
            relu->inputs[0] == norm->output && cgp__same_location(first->y, second->x[0]) &&
            cgp__same_location(second->x[0], second->y);
 }

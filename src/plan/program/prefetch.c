@@ -12,7 +12,7 @@
 #include "plan/program/builder.h"
 
 static void add(cgp__call *call, cgp__location location, int64_t bytes) {
-    if (location.arena == CGP__NOWHERE || call->n_prefetch == CGP__MAX_PREFETCH) return;
+    if (location.arena == CGP__NOWHERE || call->n_prefetch == CGP_MAX_PREFETCH) return;
     for (int i = 0; i < call->n_prefetch; i++) {
         if (cgp__same_location(call->prefetch[i].location, location)) return;
     }

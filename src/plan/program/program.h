@@ -9,8 +9,8 @@
 #include "model/model.h"
 #include "plan/location.h"
 
-/* One kernel run, or, with node -1, the copy dx[0] = dy of `copy_count` activations a sample; from the caller's memory,
- * where they are f32, converted. */
+/* One kernel run, or, with node -1, the copy dx[0] = dy of `copy_count` elements a sample, converted; with a workspace, by way of
+ * it: copied there from the caller's memory, then converted. */
 typedef struct cgp__call {
     int node;
     /* RELU fused into the call, NULL: none (fuse.c) */
@@ -18,6 +18,7 @@ typedef struct cgp__call {
     cgp_op_direction direction;
     uint32_t add;
     int64_t copy_count;
+    cgp_dtype from_type, to_type;
     cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED],
         param[CGP_OP_MAX_PARAMETERS];
     /* accumulator: NOWHERE in a call that collects no statistics */
@@ -25,7 +26,7 @@ typedef struct cgp__call {
     cgp__location dy, dx[CGP_OP_MAX_INPUTS], dparam[CGP_OP_MAX_PARAMETERS], workspace;
     int64_t workspace_bytes;
     /* operands of later calls (prefetch.c) */
-    cgp__operand prefetch[CGP__MAX_PREFETCH];
+    cgp__operand prefetch[CGP_MAX_PREFETCH];
     int n_prefetch;
 } cgp__call;
 
@@ -40,6 +41,6 @@ typedef struct cgp__program {
 cgp_status cgp__plan_programs(cgp_plan *plan);
 
 /* Return the kernel of a call for n samples. */
-cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n);
+cgp_kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct cgp__workspace_memo {
-    cgp__kernel_spec spec;
+    cgp_kernel_spec spec;
     int device;
     int64_t bytes;
 } cgp__workspace_memo;
@@ -24,9 +24,9 @@ void cgp__builder_extend(cgp__stage_builder *b, cgp__location location, int time
         b->ranges[location.offset].end = time;
 }
 
-cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
+cgp_kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
     const cgp__node *node = &plan->model->nodes[call->node];
-    cgp__kernel_spec spec =
+    cgp_kernel_spec spec =
         cgp__node_kernel(node, call->direction, n, cgp__plan_activation_type(plan));
     if (call->relu) spec.attributes.slope = call->relu->sizes.slope;
     spec.add = call->add;
@@ -37,7 +37,7 @@ cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int
 static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
                                   int64_t *bytes) {
     cgp_plan *plan = b->plan;
-    const cgp__kernel_spec spec = cgp__call_spec(plan, call, plan->microbatch);
+    const cgp_kernel_spec spec = cgp__call_spec(plan, call, plan->microbatch);
     const int device = b->stage->info.device;
     const uint64_t hash = cgp__hash(&spec, sizeof spec);
     uint32_t tried = 0;
@@ -51,11 +51,35 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
             return CGP_OK;
         }
     }
-    CGP_TRY(plan->devices[device].backend->workspace(&spec, plan->threads, bytes));
+    CGP_TRY(
+        plan->devices[device].backend->workspace(&plan->devices[device].options, &spec, bytes));
     if (!cgp__grow(&plan->memo, &plan->memo_capacity, plan->n_memo + 1, sizeof *plan->memo) ||
         !cgp__index_add(&plan->memo_index, hash, plan->n_memo))
         return cgp__no_memory("plan", sizeof *plan->memo);
     plan->memo[plan->n_memo++] = (cgp__workspace_memo){spec, device, *bytes};
+    return CGP_OK;
+}
+
+bool cgp__builder_shares_host(const cgp__stage_builder *b) {
+    return b->plan->devices[b->stage->info.device].backend->host_addressable;
+}
+
+cgp_status cgp__builder_copy(cgp__stage_builder *b, cgp__program *program,
+                             cgp_op_direction direction, int time, int value,
+                             cgp__location from, cgp__location to) {
+    const cgp_op_type *type = &b->model->values[value].type;
+    cgp__call *call = NULL;
+    CGP_TRY(cgp__builder_call(b, program, -1, direction, 0, time, &call));
+    call->copy_count = cgp_shape_count(&type->shape);
+    call->from_type = type->dtype;
+    call->to_type = cgp__plan_value_type(b->plan, value);
+    call->dy = from;
+    call->dx[0] = to;
+    if (call->from_type == call->to_type || cgp__builder_shares_host(b)) return CGP_OK;
+    call->workspace_bytes = cgp__type_bytes(type, b->plan->microbatch);
+    const int range = cgp__builder_range(b, call->workspace_bytes, time);
+    if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
+    call->workspace = (cgp__location){CGP__LIVE_RANGE, range};
     return CGP_OK;
 }
 
@@ -116,7 +140,7 @@ static void rewrite_program(const cgp__stage_builder *b, cgp__program *program) 
 static void rewrite_results(cgp__stage_builder *b, int variant) {
     const int output = b->model->output;
     if (output >= 0 && b->plan->node_stage[b->model->values[output].node] == b->index) {
-        b->stage->output[variant] = b->location[output];
+        b->stage->output[variant] = b->output;
         rewrite(b, &b->stage->output[variant]);
     }
     const cgp_plan *plan = b->plan;
@@ -338,7 +362,8 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
     for (int i = 0; i < 4; i++) {
         /* in backward: what it recomputes */
         if (plan->devices[stage->info.device].backend->fuses) cgp__program_fuse(plan, all[i]);
-        cgp__program_prefetch(plan, all[i], all[i] == &stage->backward);
+        if (plan->devices[stage->info.device].backend->prefetches)
+            cgp__program_prefetch(plan, all[i], all[i] == &stage->backward);
     }
     return CGP_OK;
 }

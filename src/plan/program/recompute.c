@@ -23,7 +23,7 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
     cgp__mark_ancestors(b->model, stage->first_node, stage->n_nodes, needed);
 }
 
-/* Return true if backward or a needed node reads the input that a call converts. */
+/* Return true if backward or a needed node reads the input that a call copies. */
 static bool converts_needed(const cgp__stage_builder *b, const cgp__call *call,
                             const cgp__call *calls, const bool *needed) {
     bool reads = b->ranges[call->dx[0].offset].saved;
@@ -46,8 +46,9 @@ cgp_status cgp__builder_recompute_program(cgp__stage_builder *b) {
     cgp_status status = CGP_OK;
     for (int i = 0; i < forward->n && status == CGP_OK; i++) {
         const cgp__call *call = &forward->calls[i];
-        if (i < b->n_converts ? !converts_needed(b, call, calls, needed)
-                              : !needed[i - b->n_converts])
+        const int node = i - b->n_converts;
+        if (node < 0 ? !converts_needed(b, call, calls, needed)
+                     : node >= b->stage->n_nodes || !needed[node])
             continue;
         if (cgp__grow(&program->calls, &program->capacity, program->n + 1,
                       sizeof *program->calls)) {

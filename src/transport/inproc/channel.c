@@ -155,30 +155,3 @@ void cgp__channel_stop(cgp__channel *channel) {
     pthread_cond_broadcast(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
 }
-
-/* --- without time limit, event and bytes --- */
-
-static void *hold_any_time(cgp__channel *channel, int state, int64_t *released_ns) {
-    cgp_link_message message;
-    if (!cgp__channel_hold(channel, state, INT64_MAX, &message)) return NULL;
-    *released_ns = message.released_ns;
-    return message.buffer;
-}
-
-void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns) {
-    return hold_any_time(channel, FREE, released_ns);
-}
-
-const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns) {
-    return hold_any_time(channel, microbatch, released_ns);
-}
-
-void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch) {
-    const cgp_link_message message = {.buffer = (void *)buffer};
-    cgp__channel_hand_over(channel, &message, microbatch);
-}
-
-void cgp__channel_release(cgp__channel *channel, const void *buffer) {
-    const cgp_link_message message = {.buffer = (void *)buffer};
-    cgp__channel_hand_over(channel, &message, FREE);
-}

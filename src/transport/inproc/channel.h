@@ -34,10 +34,4 @@ bool cgp__channel_waits(cgp__channel *channel, bool sender);
 /* Wake both sides; every later hold returns false. */
 void cgp__channel_stop(cgp__channel *channel);
 
-/* The same without time limit, event and bytes, for the pipeline: NULL once stopped. */
-void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns);
-void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch);
-const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns);
-void cgp__channel_release(cgp__channel *channel, const void *buffer);
-
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inproc.c -- the transport between the devices of one rank. Both links of an edge are opened on its communicator and share a
  * channel; the sender's memory is the channel's. */
+#include "transport/inproc/channel.h"
 #include "transport/transport.h"
 
 #include <pthread.h>

@@ -44,7 +44,7 @@ static bool reads_in_place(const cgp__gemm *gemm) {
 }
 
 /* More rows where neither they nor their sums need memory and the cache holds them. */
-static int64_t block_rows_limit(const cgp__device *device, const cgp__gemm *gemm) {
+static int64_t block_rows_limit(const cgp_device *device, const cgp__gemm *gemm) {
     const int64_t half = device->l2_bytes / 2 / (KC * (int64_t)sizeof(float));
     if (!reads_in_place(gemm) || gemm->type != CGP_F32 || half < MC) return MC;
     return half < MC_LARGE ? half : MC_LARGE;
@@ -115,11 +115,11 @@ static void columns_range(const void *work, int64_t begin, int64_t end, int thre
                              (float *)(void *)(j->micro_panels + thread * j->bytes));
 }
 
-static int64_t grain(const cgp__device *device, int64_t items, int64_t work) {
+static int64_t grain(const cgp_device *device, int64_t items, int64_t work) {
     return cgp__gemm_grain(items, device->threads, work < MIN_PARALLEL_WORK);
 }
 
-static void run_block(cgp__device *device, bool alone, const job *j) {
+static void run_block(cgp_device *device, bool alone, const job *j) {
     const int64_t rows = cgp__ceil_div(j->block.rows, CGP__GEMM_MR);
     const int64_t micro_panels = cgp__ceil_div(j->block.columns, CGP__GEMM_NR);
     const int64_t size = j->block.rows * j->block.k;
@@ -136,7 +136,7 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
 }
 
 /* The prefetch list as far as it fits half of the cache, in runs that threads divide. */
-static int prefetch_after(const cgp__device *device, const cgp__gemm *gemm,
+static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm,
                           cgp__cpu_prefetch *out) {
     int64_t left = device->l2_bytes / 2;
     int n = 0;
@@ -164,7 +164,7 @@ static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_
 }
 
 /* After the block at row i and column q: the next block or, behind the last one, the prefetch list. */
-static int prefetch_next(const cgp__device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
+static int prefetch_next(const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                          int64_t rows, cgp__cpu_prefetch *out) {
     const int64_t next = q + block_depth(gemm->k);
     if (next >= gemm->k && i + rows >= gemm->m) return prefetch_after(device, gemm, out);
@@ -187,7 +187,7 @@ cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, in
     return out;
 }
 
-void cgp__gemm_run(cgp__device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
+void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
     const int64_t depth = block_depth(gemm->k),
                   rows = block_rows(gemm->m, block_rows_limit(device, gemm));
     const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
@@ -200,7 +200,7 @@ void cgp__gemm_run(cgp__device *device, bool alone, const cgp__gemm *gemm, void 
              .packed = workspace,
              .micro_panels = after + sums,
              .bytes = micro_panels_bytes(gemm->k)};
-    cgp__cpu_prefetch prefetch[CGP__MAX_PREFETCH];
+    cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     for (int64_t i = 0; i < gemm->m; i += rows)
         for (int64_t q = 0; q < gemm->k; q += depth) {
             j.a = cgp__matrix_from(gemm->a, i, q);

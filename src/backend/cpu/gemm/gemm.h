@@ -19,8 +19,8 @@ typedef struct cgp__gemm {
     bool add;
     /* On tiles, if the device has them; operands in f32 are then rounded. */
     bool in_bf16;
-    /* Operands of the next calls, at most CGP__MAX_PREFETCH. */
-    const cgp__prefetch *prefetch;
+    /* Operands of the next calls, at most CGP_MAX_PREFETCH. */
+    const cgp_prefetch *prefetch;
     int n_prefetch;
 } cgp__gemm;
 
@@ -40,7 +40,7 @@ int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, boo
 
 /* Run on the threads of a device or, if `alone`, on the calling one. An element of c depends on its row of a, its column of b, k
  * and its previous value: not on m, n, its indices or the threads. Allocates nothing. */
-void cgp__gemm_run(cgp__device *device, bool alone, const cgp__gemm *gemm, void *workspace);
+void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 /* --- for gemm.c and tiles.c --- */
 
@@ -66,7 +66,7 @@ cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, in
 
 /* tiles.c: a GEMM in bf16 on a device with tiles. */
 int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads);
-void cgp__gemm_tiles_run(cgp__device *device, bool alone, const cgp__gemm *gemm,
+void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
                          void *workspace);
 
 #endif

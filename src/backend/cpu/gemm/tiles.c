@@ -76,11 +76,11 @@ static void columns_range(const void *work, int64_t begin, int64_t end, int thre
                       j->scratch + thread * j->bytes);
 }
 
-static int64_t grain(const cgp__device *device, int64_t items, int64_t work) {
+static int64_t grain(const cgp_device *device, int64_t items, int64_t work) {
     return cgp__gemm_grain(items, device->threads, work < MIN_PARALLEL_WORK);
 }
 
-static void run_block(cgp__device *device, bool alone, const job *j) {
+static void run_block(cgp_device *device, bool alone, const job *j) {
     const int64_t panels = cgp__ceil_div(j->block.rows, SIDE);
     const int64_t micro_panels = cgp__ceil_div(j->block.columns, SIDE);
     const int64_t size = panels * cgp__ceil_div(j->block.k, SIDE);
@@ -94,7 +94,7 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
                           grain(device, micro_panels, size * micro_panels), columns_range, j);
 }
 
-void cgp__gemm_tiles_run(cgp__device *device, bool alone, const cgp__gemm *gemm,
+void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
                          void *workspace) {
     const int64_t depth = part_of(gemm->k, KC), rows = part_of(gemm->m, MC);
     const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);

@@ -65,7 +65,7 @@ INLINE vec rmsprop_momentum(const constants *k, vec param, vec grad, vec *state)
 }
 
 /* All vectors of an update under a rule with `states` states. Inlined with both constant: one loop per rule. */
-INLINE void run(const cgp__update *u, const constants *k, rule *apply, int states) {
+INLINE void run(const cgp_update *u, const constants *k, rule *apply, int states) {
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {
         vec state[2] = {{0}, {0}};
@@ -86,41 +86,41 @@ INLINE void run(const cgp__update *u, const constants *k, rule *apply, int state
         store_part(u->state[s] + i, state[s], left);
 }
 
-static constants constants_of(const cgp__update *u) {
-    const bool moments = u->rule == CGP__UPDATE_ADAMW || u->rule == CGP__UPDATE_ADAM;
+static constants constants_of(const cgp_update *u) {
+    const bool moments = u->rule == CGP_UPDATE_ADAMW || u->rule == CGP_UPDATE_ADAM;
     const double beta2 = moments ? u->beta2 : u->alpha;
-    return (constants){.scale = (float)u->gradient_scale,
-                       .lr = (float)(moments ? u->lr / u->correction1 : u->lr),
-                       .decay =
-                           (float)(u->rule == CGP__UPDATE_ADAMW ? 1.0 - u->lr * u->weight_decay
-                                                                : u->weight_decay),
-                       .momentum = (float)u->momentum,
-                       .beta1 = (float)u->beta1,
-                       .rest1 = (float)(1.0 - u->beta1),
-                       .beta2 = (float)beta2,
-                       .rest2 = (float)(1.0 - beta2),
-                       .scale2 = (float)(moments ? 1.0 / u->correction2_sqrt : 1.0),
-                       .eps = (float)u->eps,
-                       .nesterov = u->nesterov};
+    return (constants){
+        .scale = (float)u->values->gradient_scale,
+        .lr = (float)(moments ? u->values->lr / u->values->correction1 : u->values->lr),
+        .decay = (float)(u->rule == CGP_UPDATE_ADAMW ? 1.0 - u->values->lr * u->weight_decay
+                                                     : u->weight_decay),
+        .momentum = (float)u->momentum,
+        .beta1 = (float)u->beta1,
+        .rest1 = (float)(1.0 - u->beta1),
+        .beta2 = (float)beta2,
+        .rest2 = (float)(1.0 - beta2),
+        .scale2 = (float)(moments ? 1.0 / u->values->correction2_sqrt : 1.0),
+        .eps = (float)u->eps,
+        .nesterov = u->nesterov};
 }
 
-void CGP__CPU_NAME(update)(const cgp__update *update) {
-    const cgp__update copy = *update;
+void CGP__CPU_NAME(update)(const cgp_update *update) {
+    const cgp_update copy = *update;
     const constants k = constants_of(&copy);
     switch (copy.rule) {
-    case CGP__UPDATE_SGD:
+    case CGP_UPDATE_SGD:
         if (copy.state[0])
             run(&copy, &k, sgd_momentum, 1);
         else
             run(&copy, &k, sgd, 0);
         break;
-    case CGP__UPDATE_ADAMW:
+    case CGP_UPDATE_ADAMW:
         run(&copy, &k, adamw, 2);
         break;
-    case CGP__UPDATE_ADAM:
+    case CGP_UPDATE_ADAM:
         run(&copy, &k, adam, 2);
         break;
-    case CGP__UPDATE_RMSPROP:
+    case CGP_UPDATE_RMSPROP:
         if (copy.state[1])
             run(&copy, &k, rmsprop_momentum, 2);
         else

@@ -8,7 +8,7 @@
 
 static void add_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const cgp__kernel_args *args = call->args;
+    const cgp_kernel_args *args = call->args;
     const cgp_dtype type = call->kernel->spec.type;
     const cgp__cpu_kernels *kernels = call->kernel->device->kernels;
     const float slope = call->kernel->spec.attributes.slope;
@@ -18,25 +18,25 @@ static void add_range(const void *work, int64_t begin, int64_t end, int thread) 
         n = end - e < CGP__CPU_SPLIT ? end - e : CGP__CPU_SPLIT;
         kernels->add(type, y, cgp__cpu_at(type, args->x[0], e), type,
                      cgp__cpu_at(type, args->x[1], e), n);
-        if (slope != 1.0f) kernels->elementwise[CGP__OP_RELU]->forward(type, y, y, n, slope);
+        if (slope != 1.0f) kernels->elementwise[CGP_OP_RELU]->forward(type, y, y, n, slope);
     }
 }
 
-static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status add_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_parallel_for_elements(kernel, args, add_range);
     return CGP_OK;
 }
 
 /* From the last input to the first: gradients of a value with two uses are added in that order,
  * and both may be one value. */
-static cgp_status add_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status add_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     for (int k = CGP_OP_MAX_INPUTS - 1; k >= 0; k--)
         cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[k], args->dy,
                       cgp__cpu_size(kernel), cgp__cpu_adds(kernel, k));
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_add[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_add[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {add_forward, NULL},
     [CGP_OP_BACKWARD_INPUT] = {add_input, NULL},
 };

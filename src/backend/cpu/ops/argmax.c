@@ -29,11 +29,11 @@ static void argmax_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-static cgp_status argmax_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status argmax_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.in, argmax_range);
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_argmax[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_argmax[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {argmax_forward, NULL},
 };

@@ -35,8 +35,8 @@ typedef struct sizes {
     cgp_dtype type;
 } sizes;
 
-static sizes sizes_of(const cgp__kernel_spec *spec) {
-    const cgp__op_attributes *g = &spec->attributes;
+static sizes sizes_of(const cgp_kernel_spec *spec) {
+    const cgp_op_attributes *g = &spec->attributes;
     sizes z = {.rows = g->rows,
                .depth = g->out / g->heads,
                .qkv = 3 * g->out,
@@ -71,7 +71,7 @@ static int64_t summed_bytes(const sizes *z) {
 }
 
 /* Of one thread. */
-static int64_t scratch_bytes(const cgp__kernel_spec *spec) {
+static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
     const sizes z = sizes_of(spec);
     if (spec->direction == CGP_OP_FORWARD) return scores_bytes(&z) + gemm_bytes(&z);
     return 2 * scores_bytes(&z) + cgp__align_up(z.tile * (int64_t)sizeof(float)) +
@@ -79,17 +79,17 @@ static int64_t scratch_bytes(const cgp__kernel_spec *spec) {
 }
 
 /* Heads of all samples, and heads in a block: each is some R R (depth + 16) operations of a vector's lane. */
-static int64_t heads_of(const cgp__kernel_spec *spec) {
+static int64_t heads_of(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.heads;
 }
 
-static int64_t block_of(const cgp__kernel_spec *spec) {
-    const cgp__op_attributes *g = &spec->attributes;
+static int64_t block_of(const cgp_kernel_spec *spec) {
+    const cgp_op_attributes *g = &spec->attributes;
     const int64_t work = g->rows * (g->rows + 16) * (g->out / g->heads + 16);
     return 1 + 8 * CGP__CPU_SPLIT / work;
 }
 
-static int64_t workspace(const cgp__kernel_spec *spec, int threads) {
+static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
     const bool parallel = cgp__cpu_is_parallel(threads, heads_of(spec), block_of(spec));
     return (parallel ? threads : 1) * scratch_bytes(spec);
 }
@@ -98,7 +98,7 @@ static int64_t workspace(const cgp__kernel_spec *spec, int threads) {
 
 /* One head of one sample: addresses of its row 0. */
 typedef struct head {
-    const cgp__kernel *kernel;
+    const cgp_kernel *kernel;
     sizes z;
     const void *q, *k, *v;
     void *y;
@@ -258,9 +258,9 @@ static void run_tiles(const head *h) {
 }
 
 /* Addresses of one head with its scratch memory. */
-static head head_of(const cgp__kernel *kernel, const cgp__kernel_args *args, int64_t sample,
+static head head_of(const cgp_kernel *kernel, const cgp_kernel_args *args, int64_t sample,
                     int64_t number, char *scratch) {
-    const cgp__op_attributes *g = &kernel->spec.attributes;
+    const cgp_op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
     head h = {.kernel = kernel, .z = sizes_of(&kernel->spec), .gemm_workspace = scratch};
     const int64_t at = sample * g->rows * g->out, column = number * h.z.depth;
@@ -286,7 +286,7 @@ static head head_of(const cgp__kernel *kernel, const cgp__kernel_args *args, int
 
 static void run_heads(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const cgp__kernel_spec *spec = &call->kernel->spec;
+    const cgp_kernel_spec *spec = &call->kernel->spec;
     const int64_t heads = spec->attributes.heads;
     for (int64_t index = begin; index < end; index++) {
         const int64_t sample = index / heads, number = index % heads;
@@ -301,7 +301,7 @@ static void run_heads(const void *work, int64_t begin, int64_t end, int thread) 
     }
 }
 
-static cgp_status run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status run(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp__cpu_call call = {kernel, args};
     if (kernel->spec.direction != CGP_OP_FORWARD && !args->dx[0]) return CGP_OK;
     cgp__cpu_parallel_for(kernel->device, heads_of(&kernel->spec), block_of(&kernel->spec),
@@ -309,7 +309,7 @@ static cgp_status run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_attention[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_attention[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {run, workspace},
     [CGP_OP_BACKWARD_INPUT] = {run, workspace},
 };

@@ -41,8 +41,8 @@ typedef struct layout {
     int64_t chunks;
 } layout;
 
-static layout layout_of(const cgp__kernel_spec *spec) {
-    const bool batch = spec->op == CGP__OP_BATCH_NORM;
+static layout layout_of(const cgp_kernel_spec *spec) {
+    const bool batch = spec->op == CGP_OP_BATCH_NORM;
     const int64_t channels = spec->attributes.out;
     layout l = {.sets = batch ? 1 : spec->n,
                 .rows = spec->attributes.rows * (batch ? spec->n : 1),
@@ -72,7 +72,7 @@ static int64_t set_factors(const layout *l) {
     return FACTORS * cgp__cpu_padded(l->width);
 }
 
-static int64_t workspace(const cgp__kernel_spec *spec, int threads) {
+static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
     const layout l = layout_of(spec);
     (void)threads;
     return cgp__align_up(l.sets * l.groups * group_sums(&l) * (int64_t)sizeof(double)) +
@@ -81,8 +81,8 @@ static int64_t workspace(const cgp__kernel_spec *spec, int threads) {
 
 /* A run: its sizes and the parts of its workspace. */
 typedef struct norm {
-    const cgp__kernel *kernel;
-    const cgp__kernel_args *args;
+    const cgp_kernel *kernel;
+    const cgp_kernel_args *args;
     layout l;
     double *sums;    /* [sets, groups, 2, width] */
     float *factors;  /* [sets, FACTORS, padded width] */
@@ -90,7 +90,7 @@ typedef struct norm {
     bool backward;
 } norm;
 
-static norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *args, bool backward) {
+static norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *args, bool backward) {
     norm w = {.kernel = kernel, .args = args, .backward = backward};
     w.l = layout_of(&kernel->spec);
     const int64_t sums = w.l.sets * w.l.groups * group_sums(&w.l);
@@ -112,7 +112,7 @@ static double *sums_of(const norm *w, int64_t set, int64_t group) {
 
 /* Columns from `column` on of the wide rows from `row` on of a set. */
 static cgp__cpu_columns columns_of(const norm *w, int64_t set, int64_t row, int64_t column) {
-    const cgp__kernel_args *args = w->args;
+    const cgp_kernel_args *args = w->args;
     const cgp_dtype type = w->kernel->spec.type;
     const int64_t at = set * w->l.rows * w->l.channels + row * w->l.width + column;
     void *to = w->backward ? args->dx[0] : args->y;
@@ -235,8 +235,8 @@ static int64_t apply_rows(const layout *l) {
 static void end_in_relu(const norm *w, const cgp__cpu_columns *a) {
     const float slope = w->kernel->spec.attributes.slope;
     if (w->backward || slope == 1.0f) return;
-    w->kernel->device->kernels->elementwise[CGP__OP_RELU]->forward(a->type, a->to, a->to,
-                                                                   a->rows * a->width, slope);
+    w->kernel->device->kernels->elementwise[CGP_OP_RELU]->forward(a->type, a->to, a->to,
+                                                                  a->rows * a->width, slope);
 }
 
 static void apply_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -303,7 +303,7 @@ static void set_forward(const norm *w, int64_t set) {
     }
 }
 
-static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const norm w = norm_of(kernel, args, false);
     make_sums(&w);
     for (int64_t set = 0; set < w.l.sets; set++)
@@ -314,7 +314,7 @@ static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *arg
     return CGP_OK;
 }
 
-static cgp_status batch_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status batch_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (args->training) return forward(kernel, args);
     const norm w = norm_of(kernel, args, false);
     const float *mean = args->state[0], *variance = args->state[1];
@@ -353,7 +353,7 @@ static void set_gradients(const norm *w) {
     }
 }
 
-static cgp_status backward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status backward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const norm w = norm_of(kernel, args, true);
     for (int64_t set = 0; set < w.l.sets; set++) {
         memcpy(factor_of(&w, set, MEAN), args->saved[0] + set * w.l.channels,
@@ -363,17 +363,17 @@ static cgp_status backward(const cgp__kernel *kernel, const cgp__kernel_args *ar
     make_sums(&w);
     for (int64_t set = 0; set < w.l.sets; set++)
         set_backward(&w, set);
-    if (kernel->spec.op == CGP__OP_BATCH_NORM) set_gradients(&w);
+    if (kernel->spec.op == CGP_OP_BATCH_NORM) set_gradients(&w);
     if (args->dx[0]) apply_all(&w);
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_batch_norm[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_batch_norm[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {batch_forward, workspace},
     [CGP_OP_BACKWARD_INPUT] = {backward, workspace},
 };
 
-const cgp__cpu_op cgp__cpu_instance_norm[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_instance_norm[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {forward, workspace},
     [CGP_OP_BACKWARD_INPUT] = {backward, workspace},
 };

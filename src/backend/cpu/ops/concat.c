@@ -4,8 +4,8 @@
 
 static void concat_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const cgp__kernel_args *args = call->args;
-    const cgp__op_attributes *g = &call->kernel->spec.attributes;
+    const cgp_kernel_args *args = call->args;
+    const cgp_op_attributes *g = &call->kernel->spec.attributes;
     const cgp_dtype type = call->kernel->spec.type;
     const bool back = call->kernel->spec.direction == CGP_OP_BACKWARD_INPUT;
     int64_t column = g->out;
@@ -27,12 +27,12 @@ static void concat_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-static cgp_status concat_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status concat_run(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out, concat_range);
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_concat[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_concat[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {concat_run, NULL},
     [CGP_OP_BACKWARD_INPUT] = {concat_run, NULL},
 };

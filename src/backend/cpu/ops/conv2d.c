@@ -77,7 +77,7 @@ static int64_t strip_floats(const grid *g, int64_t runs) {
 /* --- strips --- */
 
 /* `n` pixels of row i of an image from pixel j on, zeros outside. */
-static void copy_pixels(cgp__device *device, const grid *g, float *to, int64_t image, int64_t i,
+static void copy_pixels(cgp_device *device, const grid *g, float *to, int64_t image, int64_t i,
                         int64_t j, int64_t n) {
     const int64_t channels = g->channels;
     const bool inside = i >= 0 && i < g->height;
@@ -94,7 +94,7 @@ static void copy_pixels(cgp__device *device, const grid *g, float *to, int64_t i
 }
 
 /* One row of a strip: row i of an image for the windows of a run. */
-static void copy_row(cgp__device *device, const grid *g, float *to, int64_t image, int64_t i,
+static void copy_row(cgp_device *device, const grid *g, float *to, int64_t image, int64_t i,
                      int64_t first, int64_t pixels) {
     const int64_t j = first * g->stride_width - g->left;
     if (g->step_width == g->stride_width) {
@@ -107,7 +107,7 @@ static void copy_row(cgp__device *device, const grid *g, float *to, int64_t imag
 }
 
 /* Make the strip of runs first .. first + count - 1 and the offset of each window in it; return their number. */
-static int64_t make_strip(cgp__device *device, const grid *g, int64_t first, int64_t count,
+static int64_t make_strip(cgp_device *device, const grid *g, int64_t first, int64_t count,
                           float *strip, int64_t *windows) {
     const int64_t row = g->strip_width * g->channels;
     /* rows: of the strip; copied: of this image. */
@@ -157,7 +157,7 @@ typedef struct pixel_layout {
 
 /* c [pixels, columns] = or += windows b + bias. */
 typedef struct window_gemm {
-    cgp__device *device;
+    cgp_device *device;
     grid grid;
     pixel_layout to;
     bool add;
@@ -344,8 +344,8 @@ static void run_window_gemm(window_gemm *p, void *workspace) {
 
 /* --- the three directions --- */
 
-static grid grid_of(const cgp__kernel_spec *spec, const void *image) {
-    const cgp__op_attributes *s = &spec->attributes;
+static grid grid_of(const cgp_kernel_spec *spec, const void *image) {
+    const cgp_op_attributes *s = &spec->attributes;
     grid g = {.type = spec->type,
               .image = image,
               .n = spec->n,
@@ -365,26 +365,26 @@ static grid grid_of(const cgp__kernel_spec *spec, const void *image) {
 }
 
 /* A plain GEMM over pixels. */
-static bool is_pointwise(const cgp__op_attributes *g) {
+static bool is_pointwise(const cgp_op_attributes *g) {
     return g->kernel_height == 1 && g->kernel_width == 1 && g->stride_height == 1 &&
            g->stride_width == 1 && g->top == 0 && g->left == 0 && g->out_height == g->height &&
            g->out_width == g->width;
 }
 
-static cgp_status run_pointwise(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__kernel linear = *kernel;
+static cgp_status run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    cgp_kernel linear = *kernel;
     linear.spec.attributes.transposed = true;
     return cgp__cpu_linear[kernel->spec.direction].run(&linear, args);
 }
 
-static int64_t pointwise_workspace(const cgp__kernel_spec *spec, int threads) {
-    cgp__kernel_spec linear = *spec;
+static int64_t pointwise_workspace(const cgp_kernel_spec *spec, int threads) {
+    cgp_kernel_spec linear = *spec;
     linear.attributes.transposed = true;
     return cgp__cpu_linear[spec->direction].workspace(&linear, threads);
 }
 
-static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__op_attributes *s = &kernel->spec.attributes;
+static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *s = &kernel->spec.attributes;
     if (is_pointwise(s)) return run_pointwise(kernel, args);
     window_gemm p = {
         .device = kernel->device,
@@ -417,9 +417,9 @@ static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int
     return s;
 }
 
-static window_gemm input_gemm(const cgp__kernel_spec *spec, const side *vertical,
+static window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vertical,
                               const side *horizontal) {
-    const cgp__op_attributes *s = &spec->attributes;
+    const cgp_op_attributes *s = &spec->attributes;
     window_gemm p = {.grid = {.type = spec->type,
                               .n = spec->n,
                               .height = s->out_height,
@@ -439,9 +439,9 @@ static window_gemm input_gemm(const cgp__kernel_spec *spec, const side *vertical
 }
 
 /* Pixels of dx outside all windows. */
-static void clear_pixels(const cgp__kernel_spec *spec, const side *vertical,
+static void clear_pixels(const cgp_kernel_spec *spec, const side *vertical,
                          const side *horizontal, void *dx) {
-    const cgp__op_attributes *s = &spec->attributes;
+    const cgp_op_attributes *s = &spec->attributes;
     const int64_t bytes = s->in * (int64_t)cgp_dtype_bytes(spec->type);
     for (int64_t n = 0; n < spec->n; n++)
         for (int64_t i = vertical->first; i < s->height; i += s->stride_height)
@@ -450,9 +450,9 @@ static void clear_pixels(const cgp__kernel_spec *spec, const side *vertical,
                        (size_t)bytes);
 }
 
-static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
+static void run_class(const cgp_kernel *kernel, const cgp_kernel_args *args,
                       const side *vertical, const side *horizontal) {
-    const cgp__op_attributes *s = &kernel->spec.attributes;
+    const cgp_op_attributes *s = &kernel->spec.attributes;
     const bool add = cgp__cpu_adds(kernel, 0);
     const int64_t tap = s->in * s->out, row = s->kernel_width * tap;
     if (vertical->pixels == 0 || horizontal->pixels == 0) return;
@@ -477,8 +477,8 @@ static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
     run_window_gemm(&p, args->workspace);
 }
 
-static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__op_attributes *s = &kernel->spec.attributes;
+static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *s = &kernel->spec.attributes;
     if (!args->dx[0]) return CGP_OK;
     if (is_pointwise(s)) return run_pointwise(kernel, args);
     for (int64_t i = 0; i < s->stride_height; i++) {
@@ -496,7 +496,7 @@ static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_ar
 
 /* One block of pixels of it: dW += windows^T dy. */
 typedef struct weight_gemm {
-    cgp__device *device;
+    cgp_device *device;
     const grid *grid;
     cgp__matrix dy;
     int64_t columns, pixels;
@@ -594,8 +594,8 @@ static cgp__cpu_prefetch prefetch_dy(const grid *g, const weight_gemm *p, int64_
     return (cgp__cpu_prefetch){next.at, 1, cgp__min(left, p->pixels) * bytes, 0};
 }
 
-static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__op_attributes *s = &kernel->spec.attributes;
+static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *s = &kernel->spec.attributes;
     if (is_pointwise(s)) return run_pointwise(kernel, args);
     const grid g = grid_of(&kernel->spec, args->x[0]);
     const int64_t runs = runs_in_block(&g, WEIGHT_PIXELS);
@@ -628,15 +628,15 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
 
 /* --- workspace --- */
 
-static int64_t forward_workspace(const cgp__kernel_spec *spec, int threads) {
+static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
     if (is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
     const grid g = grid_of(spec, NULL);
     return threads * window_gemm_bytes(&g, spec->attributes.out, spec->type);
 }
 
 /* The largest of the classes. */
-static int64_t input_workspace(const cgp__kernel_spec *spec, int threads) {
-    const cgp__op_attributes *s = &spec->attributes;
+static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
+    const cgp_op_attributes *s = &spec->attributes;
     if (is_pointwise(s)) return pointwise_workspace(spec, threads);
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->stride_height; i++) {
@@ -654,14 +654,14 @@ static int64_t input_workspace(const cgp__kernel_spec *spec, int threads) {
     return threads * bytes;
 }
 
-static int64_t weight_workspace(const cgp__kernel_spec *spec, int threads) {
+static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
     if (is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
     const grid g = grid_of(spec, NULL);
     return strip_bytes(&g, WEIGHT_PIXELS) + table_bytes(&g, WEIGHT_PIXELS) +
            threads * weight_bytes_per_thread(&g);
 }
 
-const cgp__cpu_op cgp__cpu_conv2d[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_conv2d[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {forward, forward_workspace},
     [CGP_OP_BACKWARD_INPUT] = {backward_input, input_workspace},
     [CGP_OP_BACKWARD_WEIGHT] = {backward_weight, weight_workspace},

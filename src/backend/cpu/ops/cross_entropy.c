@@ -4,7 +4,7 @@
 
 /* Rows begin .. end - 1. */
 static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t end) {
-    const cgp__kernel_args *args = call->args;
+    const cgp_kernel_args *args = call->args;
     const int64_t classes = call->kernel->spec.attributes.in;
     const cgp_dtype type = call->kernel->spec.type;
     void *dx = args->dx[0];
@@ -16,12 +16,12 @@ static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t e
                            .targets = (const int32_t *)args->x[1] + begin,
                            .lse = args->saved[0] + begin,
                            .dx = dx ? cgp__cpu_at(type, dx, begin * classes) : NULL,
-                           .scale = args->loss_scale,
+                           .scale = cgp__loss_scale(args),
                            .add = cgp__cpu_adds(call->kernel, 0)};
 }
 
 /* One loss for each row. */
-static int64_t loss_workspace(const cgp__kernel_spec *spec, int threads) {
+static int64_t loss_workspace(const cgp_kernel_spec *spec, int threads) {
     (void)threads;
     return spec->n * spec->attributes.rows * (int64_t)sizeof(double);
 }
@@ -41,22 +41,23 @@ static void loss_input_range(const void *work, int64_t begin, int64_t end, int t
     call->kernel->device->kernels->cross_entropy_backward(&loss);
 }
 
-static cgp_status loss_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status loss_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const double *losses = args->workspace;
     cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.in, loss_forward_range);
-    *args->loss = 0.0;
+    double loss = 0.0;
     for (int64_t row = 0; row < cgp__cpu_rows(kernel); row++)
-        *args->loss += losses[row];
+        loss += losses[row];
+    cgp__set_loss(args, loss);
     return CGP_OK;
 }
 
-static cgp_status loss_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status loss_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (args->dx[0])
         cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.in, loss_input_range);
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_cross_entropy[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_cross_entropy[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {loss_forward, loss_workspace},
     [CGP_OP_BACKWARD_INPUT] = {loss_input, NULL},
 };

@@ -30,7 +30,7 @@ static void dropout_range(const void *work, int64_t begin, int64_t end, int thre
     }
 }
 
-static void run_dropout(const cgp__kernel *kernel, const cgp__kernel_args *args, void *to,
+static void run_dropout(const cgp_kernel *kernel, const cgp_kernel_args *args, void *to,
                         const void *from, bool add) {
     const int64_t size = cgp__cpu_sample_size(kernel);
     const dropout work = {{kernel, args}, to, from, add};
@@ -42,24 +42,24 @@ static void run_dropout(const cgp__kernel *kernel, const cgp__kernel_args *args,
         cgp__cpu_pass(kernel->device, kernel->spec.type, to, from, cgp__cpu_size(kernel), add);
 }
 
-static cgp_status dropout_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status dropout_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     run_dropout(kernel, args, args->y, args->x[0], false);
     return CGP_OK;
 }
 
-static cgp_status dropout_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status dropout_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (args->dx[0]) run_dropout(kernel, args, args->dx[0], args->dy, cgp__cpu_adds(kernel, 0));
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_dropout[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_dropout[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {dropout_forward, NULL},
     [CGP_OP_BACKWARD_INPUT] = {dropout_input, NULL},
 };
 
 /* --- DROPOUT2D: one factor for each channel of a sample, made before the rows are run --- */
 
-static int64_t dropout2d_workspace(const cgp__kernel_spec *spec, int threads) {
+static int64_t dropout2d_workspace(const cgp_kernel_spec *spec, int threads) {
     (void)threads;
     return spec->n * cgp__cpu_padded(spec->attributes.out) * (int64_t)sizeof(float);
 }
@@ -71,7 +71,7 @@ static float *factors_of(const dropout *d, int64_t sample) {
 
 static void dropout2d_range(const void *work, int64_t begin, int64_t end, int thread) {
     const dropout *d = work;
-    const cgp__kernel_spec *spec = &d->call.kernel->spec;
+    const cgp_kernel_spec *spec = &d->call.kernel->spec;
     const int64_t rows = spec->attributes.rows, width = spec->attributes.out;
     (void)thread;
     for (int64_t row = begin, n; row < end; row += n) {
@@ -84,7 +84,7 @@ static void dropout2d_range(const void *work, int64_t begin, int64_t end, int th
     }
 }
 
-static void run_dropout2d(const cgp__kernel *kernel, const cgp__kernel_args *args, void *to,
+static void run_dropout2d(const cgp_kernel *kernel, const cgp_kernel_args *args, void *to,
                           const void *from, bool add) {
     const int64_t width = kernel->spec.attributes.out;
     const dropout work = {{kernel, args}, to, from, add};
@@ -104,18 +104,18 @@ static void run_dropout2d(const cgp__kernel *kernel, const cgp__kernel_args *arg
                           dropout2d_range, &work);
 }
 
-static cgp_status dropout2d_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status dropout2d_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     run_dropout2d(kernel, args, args->y, args->x[0], false);
     return CGP_OK;
 }
 
-static cgp_status dropout2d_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status dropout2d_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (args->dx[0])
         run_dropout2d(kernel, args, args->dx[0], args->dy, cgp__cpu_adds(kernel, 0));
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_dropout2d[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_dropout2d[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {dropout2d_forward, dropout2d_workspace},
     [CGP_OP_BACKWARD_INPUT] = {dropout2d_input, dropout2d_workspace},
 };

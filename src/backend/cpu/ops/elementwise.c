@@ -5,7 +5,7 @@
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const cgp__kernel_spec *spec = &call->kernel->spec;
+    const cgp_kernel_spec *spec = &call->kernel->spec;
     (void)thread;
     call->kernel->device->kernels->elementwise[spec->op]->forward(
         spec->type, cgp__cpu_at(spec->type, call->args->y, begin),
@@ -14,8 +14,8 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
 
 static void input_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const cgp__kernel_args *args = call->args;
-    const cgp__kernel_spec *spec = &call->kernel->spec;
+    const cgp_kernel_args *args = call->args;
+    const cgp_kernel_spec *spec = &call->kernel->spec;
     const cgp__cpu_elementwise *op = call->kernel->device->kernels->elementwise[spec->op];
     const void *operand = op->reads_y ? args->y : args->x[0];
     (void)thread;
@@ -25,17 +25,17 @@ static void input_range(const void *work, int64_t begin, int64_t end, int thread
                  cgp__cpu_adds(call->kernel, 0));
 }
 
-static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_parallel_for_elements(kernel, args, forward_range);
     return CGP_OK;
 }
 
-static cgp_status input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     if (args->dx[0]) cgp__cpu_parallel_for_elements(kernel, args, input_range);
     return CGP_OK;
 }
 
 #define OP(kind, name)                                                                         \
-    const cgp__cpu_op cgp__cpu_##name[CGP__DIRECTIONS] = {                                     \
+    const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS] = {                                   \
         [CGP_OP_FORWARD] = {forward, NULL}, [CGP_OP_BACKWARD_INPUT] = {input, NULL}};
-CGP__ELEMENTWISE_OPS(OP)
+CGP_ELEMENTWISE_OPS(OP)

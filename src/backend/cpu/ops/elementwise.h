@@ -6,25 +6,25 @@
 #include "backend/cpu/cpu.h"
 
 /* Elements of y, of one sample and of all. */
-static inline int64_t cgp__cpu_sample_size(const cgp__kernel *kernel) {
+static inline int64_t cgp__cpu_sample_size(const cgp_kernel *kernel) {
     return kernel->spec.attributes.rows * kernel->spec.attributes.out;
 }
 
-static inline int64_t cgp__cpu_size(const cgp__kernel *kernel) {
+static inline int64_t cgp__cpu_size(const cgp_kernel *kernel) {
     return kernel->spec.n * cgp__cpu_sample_size(kernel);
 }
 
 /* Run all elements in parallel. */
-static inline void cgp__cpu_parallel_for_elements(const cgp__kernel *kernel,
-                                                  const cgp__kernel_args *args,
+static inline void cgp__cpu_parallel_for_elements(const cgp_kernel *kernel,
+                                                  const cgp_kernel_args *args,
                                                   cgp__range *range) {
     const cgp__cpu_call call = {kernel, args};
     cgp__cpu_parallel_for(kernel->device, cgp__cpu_size(kernel), CGP__CPU_SPLIT, range, &call);
 }
 
 /* BACKWARD_INPUT of an op with one input, where dx is dy. */
-static inline cgp_status cgp__cpu_pass_dy(const cgp__kernel *kernel,
-                                          const cgp__kernel_args *args) {
+static inline cgp_status cgp__cpu_pass_dy(const cgp_kernel *kernel,
+                                          const cgp_kernel_args *args) {
     cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[0], args->dy,
                   cgp__cpu_size(kernel), cgp__cpu_adds(kernel, 0));
     return CGP_OK;

@@ -17,7 +17,7 @@ static void embedding_forward_range(const void *work, int64_t begin, int64_t end
                                                CGP_F32, weight + ids[row] * width, width);
 }
 
-static cgp_status embedding_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status embedding_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out,
                                embedding_forward_range);
     return CGP_OK;
@@ -37,7 +37,7 @@ static void embedding_weight_range(const void *work, int64_t begin, int64_t end,
     }
 }
 
-static cgp_status embedding_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status embedding_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const int64_t width = kernel->spec.attributes.out;
     const cgp__cpu_call call = {kernel, args};
     if (args->first)
@@ -48,7 +48,7 @@ static cgp_status embedding_weight(const cgp__kernel *kernel, const cgp__kernel_
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_embedding[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {embedding_forward, NULL},
     [CGP_OP_BACKWARD_WEIGHT] = {embedding_weight, NULL},
 };

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static cgp__cpu_norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp__cpu_norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     return (cgp__cpu_norm){.type = kernel->spec.type,
                            .rows = cgp__cpu_rows(kernel),
                            .width = kernel->spec.attributes.out,
@@ -37,24 +37,24 @@ static void norm_forward_range(const void *work, int64_t begin, int64_t end, int
     call->kernel->device->kernels->layer_norm_forward(&norm);
 }
 
-static cgp_status norm_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status norm_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out, norm_forward_range);
     return CGP_OK;
 }
 
 /* dweight and dbias are summed over blocks of 64 rows, and those sums added in order. The workspace holds the whole sums, then
  * those of one block, or of all blocks where rows run in parallel. */
-static int64_t norm_sums(const cgp__op_attributes *g) {
+static int64_t norm_sums(const cgp_op_attributes *g) {
     return 2 * cgp__cpu_padded(g->out);
 }
 
-static bool norm_is_parallel(const cgp__kernel_spec *spec, int threads) {
+static bool norm_is_parallel(const cgp_kernel_spec *spec, int threads) {
     const int64_t rows = spec->n * spec->attributes.rows;
     return rows * spec->attributes.out > CGP__CPU_SPLIT &&
            cgp__cpu_is_parallel(threads, rows, CGP__CPU_BLOCK);
 }
 
-static int64_t norm_workspace(const cgp__kernel_spec *spec, int threads) {
+static int64_t norm_workspace(const cgp_kernel_spec *spec, int threads) {
     const int64_t rows = spec->n * spec->attributes.rows;
     const int64_t blocks = (rows + CGP__CPU_BLOCK - 1) / CGP__CPU_BLOCK;
     const int64_t kept = norm_is_parallel(spec, threads) ? blocks : 1;
@@ -62,7 +62,7 @@ static int64_t norm_workspace(const cgp__kernel_spec *spec, int threads) {
 }
 
 /* whole = sums of block 0, or += those of another */
-static void add_block(const cgp__kernel *kernel, float *whole, const float *sums,
+static void add_block(const cgp_kernel *kernel, float *whole, const float *sums,
                       int64_t block) {
     const int64_t n = norm_sums(&kernel->spec.attributes);
     if (block == 0)
@@ -73,7 +73,7 @@ static void add_block(const cgp__kernel *kernel, float *whole, const float *sums
 
 static void norm_input_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const cgp__kernel *kernel = call->kernel;
+    const cgp_kernel *kernel = call->kernel;
     const int64_t n = norm_sums(&kernel->spec.attributes);
     const bool parallel = norm_is_parallel(&kernel->spec, kernel->device->threads);
     float *whole = call->args->workspace;
@@ -91,7 +91,7 @@ static void norm_input_range(const void *work, int64_t begin, int64_t end, int t
     }
 }
 
-static void finish(const cgp__kernel *kernel, float *dparam, const float *whole, bool first) {
+static void finish(const cgp_kernel *kernel, float *dparam, const float *whole, bool first) {
     const int64_t width = kernel->spec.attributes.out;
     if (dparam && first)
         memcpy(dparam, whole, (size_t)width * sizeof *dparam);
@@ -99,7 +99,7 @@ static void finish(const cgp__kernel *kernel, float *dparam, const float *whole,
         kernel->device->kernels->add(CGP_F32, dparam, dparam, CGP_F32, whole, width);
 }
 
-static cgp_status norm_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status norm_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const int64_t rows = cgp__cpu_rows(kernel), n = norm_sums(&kernel->spec.attributes);
     const cgp__cpu_call call = {kernel, args};
     float *whole = args->workspace;
@@ -115,13 +115,13 @@ static cgp_status norm_input(const cgp__kernel *kernel, const cgp__kernel_args *
     return CGP_OK;
 }
 
-static cgp_status norm_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status norm_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     (void)kernel;
     (void)args;
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_layer_norm[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_layer_norm[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {norm_forward, NULL},
     [CGP_OP_BACKWARD_INPUT] = {norm_input, norm_workspace},
     [CGP_OP_BACKWARD_WEIGHT] = {norm_weight, NULL},

@@ -9,8 +9,8 @@
  * (tiles.h), W is rounded to bf16 as it is packed. */
 #include "backend/cpu/cpu.h"
 
-static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &kernel->spec.attributes;
+static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
     const float *weight = args->param[0];
     const cgp__gemm gemm = {.m = cgp__cpu_rows(kernel),
@@ -30,8 +30,8 @@ static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *arg
     return CGP_OK;
 }
 
-static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &kernel->spec.attributes;
+static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
     const float *weight = args->param[0];
     if (!args->dx[0]) return CGP_OK;
@@ -52,8 +52,8 @@ static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_ar
     return CGP_OK;
 }
 
-static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &kernel->spec.attributes;
+static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
     const void *x = args->x[0], *dy = args->dy;
     const int64_t m = g->transposed ? g->in : g->out, n = g->transposed ? g->out : g->in;
@@ -76,25 +76,25 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
     return CGP_OK;
 }
 
-static int64_t forward_workspace(const cgp__kernel_spec *spec, int threads) {
-    const cgp__op_attributes *g = &spec->attributes;
+static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
+    const cgp_op_attributes *g = &spec->attributes;
     return cgp__gemm_workspace(spec->n * g->rows, g->out, g->in, spec->type,
                                spec->type == CGP_BF16, threads);
 }
 
-static int64_t input_workspace(const cgp__kernel_spec *spec, int threads) {
-    const cgp__op_attributes *g = &spec->attributes;
+static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
+    const cgp_op_attributes *g = &spec->attributes;
     return cgp__gemm_workspace(spec->n * g->rows, g->in, g->out, spec->type,
                                spec->type == CGP_BF16, threads);
 }
 
-static int64_t weight_workspace(const cgp__kernel_spec *spec, int threads) {
-    const cgp__op_attributes *g = &spec->attributes;
+static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
+    const cgp_op_attributes *g = &spec->attributes;
     return cgp__gemm_workspace(g->transposed ? g->in : g->out, g->transposed ? g->out : g->in,
                                spec->n * g->rows, CGP_F32, spec->type == CGP_BF16, threads);
 }
 
-const cgp__cpu_op cgp__cpu_linear[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_linear[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {forward, forward_workspace},
     [CGP_OP_BACKWARD_INPUT] = {backward_input, input_workspace},
     [CGP_OP_BACKWARD_WEIGHT] = {backward_weight, weight_workspace},

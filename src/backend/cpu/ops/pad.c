@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct padding {
-    const cgp__kernel *kernel;
+    const cgp_kernel *kernel;
     void *to;
     const void *from;
     int64_t to_height, to_width, from_height, from_width;
@@ -47,13 +47,13 @@ static void pad_range(const void *work, int64_t begin, int64_t end, int thread) 
 }
 
 static void pad(const padding *w) {
-    const cgp__kernel_spec *spec = &w->kernel->spec;
+    const cgp_kernel_spec *spec = &w->kernel->spec;
     cgp__cpu_parallel_for(w->kernel->device, spec->n * w->to_height,
                           cgp__cpu_block_rows(w->to_width * spec->attributes.in), pad_range, w);
 }
 
-static cgp_status pad_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &kernel->spec.attributes;
+static cgp_status pad_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &kernel->spec.attributes;
     const padding w = {.kernel = kernel,
                        .to = args->y,
                        .from = args->x[0],
@@ -67,8 +67,8 @@ static cgp_status pad_forward(const cgp__kernel *kernel, const cgp__kernel_args 
     return CGP_OK;
 }
 
-static cgp_status pad_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__op_attributes *g = &kernel->spec.attributes;
+static cgp_status pad_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &kernel->spec.attributes;
     const padding w = {.kernel = kernel,
                        .to = args->dx[0],
                        .from = args->dy,
@@ -83,7 +83,7 @@ static cgp_status pad_input(const cgp__kernel *kernel, const cgp__kernel_args *a
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_pad[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_pad[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {pad_forward, NULL},
     [CGP_OP_BACKWARD_INPUT] = {pad_input, NULL},
 };

@@ -14,7 +14,7 @@ static int64_t height_of(const cgp__cpu_pooling *w, bool large) {
     return large ? w->attributes.height : w->attributes.out_height;
 }
 
-int64_t cgp__cpu_pooling_workspace(const cgp__kernel_spec *spec, int threads) {
+int64_t cgp__cpu_pooling_workspace(const cgp_kernel_spec *spec, int threads) {
     return threads * cgp__cpu_pool_scratch(&spec->attributes) * (int64_t)sizeof(float);
 }
 
@@ -47,8 +47,8 @@ cgp_status cgp__cpu_pooling_run(const cgp__cpu_pooling *w) {
     return CGP_OK;
 }
 
-cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp__kernel *kernel,
-                                          const cgp__kernel_args *args) {
+cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel,
+                                          const cgp_kernel_args *args) {
     return (cgp__cpu_pooling){.kernel = kernel,
                               .args = args,
                               .attributes = kernel->spec.attributes,
@@ -57,8 +57,8 @@ cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp__kernel *kernel,
                               .mean = true};
 }
 
-cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp__kernel *kernel,
-                                           const cgp__kernel_args *args) {
+cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp_kernel *kernel,
+                                           const cgp_kernel_args *args) {
     return (cgp__cpu_pooling){.kernel = kernel,
                               .args = args,
                               .attributes = kernel->spec.attributes,
@@ -69,19 +69,19 @@ cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp__kernel *kernel,
                               .to_large = true};
 }
 
-static cgp_status average_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status average_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_pooling w = cgp__cpu_pooling_forward(kernel, args);
     w.row = kernel->device->kernels->pool_sum;
     return cgp__cpu_pooling_run(&w);
 }
 
-static cgp_status average_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status average_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_pooling w = cgp__cpu_pooling_backward(kernel, args);
     w.row = kernel->device->kernels->pool_sum_back;
     return cgp__cpu_pooling_run(&w);
 }
 
-const cgp__cpu_op cgp__cpu_average_pool[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_average_pool[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {average_forward, cgp__cpu_pooling_workspace},
     [CGP_OP_BACKWARD_INPUT] = {average_input, cgp__cpu_pooling_workspace},
 };
@@ -94,7 +94,7 @@ const cgp__cpu_op cgp__cpu_average_pool[CGP__DIRECTIONS] = {
 #define WINDOWS 65536 /* of a block, with channels, unless its windows are larger */
 
 /* Rows of a block of dx: a multiple of the stride, so that few windows reach into two. */
-static int64_t max_rows(const cgp__op_attributes *g) {
+static int64_t max_rows(const cgp_op_attributes *g) {
     const int64_t stride = g->stride_height;
     const int64_t fit = WINDOWS / ((int64_t)g->out_width * g->in) * stride;
     const int64_t rows = fit > g->kernel_height ? fit : g->kernel_height;
@@ -102,25 +102,25 @@ static int64_t max_rows(const cgp__op_attributes *g) {
 }
 
 /* Floats for the argmax of the windows over some row of a block. */
-static int64_t argmax_floats(const cgp__op_attributes *g) {
+static int64_t argmax_floats(const cgp_op_attributes *g) {
     const int64_t windows = (max_rows(g) + g->kernel_height - 2) / g->stride_height + 1;
     return cgp__cpu_padded(cgp__min(windows, g->out_height) * g->out_width * g->in) +
            CGP__CPU_POOL_SLACK;
 }
 
 /* Floats of a thread. */
-static int64_t max_scratch(const cgp__op_attributes *g) {
+static int64_t max_scratch(const cgp_op_attributes *g) {
     return argmax_floats(g) + 2 * cgp__cpu_pool_scratch(g);
 }
 
-static int64_t max_workspace(const cgp__kernel_spec *spec, int threads) {
+static int64_t max_workspace(const cgp_kernel_spec *spec, int threads) {
     return threads * max_scratch(&spec->attributes) * (int64_t)sizeof(float);
 }
 
 /* Rows begin .. end - 1 of dx of a sample. */
 static void max_block(const cgp__cpu_pooling *w, int64_t sample, int64_t begin, int64_t end,
                       float *scratch) {
-    const cgp__op_attributes *g = &w->attributes;
+    const cgp_op_attributes *g = &w->attributes;
     const cgp__cpu_kernels *kernels = w->kernel->device->kernels;
     const int64_t before = begin + g->top - g->kernel_height + g->stride_height;
     const int64_t first = before < 0 ? 0 : before / g->stride_height;
@@ -149,7 +149,7 @@ static void max_input_range(const void *work, int64_t begin, int64_t end, int th
     }
 }
 
-static cgp_status max_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status max_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp__cpu_pooling w = cgp__cpu_pooling_backward(kernel, args);
     const int64_t each = max_rows(&w.attributes),
                   blocks = (w.attributes.height + each - 1) / each;
@@ -160,13 +160,13 @@ static cgp_status max_input(const cgp__kernel *kernel, const cgp__kernel_args *a
     return CGP_OK;
 }
 
-static cgp_status max_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status max_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_pooling w = cgp__cpu_pooling_forward(kernel, args);
     w.row = kernel->device->kernels->pool_max;
     return cgp__cpu_pooling_run(&w);
 }
 
-const cgp__cpu_op cgp__cpu_max_pool[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_max_pool[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {max_forward, cgp__cpu_pooling_workspace},
     [CGP_OP_BACKWARD_INPUT] = {max_input, max_workspace},
 };

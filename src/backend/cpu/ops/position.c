@@ -16,19 +16,19 @@ static void position_range(const void *work, int64_t begin, int64_t end, int thr
     }
 }
 
-static cgp_status position_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status position_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_parallel_for_elements(kernel, args, position_range);
     return CGP_OK;
 }
 
 /* A sample is one row of the sum. */
-static cgp_status position_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status position_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_sum_rows(kernel->device, args->dparam[0], kernel->spec.type, args->dy,
                       kernel->spec.n, cgp__cpu_sample_size(kernel), !args->first);
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_position[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_position[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {position_forward, NULL},
     [CGP_OP_BACKWARD_INPUT] = {cgp__cpu_pass_dy, NULL},
     [CGP_OP_BACKWARD_WEIGHT] = {position_weight, NULL},

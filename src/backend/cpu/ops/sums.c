@@ -31,7 +31,7 @@ static void sum_columns(const void *work, int64_t begin, int64_t end, int thread
                          w->width, w->add);
 }
 
-void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const void *x,
+void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x,
                        int64_t rows, int64_t width, bool add) {
     const flat work = {.kernels = device->kernels,
                        .from_type = type,
@@ -63,7 +63,7 @@ static void pass_range(const void *work, int64_t begin, int64_t end, int thread)
 }
 
 /* `to` may be NULL. */
-void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *from, int64_t n,
+void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,
                    bool add) {
     const flat work = {.kernels = device->kernels,
                        .to_type = type,
@@ -75,17 +75,18 @@ void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *fr
         cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_range, &work);
 }
 
-void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
-                      const void *from, int64_t n) {
+cgp_status cgp__cpu_convert(cgp_device *device, cgp_dtype to_type, void *to,
+                            cgp_dtype from_type, const void *from, int64_t n) {
     const flat work = {.kernels = device->kernels,
                        .to_type = to_type,
                        .from_type = from_type,
                        .to = to,
                        .from = from};
     cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_range, &work);
+    return CGP_OK;
 }
 
-void cgp__cpu_clear(cgp__device *device, float *to, int64_t n) {
+void cgp__cpu_clear(cgp_device *device, float *to, int64_t n) {
     const flat work = {.to = to};
     cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_range, &work);
 }
@@ -103,7 +104,7 @@ static void squares_range(const void *work, int64_t begin, int64_t end, int thre
     }
 }
 
-double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n) {
+cgp_status cgp__cpu_sum_squares(cgp_device *device, const float *x, int64_t n, double *out) {
     const int64_t window = (int64_t)WINDOW * CGP__CPU_SPLIT;
     double sums[WINDOW], sum = 0.0;
     for (int64_t begin = 0; begin < n; begin += window) {
@@ -113,7 +114,8 @@ double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n) {
         for (int64_t block = 0; block * CGP__CPU_SPLIT < end; block++)
             sum += sums[block];
     }
-    return sum;
+    *out = sum;
+    return CGP_OK;
 }
 
 /* --- find_nonfinite --- */
@@ -128,16 +130,18 @@ static void find_range(const void *work, int64_t begin, int64_t end, int thread)
     }
 }
 
-int64_t cgp__cpu_find_nonfinite(cgp__device *device, const float *x, int64_t n) {
+cgp_status cgp__cpu_find_nonfinite(cgp_device *device, const float *x, int64_t n,
+                                   int64_t *out) {
     const int64_t window = (int64_t)WINDOW * CGP__CPU_SPLIT;
     int64_t found[WINDOW];
-    for (int64_t begin = 0; begin < n; begin += window) {
+    *out = -1;
+    for (int64_t begin = 0; begin < n && *out < 0; begin += window) {
         const int64_t end = n - begin < window ? n - begin : window;
         const flat work = {.kernels = device->kernels, .from = x + begin, .found = found};
         cgp__cpu_parallel_for(device, end, CGP__CPU_SPLIT, find_range, &work);
-        for (int64_t block = 0; block * CGP__CPU_SPLIT < end; block++) {
-            if (found[block] >= 0) return begin + block * CGP__CPU_SPLIT + found[block];
+        for (int64_t block = 0; block * CGP__CPU_SPLIT < end && *out < 0; block++) {
+            if (found[block] >= 0) *out = begin + block * CGP__CPU_SPLIT + found[block];
         }
     }
-    return -1;
+    return CGP_OK;
 }

@@ -4,12 +4,12 @@
 
 typedef struct update_work {
     const cgp__cpu_kernels *kernels;
-    const cgp__update *update;
+    const cgp_update *update;
 } update_work;
 
 static void update_range(const void *work, int64_t begin, int64_t end, int thread) {
     const update_work *w = work;
-    cgp__update range = *w->update;
+    cgp_update range = *w->update;
     (void)thread;
     range.n = end - begin;
     range.param += begin;
@@ -19,7 +19,8 @@ static void update_range(const void *work, int64_t begin, int64_t end, int threa
     w->kernels->update(&range);
 }
 
-void cgp__cpu_update(cgp__device *device, const cgp__update *update) {
+cgp_status cgp__cpu_update(cgp_device *device, const cgp_update *update) {
     const update_work work = {device->kernels, update};
     cgp__cpu_parallel_for(device, update->n, CGP__CPU_SPLIT, update_range, &work);
+    return CGP_OK;
 }

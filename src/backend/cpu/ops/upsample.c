@@ -6,7 +6,7 @@
 #include "backend/cpu/ops/pool.h"
 
 static void exchange_sides(cgp__cpu_pooling *w) {
-    const cgp__op_attributes *g = &w->kernel->spec.attributes;
+    const cgp_op_attributes *g = &w->kernel->spec.attributes;
     w->mean = false;
     w->attributes.height = g->out_height;
     w->attributes.width = g->out_width;
@@ -16,7 +16,7 @@ static void exchange_sides(cgp__cpu_pooling *w) {
     w->attributes.kernel_width = g->stride_width;
 }
 
-static cgp_status upsample_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status upsample_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_pooling w = cgp__cpu_pooling_forward(kernel, args);
     exchange_sides(&w);
     w.to_large = true;
@@ -24,7 +24,7 @@ static cgp_status upsample_forward(const cgp__kernel *kernel, const cgp__kernel_
     return cgp__cpu_pooling_run(&w);
 }
 
-static cgp_status upsample_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status upsample_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_pooling w = cgp__cpu_pooling_backward(kernel, args);
     exchange_sides(&w);
     w.to_large = false;
@@ -32,7 +32,7 @@ static cgp_status upsample_input(const cgp__kernel *kernel, const cgp__kernel_ar
     return cgp__cpu_pooling_run(&w);
 }
 
-const cgp__cpu_op cgp__cpu_upsample[CGP__DIRECTIONS] = {
+const cgp__cpu_op cgp__cpu_upsample[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {upsample_forward, cgp__cpu_pooling_workspace},
     [CGP_OP_BACKWARD_INPUT] = {upsample_input, cgp__cpu_pooling_workspace},
 };

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backend.h -- the contract of a backend: devices with memory, queues and events, and one kernel per (op, direction).
+ *
+ * Every function that takes a queue *enqueues* and returns; work of one queue runs in order, queues run beside each other. A
+ * backend whose work is done when the call returns is not `asynchronous`, and leaves out queues and events.
+ *
+ *     COMPUTE   kernels, conversions, updates
+ *     IN        copies to this device, from the host or another device
+ *     OUT       copies from this device
+ *
+ * A failure in a queue sticks: the queue drops what is left, its events end, and every later call on the device returns the
+ * failure. The caller destroys the device.
+ *
+ * A kernel is created once for op attributes and a number of samples, by the thread that created the device, and allocates
+ * nothing when it runs: all memory, its workspace included, comes with the call. Kernels read no host memory, unless the backend
+ * is `host_addressable`.
+ *
+ * Threads: all calls on a device come from the thread that created it, except event_done() and event_wait(), which take events
+ * of other devices of the same backend. */
+#ifndef CGPIPE_EXT_BACKEND_H
+#define CGPIPE_EXT_BACKEND_H
+
+#include <cgpipe/op.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Of the structs in this header. */
+#define CGP_BACKEND_ABI 1
+
+/** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one input, whose backward reads either
+ *  x or y. */
+#define CGP_ELEMENTWISE_OPS(X)                                                                 \
+    X(GELU, gelu)                                                                              \
+    X(GELU_TANH, gelu_tanh)                                                                    \
+    X(SILU, silu)                                                                              \
+    X(RELU, relu)
+
+#define CGP_OPS(X)                                                                             \
+    CGP_ELEMENTWISE_OPS(X)                                                                     \
+    X(EMBEDDING, embedding)                                                                    \
+    X(POSITION, position)                                                                      \
+    X(ADD, add)                                                                                \
+    X(LINEAR, linear)                                                                          \
+    X(LAYER_NORM, layer_norm)                                                                  \
+    X(ATTENTION, attention)                                                                    \
+    X(DROPOUT, dropout)                                                                        \
+    X(CROSS_ENTROPY, cross_entropy)                                                            \
+    X(ARGMAX, argmax)                                                                          \
+    X(BCE_WITH_LOGITS, bce_with_logits)                                                        \
+    X(DROPOUT2D, dropout2d)                                                                    \
+    X(FLATTEN, flatten)                                                                        \
+    X(CONV2D, conv2d)                                                                          \
+    X(MAX_POOL, max_pool)                                                                      \
+    X(AVERAGE_POOL, average_pool)                                                              \
+    X(UPSAMPLE, upsample)                                                                      \
+    X(PAD, pad)                                                                                \
+    X(CONCAT, concat)                                                                          \
+    X(BATCH_NORM, batch_norm)                                                                  \
+    X(INSTANCE_NORM, instance_norm)
+
+#define CGP_OP_ENUM(kind, name) CGP_OP_##kind,
+typedef enum cgp_op_kind {
+    CGP_OPS(CGP_OP_ENUM) CGP_OP_KINDS,
+    CGP_OP_CUSTOM = CGP_OP_KINDS /**< A function of the host; see `custom_ops`. */
+} cgp_op_kind;
+#undef CGP_OP_ENUM
+
+enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
+
+/*
+ * Operands by op; n samples, R = rows, C = out unless said; all row-major. ids, targets and ARGMAX's y are i32; x, y, dy and
+ * dx otherwise of the spec's type, f32 or bf16; saved, param and dparam always f32. Arithmetic is f32 at least: bf16 is
+ * widened when it is read and rounded when it is written, also where a kernel adds to a dx.
+ *
+ *   op             x[0]             x[1]           y        saved                   param
+ *   EMBEDDING      ids [n,R] i32    -              [n,R,C]  -                       weight [in,C]
+ *   POSITION       [n,R,C]          -              [n,R,C]  -                       weight [R,C]
+ *   ADD            [n,R,C]          [n,R,C]        [n,R,C]  -                       -
+ *   LINEAR         [n,R,in]         -              [n,R,C]  -                       weight, bias
+ *   LAYER_NORM     [n,R,C]          -              [n,R,C]  mean [n,R], rstd [n,R]  weight, bias [C]
+ *   elementwise    [n,R,C]          -              [n,R,C]  -                       -
+ *   ATTENTION      qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
+ *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
+ *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
+ *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
+ *   BCE            logits [n,R,C]   targets, same  -        -                       -
+ *   DROPOUT2D      [n,R,C]          -              [n,R,C]  -                       -
+ *   FLATTEN        [n,R,C]          -              [n,R,C]  -                       -
+ *   CONV2D         [n,H,W,in]       -              [n,R,C]  -                       weight, bias
+ *   MAX_POOL       [n,H,W,C]        -              [n,R,C]  -                       -
+ *   AVERAGE_POOL   [n,H,W,C]        -              [n,R,C]  -                       -
+ *   UPSAMPLE       [n,H,W,C]        -              [n,R,C]  -                       -
+ *   PAD            [n,H,W,C]        -              [n,R,C]  -                       -
+ *   CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
+ *   BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
+ *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
+ *   CUSTOM         as in cgpipe/op.h
+ *
+ * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
+ * is [C], if has_bias. GELU is the erf form, GELU_TANH the one with tanh;
+ * ATTENTION is causal. BCE's targets are of the spec's type.
+ *
+ * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u -
+ * top, j stride_width + v - left), if it exists: elsewhere CONV2D has zero and the pools have nothing (a window always has a
+ * pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is [kernel_height,kernel_width,in,C].
+ * UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i - top, j - left), or zero. BATCH_NORM's
+ * mean and variance are over all samples and rows of the run, INSTANCE_NORM's over the rows of a sample, both per channel.
+ *
+ * BATCH_NORM's state is its running statistics. In `training` forward collects them in `accumulator`, if it is not NULL, and
+ * commit() moves them to the state. Outside training forward normalises with the state and saves nothing, and backward is not
+ * run.
+ *
+ * The dropout rule. DROPOUT's element (row, column) of a sample is number e = row * out + column of group 0; all elements of
+ * DROPOUT2D's channel e are number e of group 0; ATTENTION's probability (head, query, key) is number e = key of group head *
+ * rows + query. Element e keeps its value, times 1 / (1 - p), if word e % 4 of Philox4x32-10(key, {e / 4, group, sample low,
+ * sample high}) is >= p * 2^32. `sample` counts from the beginning of the mini-batch; the key is that of (seed, step, id), see
+ * the host's `dropout_key`.
+ *
+ * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
+ * BACKWARD_WEIGHT. There is no other pair.
+ *
+ * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); dx[0] with dy where `dx` is in
+ * place; the dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one
+ * value: dx is made from the last input to the first). Nothing else overlaps.
+ */
+
+/** Sizes of an op for one sample, and its constants. Fields that an op has no use for are zero or follow from others, so that
+ *  equal uses are equal bytes. */
+typedef struct cgp_op_attributes {
+    /** CUSTOM: one use of it in a model. Borrowed. */
+    const cgp_op_node *custom;
+    /** Of one sample: the product of all dimensions but the last. */
+    int64_t rows;
+    /** Width of a row before and after; vocabulary or classes as listed above. */
+    int64_t in, out;
+    int64_t heads;
+    /** CROSS_ENTROPY: the target of rows that do not count. */
+    int64_t ignore;
+    /** CONCAT: width of each input, 0 behind the last one. */
+    int64_t parts[CGP_OP_MAX_INPUTS];
+    /** DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
+    float p;
+    /** Norms. */
+    float eps;
+    /** BATCH_NORM: weight of the new value in running statistics; < 0: 1 / steps. */
+    float momentum;
+    /** RELU: y = slope x below 0. ADD and the channel norms end in a RELU of this slope; 1: in none. */
+    float slope;
+    /** Images: of the input. */
+    int32_t height, width;
+    int32_t out_height, out_width;
+    int32_t kernel_height, kernel_width;
+    int32_t stride_height, stride_width;
+    /** Pixels of padding in front of the input; below 0: cropped. */
+    int32_t top, left;
+    int32_t has_bias;
+    /** LINEAR's weight layout: 0: [out, in], y = x weight^T; 1: the transposed layout [in, out], y = x weight. */
+    int32_t transposed;
+} cgp_op_attributes;
+
+/** A kernel. Specs are compared as bytes, so they have no padding. */
+typedef struct cgp_kernel_spec {
+    cgp_op_kind op;
+    cgp_op_direction direction;
+    cgp_op_attributes attributes;
+    /** Samples. */
+    int64_t n;
+    /** Bit k: dx[k] is added to instead of overwritten. */
+    uint32_t add;
+    /** Of x, y, dy and dx: CGP_F32 or CGP_BF16. */
+    cgp_dtype type;
+} cgp_kernel_spec;
+
+/** An entry of a kernel's prefetch list: memory that the kernels after it read, in their order. */
+typedef struct cgp_prefetch {
+    const void *at;
+    int64_t bytes;
+} cgp_prefetch;
+
+enum { CGP_MAX_PREFETCH = 8 };
+
+/** The values that change from step to step and from micro-batch to micro-batch, in memory of the device: a kernel reads them
+ *  there when it runs, not when it is enqueued. Behind them lie the loss scales, f32 [losses]: 1 / count of the mini-batch. */
+typedef struct cgp_step_values {
+    uint64_t seed, step;
+    /** Index of the micro-batch's first sample in the mini-batch. */
+    int64_t sample;
+    /** Index of the micro-batch's first loss word. */
+    int64_t loss_word;
+} cgp_step_values;
+
+/** Return the scale of loss l. */
+static inline float cgp_step_loss_scale(const cgp_step_values *values, int l) {
+    return ((const float *)(const void *)(values + 1))[l];
+}
+
+/** The operands of one run, all in memory of the device. Those that a direction does not read or write may be NULL, and so may a
+ *  dx[k] that is not wanted. The struct is borrowed for the call that enqueues the run. */
+typedef struct cgp_kernel_args {
+    const void *x[CGP_OP_MAX_INPUTS];
+    /** Written by forward, read by backward. */
+    void *y;
+    float *saved[CGP_OP_MAX_SAVED];
+    void *state[CGP_OP_MAX_STATE];
+    /** Collects the step's changes to the state; NULL: none. */
+    void *accumulator;
+    const float *param[CGP_OP_MAX_PARAMETERS];
+    const void *dy;
+    void *dx[CGP_OP_MAX_INPUTS];
+    float *dparam[CGP_OP_MAX_PARAMETERS];
+    /** As many bytes as workspace() returned. */
+    void *workspace;
+    const cgp_step_values *values;
+    /** Losses, forward: the sum over rows in order goes to losses[values->loss_word + loss]. NULL: nowhere. */
+    double *losses;
+    /** Number of the loss. */
+    int loss;
+    /** Of the op in the model: a part of dropout's key. */
+    uint32_t id;
+    /** Number of the call in its program, for call_in_progress(). */
+    int call;
+    /** dparam, or the accumulator, is overwritten; otherwise added to. */
+    bool first;
+    /** Dropout is on; BATCH_NORM takes its statistics from x. */
+    bool training;
+    /** BATCH_NORM: running statistics of whole mini-batches. */
+    bool deferred;
+    /** CUSTOM: forward is recomputed, for backward. */
+    bool recomputing;
+    /** LINEAR, if the backend `prefetches`: at most CGP_MAX_PREFETCH; others: 0. Borrowed for the call. */
+    const cgp_prefetch *prefetch;
+    int n_prefetch;
+} cgp_kernel_args;
+
+typedef enum cgp_update_rule {
+    CGP_UPDATE_SGD,
+    CGP_UPDATE_ADAMW,
+    CGP_UPDATE_ADAM,
+    CGP_UPDATE_RMSPROP
+} cgp_update_rule;
+
+/** The constants of an update that change from step to step, in memory of the device. Double: 1 - 0.999f would be off by 5e-5. */
+typedef struct cgp_update_values {
+    double lr;
+    /** ADAM, ADAMW: 1 - beta1^t; sqrt(1 - beta2^t). */
+    double correction1, correction2_sqrt;
+    /** Multiplies the gradient first. */
+    double gradient_scale;
+} cgp_update_values;
+
+/** One optimizer update of one parameter, elementwise. Formulas: cgpipe/optim.h. */
+typedef struct cgp_update {
+    cgp_update_rule rule;
+    int64_t n;
+    float *param;
+    const float *grad;
+    /** SGD: momentum buffer or NULL. ADAM, ADAMW: first and second moment. RMSPROP: mean square; momentum buffer or NULL. */
+    float *state[2];
+    double weight_decay;
+    /** SGD, RMSPROP. */
+    double momentum;
+    bool nesterov;
+    /** ADAM, ADAMW; eps: RMSPROP too. */
+    double beta1, beta2, eps;
+    /** RMSPROP. */
+    double alpha;
+    const cgp_update_values *values;
+} cgp_update;
+
+/** Defined by each backend. */
+typedef struct cgp_device cgp_device;
+typedef struct cgp_kernel cgp_kernel;
+typedef struct cgp_event cgp_event;
+
+/** See the drawing above. */
+typedef enum cgp_queue { CGP_QUEUE_COMPUTE, CGP_QUEUE_IN, CGP_QUEUE_OUT, CGP_QUEUES } cgp_queue;
+
+/** Memory of a device, or, with NULL, of the host. */
+typedef struct cgp_place {
+    cgp_device *device;
+    void *at;
+} cgp_place;
+
+/** A device to create. */
+typedef struct cgp_device_options {
+    size_t struct_size;
+    /** Of the hardware, 0 .. count() - 1. */
+    int ordinal;
+    /** Number of the device among the `count` of this backend in the pipeline. `cpu` pins the devices' threads to cores, unless
+     *  the count is 0. */
+    int index, count;
+    /** Options of `cpu`: its threads, >= 1. */
+    int threads;
+} cgp_device_options;
+
+/** A backend. */
+typedef struct cgp_backend {
+    size_t struct_size;
+    const char *name;
+
+    /** Kernels may read and write host memory, and the device's memory is host memory. */
+    bool host_addressable;
+    /** Work goes on when a call returns; with queues and events. */
+    bool asynchronous;
+    /** Kernels of CGP_OP_CUSTOM call the functions of the op. */
+    bool custom_ops;
+    /** ADD and the channel norms take a slope other than 1; the bits are those of two kernels. */
+    bool fuses;
+    /** LINEAR makes use of prefetch lists; they change no result. */
+    bool prefetches;
+
+    /** The number of ordinals. @retval CGP_EDEVICE There is none; the message says why. */
+    cgp_status (*count)(int *count);
+    /** Bytes that devices of an ordinal can allocate now; INT64_MAX: not known. */
+    cgp_status (*memory)(int ordinal, int64_t *bytes);
+
+    /** A device belongs to the thread that creates it. */
+    cgp_status (*device_create)(cgp_device **out, const cgp_device_options *options);
+    void (*device_destroy)(cgp_device *device);
+    /** Return whether the device's threads have cores of their own: then a waiter may spin. */
+    bool (*has_cores)(const cgp_device *device);
+
+    /** Zeroed memory at a multiple of 64 bytes, resident on return. */
+    cgp_status (*memory_create)(cgp_device *device, size_t bytes, void **out);
+    void (*memory_destroy)(cgp_device *device, void *memory, size_t bytes);
+    /** Zeroed host memory, likewise, for copies from and to the device. NULL where the device's memory is host memory. */
+    cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
+    void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
+
+    /** Copy between the host, this device and other devices of the same backend; the device is one of the two. */
+    cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
+                       size_t bytes);
+
+    /** Copy n elements from one type to another within a device; where it is host_addressable, also from or to host memory.
+     *  i32 stays i32. */
+    cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                          const void *from, int64_t n);
+
+    /** Bytes of workspace of a kernel on a device with `options`; needs no device. Fewer samples never need more. @retval
+     *  CGP_EINVAL The backend has no such kernel. */
+    cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                            int64_t *bytes);
+
+    cgp_status (*kernel_create)(cgp_device *device, const cgp_kernel_spec *spec,
+                                cgp_kernel **out);
+    cgp_status (*kernel_run)(cgp_kernel *kernel, const cgp_kernel_args *args);
+    void (*kernel_destroy)(cgp_kernel *kernel);
+    /** Return args->call of the kernel that runs, or that failed; -1: not known. Threads: any. */
+    int (*call_in_progress)(const cgp_device *device);
+
+    /** The end of a step: move args->accumulator to args->state. */
+    cgp_status (*commit)(cgp_device *device, const cgp_kernel_spec *spec,
+                         const cgp_kernel_args *args);
+    /* Results of the next three go to a word in memory of the device. */
+    /** The index of the first state to which commit() would write a number that is not finite; -1: none, or a custom op. */
+    cgp_status (*check_commit)(cgp_device *device, const cgp_kernel_spec *spec,
+                               const cgp_kernel_args *args, int64_t *index);
+    /** The sum of x[i]^2, in double; a function of the values and n alone. */
+    cgp_status (*sum_squares)(cgp_device *device, const float *x, int64_t n, double *sum);
+    /** The first i with x[i] infinite or NaN; -1: all n are finite. */
+    cgp_status (*find_nonfinite)(cgp_device *device, const float *x, int64_t n, int64_t *index);
+
+    cgp_status (*update)(cgp_device *device, const cgp_update *update);
+    /** to[i] += from[i]. */
+    cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);
+
+    /* Asynchronous backends only; NULL for others. */
+
+    cgp_status (*event_create)(cgp_device *device, cgp_event **out);
+    void (*event_destroy)(cgp_event *event);
+    /** Mark the end of all that is in the queue now. */
+    cgp_status (*event_record)(cgp_device *device, cgp_queue queue, cgp_event *event);
+    /** What the queue gets from now on waits for the last record of the event up to now; one that was never recorded is done. */
+    cgp_status (*event_wait)(cgp_device *device, cgp_queue queue, cgp_event *event);
+    /** The same, as a question. A failure of the event's device is returned. */
+    cgp_status (*event_done)(cgp_event *event, bool *done);
+    /** Block until it is done. */
+    cgp_status (*event_sync)(cgp_event *event);
+    /** Return when an event that is done ended, on the clock of the host's `now_ns`. */
+    int64_t (*event_time)(cgp_event *event);
+    /** Block until all queues are empty. */
+    cgp_status (*finish)(cgp_device *device);
+    /** The contents are not needed any more: a backend for tests overwrites them. May be NULL. */
+    cgp_status (*discard)(cgp_device *device, cgp_queue queue, void *at, size_t bytes);
+} cgp_backend;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* late.c -- the backend `late`: memory that is not the host's for all that the caller knows, three queues, events.
+ *
+ *     caller        enqueues ──► COMPUTE   a thread with a cpu device
+ *                            ──► IN, OUT   threads that copy
+ *
+ * Every operand of a kernel, and every device's end of a copy, must lie in memory of the device. */
+#include "backend/late/late.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/late/queue.h"
+
+#define MAX_MEMORIES 64
+
+_Atomic long cgp__late_delay_ns[CGP_QUEUES];
+
+struct cgp_device {
+    cgp_device_options options;
+    cgp__late_queue queues[CGP_QUEUES];
+    cgp__late_failure failure;
+    cgp_device *cpu; /* of COMPUTE's thread */
+    atomic_int call; /* of the kernel that runs or failed; -1: none */
+    struct {
+        char *begin;
+        size_t bytes;
+    } memories[MAX_MEMORIES];
+};
+
+struct cgp_kernel {
+    cgp_device *device;
+    cgp_kernel *cpu;
+    cgp_kernel_spec spec;
+};
+
+struct cgp_event {
+    cgp_device *device;
+    uint64_t records; /* enqueued; of the device's owner */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t reached; /* records that ran */
+    int64_t time_ns;
+    bool failed;
+};
+
+/* --- events --- */
+
+static cgp_status event_create(cgp_device *device, cgp_event **out) {
+    cgp_event *event = cgp__calloc(1, sizeof *event);
+    if (!event) return cgp__no_memory("late: event", sizeof *event);
+    event->device = device;
+    pthread_mutex_init(&event->lock, NULL);
+    pthread_cond_init(&event->changed, NULL);
+    *out = event;
+    return CGP_OK;
+}
+
+static void event_destroy(cgp_event *event) {
+    pthread_cond_destroy(&event->changed);
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+}
+
+/* A record of an event, or a wait for it. */
+typedef struct mark {
+    cgp_event *event;
+    uint64_t record;
+} mark;
+
+static cgp_status run_record(void *device, const void *payload) {
+    const mark *m = payload;
+    cgp_event *event = m->event;
+    pthread_mutex_lock(&event->lock);
+    event->reached = m->record;
+    event->time_ns = cgp__now_ns();
+    event->failed = atomic_load_explicit(&((cgp_device *)device)->failure.status,
+                                         memory_order_relaxed) != CGP_OK;
+    pthread_cond_broadcast(&event->changed);
+    pthread_mutex_unlock(&event->lock);
+    return CGP_OK;
+}
+
+static cgp_status run_wait(void *device, const void *payload) {
+    const mark *m = payload;
+    (void)device;
+    pthread_mutex_lock(&m->event->lock);
+    while (m->event->reached < m->record)
+        pthread_cond_wait(&m->event->changed, &m->event->lock);
+    pthread_mutex_unlock(&m->event->lock);
+    return CGP_OK;
+}
+
+static cgp_status event_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
+    const mark m = {event, ++event->records};
+    return cgp__late_queue_add(&device->queues[queue], run_record, &m, sizeof m, true);
+}
+
+static cgp_status event_wait(cgp_device *device, cgp_queue queue, cgp_event *event) {
+    const mark m = {event, event->records};
+    return cgp__late_queue_add(&device->queues[queue], run_wait, &m, sizeof m, true);
+}
+
+static cgp_status outcome(cgp_event *event) {
+    return event->failed ? cgp__late_failure_of(&event->device->failure) : CGP_OK;
+}
+
+static cgp_status event_done(cgp_event *event, bool *done) {
+    pthread_mutex_lock(&event->lock);
+    *done = event->reached >= event->records;
+    pthread_mutex_unlock(&event->lock);
+    return *done ? outcome(event) : CGP_OK;
+}
+
+static cgp_status event_sync(cgp_event *event) {
+    const mark m = {event, event->records};
+    (void)run_wait(NULL, &m);
+    return outcome(event);
+}
+
+static int64_t event_time(cgp_event *event) {
+    return event->time_ns;
+}
+
+static cgp_status finish(cgp_device *device) {
+    cgp_event *event = NULL;
+    CGP_TRY(event_create(device, &event));
+    for (int q = 0; q < CGP_QUEUES; q++) {
+        (void)event_record(device, (cgp_queue)q, event);
+        (void)event_sync(event);
+    }
+    event_destroy(event);
+    return cgp__late_failure_of(&device->failure);
+}
+
+/* --- memory --- */
+
+static bool owns(const cgp_device *device, const void *at, size_t bytes) {
+    const char *begin = at;
+    for (int i = 0; i < MAX_MEMORIES; i++) {
+        if (begin >= device->memories[i].begin &&
+            begin + bytes <= device->memories[i].begin + device->memories[i].bytes)
+            return true;
+    }
+    return false;
+}
+
+static cgp_status host_memory_create(cgp_device *device, size_t bytes, void **out) {
+    const size_t capacity = (size_t)cgp__align_up((int64_t)bytes + 1);
+    void *memory = aligned_alloc(CGP__ALIGN, capacity);
+    (void)device;
+    if (!memory) return cgp__no_memory("late: memory", bytes);
+    *out = memset(memory, 0, capacity);
+    return CGP_OK;
+}
+
+static void host_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
+    (void)device;
+    memset(memory, 0xff, bytes);
+    free(memory);
+}
+
+static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
+    int i = 0;
+    while (i < MAX_MEMORIES && device->memories[i].begin)
+        i++;
+    if (i == MAX_MEMORIES) return cgp__no_memory("late: memories", bytes);
+    CGP_TRY(host_memory_create(device, bytes, out));
+    device->memories[i].begin = *out;
+    device->memories[i].bytes = bytes;
+    return CGP_OK;
+}
+
+static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
+    (void)finish(device);
+    for (int i = 0; i < MAX_MEMORIES; i++) {
+        if (device->memories[i].begin == memory) device->memories[i].begin = NULL;
+    }
+    host_memory_destroy(device, memory, bytes);
+}
+
+typedef struct copying {
+    void *to;
+    const void *from;
+    size_t bytes;
+} copying;
+
+static cgp_status run_copy(void *device, const void *payload) {
+    const copying *c = payload;
+    (void)device;
+    if (c->bytes > 0) memcpy(c->to, c->from, c->bytes);
+    return CGP_OK;
+}
+
+static cgp_status check_place(const char *what, cgp_place place, size_t bytes) {
+    if (!place.device || owns(place.device, place.at, bytes)) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "late: %s: expected memory of the device, got other memory",
+                    what);
+}
+
+static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
+                       size_t bytes) {
+    const copying c = {to.at, from.at, bytes};
+    CGP_TRY(check_place("copy to", to, bytes));
+    CGP_TRY(check_place("copy from", from, bytes));
+    if (to.device != device && from.device != device)
+        return cgp_fail(CGP_EINVAL, "late: copy: expected a place on the device, got none");
+    return cgp__late_queue_add(&device->queues[queue], run_copy, &c, sizeof c, false);
+}
+
+static cgp_status run_discard(void *device, const void *payload) {
+    const copying *c = payload;
+    (void)device;
+    memset(c->to, 0xff, c->bytes); /* NaN */
+    return CGP_OK;
+}
+
+static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t bytes) {
+    const copying c = {at, NULL, bytes};
+    CGP_TRY(check_place("discard", (cgp_place){device, at}, bytes));
+    return cgp__late_queue_add(&device->queues[queue], run_discard, &c, sizeof c, false);
+}
+
+/* --- COMPUTE: the cpu device's functions, on its thread --- */
+
+static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *payload,
+                          size_t bytes) {
+    return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
+}
+
+/* The contract: no kernel sees memory of the host. */
+static cgp_status check_operands(const cgp_device *device, const void *const *operands,
+                                 size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (operands[i] && !owns(device, operands[i], 1))
+            return cgp_fail(
+                CGP_EINVAL,
+                "late: expected operands in memory of the device, got other memory");
+    }
+    return CGP_OK;
+}
+
+typedef struct conversion {
+    cgp_dtype to_type, from_type;
+    void *to;
+    const void *from;
+    int64_t n;
+} conversion;
+
+static cgp_status run_convert(void *device, const void *payload) {
+    const conversion *c = payload;
+    return cgp__backend_cpu.convert(((cgp_device *)device)->cpu, c->to_type, c->to,
+                                    c->from_type, c->from, c->n);
+}
+
+static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                          const void *from, int64_t n) {
+    const conversion c = {to_type, from_type, to, from, n};
+    CGP_TRY(check_operands(device, (const void *[]){to, from}, 2));
+    return compute(device, run_convert, &c, sizeof c);
+}
+
+/* A run of a kernel, a commit, or its check. */
+typedef struct call {
+    cgp_kernel *kernel; /* NULL: of the spec */
+    cgp_kernel_spec spec;
+    cgp_kernel_args args;
+    int64_t *index; /* NULL: commit */
+} call;
+
+static cgp_status run_kernel(void *device, const void *payload) {
+    const call *c = payload;
+    cgp_device *d = device;
+    atomic_store_explicit(&d->call, c->args.call, memory_order_relaxed);
+    CGP_TRY(cgp__backend_cpu.kernel_run(c->kernel->cpu, &c->args));
+    atomic_store_explicit(&d->call, -1, memory_order_relaxed);
+    return CGP_OK;
+}
+
+static cgp_status check_args(const cgp_device *device, const cgp_kernel_args *args) {
+    CGP_TRY(check_operands(device, (const void *const *)args->x, CGP_OP_MAX_INPUTS));
+    CGP_TRY(check_operands(device, (const void *const *)args->saved, CGP_OP_MAX_SAVED));
+    CGP_TRY(check_operands(device, (const void *const *)args->state, CGP_OP_MAX_STATE));
+    CGP_TRY(check_operands(device, (const void *const *)args->param, CGP_OP_MAX_PARAMETERS));
+    CGP_TRY(check_operands(device, (const void *const *)args->dx, CGP_OP_MAX_INPUTS));
+    CGP_TRY(check_operands(device, (const void *const *)args->dparam, CGP_OP_MAX_PARAMETERS));
+    return check_operands(device,
+                          (const void *[]){args->y, args->accumulator, args->dy,
+                                           args->workspace, args->values, args->losses},
+                          6);
+}
+
+static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const call c = {.kernel = kernel, .args = *args};
+    CGP_TRY(check_args(kernel->device, args));
+    return compute(kernel->device, run_kernel, &c, sizeof c);
+}
+
+static cgp_status run_commit(void *device, const void *payload) {
+    const call *c = payload;
+    cgp_device *d = device;
+    return c->index ? cgp__backend_cpu.check_commit(d->cpu, &c->spec, &c->args, c->index)
+                    : cgp__backend_cpu.commit(d->cpu, &c->spec, &c->args);
+}
+
+static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
+                         const cgp_kernel_args *args) {
+    const call c = {.spec = *spec, .args = *args};
+    CGP_TRY(check_args(device, args));
+    return compute(device, run_commit, &c, sizeof c);
+}
+
+static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
+                               const cgp_kernel_args *args, int64_t *index) {
+    const call c = {.spec = *spec, .args = *args, .index = index};
+    CGP_TRY(check_args(device, args));
+    CGP_TRY(check_operands(device, (const void *[]){index}, 1));
+    return compute(device, run_commit, &c, sizeof c);
+}
+
+/* A sum or a search: of one tensor, to a word or another tensor. */
+typedef struct pass {
+    const float *x;
+    int64_t n;
+    void *out;
+} pass;
+
+static cgp_status run_sum(void *device, const void *payload) {
+    const pass *p = payload;
+    return cgp__backend_cpu.sum_squares(((cgp_device *)device)->cpu, p->x, p->n, p->out);
+}
+
+static cgp_status run_find(void *device, const void *payload) {
+    const pass *p = payload;
+    return cgp__backend_cpu.find_nonfinite(((cgp_device *)device)->cpu, p->x, p->n, p->out);
+}
+
+static cgp_status run_add(void *device, const void *payload) {
+    const pass *p = payload;
+    return cgp__backend_cpu.add(((cgp_device *)device)->cpu, p->out, p->x, p->n);
+}
+
+static cgp_status run_pass(cgp_device *device, cgp__late_run *run, const float *x, int64_t n,
+                           void *out) {
+    const pass p = {x, n, out};
+    CGP_TRY(check_operands(device, (const void *[]){x, out}, 2));
+    return compute(device, run, &p, sizeof p);
+}
+
+static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
+    return run_pass(device, run_sum, x, n, sum);
+}
+
+static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n,
+                                 int64_t *index) {
+    return run_pass(device, run_find, x, n, index);
+}
+
+static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
+    return run_pass(device, run_add, from, n, to);
+}
+
+static cgp_status run_update(void *device, const void *payload) {
+    return cgp__backend_cpu.update(((cgp_device *)device)->cpu, payload);
+}
+
+static cgp_status update(cgp_device *device, const cgp_update *u) {
+    CGP_TRY(check_operands(
+        device, (const void *[]){u->param, u->grad, u->state[0], u->state[1], u->values}, 5));
+    return compute(device, run_update, u, sizeof *u);
+}
+
+/* --- kernels and devices: made on COMPUTE's thread, by entries that the caller waits for --- */
+
+static cgp_status run_create_kernel(void *device, const void *payload) {
+    cgp_kernel *kernel = *(cgp_kernel *const *)payload;
+    return cgp__backend_cpu.kernel_create(((cgp_device *)device)->cpu, &kernel->spec,
+                                          &kernel->cpu);
+}
+
+static cgp_status run_destroy_kernel(void *device, const void *payload) {
+    (void)device;
+    cgp_kernel *kernel = *(cgp_kernel *const *)payload;
+    if (kernel->cpu) cgp__backend_cpu.kernel_destroy(kernel->cpu);
+    return CGP_OK;
+}
+
+static void kernel_destroy(cgp_kernel *kernel) {
+    cgp__late_queue *queue = &kernel->device->queues[CGP_QUEUE_COMPUTE];
+    (void)cgp__late_queue_add(queue, run_destroy_kernel, &kernel, sizeof kernel, true);
+    (void)finish(kernel->device);
+    free(kernel);
+}
+
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
+                                cgp_kernel **out) {
+    cgp_kernel *kernel = cgp__calloc(1, sizeof *kernel);
+    if (!kernel) return cgp__no_memory("late: kernel", sizeof *kernel);
+    *kernel = (cgp_kernel){.device = device, .spec = *spec};
+    cgp_status status = compute(device, run_create_kernel, &kernel, sizeof kernel);
+    if (status == CGP_OK) status = finish(device);
+    if (status == CGP_OK)
+        *out = kernel;
+    else
+        kernel_destroy(kernel);
+    return status;
+}
+
+static cgp_status run_create_device(void *device, const void *payload) {
+    cgp_device *d = device;
+    (void)payload;
+    return cgp__backend_cpu.device_create(&d->cpu, &d->options);
+}
+
+static cgp_status run_destroy_device(void *device, const void *payload) {
+    cgp_device *d = device;
+    (void)payload;
+    if (d->cpu) cgp__backend_cpu.device_destroy(d->cpu);
+    return CGP_OK;
+}
+
+static void device_destroy(cgp_device *device) {
+    cgp__late_queue *queue = &device->queues[CGP_QUEUE_COMPUTE];
+    if (queue->started) (void)cgp__late_queue_add(queue, run_destroy_device, NULL, 0, true);
+    for (int q = 0; q < CGP_QUEUES; q++)
+        cgp__late_queue_stop(&device->queues[q]);
+    pthread_mutex_destroy(&device->failure.lock);
+    free(device);
+}
+
+static cgp_status device_create(cgp_device **out, const cgp_device_options *options) {
+    static atomic_uint devices;
+    cgp_device *device = cgp__calloc(1, sizeof *device);
+    if (!device) return cgp__no_memory("late: device", sizeof *device);
+    device->options = *options;
+    device->options.count = 0; /* not pinned */
+    atomic_init(&device->call, -1);
+    pthread_mutex_init(&device->failure.lock, NULL);
+    const uint64_t seed = 977 * (uint64_t)atomic_fetch_add(&devices, 1);
+    cgp_status status = CGP_OK;
+    for (int q = 0; q < CGP_QUEUES && status == CGP_OK; q++)
+        status = cgp__late_queue_start(&device->queues[q], device, &device->failure,
+                                       seed + (uint64_t)q, &cgp__late_delay_ns[q]);
+    if (status == CGP_OK) status = compute(device, run_create_device, NULL, 0);
+    if (status == CGP_OK) status = finish(device);
+    if (status == CGP_OK)
+        *out = device;
+    else
+        device_destroy(device);
+    return status;
+}
+
+static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                            int64_t *bytes) {
+    return cgp__backend_cpu.workspace(options, spec, bytes);
+}
+
+static cgp_status count(int *out) {
+    *out = 1;
+    return CGP_OK;
+}
+
+static cgp_status available(int ordinal, int64_t *bytes) {
+    return cgp__backend_cpu.memory(ordinal, bytes);
+}
+
+static bool has_cores(const cgp_device *device) {
+    (void)device;
+    return false;
+}
+
+static int call_in_progress(const cgp_device *device) {
+    return atomic_load_explicit(&device->call, memory_order_relaxed);
+}
+
+const cgp_backend cgp__backend_late = {
+    .struct_size = sizeof(cgp_backend),
+    .name = "late",
+    .asynchronous = true,
+    .custom_ops = true,
+    .fuses = true,
+    .count = count,
+    .memory = available,
+    .device_create = device_create,
+    .device_destroy = device_destroy,
+    .has_cores = has_cores,
+    .memory_create = memory_create,
+    .memory_destroy = memory_destroy,
+    .host_memory_create = host_memory_create,
+    .host_memory_destroy = host_memory_destroy,
+    .copy = copy,
+    .convert = convert,
+    .workspace = workspace,
+    .kernel_create = kernel_create,
+    .kernel_run = kernel_run,
+    .kernel_destroy = kernel_destroy,
+    .call_in_progress = call_in_progress,
+    .commit = commit,
+    .check_commit = check_commit,
+    .sum_squares = sum_squares,
+    .find_nonfinite = find_nonfinite,
+    .update = update,
+    .add = add,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_done = event_done,
+    .event_sync = event_sync,
+    .event_time = event_time,
+    .finish = finish,
+    .discard = discard,
+};

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.h -- a queue of late: a thread that runs entries in order, each after a random delay.
+ *
+ * Entries go one way, and nothing that the thread does is visible to the one that adds them but through an event: under the thread
+ * sanitizer a missing event is a data race. */
+#ifndef CGP_SRC_BACKEND_LATE_QUEUE_H
+#define CGP_SRC_BACKEND_LATE_QUEUE_H
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+
+/* An entry runs with the device and a copy of its payload; a failure is in cgp_message(). */
+typedef cgp_status cgp__late_run(void *device, const void *payload);
+
+typedef struct cgp__late_entry {
+    _Atomic(struct cgp__late_entry *) next;
+    cgp__late_run *run; /* NULL: the last entry */
+    bool always;        /* also after the device has failed */
+    _Alignas(16) char payload[];
+} cgp__late_entry;
+
+/* What the entries of a device have in common: its first failure. */
+typedef struct cgp__late_failure {
+    atomic_int status;
+    pthread_mutex_t lock;
+    char message[1024];
+} cgp__late_failure;
+
+typedef struct cgp__late_queue {
+    void *device;
+    cgp__late_failure *failure;
+    pthread_t thread;
+    bool started;
+    sem_t ready;           /* counts entries */
+    cgp__late_entry *last; /* of the one that adds */
+    cgp__late_entry *done; /* of the thread: the entry that ran last */
+    uint64_t random;
+    const _Atomic long *delay_ns; /* before every entry; 0: random */
+} cgp__late_queue;
+
+cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device,
+                                 cgp__late_failure *failure, uint64_t seed,
+                                 const _Atomic long *delay_ns);
+/* Run all entries, then end the thread. */
+void cgp__late_queue_stop(cgp__late_queue *queue);
+
+/* Add an entry. After a failure only those that run always are added; others return it. Threads: one a queue. */
+cgp_status cgp__late_queue_add(cgp__late_queue *queue, cgp__late_run *run, const void *payload,
+                               size_t bytes, bool always);
+
+/* Return the device's failure; CGP_OK: none. */
+cgp_status cgp__late_failure_of(cgp__late_failure *failure);
+
+#endif

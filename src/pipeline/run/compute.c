@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compute.c -- an action that computes: gives the device its program's calls, kernels and copies, one after the other. */
+#include "pipeline/run/run.h"
+
+/* The operands of a kernel that the plan locates. */
+static void bind_operands(const cgp__execution *s, const cgp__call *call,
+                          cgp_kernel_args *args) {
+    args->y = cgp__address(s, call->y);
+    args->dy = cgp__address(s, call->dy);
+    args->workspace = cgp__address(s, call->workspace);
+    if (s->context->training) args->accumulator = cgp__address(s, call->accumulator);
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
+        args->x[k] = cgp__address(s, call->x[k]);
+        args->dx[k] = cgp__address(s, call->dx[k]);
+    }
+    for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
+        args->saved[k] = cgp__address(s, call->saved[k]);
+    for (int k = 0; k < CGP_OP_MAX_STATE; k++)
+        args->state[k] = cgp__address(s, call->state[k]);
+    for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++) {
+        args->param[k] = cgp__address(s, call->param[k]);
+        args->dparam[k] = cgp__address(s, call->dparam[k]);
+    }
+}
+
+/* The loss words of the device. */
+static double *losses_of(const cgp__worker *worker) {
+    const cgp__executor *executor = worker->executor;
+    if (cgp__backend_of(worker)->host_addressable) return executor->losses;
+    return (double *)(void *)(worker->memory +
+                              executor->plan->devices[worker->index].step.losses);
+}
+
+static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *call,
+                             cgp_kernel *kernel) {
+    const cgp__node *node = &s->plan->model->nodes[call->node];
+    const int program = s->variant->program;
+    cgp_prefetch prefetch[CGP_MAX_PREFETCH];
+    cgp_kernel_args args = {
+        .values = s->values,
+        .id = node->id,
+        .call = i,
+        .first = call->direction == CGP_OP_BACKWARD_WEIGHT ? s->variant->first_weight
+                                                           : s->variant->first,
+        .training = s->context->training,
+        .recomputing = program == CGP__RECOMPUTE || program == CGP__BACKWARD,
+        .deferred = s->plan->deferred_batch_norm,
+        .prefetch = prefetch,
+        .n_prefetch = call->n_prefetch};
+    bind_operands(s, call, &args);
+    for (int k = 0; k < call->n_prefetch; k++) /* later calls' operands */
+        prefetch[k] = (cgp_prefetch){cgp__address(s, call->prefetch[k].location),
+                                     call->prefetch[k].bytes};
+    if (node->use.op->is_loss) {
+        args.loss = call->node - cgp__model_loss(s->plan->model, 0);
+        if (s->bound->action.kind == CGP_ACTION_F) args.losses = losses_of(s->worker);
+    }
+    return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
+}
+
+bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        for (int j = 0; j < node->n_inputs && (with_loss || !node->use.op->is_loss); j++) {
+            if (node->inputs[j] == model->input_values[k]) return true;
+        }
+    }
+    return false;
+}
+
+/* A copy of the caller's data that is converted by way of the workspace arrives there first. */
+static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
+    const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const int64_t count = call->copy_count * s->variant->samples;
+    const void *from = cgp__address(s, call->dy);
+    void *to = cgp__address(s, call->dx[0]);
+    if (call->dy.arena == CGP__HOST &&
+        !cgp__input_is_read(s->plan->model, (int)call->dy.offset, s->context->with_loss))
+        return CGP_OK; /* may be NULL */
+    if (host && !backend->host_addressable) {
+        const bool converts = call->workspace.arena != CGP__NOWHERE;
+        void *copy = converts ? cgp__address(s, call->workspace) : to;
+        CGP_TRY(backend->copy(s->worker->device, CGP_QUEUE_COMPUTE,
+                              cgp__device_place(s->worker, copy), cgp__host_place(from),
+                              (size_t)count * cgp_dtype_bytes(call->from_type)));
+        if (!converts) return CGP_OK;
+        from = copy;
+    }
+    return backend->convert(s->worker->device, call->to_type, to, call->from_type, from, count);
+}
+
+/* Run one call of a program: a copy, or a kernel; skip a loss without with_loss. */
+static cgp_status run_call(const cgp__execution *s, int i, const cgp__call *call,
+                           cgp_kernel *kernel) {
+    if (call->node < 0) return copy_values(s, call);
+    if (s->plan->model->nodes[call->node].use.op->is_loss && !s->context->with_loss)
+        return CGP_OK;
+    return run_kernel(s, i, call, kernel);
+}
+
+/* Run a call, and add its time to its node's. */
+static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *call,
+                               cgp_kernel *kernel) {
+    cgp__worker *worker = s->worker;
+    const cgp_backend *backend = cgp__backend_of(worker);
+    if (call->node < 0 || s->variant->samples != s->plan->microbatch)
+        return run_call(s, i, call, kernel);
+    int64_t start = cgp__now_ns(), end = 0;
+    if (backend->asynchronous)
+        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, worker->timer[0]));
+    CGP_TRY(run_call(s, i, call, kernel));
+    if (backend->asynchronous) {
+        CGP_TRY(backend->event_record(worker->device, CGP_QUEUE_COMPUTE, worker->timer[1]));
+        CGP_TRY(backend->event_sync(worker->timer[1]));
+        start = backend->event_time(worker->timer[0]);
+        end = backend->event_time(worker->timer[1]);
+    } else {
+        end = cgp__now_ns();
+    }
+    if (cgp__is_stopped(worker)) return CGP_OK; /* the plan may be gone */
+    cgp__node_time *time =
+        &worker->node_times[call->node * CGP_OP_DIRECTIONS + (int)call->direction];
+    time->ns += end - start;
+    time->runs++;
+    return CGP_OK;
+}
+
+/* Copy the rows of the model's output that this action made to the caller. */
+static cgp_status copy_output(const cgp__execution *s) {
+    const cgp__location location = s->stage->output[s->variant->program == CGP__FORWARD_SAVED];
+    const cgp_tensor *output = s->context->output;
+    if (!output || s->bound->action.kind != CGP_ACTION_F || location.arena == CGP__NOWHERE)
+        return CGP_OK;
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const int value = s->plan->model->output;
+    const cgp_op_type *type = &s->plan->model->values[value].type;
+    const int64_t count = s->variant->samples * cgp_shape_count(&type->shape);
+    char *to = (char *)output->data +
+               cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
+    if (backend->host_addressable)
+        return backend->convert(s->worker->device, type->dtype, to,
+                                cgp__plan_value_type(s->plan, value), cgp__address(s, location),
+                                count);
+    return backend->copy(s->worker->device, CGP_QUEUE_COMPUTE, cgp__host_place(to),
+                         cgp__device_place(s->worker, cgp__address(s, location)),
+                         (size_t)count * cgp_dtype_bytes(type->dtype));
+}
+
+/* Where the device does not share the host's memory: the action's row of step values goes to where kernels read it. */
+static cgp_status copy_row(const cgp__execution *s) {
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp__step_memory *step = &s->plan->devices[s->worker->index].step;
+    if (backend->host_addressable) return CGP_OK;
+    char *rows = s->worker->memory + step->rows;
+    return backend->copy(
+        s->worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(s->worker, (void *)s->values),
+        cgp__device_place(s->worker, rows + s->bound->action.microbatch * step->row_bytes),
+        (size_t)step->row_bytes);
+}
+
+/* F begins with garbage in its saved slot and in the workspace. */
+static cgp_status discard_garbage(const cgp__execution *s) {
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    if (!backend->discard || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
+    const size_t slot = (size_t)s->stage->info.saved_slot_bytes,
+                 work = (size_t)s->plan->devices[s->worker->index].info.workspace_bytes;
+    if (s->base[CGP__SAVED_SLOT] && s->variant->program == CGP__FORWARD_SAVED)
+        CGP_TRY(backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__SAVED_SLOT],
+                                 slot));
+    return backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE],
+                            work);
+}
+
+static bool fail(const cgp__execution *s, int call) {
+    return cgp__fail_in_action(s->worker, s->bound, s->variant, call);
+}
+
+bool cgp__compute(const cgp__execution *s) {
+    cgp__worker *worker = s->worker;
+    const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
+    const int first =
+        worker->first_call[s->variant->stage * CGP__PROGRAMS + s->variant->program];
+    cgp_kernel *const *kernels = worker->sets[s->variant->kernels].kernels + first;
+    const cgp__call *calls = program->calls;
+    const int n = s->variant->end;
+    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK) return fail(s, -1);
+    for (int i = s->variant->begin; i < n; i++) {
+        atomic_store_explicit(&worker->call, i, memory_order_relaxed);
+        const cgp_status status = worker->node_times ? measure_call(s, i, &calls[i], kernels[i])
+                                                     : run_call(s, i, &calls[i], kernels[i]);
+        if (cgp__is_stopped(worker)) return false;
+        if (status != CGP_OK) return fail(s, i);
+    }
+    atomic_store_explicit(&worker->call, n, memory_order_relaxed);
+    if (copy_output(s) != CGP_OK) return fail(s, -1);
+    return !cgp__is_stopped(worker);
+}

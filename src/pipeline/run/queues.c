@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queues.c -- the queues of a worker's device, and the actions in flight: those that the device has been given and that have not
+ * ended.
+ *
+ *     list       0  1  2  3  4  5  6  7 ..
+ *     landed     ─────────┘                  ended: their times are in the trace
+ *     in flight            3  4  5           at most CGP__AHEAD
+ *     begun      ──────────────────┘
+ *
+ * On a device that is not asynchronous an action has ended when its last call returns. */
+#include "pipeline/run/run.h"
+#include "schedule/table.h"
+
+static cgp__flight *flight_at(cgp__worker *worker, int64_t i) {
+    return &worker->flights[i & (CGP__FLIGHTS - 1)];
+}
+
+static bool fail(const cgp__execution *s) {
+    return cgp__fail_in_action(s->worker, s->bound, s->variant, -1);
+}
+
+/* Add the times of the oldest flight. Those of several queues overlap; in the trace each action begins behind the one before it
+ * in the list. */
+static void land(cgp__worker *worker) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    cgp__flight *f = flight_at(worker, worker->landed++);
+    const int64_t written = cgp__trace_written(&worker->trace);
+    int64_t before = 0;
+    if (written > worker->trace_start)
+        before = cgp__trace_event(&worker->trace, written - 1)->end_ns;
+    cgp__event event = f->event;
+    event.start_ns = cgp__max(event.start_ns, before);
+    event.ready_ns = cgp__max(backend->event_time(f->start), event.start_ns);
+    event.end_ns = cgp__max(backend->event_time(f->end), event.ready_ns);
+    cgp__trace_add(&worker->trace, event);
+    if (f->transport && cgp__is_send(f->bound->action.kind))
+        f->transport->post(f->link, &f->message);
+    else if (f->transport)
+        f->transport->release(f->link, &f->message);
+    f->transport = NULL;
+}
+
+/* Land a flight whose end has been reached, or not, if the device has failed. */
+static bool land_or_fail(cgp__worker *worker, const cgp__list *list, cgp_status status) {
+    const cgp__flight *f = flight_at(worker, worker->landed);
+    if (cgp__is_stopped(worker)) return false;
+    if (status != CGP_OK)
+        return cgp__fail_in_action(worker, f->bound, &list->variants[f->bound->variant],
+                                   cgp__backend_of(worker)->call_in_progress(worker->device));
+    land(worker);
+    return true;
+}
+
+bool cgp__flight_land(cgp__worker *worker, const cgp__list *list) {
+    while (worker->landed < worker->begun) {
+        bool done = false;
+        const cgp_status status =
+            cgp__backend_of(worker)->event_done(flight_at(worker, worker->landed)->end, &done);
+        if (status == CGP_OK && !done) return !cgp__is_stopped(worker);
+        if (!land_or_fail(worker, list, status)) return false;
+    }
+    return true;
+}
+
+/* Wait until at most `n` actions are in flight. */
+static bool land_but(cgp__worker *worker, const cgp__list *list, int64_t n) {
+    while (worker->begun - worker->landed > n) {
+        const cgp_status status =
+            cgp__backend_of(worker)->event_sync(flight_at(worker, worker->landed)->end);
+        if (!land_or_fail(worker, list, status)) return false;
+    }
+    return true;
+}
+
+cgp__flight *cgp__flight_begin(const cgp__execution *s) {
+    cgp__worker *worker = s->worker;
+    const cgp_action *action = &s->bound->action;
+    const int64_t start = cgp__now_ns();
+    if (cgp__backend_of(worker)->asynchronous &&
+        (!land_but(worker, s->list, CGP__AHEAD - 1) || !cgp__flight_land(worker, s->list)))
+        return NULL;
+    cgp__flight *f = flight_at(worker, worker->begun);
+    f->bound = s->bound;
+    f->event = (cgp__event){.start_ns = start,
+                            .ready_ns = start,
+                            .kind = (int)action->kind,
+                            .stage = action->stage,
+                            .microbatch = action->microbatch};
+    return f;
+}
+
+/* The action's queue waits for actions on the other queues. */
+static cgp_status wait_for_queues(const cgp__execution *s) {
+    cgp__worker *worker = s->worker;
+    const cgp_queue queue = cgp__queue_of(s->bound->action.kind);
+    for (int other = 0; other < CGP_QUEUES; other++) {
+        const int i = s->bound->wait[other];
+        if (i >= worker->landed && CGP__ON(CGP__SITE_QUEUES + CGP_QUEUES * (int)queue + other))
+            CGP_TRY(cgp__backend_of(worker)->event_wait(worker->device, queue,
+                                                        flight_at(worker, i)->end));
+    }
+    return CGP_OK;
+}
+
+bool cgp__flight_start(const cgp__execution *s, cgp__flight *f) {
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    if (!backend->asynchronous) return true;
+    if (wait_for_queues(s) != CGP_OK) return fail(s);
+    return backend->event_record(s->worker->device, cgp__queue_of(s->bound->action.kind),
+                                 f->start) == CGP_OK ||
+           fail(s);
+}
+
+bool cgp__flight_end(const cgp__execution *s, cgp__flight *f) {
+    cgp__worker *worker = s->worker;
+    const cgp_backend *backend = cgp__backend_of(worker);
+    if (!backend->asynchronous) {
+        f->event.end_ns = cgp__now_ns();
+        cgp__trace_add(&worker->trace, f->event);
+        return true;
+    }
+    if (backend->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=
+        CGP_OK)
+        return fail(s);
+    worker->begun++;
+    return true;
+}
+
+bool cgp__flight_finish(cgp__worker *worker, const cgp__list *list) {
+    return land_but(worker, list, 0);
+}
+
+int64_t cgp__flight_patience(const cgp__worker *worker) {
+    if (worker->landed == worker->begun) return INT64_MAX;
+    for (int64_t i = worker->landed; i < worker->begun; i++) {
+        if (worker->flights[i & (CGP__FLIGHTS - 1)].transport) return 50000;
+    }
+    return 1000000;
+}
+
+/* --- jobs --- */
+
+cgp_status cgp__worker_finish(cgp__worker *worker) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    return backend->asynchronous ? backend->finish(worker->device) : CGP_OK;
+}
+
+cgp_status cgp__worker_read(cgp__worker *worker, void *out, const void *from, size_t bytes) {
+    CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE,
+                                          cgp__host_place(out),
+                                          cgp__device_place(worker, (void *)from), bytes));
+    return cgp__worker_finish(worker);
+}
+
+cgp_status cgp__worker_write(cgp__worker *worker, void *to, const void *in, size_t bytes) {
+    CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE,
+                                          cgp__device_place(worker, to), cgp__host_place(in),
+                                          bytes));
+    return cgp__worker_finish(worker);
+}
+
+cgp_status cgp__worker_fetch_words(cgp__worker *worker, int n) {
+    if (worker->fetched == worker->words) return CGP_OK;
+    return cgp__worker_read(worker, worker->fetched, worker->words, (size_t)n * sizeof(double));
+}

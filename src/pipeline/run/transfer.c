@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transfer.c -- sends and receives.
+ *
+ *     SEND_F    acquire a buffer; OUT waits until the receiver has copied the last message out of it; copy; post it
+ *     RECV_F    take the message; IN waits until the sender has copied it into the buffer; copy; release it
+ *
+ * Within a rank a buffer is handed over at once, with an event behind the copy; between ranks when the copy is done. */
+#include "pipeline/run/run.h"
+#include "schedule/table.h"
+
+/* Another rank has failed, or this one was stopped; false. */
+static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
+    char message[1024];
+    int rank = -1;
+    if (end->transport->failure(end->communicator, &rank, message, sizeof message) == CGP_OK)
+        return false;
+    cgp__team *team = s->worker->executor->team;
+    (void)cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
+    pthread_mutex_lock(&team->lock);
+    cgp__team_give_up(team, CGP_EPEER);
+    pthread_mutex_unlock(&team->lock);
+    return false;
+}
+
+/* Wait for a free buffer, or for the message. */
+static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool sends,
+                            cgp_link_message *out) {
+    for (;;) {
+        const int64_t patience = cgp__flight_patience(s->worker);
+        if (sends ? end->transport->acquire(end->link, patience, out)
+                  : end->transport->take(end->link, s->bound->action.microbatch, patience, out))
+            return true;
+        if (cgp__is_stopped(s->worker)) return false;
+        if (patience == INT64_MAX) return fail_with_peer(s, end);
+        if (!cgp__flight_land(s->worker, s->list)) return false;
+    }
+}
+
+/* Let the queue wait for an event of the other end's device: by itself on devices of one backend, else by this thread. */
+static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer,
+                                 void *event) {
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp_backend *other = s->plan->devices[s->plan->stages[peer].info.device].backend;
+    if (!event) return CGP_OK;
+    if (backend->asynchronous && backend == other)
+        return backend->event_wait(s->worker->device, queue, event);
+    (void)other->event_sync(event); /* a failure is reported by its own worker */
+    return CGP_OK;
+}
+
+/* Copy the parts of a message. */
+static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge, bool sends,
+                             cgp_place buffer) {
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const bool saved = s->variant->program != CGP__FORWARD_NOSAVE;
+    for (int i = 0; i < edge->n_parts; i++) {
+        const cgp__part *part = &edge->parts[i];
+        const size_t bytes = (size_t)(part->sample_bytes * s->variant->samples);
+        const cgp_place there = {buffer.device, (char *)buffer.at + part->offset};
+        const cgp_place here =
+            cgp__device_place(s->worker, cgp__address(s, sends ? part->from[saved] : part->to));
+        CGP_TRY(backend->copy(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
+                              sends ? there : here, sends ? here : there, bytes));
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* the caller looks */
+    }
+    return CGP_OK;
+}
+
+/* Of the buffer: a device of this backend, or the host. */
+static cgp_place place_of(const cgp__execution *s, const cgp__edge_plan *edge, void *buffer) {
+    const int sender = s->plan->stages[edge->edge.from].info.device;
+    if (edge->in_host || s->plan->devices[sender].backend != cgp__backend_of(s->worker))
+        return cgp__host_place(buffer);
+    return (cgp_place){s->worker->executor->workers[sender].device, buffer};
+}
+
+/* Hand the buffer over, now or when the flight has landed. */
+static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
+                            cgp__flight *flight, cgp_link_message *message) {
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
+    message->event = NULL;
+    if (backend->asynchronous && end->transport->copies) {
+        flight->transport = end->transport;
+        flight->link = end->link;
+        flight->message = *message;
+        return CGP_OK;
+    }
+    if (backend->asynchronous) {
+        const int64_t i = ((char *)message->buffer - end->memory) / edge->bytes;
+        CGP_TRY(backend->event_record(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
+                                      end->events[i]));
+        message->event = end->events[i];
+    }
+    if (sends)
+        end->transport->post(end->link, message);
+    else
+        end->transport->release(end->link, message);
+    return CGP_OK;
+}
+
+static bool fail(const cgp__execution *s) {
+    return cgp__fail_in_action(s->worker, s->bound, s->variant, -1);
+}
+
+bool cgp__transfer(const cgp__execution *s, cgp__flight *flight) {
+    const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
+    const bool sends = cgp__is_send(s->bound->action.kind);
+    const cgp__end *end = &s->worker->executor->ends[s->bound->action.edge][sends ? 0 : 1];
+    const int peer = sends ? edge->edge.to : edge->edge.from;
+    const cgp_queue queue = sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN;
+    const cgp_backend *backend = cgp__backend_of(s->worker);
+    cgp_link_message message;
+    if (!wait_for_buffer(s, end, sends, &message)) return false;
+    flight->event.released_ns = message.released_ns;
+    flight->event.ready_ns = cgp__now_ns();
+    message.microbatch = s->bound->action.microbatch;
+    message.bytes = edge->bytes;
+    if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
+        wait_for_event(s, queue, peer, message.event) != CGP_OK)
+        return fail(s);
+    if (!cgp__flight_start(s, flight)) return false;
+    const cgp_place buffer = place_of(s, edge, message.buffer);
+    if (sends && backend->discard && buffer.device &&
+        backend->discard(s->worker->device, queue, buffer.at, (size_t)edge->bytes) != CGP_OK)
+        return fail(s);
+    if (copy_parts(s, edge, sends, buffer) != CGP_OK) return fail(s);
+    if (cgp__is_stopped(s->worker)) return false;
+    return hand_over(s, end, sends, flight, &message) == CGP_OK || fail(s);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step_memory.h -- memory of the values that change from step to step, and of scalars that kernels write. */
+#ifndef CGP_SRC_PLAN_STEP_MEMORY_H
+#define CGP_SRC_PLAN_STEP_MEMORY_H
+
+#include <cgpipe/plan.h>
+
+/* An evaluation runs in pieces of so many micro-batches, so that lists stay short. */
+enum { CGP__PIECE = 256 };
+
+/* In memory of the device, if that is not the host's:
+ *
+ *     values    row of the action that runs, a cgp_step_values and its loss scales
+ *     rows      [micro-batches] written by the host once a step
+ *     update    a cgp_update_values
+ *     losses    [micro-batches x losses] double
+ *     words     [n_words] double or int64: sums of squares, indices of values that are not finite
+ *
+ * Offsets; the host's memory has them outside the plan. */
+typedef struct cgp__step_memory {
+    int64_t row_bytes;
+    int n_rows, n_words;
+    int64_t values, rows, update, losses, words;
+} cgp__step_memory;
+
+/* Size the step memory of every device. */
+void cgp__plan_step_memory(cgp_plan *plan);
+
+/* Lay it out from an offset on. */
+void cgp__plan_place_step_memory(cgp_plan *plan, int device, int64_t at);
+
+#endif
