@@ -6,6 +6,7 @@
 #ifndef CGPIPE_PIPELINE_H
 #define CGPIPE_PIPELINE_H
 
+#include <cgpipe/ext/transport.h>
 #include <cgpipe/partition.h>
 #include <cgpipe/plan.h>
 
@@ -32,6 +33,31 @@ typedef struct cgp_pipeline cgp_pipeline;
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan,
                                                       uint64_t seed);
+
+/**
+ * Create this rank's part of a pipeline that several ranks run together: the devices that the plan gives to it.
+ *
+ * From here on every function that takes the pipeline and blocks is collective: the user threads of all ranks make the same calls in
+ * the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
+ * the loss and norms come back on every rank; forward and predict fill the output, backward takes its gradient, on the rank of the
+ * output's stage, where others may pass NULL; rank 0 writes checkpoints, all read them. A refused argument is refused on all ranks,
+ * and nothing ran.
+ *
+ * @param[in] transport     Between the ranks; NULL: the plan is for one.   @param[in] communicator  This rank's; as many ranks as
+ *                          the plan's. Borrowed until the pipeline is destroyed.
+ *
+ * @retval CGP_EINVAL  The ranks differ in number, or their plans in cgp_plan_hash().   @retval CGP_EPEER  Another rank failed; here
+ * and in every later call. The pipeline can only be destroyed. Otherwise as cgp_pipeline_create().
+ *
+ * Threads: as cgp_pipeline_create().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_on(cgp_pipeline **out,
+                                                         const cgp_plan *plan, uint64_t seed,
+                                                         const cgp_transport *transport,
+                                                         cgp_communicator *communicator);
+
+/** Return whether a stage of this rank reads a model input, 0 .. inputs - 1. Without ranks, whether any does. */
+CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);
 
 /**
  * Compare the planned bytes of all devices with the memory that the machine has available now, as cgp_pipeline_create() does.

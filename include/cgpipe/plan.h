@@ -76,6 +76,8 @@ typedef struct cgp_plan_options {
     /** Running statistics of batch norms change once a step, by those of the whole mini-batch, instead of by each micro-batch:
      *  then they do not depend on `chunks` (but for rounding). Training normalises by micro-batch either way. [false] */
     bool deferred_batch_norm;
+    /** Processes that run the plan together, 1 to the number of devices, which they own in contiguous blocks. [1] */
+    int ranks;
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -97,7 +99,8 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
                                 0,
                                 false,
                                 CGP_PRECISION_F32,
-                                false};
+                                false,
+                                1};
     return options;
 }
 
@@ -129,8 +132,12 @@ typedef struct cgp_plan_device {
     int64_t planned_bytes;    /**< All. */
     /** Of a device that does not share the host's memory: values that change from step to step, and scalars. */
     int64_t step_bytes;
-    /** Likewise: memory of the host that it needs besides, for messages to devices of other backends. */
+    /** Memory of the host that it needs besides, for messages to and from devices that cannot read its own. */
     int64_t host_bytes;
+    /** Buffers for messages from other ranks. */
+    int64_t receive_bytes;
+    /** The rank that owns it. */
+    int rank;
     /** Variants of actions that compute, in a step of a full mini-batch: (stage, program, slots, range, first, samples). */
     int variants;
 } cgp_plan_device;
@@ -155,6 +162,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_create(cgp_plan **out, const cgp_mode
 
 /** Free a plan. Accepts NULL. Pipelines borrow it: destroy them first. */
 CGP_API void cgp_plan_destroy(cgp_plan *plan);
+
+/** Return a hash of model, options, layout and actions, which ranks compare before they run the plan together. Two plans of
+ *  equal hashes are equal; those of equal models and options are, on every machine. @retval CGP_ENOMEM Threads: any. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]);
 
 /** Return numbers of stages and devices; samples of a full micro-batch; micro-batches of a full mini-batch (at most `chunks`). */
 CGP_API int cgp_plan_stages(const cgp_plan *plan);

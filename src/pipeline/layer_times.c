@@ -52,6 +52,11 @@ cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost
     CGP__NEED(costs);
     const cgp_plan *plan = pipeline->plan;
     const cgp__timer timer = {mean_times, (void *)pipeline};
+    const size_t cells = (size_t)plan->model->n_nodes * CGP_OP_DIRECTIONS;
+    for (int d = 0; d < plan->n_devices && pipeline->executor.workers[d].node_times; d++)
+        CGP_TRY(cgp__ranks_broadcast(&pipeline->executor.ranks, plan->devices[d].info.rank,
+                                     pipeline->executor.workers[d].node_times,
+                                     cells * sizeof(cgp__node_time)));
     if (!has_run(pipeline))
         return cgp_fail(CGP_ESTATE, "layer costs: no full micro-batch has run since "
                                     "cgp_pipeline_measure_layers (a cgp_pipeline_step is due)");

@@ -34,6 +34,9 @@ cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char 
 /* Return CGP_ESTATE if the pipeline has failed. */
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
 
+/* times.c: bring the events of the last run to the workers of all ranks. Collective. */
+cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline);
+
 /* The beginning of a public call. */
 #define CGP__PIPELINE(pipeline)                                                                \
     do {                                                                                       \

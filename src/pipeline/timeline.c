@@ -79,6 +79,7 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline,
     const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
     cgp_schedule_timeline timeline = {0};
     CGP_TRY(check_run(pipeline));
+    CGP_TRY(cgp__pipeline_share_events(pipeline));
     for (int d = 0; d < pipeline->plan->n_devices; d++)
         CGP_TRY(check_events(pipeline, d));
     CGP_TRY(cgp__timeline_create(&timeline, schedule, true));

@@ -59,9 +59,47 @@ static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     return median;
 }
 
+/* Bring the events of the last run to all ranks. */
+static cgp_status share_events(const cgp__executor *executor, const int64_t *counts, int d) {
+    cgp__worker *worker = &executor->workers[d];
+    const cgp__ranks *ranks = &executor->ranks;
+    cgp__event *events = NULL;
+    const size_t bytes = (size_t)counts[d] * sizeof *events;
+    CGP_TRY(CGP__NEW(events, counts[d], "times"));
+    for (int64_t k = 0; k < counts[d] && cgp__ranks_own(ranks, d); k++)
+        events[k] = *cgp__trace_event(&worker->trace, worker->trace_start + k);
+    cgp_status status =
+        cgp__ranks_broadcast(ranks, executor->plan->devices[d].info.rank, events, bytes);
+    if (status == CGP_OK && !cgp__ranks_own(ranks, d)) {
+        status = cgp__trace_reserve(&worker->trace, counts[d]);
+        worker->trace_start = cgp__trace_written(&worker->trace);
+        for (int64_t k = 0; k < counts[d] && status == CGP_OK; k++)
+            cgp__trace_add(&worker->trace, events[k]);
+    }
+    free(events);
+    return status;
+}
+
+cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline) {
+    const cgp__executor *executor = &pipeline->executor;
+    int64_t *counts = NULL;
+    if (!executor->ranks.transport) return CGP_OK;
+    CGP_TRY(CGP__NEW(counts, pipeline->plan->n_devices, "times"));
+    for (int d = 0; d < pipeline->plan->n_devices; d++)
+        counts[d] =
+            cgp__trace_written(&executor->workers[d].trace) - executor->workers[d].trace_start;
+    cgp_status status =
+        cgp__ranks_share_devices(&executor->ranks, pipeline->plan, counts, sizeof *counts);
+    for (int d = 0; d < pipeline->plan->n_devices && status == CGP_OK; d++)
+        status = share_events(executor, counts, d);
+    free(counts);
+    return status;
+}
+
 cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     cgp_pipeline_times times = {NAN, NAN, NAN, NAN, NAN, NAN};
     CGP__PIPELINE_OR(pipeline, times);
+    if (cgp__pipeline_share_events(pipeline) != CGP_OK) return times;
     int64_t start = INT64_MAX, end = 0, last_forward = 0, first_backward = INT64_MAX;
     const int n = pipeline->plan->n_devices;
     double total = 0;

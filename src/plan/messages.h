@@ -28,10 +28,6 @@ typedef struct cgp__edge_plan {
     int64_t bytes;
     /* buffers */
     int capacity;
-    /* The buffers are in the sender's memory of the host: its device has its own, and the receiver's cannot read that. */
-    bool in_host;
-    /* of the buffers, in the memory of the sender's device, or in_host */
-    int64_t offset;
 } cgp__edge_plan;
 
 /* A stage that reads a value. */

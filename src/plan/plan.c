@@ -181,10 +181,6 @@ static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_
     return at;
 }
 
-static const cgp_backend *backend_of(const cgp_plan *plan, int stage) {
-    return plan->devices[plan->stages[stage].info.device].backend;
-}
-
 /* Place the sections of each device's memory, in the order of plan.h's drawing. */
 static void add_up(cgp_plan *plan) {
     for (int j = 0; j < plan->n_stages; j++) {
@@ -206,21 +202,11 @@ static void add_up(cgp_plan *plan) {
         cgp__plan_place_step_memory(plan, d, info->planned_bytes);
         info->planned_bytes += info->step_bytes;
     }
-    for (int e = 0; e < plan->n_edges; e++) {
-        cgp__edge_plan *edge = &plan->edges[e];
-        const int64_t bytes = edge->capacity * edge->bytes;
-        cgp_plan_device *info = &plan->devices[plan->stages[edge->edge.from].info.device].info;
-        const cgp_backend *sender = backend_of(plan, edge->edge.from);
-        edge->in_host = !sender->host_addressable && sender != backend_of(plan, edge->edge.to);
-        int64_t *end = edge->in_host ? &info->host_bytes : &info->planned_bytes;
-        edge->offset = *end;
-        *end += bytes;
-        if (!edge->in_host) info->transfer_bytes += bytes;
-    }
+    cgp__plan_place_links(plan);
     for (int d = 0; d < plan->n_devices; d++) {
         cgp_plan_device *info = &plan->devices[d].info;
-        info->activation_bytes =
-            info->slot_bytes + info->workspace_bytes + info->transfer_bytes + info->step_bytes;
+        info->activation_bytes = info->slot_bytes + info->workspace_bytes +
+                                 info->transfer_bytes + info->receive_bytes + info->step_bytes;
     }
 }
 
@@ -281,12 +267,14 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(allocate(plan));
     CGP_TRY(check_size(plan));
     CGP_TRY(make_devices(plan, o));
+    CGP_TRY(cgp__plan_ranks(plan, o->ranks));
     CGP_TRY(cut(plan, o));
     CGP_TRY(cgp__plan_parameters(plan));
     cgp__plan_states(plan);
     CGP_TRY(cgp__plan_edges(plan));
     CGP_TRY(cgp__plan_programs(plan));
     CGP_TRY(cgp__plan_actions(plan, o));
+    CGP_TRY(cgp__plan_links(plan));
     cgp__plan_step_memory(plan);
     add_up(plan);
     CGP_TRY(count_variants(plan));
@@ -336,6 +324,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     cgp_schedule_destroy(plan->table);
     cgp__index_release(&plan->memo_index);
     free(plan->memo);
+    free(plan->links);
     free(plan->first_stage_edge);
     free(plan->stage_edges);
     free(plan->first_reader);

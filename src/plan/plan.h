@@ -25,6 +25,7 @@
 
 #include "backend/backend.h"
 #include "model/model.h"
+#include "plan/links.h"
 #include "plan/list.h"
 #include "plan/location.h"
 #include "plan/memory/parameters.h"
@@ -93,6 +94,10 @@ struct cgp_plan {
     /* [stages] those of device 0, those of device 1 .. */
     int *device_stages;
     cgp__device_plan *devices;
+    int ranks;
+    /* those of the edges, then ties */
+    cgp__link_plan *links;
+    int n_links, links_capacity;
     /* activations first */
     cgp__edge_plan *edges;
     /* [2 edges] the edges of stage 0, of stage 1 .., ascending */

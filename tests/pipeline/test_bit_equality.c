@@ -36,17 +36,27 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a,
     fail();
 }
 
-/* Devices for a run: all of one backend; or, for "late", most of them of it and the others on the cpu. */
-static void draw_devices(const char *device, uint64_t *state, const char *devices[5]) {
-    for (int d = 0; d < 5; d++)
-        devices[d] =
-            strcmp(device, "late") == 0 && test_between(state, 0, 3) == 0 ? "cpu" : device;
+/* Devices and ranks of a run, by what is tested: a backend; "late", most devices of it and the others on the cpu; "loopback", on
+ * the cpu, several ranks; "late on loopback". */
+static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
+                         const char *devices[5]) {
+    const bool late = strncmp(what, "late", 4) == 0, ranks = strstr(what, "loopback");
+    for (int d = 0; d < 5; d++) {
+        devices[d] = late ? "late" : ranks ? "cpu" : what;
+        if (late && test_between(state, 0, 3) == 0) devices[d] = "cpu";
+    }
+    o->ranks = ranks && o->stages > 1 ? test_between(state, 2, o->stages) : 1;
 }
 
-/* One model, one number of micro-batches: one stage without recomputation, for "late" on the cpu, against everything else. */
+/* The devices of what it is compared with. */
+static const char *plain_device(const char *what) {
+    return strcmp(what, "ref") == 0 ? "ref" : "cpu";
+}
+
+/* One model, one number of micro-batches: one stage without recomputation against everything else. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         cgp_precision precision, uint64_t *state, int max) {
-    const char *devices[5] = {strcmp(device, "late") ? device : "cpu"};
+    const char *devices[5] = {plain_device(device)};
     cgp_plan_options o = cgp_plan_options_default();
     o.batch = test_between(state, 1, 7);
     o.chunks = test_between(state, 1, (int)o.batch + 2);
@@ -72,7 +82,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
         o.threads_per_device = test_between(state, 1, 2);
         test_random_schedule(state, layers, max, &o);
         test_random_balance(state, layers, cgp_plan_options_stages(&o), balance);
-        draw_devices(device, state, devices);
+        draw_devices(device, state, &o, devices);
         test_train(model, &o, seed, batches, STEPS, &got);
         assert_same(&o, &expected, &got);
     }
@@ -152,16 +162,34 @@ static void random_images_are_bit_equal_on_the_cpu(void **unused) {
 static void random_graphs_are_bit_equal_on_late(void **unused) {
     (void)unused;
     random_graphs_are_bit_equal("late", CGP_PRECISION_F32, test_scaled(4));
-}
-
-static void random_graphs_are_bit_equal_in_bf16_on_late(void **unused) {
-    (void)unused;
     random_graphs_are_bit_equal("late", CGP_PRECISION_BF16, test_scaled(4));
 }
 
 static void random_images_are_bit_equal_on_late(void **unused) {
     (void)unused;
     random_images_are_bit_equal("late", test_scaled(4));
+}
+
+static void random_graphs_are_bit_equal_on_loopback(void **unused) {
+    (void)unused;
+    random_graphs_are_bit_equal("loopback", CGP_PRECISION_F32, test_scaled(4));
+    random_graphs_are_bit_equal("loopback", CGP_PRECISION_BF16, test_scaled(4));
+}
+
+static void random_images_are_bit_equal_on_loopback(void **unused) {
+    (void)unused;
+    random_images_are_bit_equal("loopback", test_scaled(4));
+}
+
+static void random_graphs_are_bit_equal_on_late_on_loopback(void **unused) {
+    (void)unused;
+    random_graphs_are_bit_equal("late on loopback", CGP_PRECISION_F32, test_scaled(4));
+    random_graphs_are_bit_equal("late on loopback", CGP_PRECISION_BF16, test_scaled(4));
+}
+
+static void random_images_are_bit_equal_on_late_on_loopback(void **unused) {
+    (void)unused;
+    random_images_are_bit_equal("late on loopback", test_scaled(4));
 }
 
 static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
@@ -189,8 +217,11 @@ int main(void) {
         cmocka_unit_test(random_images_are_bit_equal_on_the_cpu),
         cmocka_unit_test(gpt2_is_bit_equal_on_the_cpu),
         cmocka_unit_test(random_graphs_are_bit_equal_on_late),
-        cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_late),
         cmocka_unit_test(random_images_are_bit_equal_on_late),
+        cmocka_unit_test(random_graphs_are_bit_equal_on_loopback),
+        cmocka_unit_test(random_images_are_bit_equal_on_loopback),
+        cmocka_unit_test(random_graphs_are_bit_equal_on_late_on_loopback),
+        cmocka_unit_test(random_images_are_bit_equal_on_late_on_loopback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

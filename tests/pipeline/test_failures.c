@@ -133,6 +133,7 @@ static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
 }
 
 static void bad_inputs_are_refused_and_change_nothing(void **unused) {
+    test_needs_one_rank();
     (void)unused;
     uint64_t state = test_seed();
     cgp_model *model = test_gpt2(&sizes);

@@ -29,15 +29,9 @@ static void train(const fixture *f, const cgp_plan_options *options, bool min,
     if (min) {
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(cgp_plan_schedule(plan), &report));
-        for (int e = 0; e < plan->n_edges; e++) {
-            cgp__edge_plan *edge = &plan->edges[e];
-            cgp_plan_device *device =
-                &plan->devices[plan->stages[edge->edge.from].info.device].info;
-            edge->capacity =
-                report.min_capacity[e]; /* on this edge they may be more than planned */
-            edge->offset = device->planned_bytes;
-            device->planned_bytes += edge->capacity * edge->bytes;
-        }
+        for (int e = 0; e < plan->n_edges; e++) /* on this edge they may be more than planned */
+            plan->edges[e].capacity = plan->links[e].capacity = report.min_capacity[e];
+        cgp__plan_place_links(plan); /* behind the planned ones */
         cgp_schedule_report_release(&report);
     }
     assert_ok(cgp_pipeline_create(&pipeline, plan, 7));

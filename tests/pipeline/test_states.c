@@ -195,6 +195,7 @@ static void counts_stop_at_their_end(void **unused) {
 /* --- nothing else changes them --- */
 
 static void a_failed_step_leaves_them_as_they_were(void **unused) {
+    test_needs_one_rank();
     (void)unused;
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, true);

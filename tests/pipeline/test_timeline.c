@@ -127,6 +127,7 @@ static void check_round_trip(const world *w) {
 
 /* Every schedule: with I and W, with several stages on a device, recomputed. */
 static void a_timeline_is_what_the_workers_noted(void **state) {
+    test_needs_one_rank();
     (void)state;
     const cgp_schedule_info *info;
     for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
@@ -219,6 +220,7 @@ static void assert_none(const world *w, const char *message) {
 }
 
 static void only_a_step_of_a_full_mini_batch_has_a_timeline(void **state) {
+    test_needs_one_rank();
     (void)state;
     world w;
     test_batch fewer;

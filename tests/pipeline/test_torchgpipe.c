@@ -416,6 +416,7 @@ static int count_threads(void) {
 
 /* A thread for each device, also where it has two stages; none is missing on a CPU. */
 static void each_device_has_a_worker_of_its_own(void **unused) {
+    test_needs_one_rank();
     (void)unused;
     test_needs_cpu();
     static const struct {
@@ -480,6 +481,7 @@ static const cgp__event *event_of(const run *r, int device, int k) {
 
 /* 0F0 0SEND_F0 0F1 0SEND_F1 0F2 while 1F0 takes half a second. */
 static void a_fast_stage_runs_ahead_of_a_slow_one(void **unused) {
+    test_needs_one_rank();
     (void)unused;
     run r = run_with("gpipe", 3, "delay:1F0:0.5");
     assert_int_equal(r.status, CGP_OK);
@@ -493,11 +495,16 @@ static void a_fast_stage_runs_ahead_of_a_slow_one(void **unused) {
 /* 1F0 fails: of 50 micro-batches stage 0 runs two forwards, and is stopped where it waits for the
  * first gradient. */
 static void a_failure_stops_the_stages_before_it_early(void **unused) {
+    test_needs_one_rank();
     (void)unused;
     run r = run_with("1f1b", 50, "fail:1F0");
     assert_int_equal(r.status, CGP_EDEVICE);
     assert_message("stage 1, micro-batch 0, 1F0: ");
-    assert_in_range(cgp__trace_written(&r.pipeline->executor.workers[0].trace), 2, 4);
+    const int noted =
+        getenv("CGP_TEST_DEVICES")
+            ? 0
+            : 2; /* what a device behind the host had ended is not noted any more */
+    assert_in_range(cgp__trace_written(&r.pipeline->executor.workers[0].trace), noted, 4);
     assert_int_equal(cgp__trace_written(&r.pipeline->executor.workers[1].trace),
                      1); /* 1RECV_F0 */
     end_run(&r);

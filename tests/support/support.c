@@ -31,6 +31,10 @@ void test_needs_cpu(void) {
     if (getenv("CGP_TEST_DEVICES")) skip();
 }
 
+void test_needs_one_rank(void) {
+    if (getenv("CGP_TEST_RANKS")) skip();
+}
+
 uint64_t test_random(uint64_t *state) {
     uint64_t z = (*state += 0x9E3779B97F4A7C15u);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

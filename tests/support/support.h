@@ -48,6 +48,8 @@ int test_scaled(int n);
 
 /* Skip a test that is about the cpu, where CGP_TEST_DEVICES names another backend (devices.c). */
 void test_needs_cpu(void);
+/* Skip a test that looks into the only rank, where CGP_TEST_RANKS asks for several (ranks.c). */
+void test_needs_one_rank(void);
 
 /* The next number of a test's own generator (splitmix64); in [low, high] for test_between. */
 uint64_t test_random(uint64_t *state);

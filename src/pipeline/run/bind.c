@@ -56,7 +56,7 @@ static cgp_status make_run(cgp__executor *executor, cgp__run *run) {
     cgp_schedule *schedule = NULL;
     CGP_TRY(cgp__plan_make_schedule(plan, m->chunks, m->forward_only, &schedule));
     cgp_status status = check_buffers(plan, schedule);
-    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
+    for (int d = executor->ranks.first; d < executor->ranks.end && status == CGP_OK; d++)
         status = cgp__plan_bind(plan, schedule, *m, d, &run->lists[d]);
     cgp_schedule_destroy(schedule);
     if (status == CGP_OK)
@@ -79,7 +79,7 @@ cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_
     cgp__run *run = cgp__calloc(1, sizeof *run);
     if (!run) return cgp__no_memory("lists", sizeof *run);
     run->minibatch = (cgp__minibatch){.samples = samples, .forward_only = forward_only};
-    const cgp_status status = make_run(executor, run);
+    const cgp_status status = cgp__ranks_agree(&executor->ranks, make_run(executor, run));
     if (status != CGP_OK) {
         cgp__run_destroy(executor, run);
         return status;

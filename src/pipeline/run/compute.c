@@ -58,9 +58,11 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
 }
 
-bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss) {
+bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss) {
+    const cgp_model *model = executor->plan->model;
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
+        if (!cgp__ranks_own(&executor->ranks, cgp__plan_device_of(executor->plan, i))) continue;
         for (int j = 0; j < node->n_inputs && (with_loss || !node->use.op->is_loss); j++) {
             if (node->inputs[j] == model->input_values[k]) return true;
         }
@@ -76,7 +78,7 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const void *from = cgp__address(s, call->dy);
     void *to = cgp__address(s, call->dx[0]);
     if (call->dy.arena == CGP__HOST &&
-        !cgp__input_is_read(s->plan->model, (int)call->dy.offset, s->context->with_loss))
+        !cgp__input_is_read(s->worker->executor, (int)call->dy.offset, s->context->with_loss))
         return CGP_OK; /* may be NULL */
     if (host && !backend->host_addressable) {
         const bool converts = call->workspace.arena != CGP__NOWHERE;

@@ -10,7 +10,9 @@ static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->executor->plan;
     cgp_device_options options = plan->devices[worker->index].options;
     for (int d = 0; d < plan->n_devices; d++) {
-        if (plan->devices[d].backend != cgp__backend_of(worker)) continue;
+        if (plan->devices[d].backend != cgp__backend_of(worker) ||
+            !cgp__ranks_own(&worker->executor->ranks, d))
+            continue;
         if (d < worker->index) options.index++;
         options.count++;
     }
@@ -70,14 +72,13 @@ static cgp_status create_link_events(cgp__worker *worker) {
     cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
     const cgp_backend *backend = cgp__backend_of(worker);
-    for (int e = 0; backend->asynchronous && e < plan->n_edges; e++) {
-        const cgp__edge_plan *edge = &plan->edges[e];
+    for (int l = 0; backend->asynchronous && l < plan->n_links; l++) {
+        const cgp__link_plan *link = &plan->links[l];
         for (int side = 0; side < 2; side++) {
-            cgp__end *end = &executor->ends[e][side];
-            const int stage = side == 0 ? edge->edge.from : edge->edge.to;
-            if (plan->stages[stage].info.device != worker->index) continue;
-            CGP_TRY(CGP__NEW(end->events, edge->capacity, "worker"));
-            for (int i = 0; i < edge->capacity; i++)
+            cgp__end *end = &executor->ends[l][side];
+            if ((side == 0 ? link->from : link->to) != worker->index) continue;
+            CGP_TRY(CGP__NEW(end->events, link->capacity, "worker"));
+            for (int i = 0; i < link->capacity; i++)
                 CGP_TRY(backend->event_create(worker->device, &end->events[i]));
         }
     }
@@ -106,12 +107,11 @@ static void destroy_events(cgp__worker *worker) {
     }
     for (int i = 0; i < 2; i++)
         if (worker->timer[i]) backend->event_destroy(worker->timer[i]);
-    for (int k = 0; k < 2 * plan->n_edges; k++) {
-        const cgp__edge_plan *edge = &plan->edges[k / 2];
+    for (int k = 0; k < 2 * plan->n_links; k++) {
+        const cgp__link_plan *link = &plan->links[k / 2];
         cgp__end *end = &executor->ends[k / 2][k % 2];
-        const int stage = k % 2 == 0 ? edge->edge.from : edge->edge.to;
-        if (plan->stages[stage].info.device != worker->index || !end->events) continue;
-        for (int i = 0; i < edge->capacity; i++)
+        if ((k % 2 == 0 ? link->from : link->to) != worker->index || !end->events) continue;
+        for (int i = 0; i < link->capacity; i++)
             if (end->events[i]) backend->event_destroy(end->events[i]);
         free(end->events);
     }

@@ -9,71 +9,109 @@
  * its own, a waiter spins this long before it blocks. */
 #define SPIN_NS 20000000
 
-cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team) {
+cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
+                              const cgp_transport *transport, cgp_communicator *communicator) {
     executor->plan = plan;
     executor->team = team;
+    CGP_TRY(cgp__ranks_init(&executor->ranks, plan, transport, communicator));
     CGP_TRY(CGP__NEW(executor->workers, plan->n_devices, "pipeline"));
-    CGP_TRY(CGP__NEW(executor->ends, plan->n_edges, "pipeline"));
+    CGP_TRY(CGP__NEW(executor->ends, plan->n_links, "pipeline"));
     return cgp__injected_faults_read(executor);
 }
 
 static cgp_status start_workers(cgp__executor *executor) {
-    CGP_TRY(cgp__team_reserve(executor->team, executor->plan->n_devices));
+    const cgp__ranks *ranks = &executor->ranks;
+    CGP_TRY(cgp__team_reserve(executor->team, ranks->end - ranks->first));
     for (int d = 0; d < executor->plan->n_devices; d++) {
         executor->workers[d].executor = executor;
         executor->workers[d].index = d;
-        CGP_TRY(cgp__team_add(executor->team, &executor->workers[d]));
     }
+    for (int d = ranks->first; d < ranks->end; d++)
+        CGP_TRY(cgp__team_add(executor->team, &executor->workers[d]));
     return CGP_OK;
 }
 
 /* Return whether the threads of all devices have cores of their own. */
 static bool all_have_cores(const cgp__executor *executor) {
-    for (int d = 0; d < executor->plan->n_devices; d++) {
+    for (int d = executor->ranks.first; d < executor->ranks.end; d++) {
         const cgp__worker *worker = &executor->workers[d];
         if (!cgp__backend_of(worker)->has_cores(worker->device)) return false;
     }
     return true;
 }
 
-static cgp_status open_links(cgp__executor *executor) {
+/* Return the buffers of a link's end: the sender's, or, between ranks, the receiver's own. */
+static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *link, bool sends) {
+    const bool own = !sends && link->receives;
+    const cgp__worker *worker = &executor->workers[own ? link->to : link->from];
+    const bool in_host = own ? link->receives_in_host : link->in_host;
+    return (in_host ? worker->host : worker->memory) +
+           (own ? link->receive_offset : link->offset);
+}
+
+static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t spin_ns) {
     const cgp_plan *plan = executor->plan;
+    const cgp__link_plan *link = &plan->links[l];
+    const cgp__ranks *ranks = &executor->ranks;
+    cgp__end *end = &executor->ends[l][sends ? 0 : 1];
+    if (!cgp__ranks_own(ranks, sends ? link->from : link->to)) return CGP_OK;
+    end->transport = link->receives ? ranks->transport : &cgp__transport_inproc;
+    end->communicator = link->receives ? ranks->communicator : executor->inproc;
+    end->memory = buffers_of(executor, link, sends);
+    const cgp_link_options options = {
+        .struct_size = sizeof options,
+        .edge = l,
+        .sends = sends,
+        .peer = link->receives ? plan->devices[sends ? link->to : link->from].info.rank : 0,
+        .capacity = link->capacity,
+        .bytes = link->bytes,
+        .memory = sends || link->receives ? end->memory : NULL,
+        .spin_ns = spin_ns};
+    return end->transport->link_open(end->communicator, &options, &end->link);
+}
+
+static cgp_status open_links(cgp__executor *executor) {
     const int64_t spin_ns = all_have_cores(executor) ? SPIN_NS : 0;
     CGP_TRY(cgp__inproc_create(&executor->inproc));
-    for (int k = 0; k < 2 * plan->n_edges; k++) {
-        const cgp__edge_plan *edge = &plan->edges[k / 2];
-        const cgp__worker *sender =
-            &executor->workers[plan->stages[edge->edge.from].info.device];
-        cgp__end *end = &executor->ends[k / 2][k % 2];
-        end->transport = &cgp__transport_inproc;
-        end->communicator = executor->inproc;
-        end->memory = (edge->in_host ? sender->host : sender->memory) + edge->offset;
-        const cgp_link_options options = {.struct_size = sizeof options,
-                                          .edge = k / 2,
-                                          .sends = k % 2 == 0,
-                                          .capacity = edge->capacity,
-                                          .bytes = edge->bytes,
-                                          .memory = k % 2 == 0 ? end->memory : NULL,
-                                          .spin_ns = spin_ns};
-        CGP_TRY(end->transport->link_open(end->communicator, &options, &end->link));
+    for (int l = 0; l < executor->plan->n_links; l++) {
+        CGP_TRY(open_end(executor, l, true, spin_ns));
+        CGP_TRY(open_end(executor, l, false, spin_ns));
     }
     return CGP_OK;
 }
 
+/* Links are used when all ranks have opened theirs. */
 cgp_status cgp__executor_start(cgp__executor *executor) {
-    CGP_TRY(start_workers(executor));
-    CGP_TRY(cgp__team_run_untimed(executor->team, cgp__job_create_device, NULL));
-    return open_links(executor);
+    cgp_status status = start_workers(executor);
+    if (status == CGP_OK)
+        status = cgp__team_run_untimed(executor->team, cgp__job_create_device, NULL);
+    if (status == CGP_OK) status = open_links(executor);
+    return cgp__ranks_agree(&executor->ranks, status);
+}
+
+cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
+                                 void *argument) {
+    return cgp__team_run_one(executor->team, device - executor->ranks.first, job, argument);
+}
+
+void cgp__executor_close_links(cgp__executor *executor) {
+    for (int k = 0; executor->ends && k < 2 * executor->plan->n_links; k++) {
+        cgp__end *end = &executor->ends[k / 2][k % 2];
+        if (end->link) end->transport->link_close(end->link);
+        end->link = NULL;
+    }
 }
 
 void cgp__executor_deinit(cgp__executor *executor) {
-    for (int k = 0; executor->ends && k < 2 * executor->plan->n_edges; k++) {
-        const cgp__end *end = &executor->ends[k / 2][k % 2];
-        if (end->link) end->transport->link_close(end->link);
-    }
     if (executor->inproc) cgp__transport_inproc.communicator_destroy(executor->inproc);
     for (int i = 0; i < executor->n_runs; i++)
         cgp__run_destroy(executor, executor->runs[i]);
+    for (int d = 0; executor->workers && d < executor->plan->n_devices; d++) {
+        if (cgp__ranks_own(&executor->ranks, d)) continue; /* what was gathered of the others */
+        cgp__trace_release(&executor->workers[d].trace);
+        free(executor->workers[d].node_times);
+    }
+    cgp__ranks_deinit(&executor->ranks);
     free(executor->report);
     free(executor->faults);
     free(executor->losses);
@@ -103,7 +141,9 @@ cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *co
     executor->run_start_ns = cgp__now_ns();
     for (int d = 0; d < executor->plan->n_devices; d++)
         executor->workers[d].trace_start = cgp__trace_written(&executor->workers[d].trace);
-    const cgp_status status = cgp__team_run(executor->team, cgp__job_run, &executor->context);
+    cgp_status status = cgp__team_run(executor->team, cgp__job_run, &executor->context);
+    if (status != CGP_OK) cgp__ranks_fail(&executor->ranks, status);
+    status = cgp__ranks_agree(&executor->ranks, status);
     if (status != CGP_OK) cgp__team_fail(executor->team);
     return status;
 }

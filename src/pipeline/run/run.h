@@ -3,6 +3,7 @@
 #ifndef CGP_SRC_PIPELINE_RUN_H
 #define CGP_SRC_PIPELINE_RUN_H
 
+#include "pipeline/run/ranks.h"
 #include "pipeline/team/team.h"
 #include "plan/plan.h"
 #include "base/trace.h"
@@ -50,9 +51,7 @@ typedef struct cgp__node_time {
     int64_t ns, runs;
 } cgp__node_time;
 
-typedef struct cgp__executor cgp__executor;
-
-/* One end of an edge. */
+/* One end of a link. */
 typedef struct cgp__end {
     const cgp_transport *transport;
     cgp_communicator *communicator;
@@ -60,6 +59,7 @@ typedef struct cgp__end {
     char *memory;   /* its buffers */
     /* of an asynchronous device: [buffers] recorded behind the copies to or from a buffer */
     cgp_event **events;
+    int64_t pieces; /* of a tie, so far */
 } cgp__end;
 
 /* An action that the device has been given and that has not ended; of a device that is not asynchronous, its times only. */
@@ -108,9 +108,10 @@ typedef struct cgp__injected_fault cgp__injected_fault;
 struct cgp__executor {
     const cgp_plan *plan;
     cgp__team *team;
-    cgp__worker *workers; /* [devices] */
+    cgp__ranks ranks;
+    cgp__worker *workers; /* [devices] those of other ranks have no thread and no device */
     cgp_communicator *inproc;
-    cgp__end (*ends)[2]; /* [edges] sender, receiver */
+    cgp__end (*ends)[2]; /* [links] sender, receiver */
     cgp__run **runs;     /* one per mini-batch size */
     int n_runs, runs_capacity;
     /* [micro-batches of the largest run][losses of the model] sums, and the rows of their step values */
@@ -125,11 +126,19 @@ struct cgp__executor {
 };
 
 /* executor.c: allocate; start threads, devices and channels; free. */
-cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team);
+cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
+                              const cgp_transport *transport, cgp_communicator *communicator);
 cgp_status cgp__executor_start(cgp__executor *executor);
 void cgp__executor_deinit(cgp__executor *executor);
 
-/* Run lists on all workers; after a failure the team has failed. */
+/* No message arrives any more: then devices may be destroyed. */
+void cgp__executor_close_links(cgp__executor *executor);
+
+/* Run a job on the worker of a device of this rank, which is borrowed for the call. */
+cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
+                                 void *argument);
+
+/* Run lists on all workers of all ranks; after a failure the team has failed. Collective. */
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context);
 
 /* device.c: jobs that make and free what belongs to a device, on its worker. */
@@ -147,8 +156,8 @@ void cgp__run_destroy(const cgp__executor *executor, cgp__run *run);
 cgp_status cgp__job_run(cgp__worker *worker, void *context);
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end);
 
-/* Return whether a node that will run reads input k; a loss runs only if with_loss. */
-bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss);
+/* Return whether a node that will run on this rank reads input k; a loss runs only if with_loss. */
+bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss);
 
 /* The worker, the action, and where each arena begins for it. */
 typedef struct cgp__execution {
@@ -237,6 +246,11 @@ static inline const cgp_backend *cgp__backend_of(const cgp__worker *worker) {
 /* Return whether the run in progress was given up. A worker that goes on may touch neither plan nor the caller's memory. */
 static inline bool cgp__is_stopped(const cgp__worker *worker) {
     return atomic_load_explicit(&worker->executor->team->stopped, memory_order_acquire);
+}
+
+static inline cgp__thread *cgp__thread_of(const cgp__worker *worker) {
+    const cgp__executor *executor = worker->executor;
+    return &executor->team->threads[worker->index - executor->ranks.first];
 }
 
 static inline cgp_place cgp__device_place(const cgp__worker *worker, void *at) {

@@ -40,7 +40,7 @@ static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool s
 static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer,
                                  void *event) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
-    const cgp_backend *other = s->plan->devices[s->plan->stages[peer].info.device].backend;
+    const cgp_backend *other = s->plan->devices[peer].backend;
     if (!event) return CGP_OK;
     if (backend->asynchronous && backend == other)
         return backend->event_wait(s->worker->device, queue, event);
@@ -66,19 +66,22 @@ static cgp_status copy_parts(const cgp__execution *s, const cgp__edge_plan *edge
     return CGP_OK;
 }
 
-/* Of the buffer: a device of this backend, or the host. */
-static cgp_place place_of(const cgp__execution *s, const cgp__edge_plan *edge, void *buffer) {
-    const int sender = s->plan->stages[edge->edge.from].info.device;
-    if (edge->in_host || s->plan->devices[sender].backend != cgp__backend_of(s->worker))
+/* The place of a link's buffer: a device of this backend, or the host. */
+static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, bool sends,
+                          void *buffer) {
+    const bool own = sends || link->receives;
+    const bool in_host = sends || !link->receives ? link->in_host : link->receives_in_host;
+    const int device = own ? s->worker->index : link->from;
+    if (in_host || s->plan->devices[device].backend != cgp__backend_of(s->worker))
         return cgp__host_place(buffer);
-    return (cgp_place){s->worker->executor->workers[sender].device, buffer};
+    return (cgp_place){s->worker->executor->workers[device].device, buffer};
 }
 
 /* Hand the buffer over, now or when the flight has landed. */
 static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool sends,
                             cgp__flight *flight, cgp_link_message *message) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
-    const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
+    const int64_t bytes = s->plan->links[s->bound->action.edge].bytes;
     message->event = NULL;
     if (backend->asynchronous && end->transport->copies) {
         flight->transport = end->transport;
@@ -87,7 +90,7 @@ static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool s
         return CGP_OK;
     }
     if (backend->asynchronous) {
-        const int64_t i = ((char *)message->buffer - end->memory) / edge->bytes;
+        const int64_t i = ((char *)message->buffer - end->memory) / bytes;
         CGP_TRY(backend->event_record(s->worker->device, sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN,
                                       end->events[i]));
         message->event = end->events[i];
@@ -107,7 +110,7 @@ bool cgp__transfer(const cgp__execution *s, cgp__flight *flight) {
     const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
     const bool sends = cgp__is_send(s->bound->action.kind);
     const cgp__end *end = &s->worker->executor->ends[s->bound->action.edge][sends ? 0 : 1];
-    const int peer = sends ? edge->edge.to : edge->edge.from;
+    const cgp__link_plan *link = &s->plan->links[s->bound->action.edge];
     const cgp_queue queue = sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN;
     const cgp_backend *backend = cgp__backend_of(s->worker);
     cgp_link_message message;
@@ -117,10 +120,10 @@ bool cgp__transfer(const cgp__execution *s, cgp__flight *flight) {
     message.microbatch = s->bound->action.microbatch;
     message.bytes = edge->bytes;
     if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
-        wait_for_event(s, queue, peer, message.event) != CGP_OK)
+        wait_for_event(s, queue, sends ? link->to : link->from, message.event) != CGP_OK)
         return fail(s);
     if (!cgp__flight_start(s, flight)) return false;
-    const cgp_place buffer = place_of(s, edge, message.buffer);
+    const cgp_place buffer = place_of(s, link, sends, message.buffer);
     if (sends && backend->discard && buffer.device &&
         backend->discard(s->worker->device, queue, buffer.at, (size_t)edge->bytes) != CGP_OK)
         return fail(s);

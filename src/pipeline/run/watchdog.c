@@ -27,7 +27,7 @@ typedef struct view {
 } view;
 
 static bool is_busy(const cgp__worker *worker) {
-    const cgp__thread *thread = &worker->executor->team->threads[worker->index];
+    const cgp__thread *thread = cgp__thread_of(worker);
     return thread->busy || thread->assigned;
 }
 
@@ -42,11 +42,15 @@ static int64_t last_end(const cgp__worker *worker, int64_t written) {
 static int64_t last_action_end(const void *self) {
     const cgp__executor *executor = self;
     int64_t last = 0;
-    for (int d = 0; d < executor->plan->n_devices; d++) {
+    for (int d = executor->ranks.first; d < executor->ranks.end; d++) {
         const cgp__worker *worker = &executor->workers[d];
         last = cgp__max(last, last_end(worker, cgp__trace_written(&worker->trace)));
     }
     return last;
+}
+
+static bool is_here(const cgp__worker *worker) {
+    return cgp__ranks_own(&worker->executor->ranks, worker->index);
 }
 
 /* The action in progress after `written` events; NULL: none of a list. */
@@ -73,6 +77,7 @@ static int peer_of(const cgp_plan *plan, const cgp_action *action) {
 
 static view snapshot_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
+    if (!is_here(worker)) return (view){.worker = worker, .next = worker->trace_start};
     const int64_t written = cgp__trace_written(&worker->trace);
     view v = {.worker = worker,
               .busy = is_busy(worker),
@@ -93,7 +98,7 @@ static bool take_snapshots(const cgp__executor *executor, view *views) {
     const int n = executor->plan->n_devices;
     for (int d = 0; d < n; d++)
         views[d] = snapshot_of(&executor->workers[d]);
-    for (int d = 0; d < n; d++) {
+    for (int d = executor->ranks.first; d < executor->ranks.end; d++) {
         if (cgp__trace_written(&executor->workers[d].trace) != views[d].written) return false;
     }
     return true;
@@ -139,7 +144,9 @@ static void write_state(FILE *file, const view *v, int64_t now) {
     const cgp__executor *executor = v->worker->executor;
     const double seconds = seconds_since(v->since_ns, now);
     char text[32], layer[512];
-    if (!v->busy || (!v->bound && executor->team->job == cgp__job_run)) {
+    if (!is_here(v->worker)) {
+        fprintf(file, "is on rank %d\n", executor->plan->devices[v->worker->index].info.rank);
+    } else if (!v->busy || (!v->bound && executor->team->job == cgp__job_run)) {
         fprintf(file, "is done with its list\n");
     } else if (!v->bound) {
         fprintf(file, "adds up gradients or updates parameters or states for %.1f s\n",
@@ -185,6 +192,8 @@ static void write_chain(FILE *file, const view *views, int n) {
     }
     if (length > n)
         fprintf(file, ": a cycle\n");
+    else if (!is_here(views[d].worker))
+        fprintf(file, ", which is on another rank\n");
     else if (!views[d].busy || !views[d].bound)
         fprintf(file, ", which is done with its list\n");
     else
@@ -288,9 +297,13 @@ static bool time_out(void *self) {
     return true;
 }
 
+/* The waits for other ranks end when these know of the failure. */
 static void stop(void *self) {
     const cgp__executor *executor = self;
     cgp__transport_inproc.stop(executor->inproc);
+    cgp__ranks_fail(&executor->ranks, executor->team->first_status);
+    if (executor->ranks.transport)
+        executor->ranks.transport->stop(executor->ranks.communicator);
 }
 
 const cgp__supervisor cgp__watchdog = {stop, last_action_end, time_out, computes};

@@ -27,7 +27,7 @@ cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const 
                                 int n_inputs, const cgp_tensor *output) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(inputs);
-    CGP__NEED(output);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(output);
     CGP_TRY(check_plan(pipeline));
     CGP_TRY(cgp__step_check_idle(pipeline));
     cgp__run_context context = {.part = CGP__FORWARD_PART, .inputs = inputs, .output = output};
@@ -39,14 +39,17 @@ cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const 
 
 cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *gradient) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(gradient);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(gradient);
     CGP_TRY(check_plan(pipeline));
     if (!pipeline->step.external_run)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: no forward has run (cgp_pipeline_forward is due)");
     const cgp__run *run = pipeline->step.external_run;
-    CGP_TRY(cgp__inputs_check_output(pipeline->plan->model, "gradient", gradient,
-                                     run->minibatch.samples));
+    cgp_status status = CGP_OK;
+    if (cgp__inputs_has_output(&pipeline->executor))
+        status = cgp__inputs_check_output(pipeline->plan->model, "gradient", gradient,
+                                          run->minibatch.samples);
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks, status));
     cgp__run_context context = {.run = run,
                                 .part = CGP__BACKWARD_PART,
                                 .inputs = pipeline->step.external_list,

@@ -51,6 +51,31 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     return CGP_OK;
 }
 
+/* Bring the squares of all owners to all ranks. */
+static cgp_status share_squares(const cgp__step *step) {
+    const cgp__executor *executor = step->executor;
+    const cgp_plan *plan = executor->plan;
+    const cgp__ranks *ranks = &executor->ranks;
+    int n = 0, first = 0;
+    if (!ranks->transport) return CGP_OK;
+    for (int r = 0; r < ranks->n; r++) {
+        if (r == ranks->rank) first = n;
+        const int before = n;
+        for (int p = 0; p < plan->model->n_params; p++)
+            if (cgp__plan_is_on(plan, cgp__owner_of(plan, p)->device, r))
+                step->packed[n++] = step->squares[p];
+        ranks->bytes[r] = (size_t)(n - before) * sizeof(double);
+    }
+    CGP_TRY(ranks->transport->gather(ranks->communicator, step->packed + first, step->packed,
+                                     ranks->bytes));
+    n = 0;
+    for (int r = 0; r < ranks->n; r++)
+        for (int p = 0; p < plan->model->n_params; p++)
+            if (cgp__plan_is_on(plan, cgp__owner_of(plan, p)->device, r))
+                step->squares[p] = step->packed[n++];
+    return CGP_OK;
+}
+
 /* Drop the sign of a NaN, which printf() would show. */
 static double plain(double value) {
     return isnan(value) ? fabs(value) : value;
@@ -92,7 +117,10 @@ cgp_status cgp__finite_decide(cgp__step *step, double loss) {
                  "%s is due)",
                  plain(loss), due);
     if (plan->model->n_states == 0 && !clips) return CGP_OK;
-    CGP_TRY(cgp__team_run(step->executor->team, check_device, step));
+    const cgp__ranks *ranks = &step->executor->ranks;
+    CGP_TRY(cgp__ranks_agree(ranks, cgp__team_run(step->executor->team, check_device, step)));
+    CGP_TRY(cgp__ranks_share_devices(ranks, plan, step->nonfinite, sizeof *step->nonfinite));
+    if (clips) CGP_TRY(share_squares(step));
     const cgp__nonfinite *state = cgp__finite_first(step);
     if (state && !why[0])
         snprintf(why, size,

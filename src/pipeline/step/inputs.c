@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inputs.c -- check the caller's tensors before anything runs. */
-#include "pipeline/step/step.h"
+/* inputs.c -- check the caller's tensors before anything runs: each rank those that its stages read. Then all agree on the number of
+ * samples and on the losses' counts, in one exchange. */
+#include "pipeline/pipeline.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /* Return whether a tensor has this element type and samples of this shape. */
 static bool fits(const cgp_tensor *tensor, cgp_dtype dtype, const cgp_shape *shape) {
@@ -61,17 +65,17 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
 }
 
 /* Check the inputs that the run will read: *samples is the number of theirs. */
-static cgp_status check_inputs(const cgp_model *model, const cgp_tensor *const *inputs,
+static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *const *inputs,
                                bool with_loss, int64_t *samples) {
+    const cgp_model *model = executor->plan->model;
     for (int k = 0; k < model->n_inputs; k++) {
-        if (cgp__input_is_read(model, k, with_loss))
+        if (cgp__input_is_read(executor, k, with_loss))
             CGP_TRY(check_tensor(model, k, inputs[k], samples));
     }
     for (int k = 0; k < model->n_inputs; k++) {
-        if (cgp__input_is_read(model, k, with_loss) && inputs[k]->dtype == CGP_I32)
+        if (cgp__input_is_read(executor, k, with_loss) && inputs[k]->dtype == CGP_I32)
             CGP_TRY(check_range(model, k, inputs[k], with_loss));
     }
-    if (*samples == 0) return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
     return CGP_OK;
 }
 
@@ -109,33 +113,126 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                     model->inputs[input], (long long)cgp_shape_count(&inputs[input]->shape));
 }
 
-static cgp_status count_losses(cgp__step *step, const cgp_tensor *const *inputs,
-                               int64_t samples) {
-    const cgp_model *model = step->executor->plan->model;
+/* The counts of the losses that run on this rank, those of others are 0. */
+static cgp_status count_losses(const cgp__step *step, const cgp_tensor *const *inputs,
+                               int64_t samples, int64_t *counts) {
+    const cgp__executor *executor = step->executor;
+    const cgp_model *model = executor->plan->model;
     for (int l = 0; l < model->n_losses; l++) {
-        const cgp__node *loss = &model->nodes[cgp__model_loss(model, l)];
-        int64_t *count = &step->loss_counts[l];
-        CGP_TRY(count_loss(model, loss, inputs, samples, count));
-        step->loss_scales[l] = (float)(loss->loss_weight / (double)*count);
+        const int node = cgp__model_loss(model, l);
+        counts[l] = 0;
+        if (cgp__ranks_own(&executor->ranks, cgp__plan_device_of(executor->plan, node)))
+            CGP_TRY(count_loss(model, &model->nodes[node], inputs, samples, &counts[l]));
     }
     return CGP_OK;
 }
 
+bool cgp__inputs_has_output(const cgp__executor *executor) {
+    const cgp_plan *plan = executor->plan;
+    const int node =
+        plan->model->output < 0 ? -1 : plan->model->values[plan->model->output].node;
+    return node < 0 || cgp__ranks_own(&executor->ranks, cgp__plan_device_of(plan, node));
+}
+
+/* A rank's part of the exchange, before the counts. */
+typedef struct part {
+    int64_t status;
+    int64_t samples; /* of its inputs; 0: it reads none */
+    int64_t output;  /* of its output; 0: it has none */
+    char message[488];
+} part;
+
+size_t cgp__inputs_part_bytes(const cgp_model *model) {
+    return sizeof(part) + sizeof(int64_t) * (size_t)model->n_losses;
+}
+
+static part *part_at(const cgp__step *step, int rank) {
+    const size_t bytes = cgp__inputs_part_bytes(step->executor->plan->model);
+    return (part *)(void *)(step->parts + (size_t)rank * bytes);
+}
+
+static cgp_status check_here(const cgp__step *step, const cgp__run_context *context,
+                             int n_inputs, part *mine) {
+    const cgp__executor *executor = step->executor;
+    const cgp_plan *plan = executor->plan;
+    const bool with_loss = context->training || context->with_loss;
+    const cgp_tensor *output = cgp__inputs_has_output(executor) ? context->output : NULL;
+    if (output && plan->model->output < 0)
+        return cgp__inputs_check_output(plan->model, "output", output, 0);
+    if (n_inputs != plan->model->n_inputs)
+        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
+                        n_inputs);
+    CGP_TRY(check_inputs(executor, context->inputs, with_loss, &mine->samples));
+    if (mine->samples == 0 && executor->ranks.n == 1)
+        return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
+    if (context->training && mine->samples > plan->batch)
+        return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
+                        (long long)plan->batch, (long long)mine->samples);
+    if (context->with_loss)
+        CGP_TRY(count_losses(step, context->inputs, mine->samples, (int64_t *)(mine + 1)));
+    if (!output) return CGP_OK;
+    const int64_t n = output->data && output->shape.rank > 0 ? output->shape.dims[0] : 0;
+    mine->output = n;
+    return cgp__inputs_check_output(plan->model, "output", output,
+                                    mine->samples ? mine->samples : n);
+}
+
+/* Compare what the ranks have; all come to the same result. */
+static cgp_status agree(const cgp__step *step, int64_t *samples) {
+    const int n = step->executor->ranks.n, rank = step->executor->ranks.rank;
+    const part *own = part_at(step, rank);
+    if (own->status != CGP_OK) return cgp_fail((cgp_status)own->status, "%s", own->message);
+    for (int r = 0; r < n; r++) {
+        const part *p = part_at(step, r);
+        if (p->status != CGP_OK)
+            return cgp_fail((cgp_status)p->status, "rank %d: %.480s", r, p->message);
+        if (*samples == 0) *samples = p->samples;
+    }
+    for (int r = 0; r < n; r++) {
+        const part *p = part_at(step, r);
+        const int64_t got = p->samples && p->samples != *samples ? p->samples : p->output;
+        if (got && got != *samples)
+            return cgp_fail(
+                CGP_EINVAL,
+                "mini-batch: expected the same N on all ranks, got %lld on rank %d, "
+                "%lld before it",
+                (long long)got, r, (long long)*samples);
+    }
+    if (*samples == 0) return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
+    return CGP_OK;
+}
+
+/* The count of a loss is that of its rank. */
+static void take_counts(cgp__step *step) {
+    const cgp_plan *plan = step->executor->plan;
+    for (int l = 0; l < plan->model->n_losses; l++) {
+        const int node = cgp__model_loss(plan->model, l);
+        const int rank = plan->devices[cgp__plan_device_of(plan, node)].info.rank;
+        const int64_t count = ((const int64_t *)(part_at(step, rank) + 1))[l];
+        step->loss_counts[l] = count;
+        step->loss_scales[l] = (float)(plan->model->nodes[node].loss_weight / (double)count);
+    }
+}
+
 cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, int n_inputs,
                              int64_t *samples) {
-    const cgp_plan *plan = step->executor->plan;
-    const cgp_model *model = plan->model;
-    const bool with_loss = context->training || context->with_loss;
-    if (context->output && model->output < 0)
-        return cgp__inputs_check_output(model, "output", context->output, 0);
-    if (n_inputs != model->n_inputs)
-        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", model->n_inputs,
-                        n_inputs);
-    CGP_TRY(check_inputs(model, context->inputs, with_loss, samples));
-    if (context->training && *samples > plan->batch)
-        return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
-                        (long long)plan->batch, (long long)*samples);
-    if (context->with_loss) CGP_TRY(count_losses(step, context->inputs, *samples));
-    if (!context->output) return CGP_OK;
-    return cgp__inputs_check_output(model, "output", context->output, *samples);
+    const cgp__ranks *ranks = &step->executor->ranks;
+    part *mine = part_at(step, ranks->rank);
+    *mine = (part){.status = CGP_OK};
+    const cgp_status status = check_here(step, context, n_inputs, mine);
+    if (status != CGP_OK && ranks->n == 1) return status;
+    mine->status = status;
+    if (status != CGP_OK)
+        snprintf(mine->message, sizeof mine->message, "%.480s", cgp_message());
+    CGP_TRY(cgp__ranks_share(ranks, step->parts,
+                             cgp__inputs_part_bytes(step->executor->plan->model)));
+    CGP_TRY(agree(step, samples));
+    if (context->with_loss) take_counts(step);
+    return CGP_OK;
+}
+
+bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input) {
+    CGP__PIPELINE_OR(pipeline, false);
+    return input >= 0 && input < pipeline->plan->model->n_inputs &&
+           cgp__input_is_read(&pipeline->executor, input, true);
 }

@@ -48,15 +48,45 @@ static cgp_status move_tensor(cgp__worker *worker, void *argument) {
                   : cgp__worker_write(worker, data, m->in, m->bytes);
 }
 
+/* Bring a tensor from its owner's rank to `out` on all ranks. */
+static cgp_status bring_tensor(const cgp__executor *executor, int parameter, int tensor,
+                               float *out, size_t bytes) {
+    const cgp_plan *plan = executor->plan;
+    const cgp__copy *owner = cgp__owner_of(plan, parameter);
+    move m = {owner, tensor, out, NULL, bytes};
+    cgp_status status = CGP_OK;
+    if (cgp__ranks_own(&executor->ranks, owner->device))
+        status = cgp__executor_run_one(executor, owner->device, move_tensor, &m);
+    if (status != CGP_OK) {
+        cgp__ranks_fail(&executor->ranks, status);
+        return status;
+    }
+    return cgp__ranks_broadcast(&executor->ranks, plan->devices[owner->device].info.rank, out,
+                                bytes);
+}
+
+/* Copy a tensor to the caller, on ranks where it wants it. */
+static cgp_status get_tensor(cgp_pipeline *pipeline, int parameter, int tensor, float *data) {
+    float *unwanted = NULL;
+    if (!data)
+        CGP_TRY(CGP__NEW(unwanted,
+                         cgp_shape_count(&pipeline->plan->model->params[parameter].shape),
+                         "parameter"));
+    const cgp_status status = cgp__parameter_copy(&pipeline->executor, parameter, tensor,
+                                                  data ? data : unwanted, NULL);
+    free(unwanted);
+    return status;
+}
+
 cgp_status cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor,
                                float *out, const float *in) {
     const cgp_plan *plan = executor->plan;
     const size_t bytes = 4 * (size_t)cgp_shape_count(&plan->model->params[parameter].shape);
-    const int first = plan->first_copy[parameter];
-    const int end = out ? first + 1 : plan->first_copy[parameter + 1];
-    for (int c = first; c < end; c++) {
-        move m = {&plan->copies[c], tensor, out, in, bytes};
-        CGP_TRY(cgp__team_run_one(executor->team, plan->copies[c].device, move_tensor, &m));
+    if (out) return bring_tensor(executor, parameter, tensor, out, bytes);
+    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++) {
+        move m = {&plan->copies[c], tensor, NULL, in, bytes};
+        if (cgp__ranks_own(&executor->ranks, plan->copies[c].device))
+            CGP_TRY(cgp__executor_run_one(executor, plan->copies[c].device, move_tensor, &m));
     }
     return CGP_OK;
 }
@@ -77,9 +107,9 @@ static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int s
 
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(data);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
     CGP_TRY(check_parameter(pipeline, parameter));
-    return cgp__parameter_copy(&pipeline->executor, parameter, CGP__VALUES, data, NULL);
+    return get_tensor(pipeline, parameter, CGP__VALUES, data);
 }
 
 cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
@@ -97,21 +127,21 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(data);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
     CGP_TRY(check_parameter(pipeline, parameter));
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (!pipeline->step.has_gradients)
         return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
                         cgp__step_due(&pipeline->step));
-    return cgp__parameter_copy(&pipeline->executor, parameter, CGP__GRADIENT, data, NULL);
+    return get_tensor(pipeline, parameter, CGP__GRADIENT, data);
 }
 
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             float *data) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(data);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
     CGP_TRY(check_state(pipeline, parameter, state));
-    return cgp__parameter_copy(&pipeline->executor, parameter, state, data, NULL);
+    return get_tensor(pipeline, parameter, state, data);
 }
 
 cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,

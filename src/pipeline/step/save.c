@@ -104,42 +104,55 @@ static cgp_status write_header(const cgp_plan *plan, const tensor_file *file, in
     return cgp__safetensors_create_at(out, directory, file->name);
 }
 
+/* Bring a tensor to all ranks. */
+static cgp_status get_tensor(cgp_pipeline *pipeline, int i, void *data) {
+    const tensor_info t = info_at(pipeline->plan, i);
+    if (t.state >= 0) return cgp_pipeline_get_state(pipeline, t.state, data);
+    return cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, data, NULL);
+}
+
+/* `out`: NULL on ranks that do not write, and after a failure to write, `status`: the tensors travel all the same. */
 static cgp_status write_data(cgp_pipeline *pipeline, const tensor_file *file, void *data,
-                             cgp_safetensors_writer *out) {
+                             cgp_safetensors_writer *out, cgp_status status) {
+    char message[1024];
+    snprintf(message, sizeof message, "%s", cgp_message());
     for (int i = file->begin; i < file->end; i++) {
         const tensor_info t = info_at(pipeline->plan, i);
-        if (t.state >= 0)
-            CGP_TRY(cgp_pipeline_get_state(pipeline, t.state, data));
-        else
-            CGP_TRY(
-                cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, data, NULL));
-        CGP_TRY(cgp_safetensors_append(out, data, bytes_of(&t)));
+        CGP_TRY(get_tensor(pipeline, i, data));
+        if (status != CGP_OK || !out) continue;
+        status = cgp_safetensors_append(out, data, bytes_of(&t));
+        snprintf(message, sizeof message, "%s", cgp_message());
     }
-    return CGP_OK;
+    return status == CGP_OK ? CGP_OK : cgp_fail(status, "%s", message);
 }
 
 static cgp_status write_file(cgp_pipeline *pipeline, const tensor_file *file, void *data,
                              cgp__checkpoint_writer *writer) {
     const int directory = cgp__checkpoint_directory(writer);
     cgp_safetensors_writer *out = NULL;
-    CGP_TRY(cgp__safetensors_begin(&out, cgp__checkpoint_file(writer, file->name).text));
-    cgp_status status = write_header(pipeline->plan, file, directory, out);
-    if (status == CGP_OK) status = write_data(pipeline, file, data, out);
+    cgp_status status =
+        cgp__safetensors_begin(&out, cgp__checkpoint_file(writer, file->name).text);
+    if (status == CGP_OK) status = write_header(pipeline->plan, file, directory, out);
+    status = write_data(pipeline, file, data, out, status);
     if (status != CGP_OK) {
-        cgp_safetensors_abandon(out);
+        if (out) cgp_safetensors_abandon(out);
         return status;
     }
     CGP_TRY(cgp_safetensors_commit(out));
     return cgp__checkpoint_add(writer, file->name);
 }
 
+/* `writer`: NULL on ranks that do not write. */
 static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
     char *data = NULL;
     size_t bytes = 0;
-    cgp_status status = allocate_for_one(pipeline->plan, &data, &bytes);
+    cgp_status status = cgp__ranks_agree(&pipeline->executor.ranks,
+                                         allocate_for_one(pipeline->plan, &data, &bytes));
     for (int k = 0; k < n_files_of(pipeline->plan) && status == CGP_OK; k++) {
         const tensor_file file = file_at(pipeline->plan, k);
-        status = write_file(pipeline, &file, data, writer);
+        status = writer ? write_file(pipeline, &file, data, writer)
+                        : write_data(pipeline, &file, data, NULL, CGP_OK);
+        status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     }
     free(data);
     return status;
@@ -195,10 +208,13 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
 
 /* Check all that training has made, each tensor by the worker that owns it. */
 static cgp_status check_finite(cgp_pipeline *pipeline) {
-    CGP_TRY(cgp__team_run(&pipeline->team, find_in_device, pipeline->step.nonfinite));
+    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    cgp__nonfinite *found = pipeline->step.nonfinite;
+    CGP_TRY(cgp__ranks_agree(ranks, cgp__team_run(&pipeline->team, find_in_device, found)));
+    CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, found, sizeof *found));
     const cgp__nonfinite *first = cgp__finite_first(&pipeline->step);
     if (!first) return CGP_OK;
-    char *name = name_of(pipeline->plan, first->tensor);
+    char *name = name_of(pipeline->plan, (int)first->tensor);
     if (!name) return cgp__no_memory("checkpoint", 64);
     const cgp_status status = cgp_fail(
         CGP_ESTATE, "%.200s: is not finite, got %g at element %" PRId64 " (nothing was saved)",
@@ -246,23 +262,34 @@ cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *directory, int 
     return cgp_pipeline_save_with(pipeline, directory, &options);
 }
 
+/* Begin the checkpoint, on the rank that writes. */
+static cgp_status begin_save(const cgp_pipeline *pipeline, const char *directory, int64_t step,
+                             cgp__checkpoint_writer **writer) {
+    if (pipeline->executor.ranks.rank != 0) return CGP_OK;
+    CGP_TRY(cgp__checkpoint_create(writer, directory, step));
+    return check_no_training(pipeline, *writer, directory);
+}
+
+/* Rank 0 writes, one tensor after the other; the owners send theirs. */
 cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
                                   const cgp_save_options *options) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(directory);
     const cgp_save_options defaults = cgp_save_options_default();
     const cgp_save_options *o = options ? options : &defaults;
+    const cgp__ranks *ranks = &pipeline->executor.ranks;
     cgp__checkpoint_writer *writer = NULL;
     CGP_TRY(check_save(pipeline, o));
     const cgp__checkpoint_info info = info_of(pipeline, o->note);
-    CGP_TRY(cgp__checkpoint_create(&writer, directory, info.step));
-    cgp_status status = check_no_training(pipeline, writer, directory);
+    cgp_status status =
+        cgp__ranks_agree(ranks, begin_save(pipeline, directory, info.step, &writer));
     if (status == CGP_OK) status = write_files(pipeline, writer);
     if (status != CGP_OK) {
-        cgp__checkpoint_abandon(writer);
+        if (writer) cgp__checkpoint_abandon(writer);
         return status;
     }
-    return cgp__checkpoint_commit(writer, &info, o->keep);
+    return cgp__ranks_agree(ranks,
+                            writer ? cgp__checkpoint_commit(writer, &info, o->keep) : CGP_OK);
 }
 
 /* --- load --- */
@@ -408,10 +435,12 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
             (source){cgp__checkpoint_path(checkpoint), plan, file_at(plan, k), NULL, NULL};
         status = open_source(checkpoint, &from[k]);
     }
+    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     const bool checked = status == CGP_OK; /* nothing has changed up to here */
     for (int k = 0; k < n && status == CGP_OK; k++)
         status = read_data(pipeline, &from[k], data);
     if (status == CGP_OK && weights_only) status = clear_optimizer(pipeline, data, bytes);
+    if (checked) status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     if (status == CGP_OK) {
         set_counters(pipeline, info, weights_only);
         if (note) *note = text;
@@ -434,7 +463,8 @@ cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *directory, char
     CGP__NEED(directory);
     cgp__checkpoint *checkpoint = NULL;
     CGP_TRY(cgp__step_check_idle(pipeline));
-    CGP_TRY(cgp__checkpoint_open(&checkpoint, directory));
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
+                             cgp__checkpoint_open(&checkpoint, directory)));
     const cgp_status status = load(pipeline, checkpoint, note);
     cgp__checkpoint_close(checkpoint);
     return status;

@@ -148,17 +148,34 @@ static cgp_status move_state(cgp__worker *worker, void *argument) {
                   : cgp__worker_write(worker, memory, m->in, bytes);
 }
 
+/* To `out` on all ranks. */
 static cgp_status copy(const cgp_pipeline *pipeline, move m) {
     const cgp_plan *plan = pipeline->plan;
+    const cgp__executor *executor = &pipeline->executor;
     const int device = cgp__plan_device_of(plan, plan->model->states[m.state].node);
-    return cgp__team_run_one(pipeline->executor.team, device, move_state, &m);
+    cgp_status status = CGP_OK;
+    if (cgp__ranks_own(&executor->ranks, device))
+        status = cgp__executor_run_one(executor, device, move_state, &m);
+    if (status != CGP_OK) {
+        cgp__ranks_fail(&executor->ranks, status);
+        return status;
+    }
+    if (!m.out) return CGP_OK;
+    return cgp__ranks_broadcast(&executor->ranks, plan->devices[device].info.rank, m.out,
+                                bytes_of(&plan->model->states[m.state]));
 }
 
 cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(data);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
     CGP_TRY(check(pipeline, state));
-    return copy(pipeline, (move){.state = state, .out = data});
+    void *unwanted = NULL;
+    if (!data && !(unwanted = cgp__calloc(bytes_of(&pipeline->plan->model->states[state]), 1)))
+        return cgp__no_memory("state", bytes_of(&pipeline->plan->model->states[state]));
+    const cgp_status status =
+        copy(pipeline, (move){.state = state, .out = data ? data : unwanted});
+    free(unwanted);
+    return status;
 }
 
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {

@@ -9,6 +9,9 @@ cgp_status cgp__step_init(cgp__step *step, cgp__executor *executor, uint64_t see
     const cgp_model *model = plan->model;
     step->executor = executor;
     step->seed = seed;
+    CGP_TRY(CGP__NEW(step->parts, (size_t)executor->ranks.n * cgp__inputs_part_bytes(model),
+                     "pipeline"));
+    CGP_TRY(CGP__NEW(step->packed, model->n_params, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_counts, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_sums, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_scales, model->n_losses, "pipeline"));
@@ -26,12 +29,22 @@ void cgp__step_deinit(cgp__step *step) {
     free(step->loss_scales);
     free(step->loss_sums);
     free(step->loss_counts);
+    free(step->packed);
+    free(step->parts);
 }
 
+/* The sums of losses come to all ranks. */
 cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
+    const cgp_plan *plan = pipeline->plan;
+    cgp__executor *executor = &pipeline->executor;
     context->seed = pipeline->step.seed;
     context->step = (uint64_t)pipeline->step.steps;
-    return cgp__executor_run(&pipeline->executor, context);
+    CGP_TRY(cgp__executor_run(executor, context));
+    if (!context->with_loss || plan->model->n_losses == 0) return CGP_OK;
+    const int last = plan->stages[plan->n_stages - 1].info.device;
+    const size_t sums = (size_t)context->run->minibatch.chunks * (size_t)plan->model->n_losses;
+    return cgp__ranks_broadcast(&executor->ranks, plan->devices[last].info.rank,
+                                executor->losses, sums * sizeof(double));
 }
 
 /* Add the micro-batches' sums of each loss, in ascending order. */
@@ -145,7 +158,7 @@ cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const 
                                 int n_inputs, const cgp_tensor *output) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(inputs);
-    CGP__NEED(output);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(output);
     CGP_TRY(cgp__step_check_idle(pipeline));
     cgp__run_context context = {.inputs = inputs, .output = output};
     return forward_only(pipeline, &context, n_inputs);

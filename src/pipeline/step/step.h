@@ -9,7 +9,8 @@
 
 /* The first tensor of a device that is not finite. */
 typedef struct cgp__nonfinite {
-    int tensor; /* its number (finite.c: states; save.c: tensors of the checkpoint); -1: none */
+    int64_t
+        tensor; /* its number (finite.c: states; save.c: tensors of the checkpoint); -1: none */
     int64_t element; /* of save.c */
     float value;
 } cgp__nonfinite;
@@ -18,6 +19,8 @@ typedef struct cgp__step {
     cgp__executor *executor;
     uint64_t seed;
     int64_t steps, updates;    /* done; `steps` is in the key of dropout */
+    char *parts;               /* [ranks] of the exchange before a run (inputs.c) */
+    double *packed;            /* [params] squares in the order of their owners' ranks */
     int64_t *loss_counts;      /* [losses] of the mini-batch */
     double *loss_sums;         /* [losses] over its micro-batches */
     float *loss_scales;        /* [losses] weight / count */
@@ -97,6 +100,12 @@ const float *cgp__state_data(const cgp__worker *worker, int state);
  * loss_counts and loss_scales. */
 cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, int n_inputs,
                              int64_t *samples);
+
+/* Bytes of a rank's part of the exchange that cgp__inputs_check() makes. Collective. */
+size_t cgp__inputs_part_bytes(const cgp_model *model);
+
+/* Return whether the model's output, and its gradient, are this rank's: on that of its stage. */
+bool cgp__inputs_has_output(const cgp__executor *executor);
 
 /* Check a tensor against the model's output. */
 cgp_status cgp__inputs_check_output(const cgp_model *model, const char *name,

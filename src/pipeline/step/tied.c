@@ -5,7 +5,8 @@
  *     scatter   the other devices copy the sum
  *
  * The owner copies a buffer of another device to its own workspace piece by piece, as a message would be, and adds it from
- * there. */
+ * there. Pieces of devices whose memory it cannot read, those of other ranks above all, come over a tie (plan/links.h). All devices
+ * go through the parameters and their uses in one order, so ties never wait for each other in a cycle. */
 #include "pipeline/step/step.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
@@ -38,22 +39,95 @@ static cgp_status add_buffer(const cgp__worker *worker, float *to, cgp_place fro
     return CGP_OK;
 }
 
-static cgp_status gather(cgp__worker *worker, int p) {
+static cgp_status wait_failed(const cgp__worker *worker) {
+    const cgp__ranks *ranks = &worker->executor->ranks;
+    char message[1024];
+    int rank = -1;
+    if (cgp__is_stopped(worker) || !ranks->transport ||
+        ranks->transport->failure(ranks->communicator, &rank, message, sizeof message) ==
+            CGP_OK)
+        return CGP_OK;
+    return cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
+}
+
+/* Send a tensor over a tie, piece by piece. Pieces under way have different numbers, as micro-batches do. */
+static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, int64_t count) {
+    cgp__end *end = &worker->executor->ends[tie][0];
+    const cgp__link_plan *link = &worker->executor->plan->links[tie];
+    for (int64_t at = 0; at < count; at += CGP__TIE_BYTES / 4) {
+        const size_t bytes = 4 * (size_t)cgp__min(count - at, CGP__TIE_BYTES / 4);
+        cgp_link_message message;
+        if (!end->transport->acquire(end->link, INT64_MAX, &message))
+            return wait_failed(worker);
+        const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
+        CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE, to,
+                                              cgp__device_place(worker, (void *)(from + at)),
+                                              bytes));
+        CGP_TRY(cgp__worker_finish(worker));
+        message.event = NULL;
+        message.bytes = (int64_t)bytes;
+        message.microbatch = (int)(end->pieces++ % link->capacity);
+        end->transport->post(end->link, &message);
+    }
+    return CGP_OK;
+}
+
+/* Receive a tensor over a tie; with `add` it is added, by way of the workspace. */
+static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count,
+                                 bool add) {
+    const cgp__link_plan *link = &worker->executor->plan->links[tie];
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    cgp__end *end = &worker->executor->ends[tie][1];
+    const bool in_host = link->receives ? link->receives_in_host : true;
+    float *piece = (float *)(void *)(worker->memory + device->workspace);
+    for (int64_t at = 0; at < count; at += CGP__TIE_BYTES / 4) {
+        const int64_t n = cgp__min(count - at, CGP__TIE_BYTES / 4);
+        cgp_link_message message;
+        const int number = (int)(end->pieces++ % link->capacity);
+        if (!end->transport->take(end->link, number, INT64_MAX, &message))
+            return wait_failed(worker);
+        const cgp_place from = {in_host ? NULL : worker->device, message.buffer};
+        CGP_TRY(device->backend->copy(worker->device, CGP_QUEUE_COMPUTE,
+                                      cgp__device_place(worker, add ? piece : to + at), from,
+                                      4 * (size_t)n));
+        if (add) CGP_TRY(device->backend->add(worker->device, to + at, piece, n));
+        CGP_TRY(cgp__worker_finish(worker));
+        message.event = NULL;
+        end->transport->release(end->link, &message);
+    }
+    return CGP_OK;
+}
+
+/* Add a use's buffer to the owner's sum: on the owner; on a device that sends it. */
+static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *sum) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
+    const int p = plan->model->uses[u].parameter;
+    const int owner = cgp__owner_of(plan, p)->device;
+    const int from = cgp__plan_device_of(plan, plan->model->uses[u].node);
+    const int tie = cgp__plan_tie(plan, from, owner);
+    if (tie >= 0 && from == worker->index)
+        return send_tensor(worker, tie, gradient_at(executor, from, plan->use_gradient[u]),
+                           count);
+    if (owner != worker->index) return CGP_OK;
+    if (tie >= 0) return receive_tensor(worker, tie, sum, count, true);
+    float *other = gradient_at(executor, from, plan->use_gradient[u]);
+    if (other == sum) return CGP_OK;
+    if (from == owner) return cgp__backend_of(worker)->add(worker->device, sum, other, count);
+    return add_buffer(worker, sum, place_of(worker, from, other), count);
+}
+
+static cgp_status gather(cgp__worker *worker, int p) {
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__parameter *param = &plan->model->params[p];
     const cgp__copy *owner = cgp__owner_of(plan, p);
-    const int64_t count = cgp_shape_count(&param->shape);
-    float *sum = gradient_at(executor, owner->device, owner->gradient);
+    float *sum = owner->device == worker->index
+                     ? gradient_at(worker->executor, owner->device, owner->gradient)
+                     : NULL;
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
-        const int node = plan->model->uses[u].node, from = cgp__plan_device_of(plan, node);
-        float *other = gradient_at(executor, from, plan->use_gradient[u]);
-        if (!plan->model->nodes[node].requires_grad || other == sum) continue;
-        if (from == owner->device)
-            CGP_TRY(cgp__backend_of(worker)->add(worker->device, sum, other, count));
-        else
-            CGP_TRY(add_buffer(worker, sum, place_of(worker, from, other), count));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* as above */
+        if (!plan->model->nodes[plan->model->uses[u].node].requires_grad) continue;
+        CGP_TRY(gather_use(worker, u, cgp_shape_count(&param->shape), sum));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     }
     return CGP_OK;
 }
@@ -63,28 +137,39 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     const cgp_plan *plan = worker->executor->plan;
     for (int p = 0; p < plan->model->n_params; p++) {
-        if (cgp__owner_of(plan, p)->device == worker->index && cgp__plan_is_tied(plan, p))
-            CGP_TRY(gather(worker, p));
+        if (cgp__plan_is_tied(plan, p)) CGP_TRY(gather(worker, p));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return cgp__worker_finish(worker);
 }
 
+/* Bring the sum to a copy: on the copy's device; on an owner that sends it. */
+static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
+    const cgp__executor *executor = worker->executor;
+    const int64_t count =
+        cgp_shape_count(&executor->plan->model->params[copy->parameter].shape);
+    const int tie = cgp__plan_tie(executor->plan, owner->device, copy->device);
+    if (tie >= 0 && owner->device == worker->index)
+        return send_tensor(worker, tie, gradient_at(executor, owner->device, owner->gradient),
+                           count);
+    if (copy->device != worker->index) return CGP_OK;
+    float *to = gradient_at(executor, copy->device, copy->gradient);
+    if (tie >= 0) return receive_tensor(worker, tie, to, count, false);
+    return cgp__backend_of(worker)->copy(
+        worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to),
+        place_of(worker, owner->device, gradient_at(executor, owner->device, owner->gradient)),
+        4 * (size_t)count);
+}
+
 static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     (void)unused;
-    const cgp__executor *executor = worker->executor;
     if (cgp__is_stopped(worker)) return CGP_OK;
-    const cgp_plan *plan = executor->plan;
+    const cgp_plan *plan = worker->executor->plan;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
         const cgp__copy *owner = cgp__owner_of(plan, copy->parameter);
-        const cgp__parameter *param = &plan->model->params[copy->parameter];
-        if (copy->device != worker->index || copy == owner || !param->requires_grad) continue;
-        float *to = gradient_at(executor, copy->device, copy->gradient),
-              *sum = gradient_at(executor, owner->device, owner->gradient);
-        CGP_TRY(cgp__backend_of(worker)->copy(
-            worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to),
-            place_of(worker, owner->device, sum), 4 * (size_t)cgp_shape_count(&param->shape)));
+        if (copy == owner || !plan->model->params[copy->parameter].requires_grad) continue;
+        CGP_TRY(scatter(worker, copy, owner));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return cgp__worker_finish(worker);

@@ -14,8 +14,6 @@
 
 #include "plan/plan.h"
 
-#define PIECE 65536 /* bytes */
-
 int cgp__plan_device_of(const cgp_plan *plan, int node) {
     return plan->stages[plan->node_stage[node]].info.device;
 }
@@ -60,12 +58,12 @@ static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     return CGP_OK;
 }
 
-/* The owner of a parameter with several copies receives the others' gradients in pieces of PIECE bytes. */
+/* The owner of a parameter with several copies receives the others' gradients in pieces of CGP__TIE_BYTES bytes. */
 static void reserve_piece(cgp_plan *plan, int p) {
     const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
     if (plan->inference || plan->first_copy[p + 1] - plan->first_copy[p] < 2) return;
     cgp__stage_plan *stage = &plan->stages[plan->devices[owner->device].info.stage_list[0]];
-    if (stage->workspace_bytes < PIECE) stage->workspace_bytes = PIECE;
+    if (stage->workspace_bytes < CGP__TIE_BYTES) stage->workspace_bytes = CGP__TIE_BYTES;
 }
 
 /* Reserve the next gradient buffer of a device. */

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks.h -- a pipeline's rank among those that run the plan together, and what they agree on. Every call but owns() is collective:
+ * the user threads of all ranks make it in the same order. With one rank they do nothing. */
+#ifndef CGP_SRC_PIPELINE_RANKS_H
+#define CGP_SRC_PIPELINE_RANKS_H
+
+#include "base/trace.h"
+#include "plan/plan.h"
+#include "transport/transport.h"
+
+typedef struct cgp__executor cgp__executor;
+
+typedef struct cgp__ranks {
+    const cgp_transport *transport; /* NULL: one rank */
+    cgp_communicator *communicator;
+    int rank, n;
+    int first, end; /* the devices of this rank */
+    size_t *bytes;  /* [n] of a gather */
+    void *reports;  /* [n] of an agreement */
+} cgp__ranks;
+
+/* Check that the plan is of as many ranks. `transport`: NULL for one. */
+cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan,
+                           const cgp_transport *transport, cgp_communicator *communicator);
+void cgp__ranks_deinit(cgp__ranks *ranks);
+
+static inline bool cgp__ranks_own(const cgp__ranks *ranks, int device) {
+    return device >= ranks->first && device < ranks->end;
+}
+
+/* Return `status` if no rank has failed: this rank's own failure, or that of the first other one, with its message. CGP_EPEER: a
+ * rank could not be asked. */
+cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status);
+
+/* Bring `bytes` of data from one rank to all. */
+cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, size_t bytes);
+
+/* Bring what ranks have of their devices to all: data is [devices] of `bytes` each. */
+cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,
+                                    size_t bytes);
+
+/* Bring equal blocks together: all [n][bytes], of which this rank's is filled in. */
+cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
+
+/* Compare the plans' hashes. @retval CGP_EINVAL They differ; the message names the rank. */
+cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan);
+
+/* Let the others know that this rank has failed, with cgp_message(). Not collective. */
+void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status);
+
+#endif

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks.c -- a pipeline of several ranks as tests see it: one object. The linker sends the pipeline's public functions here; for a
+ * plan of several ranks each has a pipeline of its own on a communicator of loopback, and a user thread, which makes the same
+ * calls. The object of the test is that of rank 0.
+ *
+ *     test ── cgp_pipeline_step ──► user thread 0 ──► pipeline of rank 0
+ *                               ──► user thread 1 ──► pipeline of rank 1
+ *
+ * Each rank gets the inputs that its stages read, and NULL for others; a failure is that of the first rank that has one of its
+ * own. */
+#include <cgpipe/cgpipe.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "loopback.h"
+#include "pipeline/pipeline.h"
+
+enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16 };
+
+typedef struct group group;
+typedef struct call call;
+
+/* Make a call on the pipeline of a rank. */
+typedef cgp_status on_rank(const call *c, int rank, cgp_pipeline *pipeline);
+
+struct call {
+    on_rank *run;
+    const cgp_plan *plan;
+    const cgp_tensor *const *inputs;
+    const cgp_tensor *tensor;
+    double *loss;
+    void *data;
+    const void *in;
+    const char *text;
+    const cgp_save_options *save;
+    char *hex, **note;
+    double *busy;
+    cgp_pipeline_times *times;
+    cgp_schedule_timeline *timeline;
+    cgp_layer_cost *costs;
+    double seconds;
+    uint64_t seed;
+    int n, number, state;
+};
+
+/* A rank's user thread. */
+typedef struct user {
+    group *group;
+    int rank;
+    pthread_t thread;
+    cgp_communicator *communicator;
+    cgp_pipeline *pipeline;
+    cgp_status status;
+    char message[1024];
+} user;
+
+struct group {
+    user users[MAX_RANKS];
+    int n;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    const call *call; /* NULL: none */
+    int round, left;  /* calls so far; users that have not ended the last one */
+    bool quit;
+};
+
+static group *groups[MAX_GROUPS];
+static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The library's own calls of these functions are a rank's. */
+static _Thread_local bool is_user;
+
+static void *serve(void *argument) {
+    user *u = argument;
+    group *g = u->group;
+    is_user = true;
+    pthread_mutex_lock(&g->lock);
+    for (int round = 0;; round++) {
+        while (g->round == round && !g->quit)
+            pthread_cond_wait(&g->changed, &g->lock);
+        if (g->quit) break;
+        const call *c = g->call;
+        pthread_mutex_unlock(&g->lock);
+        u->status = c->run(c, u->rank, u->pipeline);
+        snprintf(u->message, sizeof u->message, "%s", cgp_message());
+        pthread_mutex_lock(&g->lock);
+        if (--g->left == 0) pthread_cond_broadcast(&g->changed);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+/* Make a call on all ranks; return the first failure, one of a rank's own before one of its peers. */
+static cgp_status call_all(group *g, const call *c) {
+    pthread_mutex_lock(&g->lock);
+    g->call = c;
+    g->round++;
+    g->left = g->n;
+    pthread_cond_broadcast(&g->changed);
+    while (g->left > 0)
+        pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    const user *failed = NULL;
+    for (int r = 0; r < g->n; r++) {
+        const user *u = &g->users[r];
+        const bool own = u->status != CGP_EPEER && strncmp(u->message, "rank ", 5) != 0;
+        const bool better = failed && (failed->status == CGP_EPEER ||
+                                       strncmp(failed->message, "rank ", 5) == 0);
+        if (u->status != CGP_OK && (!failed || (better && own))) failed = u;
+    }
+    return failed ? cgp_fail(failed->status, "%s", failed->message) : CGP_OK;
+}
+
+static group *group_of(const cgp_pipeline *pipeline) {
+    group *found = NULL;
+    if (is_user) return NULL;
+    pthread_mutex_lock(&groups_lock);
+    for (int i = 0; i < MAX_GROUPS && pipeline; i++)
+        if (groups[i] && groups[i]->users[0].pipeline == pipeline) found = groups[i];
+    pthread_mutex_unlock(&groups_lock);
+    return found;
+}
+
+static void set_group(group *old, group *new) {
+    pthread_mutex_lock(&groups_lock);
+    int i = 0;
+    while (i < MAX_GROUPS - 1 && groups[i] != old)
+        i++;
+    groups[i] = new;
+    pthread_mutex_unlock(&groups_lock);
+}
+
+static void end_group(group *g) {
+    pthread_mutex_lock(&g->lock);
+    g->quit = true;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+    for (int r = 0; r < g->n; r++) {
+        pthread_join(g->users[r].thread, NULL);
+        loopback.communicator_destroy(g->users[r].communicator);
+    }
+    pthread_cond_destroy(&g->changed);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+static group *new_group(int n, uint64_t seed) {
+    cgp_communicator *communicators[MAX_RANKS];
+    group *g = calloc(1, sizeof *g);
+    if (!g || n > MAX_RANKS || loopback_create(n, seed, communicators) != CGP_OK) abort();
+    g->n = n;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->changed, NULL);
+    for (int r = 0; r < n; r++) {
+        g->users[r] = (user){.group = g, .rank = r, .communicator = communicators[r]};
+        if (pthread_create(&g->users[r].thread, NULL, serve, &g->users[r]) != 0) abort();
+    }
+    return g;
+}
+
+#define REAL(function) __real_##function
+#define WRAPPED(result, function, ...)                                                         \
+    result __real_##function(__VA_ARGS__);                                                     \
+    result __wrap_##function(__VA_ARGS__);                                                     \
+    result __wrap_##function(__VA_ARGS__)
+
+/* --- life --- */
+
+WRAPPED(cgp_status, cgp_pipeline_create_on, cgp_pipeline **out, const cgp_plan *plan,
+        uint64_t seed, const cgp_transport *transport, cgp_communicator *communicator) {
+    return REAL(cgp_pipeline_create_on)(out, plan, seed, transport, communicator);
+}
+
+static cgp_status create(const call *c, int rank, cgp_pipeline *unused) {
+    group *g = (group *)c->data;
+    (void)unused;
+    return REAL(cgp_pipeline_create_on)(&g->users[rank].pipeline, c->plan, c->seed, &loopback,
+                                        g->users[rank].communicator);
+}
+
+static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline);
+
+WRAPPED(cgp_status, cgp_pipeline_create, cgp_pipeline **out, const cgp_plan *plan,
+        uint64_t seed) {
+    if (!out || !plan || plan->ranks == 1) return REAL(cgp_pipeline_create)(out, plan, seed);
+    group *g = new_group(plan->ranks, seed);
+    const cgp_status status =
+        call_all(g, &(call){.run = create, .plan = plan, .seed = seed, .data = g});
+    if (status != CGP_OK) {
+        char message[1024];
+        snprintf(message, sizeof message, "%s", cgp_message());
+        (void)call_all(g, &(call){.run = destroy});
+        end_group(g);
+        return cgp_fail(status, "%s", message);
+    }
+    set_group(NULL, g);
+    *out = g->users[0].pipeline;
+    return CGP_OK;
+}
+
+WRAPPED(void, cgp_pipeline_destroy, cgp_pipeline *pipeline) {
+    group *g = group_of(pipeline);
+    if (!g || pipeline->process != getpid()) {
+        REAL(cgp_pipeline_destroy)(pipeline);
+        return;
+    }
+    set_group(g, NULL);
+    (void)call_all(g, &(call){.run = destroy});
+    end_group(g);
+}
+
+static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline) {
+    (void)c;
+    (void)rank;
+    REAL(cgp_pipeline_destroy)(pipeline);
+    return CGP_OK;
+}
+
+/* Define the wrapper of a function that returns a status: its group's ranks make `body`, with c, rank and pipeline; `arguments`
+ * are the fields of the call. */
+#define ON_RANKS(function, body, parameters, names, ...)                                       \
+    cgp_status __real_##function parameters;                                                   \
+    cgp_status __wrap_##function parameters;                                                   \
+    static cgp_status rank_##function(const call *c, int rank, cgp_pipeline *pipeline) {       \
+        (void)c;                                                                               \
+        (void)rank;                                                                            \
+        body                                                                                   \
+    }                                                                                          \
+    cgp_status __wrap_##function parameters {                                                  \
+        group *g = group_of(pipeline);                                                         \
+        if (!g || pipeline->process != getpid()) return __real_##function names;               \
+        return call_all(g, &(call){.run = rank_##function, __VA_ARGS__});                      \
+    }
+
+/* --- steps --- */
+
+/* The inputs that the rank's stages read. */
+static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *pipeline,
+                                            const cgp_tensor *own[MAX_INPUTS]) {
+    if (!c->inputs || c->n > MAX_INPUTS) return c->inputs;
+    for (int k = 0; k < c->n; k++)
+        own[k] = cgp_pipeline_reads(pipeline, k) ? c->inputs[k] : NULL;
+    return own;
+}
+
+#define INPUTS                                                                                 \
+    const cgp_tensor *own[MAX_INPUTS];                                                         \
+    const cgp_tensor *const *inputs = read_inputs(c, pipeline, own);                           \
+    double unused, *loss = rank == 0 ? c->loss : &unused;                                      \
+    (void)loss;
+
+ON_RANKS(
+    cgp_pipeline_step,
+    { INPUTS return __real_cgp_pipeline_step(pipeline, inputs, c->n, loss); },
+    (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss),
+    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs, .loss = loss)
+ON_RANKS(
+    cgp_pipeline_evaluate,
+    { INPUTS return __real_cgp_pipeline_evaluate(pipeline, inputs, c->n, loss); },
+    (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss),
+    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs, .loss = loss)
+ON_RANKS(
+    cgp_pipeline_predict,
+    { INPUTS return __real_cgp_pipeline_predict(pipeline, inputs, c->n, c->tensor); },
+    (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs,
+     const cgp_tensor *output),
+    (pipeline, inputs, n_inputs, output), .inputs = inputs, .n = n_inputs, .tensor = output)
+ON_RANKS(
+    cgp_pipeline_forward,
+    { INPUTS return __real_cgp_pipeline_forward(pipeline, inputs, c->n, c->tensor); },
+    (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs,
+     const cgp_tensor *output),
+    (pipeline, inputs, n_inputs, output), .inputs = inputs, .n = n_inputs, .tensor = output)
+ON_RANKS(
+    cgp_pipeline_backward, { return __real_cgp_pipeline_backward(pipeline, c->tensor); },
+    (cgp_pipeline * pipeline, const cgp_tensor *gradient), (pipeline, gradient),
+    .tensor = gradient)
+ON_RANKS(
+    cgp_optim_step, { return __real_cgp_optim_step(pipeline); }, (cgp_pipeline * pipeline),
+    (pipeline), .n = 0)
+ON_RANKS(
+    cgp_pipeline_set_timeout, { return __real_cgp_pipeline_set_timeout(pipeline, c->seconds); },
+    (cgp_pipeline * pipeline, double seconds), (pipeline, seconds), .seconds = seconds)
+
+/* --- checkpoints --- */
+
+ON_RANKS(
+    cgp_pipeline_save, { return __real_cgp_pipeline_save(pipeline, c->text, c->n, c->in); },
+    (cgp_pipeline * pipeline, const char *directory, int keep, const char *note),
+    (pipeline, directory, keep, note), .text = directory, .n = keep, .in = note)
+ON_RANKS(
+    cgp_pipeline_save_with,
+    { return __real_cgp_pipeline_save_with(pipeline, c->text, c->save); },
+    (cgp_pipeline * pipeline, const char *directory, const cgp_save_options *options),
+    (pipeline, directory, options), .text = directory, .save = options)
+ON_RANKS(
+    cgp_pipeline_load,
+    { return __real_cgp_pipeline_load(pipeline, c->text, rank == 0 ? c->note : NULL); },
+    (cgp_pipeline * pipeline, const char *directory, char **note), (pipeline, directory, note),
+    .text = directory, .note = note)
+
+/* --- getters and setters: rank 0 delivers --- */
+
+ON_RANKS(
+    cgp_pipeline_get_parameter,
+    {
+        return __real_cgp_pipeline_get_parameter(pipeline, c->number,
+                                                 rank == 0 ? c->data : NULL);
+    },
+    (cgp_pipeline * pipeline, int parameter, float *data), (pipeline, parameter, data),
+    .number = parameter, .data = data)
+ON_RANKS(
+    cgp_pipeline_set_parameter,
+    { return __real_cgp_pipeline_set_parameter(pipeline, c->number, c->in); },
+    (cgp_pipeline * pipeline, int parameter, const float *data), (pipeline, parameter, data),
+    .number = parameter, .in = data)
+ON_RANKS(
+    cgp_pipeline_get_gradient,
+    {
+        return __real_cgp_pipeline_get_gradient(pipeline, c->number,
+                                                rank == 0 ? c->data : NULL);
+    },
+    (cgp_pipeline * pipeline, int parameter, float *data), (pipeline, parameter, data),
+    .number = parameter, .data = data)
+ON_RANKS(
+    cgp_pipeline_get_optimizer_state,
+    {
+        return __real_cgp_pipeline_get_optimizer_state(pipeline, c->number, c->state,
+                                                       rank == 0 ? c->data : NULL);
+    },
+    (cgp_pipeline * pipeline, int parameter, int state, float *data),
+    (pipeline, parameter, state, data), .number = parameter, .state = state, .data = data)
+ON_RANKS(
+    cgp_pipeline_set_optimizer_state,
+    { return __real_cgp_pipeline_set_optimizer_state(pipeline, c->number, c->state, c->in); },
+    (cgp_pipeline * pipeline, int parameter, int state, const float *data),
+    (pipeline, parameter, state, data), .number = parameter, .state = state, .in = data)
+ON_RANKS(
+    cgp_pipeline_get_state,
+    { return __real_cgp_pipeline_get_state(pipeline, c->number, rank == 0 ? c->data : NULL); },
+    (cgp_pipeline * pipeline, int state, void *data), (pipeline, state, data), .number = state,
+    .data = data)
+ON_RANKS(
+    cgp_pipeline_set_state,
+    { return __real_cgp_pipeline_set_state(pipeline, c->number, c->in); },
+    (cgp_pipeline * pipeline, int state, const void *data), (pipeline, state, data),
+    .number = state, .in = data)
+ON_RANKS(
+    cgp_pipeline_weights_sha256,
+    {
+        char other[65];
+        return __real_cgp_pipeline_weights_sha256(pipeline, rank == 0 ? c->hex : other);
+    },
+    (cgp_pipeline * pipeline, char hex[65]), (pipeline, hex), .hex = hex)
+ON_RANKS(
+    cgp_pipeline_state_sha256,
+    {
+        char other[65];
+        return __real_cgp_pipeline_state_sha256(pipeline, rank == 0 ? c->hex : other);
+    },
+    (cgp_pipeline * pipeline, char hex[65]), (pipeline, hex), .hex = hex)
+
+/* --- times --- */
+
+ON_RANKS(
+    cgp_pipeline_measure_layers,
+    { return __real_cgp_pipeline_measure_layers(pipeline, c->n != 0); },
+    (cgp_pipeline * pipeline, bool measure), (pipeline, measure), .n = measure)
+
+cgp_pipeline_times __real_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
+cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
+
+static cgp_status last_times(const call *c, int rank, cgp_pipeline *pipeline) {
+    const cgp_pipeline_times times =
+        __real_cgp_pipeline_last_times(pipeline, rank == 0 ? c->busy : NULL);
+    if (rank == 0) *c->times = times;
+    return CGP_OK;
+}
+
+cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
+    group *g = group_of(pipeline);
+    cgp_pipeline_times times;
+    if (!g || pipeline->process != getpid())
+        return __real_cgp_pipeline_last_times(pipeline, busy);
+    (void)call_all(g, &(call){.run = last_times, .busy = busy, .times = &times});
+    return times;
+}
+
+ON_RANKS(
+    cgp_pipeline_last_timeline,
+    {
+        cgp_schedule_timeline own = {0};
+        const cgp_status status = __real_cgp_pipeline_last_timeline(pipeline, &own);
+        if (status == CGP_OK && rank == 0)
+            *c->timeline = own;
+        else
+            cgp_schedule_timeline_release(&own);
+        return status;
+    },
+    (const cgp_pipeline *pipeline, cgp_schedule_timeline *out), (pipeline, out),
+    .timeline = out)
+ON_RANKS(
+    cgp_pipeline_layer_costs,
+    {
+        const size_t layers = (size_t)cgp_model_layers(pipeline->plan->model);
+        cgp_layer_cost *own = calloc(layers, sizeof *own);
+        const cgp_status status = __real_cgp_pipeline_layer_costs(pipeline, own);
+        if (status == CGP_OK && rank == 0) memcpy(c->costs, own, layers * sizeof *own);
+        free(own);
+        return status;
+    },
+    (const cgp_pipeline *pipeline, cgp_layer_cost *costs), (pipeline, costs), .costs = costs)
