@@ -151,14 +151,17 @@ uint64_t cli_random(uint64_t *state) {
 
 /* --- strict numbers --- */
 
-/* Parse digits with at most one of the `suffixes` behind them: the first stands for 1024, the next for 1024^2. */
+/* Parse digits with at most one of the `suffixes` behind them, itself with or without "iB": the first stands for 1024, the next
+ * for 1024^2. */
 static bool parse_scaled(const char *text, const char *suffixes, int64_t min, int64_t max,
                          int64_t *out) {
     char *end = NULL;
     errno = 0;
     int64_t value = strtoll(text, &end, 10); /* which also takes spaces and a sign */
     const char *suffix = *end ? strchr(suffixes, *end) : NULL;
-    if (*text < '0' || *text > '9' || errno || end[suffix != NULL]) return false;
+    const char *rest = end + (suffix != NULL);
+    if (suffix && strcmp(rest, "iB") == 0) rest += 2;
+    if (*text < '0' || *text > '9' || errno || *rest) return false;
     for (const char *c = suffixes; suffix && c <= suffix; c++) {
         if (__builtin_mul_overflow(value, 1024, &value)) return false;
     }

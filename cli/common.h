@@ -66,7 +66,7 @@ double cli_median(const double *values, int64_t count, int64_t stride, int64_t s
 /* Parse strictly: no spaces, nothing left over, no overflow. */
 bool cli_parse_whole(const char *text, int64_t min, int64_t max, int64_t *out);
 bool cli_parse_real(const char *text, double min, double below, double *out);
-/* As cli_parse_whole(), with a suffix K, M, G or T for powers of 1024. */
+/* As cli_parse_whole(), with a suffix K, M, G or T, or KiB .. TiB, for powers of 1024. */
 bool cli_parse_bytes(const char *text, int64_t min, int64_t max, int64_t *out);
 
 #endif

@@ -76,6 +76,7 @@ for target in "$@"; do
     safetensors | checkpoint) build_target "$target" src/checkpoint src/base ;;
     tokens | tokenizer | images | arrays) build_target "$target" data src/base ;;
     models) build_target models models src/model src/plan src/partition src/op src/schedule src/base ;;
+    devices) build_target devices src/backend/device_names.c src/base ;;
     huggingface) build_target huggingface models src/checkpoint src/base ;;
     options | record | run | run_file) build_target "$target" cli models src/checkpoint src/base ;;
     *) echo "fuzz: $target: there is no tests/fuzz/test_fuzz_$target.c that it knows" >&2 && exit 1 ;;

@@ -123,7 +123,7 @@ static void find_model(cli_run_options *options) {
     if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
 }
 
-/* --devices 4 is --stages 4, and so is a list of 4 names. A number stands for cpu devices. */
+/* --devices 4 is --stages 4, and so is a list of 4 devices. A number stands for cpu devices. */
 cgp_status cli_take_devices(cli_run_options *options) {
     static const char *const cpu[] = {"cpu"};
     cli_names *devices = &options->devices;
@@ -133,8 +133,9 @@ cgp_status cli_take_devices(cli_run_options *options) {
     int64_t count = devices->count;
     if (number && !cli_parse_whole(first, 1, INT_MAX, &count))
         return cgp_fail(CGP_EINVAL,
-                        "--devices %s: expected a number from 1 to %d, or cpu or ref", first,
-                        INT_MAX);
+                        "--devices %s: expected a number from 1 to %d, or names (as in "
+                        "cpu*3,ref)",
+                        first, INT_MAX);
     if (count == 1 && !number) return CGP_OK; /* one name for all */
     if (options->command == CLI_PROFILE && count > 1)
         return cgp_fail(CGP_EINVAL, "--devices: expected one device to measure on, got %lld",

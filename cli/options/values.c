@@ -4,6 +4,8 @@
 
 #include "common.h"
 
+#include <cgpipe/devices.h>
+
 #include <ctype.h>
 #include <limits.h>
 #include <math.h>
@@ -18,11 +20,13 @@ static const char *const expected[] = {
     [CLI_COUNT] = "a whole number >= 1",
     [CLI_WHOLE] = "a whole number >= 0",
     [CLI_STEPS] = "a whole number >= 0 of steps, or of epochs (4ep)",
-    [CLI_BYTES] = "a whole number >= 1, with or without K, M or G",
+    [CLI_BYTES] = "a whole number >= 1, with or without K, M, G or T (or KiB ..)",
     [CLI_REAL] = "a number >= 0",
     [CLI_FRACTION] = "a number >= 0 and < 1",
     [CLI_BALANCE] = "whole numbers >= 1 with commas between, or flops, time or size",
     [CLI_NAMES] = "names with commas between",
+    [CLI_DEVICES] =
+        "a number of cpu devices, or names with commas between (cpu*3,cuda:0@22GiB)",
     [CLI_PATHS] = "at least one character",
 };
 
@@ -72,7 +76,7 @@ static cgp_status parse_list(cli_run_options *options, int id, const char *text,
     for (int i = 0; i < count; i++) {
         if (!*items[i]) return unexpected(id, text);
     }
-    if (cli_options[id].kind == CLI_NAMES) {
+    if (cli_options[id].kind != CLI_BALANCE) {
         *(cli_names *)value = (cli_names){(const char *const *)items, count};
         return CGP_OK;
     }
@@ -83,6 +87,20 @@ static cgp_status parse_list(cli_run_options *options, int id, const char *text,
         values[i] = (int)whole;
     }
     *(cli_counts *)value = (cli_counts){values, count};
+    return CGP_OK;
+}
+
+/* A number stands as it is, until cli_take_devices(). */
+static cgp_status parse_devices(cli_run_options *options, int id, const char *text) {
+    cgp_device_list list;
+    cli_names *names = cli_option_field(options, id);
+    if (!text[strspn(text, "0123456789")]) return parse_list(options, id, text, names);
+    if (options->n_owned == CLI_OWNED)
+        return cgp_fail(CGP_EINVAL, "--%s: is given too often", cli_options[id].name);
+    const cgp_status status = cgp_device_list_parse(&list, text);
+    if (status != CGP_OK) /* "devices: .." is the option's name, too */
+        return cgp_fail(CGP_EINVAL, "--%s", cgp_message());
+    *names = (cli_names){cli_run_options_keep(options, list.names), list.count};
     return CGP_OK;
 }
 
@@ -146,6 +164,8 @@ cgp_status cli_option_set(cli_run_options *options, int id, const char *text) {
         return parse_balance(options, id, text);
     case CLI_NAMES:
         return parse_list(options, id, text, value);
+    case CLI_DEVICES:
+        return parse_devices(options, id, text);
     case CLI_PATHS:
         good = *text != '\0';
         ((const char **)((cli_names *)value)->values)[((cli_names *)value)->count++] = text;

@@ -41,6 +41,9 @@ static json_t *device_json(const cgp_plan *plan, int d) {
     put_integer(o, "transfer_bytes", device->transfer_bytes);
     put_integer(o, "activation_bytes", device->activation_bytes);
     put_integer(o, "planned_bytes", device->planned_bytes);
+    put_integer(o, "ordinal", device->ordinal);
+    json_object_set_new(o, "memory_limit",
+                        device->limit_bytes ? json_integer(device->limit_bytes) : json_null());
     return o;
 }
 

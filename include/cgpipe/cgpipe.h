@@ -11,6 +11,7 @@
 #include <cgpipe/partition.h>
 #include <cgpipe/schedule.h>
 #include <cgpipe/optim.h>
+#include <cgpipe/devices.h>
 #include <cgpipe/plan.h>
 #include <cgpipe/pipeline.h>
 #include <cgpipe/checkpoint.h>

@@ -11,6 +11,7 @@
 #ifndef CGPIPE_PLAN_H
 #define CGPIPE_PLAN_H
 
+#include <cgpipe/devices.h>
 #include <cgpipe/model.h>
 #include <cgpipe/optim.h>
 #include <cgpipe/schedule.h>
@@ -62,11 +63,12 @@ typedef struct cgp_plan_options {
     cgp_optim optim;
     /** Forward only: no gradients, no optimizer, schedule "forward-only". */
     bool inference;
-    /** [n] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
+    /** [n] Names as in cgpipe/devices.h, which also makes them of a list: "cpu", "cuda:1", "cuda:0@22GiB". An ordinal need not
+     *  exist on this machine before a pipeline is created. NULL: all "cpu". Borrowed for the call. */
     const char *const *devices;
     /** T >= 1 [1] */
     int threads_per_device;
-    /** Maximum bytes of a device; 0: no limit here, cgp_pipeline_create() checks the machine's memory. */
+    /** Maximum bytes of a device, for each beside the limit in its name; 0: no limit here, cgp_pipeline_create() checks the machine's memory. */
     int64_t memory_limit;
     /** The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The model has no loss; the
      *  schedule is gpipe. */
@@ -120,7 +122,7 @@ typedef struct cgp_plan_stage {
 
 /** One device of a plan; all figures in bytes. */
 typedef struct cgp_plan_device {
-    const char *name;      /**< "cpu:0" */
+    const char *name;      /**< Its backend and its number in the pipeline, "cpu:0" */
     const int *stage_list; /**< [stages] The stages on it, ascending. */
     int stages;
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
@@ -140,6 +142,10 @@ typedef struct cgp_plan_device {
     int rank;
     /** Variants of actions that compute, in a step of a full mini-batch: (stage, program, slots, range, first, samples). */
     int variants;
+    /** Number of the hardware. */
+    int ordinal;
+    /** The plan was held to so many bytes; 0: no limit. */
+    int64_t limit_bytes;
 } cgp_plan_device;
 
 /**
@@ -149,8 +155,8 @@ typedef struct cgp_plan_device {
  * @param[in]  model    Finished. Borrowed until the plan is destroyed.
  * @param[in]  options  Borrowed for the call.
  *
- * @retval CGP_EINVAL   An option is wrong, or the model has nothing to train: no loss (and neither `inference` nor
- *                      `external_loss` is set), or no parameter.
+ * @retval CGP_EINVAL   An option is wrong, the model has nothing to train: no loss (and neither `inference` nor
+ *                      `external_loss` is set), or no parameter; or a device does not run an op: no custom ops, or no kernel.
  * @retval CGP_ELIMIT   A device would need more than its limit: the message has the numbers and a way out.
  * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM
  *

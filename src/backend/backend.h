@@ -57,6 +57,24 @@ cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec)
 /* The backend of a name ("cpu", "ref"). @retval CGP_EINVAL with all names, and the nearest. Threads: any. */
 cgp_status cgp__backend_find(const char *name, const cgp_backend **out);
 
+/* A device by name, KIND[:ORDINAL][@LIMIT]: cgpipe/devices.h. */
+typedef struct cgp__device_name {
+    char kind[64];
+    int ordinal;
+    int64_t limit; /* bytes; 0: none */
+} cgp__device_name;
+
+/* Parse a name. @retval CGP_EINVAL Threads: any. */
+cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out);
+
+/* Parse a name and find its backend. @retval CGP_EINVAL Threads: any. */
+cgp_status cgp__device_named(const char *text, const cgp_backend **backend,
+                             cgp__device_name *out);
+
+/* For device_create(): the ordinal exists on this machine. @retval CGP_EINVAL @retval CGP_EDEVICE Threads: any. */
+cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
+                                     const cgp_device_options *options);
+
 /* Add a backend for the life of the process; adding the same table again is no error. Threads: any.
  * @retval CGP_EINVAL  The table is of another version, a function is missing, or another backend has its name.
  * @retval CGP_ELIMIT  There are 16 already. */

@@ -368,8 +368,6 @@ static cgp_status begin(profiler *p) {
     }
     for (int i = 0; i < BLOCK; i++)
         p->halves[i] = cgp__bf16_from_float(p->block[i]);
-    p->device_options = (cgp_device_options){.struct_size = sizeof p->device_options,
-                                             .threads = p->options->threads};
     CGP_TRY(p->backend->device_create(&p->device, &p->device_options));
     for (int i = 0; p->backend->asynchronous && i < 2; i++)
         CGP_TRY(p->backend->event_create(p->device, &p->timer[i]));
@@ -396,7 +394,11 @@ cgp_status cgp_profile(const cgp_model *model, const cgp_profile_options *option
     profiler p = {.options = options};
     const cgp__timer timer = {time_node, &p};
     CGP_TRY(check(model, options));
-    CGP_TRY(cgp__backend_find(options->device ? options->device : "cpu", &p.backend));
+    cgp__device_name name;
+    CGP_TRY(cgp__device_named(options->device ? options->device : "cpu", &p.backend, &name));
+    p.device_options = (cgp_device_options){.struct_size = sizeof p.device_options,
+                                            .ordinal = name.ordinal,
+                                            .threads = options->threads};
     cgp_status status = begin(&p);
     if (status == CGP_OK)
         status = cgp__layer_costs(model, options->samples, options->type, &timer, costs);

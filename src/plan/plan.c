@@ -115,6 +115,24 @@ static cgp_status allocate(cgp_plan *plan) {
     return CGP_OK;
 }
 
+/* Backend, ordinal and limit of device d, from its name. */
+static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *o, int d) {
+    const char *text = o->devices ? o->devices[d] : "cpu";
+    cgp__device_name name;
+    if (!text)
+        return cgp_fail(CGP_EINVAL, "devices: expected a name for device %d, got NULL", d);
+    CGP_TRY(cgp__device_named(text, &device->backend, &name));
+    device->options = (cgp_device_options){.struct_size = sizeof device->options,
+                                           .ordinal = name.ordinal,
+                                           .threads = o->threads_per_device};
+    device->info.ordinal = name.ordinal;
+    device->info.limit_bytes = name.limit;
+    if (o->memory_limit > 0 && (name.limit == 0 || o->memory_limit < name.limit))
+        device->info.limit_bytes = o->memory_limit;
+    device->name = cgp__format("%s:%d", name.kind, d);
+    return device->name ? CGP_OK : cgp__no_memory("plan", strlen(name.kind));
+}
+
 static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
     int placed = 0;
     for (int j = 0; j < plan->n_stages; j++) {
@@ -123,15 +141,7 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
     }
     for (int d = 0; d < plan->n_devices; d++) {
         cgp__device_plan *device = &plan->devices[d];
-        const char *name = o->devices ? o->devices[d] : "cpu";
-        if (!name)
-            return cgp_fail(CGP_EINVAL, "devices: expected cpu or ref for device %d, got NULL",
-                            d);
-        CGP_TRY(cgp__backend_find(name, &device->backend));
-        device->options = (cgp_device_options){.struct_size = sizeof device->options,
-                                               .threads = plan->threads};
-        device->name = cgp__format("%s:%d", name, d);
-        if (!device->name) return cgp__no_memory("plan", strlen(name));
+        CGP_TRY(name_device(device, o, d));
         device->info.name = device->name;
         device->info.stage_list = plan->device_stages + placed;
         placed += device->info.stages;
@@ -224,11 +234,11 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
     return plan->microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
 }
 
-static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
+static cgp_status check_limits(const cgp_plan *plan) {
     char text[6][32];
-    for (int d = 0; limit > 0 && d < plan->n_devices; d++) {
+    for (int d = 0; d < plan->n_devices; d++) {
         const cgp_plan_device *i = &plan->devices[d].info;
-        if (i->planned_bytes <= limit) continue;
+        if (i->limit_bytes == 0 || i->planned_bytes <= i->limit_bytes) continue;
         return cgp_fail(CGP_ELIMIT,
                         "device %s: needs %s (parameters, gradients, optimizer and state %s, "
                         "slots %s, workspace %s, transfer %s) but its memory is limited to %s "
@@ -240,7 +250,7 @@ static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
                         cgp_bytes_text(i->slot_bytes, text[2], sizeof text[2]),
                         cgp_bytes_text(i->workspace_bytes, text[3], sizeof text[3]),
                         cgp_bytes_text(i->transfer_bytes, text[4], sizeof text[4]),
-                        cgp_bytes_text(limit, text[5], sizeof text[5]),
+                        cgp_bytes_text(i->limit_bytes, text[5], sizeof text[5]),
                         plan->n_stages < plan->model->n_layers ? "more stages would help"
                                                                : cgp__plan_advice(plan));
     }
@@ -278,7 +288,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     cgp__plan_step_memory(plan);
     add_up(plan);
     CGP_TRY(count_variants(plan));
-    return check_limit(plan, o->memory_limit);
+    return check_limits(plan);
 }
 
 cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,

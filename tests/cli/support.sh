@@ -5,7 +5,7 @@
 # The test works in a directory of its own, with text.txt, empty.txt and short.txt; `finish` ends it.
 set -u
 export LC_ALL=C
-unset CGP_LOG CGP_FAULT CGP_LIMITS POSIXLY_CORRECT
+unset CGP_LOG CGP_FAULT CGP_LIMITS CGP_PLUGIN_PATH POSIXLY_CORRECT
 
 set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # the test is about to leave this directory
 source_dir=$1 program=$2/cgpipe

@@ -180,14 +180,36 @@ check "--devices of one name: one stage" test "$code $(stages)" = "0 1 ref:0"
 run check $model --devices 2 --batch 4
 check "check --devices 2: two stages" grep -q "^pipeline  *2 stages" "$out"
 fails 2 "--devices 4: expected 2, one a stage of --stages (leave out one of the two)" plan $model --devices 4 --stages 2
-fails 2 "--devices 0: expected a number from 1 to 2147483647, or cpu or ref" plan $model --devices 0
-fails 2 "--devices 99999999999: expected a number from 1 to 2147483647, or cpu or ref" plan $model --devices 99999999999
+fails 2 "--devices 0: expected a number from 1 to 2147483647, or names (as in cpu*3,ref)" plan $model --devices 0
+fails 2 "--devices 99999999999: expected a number from 1 to 2147483647, or names (as in cpu*3,ref)" plan $model --devices 99999999999
 fails 2 "--stages 2147483647: the model has 5 layers ..." plan $model --devices 2147483647
 fails 2 "--balance: expected 2 numbers, one a stage, got 3" plan $model --devices 2 --balance 1,2,2
 fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices 2
+run plan $model --devices "cpu*2,ref:0@2GiB" --json devices.json
+check "--devices cpu*2,ref:0@2GiB: three stages" test "$code $(stages)" = "0 3 cpu:0,cpu:1,ref:2"
+check "the limit of a device is in the JSON" test "$(jq -c '[.devices[].memory_limit]' devices.json)" = "[null,null,2147483648]"
+run plan $model --devices cpu@100M,ref@1GiB --memory-limit 512MiB --json devices.json
+check "--memory-limit holds beside it" test "$code $(jq -c '[.devices[].memory_limit]' devices.json)" = "0 [104857600,536870912]"
+fails 1 "device ref:1: needs ..." plan $model --devices cpu,ref@1K
+fails 2 '--devices: "cpu*0": expected a number >= 1 behind "*", got "0" (as in cpu*3)' plan $model --devices "cpu*0"
+fails 2 '--devices: "cuda:x": expected a number >= 0 behind ":", got "x" (as in cuda:0)' plan $model --devices cuda:x
+fails 2 '--devices: "cpu@2Q": expected bytes >= 1 behind "@", got "2Q" (as in cpu@2GiB or @500M)' plan $model --devices cpu@2Q
+fails 2 "--devices: expected names with commas between, got no name in one place ..." plan $model --devices cpu,,ref
+fails 2 "--devices: expected one name for all, or one for each of the 2, got 3" plan $model --devices "cpu*3" --stages 2
+fails 2 'device: expects cpu or ref, got "cuda"' plan $model --devices "cuda:1*2"
+fails 2 "device cpu:1: expected an ordinal below 1 on this machine, got 1 ..." check $model --devices cpu:1 --batch 4
 fails 2 "--devices: goes through all its values with --grid (leave out one of the two)" bench gpt2 --grid --devices 2
 run train $model --data text.txt $small --run n --devices 2
 check "train --devices 2: a run of two stages" test "$code$(jq -c '[.options.stages, .options.devices]' n/run.json)" = '0[2,["cpu"]]'
+run train --data text.txt $model $small --run o --devices "cpu@1G,cpu*1"
+check "train --devices cpu@1G,cpu*1: its devices are in the record" \
+    test "$code$(jq -c '[.options.stages, .options.devices, .devices]' o/run.json)" = '0[2,["cpu@1G","cpu"],["cpu:0","cpu:1"]]'
+run config o
+check "and in its run file" grep -qxF "devices: [cpu@1G, cpu]" "$out"
+run train --resume --run o --steps 3
+check "it goes on with them" test "$code$(jq -c '.starts[1].changed | keys' o/run.json)" = '0["steps"]'
+run train --resume --run o --steps 4 --devices cpu@1K,cpu
+check "but not with a limit that is too small" grep -q "its memory is limited to 1.00 KiB" "$err"
 run train --resume --run n --steps 3 --devices 3
 check "resumed --devices 3" grep -qx 'changed      --stages 2 -> 3, --steps 2 -> 3' "$out"
 

@@ -316,7 +316,7 @@ typedef struct cgp_backend {
     /** Bytes that devices of an ordinal can allocate now; INT64_MAX: not known. */
     cgp_status (*memory)(int ordinal, int64_t *bytes);
 
-    /** A device belongs to the thread that creates it. */
+    /** A device belongs to the thread that creates it. @retval CGP_EINVAL There is no such ordinal: plans do not look. */
     cgp_status (*device_create)(cgp_device **out, const cgp_device_options *options);
     void (*device_destroy)(cgp_device *device);
     /** Return whether the device's threads have cores of their own: then a waiter may spin. */
@@ -338,8 +338,8 @@ typedef struct cgp_backend {
     cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n);
 
-    /** Bytes of workspace of a kernel on a device with `options`; needs no device. Fewer samples never need more. @retval
-     *  CGP_EINVAL The backend has no such kernel. */
+    /** Bytes of workspace of a kernel on a device with `options`; needs no device, nor its hardware. Fewer samples never need
+     *  more. @retval CGP_EINVAL The backend has no such kernel: a plan with it is refused. */
     cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes);
 

@@ -86,6 +86,7 @@ cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *op
     const int threads = options->threads, core = core_of(options);
     if (threads < 1)
         return cgp_fail(CGP_EINVAL, "cpu: expects 1 or more threads, got %d", threads);
+    CGP_TRY(cgp__device_check_ordinal(&cgp__backend_cpu, options));
     cgp_device *device = cgp__calloc(1, sizeof *device);
     struct cgp__cpu_thread *thread = cgp__calloc(1, sizeof *thread);
     if (!device || !thread) {

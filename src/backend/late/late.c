@@ -430,6 +430,7 @@ static void device_destroy(cgp_device *device) {
 
 static cgp_status device_create(cgp_device **out, const cgp_device_options *options) {
     static atomic_uint devices;
+    CGP_TRY(cgp__device_check_ordinal(&cgp__backend_late, options));
     cgp_device *device = cgp__calloc(1, sizeof *device);
     if (!device) return cgp__no_memory("late: device", sizeof *device);
     device->options = *options;

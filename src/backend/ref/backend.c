@@ -30,7 +30,7 @@ static cgp_status find_run(const cgp_kernel_spec *spec, cgp__ref_run **out) {
 
 /* One thread on any core: the oracle's speed does not matter. */
 static cgp_status device_create(cgp_device **out, const cgp_device_options *options) {
-    (void)options;
+    CGP_TRY(cgp__device_check_ordinal(&cgp__backend_ref, options));
     cgp_device *device = cgp__calloc(1, sizeof *device);
     if (!device) return cgp__no_memory("ref: device", sizeof *device);
     *out = device;

@@ -33,6 +33,24 @@ cgp_kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int6
     return spec;
 }
 
+/* Ask the backend for the workspace of a kernel; a failure names layer and op. */
+static cgp_status ask_workspace(const cgp_plan *plan, int device, const cgp__node *node,
+                                const cgp_kernel_spec *spec, int64_t *bytes) {
+    const cgp__device_plan *d = &plan->devices[device];
+    const char *layer = plan->model->layers[node->layer], *op = node->use.op->name;
+    if (spec->op == CGP_OP_CUSTOM && !d->backend->custom_ops)
+        return cgp_fail(
+            CGP_EINVAL,
+            "layer %s, op %s: device %s runs no custom ops (put that layer on a cpu "
+            "device)",
+            layer, op, d->name);
+    const cgp_status status = d->backend->workspace(&d->options, spec, bytes);
+    if (status == CGP_OK) return CGP_OK;
+    return cgp_fail(status, "layer %s, op %s, device %s: %s%s", layer, op, d->name,
+                    cgp_message(),
+                    status == CGP_EINVAL ? " (put that layer on a cpu device)" : "");
+}
+
 /* Return the workspace of a call, from the backend once for each kernel; fewer samples need no more. */
 static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
                                   int64_t *bytes) {
@@ -51,8 +69,7 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
             return CGP_OK;
         }
     }
-    CGP_TRY(
-        plan->devices[device].backend->workspace(&plan->devices[device].options, &spec, bytes));
+    CGP_TRY(ask_workspace(plan, device, &plan->model->nodes[call->node], &spec, bytes));
     if (!cgp__grow(&plan->memo, &plan->memo_capacity, plan->n_memo + 1, sizeof *plan->memo) ||
         !cgp__index_add(&plan->memo_index, hash, plan->n_memo))
         return cgp__no_memory("plan", sizeof *plan->memo);

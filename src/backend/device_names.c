@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_names.c -- KIND[:ORDINAL][@LIMIT], and lists of them. */
+#include <cgpipe/devices.h>
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+
+/* Read digits up to `end`, which come to `min` .. `max`; false: something else. */
+static bool read_number(const char *text, const char *end, int64_t min, int64_t max,
+                        int64_t *out) {
+    int64_t value = 0;
+    if (text == end) return false;
+    for (; text < end; text++) {
+        if (*text < '0' || *text > '9') return false;
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, *text - '0', &value))
+            return false;
+    }
+    *out = value;
+    return value >= min && value <= max;
+}
+
+/* Read bytes: digits, then nothing, or K, M, G or T with or without iB. */
+static bool read_bytes(const char *text, const char *end, int64_t *out) {
+    static const char units[] = "KMGT";
+    if (end - text > 2 && end[-2] == 'i' && end[-1] == 'B') {
+        end -= 2;
+        if (!memchr(units, end[-1], sizeof units - 1)) return false;
+    }
+    const char *unit = end > text ? memchr(units, end[-1], sizeof units - 1) : NULL;
+    if (!read_number(text, unit ? end - 1 : end, 1, INT64_MAX, out)) return false;
+    for (const char *u = units; unit && u <= unit; u++) {
+        if (__builtin_mul_overflow(*out, 1024, out)) return false;
+    }
+    return true;
+}
+
+/* Parse the name in text .. end - 1; `name` quotes it. */
+static cgp_status parse_name(const char *text, const char *end, cgp__device_name *out) {
+    cgp__device_name name = {.ordinal = 0};
+    const int shown = (int)cgp__min(end - text, 200);
+    const char *limit = memchr(text, '@', (size_t)(end - text));
+    const char *kind_end = limit ? limit : end;
+    const char *ordinal = memchr(text, ':', (size_t)(kind_end - text));
+    int64_t number = 0;
+    if (ordinal) {
+        if (!read_number(ordinal + 1, kind_end, 0, INT_MAX, &number))
+            return cgp_fail(
+                CGP_EINVAL,
+                "devices: \"%.*s\": expected a number >= 0 behind \":\", got \"%.*s\" "
+                "(as in cuda:0)",
+                shown, text, (int)(kind_end - ordinal - 1), ordinal + 1);
+        name.ordinal = (int)number;
+        kind_end = ordinal;
+    }
+    if (limit && !read_bytes(limit + 1, end, &name.limit))
+        return cgp_fail(
+            CGP_EINVAL,
+            "devices: \"%.*s\": expected bytes >= 1 behind \"@\", got \"%.*s\" (as in "
+            "%.*s@2GiB or @500M)",
+            shown, text, (int)(end - limit - 1), limit + 1, (int)(kind_end - text), text);
+    const size_t length = (size_t)(kind_end - text);
+    if (length == 0 || length >= sizeof name.kind)
+        return cgp_fail(
+            CGP_EINVAL,
+            "devices: \"%.*s\": expected KIND[:ORDINAL][@LIMIT], with a kind of 1 to "
+            "%zu characters (as in cpu or cuda:0@22GiB)",
+            shown, text, sizeof name.kind - 1);
+    memcpy(name.kind, text, length);
+    *out = name;
+    return CGP_OK;
+}
+
+cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out) {
+    return parse_name(text, text + strlen(text), out);
+}
+
+cgp_status cgp__device_named(const char *text, const cgp_backend **backend,
+                             cgp__device_name *out) {
+    CGP_TRY(cgp__device_name_parse(text, out));
+    return cgp__backend_find(out->kind, backend);
+}
+
+cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
+                                     const cgp_device_options *options) {
+    int count = 0;
+    CGP_TRY(backend->count(&count));
+    if (options->ordinal >= 0 && options->ordinal < count) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "device %s:%d: expected an ordinal below %d on this machine, got %d "
+                    "(`cgpipe devices` lists them)",
+                    backend->name, options->ordinal, count, options->ordinal);
+}
+
+/* --- lists --- */
+
+/* An item of a list: text .. end - 1 is the name, `count` devices of it; `next` the item behind it, NULL: none. */
+typedef struct item {
+    const char *text, *end, *next;
+    int64_t count;
+} item;
+
+static cgp_status read_item(const char *text, item *out) {
+    const char *end = text + strcspn(text, ","),
+               *star = memchr(text, '*', (size_t)(end - text));
+    cgp__device_name name;
+    *out = (item){text, star ? star : end, *end ? end + 1 : NULL, 1};
+    if (text == end)
+        return cgp_fail(CGP_EINVAL,
+                        "devices: expected names with commas between, got no name in one place "
+                        "(as in cpu*3,cuda:0@22GiB)");
+    if (star && !read_number(star + 1, end, 1, INT64_MAX, &out->count))
+        return cgp_fail(
+            CGP_EINVAL,
+            "devices: \"%.*s\": expected a number >= 1 behind \"*\", got \"%.*s\" (as in "
+            "cpu*3)",
+            (int)cgp__min(end - text, 200), text, (int)(end - star - 1), star + 1);
+    return parse_name(text, out->end, &name);
+}
+
+/* Check a list; count its devices, and the bytes of their names. */
+static cgp_status measure(const char *text, int *count, size_t *bytes) {
+    int64_t n = 0;
+    item i;
+    *bytes = 0;
+    for (const char *at = text; at; at = i.next) {
+        CGP_TRY(read_item(at, &i));
+        if (i.count > CGP_MAX_DEVICES || (n += i.count) > CGP_MAX_DEVICES)
+            return cgp_fail(CGP_ELIMIT, "devices: expected at most %d, got more in \"%.200s\"",
+                            CGP_MAX_DEVICES, text);
+        *bytes += (size_t)(i.end - i.text) + 1;
+    }
+    *count = (int)n;
+    return CGP_OK;
+}
+
+cgp_status cgp_device_list_parse(cgp_device_list *out, const char *text) {
+    CGP__NEED(out);
+    CGP__NEED(text);
+    int count = 0;
+    size_t bytes = 0;
+    CGP_TRY(measure(text, &count, &bytes));
+    /* One block: the pointers, then the text of each item. */
+    const char **names = cgp__calloc(1, (size_t)count * sizeof *names + bytes);
+    if (!names) return cgp__no_memory("devices", (size_t)count * sizeof *names + bytes);
+    char *copy = (char *)(names + count);
+    int d = 0;
+    item i;
+    for (const char *at = text; at; at = i.next) {
+        if (read_item(at, &i) != CGP_OK) break; /* it never does: measure() has read it */
+        memcpy(copy, i.text, (size_t)(i.end - i.text));
+        for (int64_t k = 0; k < i.count; k++)
+            names[d++] = copy;
+        copy += i.end - i.text + 1;
+    }
+    *out = (cgp_device_list){names, count};
+    return CGP_OK;
+}
+
+void cgp_device_list_release(cgp_device_list *list) {
+    if (!list) return;
+    free(list->names);
+    *list = (cgp_device_list){0};
+}
