@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.h -- devices by name.
+/* devices.h -- devices by name, and the backends and plug-ins that there are.
  *
  *     KIND[:ORDINAL][@LIMIT]      "cpu", "cuda:1", "cuda:0@22GiB", "late@500M"
  *
@@ -40,6 +40,39 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_device_list_parse(cgp_device_list *out, co
 
 /** Free what cgp_device_list_parse() made, and empty the list. Accepts NULL. */
 CGP_API void cgp_device_list_release(cgp_device_list *list);
+
+/** A backend; texts are static. */
+typedef struct cgp_backend_info {
+    const char *name;      /**< "cpu" */
+    const char *plugin;    /**< The file that it comes from; NULL: the library. */
+    bool host_addressable; /**< Its kernels read host memory, and its memory is host memory. */
+    bool asynchronous;     /**< Its work goes on when a call returns. */
+    bool custom_ops;       /**< It runs custom ops. */
+} cgp_backend_info;
+
+/** Return backend number `index`, ascending from 0; all zero: there are no more. The first call opens the plug-ins
+ *  (cgpipe/ext/plugin.h). Threads: any. */
+CGP_API cgp_backend_info cgp_backend_info_at(int index);
+
+/** Count a backend's ordinals on this machine. @param backend Its name. Borrowed. @retval CGP_EINVAL There is no such backend.
+ *  @retval CGP_EDEVICE It has no hardware here; the message says why. Threads: any. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *backend);
+
+/** Find the bytes that devices of an ordinal can allocate now; INT64_MAX: not known. @param backend Its name. Borrowed.
+ *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads: any. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_backend_memory(int64_t *bytes, const char *backend,
+                                                     int ordinal);
+
+/** A file that was opened as a plug-in; texts are static. */
+typedef struct cgp_plugin_info {
+    const char *path;
+    const char *name; /**< The plug-in's own; NULL: it gave none. */
+    const char *
+        reason; /**< It, or a part of it, was left out for this reason; NULL: it is complete. */
+} cgp_plugin_info;
+
+/** Return plug-in number `index`, ascending from 0; all zero: there are no more. The first call opens them. Threads: any. */
+CGP_API cgp_plugin_info cgp_plugin_info_at(int index);
 
 #ifdef __cplusplus
 }

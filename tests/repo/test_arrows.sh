@@ -23,6 +23,7 @@ optim: base backend
 partition: base backend op model
 plan: base backend op model partition schedule optim
 transport: base backend
+plugin: base backend transport
 pipeline: base schedule backend op model optim partition plan transport checkpoint
 data: base
 checkpoint: base

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin.c -- opens the plug-ins, once, and keeps the reasons why one was left out; the calls of cgpipe/devices.h that list what
+ * there is. */
+#include "plugin/plugin.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "base/base.h"
+
+/* Written under `once`, then only read. */
+static cgp__plugin *plugins;
+static int n_plugins, capacity;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static bool is_open(const void *object) {
+    for (int i = 0; i < n_plugins; i++) {
+        if (plugins[i].object == object) return true;
+    }
+    return false;
+}
+
+/* Open a file, keep it with the reason if it, or a part of it, is left out. */
+static void open_file(const char *path) {
+    cgp__plugin plugin = {.object = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
+    const char *error = plugin.object ? NULL : dlerror();
+    if (plugin.object && is_open(plugin.object)) return; /* by another path */
+    if (!plugin.object || cgp__plugin_enter(&plugin) != CGP_OK)
+        plugin.reason = cgp__strdup(plugin.object ? cgp_message()
+                                    : error       ? error
+                                                  : "cannot be opened");
+    plugin.path = cgp__strdup(path);
+    if (!plugin.path || !cgp__grow(&plugins, &capacity, n_plugins + 1, sizeof *plugins)) {
+        cgp_log(CGP_LOG_WARN, "plugin", "%s: out of memory", path);
+        free(plugin.path);
+        free(plugin.reason);
+        return;
+    }
+    plugins[n_plugins++] = plugin;
+    if (plugin.reason)
+        cgp_log(CGP_LOG_INFO, "plugin", "%s: left out: %s", path, plugin.reason);
+    else
+        cgp_log(CGP_LOG_INFO, "plugin", "%s: %s", path, plugin.table->name);
+}
+
+static void open_all(void) {
+    cgp__plugin_search(open_file);
+}
+
+void cgp__plugins_open(void) {
+    pthread_once(&once, open_all);
+}
+
+const cgp__plugin *cgp__plugin_at(int index) {
+    cgp__plugins_open();
+    return index >= 0 && index < n_plugins ? &plugins[index] : NULL;
+}
+
+void cgp__plugins_reasons(char *text, size_t size) {
+    const cgp__plugin *plugin;
+    size_t used = 0;
+    if (size > 0) *text = '\0';
+    for (int i = 0; (plugin = cgp__plugin_at(i)) && used < size; i++) {
+        if (plugin->reason)
+            used += (size_t)snprintf(text + used, size - used, "; plug-in %s: %s", plugin->path,
+                                     plugin->reason);
+    }
+}
+
+/* --- what there is --- */
+
+static const char *plugin_of(const cgp_backend *backend) {
+    const cgp__plugin *plugin;
+    for (int i = 0; (plugin = cgp__plugin_at(i)); i++) {
+        for (int k = 0; plugin->table && k < plugin->table->n_backends; k++) {
+            if (plugin->table->backends[k] == backend) return plugin->path;
+        }
+    }
+    return NULL;
+}
+
+cgp_backend_info cgp_backend_info_at(int index) {
+    cgp__plugins_open();
+    const cgp_backend *backend = cgp__backend_at(index);
+    if (!backend) return (cgp_backend_info){0};
+    return (cgp_backend_info){.name = backend->name,
+                              .plugin = plugin_of(backend),
+                              .host_addressable = backend->host_addressable,
+                              .asynchronous = backend->asynchronous,
+                              .custom_ops = backend->custom_ops};
+}
+
+cgp_status cgp_backend_devices(int *count, const char *backend) {
+    CGP__NEED(count);
+    CGP__NEED(backend);
+    const cgp_backend *found = NULL;
+    int n = 0;
+    CGP_TRY(cgp__backend_find(backend, &found));
+    CGP_TRY(found->count(&n));
+    *count = n;
+    return CGP_OK;
+}
+
+cgp_status cgp_backend_memory(int64_t *bytes, const char *backend, int ordinal) {
+    CGP__NEED(bytes);
+    CGP__NEED(backend);
+    const cgp_backend *found = NULL;
+    const cgp_device_options options = {.struct_size = sizeof options, .ordinal = ordinal};
+    int64_t n = 0;
+    CGP_TRY(cgp__backend_find(backend, &found));
+    CGP_TRY(cgp__device_check_ordinal(found, &options));
+    CGP_TRY(found->memory(ordinal, &n));
+    *bytes = n;
+    return CGP_OK;
+}
+
+cgp_plugin_info cgp_plugin_info_at(int index) {
+    const cgp__plugin *plugin = cgp__plugin_at(index);
+    if (!plugin) return (cgp_plugin_info){0};
+    return (cgp_plugin_info){.path = plugin->path,
+                             .name = plugin->table ? plugin->table->name : NULL,
+                             .reason = plugin->reason};
+}
