@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test_own_backend.sh SOURCE_DIR BUILD_DIR -- examples/own_backend, built against the installed headers alone: a plug-in that trains on
+# its own kernels as `ref` does, in programs linked with the shared and with the static library, from CGP_PLUGIN_PATH and from the
+# directory of the installation, which was moved.
+set -u
+source "$(dirname "$0")/support.sh"
+source_dir=$(cd "$1" && pwd)
+build_dir=$(cd "$2" && pwd)
+unset PKG_CONFIG_PATH LD_LIBRARY_PATH CMAKE_PREFIX_PATH DESTDIR CGP_PLUGIN_PATH
+
+cmake --install "$build_dir" --prefix "$work/first" >"$work/out" 2>&1
+check "install" test $? -eq 0
+rm -f "$build_dir/install_manifest.txt"
+mv "$work/first" "$work/prefix"
+prefix=$work/prefix
+lib=$(dirname "$(find "$prefix" -name libcgpipe.so)")
+export PKG_CONFIG_PATH=$lib/pkgconfig
+
+example=$(find "$prefix" -path '*/examples/own_backend' -type d)
+cp -r "$example" "$work/own"
+build_them() {
+    cmake -S "$work/own" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" &&
+        cmake --build "$work/build"
+}
+check "the example builds against the installed headers" build_them
+check "the plug-in is not linked with the library" test -z "$(readelf -d "$work/build/libcgpipe-toy.so" | grep NEEDED | grep cgpipe)"
+check "it looks up no name of cgpipe" test -z "$(nm -u "$work/build/libcgpipe-toy.so" | grep cgp_)"
+
+# trained WORDS... : the loss falls, and is that of ref but for rounding (the toy sums in another order, in double)
+trained() {
+    "$@" >"$work/said" 2>&1 || { cat "$work/said"; return 1; }
+    cat "$work/said"
+    awk '{
+        from = $4; to = $6; away = $NF
+        exit !(from > 2 && to < 1 && away < 1e-5 && away == away + 0)
+    }' FS='[ ,]+' "$work/said"
+}
+check "two stages on it train as ref does" trained env CGP_PLUGIN_PATH="$work/build" "$work/build/train"
+check "beside a cpu device, too" trained env CGP_PLUGIN_PATH="$work/build" "$work/build/train" cpu,toy
+check "without the plug-in there is no such device" sh -c '! "$1" 2>"$2" && grep -q "expects cpu or ref, got \"toy\"" "$2"' sh \
+    "$work/build/train" "$work/said"
+(cd "$work/build" && ./train) >"$work/said" 2>&1
+check "nor from the current directory" test $? -eq 1
+
+# The static library: no name of it is there to be looked up.
+link_static() {
+    # shellcheck disable=SC2046
+    cc "$work/own/train.c" $(pkg-config --static --cflags --libs cgpipe | sed 's/-lcgpipe/-l:libcgpipe.a/') -lm -o "$work/static"
+}
+check "a program links the static library" link_static
+check "it exports nothing" test -z "$(nm -D --defined-only "$work/static" | grep cgp_)"
+check "the same plug-in serves it" trained env CGP_PLUGIN_PATH="$work/build" "$work/static"
+
+# A model that has another op is refused by the plan; so are an ordinal that is not there and bf16.
+refused() { # PATTERN WORDS...
+    local pattern=$1
+    shift
+    CGP_PLUGIN_PATH=$work/build "$prefix/bin/cgpipe" "$@" >"$work/said" 2>&1
+    [ $? -ne 0 ] && grep -q "$pattern" "$work/said" || { cat "$work/said"; return 1; }
+}
+check "an op that it lacks is refused with layer and op" \
+    refused '^cgpipe: layer .*, op .*, device toy:0: toy: has linear, relu and cross_entropy in f32 only (put that layer on a cpu device)$' \
+    plan gpt2:layers=1,width=32,heads=2,seq=16,vocab=16 --devices toy --batch 4
+check "an ordinal that is not there is refused" sh -c '! CGP_PLUGIN_PATH=$1 "$1/train" toy:0,toy:1 2>"$2" && grep -q "expected ordinal 0, got 1" "$2"' \
+    sh "$work/build" "$work/said"
+
+# Installed: beside the library, wherever that is.
+mkdir "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
+check "installed, it needs no variable" trained "$work/build/train"
+finish
