@@ -23,7 +23,8 @@ static void print_help(void) {
 }
 
 static void print_command_help(const cli_command *c) {
-    printf("cgpipe %s %s [options]\n%s\n\n", c->name, c->operand, c->summary);
+    printf("cgpipe %s %s%s[options]\n%s\n\n", c->name, c->operand, *c->operand ? " " : "",
+           c->summary);
     cli_options_help(stdout, c->bit);
     printf("\nexample: cgpipe %s %s\n", c->name, c->example);
 }

@@ -102,7 +102,9 @@ static void write_command_page(FILE *out, const cli_command *c) {
     char name[64];
     snprintf(name, sizeof name, "cgpipe-%s", c->name);
     put_head(out, name, c->summary);
-    put(out, "\\fBcgpipe %\\fR \\fI%\\fR [\\fIoptions\\fR]\n", c->name, c->operand);
+    put(out, "\\fBcgpipe %\\fR", c->name);
+    if (*c->operand) put(out, " \\fI%\\fR", c->operand);
+    put(out, " [\\fIoptions\\fR]\n");
     put_options(out, c->bit);
     put(out, ".SH EXAMPLE\n.nf\ncgpipe % %\n.fi\n", c->name, c->example);
     put_exit_status(out);

@@ -13,7 +13,7 @@ typedef struct cli_command {
     int (*run)(const cli_run_options *options);
 } cli_command;
 
-enum { CLI_COMMANDS = 10 };
+enum { CLI_COMMANDS = 11 };
 extern const cli_command cli_commands[CLI_COMMANDS];
 
 /* The program in a few words; the values of MODEL, in lines. */
@@ -24,6 +24,7 @@ int cli_sample(const cli_run_options *options);
 int cli_config(const cli_run_options *options);
 int cli_tokenize(const cli_run_options *options);
 int cli_convert(const cli_run_options *options);
+int cli_devices(const cli_run_options *options);
 int cli_plan(const cli_run_options *options);
 int cli_profile(const cli_run_options *options);
 int cli_bench(const cli_run_options *options);

@@ -70,7 +70,7 @@ static json_t *value_json(const cli_run_options *run_options, int id) {
                    ? counts_json(&((const cli_balance *)value)->layers)
                    : json_null();
     case CLI_NAMES:
-    case CLI_DEVICES:
+    case CLI_DEVICE_NAMES:
     case CLI_PATHS:
         return ((const cli_names *)value)->count ? names_json(value) : json_null();
     }
@@ -165,7 +165,8 @@ static cgp_status set_list(cli_run_options *run_options, int id, const json_t *l
     const cli_kind kind = cli_options[id].kind;
     char *text = NULL;
     size_t size = 1;
-    if (kind != CLI_NAMES && kind != CLI_DEVICES && kind != CLI_BALANCE) return misshapen(id, list);
+    if (kind != CLI_NAMES && kind != CLI_DEVICE_NAMES && kind != CLI_BALANCE)
+        return misshapen(id, list);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         if (!json_is_string(item) && !json_is_integer(item)) return misshapen(id, list);

@@ -22,6 +22,7 @@ enum {
     CLI_TOKENIZE = 1 << 7,
     CLI_CONVERT = 1 << 8,
     CLI_CONFIG = 1 << 9,
+    CLI_DEVICES = 1 << 10,
 };
 
 typedef enum cli_option_id {
@@ -129,7 +130,7 @@ typedef struct cli_balance {
     const char *by;
 } cli_balance;
 
-/* "cpu,cpu", or the paths after --data, or those of tokenize. */
+/* "cpu,cpu" of --devices (each as often as it says), or the paths after --data, or those of tokenize. */
 typedef struct cli_names {
     const char *const *values;
     int count;

@@ -9,7 +9,7 @@
 #define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_CHECK)
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
 #define COSTED (PLANNED | CLI_PROFILE)
-#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG)
+#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG | CLI_DEVICES)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 #define TYPED (CLI_ONCE | CLI_TYPED)
@@ -136,7 +136,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "weight decay of norms and biases too [bench: on]"},
     [CLI_OPTION_CLIP] = {"clip", "X", CLI_REAL, AT(clip), PLANNED, REPORTED,
         "0", "largest norm of all gradients together; 0: any"},
-    [CLI_OPTION_DEVICES] = {"devices", "K or LIST", CLI_DEVICES, AT(devices), COSTED, 0,
+    [CLI_OPTION_DEVICES] = {"devices", "K or LIST", CLI_DEVICE_NAMES, AT(devices), COSTED, 0,
         NULL, "K cpu devices; or KIND[:ORDINAL][@LIMIT][*COUNT],..: cpu*3,cuda:0@22GiB;\n"
         "                           one name is for all; cgpipe devices lists kinds [cpu]"},
     [CLI_OPTION_THREADS_PER_DEVICE] = {"threads-per-device", "T", CLI_COUNT,
@@ -198,7 +198,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "5", "times that each kernel is measured, after one to warm up"},
     [CLI_OPTION_PEAK] = {"peak", "GFLOPS", CLI_REAL, AT(peak), CLI_PROFILE, 0,
         NULL, "peak of one core, to show each layer's share of it"},
-    [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), COSTED | CLI_SCHEDULE, ONCE,
+    [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), COSTED | CLI_SCHEDULE | CLI_DEVICES,
+        ONCE,
         NULL, "write the results as JSON; - is standard output"},
     [CLI_OPTION_VERBOSE] = {"verbose", NULL, CLI_FLAG, AT(verbose), TRAIN, ONCE,
         NULL, "the whole plan before the first step, all measurements after the last"},

@@ -5,8 +5,8 @@
 
 #include "options/options.h"
 
-/* FLAG has no argument, COUNT is at least 1, WHOLE at least 0, FRACTION below 1; STEPS are steps or epochs; DEVICES a number or
- * names, each as often as its COUNT says. */
+/* FLAG has no argument, COUNT is at least 1, WHOLE at least 0, FRACTION below 1; STEPS are steps or epochs; DEVICE_NAMES a number
+ * or names, each as often as its COUNT says. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_TEXT,
@@ -18,7 +18,7 @@ typedef enum cli_kind {
     CLI_FRACTION,
     CLI_BALANCE,
     CLI_NAMES,
-    CLI_DEVICES,
+    CLI_DEVICE_NAMES,
     CLI_PATHS
 } cli_kind;
 

@@ -25,7 +25,7 @@ static const char *const expected[] = {
     [CLI_FRACTION] = "a number >= 0 and < 1",
     [CLI_BALANCE] = "whole numbers >= 1 with commas between, or flops, time or size",
     [CLI_NAMES] = "names with commas between",
-    [CLI_DEVICES] =
+    [CLI_DEVICE_NAMES] =
         "a number of cpu devices, or names with commas between (cpu*3,cuda:0@22GiB)",
     [CLI_PATHS] = "at least one character",
 };
@@ -164,7 +164,7 @@ cgp_status cli_option_set(cli_run_options *options, int id, const char *text) {
         return parse_balance(options, id, text);
     case CLI_NAMES:
         return parse_list(options, id, text, value);
-    case CLI_DEVICES:
+    case CLI_DEVICE_NAMES:
         return parse_devices(options, id, text);
     case CLI_PATHS:
         good = *text != '\0';

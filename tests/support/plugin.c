@@ -6,6 +6,7 @@
  *     PLUGIN_SAME                its backend has the name of one of the library
  *     PLUGIN_NO_ENTRY            no entry
  *     PLUGIN_REFUSES             the entry refuses
+ *     PLUGIN_AWAY                no hardware
  *     PLUGIN_BROKEN_TRANSPORT    its transport has no functions
  *
  * The backend, PLUGIN_NAME, has no kernel; the transport, "PLUGIN_NAME-transport", does nothing. */
@@ -20,8 +21,13 @@ static cgp_status refuse(const char *what) {
 }
 
 static cgp_status count(int *out) {
+#ifdef PLUGIN_AWAY
+    (void)out;
+    return host->fail(CGP_EDEVICE, "%s: no driver of it here", PLUGIN_NAME);
+#else
     *out = 2;
     return CGP_OK;
+#endif
 }
 static cgp_status memory(int ordinal, int64_t *bytes) {
     *bytes = ordinal == 0 ? 3LL << 30 : INT64_MAX;

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices.c -- cgpipe devices: list backends, their ordinals on this machine with memory, their capabilities, plug-ins, and why
+ * something is not there. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "files.h"
+#include "report/output.h"
+
+#include <cgpipe/devices.h>
+
+#include <string.h>
+
+/* Return the words for a backend's capabilities. Static. */
+static const char *capabilities(const cgp_backend_info *info) {
+    static char text[96];
+    snprintf(text, sizeof text, "%s, %s%s", info->asynchronous ? "runs ahead" : "runs in step",
+             info->host_addressable ? "host memory" : "memory of its own",
+             info->custom_ops ? ", custom ops" : "");
+    return text;
+}
+
+/* --- text --- */
+
+static void print_backend(FILE *out, const cgp_backend_info *info) {
+    const char *from = info->plugin ? info->plugin : "cgpipe";
+    int count = 0;
+    const cgp_status status = cgp_backend_devices(&count, info->name);
+    if (status != CGP_OK || count == 0)
+        fprintf(out, "%-12s not here: %s (from %s)\n", info->name,
+                status != CGP_OK ? cgp_message() : "no device", cli_shown(from));
+    for (int i = 0; status == CGP_OK && i < count; i++) {
+        char name[96], memory[CLI_NUMBER] = "not known";
+        int64_t bytes = INT64_MAX;
+        snprintf(name, sizeof name, "%s:%d", info->name, i);
+        if (cgp_backend_memory(&bytes, info->name, i) != CGP_OK)
+            fprintf(out, "%-12s not here: %s (from %s)\n", name, cgp_message(),
+                    cli_shown(from));
+        else
+            fprintf(out, "%-12s %-11s %-42s %s\n", name,
+                    bytes == INT64_MAX ? memory : cgp_bytes_text(bytes, memory, sizeof memory),
+                    capabilities(info), cli_shown(from));
+    }
+}
+
+static void print(FILE *out) {
+    cgp_backend_info info;
+    cgp_plugin_info plugin;
+    fprintf(out, "%-12s %-11s %-42s %s\n", "device", "free", "what it does", "from");
+    for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
+        print_backend(out, &info);
+    for (int i = 0; (plugin = cgp_plugin_info_at(i)).path; i++) {
+        if (plugin.reason)
+            fprintf(out, "left out     %s: %s\n", cli_shown(plugin.path),
+                    cli_shown(plugin.reason));
+    }
+}
+
+/* --- JSON --- */
+
+static json_t *text_json(const char *text) {
+    json_t *string = text ? json_string(text) : NULL; /* NULL: not UTF-8 */
+    return string ? string : json_null();
+}
+
+static json_t *ordinal_json(const char *backend, int i) {
+    int64_t bytes = INT64_MAX;
+    const cgp_status status = cgp_backend_memory(&bytes, backend, i);
+    const bool known = status == CGP_OK && bytes != INT64_MAX;
+    return json_pack("{s:i, s:o, s:o}", "ordinal", i, "free_bytes",
+                     known ? json_integer(bytes) : json_null(), "reason",
+                     text_json(status == CGP_OK ? NULL : cgp_message()));
+}
+
+static json_t *backend_json(const cgp_backend_info *info) {
+    json_t *devices = json_array();
+    int count = 0;
+    const cgp_status status = cgp_backend_devices(&count, info->name);
+    json_t *reason = text_json(status == CGP_OK ? NULL : cgp_message());
+    for (int i = 0; status == CGP_OK && i < count; i++)
+        json_array_append_new(devices, ordinal_json(info->name, i));
+    return json_pack("{s:s, s:o, s:b, s:b, s:b, s:o, s:o}", "name", info->name, "plugin",
+                     text_json(info->plugin), "asynchronous", info->asynchronous,
+                     "host_addressable", info->host_addressable, "custom_ops", info->custom_ops,
+                     "reason", reason, "devices", devices);
+}
+
+static json_t *devices_json(void) {
+    json_t *backends = json_array(), *plugins = json_array();
+    cgp_backend_info info;
+    cgp_plugin_info plugin;
+    for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
+        json_array_append_new(backends, backend_json(&info));
+    for (int i = 0; (plugin = cgp_plugin_info_at(i)).path; i++)
+        json_array_append_new(
+            plugins, json_pack("{s:o, s:o, s:o}", "path", text_json(plugin.path), "name",
+                               text_json(plugin.name), "reason", text_json(plugin.reason)));
+    return json_pack("{s:s, s:o, s:o}", "version", CGP_VERSION, "backends", backends, "plugins",
+                     plugins);
+}
+
+int cli_devices(const cli_run_options *options) {
+    if (options->operand)
+        return cli_report(
+            cgp_fail(CGP_EINVAL, "devices: expected no operand, got %s", options->operand),
+            true);
+    const int code = cli_report(cli_json_check(options), true);
+    if (code != CLI_OK) return code;
+    print(cli_result_stream(options));
+    if (!options->json) return CLI_OK;
+    return cli_report(cli_json_write(options, devices_json()), false);
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends, their memory and their capabilities, plug-ins,
+# and why something was left out; as text and as JSON.
+source "$(dirname "$0")/support.sh"
+plugins=$2/tests/plugins
+
+line() { grep -E "^$1" "$out" | tr -s ' '; }
+
+run devices
+check "exit code 0" exits 0
+check "cpu is here, with memory" grep -qE '^cpu:0 +[0-9.]+ [KMGT]iB +runs in step, host memory, custom ops +cgpipe$' "$out"
+check "so is ref" grep -qE '^ref:0 +[0-9.]+ [KMGT]iB ' "$out"
+check "nothing else" test "$(wc -l <"$out")" = 3
+run devices --json devices.json
+check "the same as JSON" test "$(jq -c '[.backends[] | [.name, .plugin, .asynchronous, .host_addressable, .custom_ops, .reason,
+    (.devices | length)]]' devices.json)" = '[["cpu",null,false,true,true,null,1],["ref",null,false,true,true,null,1]]'
+check "free memory is a number" test "$(jq '.backends[0].devices[0] | .ordinal == 0 and .free_bytes > 1000000 and .reason == null' devices.json)" = true
+check "no plug-ins" test "$(jq -c '[.plugins, .version]' devices.json)" = "[[],\"$("$program" --version | cut -d' ' -f2)\"]"
+run devices --json -
+check "to standard output, the text beside it" test "$(jq -r '.backends[1].name' "$out") $(grep -c '^ref:0 ' "$err")" = "ref 1"
+fails 2 "devices: expected no operand, got cpu" devices cpu
+fails 2 "--batch: unknown option" devices --batch 3
+
+export CGP_PLUGIN_PATH=$plugins/abi:$plugins/refuses:$plugins/good:relative
+run devices --json plugins.json
+check "a plug-in's devices" grep -qE "^good:0 +3.00 GiB +runs in step, host memory +$plugins/good/libcgpipe-good.so$" "$out"
+check "of memory that is not known" grep -qE '^good:1 +not known ' "$out"
+check "one that was left out, with the reason" grep -qE "^left out +$plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99 " "$out"
+check "one that refuses" grep -qE "^left out +$plugins/refuses/libcgpipe-refuses.so: refuses: no driver here$" "$out"
+check "a relative directory is refused" grep -qxF \
+    'cgpipe: [plugin] warning: CGP_PLUGIN_PATH: expected absolute directories with colons between, got "relative" (left out)' "$err"
+check "the same as JSON" test "$(jq -c '[.plugins[] | [(.path | split("/")[-1]), .name, (.reason | if . then split(",")[0] else null end)]]' plugins.json)" = \
+    '[["libcgpipe-abi.so",null,"expected CGP_PLUGIN_ABI 1"],["libcgpipe-refuses.so",null,"refuses: no driver here"],["libcgpipe-good.so","good",null]]'
+check "its backend too" test "$(jq -c '.backends[2] | [.name, (.plugin | split("/")[-1]), .custom_ops, [.devices[].free_bytes]]' plugins.json)" = \
+    '["good","libcgpipe-good.so",false,[3221225472,null]]'
+export CGP_PLUGIN_PATH=$plugins/abi:$plugins/good
+fails 2 "device: expects cpu, ref or good, got \"abi\"; plug-in $plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99 ..." \
+    plan gpt2:layers=1,width=32,heads=2,seq=16 --devices abi
+
+# Where there is no hardware, count() says so.
+export CGP_PLUGIN_PATH=$plugins/away
+run devices --json away.json
+check "a backend without hardware says why" grep -qxE "away +not here: away: no driver of it here \(from $plugins/away/libcgpipe-away.so\)" "$out"
+check "the same as JSON" test "$(jq -c '.backends[2] | [.name, .reason, .devices]' away.json)" = '["away","away: no driver of it here",[]]'
+
+# Nothing in the current directory is opened, whatever its name.
+unset CGP_PLUGIN_PATH
+cp "$plugins/good/libcgpipe-good.so" . && mkdir -p cgpipe && cp "$plugins/good/libcgpipe-good.so" cgpipe/
+for path in "" . ./ cgpipe :; do
+    CGP_PLUGIN_PATH=$path run devices
+    check "CGP_PLUGIN_PATH=\"$path\" opens nothing here" test "$code$(grep -c good "$out")" = 00
+done
+finish
