@@ -4,6 +4,7 @@
 #     bin/cgpipe                              finds ../lib/libcgpipe.so by itself
 #     lib/libcgpipe.so -> .so.0.1 -> .so.0.1.0        lib/libcgpipe.a
 #     lib/libcgpipe_data.so, .a               the same, unless CGP_DATA is OFF; and without bin/, man1/
+#     lib/cgpipe/                             for plug-ins, libcgpipe-*.so: nothing is installed there
 #     lib/pkgconfig/cgpipe.pc, cgpipe_data.pc lib/cmake/cgpipe/cgpipeConfig.cmake
 #     include/cgpipe/                         share/man/man1/cgpipe*.1
 #     share/cgpipe/recipes/                   share/doc/cgpipe/examples/

@@ -63,7 +63,7 @@ typedef struct cgp_plan_options {
     cgp_optim optim;
     /** Forward only: no gradients, no optimizer, schedule "forward-only". */
     bool inference;
-    /** [n] Names as in cgpipe/devices.h, which also makes them of a list: "cpu", "cuda:1", "cuda:0@22GiB". An ordinal need not
+    /** [n] Names as in devices.h, which also makes them of a list: "cpu", "cuda:1", "cuda:0@22GiB". An ordinal need not
      *  exist on this machine before a pipeline is created. NULL: all "cpu". Borrowed for the call. */
     const char *const *devices;
     /** T >= 1 [1] */

@@ -75,6 +75,11 @@ skip 'cgpipe train --config FILE [options]' 'a form'
 skip 'cgpipe train --config recipes/resnet101-imagenet.yaml --data images:imagenet --epochs 45 --warmup 2ep --lr-milestones 15ep,30ep,40ep' \
     'ImageNet is not here; test_recipe trains in small'
 
+# --- docs/how-to/write-a-backend.md ---
+skip 'cmake -S examples/own_backend -B own -DCMAKE_PREFIX_PATH=PREFIX && cmake --build own' 'test_own_backend'
+skip 'CGP_PLUGIN_PATH=$PWD/own cgpipe devices' 'test_own_backend, test_devices_command'
+skip 'cc -shared -fPIC -Wl,-z,defs toy.c $(pkg-config --cflags cgpipe) -lm -o libcgpipe-toy.so' 'test_own_backend'
+
 # --- examples/README.md ---
 skip 'cc hello_pipeline.c $(pkg-config --cflags --libs cgpipe) -lm -o hello_pipeline' 'test_install'
 
