@@ -9,7 +9,8 @@
 #define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_CHECK)
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
 #define COSTED (PLANNED | CLI_PROFILE)
-#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG | CLI_DEVICES)
+#define ALL                                                                                    \
+    (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG | CLI_DEVICES)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 #define TYPED (CLI_ONCE | CLI_TYPED)

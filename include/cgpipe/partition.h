@@ -61,10 +61,11 @@ typedef struct cgp_layer_cost {
 
 typedef struct cgp_profile_options {
     size_t struct_size;
-    int64_t samples;    /**< Of a micro-batch, >= 1. [1] */
-    const char *device; /**< A name of cgpipe/devices.h; a limit has no effect. Borrowed for the call. [NULL: "cpu"] */
-    int threads;        /**< Of the device, 1 to 1024. [1] */
-    cgp_dtype type;     /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
+    int64_t samples; /**< Of a micro-batch, >= 1. [1] */
+    const char *
+        device; /**< A name of cgpipe/devices.h; a limit has no effect. Borrowed for the call. [NULL: "cpu"] */
+    int threads;    /**< Of the device, 1 to 1024. [1] */
+    cgp_dtype type; /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
     /** Runs of each kernel, 1 to 1000; its time is their median. Faster kernels run more often, for 20 ms, unless it is 1. [5] */
     int repeats;
 } cgp_profile_options;

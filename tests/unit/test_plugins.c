@@ -106,15 +106,18 @@ static void a_known_name_opens_none(void **state) {
     assert_string_equal(said, "");
 }
 
-static void *find_too(void *unused) {
+static void *find_too(void *barrier) {
     const cgp_backend *backend = NULL;
-    return cgp__backend_find("good", &backend) == CGP_OK ? NULL : unused;
+    pthread_barrier_wait(barrier);
+    return cgp__backend_find("good", &backend) == CGP_OK ? NULL : barrier;
 }
 
 static void find_from_threads(void) {
     pthread_t threads[8];
+    pthread_barrier_t barrier;
+    NEED(pthread_barrier_init(&barrier, NULL, 8) == 0);
     for (int i = 0; i < 8; i++)
-        NEED(pthread_create(&threads[i], NULL, find_too, threads) == 0);
+        NEED(pthread_create(&threads[i], NULL, find_too, &barrier) == 0);
     for (int i = 0; i < 8; i++) {
         void *result = threads;
         NEED(pthread_join(threads[i], &result) == 0 && !result);
@@ -199,8 +202,9 @@ static void find_damaged(void) {
 
 static void a_file_that_is_none_is_left_out(void **state) {
     (void)state;
-    static const char *const names[] = {"libcgpipe-damaged.so", "libcgpipe-.so", "other.so",
-                                        "libcgpipe-a.so.1", "libcgpipe.so"};
+    static const char *const names[] = {"libcgpipe-damaged.so", "libcgpipe-.so",
+                                        "libother-plugin.so", "libcgpipe-a.so.1",
+                                        "libcgpipe.so"};
     char path[128];
     assert_non_null(mkdtemp(empty));
     for (int i = 0; i < 5; i++) {
