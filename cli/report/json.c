@@ -39,8 +39,13 @@ static json_t *device_json(const cgp_plan *plan, int d) {
     json_object_set_new(o, "saved_slot_bytes", saved_bytes);
     put_integer(o, "workspace_bytes", device->workspace_bytes);
     put_integer(o, "transfer_bytes", device->transfer_bytes);
+    put_integer(o, "receive_bytes", device->receive_bytes);
+    put_integer(o, "step_bytes", device->step_bytes);
+    put_integer(o, "host_bytes", device->host_bytes);
     put_integer(o, "activation_bytes", device->activation_bytes);
     put_integer(o, "planned_bytes", device->planned_bytes);
+    put_integer(o, "rank", device->rank);
+    put_integer(o, "variants", device->variants);
     put_integer(o, "ordinal", device->ordinal);
     json_object_set_new(o, "memory_limit",
                         device->limit_bytes ? json_integer(device->limit_bytes) : json_null());
@@ -74,6 +79,8 @@ json_t *cli_plan_json(const cli_session *session) {
     put_real(o, "bubble_simulated", cgp_plan_timeline(plan)->bubble_makespan);
     put_integer(o, "activation_bytes_total", cli_plan_total(plan).activation_bytes);
     put_integer(o, "planned_bytes_total", cli_plan_total(plan).planned_bytes);
+    char sha256[65];
+    if (cgp_plan_hash(plan, sha256) == CGP_OK) cli_json_add(o, "{s:s}", "plan_sha256", sha256);
     for (int d = 0; d < cgp_plan_devices(plan); d++)
         json_array_append_new(devices, device_json(plan, d));
     json_object_set_new(o, "devices", devices);

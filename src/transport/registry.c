@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* registry.c -- transports by name, and what all of them check. */
+#include "backend/backend.h"
 #include "transport/transport.h"
 
 #include <inttypes.h>
@@ -30,9 +31,17 @@ static void write_list(char *text, size_t size, const char *const *names, int n)
     }
 }
 
+static const cgp_transport *find_now(const char *name) {
+    pthread_mutex_lock(&lock);
+    const cgp_transport *found = find(name);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
 cgp_status cgp__transport_find(const char *name, const cgp_transport **out) {
     const char *names[MAX_TRANSPORTS];
-    char list[512];
+    char list[512], reasons[2048];
+    if (!find_now(name)) cgp__plugins_open();
     pthread_mutex_lock(&lock);
     const cgp_transport *found = find(name);
     const int n = n_transports;
@@ -45,10 +54,11 @@ cgp_status cgp__transport_find(const char *name, const cgp_transport **out) {
     }
     const char *nearest = cgp_nearest(name, names, n);
     write_list(list, sizeof list, names, n);
+    cgp__plugins_reasons(reasons, sizeof reasons);
     if (nearest)
-        return cgp_fail(CGP_EINVAL, "transport: expected %s, got \"%s\" (did you mean %s?)",
-                        list, name, nearest);
-    return cgp_fail(CGP_EINVAL, "transport: expected %s, got \"%s\"", list, name);
+        return cgp_fail(CGP_EINVAL, "transport: expected %s, got \"%s\" (did you mean %s?)%s",
+                        list, name, nearest, reasons);
+    return cgp_fail(CGP_EINVAL, "transport: expected %s, got \"%s\"%s", list, name, reasons);
 }
 
 static bool has_all_functions(const cgp_transport *t) {
