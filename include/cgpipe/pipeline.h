@@ -37,8 +37,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
 /**
  * Create this rank's part of a pipeline that several ranks run together: the devices that the plan gives to it.
  *
- * From here on every function that takes the pipeline and blocks is collective: the user threads of all ranks make the same calls in
- * the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
+ * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _report(), _updates(), _gradient_norm()
+ * and _allocated_bytes(): the user threads of all ranks make the same calls in the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
  * the loss and norms come back on every rank; forward and predict fill the output, backward takes its gradient, on the rank of the
  * output's stage, where others may pass NULL; rank 0 writes checkpoints, all read them. A refused argument is refused on all ranks,
  * and nothing ran.

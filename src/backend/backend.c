@@ -95,45 +95,6 @@ cgp_status cgp__backend_add(const cgp_backend *backend) {
     return status;
 }
 
-/* "cpu, ref or cuda", to `text`. */
-static void list_names(const char *const *names, int n, char *text, size_t size) {
-    size_t used = 0;
-    text[0] = 0;
-    for (int i = 0; i < n && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", names[i],
-                                 i == n - 1   ? ""
-                                 : i == n - 2 ? " or "
-                                              : ", ");
-}
-
-/* Find a name among those that are there. */
-static bool find(const char *name, const cgp_backend **out) {
-    const cgp_backend *b;
-    for (int i = 0; (b = cgp__backend_at(i)); i++) {
-        if (strcmp(name, b->name) != 0) continue;
-        *out = b;
-        return true;
-    }
-    return false;
-}
-
-cgp_status cgp__backend_find(const char *name, const cgp_backend **out) {
-    const char *names[MAX_BACKENDS];
-    char list[512], reasons[512];
-    int n = 0;
-    if (find(name, out)) return CGP_OK;
-    cgp__plugins_open();
-    if (find(name, out)) return CGP_OK;
-    for (const cgp_backend *b; (b = cgp__backend_at(n)); n++)
-        names[n] = b->name;
-    list_names(names, n, list, sizeof list);
-    cgp__plugins_reasons(reasons, sizeof reasons);
-    const char *nearest = cgp_nearest(name, names, n);
-    return cgp_fail(CGP_EINVAL, "device: expects %s, got \"%s\"%s%s%s%s", list, name,
-                    nearest ? " (did you mean " : "", nearest ? nearest : "",
-                    nearest ? "?)" : "", reasons);
-}
-
 #define OP_NAME(kind, name) #name,
 static const char *const op_names[CGP_OP_KINDS] = {CGP_OPS(OP_NAME)};
 

@@ -54,15 +54,6 @@ cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec);
 /* CGP_EINVAL: the op of a checked spec has no kernel in its direction. */
 cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec);
 
-/* The backend of a name ("cpu", "ref"); an unknown one opens the plug-ins. @retval CGP_EINVAL with all names, and the nearest. Threads: any. */
-cgp_status cgp__backend_find(const char *name, const cgp_backend **out);
-
-/* Of the module plugin. Open the plug-ins, unless it is done: they add their backends and transports. Threads: any. */
-void cgp__plugins_open(void);
-
-/* Write "; plug-in FILE: REASON" for each that was left out, for the message of an unknown name. Threads: any. */
-void cgp__plugins_reasons(char *text, size_t size);
-
 /* A device by name, KIND[:ORDINAL][@LIMIT]: cgpipe/devices.h. */
 typedef struct cgp__device_name {
     char kind[64];
@@ -72,10 +63,6 @@ typedef struct cgp__device_name {
 
 /* Parse a name. @retval CGP_EINVAL Threads: any. */
 cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out);
-
-/* Parse a name and find its backend. @retval CGP_EINVAL Threads: any. */
-cgp_status cgp__device_named(const char *text, const cgp_backend **backend,
-                             cgp__device_name *out);
 
 /* For device_create(): the ordinal exists on this machine. @retval CGP_EINVAL @retval CGP_EDEVICE Threads: any. */
 cgp_status cgp__device_check_ordinal(const cgp_backend *backend,

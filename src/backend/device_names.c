@@ -78,12 +78,6 @@ cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out) {
     return parse_name(text, text + strlen(text), out);
 }
 
-cgp_status cgp__device_named(const char *text, const cgp_backend **backend,
-                             cgp__device_name *out) {
-    CGP_TRY(cgp__device_name_parse(text, out));
-    return cgp__backend_find(out->kind, backend);
-}
-
 cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
                                      const cgp_device_options *options) {
     int count = 0;

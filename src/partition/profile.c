@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/bf16.h"
+#include "plugin/find.h"
 
 /* A kernel runs `repeats` times, and on until its runs take MIN_NS or are MAX_RUNS. */
 #define MIN_NS 20000000

@@ -8,22 +8,6 @@
 
 #define LONGEST_TIMEOUT 1e9 /* seconds; more is none */
 
-cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char *function) {
-    if (pipeline->process == getpid()) return CGP_OK;
-    return cgp_fail(
-        CGP_ESTATE,
-        "%s: pipeline: expected a call of process %ld, which made it, got one of %ld "
-        "(after a fork make another one)",
-        function, (long)pipeline->process, (long)getpid());
-}
-
-cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline) {
-    if (pipeline->team.failed)
-        return cgp_fail(CGP_ESTATE, "pipeline: has failed and can only be destroyed (%s)",
-                        pipeline->team.failure);
-    return CGP_OK;
-}
-
 /* The devices of this rank fit the memory that is there. */
 static cgp_status check_memory_here(const cgp__ranks *ranks, const cgp_plan *plan,
                                     int64_t *available) {

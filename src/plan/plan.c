@@ -12,6 +12,7 @@
 
 #include "optim/optim.h"
 #include "plan/actions.h"
+#include "plugin/find.h"
 #include "plan/memory/states.h"
 
 /* A model whose loss is the caller's: gpipe, all forwards and then all backwards. */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/backend.h"
 #include "base/base.h"
+#include "plugin/find.h"
 
 /* Written under `once`, then only read. */
 static cgp__plugin *plugins;

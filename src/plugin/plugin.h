@@ -23,4 +23,10 @@ void cgp__plugin_search(cgp__plugin_visit *visit);
 /* Plug-in `index` of those that are open or were left out, NULL: there are no more. Opens them all first. Threads: any. */
 const cgp__plugin *cgp__plugin_at(int index);
 
+/* Open the plug-ins, unless it is done: they add their backends and transports. Threads: any. */
+void cgp__plugins_open(void);
+
+/* Write "; plug-in FILE: REASON" for each that was left out, for the message of an unknown name. Threads: any. */
+void cgp__plugins_reasons(char *text, size_t size);
+
 #endif

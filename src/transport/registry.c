@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* registry.c -- transports by name, and what all of them check. */
-#include "backend/backend.h"
 #include "transport/transport.h"
 
 #include <inttypes.h>
@@ -21,44 +20,11 @@ static const cgp_transport *find(const char *name) {
     return NULL;
 }
 
-/* "inproc, mpi or tcp" */
-static void write_list(char *text, size_t size, const char *const *names, int n) {
-    size_t length = 0;
-    text[0] = 0;
-    for (int i = 0; i < n && length < size; i++) {
-        const char *before = i == 0 ? "" : i == n - 1 ? " or " : ", ";
-        length += (size_t)snprintf(text + length, size - length, "%s%s", before, names[i]);
-    }
-}
-
-static const cgp_transport *find_now(const char *name) {
+const cgp_transport *cgp__transport_at(int i) {
     pthread_mutex_lock(&lock);
-    const cgp_transport *found = find(name);
+    const cgp_transport *transport = i >= 0 && i < n_transports ? transports[i] : NULL;
     pthread_mutex_unlock(&lock);
-    return found;
-}
-
-cgp_status cgp__transport_find(const char *name, const cgp_transport **out) {
-    const char *names[MAX_TRANSPORTS];
-    char list[512], reasons[2048];
-    if (!find_now(name)) cgp__plugins_open();
-    pthread_mutex_lock(&lock);
-    const cgp_transport *found = find(name);
-    const int n = n_transports;
-    for (int i = 0; i < n; i++)
-        names[i] = transports[i]->name;
-    pthread_mutex_unlock(&lock);
-    if (found) {
-        *out = found;
-        return CGP_OK;
-    }
-    const char *nearest = cgp_nearest(name, names, n);
-    write_list(list, sizeof list, names, n);
-    cgp__plugins_reasons(reasons, sizeof reasons);
-    if (nearest)
-        return cgp_fail(CGP_EINVAL, "transport: expected %s, got \"%s\" (did you mean %s?)%s",
-                        list, name, nearest, reasons);
-    return cgp_fail(CGP_EINVAL, "transport: expected %s, got \"%s\"%s", list, name, reasons);
+    return transport;
 }
 
 static bool has_all_functions(const cgp_transport *t) {

@@ -13,8 +13,8 @@ extern const cgp_transport cgp__transport_inproc;
 /* Create the only rank of its own inproc. @retval CGP_ENOMEM */
 cgp_status cgp__inproc_create(cgp_communicator **out);
 
-/* The transport of a name. @retval CGP_EINVAL with all names, and the nearest. Threads: any. */
-cgp_status cgp__transport_find(const char *name, const cgp_transport **out);
+/* Transport i of those there are; NULL: there are no more. Threads: any. */
+const cgp_transport *cgp__transport_at(int i);
 
 /* Add a transport for the life of the process; adding the same table again is no error. Threads: any.
  * @retval CGP_EINVAL  The table is older than this library, a function is missing, or another has its name.

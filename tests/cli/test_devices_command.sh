@@ -35,7 +35,7 @@ check "the same as JSON" test "$(jq -c '[.plugins[] | [(.path | split("/")[-1]),
 check "its backend too" test "$(jq -c '.backends[2] | [.name, (.plugin | split("/")[-1]), .custom_ops, [.devices[].free_bytes]]' plugins.json)" = \
     '["good","libcgpipe-good.so",false,[3221225472,null]]'
 export CGP_PLUGIN_PATH=$plugins/abi:$plugins/good
-fails 2 "device: expects cpu, ref or good, got \"abi\"; plug-in $plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99 ..." \
+fails 2 "device: expected cpu, ref or good, got \"abi\"; plug-in $plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99 ..." \
     plan gpt2:layers=1,width=32,heads=2,seq=16 --devices abi
 
 # Where there is no hardware, count() says so.

@@ -38,7 +38,7 @@ trained() {
 }
 check "two stages on it train as ref does" trained env CGP_PLUGIN_PATH="$work/build" "$work/build/train"
 check "beside a cpu device, too" trained env CGP_PLUGIN_PATH="$work/build" "$work/build/train" cpu,toy
-check "without the plug-in there is no such device" sh -c '! "$1" 2>"$2" && grep -q "expects cpu or ref, got \"toy\"" "$2"' sh \
+check "without the plug-in there is no such device" sh -c '! "$1" 2>"$2" && grep -q "expected cpu or ref, got \"toy\"" "$2"' sh \
     "$work/build/train" "$work/said"
 (cd "$work/build" && ./train) >"$work/said" 2>&1
 check "nor from the current directory" test $? -eq 1

@@ -20,8 +20,8 @@ backend: base
 op: base backend
 model: base op
 optim: base backend
-partition: base backend op model
-plan: base backend op model partition schedule optim
+partition: base backend op model plugin
+plan: base backend op model partition schedule optim plugin
 transport: base backend
 plugin: base backend transport
 pipeline: base schedule backend op model optim partition plan transport checkpoint

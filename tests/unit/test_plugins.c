@@ -2,6 +2,7 @@
 /* test_plugins.c -- plug-ins are opened once, from the directories that may have them, and a broken one is left out with a reason.
  * The tests are linked with the static library, of which a plug-in can look up nothing. A process opens its plug-ins once, so each
  * case is a child. */
+#include "plugin/find.h"
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -170,7 +171,7 @@ static void find_broken(void) {
     const int n = sizeof expected / sizeof expected[0];
     const cgp_backend *backend = NULL;
     NEED(cgp__backend_find("abi", &backend) == CGP_EINVAL);
-    NEED(has(cgp_message(), "device: expects cpu, ref, "));
+    NEED(has(cgp_message(), "device: expected cpu, ref, "));
     NEED(has(cgp_message(), "libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99"));
     for (int i = 0; i < n; i++) {
         const cgp_plugin_info info = cgp_plugin_info_at(i);
@@ -225,7 +226,7 @@ static void a_file_that_is_none_is_left_out(void **state) {
 static void find_none(void) {
     const cgp_backend *backend = NULL;
     NEED(cgp__backend_find("good", &backend) == CGP_EINVAL);
-    NEED(has(cgp_message(), "device: expects cpu or ref, got \"good\""));
+    NEED(has(cgp_message(), "device: expected cpu or ref, got \"good\""));
     NEED(!cgp_plugin_info_at(0).path);
 }
 

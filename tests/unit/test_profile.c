@@ -306,7 +306,7 @@ static void bad_profile_options_are_refused(void **unused) {
         {{.struct_size = 3}, "struct_size"},
         {{good.struct_size, 0, NULL, 1, CGP_F32, 5}, "samples"},
         {{good.struct_size, 1, "gpu", 1, CGP_F32, 5},
-         "device: expects cpu, ref or late, got \"gpu\""},
+         "device: expected cpu, ref or late, got \"gpu\""},
         {{good.struct_size, 1, NULL, 0, CGP_F32, 5}, "threads"},
         {{good.struct_size, 1, NULL, 1, CGP_I32, 5}, "type"},
         {{good.struct_size, 1, NULL, 1, CGP_F32, 0}, "repeats"},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_transport_registry.c -- transports by name. */
+#include "plugin/find.h"
 #include "loopback.h"
 #include "support.h"
 #include "transport/transport.h"

@@ -12,7 +12,8 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     const cgp__list *list = &context->run->lists[worker->index];
     const cgp__variant *variant = &list->variants[bound->variant];
     const cgp__stage_plan *stage = &plan->stages[variant->stage];
-    cgp__execution s = {worker, plan, context, list, bound, variant, stage, NULL, {NULL}};
+    cgp__execution s = {worker,  plan,  context, list,   bound,
+                        variant, stage, NULL,    {NULL}, {NULL}};
     s.values =
         (const cgp_step_values *)(const void *)(device->backend->host_addressable
                                                     ? worker->executor->rows +
@@ -30,6 +31,23 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
         s.base[CGP__SAVED_SLOT] = worker->memory + stage->saved_slots +
                                   variant->saved_slot * stage->info.saved_slot_bytes;
     return s;
+}
+
+/* Note what to prefetch for the action behind this one. */
+static void look_ahead(cgp__execution *s) {
+    const cgp__bound_action *next = s->bound + 1;
+    const cgp__variant *variant = &s->list->variants[next->variant];
+    s->next[0] = next;
+    s->next[1] = variant;
+    s->next[2] = &s->plan->stages[variant->stage];
+    s->next[3] = &s->plan->devices[s->worker->index];
+}
+
+static void prefetch_next(const cgp__execution *s) {
+    for (int k = 0; k < 4; k++) {
+        __builtin_prefetch(s->next[k]);
+        __builtin_prefetch((const char *)s->next[k] + 64);
+    }
 }
 
 void *cgp__address(const cgp__execution *s, cgp__location location) {
@@ -96,7 +114,9 @@ static bool run_action(const cgp__execution *s) {
     if (s->worker->executor->n_faults > 0 && !apply_injected_faults(s)) return false;
     if (s->bound->action.edge >= 0)
         return cgp__transfer(s, flight) && cgp__flight_end(s, flight);
-    return cgp__flight_start(s, flight) && cgp__compute(s) && cgp__flight_end(s, flight);
+    if (!cgp__flight_start(s, flight) || !cgp__compute(s)) return false;
+    if (s->next[0]) prefetch_next(s);
+    return cgp__flight_end(s, flight);
 }
 
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end) {
@@ -135,7 +155,8 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
     cgp__run_range(context, worker->index, &begin, &end);
     worker->begun = worker->landed = begin;
     for (int i = begin; i < end; i++) {
-        const cgp__execution s = execution_of(worker, context, &list->actions[i]);
+        cgp__execution s = execution_of(worker, context, &list->actions[i]);
+        if (i + 1 < end) look_ahead(&s);
         if (!run_action(&s)) return false;
     }
     return cgp__flight_finish(worker, list);

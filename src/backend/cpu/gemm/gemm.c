@@ -16,7 +16,7 @@
 #include "backend/cpu/cpu.h"
 
 #define MC 256       /* a multiple of CGP__GEMM_MR */
-#define MC_LARGE 512 /* where none are packed and the cache holds them */
+#define MC_LARGE 512 /* if none are packed and the cache holds them */
 #define KC 512       /* a multiple of 16 */
 _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 
