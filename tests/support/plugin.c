@@ -229,6 +229,9 @@ __attribute__((visibility("default"))) cgp_plugin_entry_function ENTRY;
 static const cgp_backend *const backends[] = {&backend};
 static const cgp_transport *const transports[] = {&transport};
 
+#ifdef PLUGIN_REFUSES
+__attribute__((unused)) /* its size is */
+#endif
 static const cgp_plugin plugin = {
     .struct_size = sizeof plugin,
 #ifdef PLUGIN_OTHER_ABI

@@ -57,9 +57,8 @@ static void entries_of_one_hash_are_all_found(void **state) {
 
 static void every_status_has_its_own_name(void **state) {
     (void)state;
-    const char *names[] = {"CGP_OK",  "CGP_EINVAL",  "CGP_ENOMEM", "CGP_ELIMIT",
-                           "CGP_EIO", "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE",
-                           "CGP_EPEER"};
+    const char *names[] = {"CGP_OK",      "CGP_EINVAL", "CGP_ENOMEM",  "CGP_ELIMIT", "CGP_EIO",
+                           "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE", "CGP_EPEER"};
     for (int i = 0; i < 9; i++)
         assert_string_equal(cgp_status_name((cgp_status)i), names[i]);
     assert_string_equal(cgp_status_name((cgp_status)9), "unknown status");
