@@ -69,7 +69,7 @@ cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_
     return cgp_pipeline_create_on(out, plan, seed, NULL, NULL);
 }
 
-/* What can fail on one rank alone is agreed on before anything waits for another. */
+/* Agree on all that can fail on one rank alone before anything waits for another. */
 cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
                                   const cgp_transport *transport,
                                   cgp_communicator *communicator) {

@@ -21,7 +21,7 @@ const cgp_transport *cgp__transport_at(int i);
  * @retval CGP_ELIMIT  There are 16 already. */
 cgp_status cgp__transport_add(const cgp_transport *transport);
 
-/* What link_open of every transport refuses first: CGP_EINVAL for options out of range. */
+/* The first check of every link_open: CGP_EINVAL for options out of range. */
 cgp_status cgp__link_check(const cgp_transport *transport, const cgp_link_options *options,
                            int ranks);
 

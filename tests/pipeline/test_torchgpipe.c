@@ -501,9 +501,7 @@ static void a_failure_stops_the_stages_before_it_early(void **unused) {
     assert_int_equal(r.status, CGP_EDEVICE);
     assert_message("stage 1, micro-batch 0, 1F0: ");
     const int noted =
-        getenv("CGP_TEST_DEVICES")
-            ? 0
-            : 2; /* what a device behind the host had ended is not noted any more */
+        getenv("CGP_TEST_DEVICES") ? 0 : 2; /* its last actions are not noted any more */
     assert_in_range(cgp__trace_written(&r.pipeline->executor.workers[0].trace), noted, 4);
     assert_int_equal(cgp__trace_written(&r.pipeline->executor.workers[1].trace),
                      1); /* 1RECV_F0 */

@@ -18,7 +18,7 @@ enum {
 enum { POISON = 0xFF }; /* NaN in every floating-point type */
 enum { TEXT_BYTES = 1024 };
 
-/* What travels, with storage of its own. */
+/* A message or a release on its way, with storage of its own. */
 typedef struct item {
     struct item *next;
     int64_t due_ns;

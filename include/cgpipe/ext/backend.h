@@ -372,7 +372,7 @@ typedef struct cgp_backend {
     void (*event_destroy)(cgp_event *event);
     /** Mark the end of all that is in the queue now. */
     cgp_status (*event_record)(cgp_device *device, cgp_queue queue, cgp_event *event);
-    /** What the queue gets from now on waits for the last record of the event up to now; one that was never recorded is done. */
+    /** Let all that the queue gets from now on wait for the last record of the event up to now; one that was never recorded is done. */
     cgp_status (*event_wait)(cgp_device *device, cgp_queue queue, cgp_event *event);
     /** The same, as a question. A failure of the event's device is returned. */
     cgp_status (*event_done)(cgp_event *event, bool *done);

@@ -22,7 +22,7 @@ typedef struct cgp__late_entry {
     _Alignas(16) char payload[];
 } cgp__late_entry;
 
-/* What the entries of a device have in common: its first failure. */
+/* The first failure of a device, which its entries have in common. */
 typedef struct cgp__late_failure {
     atomic_int status;
     pthread_mutex_t lock;

@@ -149,7 +149,7 @@ static cgp_status copy_output(const cgp__execution *s) {
                          (size_t)count * cgp_dtype_bytes(type->dtype));
 }
 
-/* Where the device does not share the host's memory: the action's row of step values goes to where kernels read it. */
+/* Copy the action's row of step values to the place that kernels read, on a device that does not share the host's memory. */
 static cgp_status copy_row(const cgp__execution *s) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
     const cgp__step_memory *step = &s->plan->devices[s->worker->index].step;

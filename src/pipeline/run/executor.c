@@ -107,7 +107,8 @@ void cgp__executor_deinit(cgp__executor *executor) {
     for (int i = 0; i < executor->n_runs; i++)
         cgp__run_destroy(executor, executor->runs[i]);
     for (int d = 0; executor->workers && d < executor->plan->n_devices; d++) {
-        if (cgp__ranks_own(&executor->ranks, d)) continue; /* what was gathered of the others */
+        if (cgp__ranks_own(&executor->ranks, d))
+            continue; /* those of the others have what was gathered */
         cgp__trace_release(&executor->workers[d].trace);
         free(executor->workers[d].node_times);
     }

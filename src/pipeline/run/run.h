@@ -170,7 +170,7 @@ typedef struct cgp__execution {
     const cgp__stage_plan *stage;
     const cgp_step_values *values;
     char *base[CGP__ARENAS];
-    /* What the next action reads first: a kernel has driven it out of cache. */
+    /* The first reads of the next action: a kernel has driven them out of cache. */
     const void *next[4];
 } cgp__execution;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel.h -- what both ends of an edge between two threads share: the sender's buffers, their states, one lock.
+/* channel.h -- an edge between two threads, shared by both ends: the sender's buffers, their states, one lock.
  *
  * Threads: one sender, one receiver; any may call stop and waits. */
 #ifndef CGP_SRC_TRANSPORT_CHANNEL_H
