@@ -48,7 +48,7 @@ static const char *missing_function(const cgp_backend *b) {
         CHECK(host_memory_destroy);
     }
     if (b->asynchronous) {
-        CHECK(call_in_progress);
+        CHECK(tag_in_progress);
         CHECK(event_create);
         CHECK(event_destroy);
         CHECK(event_record);

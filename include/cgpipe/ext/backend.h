@@ -219,8 +219,8 @@ typedef struct cgp_kernel_args {
     int loss;
     /** Of the op in the model: a part of dropout's key. */
     uint32_t id;
-    /** Number of the call in its program, for call_in_progress(). */
-    int call;
+    /** The caller's name for this run, >= 0; see tag_in_progress(). */
+    int64_t tag;
     /** dparam, or the accumulator, is overwritten; otherwise added to. */
     bool first;
     /** Dropout is on; BATCH_NORM takes its statistics from x. */
@@ -347,9 +347,6 @@ typedef struct cgp_backend {
                                 cgp_kernel **out);
     cgp_status (*kernel_run)(cgp_kernel *kernel, const cgp_kernel_args *args);
     void (*kernel_destroy)(cgp_kernel *kernel);
-    /** Return args->call of the kernel that runs, or that failed; -1: not known. Threads: any. */
-    int (*call_in_progress)(const cgp_device *device);
-
     /** The end of a step: move args->accumulator to args->state. */
     cgp_status (*commit)(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args);
@@ -380,6 +377,8 @@ typedef struct cgp_backend {
     cgp_status (*event_sync)(cgp_event *event);
     /** Return when an event that is done ended, on the clock of the host's `now_ns`. */
     int64_t (*event_time)(cgp_event *event);
+    /** Return args->tag of the kernel that failed, or else of the one that runs; -1: none, or not known. Threads: any. */
+    int64_t (*tag_in_progress)(const cgp_device *device);
     /** Block until all queues are empty. */
     cgp_status (*finish)(cgp_device *device);
     /** The contents are not needed any more: a backend for tests overwrites them. May be NULL. */

@@ -58,13 +58,8 @@ static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
 }
 
 static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
-    atomic_store_explicit(&kernel->device->call, args->call, memory_order_relaxed);
     if (kernel->spec.attributes.p > 0) kernel->key = cgp__dropout_key(args);
     return kernel->op->run(kernel, args);
-}
-
-static int call_in_progress(const cgp_device *device) {
-    return atomic_load_explicit(&device->call, memory_order_relaxed);
 }
 
 const cgp_backend cgp__backend_cpu = {
@@ -87,7 +82,6 @@ const cgp_backend cgp__backend_cpu = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = cgp__host_kernel_destroy,
-    .call_in_progress = call_in_progress,
     .commit = cgp__host_commit,
     .check_commit = cgp__host_check_commit,
     .update = cgp__cpu_update,

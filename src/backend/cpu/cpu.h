@@ -21,8 +21,6 @@ struct cgp_device {
     bool may_tile;
     /* Of a core's L2 cache; 0: not known. */
     int64_t l2_bytes;
-    /* args->call of the last kernel. */
-    atomic_int call;
     /* The owner's affinity and OpenMP threads before. */
     struct cgp__cpu_thread *thread;
     cgp__cpu_parallel_work parallel;

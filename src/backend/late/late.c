@@ -20,8 +20,8 @@ struct cgp_device {
     cgp_device_options options;
     cgp__late_queue queues[CGP_QUEUES];
     cgp__late_failure failure;
-    cgp_device *cpu; /* of COMPUTE's thread */
-    atomic_int call; /* of the kernel that runs or failed; -1: none */
+    cgp_device *cpu;     /* of COMPUTE's thread */
+    _Atomic int64_t tag; /* of the kernel that runs or failed; -1: none */
     struct {
         char *begin;
         size_t bytes;
@@ -271,9 +271,9 @@ typedef struct call {
 static cgp_status run_kernel(void *device, const void *payload) {
     const call *c = payload;
     cgp_device *d = device;
-    atomic_store_explicit(&d->call, c->args.call, memory_order_relaxed);
+    atomic_store_explicit(&d->tag, c->args.tag, memory_order_relaxed);
     CGP_TRY(cgp__backend_cpu.kernel_run(c->kernel->cpu, &c->args));
-    atomic_store_explicit(&d->call, -1, memory_order_relaxed);
+    atomic_store_explicit(&d->tag, -1, memory_order_relaxed);
     return CGP_OK;
 }
 
@@ -435,7 +435,7 @@ static cgp_status device_create(cgp_device **out, const cgp_device_options *opti
     if (!device) return cgp__no_memory("late: device", sizeof *device);
     device->options = *options;
     device->options.count = 0; /* not pinned */
-    atomic_init(&device->call, -1);
+    atomic_init(&device->tag, -1);
     pthread_mutex_init(&device->failure.lock, NULL);
     const uint64_t seed = 977 * (uint64_t)atomic_fetch_add(&devices, 1);
     cgp_status status = CGP_OK;
@@ -470,8 +470,8 @@ static bool has_cores(const cgp_device *device) {
     return false;
 }
 
-static int call_in_progress(const cgp_device *device) {
-    return atomic_load_explicit(&device->call, memory_order_relaxed);
+static int64_t tag_in_progress(const cgp_device *device) {
+    return atomic_load_explicit(&device->tag, memory_order_relaxed);
 }
 
 const cgp_backend cgp__backend_late = {
@@ -495,7 +495,7 @@ const cgp_backend cgp__backend_late = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
-    .call_in_progress = call_in_progress,
+    .tag_in_progress = tag_in_progress,
     .commit = commit,
     .check_commit = check_commit,
     .sum_squares = sum_squares,

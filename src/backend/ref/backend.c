@@ -5,12 +5,11 @@
 #include "backend/ref/ref.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct cgp_device {
-    atomic_int call; /* args->call of the last kernel */
+    int ordinal;
 };
 
 struct cgp_kernel {
@@ -33,6 +32,7 @@ static cgp_status device_create(cgp_device **out, const cgp_device_options *opti
     CGP_TRY(cgp__device_check_ordinal(&cgp__backend_ref, options));
     cgp_device *device = cgp__calloc(1, sizeof *device);
     if (!device) return cgp__no_memory("ref: device", sizeof *device);
+    device->ordinal = options->ordinal;
     *out = device;
     return CGP_OK;
 }
@@ -110,7 +110,6 @@ static void parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__
 }
 
 static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
-    atomic_store_explicit(&kernel->device->call, args->call, memory_order_relaxed);
     const cgp__host host = {kernel->device, 1, parallel_for, convert, add};
     if (!kernel->run) return cgp__custom_run(&host, &kernel->spec, args);
     kernel->run(&kernel->spec, args);
@@ -140,10 +139,6 @@ static bool has_cores(const cgp_device *device) {
     return false;
 }
 
-static int call_in_progress(const cgp_device *device) {
-    return atomic_load_explicit(&device->call, memory_order_relaxed);
-}
-
 const cgp_backend cgp__backend_ref = {
     .struct_size = sizeof(cgp_backend),
     .name = "ref",
@@ -162,7 +157,6 @@ const cgp_backend cgp__backend_ref = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = cgp__host_kernel_destroy,
-    .call_in_progress = call_in_progress,
     .commit = cgp__host_commit,
     .check_commit = cgp__host_check_commit,
     .update = cgp__ref_update,

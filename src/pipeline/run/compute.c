@@ -39,7 +39,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     cgp_kernel_args args = {
         .values = s->values,
         .id = node->id,
-        .call = i,
+        .tag = cgp__tag_of((int)(s->bound - s->list->actions), i),
         .first = call->direction == CGP_OP_BACKWARD_WEIGHT ? s->variant->first_weight
                                                            : s->variant->first,
         .training = s->context->training,
@@ -174,10 +174,6 @@ static cgp_status discard_garbage(const cgp__execution *s) {
                             work);
 }
 
-static bool fail(const cgp__execution *s, int call) {
-    return cgp__fail_in_action(s->worker, s->bound, s->variant, call);
-}
-
 bool cgp__compute(const cgp__execution *s) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
@@ -186,15 +182,16 @@ bool cgp__compute(const cgp__execution *s) {
     cgp_kernel *const *kernels = worker->sets[s->variant->kernels].kernels + first;
     const cgp__call *calls = program->calls;
     const int n = s->variant->end;
-    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK) return fail(s, -1);
+    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK)
+        return cgp__fail_on_device(s, -1);
     for (int i = s->variant->begin; i < n; i++) {
         atomic_store_explicit(&worker->call, i, memory_order_relaxed);
         const cgp_status status = worker->node_times ? measure_call(s, i, &calls[i], kernels[i])
                                                      : run_call(s, i, &calls[i], kernels[i]);
         if (cgp__is_stopped(worker)) return false;
-        if (status != CGP_OK) return fail(s, i);
+        if (status != CGP_OK) return cgp__fail_on_device(s, i);
     }
     atomic_store_explicit(&worker->call, n, memory_order_relaxed);
-    if (copy_output(s) != CGP_OK) return fail(s, -1);
+    if (copy_output(s) != CGP_OK) return cgp__fail_on_device(s, -1);
     return !cgp__is_stopped(worker);
 }

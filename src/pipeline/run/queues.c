@@ -15,8 +15,20 @@ static cgp__flight *flight_at(cgp__worker *worker, int64_t i) {
     return &worker->flights[i & (CGP__FLIGHTS - 1)];
 }
 
-static bool fail(const cgp__execution *s) {
-    return cgp__fail_in_action(s->worker, s->bound, s->variant, -1);
+/* The device has failed: in the kernel that it names, which may be of an earlier action; else in this action and call. */
+static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
+                        const cgp__bound_action *bound, int call) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    const int64_t tag = backend->asynchronous ? backend->tag_in_progress(worker->device) : -1;
+    if (tag >= 0) {
+        bound = &list->actions[cgp__tag_action(tag)];
+        call = cgp__tag_call(tag);
+    }
+    return cgp__fail_in_action(worker, bound, &list->variants[bound->variant], call);
+}
+
+bool cgp__fail_on_device(const cgp__execution *s, int call) {
+    return fail_by_tag(s->worker, s->list, s->bound, call);
 }
 
 /* Add the times of the oldest flight. Those of several queues overlap; in the trace each action begins behind the one before it
@@ -44,9 +56,7 @@ static void land(cgp__worker *worker) {
 static bool land_or_fail(cgp__worker *worker, const cgp__list *list, cgp_status status) {
     const cgp__flight *f = flight_at(worker, worker->landed);
     if (cgp__is_stopped(worker)) return false;
-    if (status != CGP_OK)
-        return cgp__fail_in_action(worker, f->bound, &list->variants[f->bound->variant],
-                                   cgp__backend_of(worker)->call_in_progress(worker->device));
+    if (status != CGP_OK) return fail_by_tag(worker, list, f->bound, -1);
     land(worker);
     return true;
 }
@@ -105,10 +115,10 @@ static cgp_status wait_for_queues(const cgp__execution *s) {
 bool cgp__flight_start(const cgp__execution *s, cgp__flight *f) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
     if (!backend->asynchronous) return true;
-    if (wait_for_queues(s) != CGP_OK) return fail(s);
+    if (wait_for_queues(s) != CGP_OK) return cgp__fail_on_device(s, -1);
     return backend->event_record(s->worker->device, cgp__queue_of(s->bound->action.kind),
                                  f->start) == CGP_OK ||
-           fail(s);
+           cgp__fail_on_device(s, -1);
 }
 
 bool cgp__flight_end(const cgp__execution *s, cgp__flight *f) {
@@ -121,7 +131,7 @@ bool cgp__flight_end(const cgp__execution *s, cgp__flight *f) {
     }
     if (backend->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=
         CGP_OK)
-        return fail(s);
+        return cgp__fail_on_device(s, -1);
     worker->begun++;
     return true;
 }

@@ -185,6 +185,22 @@ void *cgp__address(const cgp__execution *execution, cgp__location location);
 bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bound,
                          const cgp__variant *variant, int call);
 
+/* queues.c: the same, of the action in which the device has failed: where it runs ahead, perhaps an earlier one. */
+bool cgp__fail_on_device(const cgp__execution *execution, int call);
+
+/* A kernel's tag is the index of its action in the list, and of its call in the program. */
+static inline int64_t cgp__tag_of(int action, int call) {
+    return (int64_t)action << 32 | call;
+}
+
+static inline int cgp__tag_action(int64_t tag) {
+    return (int)(tag >> 32);
+}
+
+static inline int cgp__tag_call(int64_t tag) {
+    return (int)(tag & INT32_MAX);
+}
+
 /* compute.c: give the device the calls of an action, and the copy of its output to the caller. */
 bool cgp__compute(const cgp__execution *execution);
 

@@ -102,10 +102,6 @@ static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool s
     return CGP_OK;
 }
 
-static bool fail(const cgp__execution *s) {
-    return cgp__fail_in_action(s->worker, s->bound, s->variant, -1);
-}
-
 bool cgp__transfer(const cgp__execution *s, cgp__flight *flight) {
     const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
     const bool sends = cgp__is_send(s->bound->action.kind);
@@ -121,13 +117,13 @@ bool cgp__transfer(const cgp__execution *s, cgp__flight *flight) {
     message.bytes = edge->bytes;
     if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
         wait_for_event(s, queue, sends ? link->to : link->from, message.event) != CGP_OK)
-        return fail(s);
+        return cgp__fail_on_device(s, -1);
     if (!cgp__flight_start(s, flight)) return false;
     const cgp_place buffer = place_of(s, link, sends, message.buffer);
     if (sends && backend->discard && buffer.device &&
         backend->discard(s->worker->device, queue, buffer.at, (size_t)edge->bytes) != CGP_OK)
-        return fail(s);
-    if (copy_parts(s, edge, sends, buffer) != CGP_OK) return fail(s);
+        return cgp__fail_on_device(s, -1);
+    if (copy_parts(s, edge, sends, buffer) != CGP_OK) return cgp__fail_on_device(s, -1);
     if (cgp__is_stopped(s->worker)) return false;
-    return hand_over(s, end, sends, flight, &message) == CGP_OK || fail(s);
+    return hand_over(s, end, sends, flight, &message) == CGP_OK || cgp__fail_on_device(s, -1);
 }

@@ -119,12 +119,15 @@ static const view *find_culprit(const view *views, int n) {
 static const char *layer_text(const view *v, char *text, size_t size) {
     const cgp_plan *plan = v->worker->executor->plan;
     const cgp_backend *backend = cgp__backend_of(v->worker);
-    const int i = backend->asynchronous
-                      ? backend->call_in_progress(v->worker->device)
-                      : atomic_load_explicit(&v->worker->call, memory_order_relaxed);
+    int i = atomic_load_explicit(&v->worker->call, memory_order_relaxed);
     text[0] = 0;
     if (!v->bound || v->bound->action.edge >= 0) return text;
     const cgp__list *list = &v->worker->executor->context.run->lists[v->worker->index];
+    if (backend->asynchronous) {
+        const int64_t tag = backend->tag_in_progress(v->worker->device);
+        if (tag < 0 || v->bound != &list->actions[cgp__tag_action(tag)]) return text;
+        i = cgp__tag_call(tag);
+    }
     const cgp__variant *variant = &list->variants[v->bound->variant];
     const cgp__program *program =
         cgp__stage_program(&plan->stages[variant->stage], variant->program);
