@@ -56,6 +56,20 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_on(cgp_pipeline **out,
                                                          const cgp_transport *transport,
                                                          cgp_communicator *communicator);
 
+/**
+ * Find a transport: "inproc", or one of a plug-in (cgpipe/ext/plugin.h), "mpi". Its communicator_create() makes this rank's communicator,
+ * its communicator_destroy() ends it, behind the pipeline.
+ *
+ * @param[out] out   Static. Unchanged after a failure.
+ * @param[in]  name  Borrowed for the call.
+ *
+ * @retval CGP_EINVAL  There is none of this name; the message says which there are, and why a plug-in was left out.
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out,
+                                                     const char *name);
+
 /** Return whether a stage of this rank reads a model input, 0 .. inputs - 1. Without ranks, whether any does. */
 CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "plugin/find.h"
+
 #define LONGEST_TIMEOUT 1e9 /* seconds; more is none */
 
 /* The devices of this rank fit the memory that is there. */
@@ -67,6 +69,12 @@ static cgp_status build(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {
     return cgp_pipeline_create_on(out, plan, seed, NULL, NULL);
+}
+
+cgp_status cgp_transport_find(const cgp_transport **out, const char *name) {
+    CGP__NEED(out);
+    CGP__NEED(name);
+    return cgp__transport_find(name, out);
 }
 
 /* Agree on all that can fail on one rank alone before anything waits for another. */

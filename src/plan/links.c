@@ -2,6 +2,8 @@
 /* links.c -- ranks of devices, and the links between them. See links.h. */
 #include "plan/links.h"
 
+#include <cgpipe/ext/transport.h>
+
 #include "plan/plan.h"
 
 cgp_status cgp__plan_ranks(cgp_plan *plan, int ranks) {
@@ -94,7 +96,8 @@ void cgp__plan_place_links(cgp_plan *plan) {
         cgp__link_plan *link = &plan->links[l];
         cgp_plan_device *from = &plan->devices[link->from].info,
                         *to = &plan->devices[link->to].info;
-        const int64_t bytes = link->capacity * link->bytes;
+        const int64_t bytes =
+            link->capacity * (link->bytes + (link->receives ? CGP_LINK_HEADER_BYTES : 0));
         link->offset = reserve(from, link->in_host, bytes, &from->transfer_bytes);
         if (link->receives)
             link->receive_offset =

@@ -28,9 +28,10 @@ const cgp_transport *cgp__transport_at(int i) {
 }
 
 static bool has_all_functions(const cgp_transport *t) {
-    return t->communicator_destroy && t->rank && t->ranks && t->link_open && t->link_close &&
-           t->acquire && t->take && t->post && t->release && t->waits && t->stop &&
-           t->barrier && t->gather && t->fail && t->failure;
+    return t->communicator_create && t->communicator_destroy && t->rank && t->ranks &&
+           t->link_open && t->link_close && t->acquire && t->take && t->post && t->release &&
+           t->waits && t->progress && t->stop && t->barrier && t->gather && t->fail &&
+           t->failure;
 }
 
 /* Called with the lock held. */

@@ -21,10 +21,10 @@ op: base backend
 model: base op
 optim: base backend
 partition: base backend op model plugin
-plan: base backend op model partition schedule optim plugin
+plan: base backend op model partition schedule optim plugin transport
 transport: base backend
 plugin: base backend transport
-pipeline: base schedule backend op model optim partition plan transport checkpoint
+pipeline: base schedule backend op model optim partition plan plugin transport checkpoint
 data: base
 checkpoint: base
 "

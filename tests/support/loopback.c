@@ -59,6 +59,11 @@ cgp_status loopback_create(int n, uint64_t seed, cgp_communicator **out) {
     return CGP_OK;
 }
 
+static cgp_status communicator_create(const void *handle, cgp_communicator **out) {
+    (void)handle, (void)out;
+    return cgp_fail(CGP_EINVAL, "loopback: expected loopback_create(), which makes all ranks");
+}
+
 static void communicator_destroy(cgp_communicator *communicator) {
     if (!communicator) return;
     network *net = communicator->net;
@@ -159,7 +164,8 @@ static cgp_status open_end(cgp_communicator *communicator, cgp_link *link) {
     check_other_end(link, e->ends[!options->sends]);
     e->ends[options->sends] = link;
     e->opened[options->sends] = true;
-    memset(options->memory, POISON, (size_t)(options->capacity * options->bytes));
+    memset(options->memory, POISON,
+           (size_t)(options->capacity * (options->bytes + CGP_LINK_HEADER_BYTES)));
     return CGP_OK;
 }
 
@@ -308,6 +314,11 @@ static bool waits(cgp_link *link) {
     return result;
 }
 
+/* The network has a thread of its own. */
+static void progress(cgp_communicator *communicator) {
+    (void)communicator;
+}
+
 /* --- agreements --- */
 
 static void stop(cgp_communicator *communicator) {
@@ -438,6 +449,7 @@ const cgp_transport loopback = {
     .struct_size = sizeof(cgp_transport),
     .name = "loopback",
     .copies = true,
+    .communicator_create = communicator_create,
     .communicator_destroy = communicator_destroy,
     .rank = rank_of,
     .ranks = ranks_of,
@@ -448,6 +460,7 @@ const cgp_transport loopback = {
     .post = post,
     .release = release,
     .waits = waits,
+    .progress = progress,
     .stop = stop,
     .barrier = barrier,
     .gather = gather,

@@ -103,7 +103,8 @@ int loopback_find_buffer(const cgp_link *link, int state) {
 }
 
 char *loopback_buffer_at(const cgp_link *link, int i) {
-    return (char *)link->options.memory + i * link->options.bytes;
+    const int64_t stride = CGP_LINK_HEADER_BYTES + link->options.bytes;
+    return (char *)link->options.memory + i * stride + CGP_LINK_HEADER_BYTES;
 }
 
 static void deliver_message(cgp_link *receiver, const item *message) {

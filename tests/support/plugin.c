@@ -145,6 +145,10 @@ static const cgp_backend backend = {
 static void communicator_destroy(cgp_communicator *c) {
     (void)c;
 }
+static cgp_status communicator_create(const void *handle, cgp_communicator **out) {
+    (void)handle, (void)out;
+    return refuse("communicator");
+}
 static int rank(const cgp_communicator *c) {
     (void)c;
     return 0;
@@ -198,6 +202,7 @@ static const cgp_transport transport = {
     .struct_size = sizeof transport,
     .name = PLUGIN_NAME "-transport",
 #ifndef PLUGIN_BROKEN_TRANSPORT
+    .communicator_create = communicator_create,
     .communicator_destroy = communicator_destroy,
     .rank = rank,
     .ranks = ranks,
@@ -208,6 +213,7 @@ static const cgp_transport transport = {
     .post = post,
     .release = post,
     .waits = waits,
+    .progress = communicator_destroy,
     .stop = communicator_destroy,
     .barrier = barrier,
     .gather = gather,

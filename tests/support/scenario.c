@@ -124,6 +124,8 @@ static bool is_asked_for(const char *name, int thread, int number) {
 void scenario_check(const char *name, scenario *act) {
     outcome expected, again;
     int calls[SHORTAGE_THREADS], total = 0, unnoticed = 0;
+    const int stride = 1000 / test_scaled(1000); /* of the places that are looked at */
+    uint64_t random = stride > 1 ? test_seed() : 0;
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
     complaints = 0;
@@ -136,7 +138,7 @@ void scenario_check(const char *name, scenario *act) {
     assert_string_equal(expected.text, again.text);
     for (int t = 0; t < SHORTAGE_THREADS; t++) {
         for (int i = 0; i < calls[t] && complaints < 20; i++) {
-            if (!is_asked_for(name, t, i)) continue;
+            if (!is_asked_for(name, t, i) || test_between(&random, 1, stride) != 1) continue;
             unnoticed +=
                 check_place(act, (shortage){.thread = t, .number = i}, &expected, &before);
             (void)check_place(act, (shortage){.thread = t, .number = i, .lasting = true},

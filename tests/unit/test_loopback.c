@@ -18,7 +18,10 @@ static const cgp_transport *const t = &loopback;
 typedef struct pair {
     cgp_communicator *ranks[2];
     cgp_link *sender, *receiver;
-    unsigned char sent[CAPACITY][BYTES], received[CAPACITY][BYTES];
+    struct {
+        char header[CGP_LINK_HEADER_BYTES];
+        unsigned char buffer[BYTES];
+    } sent[CAPACITY], received[CAPACITY];
 } pair;
 
 static cgp_link_options options_of(pair *p, bool sends) {
@@ -77,13 +80,13 @@ static void ranks_share_no_memory(void **unused) {
     memset(message.buffer, 1, BYTES);
     message.bytes = BYTES / 2;
     t->post(p.sender, &message);
-    assert_int_equal(p.sent[0][0], 0xFF);
+    assert_int_equal(p.sent[0].buffer[0], 0xFF);
     assert_true(t->take(p.receiver, 0, INT64_MAX, &message));
-    assert_ptr_equal(message.buffer, p.received);
-    assert_int_equal(p.received[0][BYTES / 2 - 1], 1);
-    assert_int_equal(p.received[0][BYTES / 2], 0xFF); /* not in use, not sent */
+    assert_ptr_equal(message.buffer, p.received[0].buffer);
+    assert_int_equal(p.received[0].buffer[BYTES / 2 - 1], 1);
+    assert_int_equal(p.received[0].buffer[BYTES / 2], 0xFF); /* not in use, not sent */
     t->release(p.receiver, &message);
-    assert_int_equal(p.received[0][0], 0xFF);
+    assert_int_equal(p.received[0].buffer[0], 0xFF);
     close_pair(&p);
 }
 
@@ -92,7 +95,7 @@ static void edges_overtake_each_other(void **unused) {
     (void)unused;
     pair p;
     int overtaken = 0;
-    unsigned char memory[4][BYTES];
+    unsigned char memory[4][CGP_LINK_HEADER_BYTES + BYTES];
     open_pair(&p);
     cgp_link *others[2] = {NULL};
     for (int sends = 0; sends < 2; sends++) {

@@ -17,6 +17,7 @@
 enum { BYTES = 64, MESSAGES = 300, RANKS = 3, EDGES = 6, FEW = 4 };
 
 static const int64_t spin_ns[] = {0, 1000, 1000000000000};
+enum { STRIDE = CGP_LINK_HEADER_BYTES + BYTES }; /* of a transport that copies */
 enum { SPINS = sizeof spin_ns / sizeof spin_ns[0] };
 
 static const cgp_transport *t; /* the one that is tested */
@@ -53,6 +54,11 @@ static int destroy_ranks(void **unused) {
     return 0;
 }
 
+/* Buffer i of an end. */
+static char *buffer_at(char *memory, int i) {
+    return t->copies ? memory + i * STRIDE + CGP_LINK_HEADER_BYTES : memory + i * BYTES;
+}
+
 static cgp_communicator *end_of(int edge, bool sends) {
     return ranks[(edge + !sends) % n_ranks];
 }
@@ -72,7 +78,7 @@ static wire open_wire(int edge, int capacity, int64_t spin) {
     wire w = {NULL, NULL, {NULL, NULL}};
     for (int k = 0; k < 2; k++) {
         const bool sends = (edge + k) % 2 == 0;
-        w.memory[sends] = sends || t->copies ? malloc((size_t)capacity * BYTES) : NULL;
+        w.memory[sends] = sends || t->copies ? malloc((size_t)capacity * STRIDE) : NULL;
         cgp_link_options options = options_of(edge, sends, capacity, w.memory[sends]);
         options.spin_ns = spin;
         assert_ok(t->link_open(end_of(edge, sends), &options, sends ? &w.sender : &w.receiver));
@@ -125,7 +131,7 @@ static void times_are_those_of_post_and_release(void **unused) {
     wire w = open_wire(0, 1, 0);
     cgp_link_message message, taken, again;
     assert_true(t->acquire(w.sender, INT64_MAX, &message));
-    assert_ptr_equal(message.buffer, w.memory[true]);
+    assert_ptr_equal(message.buffer, buffer_at(w.memory[true], 0));
     assert_int_equal(message.microbatch, -1);
     assert_int_equal(message.released_ns, 0);
 
@@ -136,7 +142,7 @@ static void times_are_those_of_post_and_release(void **unused) {
     int64_t after = cgp__now_ns();
     assert_true(t->take(w.receiver, 5, INT64_MAX, &taken));
     if (t->copies) after = cgp__now_ns(); /* the time of its arrival */
-    assert_ptr_equal(taken.buffer, w.memory[!t->copies]);
+    assert_ptr_equal(taken.buffer, buffer_at(w.memory[!t->copies], 0));
     assert_in_range(taken.released_ns, before_post, after);
 
     const int64_t before_release = cgp__now_ns();
@@ -144,7 +150,7 @@ static void times_are_those_of_post_and_release(void **unused) {
     after = cgp__now_ns();
     assert_true(t->acquire(w.sender, INT64_MAX, &again));
     if (t->copies) after = cgp__now_ns();
-    assert_ptr_equal(again.buffer, w.memory[true]);
+    assert_ptr_equal(again.buffer, buffer_at(w.memory[true], 0));
     assert_in_range(again.released_ns, before_release, after);
     close_wire(0, &w);
 }
@@ -263,7 +269,7 @@ static void a_sender_waits_for_a_release(void **unused) {
         assert_false(t->acquire(w.sender, 1000, &message));
         t->release(w.receiver, &taken);
         assert_true(t->acquire(w.sender, INT64_MAX, &message));
-        assert_ptr_equal(message.buffer, w.memory[true] + BYTES);
+        assert_ptr_equal(message.buffer, buffer_at(w.memory[true], 1));
         assert_false(t->acquire(w.sender, 0, &message));
         close_wire(0, &w);
     }
@@ -376,7 +382,7 @@ static void assert_refused(cgp_link_options options, const char *message) {
 
 static void bad_links_are_refused(void **unused) {
     (void)unused;
-    char memory[BYTES];
+    char memory[STRIDE];
     const cgp_link_options good = options_of(2, true, 1, memory);
     cgp_link_options o = good;
     o.edge = -1;
@@ -535,7 +541,7 @@ static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
     message.event = &ready;
     t->post(w.sender, &message);
     assert_true(t->take(w.receiver, 3, 0, &message));
-    assert_ptr_equal(message.buffer, w.memory[true]);
+    assert_ptr_equal(message.buffer, buffer_at(w.memory[true], 0));
     assert_int_equal(message.microbatch, 3);
     assert_int_equal(message.bytes, 48);
     assert_ptr_equal(message.event, &ready);
@@ -549,7 +555,7 @@ static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
 
 static void the_senders_end_decides(void **unused) {
     (void)unused;
-    char memory[3 * BYTES];
+    char memory[3 * STRIDE];
     cgp_link *ends[2] = {NULL};
     cgp_link_message message;
     cgp_link_options receiver = options_of(1, false, 1, NULL);

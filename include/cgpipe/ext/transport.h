@@ -30,6 +30,9 @@ extern "C" {
 /** A rank's end of a transport. Each transport defines its own struct. */
 typedef struct cgp_communicator cgp_communicator;
 
+/** Bytes before each buffer of a link between ranks, for the transport's use: it can send them and the buffer as one. */
+#define CGP_LINK_HEADER_BYTES 64
+
 /** One end of an edge. Each transport defines its own struct. */
 typedef struct cgp_link cgp_link;
 
@@ -41,8 +44,8 @@ typedef struct cgp_link_options {
     int peer;           /**< Rank of the other end; this rank's own, if both ends are here. */
     int capacity;       /**< Buffers, >= 1. */
     int64_t bytes;      /**< Of a buffer, >= 1. */
-    /** [capacity][bytes] Borrowed until link_close. A sender's buffers; a receiver's own, if the transport `copies`, else NULL.
-     *  Host memory; inproc, which touches no byte, also takes a device's. */
+    /** [capacity][CGP_LINK_HEADER_BYTES + bytes], if the transport `copies`: the buffers of either end, in host memory. Else
+     *  [capacity][bytes], the sender's, also a device's; NULL for the receiver. Borrowed until link_close. */
     void *memory;
     int64_t spin_ns; /**< A waiter may spin this long before it blocks, >= 0. */
 } cgp_link_options;
@@ -66,6 +69,17 @@ typedef struct cgp_transport {
     const char *name;   /**< "inproc" */
     bool copies;        /**< Between processes: a receiver has buffers of its own. */
 
+    /**
+     * Create this rank's communicator. Collective.
+     *
+     * @param handle  Which processes are ranks: of the transport's own type, borrowed until the communicator is destroyed. NULL:
+     *                all that were launched together; a transport that cannot know them refuses it.
+     *
+     * @retval CGP_EINVAL  The handle.   @retval CGP_ESTATE  The processes were not launched as this transport needs it.
+     *
+     * Threads: the one that will be the user thread.
+     */
+    cgp_status (*communicator_create)(const void *handle, cgp_communicator **out);
     /** Destroy a communicator without open links, or NULL. Threads: the user thread, the one that made the communicator. */
     void (*communicator_destroy)(cgp_communicator *communicator);
     /** The number of this rank, 0 .. ranks - 1. Threads: any. */
@@ -108,6 +122,10 @@ typedef struct cgp_transport {
 
     /** Return whether the link's thread waits in acquire or take. Threads: any. */
     bool (*waits)(cgp_link *link);
+
+    /** Let messages of this rank go on, as a rank does that waits. Called by a thread that computes for long. It never blocks.
+     *  Threads: any. */
+    void (*progress)(cgp_communicator *communicator);
 
     /** End all waits on this rank, of its links and its agreements, now and later. Other ranks go on. Threads: any. */
     void (*stop)(cgp_communicator *communicator);

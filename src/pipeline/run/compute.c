@@ -2,6 +2,8 @@
 /* compute.c -- an action that computes: gives the device its program's calls, kernels and copies, one after the other. */
 #include "pipeline/run/run.h"
 
+#define PROGRESS_NS 200000
+
 /* The operands of a kernel that the plan locates. */
 static void bind_operands(const cgp__execution *s, const cgp__call *call,
                           cgp_kernel_args *args) {
@@ -174,6 +176,16 @@ static cgp_status discard_garbage(const cgp__execution *s) {
                             work);
 }
 
+/* Let messages between ranks go on, at most once in PROGRESS_NS. */
+static void make_progress(cgp__worker *worker) {
+    const cgp__ranks *ranks = &worker->executor->ranks;
+    if (!ranks->transport) return;
+    const int64_t now = cgp__now_ns();
+    if (now - worker->progress_ns < PROGRESS_NS) return;
+    worker->progress_ns = now;
+    ranks->transport->progress(ranks->communicator);
+}
+
 bool cgp__compute(const cgp__execution *s) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
@@ -190,6 +202,7 @@ bool cgp__compute(const cgp__execution *s) {
                                                      : run_call(s, i, &calls[i], kernels[i]);
         if (cgp__is_stopped(worker)) return false;
         if (status != CGP_OK) return cgp__fail_on_device(s, i);
+        make_progress(worker);
     }
     atomic_store_explicit(&worker->call, n, memory_order_relaxed);
     if (copy_output(s) != CGP_OK) return cgp__fail_on_device(s, -1);

@@ -98,6 +98,8 @@ struct cgp__worker {
     int64_t begun, landed;
     cgp_event *timer[2]; /* around a kernel that is measured */
 
+    int64_t progress_ns; /* when messages between ranks were last let go on */
+
     cgp__trace trace;
     int64_t trace_start;        /* trace.written when the last run began */
     cgp__node_time *node_times; /* [nodes x directions]; NULL: not measured (layer_times.c) */

@@ -40,6 +40,12 @@ cgp_status cgp__inproc_create(cgp_communicator **out) {
     return CGP_OK;
 }
 
+/* There are no processes to name. */
+static cgp_status communicator_create(const void *handle, cgp_communicator **out) {
+    if (handle) return cgp_fail(CGP_EINVAL, "inproc: expected NULL, got a handle");
+    return cgp__inproc_create(out);
+}
+
 static void communicator_destroy(cgp_communicator *communicator) {
     if (!communicator) return;
     pthread_mutex_destroy(&communicator->lock);
@@ -209,6 +215,11 @@ static void fail(cgp_communicator *communicator, cgp_status status, const char *
     stop_for(communicator, message);
 }
 
+/* Messages are there when they are posted. */
+static void progress(cgp_communicator *communicator) {
+    (void)communicator;
+}
+
 /* There is no other rank. */
 static cgp_status failure(cgp_communicator *communicator, int *rank, char *message,
                           size_t size) {
@@ -220,6 +231,7 @@ const cgp_transport cgp__transport_inproc = {
     .struct_size = sizeof(cgp_transport),
     .name = "inproc",
     .copies = false,
+    .communicator_create = communicator_create,
     .communicator_destroy = communicator_destroy,
     .rank = rank_of,
     .ranks = ranks_of,
@@ -230,6 +242,7 @@ const cgp_transport cgp__transport_inproc = {
     .post = post,
     .release = release,
     .waits = waits,
+    .progress = progress,
     .stop = stop,
     .barrier = barrier,
     .gather = gather,
