@@ -85,7 +85,7 @@ schedules: all ## make docs/reference/schedules.md and its drawings again
 # AddressSanitizer looks for uses of a function's variables after its return, too, where ASAN_OPTIONS does not say otherwise.
 asan tsan: export ASAN_OPTIONS := detect_stack_use_after_return=1:$(ASAN_OPTIONS)
 # Fewer random draws than the plain tests have (test_scaled).
-asan tsan: export CGP_TEST_SCALE ?= 0.25
+asan tsan: export CGP_TEST_SCALE ?= 0.14
 asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer (EXCEPT=_late: not those whose names end so)
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
 	@echo "building everything in $(BUILD)-$@"

@@ -550,21 +550,19 @@ static cgp_status hanging_update(cgp_device *device, const cgp_update *update) {
     return CGP_OK;
 }
 
+/* `ref`, but for its kernels and updates. Threads that were left behind read it. */
+static cgp_backend hanging;
+
 /* Device 1 of 3 hangs in a kernel or its update. If it stays so, destroying the pipeline leaves
  * it behind; once it wakes up, it touches nothing that is gone, and ends. */
 static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipeline **keep) {
-    cgp_backend hanging = cgp__backend_ref;
-    static cgp_backend table;
     const char *const refs[3] = {"ref", "ref", "ref"};
     world w;
     make_world(&w, state, 3, "1f1b", false);
     cgp_plan_destroy(w.plan);
     w.options.devices = refs;
     assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
-    hanging.kernel_run = hanging_run;
-    hanging.update = hanging_update;
-    table = hanging;
-    w.plan->devices[1].backend = &table;
+    w.plan->devices[1].backend = &hanging;
     const int threads = count_threads();
     cgp_pipeline *pipeline = start(&w, NULL, timeout);
     assert_ok(call_once(pipeline, &w, STEP));
@@ -596,6 +594,9 @@ static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipelin
 static void a_thread_that_hangs_is_left_behind(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
+    hanging = cgp__backend_ref;
+    hanging.kernel_run = hanging_run;
+    hanging.update = hanging_update;
     for (int i = 0; i < 4; i++)
         hang_really(&state, i & 1, i & 2, &left_behind[i]);
 }
