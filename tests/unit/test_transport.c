@@ -553,18 +553,14 @@ static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
     close_wire(0, &w);
 }
 
-static void the_senders_end_decides(void **unused) {
+static void the_senders_end_has_the_memory(void **unused) {
     (void)unused;
     char memory[3 * STRIDE];
     cgp_link *ends[2] = {NULL};
     cgp_link_message message;
-    cgp_link_options receiver = options_of(1, false, 1, NULL);
+    cgp_link_options receiver = options_of(1, false, 3, NULL);
     cgp_link_options sender = options_of(1, true, 3, memory);
     assert_ok(t->link_open(ranks[0], &receiver, &ends[0]));
-    sender.bytes = BYTES / 2;
-    assert_status(t->link_open(ranks[0], &sender, &ends[1]), CGP_EINVAL);
-    assert_message("edge 1: expected buffers of 64 bytes as at the other end, got 32");
-    sender.bytes = BYTES;
     assert_ok(t->link_open(ranks[0], &sender, &ends[1]));
     for (int i = 0; i < 3; i++) {
         assert_true(t->acquire(ends[1], 0, &message));
@@ -573,6 +569,27 @@ static void the_senders_end_decides(void **unused) {
     assert_false(t->acquire(ends[1], 0, &message));
     t->link_close(ends[1]);
     t->link_close(ends[0]);
+}
+
+static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
+    (void)unused;
+    char memory[3 * STRIDE];
+    for (int sends = 0; sends < 2; sends++) {
+        cgp_link *first = NULL;
+        cgp_link_options other = options_of(1, !sends, 2, sends ? NULL : memory);
+        const cgp_link_options good = options_of(1, sends, 2, sends ? memory : NULL);
+        assert_ok(t->link_open(ranks[0], &good, &first));
+        other.capacity = 3;
+        assert_refused(other,
+                       "expected 2 buffers of 64 bytes as at the other end, got 3 of 64");
+        other.capacity = 1;
+        assert_refused(other,
+                       "expected 2 buffers of 64 bytes as at the other end, got 1 of 64");
+        other.capacity = 2, other.bytes = 32;
+        assert_refused(other,
+                       "expected 2 buffers of 64 bytes as at the other end, got 2 of 32");
+        t->link_close(first);
+    }
 }
 
 /* --- loopback alone --- */
@@ -636,7 +653,8 @@ int main(void) {
     const struct CMUnitTest inproc_tests[] = {
         CONTRACT(make_inproc),
         ON(make_inproc, a_message_is_the_senders_buffer_with_its_event),
-        ON(make_inproc, the_senders_end_decides),
+        ON(make_inproc, the_senders_end_has_the_memory),
+        ON(make_inproc, both_ends_have_as_many_buffers_of_as_many_bytes),
     };
     const struct CMUnitTest loopback_tests[] = {
         CONTRACT(make_loopback),
