@@ -527,6 +527,43 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     close_wire(1, &empty);
 }
 
+/* A message is held at either end of an edge when all ranks end; buffers are handed back, and nothing waits. */
+static void hand_back(bool fails) {
+    cgp_link_message sent, taken, other;
+    wire w = open_wire(0, 2, 0);
+    assert_true(send_number(w.sender, 0, 7));
+    assert_true(t->acquire(w.sender, INT64_MAX, &sent));
+    assert_true(t->take(w.receiver, 0, INT64_MAX, &taken));
+    for (int r = 0; r < n_ranks; r++) {
+        if (fails)
+            (t->fail)(ranks[r], CGP_EIO, "disk full");
+        else
+            t->stop(ranks[r]);
+    }
+    sent.microbatch = 1;
+    sent.bytes = BYTES;
+    t->post(w.sender, &sent);
+    t->release(w.receiver, &taken);
+    assert_false(t->acquire(w.sender, INT64_MAX, &other));
+    assert_false(t->take(w.receiver, 1, INT64_MAX, &other));
+    assert_false(t->waits(w.sender) || t->waits(w.receiver));
+    t->progress(ranks[0]);
+    t->stop(ranks[0]);
+    (t->fail)(ranks[0], CGP_EIO, "once more");
+    assert_status(t->barrier(ranks[0]), CGP_EPEER);
+    close_wire(0, &w);
+}
+
+static void what_is_held_at_the_end_is_handed_back(void **unused) {
+    (void)unused;
+    hand_back(false);
+}
+
+static void so_it_is_after_a_failure(void **unused) {
+    (void)unused;
+    hand_back(true);
+}
+
 /* --- inproc alone --- */
 
 static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
@@ -645,7 +682,9 @@ static void the_first_failure_of_another_rank_stays(void **unused) {
     ON(make, bad_links_are_refused), \
     ON(make, gather_collects_what_every_rank_has), \
     ON(make, a_barrier_waits_for_every_rank), \
-    ON(make, a_failure_ends_the_waits_of_every_rank)
+    ON(make, a_failure_ends_the_waits_of_every_rank), \
+    ON(make, what_is_held_at_the_end_is_handed_back), \
+    ON(make, so_it_is_after_a_failure)
 /* clang-format on */
 
 int main(void) {
