@@ -23,6 +23,7 @@ build_them() {
     cmake -S "$work/own" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" &&
         cmake --build "$work/build"
 }
+check "the backend has fewer than 250 lines" test "$(wc -l <"$example/toy.c")" -lt 250
 check "the example builds against the installed headers" build_them
 check "the plug-in is not linked with the library" test -z "$(readelf -d "$work/build/libcgpipe-toy.so" | grep NEEDED | grep cgpipe)"
 check "it looks up no name of cgpipe" test -z "$(nm -u "$work/build/libcgpipe-toy.so" | grep cgp_)"
