@@ -16,7 +16,7 @@ const cli_command cli_commands[CLI_COMMANDS] = {
     {"data and weights", "convert", "FROM TO",
      "published weights to a run, and a run to published weights", "gpt2-files run",
      CLI_CONVERT, cli_convert},
-    {"planning and measuring", "devices", "", "list devices, their memory, and plug-ins",
+    {"planning and measuring", "devices", "", "list devices, transports and plug-ins",
      "--json devices.json", CLI_DEVICES, cli_devices},
     {"planning and measuring", "plan", "MODEL", "show memory and timeline before running",
      "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- cgpipe devices: list backends, their ordinals on this machine with memory, their capabilities, plug-ins, and why
- * something is not there. */
+/* devices.c -- cgpipe devices: list backends, their ordinals on this machine with memory, their capabilities, transports, plug-ins,
+ * and why something is not there. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -22,8 +22,12 @@ static const char *capabilities(const cgp_backend_info *info) {
 
 /* --- text --- */
 
+static const char *origin(const char *plugin) {
+    return plugin ? plugin : "cgpipe";
+}
+
 static void print_backend(FILE *out, const cgp_backend_info *info) {
-    const char *from = info->plugin ? info->plugin : "cgpipe";
+    const char *from = origin(info->plugin);
     int count = 0;
     const cgp_status status = cgp_backend_devices(&count, info->name);
     if (status != CGP_OK || count == 0)
@@ -45,10 +49,14 @@ static void print_backend(FILE *out, const cgp_backend_info *info) {
 
 static void print(FILE *out) {
     cgp_backend_info info;
+    cgp_transport_info transport;
     cgp_plugin_info plugin;
     fprintf(out, "%-12s %-11s %-42s %s\n", "device", "free", "what it does", "from");
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
         print_backend(out, &info);
+    fprintf(out, "%-12s %s\n", "transport", "from");
+    for (int i = 0; (transport = cgp_transport_info_at(i)).name; i++)
+        fprintf(out, "%-12s %s\n", transport.name, cli_shown(origin(transport.plugin)));
     for (int i = 0; (plugin = cgp_plugin_info_at(i)).path; i++) {
         if (plugin.reason)
             fprintf(out, "left out     %s: %s\n", cli_shown(plugin.path),
@@ -86,17 +94,21 @@ static json_t *backend_json(const cgp_backend_info *info) {
 }
 
 static json_t *devices_json(void) {
-    json_t *backends = json_array(), *plugins = json_array();
+    json_t *backends = json_array(), *transports = json_array(), *plugins = json_array();
     cgp_backend_info info;
+    cgp_transport_info transport;
     cgp_plugin_info plugin;
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
         json_array_append_new(backends, backend_json(&info));
+    for (int i = 0; (transport = cgp_transport_info_at(i)).name; i++)
+        json_array_append_new(transports, json_pack("{s:s, s:o}", "name", transport.name,
+                                                    "plugin", text_json(transport.plugin)));
     for (int i = 0; (plugin = cgp_plugin_info_at(i)).path; i++)
         json_array_append_new(
             plugins, json_pack("{s:o, s:o, s:o}", "path", text_json(plugin.path), "name",
                                text_json(plugin.name), "reason", text_json(plugin.reason)));
-    return json_pack("{s:s, s:o, s:o}", "version", CGP_VERSION, "backends", backends, "plugins",
-                     plugins);
+    return json_pack("{s:s, s:o, s:o, s:o}", "version", CGP_VERSION, "backends", backends,
+                     "transports", transports, "plugins", plugins);
 }
 
 int cli_devices(const cli_run_options *options) {

@@ -3,16 +3,16 @@
  * updated by SGD. cgpipe/ext/backend.h is the contract, cgpipe/ext/plugin.h how the library finds it.
  *
  * It is the smallest honest one: done when a call returns (not `asynchronous`, so no queues and events), with memory that host
- * and kernels share (`host_addressable`, so no copies between two memories), without custom ops. A plan with any other op, or
- * with bf16, is refused, because workspace() refuses the kernel. */
+ * and kernels share (`host_addressable`). A plan with any other op, or with bf16, is refused: workspace() refuses the kernel. */
 #include <cgpipe/ext/plugin.h>
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const cgp_host *host; /* the library's functions */
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* a table's functions get all there is */
 
+static const cgp_host *host; /* the library's functions */
 typedef void toy_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 struct cgp_device {
@@ -29,9 +29,16 @@ static int64_t rows_of(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows;
 }
 
-/* dx is overwritten, or, with bit 0 of `add`, added to. */
-static void put(const cgp_kernel_spec *spec, float *dx, int64_t i, double value) {
-    dx[i] = (float)(spec->add & 1 ? dx[i] + value : value);
+static void put(float *to, int64_t i, bool adds, double value) {
+    to[i] = (float)(adds ? to[i] + value : value);
+}
+
+/* The sum of a[i] b[i], i < n, of elements that lie so many steps apart. */
+static double dot(int64_t n, const float *a, int64_t a_step, const float *b, int64_t b_step) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i * a_step] * b[i * b_step];
+    return sum;
 }
 
 /* y [rows, out] = x weight^T + bias */
@@ -39,56 +46,41 @@ static void linear_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     const int64_t in = spec->attributes.in, out = spec->attributes.out;
     const float *x = args->x[0], *weight = args->param[0];
     for (int64_t k = 0; k < rows_of(spec) * out; k++) {
-        double sum = spec->attributes.has_bias ? args->param[1][k % out] : 0;
-        for (int64_t i = 0; i < in; i++)
-            sum += (double)x[k / out * in + i] * weight[k % out * in + i];
-        ((float *)args->y)[k] = (float)sum;
+        const double bias = spec->attributes.has_bias ? args->param[1][k % out] : 0;
+        put(args->y, k, false, bias + dot(in, x + k / out * in, 1, weight + k % out * in, 1));
     }
 }
 
-/* dx [rows, in] = dy weight */
+/* dx [rows, in] = dy weight; bit 0 of `add` adds. */
 static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out;
     const float *dy = args->dy, *weight = args->param[0];
-    for (int64_t k = 0; k < rows_of(spec) * in; k++) {
-        double sum = 0;
-        for (int64_t o = 0; o < out; o++)
-            sum += (double)dy[k / in * out + o] * weight[o * in + k % in];
-        put(spec, args->dx[0], k, sum);
-    }
+    for (int64_t k = 0; k < rows_of(spec) * in; k++)
+        put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
 /* dweight [out, in] = dy^T x, dbias = sum of dy; the first micro-batch overwrites, the others add. */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const int64_t in = spec->attributes.in, out = spec->attributes.out;
-    const float *x = args->x[0], *dy = args->dy;
-    float *dweight = args->dparam[0], *dbias = args->dparam[1];
-    for (int64_t k = 0; k < out * in; k++) {
-        double sum = args->first ? 0 : dweight[k];
-        for (int64_t row = 0; row < rows_of(spec); row++)
-            sum += (double)dy[row * out + k / in] * x[row * in + k % in];
-        dweight[k] = (float)sum;
-    }
-    for (int64_t o = 0; o < out && spec->attributes.has_bias; o++) {
-        double sum = args->first ? 0 : dbias[o];
-        for (int64_t row = 0; row < rows_of(spec); row++)
-            sum += dy[row * out + o];
-        dbias[o] = (float)sum;
-    }
+    const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
+    const float *x = args->x[0], *dy = args->dy, one = 1;
+    for (int64_t k = 0; k < out * in; k++)
+        put(args->dparam[0], k, !args->first, dot(rows, dy + k / in, out, x + k % in, in));
+    for (int64_t o = 0; o < out && spec->attributes.has_bias; o++)
+        put(args->dparam[1], o, !args->first, dot(rows, dy + o, out, &one, 0));
 }
 
 /* y = x above 0, slope x elsewhere; y may be x. */
 static void relu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *x = args->x[0];
     for (int64_t i = 0; i < rows_of(spec) * spec->attributes.out; i++)
-        ((float *)args->y)[i] = x[i] > 0 ? x[i] : spec->attributes.slope * x[i];
+        put(args->y, i, false, x[i] > 0 ? x[i] : spec->attributes.slope * x[i]);
 }
 
 /* Backward of relu reads y; dx may be dy. */
 static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *y = args->y, *dy = args->dy;
     for (int64_t i = 0; i < rows_of(spec) * spec->attributes.out; i++)
-        put(spec, args->dx[0], i, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
+        put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
 /* The sum of lse - x[target], where lse = log sum exp(x) is kept for backward. */
@@ -118,7 +110,7 @@ static void loss_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         const int32_t here = target[i / classes];
         const double slope =
             exp((double)x[i] - args->saved[0][i / classes]) - (i % classes == here);
-        put(spec, args->dx[0], i, here == spec->attributes.ignore ? 0 : scale * slope);
+        put(args->dx[0], i, spec->add & 1, here == spec->attributes.ignore ? 0 : scale * slope);
     }
 }
 
@@ -134,7 +126,6 @@ static toy_run *find(const cgp_kernel_spec *spec) {
 
 static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes) {
-    (void)options;
     *bytes = 0;
     if (find(spec)) return CGP_OK;
     return host->fail(CGP_EINVAL, "toy: has linear, relu and cross_entropy in f32 only");
@@ -142,28 +133,26 @@ static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_
 
 static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
                                 cgp_kernel **out) {
-    (void)device;
     if (!(*out = malloc(sizeof **out))) return host->fail(CGP_ENOMEM, "toy: out of memory");
     **out = (cgp_kernel){*spec, find(spec)};
     return CGP_OK;
 }
 static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const bool unwanted = kernel->spec.direction == CGP_OP_BACKWARD_INPUT && !args->dx[0];
-    if (!unwanted) kernel->run(&kernel->spec, args);
+    const bool wanted = kernel->spec.direction != CGP_OP_BACKWARD_INPUT || args->dx[0];
+    if (wanted) kernel->run(&kernel->spec, args);
     return CGP_OK;
 }
 static void kernel_destroy(cgp_kernel *kernel) {
     free(kernel);
 }
 
-/* --- devices and memory --- */
+/* --- devices, memory, and what comes between kernels --- */
 
 static cgp_status count(int *out) {
     *out = 1;
     return CGP_OK;
 }
 static cgp_status memory(int ordinal, int64_t *bytes) {
-    (void)ordinal;
     *bytes = host->memory_available();
     return CGP_OK;
 }
@@ -180,67 +169,53 @@ static bool has_cores(const cgp_device *device) {
     return device->ordinal < 0; /* never: its threads share the cores with others */
 }
 static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
-    (void)device;
     const size_t whole = (bytes | 63) + 1; /* a multiple of 64 */
     if (!(*out = aligned_alloc(64, whole))) return host->fail(CGP_ENOMEM, "toy: out of memory");
     memset(*out, 0, whole);
     return CGP_OK;
 }
 static void memory_destroy(cgp_device *device, void *at, size_t bytes) {
-    (void)device, (void)bytes;
     free(at);
 }
 static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes) {
-    (void)device, (void)queue;
     if (bytes > 0) memcpy(to.at, from.at, bytes);
     return CGP_OK;
 }
 /* Without bf16 there is nothing to convert, but the caller's tensors are copied here. */
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n) {
-    (void)device;
     if (to_type != from_type) return host->fail(CGP_EINVAL, "toy: has no bf16");
     if (n > 0) memcpy(to, from, 4 * (size_t)n); /* f32 or i32 */
     return CGP_OK;
 }
 
-/* --- between kernels --- */
-
 /* No op of this backend has state. */
 static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args) {
-    (void)device, (void)spec, (void)args;
     return host->fail(CGP_EINVAL, "toy: has no op with state");
 }
 static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
                                const cgp_kernel_args *args, int64_t *index) {
-    (void)index;
     return commit(device, spec, args);
 }
 static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
-    (void)device;
-    *sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        *sum += (double)x[i] * x[i];
+    *sum = dot(n, x, 1, x, 1);
     return CGP_OK;
 }
 static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n,
                                  int64_t *index) {
-    (void)device;
     *index = -1;
     for (int64_t i = 0; i < n && *index < 0; i++)
         if (!isfinite(x[i])) *index = i;
     return CGP_OK;
 }
 static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
-    (void)device;
     for (int64_t i = 0; i < n; i++)
         to[i] += from[i];
     return CGP_OK;
 }
 static cgp_status update(cgp_device *device, const cgp_update *u) {
-    (void)device;
     if (u->rule != CGP_UPDATE_SGD || u->state[0])
         return host->fail(CGP_EINVAL, "toy: has SGD without momentum only");
     for (int64_t i = 0; i < u->n; i++) {
@@ -252,29 +227,16 @@ static cgp_status update(cgp_device *device, const cgp_update *u) {
 
 /* --- the tables --- */
 
-static const cgp_backend toy = {.struct_size = sizeof toy,
-                                .name = "toy",
-                                .host_addressable = true,
-                                .count = count,
-                                .memory = memory,
-                                .device_create = device_create,
-                                .device_destroy = device_destroy,
-                                .has_cores = has_cores,
-                                .memory_create = memory_create,
-                                .memory_destroy = memory_destroy,
-                                .copy = copy,
-                                .convert = convert,
-                                .workspace = workspace,
-                                .kernel_create = kernel_create,
-                                .kernel_run = kernel_run,
-                                .kernel_destroy = kernel_destroy,
-                                .commit = commit,
-                                .check_commit = check_commit,
-                                .sum_squares = sum_squares,
-                                .find_nonfinite = find_nonfinite,
-                                .update = update,
-                                .add = add};
-
+/* clang-format off */
+static const cgp_backend toy = {
+    .struct_size = sizeof toy, .name = "toy", .host_addressable = true,
+    .count = count, .memory = memory, .device_create = device_create,
+    .device_destroy = device_destroy, .has_cores = has_cores, .memory_create = memory_create,
+    .memory_destroy = memory_destroy, .copy = copy, .convert = convert, .workspace = workspace,
+    .kernel_create = kernel_create, .kernel_run = kernel_run, .kernel_destroy = kernel_destroy,
+    .commit = commit, .check_commit = check_commit, .sum_squares = sum_squares,
+    .find_nonfinite = find_nonfinite, .update = update, .add = add};
+/* clang-format on */
 static const cgp_backend *const backends[] = {&toy};
 static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = "toy", .backends = backends,
                                   .n_backends = 1};

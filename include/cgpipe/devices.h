@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.h -- devices by name, and the backends and plug-ins that there are.
+/* devices.h -- devices by name, and the backends, transports and plug-ins that there are.
  *
  *     KIND[:ORDINAL][@LIMIT]      "cpu", "cuda:1", "cuda:0@22GiB", "late@500M"
  *
@@ -62,6 +62,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *ba
  *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_memory(int64_t *bytes, const char *backend,
                                                      int ordinal);
+
+/** A transport; texts are static. */
+typedef struct cgp_transport_info {
+    const char *name;   /**< "inproc" */
+    const char *plugin; /**< The file that it comes from; NULL: the library. */
+} cgp_transport_info;
+
+/** Return transport number `index`, ascending from 0; all zero: there are no more. The first call opens the plug-ins. Threads:
+ *  any. */
+CGP_API cgp_transport_info cgp_transport_info_at(int index);
 
 /** A file that was opened as a plug-in; texts are static. */
 typedef struct cgp_plugin_info {

@@ -44,7 +44,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * and nothing ran.
  *
  * @param[in] transport     Between the ranks; NULL: the plan is for one.   @param[in] communicator  This rank's; as many ranks as
- *                          the plan's. Borrowed until the pipeline is destroyed.
+ *                          the plan's. Borrowed until the pipeline is destroyed; until then for no other.
  *
  * @retval CGP_EINVAL  The ranks differ in number, or their plans in cgp_plan_hash().   @retval CGP_EPEER  Another rank failed; here
  * and in every later call. The pipeline can only be destroyed. Otherwise as cgp_pipeline_create().

@@ -3,7 +3,9 @@
  *
  * A plan cuts a model into stages, orders their work by a schedule, and lays out each device's memory:
  *
- *     parameters + gradients + optimizer + state + slots + workspace + transfer
+ *     parameters + gradients + optimizer + state + slots + workspace + step + transfer + receive
+ *
+ * A device that does not share the host's memory has the values of a step there; messages from other ranks are received.
  *
  * A pipeline allocates exactly that, once.
  *

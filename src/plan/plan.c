@@ -235,15 +235,24 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
     return plan->microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
 }
 
+/* Write ", NAME BYTES" for a section that few devices have; nothing where it is empty. Return text. */
+static const char *section_text(const char *name, int64_t bytes, char text[64]) {
+    char number[32];
+    *text = '\0';
+    if (bytes > 0)
+        snprintf(text, 64, ", %s %s", name, cgp_bytes_text(bytes, number, sizeof number));
+    return text;
+}
+
 static cgp_status check_limits(const cgp_plan *plan) {
-    char text[6][32];
+    char text[6][32], step[64], receive[64];
     for (int d = 0; d < plan->n_devices; d++) {
         const cgp_plan_device *i = &plan->devices[d].info;
         if (i->limit_bytes == 0 || i->planned_bytes <= i->limit_bytes) continue;
         return cgp_fail(CGP_ELIMIT,
                         "device %s: needs %s (parameters, gradients, optimizer and state %s, "
-                        "slots %s, workspace %s, transfer %s) but its memory is limited to %s "
-                        "(%s)",
+                        "slots %s, workspace %s, transfer %s%s%s) but its memory is limited to "
+                        "%s (%s)",
                         i->name, cgp_bytes_text(i->planned_bytes, text[0], sizeof text[0]),
                         cgp_bytes_text(i->parameter_bytes + i->gradient_bytes +
                                            i->optimizer_bytes + i->state_bytes,
@@ -251,6 +260,8 @@ static cgp_status check_limits(const cgp_plan *plan) {
                         cgp_bytes_text(i->slot_bytes, text[2], sizeof text[2]),
                         cgp_bytes_text(i->workspace_bytes, text[3], sizeof text[3]),
                         cgp_bytes_text(i->transfer_bytes, text[4], sizeof text[4]),
+                        section_text("step", i->step_bytes, step),
+                        section_text("receive", i->receive_bytes, receive),
                         cgp_bytes_text(i->limit_bytes, text[5], sizeof text[5]),
                         plan->n_stages < plan->model->n_layers ? "more stages would help"
                                                                : cgp__plan_advice(plan));
@@ -308,7 +319,6 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
     plan->recomputes = cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER;
     plan->precision = options->precision;
-    plan->threads = options->threads_per_device;
     const cgp_status status = build(plan, options);
     if (status != CGP_OK) {
         cgp_plan_destroy(plan);

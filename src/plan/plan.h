@@ -2,7 +2,7 @@
 /* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls; per edge, messages; per device,
  * sections of one allocation.
  *
- *     parameters | gradients | optimizer | state | slots ... | workspace | transfer
+ *     parameters | gradients | optimizer | state | slots ... | workspace | step | transfer, receive
  *
  *     program         runs for                         results that backward needs go to
  *     forward_nosave  F of a recomputed micro-batch,   nowhere: all in the workspace
@@ -69,7 +69,6 @@ struct cgp_plan {
     bool recomputes;
     /* there are I and W: all input backward comes before all weight backward */
     bool splits;
-    int threads;
     int64_t batch, microbatch;
     int chunks, n_stages, n_devices, n_edges, edges_capacity;
     int *balance;

@@ -72,11 +72,15 @@ void cgp__plugins_reasons(char *text, size_t size) {
 
 /* --- what there is --- */
 
-static const char *plugin_of(const cgp_backend *backend) {
+/* The plug-in that has a table of a backend or of a transport; NULL: the library has it. */
+static const char *plugin_of(const void *table) {
     const cgp__plugin *plugin;
     for (int i = 0; (plugin = cgp__plugin_at(i)); i++) {
         for (int k = 0; plugin->table && k < plugin->table->n_backends; k++) {
-            if (plugin->table->backends[k] == backend) return plugin->path;
+            if (plugin->table->backends[k] == table) return plugin->path;
+        }
+        for (int k = 0; plugin->table && k < plugin->table->n_transports; k++) {
+            if (plugin->table->transports[k] == table) return plugin->path;
         }
     }
     return NULL;
@@ -115,6 +119,13 @@ cgp_status cgp_backend_memory(int64_t *bytes, const char *backend, int ordinal) 
     CGP_TRY(found->memory(ordinal, &n));
     *bytes = n;
     return CGP_OK;
+}
+
+cgp_transport_info cgp_transport_info_at(int index) {
+    cgp__plugins_open();
+    const cgp_transport *transport = cgp__transport_at(index);
+    if (!transport) return (cgp_transport_info){0};
+    return (cgp_transport_info){.name = transport->name, .plugin = plugin_of(transport)};
 }
 
 cgp_plugin_info cgp_plugin_info_at(int index) {

@@ -81,11 +81,12 @@ static void search_list(const char *text, cgp__plugin_visit *visit) {
     }
 }
 
-/* Return the directory of the shared library that this code is in, with "/cgpipe"; NULL: it is in a program. Owned. */
+/* Return the directory of the shared library that this code is in, with "/cgpipe"; NULL: it is in a program, or was found by a
+ * relative path, which may be another file's by now. Owned. */
 static char *beside_library(void) {
     Dl_info info;
     static const char here;
-    if (!dladdr(&here, &info) || !info.dli_fname) return NULL;
+    if (!dladdr(&here, &info) || !info.dli_fname || *info.dli_fname != '/') return NULL;
     char *file = realpath(info.dli_fname, NULL), *path = NULL;
     char *name = file ? strrchr(file, '/') : NULL;
     if (name && strncmp(name, "/libcgpipe.so", 13) == 0)

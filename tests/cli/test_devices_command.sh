@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends, their memory and their capabilities, plug-ins,
-# and why something was left out; as text and as JSON.
+# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends, their memory and their capabilities, transports,
+# plug-ins, and why something was left out; as text and as JSON.
 source "$(dirname "$0")/support.sh"
 plugins=$2/tests/plugins
 
@@ -11,11 +11,14 @@ run devices
 check "exit code 0" exits 0
 check "cpu is here, with memory" grep -qE '^cpu:0 +[0-9.]+ [KMGT]iB +runs in step, host memory, custom ops +cgpipe$' "$out"
 check "so is ref" grep -qE '^ref:0 +[0-9.]+ [KMGT]iB ' "$out"
-check "nothing else" test "$(wc -l <"$out")" = 3
+check "a transport, too" test "$(tail -n 2 "$out" | tr -s ' ')" = "transport from
+inproc cgpipe"
+check "nothing else" test "$(wc -l <"$out")" = 5
 run devices --json devices.json
 check "the same as JSON" test "$(jq -c '[.backends[] | [.name, .plugin, .asynchronous, .host_addressable, .custom_ops, .reason,
     (.devices | length)]]' devices.json)" = '[["cpu",null,false,true,true,null,1],["ref",null,false,true,true,null,1]]'
 check "free memory is a number" test "$(jq '.backends[0].devices[0] | .ordinal == 0 and .free_bytes > 1000000 and .reason == null' devices.json)" = true
+check "transports" test "$(jq -c .transports devices.json)" = '[{"name":"inproc","plugin":null}]'
 check "no plug-ins" test "$(jq -c '[.plugins, .version]' devices.json)" = "[[],\"$("$program" --version | cut -d' ' -f2)\"]"
 run devices --json -
 check "to standard output, the text beside it" test "$(jq -r '.backends[1].name' "$out") $(grep -c '^ref:0 ' "$err")" = "ref 1"
@@ -34,6 +37,9 @@ check "the same as JSON" test "$(jq -c '[.plugins[] | [(.path | split("/")[-1]),
     '[["libcgpipe-abi.so",null,"expected CGP_PLUGIN_ABI 1"],["libcgpipe-refuses.so",null,"refuses: no driver here"],["libcgpipe-good.so","good",null]]'
 check "its backend too" test "$(jq -c '.backends[2] | [.name, (.plugin | split("/")[-1]), .custom_ops, [.devices[].free_bytes]]' plugins.json)" = \
     '["good","libcgpipe-good.so",false,[3221225472,null]]'
+check "a plug-in's transport" grep -qE "^good-transport +$plugins/good/libcgpipe-good.so$" "$out"
+check "the same as JSON" test "$(jq -c '[.transports[] | [.name, (.plugin | if . then split("/")[-1] else null end)]]' plugins.json)" = \
+    '[["inproc",null],["good-transport","libcgpipe-good.so"]]'
 export CGP_PLUGIN_PATH=$plugins/abi:$plugins/good
 fails 2 "device: expected cpu, ref or good, got \"abi\"; plug-in $plugins/abi/libcgpipe-abi.so: expected CGP_PLUGIN_ABI 1, got 99 ..." \
     plan gpt2:layers=1,width=32,heads=2,seq=16 --devices abi

@@ -23,6 +23,7 @@ build_them() {
     cmake -S "$work/own" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror" &&
         cmake --build "$work/build"
 }
+check "the backend has fewer than 250 lines" test "$(wc -l <"$example/toy.c")" -lt 250
 check "the example builds against the installed headers" build_them
 check "the plug-in is not linked with the library" test -z "$(readelf -d "$work/build/libcgpipe-toy.so" | grep NEEDED | grep cgpipe)"
 check "it looks up no name of cgpipe" test -z "$(nm -u "$work/build/libcgpipe-toy.so" | grep cgp_)"
@@ -68,4 +69,30 @@ check "an ordinal that is not there is refused" sh -c '! CGP_PLUGIN_PATH=$1 "$1/
 # Installed: beside the library, wherever that is.
 mkdir "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
 check "installed, it needs no variable" trained "$work/build/train"
+
+# Where the loader found the library by a relative path, the program may have changed its directory since.
+cat >"$work/moves.c" <<END
+#include <cgpipe/devices.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    if (argc != 2 || chdir(argv[1]) != 0) return 1;
+    for (int i = 0; cgp_plugin_info_at(i).path; i++)
+        puts(cgp_plugin_info_at(i).path);
+    return 0;
+}
+END
+mkdir -p "$work/other/lib/cgpipe"
+cp "$lib"/libcgpipe.so* "$work/other/lib/"
+cp "$work/build/libcgpipe-toy.so" "$work/other/lib/cgpipe/libcgpipe-evil.so"
+ln -sT "$lib" "$work/lib"
+# shellcheck disable=SC2046
+check "a program that changes its directory builds" cc "$work/moves.c" $(pkg-config --cflags --libs cgpipe) -o "$work/moves"
+opened() { # opened LIBRARY_PATH DIRECTORY: the plug-ins that it opens there
+    (cd "$work" && LD_LIBRARY_PATH=$1 ./moves "$2") >"$work/said" 2>&1 || return 1
+    cat "$work/said"
+}
+check "the library's directory is absolute" test "$(opened "$work/lib" "$work/other")" = "$lib/cgpipe/libcgpipe-toy.so"
+check "from a relative one nothing of the new directory is opened" \
+    sh -c 'cd "$1" && LD_LIBRARY_PATH=lib ./moves other >opened && ! grep evil opened' sh "$work"
 finish

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_late_waits.c -- each wait of a queue for another one is left out, with the other one slow: a result differs.
+/* test_late_waits.c -- each wait for another queue is left out, with that one slow: a result differs. With all of them none does.
  *
  *     [COMPUTE][IN]    a kernel reads a slot into which a message is being copied
+ *     [COMPUTE][OUT]   a kernel writes what a message is still copied from
  *     [IN][COMPUTE]    a message is copied over a slot, or workspace, that a kernel still reads
+ *     [IN][OUT]        a message is copied over a slot from which another is still copied
+ *     [OUT][COMPUTE]   a message is copied from where a kernel has not written it yet
  *     message          the receiver copies before the sender has filled the buffer
  *     buffer           the sender fills a buffer that the receiver still copies from
  *
- * A wait that no draw has is none; one that is there and makes no difference would be redundant, and fails the test. */
+ * These are all: a wait that the plan has beside them, or that no draw has, fails the test, as does one without effect. The plan
+ * leaves out waits for actions that have ended, as the host is at most CGP__AHEAD actions ahead: that is counted. */
 #include "graphs.h"
 
 #include "backend/late/late.h"
@@ -14,10 +18,18 @@
 
 int cgp__site_off = -1;
 
-enum { STEPS = 2, MAX_DRAWS = 400 };
+enum { STEPS = 2, MAX_DRAWS = 400, SLOW_DRAWS = 12 };
 #define SLOW_NS 400000
 
-static const char *const queue_names[] = {"COMPUTE", "IN", "OUT"};
+#define QUEUES(queue, other)                                                                   \
+    CGP__SITE_QUEUES + CGP_QUEUES *CGP_QUEUE_##queue + CGP_QUEUE_##other
+/* clang-format off */
+static const char *const names[CGP__SITES] = { /* NULL: there is no such wait */
+    [QUEUES(COMPUTE, IN)] = "[COMPUTE][IN]", [QUEUES(COMPUTE, OUT)] = "[COMPUTE][OUT]",
+    [QUEUES(IN, COMPUTE)] = "[IN][COMPUTE]", [QUEUES(IN, OUT)] = "[IN][OUT]",
+    [QUEUES(OUT, COMPUTE)] = "[OUT][COMPUTE]",
+    [CGP__SITE_MESSAGE] = "message", [CGP__SITE_BUFFER] = "buffer"};
+/* clang-format on */
 
 /* The result of a training: statuses too, as a NaN refuses an update. */
 typedef struct result {
@@ -42,7 +54,7 @@ static void train(const cgp_model *model, const cgp_plan_options *o, const test_
     cgp_plan_destroy(plan);
 }
 
-/* Find the waits between queues that a training has; every one with a transfer has those for messages and buffers. */
+/* Find the waits that a training has; every one with a transfer has those for messages and buffers. */
 static void find_sites(const cgp_model *model, const cgp_plan_options *o,
                        bool there[CGP__SITES]) {
     cgp_plan *plan = NULL;
@@ -68,60 +80,158 @@ static void find_sites(const cgp_model *model, const cgp_plan_options *o,
     cgp_plan_destroy(plan);
 }
 
-static int slow_queue(int site) {
-    if (site == CGP__SITE_MESSAGE) return CGP_QUEUE_OUT;
-    if (site == CGP__SITE_BUFFER) return CGP_QUEUE_IN;
-    return (site - CGP__SITE_QUEUES) % CGP_QUEUES;
+/* A training that is drawn at random, on `late`. */
+typedef struct draw {
+    test_sizes sizes;
+    cgp_model *model;
+    cgp_plan_options options;
+    const char *devices[8];
+    int balance[64];
+    test_batch batch;
+    result expected; /* on `cpu` */
+} draw;
+
+static void make_draw(draw *d, uint64_t *state) {
+    *d = (draw){.sizes = {.layers = 6, .sequence = 6, .width = 8, .heads = 2, .vocab = 11}};
+    d->model = test_random_graph(state, &d->sizes);
+    d->options = cgp_plan_options_default();
+    test_random_training(state, d->model, &d->options, d->balance);
+    test_batch_fill(&d->batch, d->model, &d->sizes, d->options.batch, state);
+    train(d->model, &d->options, &d->batch, &d->expected);
+    for (int i = 0; i < 8; i++)
+        d->devices[i] = "late";
+    d->options.devices = d->devices;
 }
 
-static void print_site(int site, const char *what) {
-    if (site >= CGP__SITE_MESSAGE)
-        print_message("%s: %s\n", site == CGP__SITE_MESSAGE ? "message" : "buffer", what);
-    else
-        print_message("[%s][%s]: %s\n", queue_names[site / CGP_QUEUES],
-                      queue_names[site % CGP_QUEUES], what);
+static void release_draw(draw *d) {
+    test_batch_release(&d->batch);
+    cgp_model_destroy(d->model);
+}
+
+/* Train with a slow queue, and without the wait of a site (-1: with all); return whether the result differs. */
+static bool differs(const draw *d, int slow, int site) {
+    result got;
+    cgp__site_off = site;
+    atomic_store(&cgp__late_delay_ns[slow], SLOW_NS);
+    train(d->model, &d->options, &d->batch, &got);
+    atomic_store(&cgp__late_delay_ns[slow], 0);
+    cgp__site_off = -1;
+    return memcmp(&d->expected, &got, sizeof got) != 0;
+}
+
+/* Return whether a site's wait is for a queue. */
+static bool is_for(int site, int queue) {
+    if (site == CGP__SITE_MESSAGE) return queue == CGP_QUEUE_OUT;
+    if (site == CGP__SITE_BUFFER) return queue == CGP_QUEUE_IN;
+    return (site - CGP__SITE_QUEUES) % CGP_QUEUES == queue;
 }
 
 static void every_wait_makes_a_difference(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
-    bool found[CGP__SITES] = {false}, noticed[CGP__SITES] = {false}, open = true;
-    for (int draw = 0; draw < 12 || (open && draw < MAX_DRAWS); draw++) {
-        test_sizes sizes = {.layers = 6, .sequence = 6, .width = 8, .heads = 2, .vocab = 11};
-        cgp_model *model = test_random_graph(&state, &sizes);
-        cgp_plan_options o = cgp_plan_options_default();
-        const char *devices[8];
-        int balance[64];
+    bool found[CGP__SITES] = {false}, noticed[CGP__SITES] = {false};
+    int open = 1;
+    for (int i = 0; i < 12 || (open > 0 && i < MAX_DRAWS); i++) {
         bool there[CGP__SITES];
-        result expected, got;
-        test_batch batch;
-        for (int d = 0; d < 8; d++)
-            devices[d] = "late";
-        test_random_training(&state, model, &o, balance);
-        o.devices = devices;
-        test_batch_fill(&batch, model, &sizes, o.batch, &state);
-        find_sites(model, &o, there);
-        train(model, &o, &batch, &expected);
+        draw d;
+        make_draw(&d, &state);
+        find_sites(d.model, &d.options, there);
+        open = 0;
         for (int site = 0; site < CGP__SITES; site++) {
             found[site] = found[site] || there[site];
-            if (!there[site] || noticed[site]) continue;
-            cgp__site_off = site;
-            atomic_store(&cgp__late_delay_ns[slow_queue(site)], SLOW_NS);
-            train(model, &o, &batch, &got);
-            atomic_store(&cgp__late_delay_ns[slow_queue(site)], 0);
-            cgp__site_off = -1;
-            noticed[site] = memcmp(&expected, &got, sizeof got) != 0;
+            for (int q = 0; q < CGP_QUEUES && there[site] && !noticed[site]; q++)
+                noticed[site] = is_for(site, q) && differs(&d, q, site);
+            open += names[site] && !noticed[site];
         }
-        open = memcmp(found, noticed, sizeof found) != 0;
-        test_batch_release(&batch);
-        cgp_model_destroy(model);
+        release_draw(&d);
     }
-    for (int site = 0; site < CGP__SITES; site++)
-        if (found[site]) print_site(site, noticed[site] ? "noticed" : "makes no difference");
-    assert_false(open);
+    for (int site = 0; site < CGP__SITES; site++) {
+        if (names[site])
+            print_message("%s: %s\n", names[site],
+                          noticed[site] ? "noticed"
+                          : found[site] ? "makes no difference"
+                                        : "is in no plan");
+        else if (found[site])
+            fail_msg("[%d][%d]: expected no such wait, got one", site / CGP_QUEUES,
+                     site % CGP_QUEUES);
+    }
+    assert_int_equal(open, 0);
+}
+
+static void a_slow_queue_changes_no_bit(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < SLOW_DRAWS; i++) {
+        draw d;
+        make_draw(&d, &state);
+        for (int q = 0; q < CGP_QUEUES; q++)
+            assert_false(differs(&d, q, -1));
+        release_draw(&d);
+    }
+}
+
+/* --- how far the host is ahead --- */
+
+/* `late`, counted on one device without transfers: an action has two records, of its start and of its end. */
+static struct { int records, landed, most; } ahead;
+
+static cgp_status counted_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
+    const int in_flight = ++ahead.records / 2 - ahead.landed;
+    ahead.most = in_flight > ahead.most ? in_flight : ahead.most;
+    return cgp__backend_late.event_record(device, queue, event);
+}
+
+static cgp_status counted_sync(cgp_event *event) {
+    ahead.landed++;
+    return cgp__backend_late.event_sync(event);
+}
+
+static cgp_status counted_done(cgp_event *event, bool *done) {
+    const cgp_status status = cgp__backend_late.event_done(event, done);
+    ahead.landed += *done;
+    return status;
+}
+
+/* Return the most actions in flight, with slow kernels. */
+static int most_ahead(int site) {
+    uint64_t state = 1;
+    test_sizes sizes = {.layers = 2, .sequence = 6, .width = 8, .heads = 2, .vocab = 11};
+    cgp_model *model = test_random_graph(&state, &sizes);
+    cgp_plan_options o = cgp_plan_options_default();
+    test_batch batch;
+    result got;
+    o.batch = o.chunks = 8;
+    o.devices = (const char *const[]){"counted"};
+    test_batch_fill(&batch, model, &sizes, o.batch, &state);
+    memset(&ahead, 0, sizeof ahead);
+    cgp__site_off = site;
+    atomic_store(&cgp__late_delay_ns[CGP_QUEUE_COMPUTE], SLOW_NS);
+    train(model, &o, &batch, &got);
+    atomic_store(&cgp__late_delay_ns[CGP_QUEUE_COMPUTE], 0);
+    cgp__site_off = -1;
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+    return ahead.most;
+}
+
+static void the_host_is_so_many_actions_ahead_and_no_more(void **unused) {
+    (void)unused;
+    static cgp_backend counted;
+    counted = cgp__backend_late;
+    counted.name = "counted";
+    counted.event_record = counted_record;
+    counted.event_sync = counted_sync;
+    counted.event_done = counted_done;
+    assert_ok(cgp__backend_add(&counted));
+    assert_int_equal(most_ahead(-1), CGP__AHEAD);
+    assert_int_equal(most_ahead(CGP__SITE_AHEAD), CGP__AHEAD + 1);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_wait_makes_a_difference)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_wait_makes_a_difference),
+        cmocka_unit_test(a_slow_queue_changes_no_bit),
+        cmocka_unit_test(the_host_is_so_many_actions_ahead_and_no_more),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,6 +135,7 @@ OPTIONS_RESULT(cgp_unet_options)
 OPTIONS_RESULT(cgp_amoebanetd_options)
 OPTIONS_RESULT(cgp_model_spec)
 OPTIONS_RESULT(cgp_backend_info)
+OPTIONS_RESULT(cgp_transport_info)
 OPTIONS_RESULT(cgp_plugin_info)
 #define OF(type, r)                                                                            \
     type:                                                                                      \
@@ -155,7 +156,7 @@ OPTIONS_RESULT(cgp_plugin_info)
              OF(cgp_balance_size_options, r), OF(cgp_op_check_options, r),                     \
              OF(cgp_gpt2_options, r), OF(cgp_resnet_options, r), OF(cgp_unet_options, r),      \
              OF(cgp_amoebanetd_options, r), OF(cgp_model_spec, r), OF(cgp_backend_info, r),   \
-             OF(cgp_plugin_info, r), default: no_number)(r)
+             OF(cgp_transport_info, r), OF(cgp_plugin_info, r), default: no_number)(r)
 
 /* --- plain arguments --- */
 

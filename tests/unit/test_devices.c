@@ -6,6 +6,7 @@
 #include <cgpipe/cgpipe.h>
 
 #include "backend/backend.h"
+#include "backend/late/late.h"
 
 /* --- names and lists --- */
 
@@ -172,6 +173,44 @@ static void each_device_has_its_limit_and_the_smaller_one_counts(void **state) {
     cgp_model_destroy(model);
 }
 
+static void a_plan_over_its_limit_names_sections_that_add_up(void **state) {
+    (void)state;
+    static const struct {
+        const char *devices[2], *section; /* that others have not */
+        int ranks;
+    } cases[] = {{{"cpu", "cpu"}, NULL, 1},
+                 {{"late", "late"}, "step", 1},
+                 {{"cpu", "cpu"}, "receive", 2}};
+    cgp_model *model = make_model(NULL);
+    assert_ok(cgp__backend_add(&cgp__backend_late));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cgp_plan *plan = NULL;
+        cgp_plan_options options = cgp_plan_options_default();
+        char sections[64] = "", number[32];
+        options.stages = 2;
+        options.batch = options.chunks = 4;
+        options.devices = cases[i].devices;
+        options.ranks = cases[i].ranks;
+        assert_ok(cgp_plan_create(&plan, model, &options));
+        const cgp_plan_device d = *cgp_plan_device_at(plan, 0);
+        assert_int_equal(d.parameter_bytes + d.gradient_bytes + d.optimizer_bytes +
+                             d.state_bytes + d.slot_bytes + d.workspace_bytes +
+                             d.transfer_bytes + d.step_bytes + d.receive_bytes,
+                         d.planned_bytes);
+        if (cases[i].section)
+            snprintf(sections, sizeof sections, ", %s %s", cases[i].section,
+                     cgp_bytes_text(d.step_bytes + d.receive_bytes, number, sizeof number));
+        cgp_plan_destroy(plan);
+        options.memory_limit = 1;
+        assert_status(cgp_plan_create(&plan, model, &options), CGP_ELIMIT);
+        char expected[160];
+        snprintf(expected, sizeof expected, ", transfer %s%s) but its memory is limited to 1 B",
+                 cgp_bytes_text(d.transfer_bytes, number, sizeof number), sections);
+        assert_message(expected);
+    }
+    cgp_model_destroy(model);
+}
+
 static void an_ordinal_is_looked_up_when_the_pipeline_is_created(void **state) {
     (void)state;
     cgp_model *model = make_model(NULL);
@@ -258,6 +297,7 @@ int main(void) {
         cmocka_unit_test(a_list_repeats_a_name_as_often_as_it_says),
         cmocka_unit_test(a_list_of_another_form_is_refused_and_leaves_the_result),
         cmocka_unit_test(each_device_has_its_limit_and_the_smaller_one_counts),
+        cmocka_unit_test(a_plan_over_its_limit_names_sections_that_add_up),
         cmocka_unit_test(an_ordinal_is_looked_up_when_the_pipeline_is_created),
         cmocka_unit_test(an_unknown_kind_or_form_is_refused),
         cmocka_unit_test(a_custom_op_on_a_device_without_them_is_refused_by_the_plan),

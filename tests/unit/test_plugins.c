@@ -74,6 +74,10 @@ static void find_good(void) {
     NEED(strcmp(info.name, "good") == 0 && info.host_addressable && !info.custom_ops);
     NEED(has(info.plugin, "/good/libcgpipe-good.so"));
     NEED(!cgp_backend_info_at(0).plugin && !cgp_backend_info_at(3).name);
+    NEED(strcmp(cgp_transport_info_at(0).name, "inproc") == 0);
+    NEED(!cgp_transport_info_at(0).plugin && !cgp_transport_info_at(2).name);
+    NEED(strcmp(cgp_transport_info_at(1).name, "good-transport") == 0);
+    NEED(has(cgp_transport_info_at(1).plugin, "/good/libcgpipe-good.so"));
     const cgp_plugin_info plugin = cgp_plugin_info_at(0);
     NEED(has(plugin.path, "/good/libcgpipe-good.so") && !plugin.reason);
     NEED(strcmp(plugin.name, "good") == 0 && !cgp_plugin_info_at(1).path);
@@ -89,9 +93,15 @@ static void list_first(void) {
     find_good();
 }
 
+static void list_transports_first(void) {
+    NEED(strcmp(cgp_transport_info_at(1).name, "good-transport") == 0);
+    find_good();
+}
+
 static void so_does_a_list(void **state) {
     (void)state;
     in_child(DIRECTORY("good"), list_first, NULL);
+    in_child(DIRECTORY("good"), list_transports_first, NULL);
 }
 
 static void known_names(void) {

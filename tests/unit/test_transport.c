@@ -527,6 +527,43 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     close_wire(1, &empty);
 }
 
+/* A message is held at either end of an edge when all ranks end; buffers are handed back, and nothing waits. */
+static void hand_back(bool fails) {
+    cgp_link_message sent, taken, other;
+    wire w = open_wire(0, 2, 0);
+    assert_true(send_number(w.sender, 0, 7));
+    assert_true(t->acquire(w.sender, INT64_MAX, &sent));
+    assert_true(t->take(w.receiver, 0, INT64_MAX, &taken));
+    for (int r = 0; r < n_ranks; r++) {
+        if (fails)
+            (t->fail)(ranks[r], CGP_EIO, "disk full");
+        else
+            t->stop(ranks[r]);
+    }
+    sent.microbatch = 1;
+    sent.bytes = BYTES;
+    t->post(w.sender, &sent);
+    t->release(w.receiver, &taken);
+    assert_false(t->acquire(w.sender, INT64_MAX, &other));
+    assert_false(t->take(w.receiver, 1, INT64_MAX, &other));
+    assert_false(t->waits(w.sender) || t->waits(w.receiver));
+    t->progress(ranks[0]);
+    t->stop(ranks[0]);
+    (t->fail)(ranks[0], CGP_EIO, "once more");
+    assert_status(t->barrier(ranks[0]), CGP_EPEER);
+    close_wire(0, &w);
+}
+
+static void what_is_held_at_the_end_is_handed_back(void **unused) {
+    (void)unused;
+    hand_back(false);
+}
+
+static void so_it_is_after_a_failure(void **unused) {
+    (void)unused;
+    hand_back(true);
+}
+
 /* --- inproc alone --- */
 
 static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
@@ -553,18 +590,14 @@ static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
     close_wire(0, &w);
 }
 
-static void the_senders_end_decides(void **unused) {
+static void the_senders_end_has_the_memory(void **unused) {
     (void)unused;
     char memory[3 * STRIDE];
     cgp_link *ends[2] = {NULL};
     cgp_link_message message;
-    cgp_link_options receiver = options_of(1, false, 1, NULL);
+    cgp_link_options receiver = options_of(1, false, 3, NULL);
     cgp_link_options sender = options_of(1, true, 3, memory);
     assert_ok(t->link_open(ranks[0], &receiver, &ends[0]));
-    sender.bytes = BYTES / 2;
-    assert_status(t->link_open(ranks[0], &sender, &ends[1]), CGP_EINVAL);
-    assert_message("edge 1: expected buffers of 64 bytes as at the other end, got 32");
-    sender.bytes = BYTES;
     assert_ok(t->link_open(ranks[0], &sender, &ends[1]));
     for (int i = 0; i < 3; i++) {
         assert_true(t->acquire(ends[1], 0, &message));
@@ -573,6 +606,27 @@ static void the_senders_end_decides(void **unused) {
     assert_false(t->acquire(ends[1], 0, &message));
     t->link_close(ends[1]);
     t->link_close(ends[0]);
+}
+
+static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
+    (void)unused;
+    char memory[3 * STRIDE];
+    for (int sends = 0; sends < 2; sends++) {
+        cgp_link *first = NULL;
+        cgp_link_options other = options_of(1, !sends, 2, sends ? NULL : memory);
+        const cgp_link_options good = options_of(1, sends, 2, sends ? memory : NULL);
+        assert_ok(t->link_open(ranks[0], &good, &first));
+        other.capacity = 3;
+        assert_refused(other,
+                       "expected 2 buffers of 64 bytes as at the other end, got 3 of 64");
+        other.capacity = 1;
+        assert_refused(other,
+                       "expected 2 buffers of 64 bytes as at the other end, got 1 of 64");
+        other.capacity = 2, other.bytes = 32;
+        assert_refused(other,
+                       "expected 2 buffers of 64 bytes as at the other end, got 2 of 32");
+        t->link_close(first);
+    }
 }
 
 /* --- loopback alone --- */
@@ -628,7 +682,9 @@ static void the_first_failure_of_another_rank_stays(void **unused) {
     ON(make, bad_links_are_refused), \
     ON(make, gather_collects_what_every_rank_has), \
     ON(make, a_barrier_waits_for_every_rank), \
-    ON(make, a_failure_ends_the_waits_of_every_rank)
+    ON(make, a_failure_ends_the_waits_of_every_rank), \
+    ON(make, what_is_held_at_the_end_is_handed_back), \
+    ON(make, so_it_is_after_a_failure)
 /* clang-format on */
 
 int main(void) {
@@ -636,7 +692,8 @@ int main(void) {
     const struct CMUnitTest inproc_tests[] = {
         CONTRACT(make_inproc),
         ON(make_inproc, a_message_is_the_senders_buffer_with_its_event),
-        ON(make_inproc, the_senders_end_decides),
+        ON(make_inproc, the_senders_end_has_the_memory),
+        ON(make_inproc, both_ends_have_as_many_buffers_of_as_many_bytes),
     };
     const struct CMUnitTest loopback_tests[] = {
         CONTRACT(make_loopback),

@@ -14,7 +14,11 @@
  *
  * `inproc` serves the devices of one rank. A message is the sender's own buffer, lent with an event of the sender's device
  * that the receiver's queue waits for; it comes back with an event of the receiver's device. Between ranks nothing is shared:
- * a transport that `copies` moves bytes into buffers of the receiver's plan, and all events are NULL. */
+ * a transport that `copies` moves bytes into buffers of the receiver's plan, and all events are NULL.
+ *
+ * A rank ends by stop(), by fail() on any rank, or when the transport itself has failed, say its network. From then on nothing
+ * waits: acquire and take return false, agreements CGP_EPEER. Everything else stays legal: post and release hand back what is
+ * held, though messages may be dropped; waits, progress, failure and link_close do what they always do. */
 #ifndef CGPIPE_EXT_TRANSPORT_H
 #define CGPIPE_EXT_TRANSPORT_H
 
@@ -27,7 +31,7 @@ extern "C" {
 /** The version of the structs in this header; fields are only appended. */
 #define CGP_TRANSPORT_ABI 1
 
-/** A rank's end of a transport. Each transport defines its own struct. */
+/** A rank's end of a transport. It serves one pipeline at a time. Each transport defines its own struct. */
 typedef struct cgp_communicator cgp_communicator;
 
 /** Bytes before each buffer of a link between ranks, for the transport's use: it can send them and the buffer as one. */
@@ -47,7 +51,9 @@ typedef struct cgp_link_options {
     /** [capacity][CGP_LINK_HEADER_BYTES + bytes], if the transport `copies`: the buffers of either end, in host memory. Else
      *  [capacity][bytes], the sender's, also a device's; NULL for the receiver. Borrowed until link_close. */
     void *memory;
-    int64_t spin_ns; /**< A waiter may spin this long before it blocks, >= 0. */
+    /** A waiter may spin this long before it blocks, >= 0. A transport that can only test, and not block, tests without a pause
+     *  for so long, then with pauses. */
+    int64_t spin_ns;
 } cgp_link_options;
 
 /** A buffer as it changes hands. (cgp_message() is a failure's text.) */
@@ -91,13 +97,15 @@ typedef struct cgp_transport {
      * Open one end of an edge: the ends in any order, both before either is used. An edge may be opened again when both ends
      * are closed. Threads: the user thread.
      *
-     * @retval CGP_EINVAL  This end is open already, options are out of range, or differ from those of the other end.
+     * @retval CGP_EINVAL  This end is open already, options are out of range, or, as far as that is known here, differ from those
+     *                     of the other end.
      * @retval CGP_ENOMEM
      */
     cgp_status (*link_open)(cgp_communicator *communicator, const cgp_link_options *options,
                             cgp_link **out);
     /** Close an end in which nobody waits, or NULL; the ends in any order. Messages on their way to it are dropped; its
-     *  memory is not touched again. Threads: the user thread. */
+     *  memory is not touched again. After a failure that holds as far as the transport can know: it may keep what it was lent
+     *  for messages on their way that it cannot take back, until the communicator is destroyed. Threads: the user thread. */
     void (*link_close)(cgp_link *link);
 
     /**
@@ -105,7 +113,7 @@ typedef struct cgp_transport {
      *
      * @param timeout_ns  The longest wait, >= 0; INT64_MAX: no limit.
      * @param out         Overwritten on success.
-     * @return false if there is none in time; at once after stop(), and after fail() on any rank.
+     * @return false if there is none in time; at once after stop(), fail() on any rank, or a failure of the transport.
      *
      * Threads: one a link. Blocks.
      */
@@ -127,12 +135,14 @@ typedef struct cgp_transport {
      *  Threads: any. */
     void (*progress)(cgp_communicator *communicator);
 
-    /** End all waits on this rank, of its links and its agreements, now and later. Other ranks go on. Threads: any. */
+    /** End all waits on this rank, of its links and its agreements, now and later. Other ranks go on. The caller may hold a lock
+     *  that others need: it waits for 0.5 s at most, and calls nothing of the caller's. Threads: any. */
     void (*stop)(cgp_communicator *communicator);
 
     /* Agreements are collective: the user thread of every rank makes the same calls in the same order. */
 
-    /** Wait until every rank has come here. @retval CGP_EPEER After stop(), or fail() on any rank; the message has its own. */
+    /** Wait until every rank has come here. @retval CGP_EPEER After stop(), fail() on any rank, or a failure of the transport; the
+     *  message has its own. */
     cgp_status (*barrier)(cgp_communicator *communicator);
     /**
      * Collect bytes[r] bytes from each rank r.
@@ -147,13 +157,13 @@ typedef struct cgp_transport {
     cgp_status (*gather)(cgp_communicator *communicator, const void *mine, void *all,
                          const size_t *bytes);
 
-    /** Stop this rank, and let every other know why: their waits end. Only the first call counts. @param status Not CGP_OK.
-     *  @param message Copied, up to 1023 bytes. Threads: any. */
+    /** Stop this rank, and let every other know why: their waits end. Only the first call counts. As in stop(), the caller may
+     *  hold a lock. @param status Not CGP_OK. @param message Copied, up to 1023 bytes. Threads: any. */
     void (*fail)(cgp_communicator *communicator, cgp_status status, const char *message);
     /**
-     * Return the status of the first failure of another rank, as it came here; CGP_OK: none.
+     * Return the status of the first failure of another rank, as it came here, or of the transport itself; CGP_OK: none.
      *
-     * @param rank     The rank that failed; unchanged if there is none.
+     * @param rank     The rank that failed, this rank's for the transport; unchanged if there is none.
      * @param message  [size] Its message, cut to size - 1 bytes; unchanged if there is none.
      *
      * Threads: any.

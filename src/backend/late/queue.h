@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.h -- a queue of late: a thread that runs entries in order, each after a random delay.
+/* queue.h -- a queue of late: a thread that runs entries in order, one in eight after a random delay.
  *
  * Entries go one way, and nothing that the thread does is visible to the one that adds them but through an event: under the thread
  * sanitizer a missing event is a data race. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct cgp_device {
-    int ordinal;
+    cgp__host host; /* for custom ops */
 };
 
 struct cgp_kernel {
@@ -25,20 +25,6 @@ static cgp_status find_run(const cgp_kernel_spec *spec, cgp__ref_run **out) {
     CGP_TRY(cgp__kernel_check("ref", spec));
     *out = ops[spec->op]->run[spec->direction];
     return *out ? CGP_OK : cgp__kernel_missing("ref", spec);
-}
-
-/* One thread on any core: the oracle's speed does not matter. */
-static cgp_status device_create(cgp_device **out, const cgp_device_options *options) {
-    CGP_TRY(cgp__device_check_ordinal(&cgp__backend_ref, options));
-    cgp_device *device = cgp__calloc(1, sizeof *device);
-    if (!device) return cgp__no_memory("ref: device", sizeof *device);
-    device->ordinal = options->ordinal;
-    *out = device;
-    return CGP_OK;
-}
-
-static void device_destroy(cgp_device *device) {
-    free(device);
 }
 
 static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
@@ -109,9 +95,22 @@ static void parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__
     if (items > 0) range(work, 0, items, 0);
 }
 
+/* One thread on any core: the oracle's speed does not matter. */
+static cgp_status device_create(cgp_device **out, const cgp_device_options *options) {
+    CGP_TRY(cgp__device_check_ordinal(&cgp__backend_ref, options));
+    cgp_device *device = cgp__calloc(1, sizeof *device);
+    if (!device) return cgp__no_memory("ref: device", sizeof *device);
+    device->host = (cgp__host){device, 1, parallel_for, convert, add};
+    *out = device;
+    return CGP_OK;
+}
+
+static void device_destroy(cgp_device *device) {
+    free(device);
+}
+
 static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp__host host = {kernel->device, 1, parallel_for, convert, add};
-    if (!kernel->run) return cgp__custom_run(&host, &kernel->spec, args);
+    if (!kernel->run) return cgp__custom_run(&kernel->device->host, &kernel->spec, args);
     kernel->run(&kernel->spec, args);
     return CGP_OK;
 }

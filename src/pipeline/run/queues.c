@@ -86,8 +86,9 @@ cgp__flight *cgp__flight_begin(const cgp__execution *s) {
     cgp__worker *worker = s->worker;
     const cgp_action *action = &s->bound->action;
     const int64_t start = cgp__now_ns();
+    const int64_t others = CGP__ON(CGP__SITE_AHEAD) ? CGP__AHEAD - 1 : CGP__AHEAD;
     if (cgp__backend_of(worker)->asynchronous &&
-        (!land_but(worker, s->list, CGP__AHEAD - 1) || !cgp__flight_land(worker, s->list)))
+        (!land_but(worker, s->list, others) || !cgp__flight_land(worker, s->list)))
         return NULL;
     cgp__flight *f = flight_at(worker, worker->begun);
     f->bound = s->bound;

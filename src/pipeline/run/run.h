@@ -230,6 +230,7 @@ enum {
     CGP__SITE_MESSAGE = CGP__SITE_QUEUES +
                         CGP_QUEUES * CGP_QUEUES, /* the receiver, for the copy into a buffer */
     CGP__SITE_BUFFER,                            /* the sender, for the copy out of it */
+    CGP__SITE_AHEAD,                             /* the host, for the oldest action in flight */
     CGP__SITES
 };
 #ifdef CGP_TEST_SITES

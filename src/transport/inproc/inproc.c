@@ -4,6 +4,7 @@
 #include "transport/inproc/channel.h"
 #include "transport/transport.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ struct cgp_link {
 
 /* An edge with an open end. */
 typedef struct edge {
-    int number;
+    int number, capacity;
     int64_t bytes;
     cgp__channel *channel;
     cgp_link *ends[2]; /* receiver, sender; NULL: not open */
@@ -81,18 +82,19 @@ static cgp_status edge_for(cgp_communicator *communicator, const cgp_link_option
                        sizeof(edge)))
             return cgp__no_memory("inproc", sizeof(edge));
         e = &communicator->edges[communicator->n++];
-        *e = (edge){.number = options->edge, .bytes = options->bytes};
+        *e = (edge){
+            .number = options->edge, .capacity = options->capacity, .bytes = options->bytes};
     }
     *out = e;
     if (e->opened[options->sends])
         return cgp_fail(CGP_EINVAL,
                         "inproc, edge %d: expected one %s, got another (close both ends first)",
                         e->number, options->sends ? "sender" : "receiver");
-    if (e->bytes != options->bytes)
+    if (e->capacity != options->capacity || e->bytes != options->bytes)
         return cgp_fail(CGP_EINVAL,
-                        "inproc, edge %d: expected buffers of %lld bytes as at the other end, "
-                        "got %lld",
-                        e->number, (long long)e->bytes, (long long)options->bytes);
+                        "inproc, edge %d: expected %d buffers of %" PRId64
+                        " bytes as at the other end, got %d of %" PRId64,
+                        e->number, e->capacity, e->bytes, options->capacity, options->bytes);
     return CGP_OK;
 }
 
