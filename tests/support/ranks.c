@@ -299,14 +299,14 @@ ON_RANKS(
     cgp_pipeline_step,
     { INPUTS return __real_cgp_pipeline_step(pipeline, inputs, c->n, result); },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss),
-    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs, .result = loss,
-    .bytes = sizeof *loss)
+    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs,
+    .result = loss ? loss : &(double){0}, .bytes = sizeof *loss)
 ON_RANKS(
     cgp_pipeline_evaluate,
     { INPUTS return __real_cgp_pipeline_evaluate(pipeline, inputs, c->n, result); },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss),
-    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs, .result = loss,
-    .bytes = sizeof *loss)
+    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs,
+    .result = loss ? loss : &(double){0}, .bytes = sizeof *loss)
 ON_RANKS(
     cgp_pipeline_predict,
     {
