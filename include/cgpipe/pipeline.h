@@ -23,7 +23,7 @@ typedef struct cgp_pipeline cgp_pipeline;
  * @param[in]  plan  Borrowed until the pipeline is destroyed.
  * @param[in]  seed  Of the initial weights and of dropout.
  *
- * @retval CGP_ELIMIT   The devices together need more memory than the machine has available.
+ * @retval CGP_ELIMIT   The devices together need more memory than the machine, or their hardware, has available.
  * @retval CGP_ENOMEM   Out of memory; nothing is left behind.
  * @retval CGP_EDEVICE  A device or kernel could not be created.   @retval CGP_EINVAL  CGP_CPU_ISA names instructions that the
  *                      machine does not have.
@@ -39,15 +39,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *
  * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _report(), _updates(), _gradient_norm()
  * and _allocated_bytes(): the user threads of all ranks make the same calls in the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
- * the loss and norms come back on every rank; forward and predict fill the output, backward takes its gradient, on the rank of the
- * output's stage, where others may pass NULL; rank 0 writes checkpoints, all read them. A refused argument is refused on all ranks,
- * and nothing ran.
+ * so may the list, where no input is read. The loss and norms come back on every rank; forward and predict fill the output, backward
+ * takes its gradient, on the rank of the output's stage, where others may pass NULL; getters deliver, and hashes are filled, where
+ * the data are not NULL; a setter reads data on the ranks that have the tensor. Rank 0 writes checkpoints, all read them. A refused
+ * argument is refused on all ranks, and nothing ran.
  *
  * @param[in] transport     Between the ranks; NULL: the plan is for one.   @param[in] communicator  This rank's; as many ranks as
  *                          the plan's. Borrowed until the pipeline is destroyed; until then for no other.
  *
- * @retval CGP_EINVAL  The ranks differ in number, or their plans in cgp_plan_hash().   @retval CGP_EPEER  Another rank failed; here
- * and in every later call. The pipeline can only be destroyed. Otherwise as cgp_pipeline_create().
+ * @retval CGP_EINVAL  The ranks differ in number, in their seeds, or in their plans' cgp_plan_hash().   @retval CGP_EPEER  Another rank
+ * failed; here and in every later call. The pipeline can only be destroyed. Otherwise as cgp_pipeline_create().
  *
  * Threads: as cgp_pipeline_create().
  */
@@ -74,12 +75,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out,
 CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);
 
 /**
- * Compare the planned bytes of all devices with the memory that the machine has available now, as cgp_pipeline_create() does.
+ * Compare what a plan needs with the memory that is available now, as cgp_pipeline_create() does: of the machine, and of the
+ * hardware whose devices have memory of their own. Of a plan for several ranks, as if this machine were each rank's.
  *
  * @param[in]  plan       Borrowed for the call.
- * @param[out] available  Bytes, also on failure; INT64_MAX if the system does not say. May be NULL.
+ * @param[out] available  Bytes of the machine, also on failure; INT64_MAX if the system does not say. May be NULL.
  *
- * @retval CGP_ELIMIT  The plan needs more; the message suggests how to reduce it.   @retval CGP_EINVAL  `plan` is NULL.
+ * @retval CGP_ELIMIT   The plan needs more; the message suggests how to reduce it.   @retval CGP_EINVAL  `plan` is NULL.
+ * @retval CGP_EDEVICE  A device's hardware is not on this machine.
  *
  * Threads: any.
  */
@@ -261,6 +264,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
  * @retval CGP_EFORMAT  Damaged: the message has file, offset and reason, and names the complete checkpoint before it, if there
  *                      is one. Or of another model or optimizer: the message has the checkpoint's and the plan's.
  * @retval CGP_ESTATE   cgp_pipeline_backward() is due, or the pipeline has failed.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL   The ranks found different checkpoints; the message has both.
  *
  * An inference plan ignores the optimizer's state. A checkpoint of an inference plan has none: the pipeline's becomes zero, and
  * its seed does not change.

@@ -172,7 +172,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_create(cgp_plan **out, const cgp_mode
 CGP_API void cgp_plan_destroy(cgp_plan *plan);
 
 /** Return a hash of model, options, layout and actions, which ranks compare before they run the plan together. Two plans of
- *  equal hashes are equal; those of equal models and options are, on every machine. @retval CGP_ENOMEM Threads: any. */
+ *  equal hashes are equal, but for the functions and attributes of custom ops, which it does not see; those of equal models and
+ *  options are, on every machine. @retval CGP_ENOMEM Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]);
 
 /** Return numbers of stages and devices; samples of a full micro-batch; micro-batches of a full mini-batch (at most `chunks`). */

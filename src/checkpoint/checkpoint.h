@@ -86,6 +86,9 @@ cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory);
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);
 const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
 
+/* The SHA-256 of its manifest, which has those of all files: 64 hex digits. Borrowed likewise. */
+const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
+
 /* Open one of its files. Owned by the caller; it may outlive the checkpoint. CGP_EFORMAT: no such file, or not a
  * safetensors file. */
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,

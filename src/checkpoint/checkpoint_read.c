@@ -29,6 +29,7 @@ struct cgp__checkpoint {
     int directory; /* file descriptors */
     int files[CGP__CHECKPOINT_FILES];
     cgp__manifest manifest;
+    char digest[65]; /* of the manifest */
 };
 
 void cgp__checkpoint_close(cgp__checkpoint *checkpoint) {
@@ -86,13 +87,12 @@ static cgp_status check_step(const cgp__checkpoint *checkpoint) {
 }
 
 /* The manifest is valid, so on a mismatch the sum is damaged. */
-static cgp_status check_sum(const cgp__checkpoint *checkpoint, const char *manifest,
-                            size_t length) {
-    char hex[65], line[SUM_BYTES + 1];
+static cgp_status check_sum(cgp__checkpoint *checkpoint, const char *manifest, size_t length) {
+    char line[SUM_BYTES + 1];
     char *text = NULL;
     size_t got = 0, same = 0;
-    CGP_TRY(cgp__digest(manifest, length, hex));
-    snprintf(line, sizeof line, CGP__SUM_LINE, hex);
+    CGP_TRY(cgp__digest(manifest, length, checkpoint->digest));
+    snprintf(line, sizeof line, CGP__SUM_LINE, checkpoint->digest);
     cgp_status status = read_file(checkpoint, CGP__MANIFEST_SUM, 4096, &text, &got);
     while (status == CGP_OK && same < got && same < SUM_BYTES && text[same] == line[same])
         same++;
@@ -372,6 +372,10 @@ cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory) {
 
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint) {
     return &checkpoint->manifest.info;
+}
+
+const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint) {
+    return checkpoint->digest;
 }
 
 const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint) {

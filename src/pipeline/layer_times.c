@@ -21,6 +21,7 @@ cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     free_times(pipeline);
     for (int d = 0; measure && d < pipeline->plan->n_devices && status == CGP_OK; d++)
         status = CGP__NEW(pipeline->executor.workers[d].node_times, cells, "layer times");
+    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     if (status != CGP_OK) free_times(pipeline);
     return status;
 }
@@ -49,7 +50,8 @@ static bool has_run(const cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(costs);
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
+                             costs ? CGP_OK : cgp__missing(__func__, "costs")));
     const cgp_plan *plan = pipeline->plan;
     const cgp__timer timer = {mean_times, (void *)pipeline};
     const size_t cells = (size_t)plan->model->n_nodes * CGP_OP_DIRECTIONS;

@@ -75,10 +75,10 @@ static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
 cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline,
                                       cgp_schedule_timeline *out) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(out);
     const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
     cgp_schedule_timeline timeline = {0};
-    CGP_TRY(check_run(pipeline));
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
+                             out ? check_run(pipeline) : cgp__missing(__func__, "out")));
     CGP_TRY(cgp__pipeline_share_events(pipeline));
     for (int d = 0; d < pipeline->plan->n_devices; d++)
         CGP_TRY(check_events(pipeline, d));

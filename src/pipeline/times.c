@@ -59,40 +59,51 @@ static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     return median;
 }
 
-/* Bring the events of the last run to all ranks. */
-static cgp_status share_events(const cgp__executor *executor, const int64_t *counts, int d) {
+/* Make place for the events of all devices: a buffer for those of any, and the traces of other ranks. */
+static cgp_status reserve_events(const cgp__executor *executor, cgp__event **events) {
+    const int n = executor->plan->n_devices;
+    const int64_t *counts = executor->ranks.figures;
+    int64_t largest = 0;
+    for (int d = 0; d < n; d++)
+        largest = cgp__max(largest, counts[d]);
+    CGP_TRY(CGP__NEW(*events, largest, "times"));
+    for (int d = 0; d < n; d++) {
+        if (!cgp__ranks_own(&executor->ranks, d))
+            CGP_TRY(cgp__trace_reserve(&executor->workers[d].trace, counts[d]));
+    }
+    return CGP_OK;
+}
+
+/* Bring the events of a device to all ranks. */
+static cgp_status share_events(const cgp__executor *executor, cgp__event *events, int d) {
     cgp__worker *worker = &executor->workers[d];
     const cgp__ranks *ranks = &executor->ranks;
-    cgp__event *events = NULL;
-    const size_t bytes = (size_t)counts[d] * sizeof *events;
-    CGP_TRY(CGP__NEW(events, counts[d], "times"));
-    for (int64_t k = 0; k < counts[d] && cgp__ranks_own(ranks, d); k++)
+    const int64_t n = ranks->figures[d];
+    for (int64_t k = 0; k < n && cgp__ranks_own(ranks, d); k++)
         events[k] = *cgp__trace_event(&worker->trace, worker->trace_start + k);
-    cgp_status status =
-        cgp__ranks_broadcast(ranks, executor->plan->devices[d].info.rank, events, bytes);
-    if (status == CGP_OK && !cgp__ranks_own(ranks, d)) {
-        status = cgp__trace_reserve(&worker->trace, counts[d]);
-        worker->trace_start = cgp__trace_written(&worker->trace);
-        for (int64_t k = 0; k < counts[d] && status == CGP_OK; k++)
-            cgp__trace_add(&worker->trace, events[k]);
-    }
-    free(events);
-    return status;
+    CGP_TRY(cgp__ranks_broadcast(ranks, executor->plan->devices[d].info.rank, events,
+                                 (size_t)n * sizeof *events));
+    if (cgp__ranks_own(ranks, d)) return CGP_OK;
+    worker->trace_start = cgp__trace_written(&worker->trace);
+    for (int64_t k = 0; k < n; k++)
+        cgp__trace_add(&worker->trace, events[k]);
+    return CGP_OK;
 }
 
 cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline) {
     const cgp__executor *executor = &pipeline->executor;
-    int64_t *counts = NULL;
-    if (!executor->ranks.transport) return CGP_OK;
-    CGP_TRY(CGP__NEW(counts, pipeline->plan->n_devices, "times"));
-    for (int d = 0; d < pipeline->plan->n_devices; d++)
-        counts[d] =
+    const cgp__ranks *ranks = &executor->ranks;
+    cgp__event *events = NULL;
+    if (!ranks->transport) return CGP_OK;
+    for (int d = ranks->first; d < ranks->end; d++)
+        ranks->figures[d] =
             cgp__trace_written(&executor->workers[d].trace) - executor->workers[d].trace_start;
-    cgp_status status =
-        cgp__ranks_share_devices(&executor->ranks, pipeline->plan, counts, sizeof *counts);
+    CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, ranks->figures,
+                                     sizeof *ranks->figures));
+    cgp_status status = cgp__ranks_agree(ranks, reserve_events(executor, &events));
     for (int d = 0; d < pipeline->plan->n_devices && status == CGP_OK; d++)
-        status = share_events(executor, counts, d);
-    free(counts);
+        status = share_events(executor, events, d);
+    free(events);
     return status;
 }
 

@@ -1,98 +1,164 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.c -- a hash of all that ranks must have in common before they run a plan together. */
+/* hash.c -- a hash of all that ranks must have in common before they run a plan together: what each of them does, sends, keeps and
+ * checks. What follows from it by this version's code, as programs and offsets do, is left out. So are the bytes of a custom op's
+ * attributes, which may hold addresses, and its functions. */
 #include <string.h>
 
 #include "plan/plan.h"
 
-static cgp_status add_text(cgp__sha256 *hash, const char *text) {
-    return cgp__sha256_add(hash, text, strlen(text) + 1);
+/* A hash in progress; after a failure nothing is added. */
+typedef struct sum {
+    cgp__sha256 *hash;
+    cgp_status status;
+} sum;
+
+static void add(sum *s, const void *data, size_t bytes) {
+    if (s->status == CGP_OK) s->status = cgp__sha256_add(s->hash, data, bytes);
 }
 
-static cgp_status add_number(cgp__sha256 *hash, int64_t number) {
-    return cgp__sha256_add(hash, &number, sizeof number);
+static void add_text(sum *s, const char *text) {
+    add(s, text, strlen(text) + 1);
 }
 
-/* The graph: its nodes, their sizes, and the parameters. */
-static cgp_status add_model(cgp__sha256 *hash, const cgp_model *model) {
-    CGP_TRY(add_text(hash, model->name));
-    for (int i = 0; i < model->n_nodes; i++) {
-        const cgp__node *node = &model->nodes[i];
-        cgp_op_attributes sizes = node->sizes;
-        sizes.custom = NULL; /* an address; its name and inputs are added */
-        CGP_TRY(add_text(hash, node->use.op->name));
-        CGP_TRY(cgp__sha256_add(hash, &sizes, sizeof sizes));
-        CGP_TRY(add_number(hash, node->layer));
-        CGP_TRY(add_number(hash, node->output));
-        for (int k = 0; k < node->n_inputs; k++)
-            CGP_TRY(add_number(hash, node->inputs[k]));
+#define ADD_NUMBERS(s, ...)                                                                    \
+    add(s, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}))
+#define ADD_REALS(s, ...)                                                                      \
+    add(s, (const double[]){__VA_ARGS__}, sizeof((const double[]){__VA_ARGS__}))
+
+static void add_type(sum *s, cgp_dtype dtype, const cgp_shape *shape) {
+    ADD_NUMBERS(s, (int64_t)dtype, shape->rank);
+    for (int i = 0; i < shape->rank; i++)
+        ADD_NUMBERS(s, shape->dims[i]);
+}
+
+/* --- the graph --- */
+
+/* What a custom op's table says; of a built-in one it is the version's. */
+static void add_op(sum *s, const cgp_op_node *use) {
+    const cgp_op *op = use->op;
+    const cgp_op_shapes *shapes = &use->shapes;
+    add_text(s, op->name);
+    ADD_NUMBERS(s, op->n_inputs, op->is_loss, op->input_needs_x, op->input_needs_saved,
+                op->input_needs_y, op->weight_needs_x, op->weight_needs_saved,
+                op->weight_needs_y, op->weight_in_input, op->cheap, op->overwrites,
+                op->dx_in_place, op->backward_input != NULL, op->backward_weight != NULL,
+                op->end_of_step != NULL, op->count != NULL);
+    ADD_NUMBERS(s, shapes->n_saved, shapes->n_parameters, shapes->n_state,
+                shapes->accumulator_bytes);
+    for (int k = 0; k < shapes->n_saved; k++)
+        add_type(s, shapes->saved[k].dtype, &shapes->saved[k].shape);
+}
+
+static void add_node(sum *s, const cgp__node *node) {
+    cgp_op_attributes sizes = node->sizes;
+    sizes.custom = NULL; /* an address */
+    add_op(s, &node->use);
+    add(s, &sizes, sizeof sizes);
+    ADD_NUMBERS(s, (int64_t)node->kind, node->layer, node->id, node->output, node->first_state);
+    ADD_REALS(s, node->loss_weight);
+    for (int k = 0; k < node->n_inputs; k++)
+        ADD_NUMBERS(s, node->inputs[k]);
+    for (int k = 0; k < node->use.shapes.n_parameters; k++)
+        ADD_NUMBERS(s, node->params[k]);
+}
+
+static void add_model(sum *s, const cgp_model *model) {
+    add_text(s, model->name);
+    ADD_NUMBERS(s, model->n_values, model->n_nodes, model->n_params, model->n_states,
+                model->n_layers, model->n_inputs, model->n_losses, model->output);
+    for (int k = 0; k < model->n_inputs; k++) {
+        add_text(s, model->inputs[k]);
+        ADD_NUMBERS(s, model->input_values[k]);
     }
+    for (int v = 0; v < model->n_values; v++)
+        add_type(s, model->values[v].type.dtype, &model->values[v].type.shape);
+    for (int i = 0; i < model->n_nodes; i++)
+        add_node(s, &model->nodes[i]);
     for (int p = 0; p < model->n_params; p++) {
         const cgp__parameter *param = &model->params[p];
-        CGP_TRY(add_text(hash, param->name));
-        CGP_TRY(add_number(hash, cgp_shape_count(&param->shape)));
-        CGP_TRY(add_number(hash, (int64_t)param->init.kind));
-        CGP_TRY(cgp__sha256_add(hash, &param->init.scale, sizeof param->init.scale));
+        add_text(s, param->name);
+        add_type(s, CGP_F32, &param->shape);
+        ADD_NUMBERS(s, (int64_t)param->init.kind, param->decays);
+        ADD_REALS(s, param->init.scale);
     }
-    return CGP_OK;
+    for (int k = 0; k < model->n_states; k++) {
+        const cgp__state *state = &model->states[k];
+        add_text(s, state->name);
+        add_type(s, state->info.dtype, &state->info.shape);
+        ADD_NUMBERS(s, state->node, state->k);
+        ADD_REALS(s, (double)state->info.begin);
+    }
 }
 
-/* Devices, stages and links: their bytes tell them apart. */
-static cgp_status add_layout(cgp__sha256 *hash, const cgp_plan *plan) {
+/* --- options and layout --- */
+
+static void add_optim(sum *s, const cgp_optim *o) {
+    const cgp_lr_schedule *rate = &o->schedule;
+    ADD_NUMBERS(s, (int64_t)o->kind, o->nesterov, o->decay_all);
+    ADD_REALS(s, o->lr, o->weight_decay, o->momentum, o->beta1, o->beta2, o->eps, o->alpha,
+              o->clip_norm);
+    ADD_NUMBERS(s, (int64_t)rate->kind, rate->warmup, rate->steps, rate->step_size,
+                rate->warmup_interval, rate->n_milestones);
+    ADD_REALS(s, rate->min_ratio, rate->gamma, rate->start);
+    for (int k = 0; k < rate->n_milestones && k < CGP_MAX_MILESTONES; k++)
+        ADD_NUMBERS(s, rate->milestones[k]);
+}
+
+static void add_options(sum *s, const cgp_plan *plan) {
+    add_text(s, CGP_VERSION);
+    ADD_NUMBERS(s, plan->batch, plan->microbatch, plan->chunks, (int64_t)plan->precision,
+                (int64_t)plan->recompute, plan->deferred_batch_norm, plan->inference,
+                plan->external_loss, plan->threads, plan->ranks);
+    add_optim(s, &plan->optim);
+}
+
+/* Devices, stages, edges and links: their bytes tell them apart. */
+static void add_layout(sum *s, const cgp_plan *plan) {
+    ADD_NUMBERS(s, plan->n_devices, plan->n_stages, plan->n_edges, plan->n_links);
     for (int d = 0; d < plan->n_devices; d++) {
-        const cgp__device_plan *device = &plan->devices[d];
-        CGP_TRY(add_text(hash, device->name));
-        CGP_TRY(add_number(hash, device->options.ordinal));
-        CGP_TRY(add_number(hash, device->info.rank));
-        CGP_TRY(add_number(hash, device->info.planned_bytes));
-        CGP_TRY(add_number(hash, device->info.host_bytes));
+        const cgp_plan_device *device = &plan->devices[d].info;
+        add_text(s, device->name);
+        ADD_NUMBERS(s, device->ordinal, device->limit_bytes, device->rank,
+                    device->planned_bytes, device->host_bytes);
     }
     for (int j = 0; j < plan->n_stages; j++)
-        CGP_TRY(add_number(hash, plan->balance[j]));
+        ADD_NUMBERS(s, plan->balance[j], plan->stages[j].info.device);
+    for (int e = 0; e < plan->n_edges; e++) {
+        const cgp__edge_plan *edge = &plan->edges[e];
+        ADD_NUMBERS(s, edge->edge.from, edge->edge.to, edge->n_parts);
+        for (int k = 0; k < edge->n_parts; k++)
+            ADD_NUMBERS(s, edge->parts[k].value, edge->parts[k].sample_bytes);
+    }
     for (int l = 0; l < plan->n_links; l++) {
-        CGP_TRY(add_number(hash, plan->links[l].bytes));
-        CGP_TRY(add_number(hash, plan->links[l].capacity));
+        const cgp__link_plan *link = &plan->links[l];
+        ADD_NUMBERS(s, link->from, link->to, link->bytes, link->capacity, link->in_host,
+                    link->receives, link->receives_in_host);
     }
-    return CGP_OK;
 }
 
-static cgp_status add_actions(cgp__sha256 *hash, const cgp_plan *plan) {
-    for (int d = 0; d < plan->n_devices; d++) {
+static void add_actions(sum *s, const cgp_schedule *schedule) {
+    add_text(s, cgp_schedule_name(schedule));
+    for (int d = 0; d < cgp_schedule_devices(schedule); d++) {
         int n = 0;
-        const cgp_action *actions = cgp_schedule_actions(plan->schedule, d, &n);
-        for (int i = 0; i < n; i++) {
-            const int32_t numbers[] = {(int32_t)actions[i].kind, actions[i].stage,
-                                       actions[i].microbatch, actions[i].edge};
-            CGP_TRY(cgp__sha256_add(hash, numbers, sizeof numbers));
-        }
+        const cgp_action *actions = cgp_schedule_actions(schedule, d, &n);
+        ADD_NUMBERS(s, n);
+        for (int i = 0; i < n; i++)
+            ADD_NUMBERS(s, (int64_t)actions[i].kind, actions[i].stage, actions[i].microbatch,
+                        actions[i].edge, actions[i].overlapped);
     }
-    return CGP_OK;
-}
-
-static cgp_status add_options(cgp__sha256 *hash, const cgp_plan *plan) {
-    const cgp_optim *o = &plan->optim;
-    const double numbers[] = {o->lr,    o->weight_decay, o->momentum, o->beta1,
-                              o->beta2, o->eps,          o->alpha,    o->clip_norm};
-    CGP_TRY(add_text(hash, CGP_VERSION));
-    CGP_TRY(add_number(hash, plan->batch));
-    CGP_TRY(add_number(hash, plan->chunks));
-    CGP_TRY(add_number(hash, (int64_t)plan->precision));
-    CGP_TRY(add_number(hash, plan->deferred_batch_norm));
-    CGP_TRY(add_number(hash, plan->inference));
-    CGP_TRY(add_number(hash, plan->ranks));
-    CGP_TRY(add_number(hash, (int64_t)o->kind));
-    return cgp__sha256_add(hash, numbers, sizeof numbers);
 }
 
 cgp_status cgp_plan_hash(const cgp_plan *plan, char hex[65]) {
     CGP__NEED(plan);
     CGP__NEED(hex);
-    cgp__sha256 *hash = NULL;
-    CGP_TRY(cgp__sha256_create(&hash));
-    cgp_status status = add_options(hash, plan);
-    if (status == CGP_OK) status = add_model(hash, plan->model);
-    if (status == CGP_OK) status = add_layout(hash, plan);
-    if (status == CGP_OK) status = add_actions(hash, plan);
-    if (status == CGP_OK) status = cgp__sha256_finish(hash, hex);
-    cgp__sha256_destroy(hash);
-    return status;
+    sum s = {NULL, CGP_OK};
+    CGP_TRY(cgp__sha256_create(&s.hash));
+    add_options(&s, plan);
+    add_model(&s, plan->model);
+    add_layout(&s, plan);
+    add_actions(&s, plan->table); /* of mini-batches of other sizes too */
+    add_actions(&s, plan->schedule);
+    if (s.status == CGP_OK) s.status = cgp__sha256_finish(s.hash, hex);
+    cgp__sha256_destroy(s.hash);
+    return s.status;
 }

@@ -3,6 +3,8 @@
  * process continues. */
 #include "graphs.h"
 
+#include "backend/late/late.h"
+
 static const test_sizes sizes = {
     .layers = 2, .sequence = 8, .width = 16, .heads = 2, .vocab = 11, .dropout = 0.1};
 
@@ -246,7 +248,7 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_status(cgp_pipeline_create(&pipeline, plan, 0), CGP_ELIMIT);
     assert_message("memory: the plan needs ");
-    assert_message("TiB but the machine has "); /* in the unit that fits */
+    assert_message("TiB but "); /* in the unit that fits */
     int64_t available = 0;
     assert_status(cgp_pipeline_check_memory(plan, &available), CGP_ELIMIT);
     assert_true(available > 0 && available < cgp_plan_device_at(plan, 0)->planned_bytes);
@@ -260,12 +262,77 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
+/* A backend of its own memory: as `late`, but for how much there is. */
+static int64_t memory_of_own;
+
+static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
+    if (ordinal > 1) return cgp_fail(CGP_EDEVICE, "own: has 2 ordinals, got %d", ordinal);
+    *bytes = memory_of_own / (ordinal + 1);
+    return CGP_OK;
+}
+
+/* Devices that do not share the host's memory are held to that of their hardware, all on one together; and each rank to its own. */
+static void devices_are_held_to_their_own_memory(void **unused) {
+    (void)unused;
+    test_seed();
+    static cgp_backend own;
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_plan_options o = options(4, 1, "gpipe");
+    cgp_plan *plan = NULL;
+    own = cgp__backend_late;
+    own.name = "own";
+    own.memory = memory_of_ordinal;
+    assert_ok(cgp__backend_add(&own));
+    o.devices = (const char *const[]){"own", "own", "own:1", "own:1"};
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        int64_t most = 0;
+        o.ranks = ranks;
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        for (int d = 0; d < 4; d += 2)
+            most =
+                cgp__max(most, (d / 2 + 1) * (cgp_plan_device_at(plan, d)->planned_bytes +
+                                              cgp_plan_device_at(plan, d + 1)->planned_bytes));
+        memory_of_own = most;
+        assert_ok(cgp_pipeline_check_memory(plan, NULL));
+        memory_of_own = most - 1;
+        assert_status(cgp_pipeline_check_memory(plan, NULL), CGP_ELIMIT);
+        assert_message("but own ");
+        cgp_plan_destroy(plan);
+    }
+    o.devices = (const char *const[]){"own", "own", "own", "own:2"};
+    memory_of_own = INT64_MAX;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_status(cgp_pipeline_check_memory(plan, NULL), CGP_EDEVICE);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+/* A plan of devices that need more than the host has, and nothing of it. */
+static void devices_of_their_own_memory_need_none_of_the_host(void **unused) {
+    (void)unused;
+    test_seed();
+    const test_sizes large = {
+        .layers = 64, .sequence = 1024, .width = 4096, .heads = 32, .vocab = 50000};
+    cgp_model *model = test_gpt2(&large);
+    cgp_plan_options o = options(1, 1, "gpipe");
+    cgp_plan *plan = NULL;
+    o.batch = 1000000;
+    o.devices = (const char *const[]){"own"};
+    memory_of_own = INT64_MAX;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_check_memory(plan, NULL));
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_action_may_fail),
         cmocka_unit_test(bad_inputs_are_refused_and_change_nothing),
         cmocka_unit_test(bad_plans_are_refused),
         cmocka_unit_test(plans_larger_than_the_machine_are_refused),
+        cmocka_unit_test(devices_are_held_to_their_own_memory),
+        cmocka_unit_test(devices_of_their_own_memory_need_none_of_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,8 @@
  *     test ── cgp_pipeline_step ──► user thread 0 ──► pipeline of rank 0
  *                               ──► user thread 1 ──► pipeline of rank 1
  *
- * Each rank gets the inputs that its stages read, and NULL for others; a failure is that of the first rank that has one of its
- * own. */
+ * Each rank gets the inputs that its stages read, and NULL for others; so with the output. All ranks fail or none, and what comes
+ * back is the same on all, to the bit; otherwise the process ends. A failure is that of the first rank that has one of its own. */
 #include <cgpipe/cgpipe.h>
 
 #include <pthread.h>
@@ -19,29 +19,28 @@
 #include "loopback.h"
 #include "pipeline/pipeline.h"
 
-enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16 };
+enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_DEVICES = 64 };
 
 typedef struct group group;
 typedef struct call call;
 
-/* Make a call on the pipeline of a rank. */
-typedef cgp_status on_rank(const call *c, int rank, cgp_pipeline *pipeline);
+/* Make a call on the pipeline of a rank. `result`: of c->bytes, NULL where the test wants none. */
+typedef cgp_status on_rank(const call *c, int rank, cgp_pipeline *pipeline, void *result);
 
 struct call {
     on_rank *run;
+    const char *name;
     const cgp_plan *plan;
     const cgp_tensor *const *inputs;
     const cgp_tensor *tensor;
-    double *loss;
-    void *data;
+    void *result; /* the test's, filled by rank 0; the others' are compared */
+    size_t bytes;
+    group *group;
     const void *in;
     const char *text;
     const cgp_save_options *save;
-    char *hex, **note;
-    double *busy;
-    cgp_pipeline_times *times;
+    char **note;
     cgp_schedule_timeline *timeline;
-    cgp_layer_cost *costs;
     double seconds;
     uint64_t seed;
     int n, number, state;
@@ -54,6 +53,7 @@ typedef struct user {
     pthread_t thread;
     cgp_communicator *communicator;
     cgp_pipeline *pipeline;
+    void *result; /* of the last call */
     cgp_status status;
     char message[1024];
 } user;
@@ -85,7 +85,7 @@ static void *serve(void *argument) {
         if (g->quit) break;
         const call *c = g->call;
         pthread_mutex_unlock(&g->lock);
-        u->status = c->run(c, u->rank, u->pipeline);
+        u->status = c->run(c, u->rank, u->pipeline, u->result);
         snprintf(u->message, sizeof u->message, "%s", cgp_message());
         pthread_mutex_lock(&g->lock);
         if (--g->left == 0) pthread_cond_broadcast(&g->changed);
@@ -94,16 +94,29 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* Make a call on all ranks; return the first failure, one of a rank's own before one of its peers. */
-static cgp_status call_all(group *g, const call *c) {
-    pthread_mutex_lock(&g->lock);
-    g->call = c;
-    g->round++;
-    g->left = g->n;
-    pthread_cond_broadcast(&g->changed);
-    while (g->left > 0)
-        pthread_cond_wait(&g->changed, &g->lock);
-    pthread_mutex_unlock(&g->lock);
+_Noreturn static void differ(const user *u, const call *c, const char *what) {
+    const user *first = u->group->users;
+    fprintf(stderr,
+            "ranks.c: %s: expected the same %s on all ranks, got %s (%s) on rank %d, %s (%s) "
+            "on 0\n",
+            c->name, what, cgp_status_name(u->status), u->message, u->rank,
+            cgp_status_name(first->status), first->message);
+    abort();
+}
+
+/* All ranks have failed or none, and then they have the same result. */
+static void compare(const group *g, const call *c) {
+    const user *first = g->users;
+    for (int r = 1; r < g->n; r++) {
+        const user *u = &g->users[r];
+        if ((u->status == CGP_OK) != (first->status == CGP_OK)) differ(u, c, "end");
+        if (first->status == CGP_OK && c->result && memcmp(u->result, c->result, c->bytes) != 0)
+            differ(u, c, "result");
+    }
+}
+
+/* Return the first failure, one of a rank's own before one of its peers. */
+static cgp_status first_failure(const group *g) {
     const user *failed = NULL;
     for (int r = 0; r < g->n; r++) {
         const user *u = &g->users[r];
@@ -113,6 +126,27 @@ static cgp_status call_all(group *g, const call *c) {
         if (u->status != CGP_OK && (!failed || (better && own))) failed = u;
     }
     return failed ? cgp_fail(failed->status, "%s", failed->message) : CGP_OK;
+}
+
+/* Make a call on all ranks. */
+static cgp_status call_all(group *g, const call *c) {
+    for (int r = 0; r < g->n; r++) {
+        user *u = &g->users[r];
+        u->result = r == 0 || !c->result ? c->result : calloc(1, c->bytes + 1);
+        if (c->result && !u->result) abort();
+    }
+    pthread_mutex_lock(&g->lock);
+    g->call = c;
+    g->round++;
+    g->left = g->n;
+    pthread_cond_broadcast(&g->changed);
+    while (g->left > 0)
+        pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+    compare(g, c);
+    for (int r = 1; r < g->n; r++)
+        free(g->users[r].result);
+    return first_failure(g);
 }
 
 static group *group_of(const cgp_pipeline *pipeline) {
@@ -175,21 +209,20 @@ WRAPPED(cgp_status, cgp_pipeline_create_on, cgp_pipeline **out, const cgp_plan *
     return REAL(cgp_pipeline_create_on)(out, plan, seed, transport, communicator);
 }
 
-static cgp_status create(const call *c, int rank, cgp_pipeline *unused) {
-    group *g = (group *)c->data;
-    (void)unused;
-    return REAL(cgp_pipeline_create_on)(&g->users[rank].pipeline, c->plan, c->seed, &loopback,
-                                        g->users[rank].communicator);
+static cgp_status create(const call *c, int rank, cgp_pipeline *unused, void *result) {
+    (void)unused, (void)result;
+    return REAL(cgp_pipeline_create_on)(&c->group->users[rank].pipeline, c->plan, c->seed,
+                                        &loopback, c->group->users[rank].communicator);
 }
 
-static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline);
+static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void *result);
 
 WRAPPED(cgp_status, cgp_pipeline_create, cgp_pipeline **out, const cgp_plan *plan,
         uint64_t seed) {
     if (!out || !plan || plan->ranks == 1) return REAL(cgp_pipeline_create)(out, plan, seed);
     group *g = new_group(plan->ranks, seed);
-    const cgp_status status =
-        call_all(g, &(call){.run = create, .plan = plan, .seed = seed, .data = g});
+    const cgp_status status = call_all(
+        g, &(call){.run = create, .name = "create", .plan = plan, .seed = seed, .group = g});
     if (status != CGP_OK) {
         char message[1024];
         snprintf(message, sizeof message, "%s", cgp_message());
@@ -213,28 +246,34 @@ WRAPPED(void, cgp_pipeline_destroy, cgp_pipeline *pipeline) {
     end_group(g);
 }
 
-static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline) {
-    (void)c;
-    (void)rank;
+static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void *result) {
+    (void)c, (void)rank, (void)result;
     REAL(cgp_pipeline_destroy)(pipeline);
     return CGP_OK;
 }
 
-/* Define the wrapper of a function that returns a status: its group's ranks make `body`, with c, rank and pipeline; `arguments`
- * are the fields of the call. */
+/* Define the wrapper of a function that returns a status: its group's ranks make `body`, with c, rank, pipeline and result;
+ * `arguments` are the fields of the call. */
 #define ON_RANKS(function, body, parameters, names, ...)                                       \
     cgp_status __real_##function parameters;                                                   \
     cgp_status __wrap_##function parameters;                                                   \
-    static cgp_status rank_##function(const call *c, int rank, cgp_pipeline *pipeline) {       \
-        (void)c;                                                                               \
-        (void)rank;                                                                            \
+    static cgp_status rank_##function(const call *c, int rank, cgp_pipeline *pipeline,         \
+                                      void *result) {                                          \
+        (void)c, (void)rank, (void)result;                                                     \
         body                                                                                   \
     }                                                                                          \
     cgp_status __wrap_##function parameters {                                                  \
         group *g = group_of(pipeline);                                                         \
         if (!g || pipeline->process != getpid()) return __real_##function names;               \
-        return call_all(g, &(call){.run = rank_##function, __VA_ARGS__});                      \
+        return call_all(                                                                       \
+            g, &(call){.run = rank_##function, .name = #function, .group = g, __VA_ARGS__});   \
     }
+
+/* Add to a digest, which is compared in place of the thing itself. */
+static void digest(uint64_t *sum, const void *data, size_t bytes) {
+    const uint64_t parts[] = {*sum, cgp__hash(data, bytes)};
+    *sum = cgp__hash(parts, sizeof parts);
+}
 
 /* --- steps --- */
 
@@ -249,39 +288,59 @@ static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *p
 
 #define INPUTS                                                                                 \
     const cgp_tensor *own[MAX_INPUTS];                                                         \
-    const cgp_tensor *const *inputs = read_inputs(c, pipeline, own);                           \
-    double unused, *loss = rank == 0 ? c->loss : &unused;                                      \
-    (void)loss;
+    const cgp_tensor *const *inputs = read_inputs(c, pipeline, own);
+
+/* The output, or its gradient, on its rank. */
+static const cgp_tensor *own_tensor(const call *c, const cgp_pipeline *pipeline) {
+    return cgp__inputs_has_output(&pipeline->executor) ? c->tensor : NULL;
+}
 
 ON_RANKS(
     cgp_pipeline_step,
-    { INPUTS return __real_cgp_pipeline_step(pipeline, inputs, c->n, loss); },
+    { INPUTS return __real_cgp_pipeline_step(pipeline, inputs, c->n, result); },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss),
-    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs, .loss = loss)
+    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs,
+    .result = loss ? loss : &(double){0}, .bytes = sizeof *loss)
 ON_RANKS(
     cgp_pipeline_evaluate,
-    { INPUTS return __real_cgp_pipeline_evaluate(pipeline, inputs, c->n, loss); },
+    { INPUTS return __real_cgp_pipeline_evaluate(pipeline, inputs, c->n, result); },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss),
-    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs, .loss = loss)
+    (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs,
+    .result = loss ? loss : &(double){0}, .bytes = sizeof *loss)
 ON_RANKS(
     cgp_pipeline_predict,
-    { INPUTS return __real_cgp_pipeline_predict(pipeline, inputs, c->n, c->tensor); },
+    {
+        INPUTS return __real_cgp_pipeline_predict(pipeline, inputs, c->n,
+                                                  own_tensor(c, pipeline));
+    },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs,
      const cgp_tensor *output),
     (pipeline, inputs, n_inputs, output), .inputs = inputs, .n = n_inputs, .tensor = output)
 ON_RANKS(
     cgp_pipeline_forward,
-    { INPUTS return __real_cgp_pipeline_forward(pipeline, inputs, c->n, c->tensor); },
+    {
+        INPUTS return __real_cgp_pipeline_forward(pipeline, inputs, c->n,
+                                                  own_tensor(c, pipeline));
+    },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs,
      const cgp_tensor *output),
     (pipeline, inputs, n_inputs, output), .inputs = inputs, .n = n_inputs, .tensor = output)
 ON_RANKS(
-    cgp_pipeline_backward, { return __real_cgp_pipeline_backward(pipeline, c->tensor); },
+    cgp_pipeline_backward,
+    { return __real_cgp_pipeline_backward(pipeline, own_tensor(c, pipeline)); },
     (cgp_pipeline * pipeline, const cgp_tensor *gradient), (pipeline, gradient),
     .tensor = gradient)
 ON_RANKS(
-    cgp_optim_step, { return __real_cgp_optim_step(pipeline); }, (cgp_pipeline * pipeline),
-    (pipeline), .n = 0)
+    cgp_optim_step,
+    {
+        double *norm_and_updates = result;
+        const cgp_status status = __real_cgp_optim_step(pipeline);
+        norm_and_updates[0] = cgp_pipeline_gradient_norm(pipeline);
+        norm_and_updates[1] = (double)cgp_pipeline_updates(pipeline);
+        return status;
+    },
+    (cgp_pipeline * pipeline), (pipeline), .result = (double[2]){0},
+    .bytes = 2 * sizeof(double))
 ON_RANKS(
     cgp_pipeline_set_timeout, { return __real_cgp_pipeline_set_timeout(pipeline, c->seconds); },
     (cgp_pipeline * pipeline, double seconds), (pipeline, seconds), .seconds = seconds)
@@ -299,20 +358,39 @@ ON_RANKS(
     (pipeline, directory, options), .text = directory, .save = options)
 ON_RANKS(
     cgp_pipeline_load,
-    { return __real_cgp_pipeline_load(pipeline, c->text, rank == 0 ? c->note : NULL); },
+    {
+        char *note = NULL;
+        const cgp_status status =
+            __real_cgp_pipeline_load(pipeline, c->text, c->note ? &note : NULL);
+        if (note) digest(result, note, strlen(note));
+        if (note && rank == 0)
+            *c->note = note;
+        else
+            free(note);
+        return status;
+    },
     (cgp_pipeline * pipeline, const char *directory, char **note), (pipeline, directory, note),
-    .text = directory, .note = note)
+    .text = directory, .note = note, .result = &(uint64_t){0}, .bytes = sizeof(uint64_t))
 
-/* --- getters and setters: rank 0 delivers --- */
+/* --- getters and setters --- */
+
+static size_t parameter_bytes(const cgp_pipeline *pipeline, int parameter) {
+    const cgp_model *model = pipeline->plan->model;
+    if (parameter < 0 || parameter >= model->n_params) return 0;
+    return sizeof(float) * (size_t)cgp_shape_count(&model->params[parameter].shape);
+}
+
+static size_t state_bytes(const cgp_pipeline *pipeline, int state) {
+    const cgp_model *model = pipeline->plan->model;
+    if (state < 0 || state >= model->n_states) return 0;
+    return 4 * (size_t)cgp_shape_count(&model->states[state].info.shape);
+}
 
 ON_RANKS(
     cgp_pipeline_get_parameter,
-    {
-        return __real_cgp_pipeline_get_parameter(pipeline, c->number,
-                                                 rank == 0 ? c->data : NULL);
-    },
+    { return __real_cgp_pipeline_get_parameter(pipeline, c->number, result); },
     (cgp_pipeline * pipeline, int parameter, float *data), (pipeline, parameter, data),
-    .number = parameter, .data = data)
+    .number = parameter, .result = data, .bytes = parameter_bytes(pipeline, parameter))
 ON_RANKS(
     cgp_pipeline_set_parameter,
     { return __real_cgp_pipeline_set_parameter(pipeline, c->number, c->in); },
@@ -320,20 +398,15 @@ ON_RANKS(
     .number = parameter, .in = data)
 ON_RANKS(
     cgp_pipeline_get_gradient,
-    {
-        return __real_cgp_pipeline_get_gradient(pipeline, c->number,
-                                                rank == 0 ? c->data : NULL);
-    },
+    { return __real_cgp_pipeline_get_gradient(pipeline, c->number, result); },
     (cgp_pipeline * pipeline, int parameter, float *data), (pipeline, parameter, data),
-    .number = parameter, .data = data)
+    .number = parameter, .result = data, .bytes = parameter_bytes(pipeline, parameter))
 ON_RANKS(
     cgp_pipeline_get_optimizer_state,
-    {
-        return __real_cgp_pipeline_get_optimizer_state(pipeline, c->number, c->state,
-                                                       rank == 0 ? c->data : NULL);
-    },
+    { return __real_cgp_pipeline_get_optimizer_state(pipeline, c->number, c->state, result); },
     (cgp_pipeline * pipeline, int parameter, int state, float *data),
-    (pipeline, parameter, state, data), .number = parameter, .state = state, .data = data)
+    (pipeline, parameter, state, data), .number = parameter, .state = state, .result = data,
+    .bytes = parameter_bytes(pipeline, parameter))
 ON_RANKS(
     cgp_pipeline_set_optimizer_state,
     { return __real_cgp_pipeline_set_optimizer_state(pipeline, c->number, c->state, c->in); },
@@ -341,9 +414,9 @@ ON_RANKS(
     (pipeline, parameter, state, data), .number = parameter, .state = state, .in = data)
 ON_RANKS(
     cgp_pipeline_get_state,
-    { return __real_cgp_pipeline_get_state(pipeline, c->number, rank == 0 ? c->data : NULL); },
+    { return __real_cgp_pipeline_get_state(pipeline, c->number, result); },
     (cgp_pipeline * pipeline, int state, void *data), (pipeline, state, data), .number = state,
-    .data = data)
+    .result = data, .bytes = state_bytes(pipeline, state))
 ON_RANKS(
     cgp_pipeline_set_state,
     { return __real_cgp_pipeline_set_state(pipeline, c->number, c->in); },
@@ -351,18 +424,11 @@ ON_RANKS(
     .number = state, .in = data)
 ON_RANKS(
     cgp_pipeline_weights_sha256,
-    {
-        char other[65];
-        return __real_cgp_pipeline_weights_sha256(pipeline, rank == 0 ? c->hex : other);
-    },
-    (cgp_pipeline * pipeline, char hex[65]), (pipeline, hex), .hex = hex)
+    { return __real_cgp_pipeline_weights_sha256(pipeline, result); },
+    (cgp_pipeline * pipeline, char hex[65]), (pipeline, hex), .result = hex, .bytes = 65)
 ON_RANKS(
-    cgp_pipeline_state_sha256,
-    {
-        char other[65];
-        return __real_cgp_pipeline_state_sha256(pipeline, rank == 0 ? c->hex : other);
-    },
-    (cgp_pipeline * pipeline, char hex[65]), (pipeline, hex), .hex = hex)
+    cgp_pipeline_state_sha256, { return __real_cgp_pipeline_state_sha256(pipeline, result); },
+    (cgp_pipeline * pipeline, char hex[65]), (pipeline, hex), .result = hex, .bytes = 65)
 
 /* --- times --- */
 
@@ -374,27 +440,52 @@ ON_RANKS(
 cgp_pipeline_times __real_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 
-static cgp_status last_times(const call *c, int rank, cgp_pipeline *pipeline) {
-    const cgp_pipeline_times times =
-        __real_cgp_pipeline_last_times(pipeline, rank == 0 ? c->busy : NULL);
-    if (rank == 0) *c->times = times;
+/* The times, and behind them the devices'. */
+typedef struct all_times {
+    cgp_pipeline_times times;
+    double busy[MAX_DEVICES];
+} all_times;
+
+static cgp_status last_times(const call *c, int rank, cgp_pipeline *pipeline, void *result) {
+    all_times *all = result;
+    (void)c, (void)rank;
+    all->times = __real_cgp_pipeline_last_times(pipeline, all->busy);
     return CGP_OK;
 }
 
 cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     group *g = group_of(pipeline);
-    cgp_pipeline_times times;
     if (!g || pipeline->process != getpid())
         return __real_cgp_pipeline_last_times(pipeline, busy);
-    (void)call_all(g, &(call){.run = last_times, .busy = busy, .times = &times});
-    return times;
+    all_times all = {.busy = {0}};
+    if (pipeline->plan->n_devices > MAX_DEVICES) abort();
+    (void)call_all(
+        g,
+        &(call){.run = last_times, .name = "last_times", .result = &all, .bytes = sizeof all});
+    if (busy) memcpy(busy, all.busy, (size_t)pipeline->plan->n_devices * sizeof *busy);
+    return all.times;
+}
+
+/* The times of all actions. */
+static void digest_timeline(uint64_t *sum, const cgp_plan *plan,
+                            const cgp_schedule_timeline *t) {
+    for (int d = 0; d < t->devices; d++) {
+        int n = 0;
+        (void)cgp_schedule_actions(plan->schedule, d, &n);
+        digest(sum, t->start[d], (size_t)n * sizeof **t->start);
+        digest(sum, t->end[d], (size_t)n * sizeof **t->end);
+        digest(sum, t->released[d], (size_t)n * sizeof **t->released);
+        digest(sum, t->ready[d], (size_t)n * sizeof **t->ready);
+    }
 }
 
 ON_RANKS(
     cgp_pipeline_last_timeline,
     {
         cgp_schedule_timeline own = {0};
-        const cgp_status status = __real_cgp_pipeline_last_timeline(pipeline, &own);
+        const cgp_status status =
+            __real_cgp_pipeline_last_timeline(pipeline, c->timeline ? &own : NULL);
+        if (status == CGP_OK) digest_timeline(result, pipeline->plan, &own);
         if (status == CGP_OK && rank == 0)
             *c->timeline = own;
         else
@@ -402,15 +493,8 @@ ON_RANKS(
         return status;
     },
     (const cgp_pipeline *pipeline, cgp_schedule_timeline *out), (pipeline, out),
-    .timeline = out)
+    .timeline = out, .result = &(uint64_t){0}, .bytes = sizeof(uint64_t))
 ON_RANKS(
-    cgp_pipeline_layer_costs,
-    {
-        const size_t layers = (size_t)cgp_model_layers(pipeline->plan->model);
-        cgp_layer_cost *own = calloc(layers, sizeof *own);
-        const cgp_status status = __real_cgp_pipeline_layer_costs(pipeline, own);
-        if (status == CGP_OK && rank == 0) memcpy(c->costs, own, layers * sizeof *own);
-        free(own);
-        return status;
-    },
-    (const cgp_pipeline *pipeline, cgp_layer_cost *costs), (pipeline, costs), .costs = costs)
+    cgp_pipeline_layer_costs, { return __real_cgp_pipeline_layer_costs(pipeline, result); },
+    (const cgp_pipeline *pipeline, cgp_layer_cost *costs), (pipeline, costs), .result = costs,
+    .bytes = (size_t)cgp_model_layers(pipeline->plan->model) * sizeof(cgp_layer_cost))

@@ -2,14 +2,15 @@
 /* ranks.c -- see ranks.h. Every exchange is a gather of the transport, so that its order, and with it all bits, is that of the ranks. */
 #include "pipeline/run/ranks.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank's part of an agreement. */
+/* A rank's part of an agreement. `text`: its message, or what all have in common. */
 typedef struct report {
     int64_t status;
-    char message[504];
+    char text[504];
 } report;
 
 static cgp_status check(const cgp__ranks *ranks, const cgp_plan *plan) {
@@ -36,17 +37,22 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan,
     while (ranks->end < plan->n_devices && cgp__plan_is_on(plan, ranks->end, ranks->rank))
         ranks->end++;
     CGP_TRY(CGP__NEW(ranks->bytes, ranks->n, "pipeline"));
+    CGP_TRY(CGP__NEW(ranks->figures, plan->n_devices, "pipeline"));
     ranks->reports = cgp__calloc((size_t)ranks->n, sizeof(report));
     return ranks->reports ? CGP_OK : cgp__no_memory("pipeline", sizeof(report));
 }
 
 void cgp__ranks_deinit(cgp__ranks *ranks) {
     free(ranks->bytes);
+    free(ranks->figures);
     free(ranks->reports);
 }
 
 static cgp_status gather(const cgp__ranks *ranks, const void *mine, void *all) {
-    return ranks->transport->gather(ranks->communicator, mine, all, ranks->bytes);
+    const cgp_status status =
+        ranks->transport->gather(ranks->communicator, mine, all, ranks->bytes);
+    if (status != CGP_OK) cgp__ranks_fail(ranks, status); /* the others would wait */
+    return status;
 }
 
 cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes) {
@@ -73,37 +79,41 @@ cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *pla
 }
 
 cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status) {
+    return cgp__ranks_agree_on(ranks, status, "", "", "");
+}
+
+cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const char *object,
+                               const char *text, const char *way_out) {
     if (!ranks->transport) return status;
     report *all = ranks->reports, *mine = &all[ranks->rank], own;
     mine->status = (int64_t)status;
-    snprintf(mine->message, sizeof mine->message, "%s", status == CGP_OK ? "" : cgp_message());
+    snprintf(mine->text, sizeof mine->text, "%s", status == CGP_OK ? text : cgp_message());
     own = *mine;
     const cgp_status exchanged = cgp__ranks_share(ranks, all, sizeof *all);
-    if (status != CGP_OK) return cgp_fail(status, "%s", own.message);
+    if (status != CGP_OK) return cgp_fail(status, "%s", own.text);
     CGP_TRY(exchanged);
     for (int r = 0; r < ranks->n; r++) {
-        all[r].message[sizeof all[r].message - 1] = 0;
+        all[r].text[sizeof all[r].text - 1] = 0;
         if (all[r].status != CGP_OK)
-            return cgp_fail((cgp_status)all[r].status, "rank %d: %s", r, all[r].message);
+            return cgp_fail((cgp_status)all[r].status, "rank %d: %s", r, all[r].text);
+    }
+    for (int r = 1; r < ranks->n; r++) {
+        if (strcmp(all[r].text, all[0].text) != 0)
+            return cgp_fail(CGP_EINVAL,
+                            "%s: expected the same on all ranks, got %s on rank %d, %s on rank "
+                            "0 (%s)",
+                            object, all[r].text, r, all[0].text, way_out);
     }
     return CGP_OK;
 }
 
-cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan) {
+cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uint64_t seed) {
+    char hash[65] = "", text[128];
     if (!ranks->transport) return CGP_OK;
-    char(*hashes)[65] = cgp__calloc((size_t)ranks->n, sizeof *hashes);
-    if (!hashes) return cgp__no_memory("pipeline", sizeof *hashes);
-    cgp_status status = cgp_plan_hash(plan, hashes[ranks->rank]);
-    if (status == CGP_OK) status = cgp__ranks_share(ranks, hashes, sizeof *hashes);
-    for (int r = 0; r < ranks->n && status == CGP_OK; r++) {
-        if (memcmp(hashes[r], hashes[0], sizeof *hashes) != 0)
-            status = cgp_fail(CGP_EINVAL,
-                              "plan: expected the same on all ranks, rank %d has %.12s, rank 0 "
-                              "%.12s (the same model, options and version on all)",
-                              r, hashes[r], hashes[0]);
-    }
-    free(hashes);
-    return status;
+    const cgp_status status = cgp_plan_hash(plan, hash);
+    snprintf(text, sizeof text, "plan %s, seed %" PRIu64, hash, seed);
+    return cgp__ranks_agree_on(ranks, status, "pipeline", text,
+                               "the same model, options, seed and version on all");
 }
 
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status) {

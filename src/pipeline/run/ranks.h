@@ -14,9 +14,10 @@ typedef struct cgp__ranks {
     const cgp_transport *transport; /* NULL: one rank */
     cgp_communicator *communicator;
     int rank, n;
-    int first, end; /* the devices of this rank */
-    size_t *bytes;  /* [n] of a gather */
-    void *reports;  /* [n] of an agreement */
+    int first, end;   /* the devices of this rank */
+    size_t *bytes;    /* [n] of a gather */
+    void *reports;    /* [n] of an agreement */
+    int64_t *figures; /* [devices] on their way to all ranks */
 } cgp__ranks;
 
 /* Check that the plan is of as many ranks. `transport`: NULL for one. */
@@ -32,6 +33,11 @@ static inline bool cgp__ranks_own(const cgp__ranks *ranks, int device) {
  * rank could not be asked. */
 cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status);
 
+/* Do the same, and compare a text of at most 500 bytes. @retval CGP_EINVAL It differs: "<object>: expected the same on all ranks, got
+ * <text> on rank 1, <text> on rank 0 (<way out>)". */
+cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const char *object,
+                               const char *text, const char *way_out);
+
 /* Bring `bytes` of data from one rank to all. */
 cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, size_t bytes);
 
@@ -42,8 +48,8 @@ cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *pla
 /* Bring equal blocks together: all [n][bytes], of which this rank's is filled in. */
 cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
 
-/* Compare the plans' hashes. @retval CGP_EINVAL They differ; the message names the rank. */
-cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan);
+/* Compare the plans' hashes, and the seeds. @retval CGP_EINVAL They differ; the message names the rank. */
+cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uint64_t seed);
 
 /* Let the others know that this rank has failed, with cgp_message(). Not collective. */
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status);

@@ -26,13 +26,15 @@ static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs)
 cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *output) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(inputs);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(output);
     CGP_TRY(check_plan(pipeline));
     CGP_TRY(cgp__step_check_idle(pipeline));
-    cgp__run_context context = {.part = CGP__FORWARD_PART, .inputs = inputs, .output = output};
+    cgp__run_context context = {.part = CGP__FORWARD_PART,
+                                .inputs = cgp__inputs_or_none(&pipeline->step, inputs),
+                                .output = output};
     CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
-    keep_inputs(pipeline, inputs);
+    keep_inputs(pipeline, context.inputs);
     pipeline->step.external_run = context.run;
     return CGP_OK;
 }

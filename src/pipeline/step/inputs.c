@@ -96,15 +96,20 @@ cgp_status cgp__inputs_check_output(const cgp_model *model, const char *name,
                     cgp_shape_text(&tensor->shape, got, sizeof got));
 }
 
+/* The model's input that has a loss's targets; -1: the graph makes them, or there are none. */
+static int targets_of(const cgp_model *model, const cgp__node *loss) {
+    return loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
+}
+
 /* Count the targets of a loss, those that the graph makes without a look at them. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp_tensor *const *inputs, int64_t samples, int64_t *count) {
     const cgp_op *op = loss->use.op;
-    const int input = loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
+    const int input = targets_of(model, loss);
     const void *targets = input < 0 ? NULL : inputs[input]->data;
     *count = op->count ? op->count(&loss->use, targets, samples) : samples;
     if (*count > 0) return CGP_OK;
-    if (loss->kind == CGP_OP_CUSTOM)
+    if (loss->kind == CGP_OP_CUSTOM || input < 0)
         return cgp_fail(CGP_EINVAL,
                         "loss %s: expected a count above 0 of %lld samples, got %lld", op->name,
                         (long long)samples, (long long)*count);
@@ -113,18 +118,24 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                     model->inputs[input], (long long)cgp_shape_count(&inputs[input]->shape));
 }
 
-/* The counts of the losses that run on this rank, those of others are 0. */
-static cgp_status count_losses(const cgp__step *step, const cgp_tensor *const *inputs,
+/* Count the targets in inputs of the losses that run on this rank; the counts of others are 0. */
+static cgp_status count_inputs(const cgp__step *step, const cgp_tensor *const *inputs,
                                int64_t samples, int64_t *counts) {
     const cgp__executor *executor = step->executor;
     const cgp_model *model = executor->plan->model;
     for (int l = 0; l < model->n_losses; l++) {
-        const int node = cgp__model_loss(model, l);
+        const int i = cgp__model_loss(model, l);
         counts[l] = 0;
-        if (cgp__ranks_own(&executor->ranks, cgp__plan_device_of(executor->plan, node)))
-            CGP_TRY(count_loss(model, &model->nodes[node], inputs, samples, &counts[l]));
+        if (targets_of(model, &model->nodes[i]) >= 0 &&
+            cgp__ranks_own(&executor->ranks, cgp__plan_device_of(executor->plan, i)))
+            CGP_TRY(count_loss(model, &model->nodes[i], inputs, samples, &counts[l]));
     }
     return CGP_OK;
+}
+
+const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
+                                             const cgp_tensor *const *inputs) {
+    return inputs ? inputs : step->no_inputs;
 }
 
 bool cgp__inputs_has_output(const cgp__executor *executor) {
@@ -157,7 +168,7 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
     const cgp_plan *plan = executor->plan;
     const bool with_loss = context->training || context->with_loss;
     const cgp_tensor *output = cgp__inputs_has_output(executor) ? context->output : NULL;
-    if (output && plan->model->output < 0)
+    if (!context->with_loss && plan->model->output < 0)
         return cgp__inputs_check_output(plan->model, "output", output, 0);
     if (n_inputs != plan->model->n_inputs)
         return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
@@ -169,9 +180,10 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
         return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
                         (long long)plan->batch, (long long)mine->samples);
     if (context->with_loss)
-        CGP_TRY(count_losses(step, context->inputs, mine->samples, (int64_t *)(mine + 1)));
-    if (!output) return CGP_OK;
-    const int64_t n = output->data && output->shape.rank > 0 ? output->shape.dims[0] : 0;
+        CGP_TRY(count_inputs(step, context->inputs, mine->samples, (int64_t *)(mine + 1)));
+    if (context->with_loss || !cgp__inputs_has_output(executor)) return CGP_OK;
+    const int64_t n =
+        output && output->data && output->shape.rank > 0 ? output->shape.dims[0] : 0;
     mine->output = n;
     return cgp__inputs_check_output(plan->model, "output", output,
                                     mine->samples ? mine->samples : n);
@@ -202,16 +214,20 @@ static cgp_status agree(const cgp__step *step, int64_t *samples) {
     return CGP_OK;
 }
 
-/* The count of a loss is that of its rank. */
-static void take_counts(cgp__step *step) {
+/* The count of targets in an input is that of the loss's rank. All others follow from the number of samples. */
+static cgp_status take_counts(cgp__step *step, int64_t samples) {
     const cgp_plan *plan = step->executor->plan;
     for (int l = 0; l < plan->model->n_losses; l++) {
-        const int node = cgp__model_loss(plan->model, l);
-        const int rank = plan->devices[cgp__plan_device_of(plan, node)].info.rank;
-        const int64_t count = ((const int64_t *)(part_at(step, rank) + 1))[l];
+        const int i = cgp__model_loss(plan->model, l);
+        const int rank = plan->devices[cgp__plan_device_of(plan, i)].info.rank;
+        const cgp__node *loss = &plan->model->nodes[i];
+        int64_t count = ((const int64_t *)(part_at(step, rank) + 1))[l];
+        if (targets_of(plan->model, loss) < 0)
+            CGP_TRY(count_loss(plan->model, loss, NULL, samples, &count));
         step->loss_counts[l] = count;
-        step->loss_scales[l] = (float)(plan->model->nodes[node].loss_weight / (double)count);
+        step->loss_scales[l] = (float)(loss->loss_weight / (double)count);
     }
+    return CGP_OK;
 }
 
 cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, int n_inputs,
@@ -227,8 +243,7 @@ cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, i
     CGP_TRY(cgp__ranks_share(ranks, step->parts,
                              cgp__inputs_part_bytes(step->executor->plan->model)));
     CGP_TRY(agree(step, samples));
-    if (context->with_loss) take_counts(step);
-    return CGP_OK;
+    return context->with_loss ? take_counts(step, *samples) : CGP_OK;
 }
 
 bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input) {

@@ -65,19 +65,6 @@ static cgp_status bring_tensor(const cgp__executor *executor, int parameter, int
                                 bytes);
 }
 
-/* Copy a tensor to the caller, on ranks where it wants it. */
-static cgp_status get_tensor(cgp_pipeline *pipeline, int parameter, int tensor, float *data) {
-    float *unwanted = NULL;
-    if (!data)
-        CGP_TRY(CGP__NEW(unwanted,
-                         cgp_shape_count(&pipeline->plan->model->params[parameter].shape),
-                         "parameter"));
-    const cgp_status status = cgp__parameter_copy(&pipeline->executor, parameter, tensor,
-                                                  data ? data : unwanted, NULL);
-    free(unwanted);
-    return status;
-}
-
 cgp_status cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor,
                                float *out, const float *in) {
     const cgp_plan *plan = executor->plan;
@@ -105,69 +92,125 @@ static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int s
                     state);
 }
 
+/* Copy a tensor to the caller, on ranks where it wants it. `status`: of the checks before. */
+static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter,
+                             int tensor, float *data) {
+    const cgp_model *model = pipeline->plan->model;
+    float *unwanted = NULL;
+    if (status == CGP_OK && !data)
+        status =
+            CGP__NEW(unwanted, cgp_shape_count(&model->params[parameter].shape), "parameter");
+    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    if (status == CGP_OK)
+        status = cgp__parameter_copy(&pipeline->executor, parameter, tensor,
+                                     data ? data : unwanted, NULL);
+    free(unwanted);
+    return status;
+}
+
+/* Return whether a device of this rank has a copy of the parameter. */
+static bool is_here(const cgp_pipeline *pipeline, int parameter) {
+    const cgp_plan *plan = pipeline->plan;
+    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
+        if (cgp__ranks_own(&pipeline->executor.ranks, plan->copies[c].device)) return true;
+    return false;
+}
+
+/* Copy a tensor of the caller, on ranks that have it. `status`: of the checks before. */
+static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter,
+                             int tensor, const float *data, const char *function) {
+    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    if (status == CGP_OK && !data && is_here(pipeline, parameter))
+        status = cgp__missing(function, "data");
+    CGP_TRY(cgp__ranks_agree(ranks, status));
+    status = cgp__parameter_copy(&pipeline->executor, parameter, tensor, NULL, data);
+    if (status != CGP_OK) cgp__ranks_fail(ranks, status);
+    return status;
+}
+
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
+    return get_tensor(pipeline, check_parameter(pipeline, parameter), parameter, CGP__VALUES,
+                      data);
+}
+
+static cgp_status check_set(const cgp_pipeline *pipeline, int parameter) {
     CGP_TRY(check_parameter(pipeline, parameter));
-    return get_tensor(pipeline, parameter, CGP__VALUES, data);
+    if (!pipeline->step.external_run || pipeline->team.failed) return CGP_OK;
+    return cgp_fail(CGP_ESTATE,
+                    "parameter %d: a forward has run with it (cgp_pipeline_backward is due)",
+                    parameter);
 }
 
 cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
                                       const float *data) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(data);
+    return set_tensor(pipeline, check_set(pipeline, parameter), parameter, CGP__VALUES, data,
+                      __func__);
+}
+
+static cgp_status check_gradient(const cgp_pipeline *pipeline, int parameter) {
     CGP_TRY(check_parameter(pipeline, parameter));
-    if (pipeline->step.external_run && !pipeline->team.failed)
-        return cgp_fail(
-            CGP_ESTATE,
-            "parameter %d: a forward has run with it (cgp_pipeline_backward is due)",
-            parameter);
-    return cgp__parameter_copy(&pipeline->executor, parameter, CGP__VALUES, NULL, data);
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    if (pipeline->step.has_gradients) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
+                    cgp__step_due(&pipeline->step));
 }
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
-    CGP_TRY(check_parameter(pipeline, parameter));
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->step.has_gradients)
-        return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
-                        cgp__step_due(&pipeline->step));
-    return get_tensor(pipeline, parameter, CGP__GRADIENT, data);
+    return get_tensor(pipeline, check_gradient(pipeline, parameter), parameter, CGP__GRADIENT,
+                      data);
 }
 
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             float *data) {
     CGP__PIPELINE(pipeline);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
-    CGP_TRY(check_state(pipeline, parameter, state));
-    return get_tensor(pipeline, parameter, state, data);
+    return get_tensor(pipeline, check_state(pipeline, parameter, state), parameter, state,
+                      data);
 }
 
 cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             const float *data) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(data);
-    CGP_TRY(check_state(pipeline, parameter, state));
-    return cgp__parameter_copy(&pipeline->executor, parameter, state, NULL, data);
+    return set_tensor(pipeline, check_state(pipeline, parameter, state), parameter, state, data,
+                      __func__);
+}
+
+/* Add all parameters to the hash, by way of `data`, which the largest fits. */
+static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *hash,
+                                  float *data) {
+    const cgp_model *model = pipeline->plan->model;
+    cgp_status status = CGP_OK;
+    for (int p = 0; p < model->n_params && status == CGP_OK; p++) {
+        status = cgp__parameter_copy(&pipeline->executor, p, CGP__VALUES, data, NULL);
+        if (status == CGP_OK)
+            status = cgp__sha256_add(hash, data,
+                                     4 * (size_t)cgp_shape_count(&model->params[p].shape));
+    }
+    if (status != CGP_OK) cgp__ranks_fail(&pipeline->executor.ranks, status);
+    return status;
 }
 
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(hex);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(hex);
     const cgp_model *model = pipeline->plan->model;
+    char unwanted[65];
+    float *data = NULL;
+    int64_t largest = 0;
     cgp__sha256 *hash = NULL;
-    CGP_TRY(cgp__sha256_create(&hash));
-    cgp_status status = CGP_OK;
-    for (int p = 0; p < model->n_params && status == CGP_OK; p++) {
-        const size_t bytes = 4 * (size_t)cgp_shape_count(&model->params[p].shape);
-        float *data = cgp__calloc(bytes, 1);
-        status = data ? cgp_pipeline_get_parameter(pipeline, p, data)
-                      : cgp__no_memory("weights", bytes);
-        if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes);
-        free(data);
-    }
-    if (status == CGP_OK) status = cgp__sha256_finish(hash, hex);
+    for (int p = 0; p < model->n_params; p++)
+        largest = cgp__max(largest, cgp_shape_count(&model->params[p].shape));
+    cgp_status status = cgp__sha256_create(&hash);
+    if (status == CGP_OK) status = CGP__NEW(data, largest, "weights");
+    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    if (status == CGP_OK) status = hash_parameters(pipeline, hash, data);
+    if (status == CGP_OK) status = cgp__sha256_finish(hash, hex ? hex : unwanted);
+    free(data);
     cgp__sha256_destroy(hash);
     return status;
 }

@@ -107,7 +107,7 @@ static cgp_status write_header(const cgp_plan *plan, const tensor_file *file, in
 /* Bring a tensor to all ranks. */
 static cgp_status get_tensor(cgp_pipeline *pipeline, int i, void *data) {
     const tensor_info t = info_at(pipeline->plan, i);
-    if (t.state >= 0) return cgp_pipeline_get_state(pipeline, t.state, data);
+    if (t.state >= 0) return cgp__state_copy(pipeline, t.state, data, NULL);
     return cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, data, NULL);
 }
 
@@ -235,8 +235,7 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
     if (o->keep < 0)
         return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", o->keep);
-    if (o->note) CGP_TRY(cgp__checkpoint_check_note(o->note));
-    return o->check_finite ? check_finite(pipeline) : CGP_OK;
+    return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 
 /* Weights without a training are step 0: beside later steps they would take `latest` from a training. */
@@ -252,16 +251,6 @@ static cgp_status check_no_training(const cgp_pipeline *pipeline,
                     directory);
 }
 
-cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *directory, int keep,
-                             const char *note) {
-    CGP__PIPELINE(pipeline);
-    CGP__NEED(directory);
-    cgp_save_options options = cgp_save_options_default();
-    options.keep = keep;
-    options.note = note;
-    return cgp_pipeline_save_with(pipeline, directory, &options);
-}
-
 /* Begin the checkpoint, on the rank that writes. */
 static cgp_status begin_save(const cgp_pipeline *pipeline, const char *directory, int64_t step,
                              cgp__checkpoint_writer **writer) {
@@ -271,15 +260,13 @@ static cgp_status begin_save(const cgp_pipeline *pipeline, const char *directory
 }
 
 /* Rank 0 writes, one tensor after the other; the owners send theirs. */
-cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
-                                  const cgp_save_options *options) {
-    CGP__PIPELINE(pipeline);
-    CGP__NEED(directory);
-    const cgp_save_options defaults = cgp_save_options_default();
-    const cgp_save_options *o = options ? options : &defaults;
+static cgp_status save(cgp_pipeline *pipeline, const char *directory, const cgp_save_options *o,
+                       const char *function) {
     const cgp__ranks *ranks = &pipeline->executor.ranks;
     cgp__checkpoint_writer *writer = NULL;
-    CGP_TRY(check_save(pipeline, o));
+    CGP_TRY(cgp__ranks_agree(ranks, directory ? check_save(pipeline, o)
+                                              : cgp__missing(function, "directory")));
+    if (o->check_finite) CGP_TRY(check_finite(pipeline));
     const cgp__checkpoint_info info = info_of(pipeline, o->note);
     cgp_status status =
         cgp__ranks_agree(ranks, begin_save(pipeline, directory, info.step, &writer));
@@ -290,6 +277,22 @@ cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
     }
     return cgp__ranks_agree(ranks,
                             writer ? cgp__checkpoint_commit(writer, &info, o->keep) : CGP_OK);
+}
+
+cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *directory, int keep,
+                             const char *note) {
+    CGP__PIPELINE(pipeline);
+    cgp_save_options options = cgp_save_options_default();
+    options.keep = keep;
+    options.note = note;
+    return save(pipeline, directory, &options, __func__);
+}
+
+cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
+                                  const cgp_save_options *options) {
+    CGP__PIPELINE(pipeline);
+    const cgp_save_options defaults = cgp_save_options_default();
+    return save(pipeline, directory, options ? options : &defaults, __func__);
 }
 
 /* --- load --- */
@@ -390,7 +393,7 @@ static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *da
         const tensor_info t = info_at(from->plan, i);
         CGP_TRY(cgp_safetensors_read(from->file, from->index[i - from->tensors.begin], data));
         if (t.state >= 0)
-            CGP_TRY(cgp_pipeline_set_state(pipeline, t.state, data));
+            CGP_TRY(cgp__state_copy(pipeline, t.state, NULL, data));
         else
             CGP_TRY(
                 cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, NULL, data));
@@ -458,14 +461,28 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     return status;
 }
 
+/* Agree that all ranks have opened the same checkpoint; `status`: of this rank's. */
+static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status,
+                                      const cgp__checkpoint *checkpoint) {
+    char text[256] = "";
+    if (status == CGP_OK) {
+        const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
+        snprintf(text, sizeof text,
+                 "step %" PRId64 " (dropout step %" PRId64 ", seed %" PRIu64 ", SHA-256 %s)",
+                 info->step, info->dropout_step, info->seed,
+                 cgp__checkpoint_digest(checkpoint));
+    }
+    return cgp__ranks_agree_on(ranks, status, "checkpoint", text, "shared storage?");
+}
+
 cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *directory, char **note) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(directory);
     cgp__checkpoint *checkpoint = NULL;
-    CGP_TRY(cgp__step_check_idle(pipeline));
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
-                             cgp__checkpoint_open(&checkpoint, directory)));
-    const cgp_status status = load(pipeline, checkpoint, note);
+    cgp_status status =
+        directory ? cgp__step_check_idle(pipeline) : cgp__missing(__func__, "directory");
+    if (status == CGP_OK) status = cgp__checkpoint_open(&checkpoint, directory);
+    status = agree_on_checkpoint(&pipeline->executor.ranks, status, checkpoint);
+    if (status == CGP_OK) status = load(pipeline, checkpoint, note);
     cgp__checkpoint_close(checkpoint);
     return status;
 }

@@ -148,11 +148,11 @@ static cgp_status move_state(cgp__worker *worker, void *argument) {
                   : cgp__worker_write(worker, memory, m->in, bytes);
 }
 
-/* To `out` on all ranks. */
-static cgp_status copy(const cgp_pipeline *pipeline, move m) {
+cgp_status cgp__state_copy(const cgp_pipeline *pipeline, int state, void *out, const void *in) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__executor *executor = &pipeline->executor;
-    const int device = cgp__plan_device_of(plan, plan->model->states[m.state].node);
+    const int device = cgp__plan_device_of(plan, plan->model->states[state].node);
+    move m = {state, out, in};
     cgp_status status = CGP_OK;
     if (cgp__ranks_own(&executor->ranks, device))
         status = cgp__executor_run_one(executor, device, move_state, &m);
@@ -160,51 +160,73 @@ static cgp_status copy(const cgp_pipeline *pipeline, move m) {
         cgp__ranks_fail(&executor->ranks, status);
         return status;
     }
-    if (!m.out) return CGP_OK;
-    return cgp__ranks_broadcast(&executor->ranks, plan->devices[device].info.rank, m.out,
-                                bytes_of(&plan->model->states[m.state]));
+    if (!out) return CGP_OK;
+    return cgp__ranks_broadcast(&executor->ranks, plan->devices[device].info.rank, out,
+                                bytes_of(&plan->model->states[state]));
 }
 
 cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
     CGP__PIPELINE(pipeline);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
-    CGP_TRY(check(pipeline, state));
-    void *unwanted = NULL;
-    if (!data && !(unwanted = cgp__calloc(bytes_of(&pipeline->plan->model->states[state]), 1)))
-        return cgp__no_memory("state", bytes_of(&pipeline->plan->model->states[state]));
-    const cgp_status status =
-        copy(pipeline, (move){.state = state, .out = data ? data : unwanted});
+    char *unwanted = NULL;
+    cgp_status status = check(pipeline, state);
+    if (status == CGP_OK && !data)
+        status = CGP__NEW(unwanted, bytes_of(&pipeline->plan->model->states[state]), "state");
+    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    if (status == CGP_OK)
+        status = cgp__state_copy(pipeline, state, data ? data : unwanted, NULL);
     free(unwanted);
     return status;
 }
 
+/* `data`: NULL on ranks that do not have the state. */
+static cgp_status check_set(const cgp_pipeline *pipeline, int state, const void *data,
+                            const char *function) {
+    CGP_TRY(check(pipeline, state));
+    const cgp_plan *plan = pipeline->plan;
+    const int device = cgp__plan_device_of(plan, plan->model->states[state].node);
+    if (!data && cgp__ranks_own(&pipeline->executor.ranks, device))
+        return cgp__missing(function, "data");
+    if (!pipeline->step.external_run || pipeline->team.failed) return CGP_OK;
+    return cgp_fail(CGP_ESTATE,
+                    "state %d: a forward has run with it (cgp_pipeline_backward is due)",
+                    state);
+}
+
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(data);
-    CGP_TRY(check(pipeline, state));
-    if (pipeline->step.external_run && !pipeline->team.failed)
-        return cgp_fail(CGP_ESTATE,
-                        "state %d: a forward has run with it (cgp_pipeline_backward is due)",
-                        state);
-    return copy(pipeline, (move){.state = state, .in = data});
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
+                             check_set(pipeline, state, data, __func__)));
+    return cgp__state_copy(pipeline, state, NULL, data);
+}
+
+/* Add all states to the hash, by way of `data`, which the largest fits. */
+static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, char *data) {
+    const cgp_model *model = pipeline->plan->model;
+    cgp_status status = CGP_OK;
+    for (int s = 0; s < model->n_states && status == CGP_OK; s++) {
+        status = cgp__state_copy(pipeline, s, data, NULL);
+        if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(&model->states[s]));
+    }
+    if (status != CGP_OK) cgp__ranks_fail(&pipeline->executor.ranks, status);
+    return status;
 }
 
 cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(hex);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(hex);
     const cgp_model *model = pipeline->plan->model;
+    char unwanted[65], *data = NULL;
+    size_t largest = 0;
     cgp__sha256 *hash = NULL;
-    CGP_TRY(cgp__sha256_create(&hash));
-    cgp_status status = CGP_OK;
-    for (int s = 0; s < model->n_states && status == CGP_OK; s++) {
-        const size_t bytes = bytes_of(&model->states[s]);
-        void *data = cgp__calloc(bytes, 1);
-        status =
-            data ? cgp_pipeline_get_state(pipeline, s, data) : cgp__no_memory("state", bytes);
-        if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes);
-        free(data);
-    }
-    if (status == CGP_OK) status = cgp__sha256_finish(hash, hex);
+    for (int s = 0; s < model->n_states; s++)
+        if (bytes_of(&model->states[s]) > largest) largest = bytes_of(&model->states[s]);
+    cgp_status status = cgp__sha256_create(&hash);
+    if (status == CGP_OK) status = CGP__NEW(data, largest, "states");
+    status = cgp__ranks_agree(&pipeline->executor.ranks, status);
+    if (status == CGP_OK) status = hash_states(pipeline, hash, data);
+    if (status == CGP_OK) status = cgp__sha256_finish(hash, hex ? hex : unwanted);
+    free(data);
     cgp__sha256_destroy(hash);
     return status;
 }

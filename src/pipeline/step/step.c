@@ -18,10 +18,12 @@ cgp_status cgp__step_init(cgp__step *step, cgp__executor *executor, uint64_t see
     CGP_TRY(CGP__NEW(step->squares, model->n_params, "pipeline"));
     CGP_TRY(CGP__NEW(step->nonfinite, plan->n_devices, "pipeline"));
     CGP_TRY(CGP__NEW(step->external_inputs, model->n_inputs, "pipeline"));
-    return CGP__NEW(step->external_list, model->n_inputs, "pipeline");
+    CGP_TRY(CGP__NEW(step->external_list, model->n_inputs, "pipeline"));
+    return CGP__NEW(step->no_inputs, model->n_inputs, "pipeline");
 }
 
 void cgp__step_deinit(cgp__step *step) {
+    free(step->no_inputs);
     free(step->external_list);
     free(step->external_inputs);
     free(step->nonfinite);
@@ -103,7 +105,7 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                              int n_inputs, double *loss) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(inputs);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
     if (pipeline->plan->inference)
         return cgp_fail(
@@ -113,8 +115,9 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
         return cgp_fail(
             CGP_ESTATE,
             "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
-    cgp__run_context context = {
-        .inputs = inputs, .with_loss = true, .loss_scales = pipeline->step.loss_scales};
+    cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
+                                .with_loss = true,
+                                .loss_scales = pipeline->step.loss_scales};
     CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
     reset_losses(pipeline);
     add_losses(pipeline, context.run);
@@ -143,12 +146,13 @@ static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context
 cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                  int n_inputs, double *loss) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(inputs);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
     if (pipeline->plan->model->n_losses == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
                         pipeline->plan->model->name);
-    cgp__run_context context = {.inputs = inputs, .with_loss = true};
+    cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
+                                .with_loss = true};
     CGP_TRY(forward_only(pipeline, &context, n_inputs));
     if (loss) *loss = total_loss(pipeline);
     return CGP_OK;
@@ -157,9 +161,10 @@ cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *output) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(inputs);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(output);
     CGP_TRY(cgp__step_check_idle(pipeline));
-    cgp__run_context context = {.inputs = inputs, .output = output};
+    cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
+                                .output = output};
     return forward_only(pipeline, &context, n_inputs);
 }

@@ -34,6 +34,8 @@ typedef struct cgp__step {
     cgp_update update;         /* constants of the update */
     cgp_update_values update_values;
 
+    const cgp_tensor **no_inputs; /* [inputs] NULL, for a rank that reads none */
+
     /* With an external loss: inputs of the forward whose backward is due, as tensors and as the list of a run context. */
     cgp_tensor *external_inputs;
     const cgp_tensor **external_list;
@@ -93,6 +95,9 @@ cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 cgp_status cgp__states_check(cgp__worker *worker, int *n);
 int cgp__states_first_nonfinite(const cgp__worker *worker);
 
+/* Copy a state between the host and its device: to `out` on all ranks, or from `in`, where it is, with no exchange. */
+cgp_status cgp__state_copy(const cgp_pipeline *pipeline, int state, void *out, const void *in);
+
 /* The data of a state of a built-in op, which the worker checks before a save. NULL: another worker's, or not checked. */
 const float *cgp__state_data(const cgp__worker *worker, int state);
 
@@ -100,6 +105,10 @@ const float *cgp__state_data(const cgp__worker *worker, int state);
  * loss_counts and loss_scales. */
 cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, int n_inputs,
                              int64_t *samples);
+
+/* Return the caller's list, or one without tensors for NULL: legal on one of several ranks, if it reads none. */
+const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
+                                             const cgp_tensor *const *inputs);
 
 /* Bytes of a rank's part of the exchange that cgp__inputs_check() makes. Collective. */
 size_t cgp__inputs_part_bytes(const cgp_model *model);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks_shortage.c -- each allocation of rank 1's user thread fails once, in the calls around steps: all of them end on both ranks.
+ * They are refused on both, or the other one is told. */
+#define _GNU_SOURCE /* nftw */
+#include "rank_calls.h"
+
+#include "checkpoints.h"
+#include "shortage.h"
+
+static const test_sizes sizes = {
+    .layers = 1, .sequence = 2, .width = 4, .heads = 2, .vocab = 3, .dropout = 0.1};
+
+/* All ranks are ready for the calls that are counted; the test's thread has begun to count. */
+static pthread_barrier_t ready, counting;
+
+static void call_all(rank *r) {
+    double busy[2];
+    cgp_schedule_timeline timeline = {0};
+    cgp_layer_cost costs[16];
+    note_create(r);
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, NULL));
+    note(r, cgp_optim_step(r->pipeline));
+    pthread_barrier_wait(&ready);
+    pthread_barrier_wait(&counting);
+    note(r, cgp_pipeline_get_parameter(r->pipeline, 0, NULL));
+    note(r, cgp_pipeline_get_gradient(r->pipeline, 0, NULL));
+    note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
+    note(r, cgp_pipeline_state_sha256(r->pipeline, r->sha256));
+    note(r, cgp_pipeline_measure_layers(r->pipeline, true));
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, NULL));
+    note(r, cgp_optim_step(r->pipeline));
+    (void)cgp_pipeline_last_times(r->pipeline, busy);
+    note(r, cgp_pipeline_layer_costs(r->pipeline, costs));
+    note(r, cgp_pipeline_last_timeline(r->pipeline, &timeline));
+    note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
+    note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
+    cgp_schedule_timeline_release(&timeline);
+}
+
+/* The first call from `k` on that failed; past the end: none. */
+static int next_failure(const rank *r, int k) {
+    while (k < r->notes && r->status[k] == CGP_OK)
+        k++;
+    return k;
+}
+
+/* Both ranks fail, or none. But a call may be short behind its last exchange: then one fails, and no later one. */
+static void check_notes(const rank *ranks, int number) {
+    const rank *r = &ranks[1], *other = &ranks[0];
+    const int n = r->notes, k = next_failure(r, 0), o = next_failure(other, 0);
+    assert_int_equal(n, other->notes);
+    if (o < n ? k < n : next_failure(r, k + 1) >= n) return;
+    print_error("allocation %d: call %d fails (%s), of the other rank %d (%s)\n", number, k,
+                k < r->notes ? r->message[k] : "", o, o < r->notes ? other->message[o] : "");
+    fail();
+}
+
+/* Return whether allocation `number` of rank 1's thread was asked for. */
+static bool fail_one(const cgp_plan *plan, const test_batch *batch, int number) {
+    enum { RANK_1 = 3 }; /* numbers of threads: the network's is 1 */
+    rank ranks[2];
+    shortage_begin((shortage){.thread = -1}); /* numbers threads anew */
+    make_ranks(ranks, 2, plan, batch, call_all);
+    ranks[0].directory = ranks[1].directory = run;
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]), 0);
+    pthread_barrier_wait(&ready);
+    shortage_begin((shortage){.thread = RANK_1, .number = number});
+    pthread_barrier_wait(&counting);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(pthread_join(ranks[r].thread, NULL), 0);
+    const bool failed = shortage_function() != NULL;
+    shortage_end();
+    if (failed) check_notes(ranks, number);
+    return failed;
+}
+
+static void no_rank_waits_for_one_that_is_short(void **unused) {
+    (void)unused;
+    uint64_t state = 3;
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_plan *plan = NULL;
+    test_batch batch;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = o.ranks = o.chunks = 2;
+    o.batch = 2;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    test_batch_fill(&batch, model, &sizes, 2, &state);
+    pthread_barrier_init(&ready, NULL, 3);
+    pthread_barrier_init(&counting, NULL, 3);
+    int number = 0;
+    while (fail_one(plan, &batch, number))
+        number++;
+    assert_true(number > 20);
+    pthread_barrier_destroy(&ready);
+    pthread_barrier_destroy(&counting);
+    test_batch_release(&batch);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(no_rank_waits_for_one_that_is_short)};
+    shortage_init();
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
+}
