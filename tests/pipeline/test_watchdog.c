@@ -683,6 +683,32 @@ static void a_device_that_runs_ahead_is_blamed_for_its_kernel(void **unused) {
     hang_on(&state, 2, (const char *const[]){"cpu", "late"});
 }
 
+/* A receiver waits by itself for the event of a device that hangs, until the pipeline and the plan are gone (cleared, so that a look
+ * at the plan is noticed without a sanitizer, too). What both may touch is left behind. */
+static void a_worker_that_waited_for_another_device_touches_no_plan(void **unused) {
+    (void)unused;
+    static world w;
+    static cgp_pipeline *pipeline;
+    uint64_t state = test_seed();
+    w = (world){.model = hanging_model(), .options = cgp_plan_options_default()};
+    w.options.stages = 2;
+    w.options.batch = w.options.chunks = 1;
+    w.options.devices = (const char *const[]){"cpu", "late"};
+    assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
+    test_batch_fill(&w.batch, w.model, &(test_sizes){.vocab = 7}, 1, &state);
+    pipeline = start(&w, NULL, timeout);
+    pthread_mutex_lock(&gate);
+    atomic_store(&kernels_hang, true);
+    assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
+    assert_true(pipeline->team.threads[0].stuck && pipeline->team.threads[1].stuck);
+    cgp_pipeline_destroy(pipeline);
+    memset(w.plan->devices, 0, 2 * sizeof *w.plan->devices);
+    const int threads = count_threads();
+    atomic_store(&kernels_hang, false);
+    pthread_mutex_unlock(&gate);
+    assert_threads(threads - 2); /* those of the device's queues stay */
+}
+
 /* Rank 1 has a limit, rank 0 none; its worker waits for device 2. */
 static void an_action_of_another_rank_is_named(void **unused) {
     (void)unused;
@@ -715,6 +741,7 @@ int main(void) {
         cmocka_unit_test(a_thread_that_hangs_is_left_behind),
         cmocka_unit_test(a_device_that_runs_ahead_is_blamed_for_its_kernel),
         cmocka_unit_test(an_action_of_another_rank_is_named),
+        cmocka_unit_test(a_worker_that_waited_for_another_device_touches_no_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
