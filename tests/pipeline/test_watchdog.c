@@ -554,7 +554,10 @@ static cgp_status hanging_update(cgp_device *device, const cgp_update *update) {
  * it behind; once it wakes up, it touches nothing that is gone, and ends. */
 static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipeline **keep) {
     cgp_backend hanging = cgp__backend_ref;
-    static cgp_backend table;
+    static cgp_backend
+        tables[4]; /* one a call: a thread that was left behind reads its own last */
+    static int calls;
+    cgp_backend *table = &tables[calls++];
     const char *const refs[3] = {"ref", "ref", "ref"};
     world w;
     make_world(&w, state, 3, "1f1b", false);
@@ -563,8 +566,8 @@ static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipelin
     assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
     hanging.kernel_run = hanging_run;
     hanging.update = hanging_update;
-    table = hanging;
-    w.plan->devices[1].backend = &table;
+    *table = hanging;
+    w.plan->devices[1].backend = table;
     const int threads = test_count_threads();
     cgp_pipeline *pipeline = start(&w, NULL, timeout);
     assert_ok(call_once(pipeline, &w, STEP));
