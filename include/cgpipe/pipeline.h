@@ -45,10 +45,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * argument is refused on all ranks, and nothing ran.
  *
  * @param[in] transport     Between the ranks; NULL: the plan is for one.   @param[in] communicator  This rank's; as many ranks as
- *                          the plan's. Borrowed until the pipeline is destroyed; until then for no other.
+ *                          the plan's. For one pipeline at a time. Borrowed until it is destroyed; if a worker hangs then
+ *                          (cgp_pipeline_set_timeout()), its links stay open: keep the communicator until the process ends.
  *
  * @retval CGP_EINVAL  The ranks differ in number, in their seeds, or in their plans' cgp_plan_hash().   @retval CGP_EPEER  Another rank
- * failed; here and in every later call. The pipeline can only be destroyed. Otherwise as cgp_pipeline_create().
+ * failed, or this one's communicator was stopped; here and in every later call, which may return CGP_ESTATE instead. Getters deliver
+ * nothing. The pipeline can only be destroyed. Otherwise as cgp_pipeline_create().
  *
  * Threads: as cgp_pipeline_create().
  */
@@ -179,11 +181,12 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 /**
  * Stop a run in which no action ends for `seconds`. It fails with CGP_EDEVICE; the message names the action that hangs, and
  * cgp_pipeline_report() has the details. A device's update, its sum of tied gradients, its commit of states, and its check for
- * finite numbers, each count as one action. Time in which the whole process was stopped does not count.
+ * finite numbers, each count as one action. Time in which the whole process was stopped does not count. The limit looks at the
+ * actions of this rank: give it time for those that its workers wait for on others.
  *
  * A worker that hangs inside a kernel or copy cannot be stopped: the call returns without it, and cgp_pipeline_destroy() leaves
- * its thread and its device behind. It may still read or write the tensors of that call, and, in cgp_pipeline_backward(), of the
- * forward before it: keep them.
+ * its thread and its device behind. It, or, where the device runs ahead, the actions that it was given, may still read and write the
+ * tensors of that call, and, in cgp_pipeline_backward(), of the forward before it: keep them.
  *
  * @param[in] seconds  > 0, or 0 for no limit (the default).   @retval CGP_EINVAL
  */

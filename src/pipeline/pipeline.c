@@ -100,15 +100,16 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     return check_devices(plan, own);
 }
 
-/* Bytes that the devices of all ranks have allocated. */
-static cgp_status share_bytes(cgp__executor *executor) {
+/* Bytes that the devices of all ranks have allocated, if all ranks could. */
+static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     const cgp_plan *plan = executor->plan;
     int64_t *bytes = executor->ranks.figures;
-    if (!executor->ranks.transport) return CGP_OK;
-    for (int d = 0; d < plan->n_devices; d++)
+    if (!executor->ranks.transport) return status;
+    status = cgp__ranks_agree(&executor->ranks, status);
+    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
         bytes[d] = executor->workers[d].bytes;
-    const cgp_status status =
-        cgp__ranks_share_devices(&executor->ranks, plan, bytes, sizeof *bytes);
+    if (status == CGP_OK)
+        status = cgp__ranks_share_devices(&executor->ranks, plan, bytes, sizeof *bytes);
     for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
         executor->workers[d].bytes = bytes[d];
     return status;
@@ -119,9 +120,11 @@ static cgp_status build(cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__run *run = NULL;
     CGP_TRY(cgp__ranks_compare(&executor->ranks, plan, pipeline->step.seed));
-    CGP_TRY(cgp__executor_start(executor));
-    CGP_TRY(cgp__team_run_untimed(&pipeline->team, cgp__job_initialize, &pipeline->step.seed));
-    CGP_TRY(share_bytes(executor));
+    cgp_status status = cgp__executor_start(executor);
+    if (status == CGP_OK)
+        status =
+            cgp__team_run_untimed(&pipeline->team, cgp__job_initialize, &pipeline->step.seed);
+    CGP_TRY(share_bytes(executor, status));
     return cgp__run_find(executor, plan->batch, plan->inference, &run);
 }
 

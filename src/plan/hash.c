@@ -108,7 +108,7 @@ static void add_options(sum *s, const cgp_plan *plan) {
     add_text(s, CGP_VERSION);
     ADD_NUMBERS(s, plan->batch, plan->microbatch, plan->chunks, (int64_t)plan->precision,
                 (int64_t)plan->recompute, plan->deferred_batch_norm, plan->inference,
-                plan->external_loss, plan->threads, plan->ranks);
+                plan->external_loss, plan->ranks);
     add_optim(s, &plan->optim);
 }
 
@@ -118,8 +118,8 @@ static void add_layout(sum *s, const cgp_plan *plan) {
     for (int d = 0; d < plan->n_devices; d++) {
         const cgp_plan_device *device = &plan->devices[d].info;
         add_text(s, device->name);
-        ADD_NUMBERS(s, device->ordinal, device->limit_bytes, device->rank,
-                    device->planned_bytes, device->host_bytes);
+        ADD_NUMBERS(s, plan->devices[d].options.threads, device->ordinal, device->limit_bytes,
+                    device->rank, device->planned_bytes, device->host_bytes);
     }
     for (int j = 0; j < plan->n_stages; j++)
         ADD_NUMBERS(s, plan->balance[j], plan->stages[j].info.device);

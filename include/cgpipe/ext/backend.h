@@ -15,8 +15,8 @@
  * nothing when it runs: all memory, its workspace included, comes with the call. Kernels read no host memory, unless the backend
  * is `host_addressable`.
  *
- * Threads: all calls on a device come from the thread that created it, except event_done() and event_wait(), which take events
- * of other devices of the same backend. */
+ * Threads: all calls on a device come from the thread that created it, also event_wait(), whose event may be of another device of the
+ * same backend. An event of another device is given to event_sync() too: by the thread of any device, of any backend. */
 #ifndef CGPIPE_EXT_BACKEND_H
 #define CGPIPE_EXT_BACKEND_H
 
@@ -373,12 +373,13 @@ typedef struct cgp_backend {
     cgp_status (*event_wait)(cgp_device *device, cgp_queue queue, cgp_event *event);
     /** The same, as a question. A failure of the event's device is returned. */
     cgp_status (*event_done)(cgp_event *event, bool *done);
-    /** Block until it is done. */
+    /** Block until it is done. A failure of the event's device is returned. Threads: any. */
     cgp_status (*event_sync)(cgp_event *event);
     /** Return when an event that is done ended, on the clock of the host's `now_ns`. */
     int64_t (*event_time)(cgp_event *event);
-    /** Return args->tag of the kernel that failed, or else of the one that runs; -1: none, or not known. Threads: any. */
-    int64_t (*tag_in_progress)(const cgp_device *device);
+    /** Return args->tag of the kernel that failed, with *failed, or else of the one that runs, without; -1: none, or not known. What
+     *  was refused when it was enqueued, and a copy, is no failed kernel. Threads: any. */
+    int64_t (*tag_in_progress)(const cgp_device *device, bool *failed);
     /** Block until all queues are empty. */
     cgp_status (*finish)(cgp_device *device);
     /** The contents are not needed any more: a backend for tests overwrites them. May be NULL. */

@@ -21,7 +21,8 @@ struct cgp_device {
     cgp__late_queue queues[CGP_QUEUES];
     cgp__late_failure failure;
     cgp_device *cpu;     /* of COMPUTE's thread */
-    _Atomic int64_t tag; /* of the kernel that runs or failed; -1: none */
+    _Atomic int64_t tag; /* of the kernel that runs; -1: none */
+    _Atomic int64_t failed_tag;
     struct {
         char *begin;
         size_t bytes;
@@ -272,9 +273,11 @@ static cgp_status run_kernel(void *device, const void *payload) {
     const call *c = payload;
     cgp_device *d = device;
     atomic_store_explicit(&d->tag, c->args.tag, memory_order_relaxed);
-    CGP_TRY(cgp__backend_cpu.kernel_run(c->kernel->cpu, &c->args));
+    const cgp_status status = cgp__backend_cpu.kernel_run(c->kernel->cpu, &c->args);
+    if (status != CGP_OK)
+        atomic_store_explicit(&d->failed_tag, c->args.tag, memory_order_relaxed);
     atomic_store_explicit(&d->tag, -1, memory_order_relaxed);
-    return CGP_OK;
+    return status;
 }
 
 static cgp_status check_args(const cgp_device *device, const cgp_kernel_args *args) {
@@ -436,6 +439,7 @@ static cgp_status device_create(cgp_device **out, const cgp_device_options *opti
     device->options = *options;
     device->options.count = 0; /* not pinned */
     atomic_init(&device->tag, -1);
+    atomic_init(&device->failed_tag, -1);
     pthread_mutex_init(&device->failure.lock, NULL);
     const uint64_t seed = 977 * (uint64_t)atomic_fetch_add(&devices, 1);
     cgp_status status = CGP_OK;
@@ -470,8 +474,10 @@ static bool has_cores(const cgp_device *device) {
     return false;
 }
 
-static int64_t tag_in_progress(const cgp_device *device) {
-    return atomic_load_explicit(&device->tag, memory_order_relaxed);
+static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
+    const int64_t tag = atomic_load_explicit(&device->failed_tag, memory_order_relaxed);
+    *failed = tag >= 0;
+    return *failed ? tag : atomic_load_explicit(&device->tag, memory_order_relaxed);
 }
 
 const cgp_backend cgp__backend_late = {

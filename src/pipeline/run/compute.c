@@ -60,18 +60,6 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
 }
 
-bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss) {
-    const cgp_model *model = executor->plan->model;
-    for (int i = 0; i < model->n_nodes; i++) {
-        const cgp__node *node = &model->nodes[i];
-        if (!cgp__ranks_own(&executor->ranks, cgp__plan_device_of(executor->plan, i))) continue;
-        for (int j = 0; j < node->n_inputs && (with_loss || !node->use.op->is_loss); j++) {
-            if (node->inputs[j] == model->input_values[k]) return true;
-        }
-    }
-    return false;
-}
-
 /* A copy of the caller's data that is converted by way of the workspace arrives there first. */
 static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;

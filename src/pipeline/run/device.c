@@ -121,14 +121,12 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     (void)unused;
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp_plan_device *info = &worker->executor->plan->devices[worker->index].info;
+    if (worker->device) (void)cgp__worker_finish(worker);
     for (int i = 0; i < worker->n_cache; i++)
         backend->kernel_destroy(worker->cache[i].kernel);
     for (int i = 0; i < worker->n_sets; i++)
         free(worker->sets[i].kernels);
-    if (worker->device) {
-        (void)cgp__worker_finish(worker);
-        destroy_events(worker);
-    }
+    if (worker->device) destroy_events(worker);
     if (worker->host)
         backend->host_memory_destroy(worker->device, worker->host, (size_t)info->host_bytes);
     if (worker->memory)

@@ -163,13 +163,15 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
 }
 
 /* The device has ended all that it was given before the job ends, also after a failure: then it touches neither the plan nor the
- * caller's memory. */
+ * caller's memory. (After a time-out the caller does not wait for the job's end: a device that resumes may still read and write
+ * the tensors of that one call.) */
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     /* a copy: the executor's is overwritten by the next run, which a worker that hung may live to see */
     const cgp__run_context context = *(const cgp__run_context *)argument;
     const cgp_backend *backend = cgp__backend_of(worker);
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_rows(worker, context.run));
+    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     if (run_actions(worker, &context)) return read_losses(worker, &context);
     if (backend->asynchronous) (void)backend->finish(worker->device);
     return CGP_OK; /* reported through first_status */

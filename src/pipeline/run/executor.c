@@ -9,6 +9,27 @@
  * its own, a waiter spins this long before it blocks. */
 #define SPIN_NS 20000000
 
+static bool reads(const cgp__node *node, int value) {
+    for (int j = 0; j < node->n_inputs; j++) {
+        if (node->inputs[j] == value) return true;
+    }
+    return false;
+}
+
+/* Find the inputs that nodes of this rank read, without losses and with them. */
+static void find_reads(cgp__executor *executor) {
+    const cgp_model *model = executor->plan->model;
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        if (!cgp__ranks_own(&executor->ranks, cgp__plan_device_of(executor->plan, i))) continue;
+        for (int k = 0; k < model->n_inputs; k++) {
+            if (!reads(node, model->input_values[k])) continue;
+            executor->reads[2 * k] |= !node->use.op->is_loss;
+            executor->reads[2 * k + 1] = true;
+        }
+    }
+}
+
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
                               const cgp_transport *transport, cgp_communicator *communicator) {
     executor->plan = plan;
@@ -16,6 +37,8 @@ cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp
     CGP_TRY(cgp__ranks_init(&executor->ranks, plan, transport, communicator));
     CGP_TRY(CGP__NEW(executor->workers, plan->n_devices, "pipeline"));
     CGP_TRY(CGP__NEW(executor->ends, plan->n_links, "pipeline"));
+    CGP_TRY(CGP__NEW(executor->reads, 2 * plan->model->n_inputs, "pipeline"));
+    find_reads(executor);
     return cgp__injected_faults_read(executor);
 }
 
@@ -27,7 +50,7 @@ static cgp_status start_workers(cgp__executor *executor) {
         executor->workers[d].index = d;
     }
     for (int d = ranks->first; d < ranks->end; d++)
-        CGP_TRY(cgp__team_add(executor->team, &executor->workers[d]));
+        CGP_TRY(cgp__team_add(executor->team, &executor->workers[d], d));
     return CGP_OK;
 }
 
@@ -80,18 +103,26 @@ static cgp_status open_links(cgp__executor *executor) {
     return CGP_OK;
 }
 
-/* Links are used when all ranks have opened theirs. */
 cgp_status cgp__executor_start(cgp__executor *executor) {
     cgp_status status = start_workers(executor);
     if (status == CGP_OK)
         status = cgp__team_run_untimed(executor->team, cgp__job_create_device, NULL);
-    if (status == CGP_OK) status = open_links(executor);
-    return cgp__ranks_agree(&executor->ranks, status);
+    return status == CGP_OK ? open_links(executor) : status;
 }
 
 cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
                                  void *argument) {
     return cgp__team_run_one(executor->team, device - executor->ranks.first, job, argument);
+}
+
+cgp_status cgp__executor_exchanged(cgp__executor *executor, cgp_status status) {
+    if (status != CGP_OK) cgp__team_fail(executor->team);
+    return status;
+}
+
+cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument) {
+    const cgp_status status = cgp__team_run(executor->team, job, argument);
+    return cgp__executor_exchanged(executor, cgp__ranks_agree(&executor->ranks, status));
 }
 
 void cgp__executor_close_links(cgp__executor *executor) {
@@ -114,6 +145,7 @@ void cgp__executor_deinit(cgp__executor *executor) {
     }
     cgp__ranks_deinit(&executor->ranks);
     free(executor->report);
+    free(executor->reads);
     free(executor->faults);
     free(executor->losses);
     free(executor->rows);
@@ -142,9 +174,5 @@ cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *co
     executor->run_start_ns = cgp__now_ns();
     for (int d = 0; d < executor->plan->n_devices; d++)
         executor->workers[d].trace_start = cgp__trace_written(&executor->workers[d].trace);
-    cgp_status status = cgp__team_run(executor->team, cgp__job_run, &executor->context);
-    if (status != CGP_OK) cgp__ranks_fail(&executor->ranks, status);
-    status = cgp__ranks_agree(&executor->ranks, status);
-    if (status != CGP_OK) cgp__team_fail(executor->team);
-    return status;
+    return cgp__executor_job(executor, cgp__job_run, &executor->context);
 }

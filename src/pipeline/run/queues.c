@@ -11,16 +11,24 @@
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
 
+#include <time.h>
+
+#define POLL_NS 20000
+
 static cgp__flight *flight_at(cgp__worker *worker, int64_t i) {
     return &worker->flights[i & (CGP__FLIGHTS - 1)];
 }
 
-/* The device has failed: in the kernel that it names, which may be of an earlier action; else in this action and call. */
+/* The device has failed: in the kernel that it names, which may be of an earlier action; else in this action and call. (Failed too
+ * late: the first error counts, and the plan may be gone.) */
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
+    if (cgp__is_stopped(worker)) return false;
     const cgp_backend *backend = cgp__backend_of(worker);
-    const int64_t tag = backend->asynchronous ? backend->tag_in_progress(worker->device) : -1;
-    if (tag >= 0) {
+    bool failed = false;
+    const int64_t tag =
+        backend->asynchronous ? backend->tag_in_progress(worker->device, &failed) : -1;
+    if (tag >= 0 && failed) {
         bound = &list->actions[cgp__tag_action(tag)];
         call = cgp__tag_call(tag);
     }
@@ -72,11 +80,24 @@ bool cgp__flight_land(cgp__worker *worker, const cgp__list *list) {
     return true;
 }
 
+/* Wait for an event of the worker's device. Messages between ranks go on meanwhile. */
+static cgp_status wait_for(const cgp__worker *worker, cgp_event *event) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp__ranks *ranks = &worker->executor->ranks;
+    if (!ranks->transport) return backend->event_sync(event);
+    bool done = false;
+    for (;;) {
+        const cgp_status status = backend->event_done(event, &done);
+        if (status != CGP_OK || done || cgp__is_stopped(worker)) return status;
+        ranks->transport->progress(ranks->communicator);
+        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
+    }
+}
+
 /* Wait until at most `n` actions are in flight. */
 static bool land_but(cgp__worker *worker, const cgp__list *list, int64_t n) {
     while (worker->begun - worker->landed > n) {
-        const cgp_status status =
-            cgp__backend_of(worker)->event_sync(flight_at(worker, worker->landed)->end);
+        const cgp_status status = wait_for(worker, flight_at(worker, worker->landed)->end);
         if (!land_or_fail(worker, list, status)) return false;
     }
     return true;
@@ -160,14 +181,14 @@ cgp_status cgp__worker_read(cgp__worker *worker, void *out, const void *from, si
     CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE,
                                           cgp__host_place(out),
                                           cgp__device_place(worker, (void *)from), bytes));
-    return cgp__worker_finish(worker);
+    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
 cgp_status cgp__worker_write(cgp__worker *worker, void *to, const void *in, size_t bytes) {
     CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE,
                                           cgp__device_place(worker, to), cgp__host_place(in),
                                           bytes));
-    return cgp__worker_finish(worker);
+    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
 cgp_status cgp__worker_fetch_words(cgp__worker *worker, int n) {

@@ -95,8 +95,10 @@ struct cgp__worker {
 
     /* Asynchronous devices: action i of the list is flights[i % CGP__FLIGHTS]; those before `landed` have ended. */
     cgp__flight flights[CGP__FLIGHTS];
-    int64_t begun, landed;
+    _Atomic int64_t begun;
+    int64_t landed;
     cgp_event *timer[2]; /* around a kernel that is measured */
+    atomic_bool syncs;   /* waits for an event of another backend's device */
 
     int64_t progress_ns; /* when messages between ranks were last let go on */
 
@@ -112,6 +114,7 @@ struct cgp__executor {
     cgp__team *team;
     cgp__ranks ranks;
     cgp__worker *workers; /* [devices] those of other ranks have no thread and no device */
+    bool *reads;          /* [inputs][with_loss] a node of this rank reads the input */
     cgp_communicator *inproc;
     cgp__end (*ends)[2]; /* [links] sender, receiver */
     cgp__run **runs;     /* one per mini-batch size */
@@ -127,7 +130,7 @@ struct cgp__executor {
     int n_faults, faults_capacity;
 };
 
-/* executor.c: allocate; start threads, devices and channels; free. */
+/* executor.c: allocate; start threads, devices and links, which are used when all ranks have opened theirs; free. */
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
                               const cgp_transport *transport, cgp_communicator *communicator);
 cgp_status cgp__executor_start(cgp__executor *executor);
@@ -140,7 +143,14 @@ void cgp__executor_close_links(cgp__executor *executor);
 cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
                                  void *argument);
 
-/* Run lists on all workers of all ranks; after a failure the team has failed. Collective. */
+/* Run a job on all workers of all ranks, in the time limit. A rank that fails has told the others, whose waits and exchanges end; after
+ * a failure the team has failed. Collective. (Where an exchange of all ranks is right behind, cgp__team_run() is enough.) */
+cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
+
+/* Return the status of an exchange within a step; after a failure the team has failed. */
+cgp_status cgp__executor_exchanged(cgp__executor *executor, cgp_status status);
+
+/* Run lists: a job. */
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context);
 
 /* device.c: jobs that make and free what belongs to a device, on its worker. */
@@ -159,7 +169,9 @@ cgp_status cgp__job_run(cgp__worker *worker, void *context);
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end);
 
 /* Return whether a node that will run on this rank reads input k; a loss runs only if with_loss. */
-bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss);
+static inline bool cgp__input_is_read(const cgp__executor *executor, int k, bool with_loss) {
+    return executor->reads[2 * k + with_loss];
+}
 
 /* The worker, the action, and where each arena begins for it. */
 typedef struct cgp__execution {
@@ -208,6 +220,10 @@ bool cgp__compute(const cgp__execution *execution);
 
 /* transfer.c: send or receive a message. */
 bool cgp__transfer(const cgp__execution *execution, cgp__flight *flight);
+
+/* transfer.c: why a wait without limit ended with no message. CGP_OK: the run was given up; CGP_EPEER: another rank has failed, or
+ * this one's communicator was stopped, which the others then know. */
+cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end);
 
 /* queues.c: an action's flight: wait until the device may be given one more action; let its queue wait for others, and mark its
  * start; mark its end; land those that have ended; wait for all of them.

@@ -8,16 +8,22 @@
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
 
-/* Another rank has failed, or this one was stopped; false. */
-static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
+cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end) {
     char message[1024];
     int rank = -1;
-    if (end->transport->failure(end->communicator, &rank, message, sizeof message) == CGP_OK)
-        return false;
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    if (end->transport->failure(end->communicator, &rank, message, sizeof message) != CGP_OK)
+        return cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
+    end->transport->fail(end->communicator, CGP_EPEER, "was stopped");
+    return cgp_fail(CGP_EPEER, "rank %d: was stopped", worker->executor->ranks.rank);
+}
+
+/* The wait has ended without limit and without a message; false. */
+static bool fail_with_peer(const cgp__execution *s, const cgp__end *end) {
     cgp__team *team = s->worker->executor->team;
-    (void)cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
+    const cgp_status status = cgp__wait_status(s->worker, end);
     pthread_mutex_lock(&team->lock);
-    cgp__team_give_up(team, CGP_EPEER);
+    if (status != CGP_OK) cgp__team_give_up(team, status);
     pthread_mutex_unlock(&team->lock);
     return false;
 }
@@ -44,7 +50,9 @@ static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int p
     if (!event) return CGP_OK;
     if (backend->asynchronous && backend == other)
         return backend->event_wait(s->worker->device, queue, event);
+    atomic_store(&s->worker->syncs, true);
     (void)other->event_sync(event); /* a failure is reported by its own worker */
+    atomic_store(&s->worker->syncs, false);
     return CGP_OK;
 }
 
@@ -118,6 +126,7 @@ bool cgp__transfer(const cgp__execution *s, cgp__flight *flight) {
     if (CGP__ON(sends ? CGP__SITE_BUFFER : CGP__SITE_MESSAGE) &&
         wait_for_event(s, queue, sends ? link->to : link->from, message.event) != CGP_OK)
         return cgp__fail_on_device(s, -1);
+    if (cgp__is_stopped(s->worker)) return false; /* timed out: the plan may be gone */
     if (!cgp__flight_start(s, flight)) return false;
     const cgp_place buffer = place_of(s, link, sends, message.buffer);
     if (sends && backend->discard && buffer.device &&

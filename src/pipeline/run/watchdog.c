@@ -63,16 +63,27 @@ static const cgp__bound_action *action_at(const cgp__worker *worker, int64_t wri
     return i < end ? &context->run->lists[worker->index].actions[i] : NULL;
 }
 
+/* A device that runs ahead may touch others in the actions behind the one in progress. */
 static bool computes(const void *self, int d) {
     const cgp__worker *worker = &((const cgp__executor *)self)->workers[d];
     const cgp__bound_action *bound = action_at(worker, cgp__trace_written(&worker->trace));
-    return bound && bound->action.edge < 0;
+    return bound && bound->action.edge < 0 && !cgp__backend_of(worker)->asynchronous;
 }
 
 /* The stage at the other end of a transfer. */
 static int peer_of(const cgp_plan *plan, const cgp_action *action) {
     const cgp_edge *edge = &plan->edges[action->edge].edge;
     return cgp__is_send(action->kind) ? edge->to : edge->from;
+}
+
+/* Return whether a transfer waits for an event of the other end's device: the worker does, or its device, which has been given the
+ * transfer. (Between ranks there are no events.) */
+static bool waits_for_event(const cgp__worker *worker, const cgp__bound_action *bound,
+                            const cgp__end *end) {
+    const cgp__list *list = &worker->executor->context.run->lists[worker->index];
+    if (end->transport->copies) return false;
+    return atomic_load(&worker->syncs) || (cgp__backend_of(worker)->asynchronous &&
+                                           bound - list->actions < atomic_load(&worker->begun));
 }
 
 static view snapshot_of(const cgp__worker *worker) {
@@ -88,7 +99,7 @@ static view snapshot_of(const cgp__worker *worker) {
     if (!v.bound || v.bound->action.edge < 0) return v;
     const cgp_action *action = &v.bound->action;
     const cgp__end *end = &executor->ends[action->edge][cgp__is_send(action->kind) ? 0 : 1];
-    v.waits = end->transport->waits(end->link);
+    v.waits = end->transport->waits(end->link) || waits_for_event(worker, v.bound, end);
     v.waits_for = executor->plan->stages[peer_of(executor->plan, action)].info.device;
     return v;
 }
@@ -124,7 +135,8 @@ static const char *layer_text(const view *v, char *text, size_t size) {
     if (!v->bound || v->bound->action.edge >= 0) return text;
     const cgp__list *list = &v->worker->executor->context.run->lists[v->worker->index];
     if (backend->asynchronous) {
-        const int64_t tag = backend->tag_in_progress(v->worker->device);
+        bool failed = false;
+        const int64_t tag = backend->tag_in_progress(v->worker->device, &failed);
         if (tag < 0 || v->bound != &list->actions[cgp__tag_action(tag)]) return text;
         i = cgp__tag_call(tag);
     }

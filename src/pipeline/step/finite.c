@@ -76,6 +76,17 @@ static cgp_status share_squares(const cgp__step *step) {
     return CGP_OK;
 }
 
+/* Check all devices, and bring the answers to all ranks: an exchange that fails on all if the check fails on one. */
+static cgp_status check_all(cgp__step *step) {
+    cgp__executor *executor = step->executor;
+    const cgp_plan *plan = executor->plan;
+    CGP_TRY(cgp__team_run(executor->team, check_device, step));
+    cgp_status status = cgp__ranks_share_devices(&executor->ranks, plan, step->nonfinite,
+                                                 sizeof *step->nonfinite);
+    if (status == CGP_OK && plan->optim.clip_norm > 0) status = share_squares(step);
+    return cgp__executor_exchanged(executor, status);
+}
+
 /* Drop the sign of a NaN, which printf() would show. */
 static double plain(double value) {
     return isnan(value) ? fabs(value) : value;
@@ -116,11 +127,8 @@ cgp_status cgp__finite_decide(cgp__step *step, double loss) {
                  "loss: is not finite, got %g (nothing was updated, no state changed; another "
                  "%s is due)",
                  plain(loss), due);
-    if (plan->model->n_states == 0 && !clips) return CGP_OK;
-    const cgp__ranks *ranks = &step->executor->ranks;
-    CGP_TRY(cgp__ranks_agree(ranks, cgp__team_run(step->executor->team, check_device, step)));
-    CGP_TRY(cgp__ranks_share_devices(ranks, plan, step->nonfinite, sizeof *step->nonfinite));
-    if (clips) CGP_TRY(share_squares(step));
+    if (!cgp__finite_checks(plan)) return CGP_OK;
+    CGP_TRY(check_all(step));
     const cgp__nonfinite *state = cgp__finite_first(step);
     if (state && !why[0])
         snprintf(why, size,

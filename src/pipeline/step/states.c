@@ -112,7 +112,7 @@ static cgp_status commit_device(cgp__worker *worker, void *unused) {
 
 cgp_status cgp__states_commit(cgp_pipeline *pipeline) {
     if (pipeline->plan->model->n_states == 0) return CGP_OK;
-    return cgp__team_run(&pipeline->team, commit_device, NULL);
+    return cgp__executor_job(&pipeline->executor, commit_device, NULL);
 }
 
 const float *cgp__state_data(const cgp__worker *worker, int state) {

@@ -45,8 +45,9 @@ cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
     if (!context->with_loss || plan->model->n_losses == 0) return CGP_OK;
     const int last = plan->stages[plan->n_stages - 1].info.device;
     const size_t sums = (size_t)context->run->minibatch.chunks * (size_t)plan->model->n_losses;
-    return cgp__ranks_broadcast(&executor->ranks, plan->devices[last].info.rank,
-                                executor->losses, sums * sizeof(double));
+    return cgp__executor_exchanged(
+        executor, cgp__ranks_broadcast(&executor->ranks, plan->devices[last].info.rank,
+                                       executor->losses, sums * sizeof(double)));
 }
 
 /* Add the micro-batches' sums of each loss, in ascending order. */

@@ -59,6 +59,11 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
 /* End a step after its last backward: tied gradients, finite check, states, counters. `loss`: 0 with an external loss. */
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss);
 
+/* finite.c: return whether the end of a step checks devices, and ends in an exchange of all ranks. */
+static inline bool cgp__finite_checks(const cgp_plan *plan) {
+    return plan->model->n_states > 0 || plan->optim.clip_norm > 0;
+}
+
 /* finite.c: set norm and refusal once all gradients are complete. */
 cgp_status cgp__finite_decide(cgp__step *step, double loss);
 

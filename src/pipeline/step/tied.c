@@ -39,15 +39,12 @@ static cgp_status add_buffer(const cgp__worker *worker, float *to, cgp_place fro
     return CGP_OK;
 }
 
-static cgp_status wait_failed(const cgp__worker *worker) {
-    const cgp__ranks *ranks = &worker->executor->ranks;
-    char message[1024];
-    int rank = -1;
-    if (cgp__is_stopped(worker) || !ranks->transport ||
-        ranks->transport->failure(ranks->communicator, &rank, message, sizeof message) ==
-            CGP_OK)
-        return CGP_OK;
-    return cgp_fail(CGP_EPEER, "rank %d: %s", rank, message);
+/* Copy a piece of a tensor into a message's buffer; wait until that is done. */
+static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, size_t bytes) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE, to,
+                          cgp__device_place(worker, (void *)from), bytes));
+    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
 /* Send a tensor over a tie, piece by piece. Pieces under way have different numbers, as micro-batches do. */
@@ -58,18 +55,27 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
         const size_t bytes = 4 * (size_t)cgp__min(count - at, CGP__TIE_BYTES / 4);
         cgp_link_message message;
         if (!end->transport->acquire(end->link, INT64_MAX, &message))
-            return wait_failed(worker);
+            return cgp__wait_status(worker, end);
         const cgp_place to = {link->in_host ? NULL : worker->device, message.buffer};
-        CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE, to,
-                                              cgp__device_place(worker, (void *)(from + at)),
-                                              bytes));
-        CGP_TRY(cgp__worker_finish(worker));
+        CGP_TRY(fill(worker, to, from + at, bytes));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
         message.event = NULL;
         message.bytes = (int64_t)bytes;
         message.microbatch = (int)(end->pieces++ % link->capacity);
         end->transport->post(end->link, &message);
     }
     return CGP_OK;
+}
+
+/* Copy a piece out of a message's buffer, or, by way of `piece`, add it; wait until that is done. */
+static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from,
+                        int64_t n) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE,
+                          cgp__device_place(worker, piece ? piece : to), from, 4 * (size_t)n));
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    if (piece) CGP_TRY(backend->add(worker->device, to, piece, n));
+    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
 /* Receive a tensor over a tie; with `add` it is added, by way of the workspace. */
@@ -85,13 +91,10 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
         cgp_link_message message;
         const int number = (int)(end->pieces++ % link->capacity);
         if (!end->transport->take(end->link, number, INT64_MAX, &message))
-            return wait_failed(worker);
+            return cgp__wait_status(worker, end);
         const cgp_place from = {in_host ? NULL : worker->device, message.buffer};
-        CGP_TRY(device->backend->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                      cgp__device_place(worker, add ? piece : to + at), from,
-                                      4 * (size_t)n));
-        if (add) CGP_TRY(device->backend->add(worker->device, to + at, piece, n));
-        CGP_TRY(cgp__worker_finish(worker));
+        CGP_TRY(drain(worker, to + at, add ? piece : NULL, from, n));
+        if (cgp__is_stopped(worker)) return CGP_OK;
         message.event = NULL;
         end->transport->release(end->link, &message);
     }
@@ -176,10 +179,12 @@ static cgp_status scatter_all(cgp__worker *worker, void *unused) {
 }
 
 cgp_status cgp__tied_sum(cgp__executor *executor) {
+    const cgp_plan *plan = executor->plan;
     bool any = false;
-    for (int p = 0; p < executor->plan->model->n_params; p++)
-        any = any || cgp__plan_is_tied(executor->plan, p);
+    for (int p = 0; p < plan->model->n_params; p++)
+        any = any || cgp__plan_is_tied(plan, p);
     if (!any) return CGP_OK;
     CGP_TRY(cgp__team_run(executor->team, gather_all, NULL));
-    return cgp__team_run(executor->team, scatter_all, NULL);
+    if (cgp__finite_checks(plan)) return cgp__team_run(executor->team, scatter_all, NULL);
+    return cgp__executor_job(executor, scatter_all, NULL);
 }

@@ -26,6 +26,7 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     const cgp_plan *plan = worker->executor->plan;
     CGP_TRY(write_values(worker, &step->update_values, &update.values));
+    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     const double decay = update.weight_decay;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
@@ -59,8 +60,10 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
         step->update_values.gradient_scale =
             fmin(1, optim->clip_norm / (step->gradient_norm + 1e-6));
-    cgp__optim_constants(optim, ++step->updates, &step->update, &step->update_values);
-    return cgp__team_run(&pipeline->team, update_device, step);
+    cgp__optim_constants(optim, step->updates + 1, &step->update, &step->update_values);
+    CGP_TRY(cgp__executor_job(&pipeline->executor, update_device, step));
+    step->updates++;
+    return CGP_OK;
 }
 
 double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline) {

@@ -8,7 +8,8 @@
  * thread is detached, and all that it may still touch is never freed: the pipeline itself, its lists and channels, the
  * memory and kernels of its device; those of the other devices too, unless it hangs in an action that only computes. If the
  * thread resumes, it reads `stopped` and ends without touching the plan or the caller's tensors or frame, which are gone by
- * then (a job's argument lies in the pipeline). (The kernel that it hangs in may read the tensors of that one call.) */
+ * then (a job's argument lies in the pipeline). Its device may still read and write the tensors of that one call: in the kernel that
+ * it hangs in, and, if it runs ahead, in the actions behind it. */
 #include "pipeline/team/team.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@ static void *thread_main(void *argument) {
         if (!thread->assigned) break;
         cgp__job *job = team->job;
         void *job_argument = team->argument;
+        const bool timed = team->timed;
         thread->assigned = false;
         thread->busy = true;
         pthread_mutex_unlock(&team->lock);
@@ -36,6 +38,8 @@ static void *thread_main(void *argument) {
         if (thread->status != CGP_OK)
             snprintf(thread->message, sizeof thread->message, "%s", cgp_message());
         pthread_mutex_lock(&team->lock);
+        if (thread->status != CGP_OK && timed && !thread->stuck)
+            cgp__team_give_up(team, thread->status); /* others may wait for this one */
         team->last_end_ns = cgp__now_ns();
         thread->busy = false;
         if (!thread->stuck) team->remaining--;
@@ -71,13 +75,14 @@ cgp_status cgp__team_reserve(cgp__team *team, int n) {
     return CGP__NEW(team->threads, n, "pipeline");
 }
 
-cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker) {
+cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number) {
     cgp__thread *thread = &team->threads[team->n];
     thread->team = team;
     thread->worker = worker;
+    thread->number = number;
     const int error = pthread_create(&thread->thread, NULL, thread_main, thread);
     if (error)
-        return cgp_fail(CGP_ENOMEM, "device %d: its thread could not be started (%s)", team->n,
+        return cgp_fail(CGP_ENOMEM, "device %d: its thread could not be started (%s)", number,
                         strerror(error));
     team->n++;
     return CGP_OK;
@@ -130,7 +135,7 @@ static void leave_stuck(cgp__team *team) {
         cgp__thread *thread = &team->threads[i];
         thread->assigned = false;
         thread->stuck = thread->busy;
-        if (thread->stuck && !team->supervisor->computes(team->self, i))
+        if (thread->stuck && !team->supervisor->computes(team->self, thread->number))
             team->stuck_shares_memory = true;
     }
     team->remaining = 0;
@@ -143,9 +148,9 @@ static int64_t deadline_of(const cgp__team *team) {
            team->timeout_ns;
 }
 
-/* false if the job has timed out. A caller that wakes long after the deadline slept with the whole process (Ctrl-Z, a
+/* Wait, to the end of the job or until it has timed out. A caller that wakes long after the deadline slept with the whole process (Ctrl-Z, a
  * suspended machine): the limit starts again. */
-static bool wait_for_all(cgp__team *team) {
+static void wait_for_all(cgp__team *team) {
     while (team->remaining > 0) {
         const int64_t deadline = deadline_of(team);
         if (cgp__now_ns() < deadline) {
@@ -155,17 +160,16 @@ static bool wait_for_all(cgp__team *team) {
                 team->last_end_ns = now;
         } else if (team->supervisor->time_out(team->self)) {
             leave_stuck(team);
-            return false;
         }
     }
-    return true;
 }
 
+/* A timed job that fails was given up: buffers may be held, sums half made. */
 static cgp_status run(cgp__team *team, int begin, int end, cgp__job *job, void *argument,
                       bool timed) {
     pthread_mutex_lock(&team->lock);
     assign(team, begin, end, job, argument, timed);
-    const bool in_time = wait_for_all(team);
+    wait_for_all(team);
     cgp_status status = team->first_status;
     if (status != CGP_OK) (void)cgp_fail(status, "%s", team->first_message);
     pthread_mutex_unlock(&team->lock);
@@ -174,7 +178,7 @@ static cgp_status run(cgp__team *team, int begin, int end, cgp__job *job, void *
         if (!thread->stuck && thread->status != CGP_OK)
             status = cgp_fail(thread->status, "%s", thread->message);
     }
-    if (!in_time) cgp__team_fail(team);
+    if (timed && status != CGP_OK) cgp__team_fail(team);
     return status;
 }
 
@@ -192,7 +196,7 @@ cgp_status cgp__team_run_one(cgp__team *team, int i, cgp__job *job, void *argume
     pthread_mutex_unlock(&team->lock);
     if (stuck)
         return cgp_fail(CGP_ESTATE, "device %d: hangs, what it has cannot be read or written",
-                        i);
+                        team->threads[i].number);
     return run(team, i, i + 1, job, argument, false);
 }
 

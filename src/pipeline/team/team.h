@@ -23,6 +23,7 @@ typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
 typedef struct cgp__thread {
     cgp__team *team;
     cgp__worker *worker;
+    int number; /* of the worker's device */
     pthread_t thread;
     /* Under the team's lock. A job is: assigned and not begun; begun; begun and not ended in time. */
     bool assigned, busy, stuck;
@@ -39,8 +40,8 @@ typedef struct cgp__supervisor {
     int64_t (*last_end)(const void *self);
     /* Report which action hangs and give the run up; false, without effect, if an action has ended since. */
     bool (*time_out)(void *self);
-    /* Return whether thread i is in an action that touches no memory of other devices. */
-    bool (*computes)(const void *self, int i);
+    /* Return whether the thread of this number is in an action that touches no memory of other devices. */
+    bool (*computes)(const void *self, int number);
 } cgp__supervisor;
 
 struct cgp__team {
@@ -77,12 +78,14 @@ struct cgp__team {
 void cgp__team_init(cgp__team *team, const cgp__supervisor *supervisor, void *self);
 void cgp__team_deinit(cgp__team *team);
 
-/* Make space for n threads, then start one per worker. */
+/* Make space for n threads, then start one per worker, with the number that messages have. */
 cgp_status cgp__team_reserve(cgp__team *team, int n);
-cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker);
+cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 
-/* Run a job on every thread and wait. Returns status and message of the first thread, in order, that failed, or of the
- * timeout. The argument outlives the call if a thread is stuck, so it lies in the pipeline. */
+/* Run a job on every thread and wait. The argument outlives the call if a thread is stuck, so it lies in the pipeline.
+ *
+ * run: in the time limit. The first thread that fails gives the run up: all waits end, status and message are its own, or those of
+ * the timeout, and the team has failed. run_untimed: no thread waits for another; the first in order that failed counts. */
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_broken_devices.c -- a device of which a function fails: before, between and behind the actions of lists, on one rank or several;
+ * and as a kernel is enqueued. Its backend is a copy of a sound one. */
+#include "graphs.h"
+
+#include <sched.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "pipeline/pipeline.h"
+
+static cgp_plan_options options(int stages, int chunks) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = stages;
+    o.batch = o.chunks = chunks;
+    o.schedule = "gpipe";
+    o.recompute = CGP_RECOMPUTE_ALWAYS;
+    return o;
+}
+
+/* The function that fails from now on, with how many bytes (0: any). */
+static cgp_backend sound;
+static const char *_Atomic broken = "";
+static atomic_size_t broken_bytes;
+
+static cgp_status outcome(const char *function, size_t bytes) {
+    const size_t only = atomic_load(&broken_bytes);
+    if (strcmp(atomic_load(&broken), function) != 0 || (only && bytes != only)) return CGP_OK;
+    return cgp_fail(CGP_EDEVICE, "%s: is broken", function);
+}
+
+static cgp_status broken_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
+                              size_t bytes) {
+    CGP_TRY(outcome("copy", bytes));
+    return sound.copy(device, queue, to, from, bytes);
+}
+
+static cgp_status broken_add(cgp_device *device, float *to, const float *from, int64_t n) {
+    CGP_TRY(outcome("add", 4 * (size_t)n));
+    return sound.add(device, to, from, n);
+}
+
+static cgp_status broken_sum_squares(cgp_device *device, const float *x, int64_t n,
+                                     double *sum) {
+    CGP_TRY(outcome("sum_squares", 4 * (size_t)n));
+    return sound.sum_squares(device, x, n, sum);
+}
+
+static cgp_status broken_commit(cgp_device *device, const cgp_kernel_spec *spec,
+                                const cgp_kernel_args *args) {
+    CGP_TRY(outcome("commit", 0));
+    return sound.commit(device, spec, args);
+}
+
+static cgp_status broken_update(cgp_device *device, const cgp_update *update) {
+    CGP_TRY(outcome("update", 0));
+    return sound.update(device, update);
+}
+
+/* Device d of the plan gets a backend that can be broken. */
+static void make_breakable(cgp_plan *plan, int d) {
+    static cgp_backend table;
+    sound = *plan->devices[d].backend;
+    table = sound;
+    table.copy = broken_copy;
+    table.add = broken_add;
+    table.sum_squares = broken_sum_squares;
+    table.commit = broken_commit;
+    table.update = broken_update;
+    plan->devices[d].backend = &table;
+}
+
+enum { WIDTH = 6, WEIGHT_BYTES = WIDTH * WIDTH * 4 };
+
+/* Two layers with a weight in common and a norm each. */
+static cgp_model *tied_norms(void) {
+    static const char *const names[] = {"a", "b"}, *const norms[] = {"norm a", "norm b"};
+    const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "tied"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){4, WIDTH});
+    const cgp_value y = cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){4});
+    for (int i = 0; i < 2; i++) {
+        cgp_model_layer(model, names[i]);
+        if (i > 0) cgp_model_tie(model, "b.weight", "a.weight");
+        x = cgp_linear(model, x, names[i], (cgp_linear_options){.out = WIDTH, .init = normal});
+        x = cgp_batch_norm(model, x, norms[i], 1e-3, 0.1);
+    }
+    cgp_model_loss_cross_entropy(model, x, y, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+/* A function, how many bytes it gets (0: any), on which device (1 is rank 1's) of which ranks and backends. */
+typedef struct breakage {
+    const char *function;
+    size_t bytes;
+    int device, ranks;
+    const char *devices[2];
+} breakage;
+
+static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
+    cgp_plan_options o = options(2, 3);
+    cgp_plan *plan = NULL;
+    o.ranks = b->ranks;
+    o.devices = b->devices;
+    o.optim.clip_norm = 1;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    make_breakable(plan, b->device);
+    return plan;
+}
+
+/* What follows the lists, or comes before them, fails: so does the call, on all ranks (the test's pipeline is rank 0's), and
+ * nobody waits for ever. */
+static void break_once(const cgp_model *model, const test_batch *batch, const breakage *b) {
+    cgp_plan *plan = plan_to_break(model, b);
+    cgp_pipeline *pipeline = NULL;
+    print_message("%s of device %d, %d ranks\n", b->function, b->device, plan->ranks);
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    const bool updates = strcmp(b->function, "update") == 0;
+    if (updates) assert_ok(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL));
+    atomic_store(&broken_bytes, b->bytes);
+    atomic_store(&broken, b->function);
+    assert_status(updates ? cgp_optim_step(pipeline)
+                          : cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL),
+                  CGP_EDEVICE);
+    atomic_store(&broken, "");
+    assert_message(b->function);
+    assert_message(": is broken");
+    assert_int_equal(pipeline->step.steps, updates);
+    assert_int_equal(cgp_pipeline_updates(pipeline), 0);
+    if (plan->ranks == 1) assert_true(pipeline->team.failed);
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
+    assert_message("is broken"); /* still the reason */
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+}
+
+static void what_fails_outside_of_actions_ends_the_call_on_all_ranks(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    static const breakage all[] = {
+        {"copy", 0, 1, 1, {"late", "late"}}, /* of rows, before the list */
+        {"copy", WEIGHT_BYTES, 1, 1, {"cpu", "late"}},
+        {"copy", WEIGHT_BYTES, 0, 1, {"late", "cpu"}},
+        {"copy", WEIGHT_BYTES, 1, 2, {"cpu", "cpu"}},
+        {"add", 0, 0, 2, {"cpu", "cpu"}},
+        {"sum_squares", 0, 1, 1, {"cpu", "cpu"}},
+        {"sum_squares", 0, 0, 2, {"cpu", "cpu"}},
+        {"commit", 0, 1, 1, {"cpu", "cpu"}},
+        {"commit", 0, 1, 2, {"cpu", "cpu"}},
+        {"update", 0, 1, 1, {"cpu", "cpu"}},
+        {"update", 0, 1, 2, {"cpu", "late"}},
+    };
+    cgp_model *model = tied_norms();
+    test_batch batch;
+    test_batch_fill(&batch, model, &(test_sizes){.vocab = WIDTH}, 3, &state);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        break_once(model, &batch, &all[i]);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
+/* Initial values that do not reach a device: every rank's creation fails. */
+static void a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks(void **unused) {
+    (void)unused;
+    test_seed();
+    cgp_model *model = tied_norms();
+    for (int d = 0; d < 2; d++) {
+        const breakage b = {"copy", WEIGHT_BYTES, d, 2, {"cpu", "cpu"}};
+        cgp_plan *plan = plan_to_break(model, &b);
+        cgp_pipeline *pipeline = NULL;
+        atomic_store(&broken_bytes, b.bytes);
+        atomic_store(&broken, b.function);
+        assert_status(cgp_pipeline_create(&pipeline, plan, 1), CGP_EDEVICE);
+        atomic_store(&broken, "");
+        assert_message("copy: is broken");
+        assert_null(pipeline);
+        cgp_plan_destroy(plan);
+    }
+    cgp_model_destroy(model);
+}
+
+/* --- a kernel that is refused while another one runs --- */
+
+static sem_t gate;
+static atomic_int at_gate;
+static atomic_bool refuses, finished, early;
+
+/* The op waits at the gate as it runs. */
+static cgp_status wait_at_gate(const cgp_op_run *run) {
+    atomic_fetch_add(&at_gate, 1);
+    (void)sem_wait(&gate);
+    memcpy(run->y, run->x[0], (size_t)run->n * 4 * WIDTH * sizeof(float));
+    return CGP_OK;
+}
+
+static cgp_status pass_back(const cgp_op_run *run) {
+    memcpy(run->dx[0], run->dy, (size_t)run->n * 4 * WIDTH * sizeof(float));
+    return CGP_OK;
+}
+
+static cgp_status same_shape(const void *attributes, const cgp_op_type *inputs,
+                             cgp_op_shapes *out) {
+    (void)attributes;
+    out->output = inputs[0];
+    return CGP_OK;
+}
+
+static const cgp_op waiting_op = {.struct_size = sizeof(cgp_op),
+                                  .name = "waiting",
+                                  .n_inputs = 1,
+                                  .infer = same_shape,
+                                  .forward = wait_at_gate,
+                                  .backward_input = pass_back};
+
+/* The second action's first kernel is refused, once the op of the first one runs. */
+static cgp_status refusing_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    if (!atomic_load(&refuses) || cgp__tag_action(args->tag) == 0)
+        return sound.kernel_run(kernel, args);
+    while (atomic_load(&at_gate) == 0)
+        sched_yield();
+    return cgp_fail(CGP_EINVAL, "refused");
+}
+
+static cgp_status open_and_finish(cgp_device *device) {
+    if (atomic_exchange(&refuses, false)) sem_post(&gate);
+    atomic_store(&finished, true);
+    return sound.finish(device);
+}
+
+static void destroy_kernel(cgp_kernel *kernel) {
+    if (!atomic_load(&finished)) atomic_store(&early, true);
+    sound.kernel_destroy(kernel);
+}
+
+static cgp_model *waiting_model(void) {
+    const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "waits"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){4, WIDTH});
+    const cgp_value y = cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){4});
+    cgp_model_layer(model, "first");
+    x = cgp_linear(model, x, "first", (cgp_linear_options){.out = WIDTH, .init = normal});
+    cgp_model_layer(model, "second");
+    x = cgp_op_apply(model, &waiting_op, &x, NULL, NULL);
+    cgp_model_loss_cross_entropy(model, x, y, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+static void a_refused_kernel_is_not_named_after_the_one_that_runs(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    static cgp_backend table;
+    cgp_model *model = waiting_model();
+    cgp_plan_options o = options(1, 2);
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    test_batch batch;
+    o.devices = (const char *const[]){"late"};
+    test_batch_fill(&batch, model, &(test_sizes){.vocab = WIDTH}, 2, &state);
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    sound = *plan->devices[0].backend;
+    table = sound;
+    table.kernel_run = refusing_run;
+    table.finish = open_and_finish;
+    table.kernel_destroy = destroy_kernel;
+    plan->devices[0].backend = &table;
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    atomic_store(&refuses, true);
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EDEVICE);
+    assert_message("stage 0, micro-batch 1, 0F1: layer first, linear: refused");
+    atomic_store(&finished, false);
+    cgp_pipeline_destroy(pipeline);
+    assert_false(atomic_load(&early)); /* a device has ended when its kernels go */
+    cgp_plan_destroy(plan);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_fails_outside_of_actions_ends_the_call_on_all_ranks),
+        cmocka_unit_test(a_device_that_cannot_be_initialized_ends_the_creation_on_all_ranks),
+        cmocka_unit_test(a_refused_kernel_is_not_named_after_the_one_that_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
