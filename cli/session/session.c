@@ -5,6 +5,7 @@
 #include "common.h"
 #include "options/epochs.h"
 #include "options/schedule_file.h"
+#include "ranks.h"
 #include "session/costs.h"
 #include "stop.h"
 
@@ -83,6 +84,7 @@ cgp_status cli_session_make_plan(cli_session *session) {
     options.devices = devices;
     options.threads_per_device = (int)run_options->threads_per_device;
     options.memory_limit = run_options->memory_limit;
+    options.ranks = cli_ranks();
     options.deferred_batch_norm = run_options->deferred_batch_norm;
     int *balance = NULL;
     cgp_schedule *table = NULL;
@@ -146,8 +148,9 @@ cgp_status cli_session_start(cli_session *session) {
                        sizeof *session->output);
     cli_reset_peak_resident();
     session->resident_before = cli_peak_resident_bytes();
-    CGP_TRY(cgp_pipeline_create(&session->pipeline, session->plan,
-                                (uint64_t)session->options->seed));
+    CGP_TRY(cgp_pipeline_create_on(&session->pipeline, session->plan,
+                                   (uint64_t)session->options->seed, cli_ranks_transport(),
+                                   cli_ranks_communicator()));
     return session->options->costs_out ? cgp_pipeline_measure_layers(session->pipeline, true)
                                        : CGP_OK;
 }
@@ -252,7 +255,7 @@ cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t sa
     *metrics = cli_no_eval_metrics;
     for (int64_t first = 0; first < samples; first += batch) {
         const int64_t count = samples - first < batch ? samples - first : batch;
-        if (cli_stop_signal()) return CGP_OK;
+        if (cli_ranks_stop(false)) return CGP_OK;
         CGP_TRY(evaluate(session, data, first, count, &sums));
     }
     *metrics = cli_eval_metrics_of(&sums);
