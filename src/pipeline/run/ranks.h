@@ -17,6 +17,9 @@ typedef struct cgp__ranks {
     int first, end; /* the devices of this rank */
     size_t *bytes;  /* [n] of a gather */
     void *reports;  /* [n] of an agreement */
+    bool *
+        neighbours; /* [n] those that share cores with this rank, itself among them; NULL: it is the only one */
+    bool may_pin; /* the neighbours may use the same cores */
 } cgp__ranks;
 
 /* Check that the plan is of as many ranks. `transport`: NULL for one. */
@@ -44,6 +47,9 @@ cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
 
 /* Compare the plans' hashes. @retval CGP_EINVAL They differ; the message names the rank. */
 cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan);
+
+/* hosts.c: find the neighbours. */
+cgp_status cgp__ranks_find_neighbours(cgp__ranks *ranks);
 
 /* Let the others know that this rank has failed, with cgp_message(). Not collective. */
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status);
