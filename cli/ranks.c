@@ -103,6 +103,15 @@ static cgp_status share(void *all, size_t bytes) {
     return status;
 }
 
+cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes) {
+    if (count == 1) return CGP_OK;
+    size_t *all = cli_calloc((size_t)count, sizeof *all);
+    all[root] = bytes;
+    const cgp_status status = transport->gather(communicator, data, data, all);
+    free(all);
+    return status;
+}
+
 typedef struct report {
     int64_t status;
     char message[504];

@@ -32,6 +32,9 @@ cgp_communicator *cli_ranks_communicator(void);
 /* Return `status` if it failed on no rank: this rank's own failure, or CGP_EPEER with that of the first other one. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_agree(cgp_status status);
 
+/* Bring `bytes` of one rank's data to all. Collective. */
+CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes);
+
 /* Return the reason to stop that one of the ranks has, the same on all: the name of a signal, or "time", if the time is up on rank
  * 0. NULL: none. Static. Collective. */
 const char *cli_ranks_stop(bool time_is_up);

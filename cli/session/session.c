@@ -228,6 +228,12 @@ int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
 
+/* Return the rank that has the model's output. */
+static int output_rank(const cgp_plan *plan) {
+    const cgp_plan_stage *last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1);
+    return cgp_plan_device_at(plan, last->device)->rank;
+}
+
 /* Evaluate `count` samples from `first` on, at most a mini-batch. */
 static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
                            cli_eval_sums *sums) {
@@ -245,7 +251,7 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
                                session->output};
     CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs.pointers, 2, &output));
     cli_eval_sums_add(sums, session->model, session->output, session->targets, count);
-    return CGP_OK;
+    return cli_ranks_broadcast(output_rank(session->plan), sums, sizeof *sums);
 }
 
 cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t samples,
