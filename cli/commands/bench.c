@@ -4,9 +4,9 @@
 #include "commands/commands.h"
 
 #include "common.h"
-#include "ranks.h"
 #include "files.h"
 #include "options/schedule_file.h"
+#include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/costs.h"
