@@ -17,7 +17,7 @@ all: ## build the library and the program
 	@tools/deps.sh --check
 	@cmake -S . -B $(BUILD) -G Ninja -DCGP_WERROR=$(WERROR) >/dev/null
 	@echo "building the library and the program in $(BUILD)"
-	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_static cgpipe_data_static cgpipe_program cgpipe_installed cgpipe_manual_pages -- --quiet
+	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_static cgpipe_data_static cgpipe_program cgpipe_installed cgpipe_manual_pages cgpipe_plugins -- --quiet
 
 install: all ## install below PREFIX (default /usr/local): program, libraries, headers, manual pages; in DESTDIR, if given
 	@cmake --install $(BUILD) --prefix $(prefix) >/dev/null

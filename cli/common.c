@@ -2,6 +2,8 @@
 /* common.c -- see common.h. */
 #include "common.h"
 
+#include "ranks.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -40,7 +42,9 @@ void cli_warn(void) {
 
 int cli_report(cgp_status status, bool usage) {
     if (status == CGP_OK) return CLI_OK;
-    fprintf(stderr, "cgpipe: %s%s\n", article(status, cgp_message()), cgp_message());
+    if (cli_rank() == 0)
+        fprintf(stderr, "cgpipe: %s%s\n", article(status, cgp_message()), cgp_message());
+    if (status == CGP_EPEER) return CLI_PEER;
     return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
 }
 

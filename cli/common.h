@@ -12,6 +12,7 @@ enum {
     CLI_OK = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
+    CLI_PEER = 3,      /* another rank failed */
     CLI_STOPPED = 130, /* train: by a signal, after a checkpoint */
     CLI_CLOSED = 141,  /* standard output has no reader any more; train: after a checkpoint */
 };

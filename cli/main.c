@@ -4,6 +4,7 @@
 #include "commands/commands.h"
 
 #include "common.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -73,10 +74,19 @@ static const cli_command *find_command(const char *name) {
     return NULL;
 }
 
+/* Processes of a launcher would all do the same, and write the same files, in a command that knows of no ranks. */
+static cgp_status check_ranks(const cli_command *c) {
+    const unsigned alone = CLI_SAMPLE | CLI_PROFILE | CLI_CHECK | CLI_CONVERT | CLI_TOKENIZE;
+    if (cli_ranks_launched() == 1 || !(c->bit & alone)) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: runs in one process, got %d (without mpirun or srun)",
+                    c->name, cli_ranks_launched());
+}
+
 static int run_command(const cli_command *c, int argc, char **argv) {
     cli_run_options options;
     cli_set_command(c->name);
     int code = cli_report(cli_run_options_parse(&options, c->bit, argc, argv), true);
+    if (code == CLI_OK && !options.help) code = cli_report(check_ranks(c), true);
     if (code == CLI_OK && options.quiet && !getenv("CGP_LOG")) cgp_log_set_level(CGP_LOG_ERROR);
     if (code == CLI_OK && options.help)
         print_command_help(c);

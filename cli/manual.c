@@ -57,8 +57,10 @@ static void put_head(FILE *out, const char *name, const char *summary) {
 
 static void put_exit_status(FILE *out) {
     put(out, ".SH EXIT STATUS\n"
-             "0 done; 1 failed; 2 the command line is wrong; 130 a training was stopped by a "
-             "signal; 141 standard output has no reader any more\\&. What was trained is saved "
+             "0 done; 1 failed; 2 the command line is wrong; 3 another rank failed; 130 a "
+             "training was "
+             "stopped by a signal; 141 standard output has no reader any more\\&. What was "
+             "trained is saved "
              "then\\&. A failure is one line on standard error\\&.\n");
 }
 

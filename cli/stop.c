@@ -25,11 +25,18 @@ enum { SIGNALS = sizeof signals / sizeof signals[0] };
 static atomic_int noted;
 static atomic_bool interrupted;
 
-static void note(int number) {
+void cli_stop_note(int number) {
     int i = 0, none = 0;
+    while (i < SIGNALS && signals[i].number != number)
+        i++;
+    if (i < SIGNALS) atomic_compare_exchange_strong(&noted, &none, i + 1);
+}
+
+static void note(int number) {
+    int i = 0;
     while (signals[i].number != number)
         i++;
-    atomic_compare_exchange_strong(&noted, &none, i + 1);
+    cli_stop_note(number);
     if (signals[i].repeated && atomic_exchange(&interrupted, true)) _exit(CLI_STOPPED);
 }
 
@@ -53,6 +60,11 @@ void cli_stop_install(void) {
 const char *cli_stop_signal(void) {
     const int index = atomic_load(&noted);
     return index > 0 ? signals[index - 1].name : NULL;
+}
+
+int cli_stop_number(void) {
+    const int index = atomic_load(&noted);
+    return index > 0 ? signals[index - 1].number : 0;
 }
 
 bool cli_stop_closed(void) {

@@ -14,6 +14,10 @@ void cli_stop_install(void);
 /* Return the name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP" or "SIGPIPE"; NULL: none. */
 const char *cli_stop_signal(void);
 
+/* Return that signal's number; 0: none. Note one that another rank got. */
+int cli_stop_number(void);
+void cli_stop_note(int number);
+
 /* Tell whether that was SIGPIPE: the reader of the output has gone. */
 bool cli_stop_closed(void);
 

@@ -8,6 +8,9 @@ set -eu
 
 PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libcmocka-dev libjansson-dev libssl-dev libjpeg-dev libpng-dev libpcre2-dev libyaml-dev jq"
 
+# For the transport mpi, which is left out without them.
+OPTIONAL="libopenmpi-dev openmpi-bin"
+
 hint_names="gcc, make, cmake, ninja, pkg-config, cmocka, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libpcre2-8, libyaml, jq for some tests"
 if ! command -v dpkg-query >/dev/null 2>&1; then
     # Not Debian: what can be seen is looked for, CMake names the rest.
@@ -17,34 +20,43 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
     exit 0
 fi
 
-missing=""
-for package in $PACKAGES; do
-    if ! dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
-        missing="$missing $package"
-    fi
-done
-[ -n "$missing" ] || exit 0
+missing_of() { # PACKAGE...
+    for package; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || printf ' %s' "$package"
+    done
+}
+# shellcheck disable=SC2086
+missing=$(missing_of $PACKAGES)
+# shellcheck disable=SC2086
+[ "${1:-}" = --check ] || optional=$(missing_of $OPTIONAL)
+[ -n "$missing${optional:-}" ] || exit 0
 
 hint="cgpipe needs these packages:$missing (names of Debian 12; elsewhere: $hint_names)"
 if [ "${1:-}" = --check ]; then
     echo "$hint; \`make deps\` installs them" >&2
     exit 1
 fi
-if ! command -v apt-get >/dev/null 2>&1; then
-    echo "$hint" >&2
+give_up() { # MESSAGE
+    [ -n "$missing" ] || exit 0
+    echo "$1" >&2
     exit 1
-fi
+}
+command -v apt-get >/dev/null 2>&1 || give_up "$hint"
 if [ "$(id -u)" = 0 ]; then
     sudo=""
 elif command -v sudo >/dev/null 2>&1; then
     sudo="sudo"
 else
-    echo "$hint; run as root, or install sudo: apt-get install$missing" >&2
-    exit 1
+    give_up "$hint; run as root, or install sudo: apt-get install$missing"
 fi
-echo "installing:$missing"
+install_packages() { # PACKAGE...
+    [ $# -gt 0 ] || return 0
+    echo "installing: $*"
+    $sudo apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 ||
+        { $sudo apt-get update >/dev/null && $sudo apt-get install -y --no-install-recommends "$@" >/dev/null; }
+}
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086
-$sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 ||
-    { $sudo apt-get update >/dev/null && $sudo apt-get install -y --no-install-recommends $missing >/dev/null; } ||
-    { echo "$hint; apt-get could not install them" >&2; exit 1; }
+install_packages $missing || { echo "$hint; apt-get could not install them" >&2; exit 1; }
+# shellcheck disable=SC2086
+install_packages $optional || echo "no MPI:$optional could not be installed; the transport mpi is left out" >&2

@@ -6,6 +6,7 @@
 #include "common.h"
 #include "files.h"
 #include "options/schedule_file.h"
+#include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/costs.h"
@@ -138,7 +139,7 @@ static cgp_status write_costs(const cli_session *session) {
     costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);
     cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.layer);
     if (status == CGP_OK) costs.bandwidth = cli_copy_bandwidth();
-    if (status == CGP_OK)
+    if (status == CGP_OK && cli_rank() == 0)
         status = cli_json_replace(options->costs_out, cli_costs_json(&costs, session->model));
     cli_costs_release(&costs);
     return status;
@@ -170,7 +171,7 @@ static cgp_status bench(cli_session *session) {
     json_t *report = NULL;
     CGP_TRY(cli_json_check(options));
     CGP_TRY(cli_trace_check(options));
-    if (options->costs_out) CGP_TRY(cli_file_check(options->costs_out));
+    if (options->costs_out && cli_rank() == 0) CGP_TRY(cli_file_check(options->costs_out));
     CGP_TRY(cli_print_plan(out, session));
     fputc('\n', out);
     print_memory(out, session);
@@ -327,8 +328,15 @@ int cli_bench(const cli_run_options *options) {
     if (options->grid) return bench_grid(options);
     cli_run_options resolved = *options;
     cli_session session = {0};
-    int code = cli_report(prepare(&session, &resolved), true);
-    if (code == CLI_OK) code = cli_report(bench(&session), false);
+    cgp_status status = cli_ranks_open(options->transport);
+    if (status == CGP_OK) status = prepare(&session, &resolved);
+    int code = cli_report(status, true);
+    if (status == CGP_OK) {
+        status = bench(&session);
+        code = cli_report(status, false);
+    }
+    cli_ranks_fail(status);
     cli_session_release(&session);
+    cli_ranks_close();
     return code;
 }

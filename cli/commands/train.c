@@ -10,6 +10,7 @@
 #include "commands/commands.h"
 #include "common.h"
 #include "options/epochs.h"
+#include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/record.h"
@@ -39,6 +40,7 @@ static cgp_status prepare(training *t) {
     const cli_run_options *options = &t->run.options;
     cgp_model_spec spec;
     CGP_TRY(cli_resume_options(&t->run));
+    CGP_TRY(cli_ranks_open(options->transport));
     CGP_TRY(check_arguments(options));
     CGP_TRY(cli_data_kind_of(options, &t->kind));
     const bool text = t->kind == CLI_DATA_TEXT;
@@ -88,12 +90,14 @@ static cgp_status check_meanwhile(const training *t) {
 /* Open and check files. The directory is made last, when nothing else can fail, and removed if it stays empty. */
 static cgp_status check_files(training *t) {
     const cli_run_options *options = &t->run.options;
-    CGP_TRY(cli_run_directory_check(&t->run.directory));
-    CGP_TRY(check_free(t));
+    const bool writes = cli_rank() == 0;
+    if (writes) CGP_TRY(cli_run_directory_check(&t->run.directory));
+    if (writes) CGP_TRY(check_free(t));
     CGP_TRY(cli_json_check(options));
     CGP_TRY(cli_trace_check(options));
     if (!t->data) CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
     CGP_TRY(cgp_data_identity(t->data, t->run.identity));
+    if (!writes) return CGP_OK;
     CGP_TRY(cli_run_directory_make(&t->run.directory));
     return check_meanwhile(t);
 }
@@ -144,6 +148,7 @@ static cgp_status make_pipeline(training *t) {
 
 /* Write run.json and open the metrics: from here on the directory has this run. */
 static cgp_status open_run(training *t) {
+    if (cli_rank() > 0) return CGP_OK;
     cli_run_directory_clean(&t->run.directory);
     if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
     CGP_TRY(cli_record_write(&t->run.directory, t->run.before, &t->run.session, t->run.resumed,
@@ -160,17 +165,17 @@ static cgp_status open_run(training *t) {
 /* --- the command --- */
 
 static bool stopped(training *t) {
-    t->stopped = cli_stop_signal();
+    t->stopped = cli_ranks_stop(false);
     return t->stopped;
 }
 
 static cgp_status train(training *t) {
-    CGP_TRY(check_files(t));
+    CGP_TRY(cli_ranks_agree(check_files(t)));
     CGP_TRY(print_start(t));
     if (stopped(t)) return CGP_OK;
     CGP_TRY(make_pipeline(t));
     if (stopped(t)) return CGP_OK;
-    CGP_TRY(open_run(t));
+    CGP_TRY(cli_ranks_agree(open_run(t)));
     if (stopped(t)) return CGP_OK;
     CGP_TRY(cli_train_steps(t));
     return cli_train_end(t);
@@ -180,7 +185,7 @@ static cgp_status train(training *t) {
 static void print_watchdog(const training *t) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
     fflush(t->run.out);
-    if (pipeline) fputs(cgp_pipeline_report(pipeline), stderr);
+    if (pipeline && cli_rank() == 0) fputs(cgp_pipeline_report(pipeline), stderr);
 }
 
 /* A new run that failed before its first checkpoint is deleted. */
@@ -198,9 +203,12 @@ int cli_train(const cli_run_options *options) {
     t.validation = cli_no_eval_metrics;
     cli_run_directory_name(&t.run.directory, options->run);
     cli_stop_install();
-    int code = cli_report(prepare(&t), true);
+    cgp_status status = prepare(&t);
+    cli_ranks_fail(status);
+    int code = cli_report(status, true);
     if (code == CLI_OK) {
-        const cgp_status status = train(&t);
+        status = train(&t);
+        cli_ranks_fail(status);
         if (status != CGP_OK) print_watchdog(&t);
         if (status != CGP_OK) undo(&t);
         code = cli_report(status, false);
@@ -213,5 +221,6 @@ int cli_train(const cli_run_options *options) {
     cli_run_options_release(&t.run.options);
     json_decref(t.run.before);
     json_decref(t.run.record);
+    cli_ranks_close();
     return code;
 }

@@ -4,6 +4,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
 #include "session/sampler.h"
@@ -80,6 +81,7 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                              (int)options->threads_per_device));
     CGP_TRY(cli_sampler_start(sampler));
     CGP_TRY(cli_sampler_copy_weights(sampler, t->run.session.pipeline));
+    if (cli_rank() > 0) return CGP_OK;
     fprintf(t->run.out, "sample of %" PRId64 " characters\n", options->sample);
     CGP_TRY(cli_sampler_run(sampler, &sampling));
     fputc('\n', sampling.out);
@@ -100,12 +102,12 @@ cgp_status cli_train_end(training *t) {
     json_t *report = NULL;
     const bool complete = !t->stopped;
     if (complete && t->validation.samples == 0) CGP_TRY(cli_train_validate(t));
-    if (complete) t->stopped = cli_stop_signal();
+    if (complete) t->stopped = cli_ranks_stop(false);
     CGP_TRY(make_report(t, &report));
     print_results(t, report);
     cgp_status status = cli_trace_write(t->run.out, &t->run.session);
     if (status == CGP_OK && !t->stopped) status = print_sample(t);
-    if (!t->stopped) t->stopped = cli_stop_signal();
+    if (!t->stopped) t->stopped = cli_ranks_stop(false);
     if (status == CGP_OK) status = cli_json_write(&t->run.options, json_incref(report));
     fflush(t->run.out);
     if (!t->stopped)
@@ -120,6 +122,7 @@ int cli_train_stopped(const training *t) {
     const char *signal = cli_stop_signal();
     FILE *out = signal ? stderr : t->run.out;
     if (cli_stop_closed()) return CLI_CLOSED; /* this line had no reader either */
+    if (cli_rank() > 0) return signal ? CLI_STOPPED : CLI_OK;
     fflush(t->run.out);
     fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");
     if (t->run.session.measures.steps > 0)

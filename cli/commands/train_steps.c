@@ -7,6 +7,7 @@
 #include "common.h"
 #include "files.h"
 #include "options/epochs.h"
+#include "ranks.h"
 #include "stop.h"
 
 #include <math.h>
@@ -38,6 +39,7 @@ static cgp_status validate_step(training *t, int64_t i) {
 /* --- metrics --- */
 
 static cgp_status log_step(training *t, int64_t i, double loss) {
+    if (cli_rank() > 0) return CGP_OK;
     const cli_session *session = &t->run.session;
     const double *measured = cli_measured_last(session), seconds = measured[CLI_STEP_SECONDS];
     const double units = (double)(t->run.options.batch * t->units.per_sample);
@@ -59,9 +61,8 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
 
 /* Return the reason to end after this step, though it is not the last: a signal's name or "time". NULL: none. */
 static const char *stop_reason(const training *t) {
-    if (cli_stop_signal()) return cli_stop_signal();
     const double limit = 60 * t->run.options.minutes;
-    return limit > 0 && cli_seconds() - t->started >= limit ? "time" : NULL;
+    return cli_ranks_stop(limit > 0 && cli_seconds() - t->started >= limit);
 }
 
 static cgp_status save_step(training *t, int64_t i) {
@@ -70,7 +71,7 @@ static cgp_status save_step(training *t, int64_t i) {
                               ? cli_steps_of(options, options->save_every)
                               : cli_train_part(options->steps, DEFAULT_CHECKPOINTS);
     if (!cli_train_due(i, every) && i != options->steps && !t->stopped) return CGP_OK;
-    CGP_TRY(cli_metrics_sync(&t->metrics));
+    if (cli_rank() == 0) CGP_TRY(cli_metrics_sync(&t->metrics));
     return cli_resume_save(&t->run);
 }
 

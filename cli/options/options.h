@@ -83,6 +83,7 @@ typedef enum cli_option_id {
     CLI_OPTION_DECAY_ALL,
     CLI_OPTION_CLIP,
     CLI_OPTION_DEVICES,
+    CLI_OPTION_TRANSPORT,
     CLI_OPTION_THREADS_PER_DEVICE,
     CLI_OPTION_MEMORY_LIMIT,
     CLI_OPTION_SAMPLE,
@@ -156,7 +157,7 @@ typedef struct cli_run_options {
     cli_balance balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *config;
-    const char *check, *compare, *svg, *trace_json, *tokenizer, *out;
+    const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help,
         verbose, quiet;
     bool deferred_batch_norm, decode, end_of_text;

@@ -140,6 +140,9 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_DEVICES] = {"devices", "K or LIST", CLI_DEVICE_NAMES, AT(devices), COSTED, 0,
         NULL, "K cpu devices; or KIND[:ORDINAL][@LIMIT][*COUNT],..: cpu*3,cuda:0@22GiB;\n"
         "                           one name is for all; cgpipe devices lists kinds [cpu]"},
+    [CLI_OPTION_TRANSPORT] = {"transport", "NAME", CLI_TEXT, AT(transport), TRAIN | CLI_BENCH, ONCE,
+        "auto", "how processes that a launcher started are one pipeline's ranks:\n"
+        "                           mpi, inproc (not at all), auto: mpi if there are several"},
     [CLI_OPTION_THREADS_PER_DEVICE] = {"threads-per-device", "T", CLI_COUNT,
         AT(threads_per_device), COSTED | CLI_SAMPLE, REPORTED, "1", "threads of each device"},
     [CLI_OPTION_MEMORY_LIMIT] = {"memory-limit", "BYTES", CLI_BYTES, AT(memory_limit), PLANNED,

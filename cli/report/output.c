@@ -4,6 +4,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "ranks.h"
 #include "report/report.h"
 
 #include <inttypes.h>
@@ -13,7 +14,8 @@
 /* --- streams and --json --- */
 
 FILE *cli_result_stream(const cli_run_options *options) {
-    return options->json && strcmp(options->json, "-") == 0 ? stderr : stdout;
+    return options->json && strcmp(options->json, "-") == 0 && cli_rank() == 0 ? stderr
+                                                                               : stdout;
 }
 
 FILE *cli_info_stream(const cli_run_options *options) {
@@ -23,12 +25,12 @@ FILE *cli_info_stream(const cli_run_options *options) {
 }
 
 cgp_status cli_json_check(const cli_run_options *options) {
-    const bool to_file = options->json && strcmp(options->json, "-") != 0;
+    const bool to_file = options->json && cli_rank() == 0 && strcmp(options->json, "-") != 0;
     return to_file ? cli_file_check(options->json) : CGP_OK;
 }
 
 cgp_status cli_json_write(const cli_run_options *options, json_t *object) {
-    if (options->json) return cli_json_replace(options->json, object);
+    if (options->json && cli_rank() == 0) return cli_json_replace(options->json, object);
     json_decref(object);
     return CGP_OK;
 }
@@ -63,14 +65,14 @@ static cgp_status draw(const cli_session *session, cli_trace_format format, char
 }
 
 cgp_status cli_trace_check(const cli_run_options *options) {
-    for (int i = 0; i < options->trace.count; i++)
+    for (int i = 0; i < options->trace.count && cli_rank() == 0; i++)
         CGP_TRY(cli_file_check(options->trace.values[i]));
     return CGP_OK;
 }
 
 cgp_status cli_trace_write(FILE *out, const cli_session *session) {
     const cli_names *names = &session->options->trace;
-    if (names->count == 0) return CGP_OK;
+    if (names->count == 0 || cli_rank() > 0) return CGP_OK;
     if (session->measures.steps == 0) {
         fprintf(out, "trace        none: no step was run\n");
         return CGP_OK;

@@ -5,6 +5,7 @@
 #include "common.h"
 #include "options/epochs.h"
 #include "options/schedule_file.h"
+#include "ranks.h"
 #include "session/costs.h"
 #include "stop.h"
 
@@ -83,6 +84,7 @@ cgp_status cli_session_make_plan(cli_session *session) {
     options.devices = devices;
     options.threads_per_device = (int)run_options->threads_per_device;
     options.memory_limit = run_options->memory_limit;
+    options.ranks = cli_ranks();
     options.deferred_batch_norm = run_options->deferred_batch_norm;
     int *balance = NULL;
     cgp_schedule *table = NULL;
@@ -146,8 +148,9 @@ cgp_status cli_session_start(cli_session *session) {
                        sizeof *session->output);
     cli_reset_peak_resident();
     session->resident_before = cli_peak_resident_bytes();
-    CGP_TRY(cgp_pipeline_create(&session->pipeline, session->plan,
-                                (uint64_t)session->options->seed));
+    CGP_TRY(cgp_pipeline_create_on(&session->pipeline, session->plan,
+                                   (uint64_t)session->options->seed, cli_ranks_transport(),
+                                   cli_ranks_communicator()));
     return session->options->costs_out ? cgp_pipeline_measure_layers(session->pipeline, true)
                                        : CGP_OK;
 }
@@ -225,6 +228,12 @@ int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
 
+/* Return the rank that has the model's output. */
+static int output_rank(const cgp_plan *plan) {
+    const cgp_plan_stage *last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1);
+    return cgp_plan_device_at(plan, last->device)->rank;
+}
+
 /* Evaluate `count` samples from `first` on, at most a mini-batch. */
 static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
                            cli_eval_sums *sums) {
@@ -242,7 +251,7 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
                                session->output};
     CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs.pointers, 2, &output));
     cli_eval_sums_add(sums, session->model, session->output, session->targets, count);
-    return CGP_OK;
+    return cli_ranks_broadcast(output_rank(session->plan), sums, sizeof *sums);
 }
 
 cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t samples,
@@ -252,7 +261,7 @@ cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t sa
     *metrics = cli_no_eval_metrics;
     for (int64_t first = 0; first < samples; first += batch) {
         const int64_t count = samples - first < batch ? samples - first : batch;
-        if (cli_stop_signal()) return CGP_OK;
+        if (cli_ranks_stop(false)) return CGP_OK;
         CGP_TRY(evaluate(session, data, first, count, &sums));
     }
     *metrics = cli_eval_metrics_of(&sums);

@@ -39,7 +39,8 @@ while read -r version name devices stages chunks; do
         same_bits comms.csv "$devices" "$chunks" "$version $name $format"
         plan_of comms.csv "$devices" "$chunks" >comms.json
         check "$version $name $format: a plan" test -s comms.json
-        check "$version $name $format: the plan without transfers" cmp plain.json comms.json
+        # but for the hash, which is of the table as it was given
+        check "$version $name $format: the plan without transfers" cmp <(grep -v plan_sha256 plain.json) <(grep -v plan_sha256 comms.json)
     done
 done <<'LIST'
 2.5.1 ScheduleInterleavedZeroBubble 2 4 4

@@ -95,3 +95,8 @@ skip 'cgpipe convert gpt2-files run' 'the example of train has made this directo
 skip 'cgpipe sample my-gpt2 --tokenizer gpt2-files --prompt "Once"' 'the weights of tests/data know 53 tokens, the tokenizer there has 2,257; test_convert samples from bytes'
 skip 'cgpipe convert resnet50.safetensors my-resnet --model resnet50' 'no weights of a ResNet-50 are here; test_convert has a ResNet-20'
 skip 'cgpipe convert my-resnet out.safetensors' 'likewise'
+
+# --- docs/how-to/run-in-several-processes.md ---
+skip "mpirun -n 2 cgpipe train $gpt2 --data book.txt --stages 4 --steps 20 --run ranks" 'test_mpi_train; needs MPI'
+skip 'cgpipe train --resume --run ranks --steps 30 --stages 2' 'test_mpi_train'
+skip 'mpirun -n 3 cgpipe train --resume --run ranks --steps 40 --stages 3' 'test_mpi_train; needs MPI'

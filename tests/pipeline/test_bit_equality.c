@@ -2,10 +2,13 @@
 /* test_bit_equality.c -- the same numbers, weights and running statistics, bit for bit, whatever
  * the stages, balance, schedule, recompute mode or threads.
  *
- * Shapes, graphs, balances and seeds are random in each run and printed. */
+ * Shapes, graphs, balances and seeds are random in each run and printed. With CGP_TEST_TRANSPORT=mpi all processes that mpirun started
+ * run the draws of `loopback` on that transport instead; CGP_TEST_SEED is the same for all. */
 #include "graphs.h"
+#include "processes.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 enum { STEPS = 3 };
@@ -25,8 +28,8 @@ static void print_case(const char *what, const cgp_plan_options *o,
 static void assert_same(const cgp_plan_options *o, const test_outcome *a,
                         const test_outcome *b) {
     if (memcmp(a->losses, b->losses, sizeof a->losses) == 0 && a->evaluation == b->evaluation &&
-        a->prediction == b->prediction && strcmp(a->sha256, b->sha256) == 0 &&
-        strcmp(a->state_sha256, b->state_sha256) == 0)
+        (a->prediction == b->prediction || isnan(b->prediction)) &&
+        strcmp(a->sha256, b->sha256) == 0 && strcmp(a->state_sha256, b->state_sha256) == 0)
         return;
     print_case("differs", o, b);
     print_message("expected losses %.9g %.9g %.9g, evaluation %.9g (got %.9g), prediction "
@@ -46,6 +49,9 @@ static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
         if (late && test_between(state, 0, 3) == 0) devices[d] = "cpu";
     }
     o->ranks = ranks && o->stages > 1 ? test_between(state, 2, o->stages) : 1;
+    if (!test_transport || !ranks) return;
+    const int n = test_transport->ranks(test_communicator);
+    o->ranks = n <= o->stages ? n : 1;
 }
 
 /* The devices of what it is compared with. */
@@ -207,7 +213,27 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
     }
 }
 
+/* Run the draws of ranks on a transport between processes. */
+static int run_on(const char *name) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_graphs_are_bit_equal_on_loopback),
+        cmocka_unit_test(random_images_are_bit_equal_on_loopback),
+        cmocka_unit_test(random_graphs_are_bit_equal_on_late_on_loopback),
+        cmocka_unit_test(random_images_are_bit_equal_on_late_on_loopback),
+    };
+    if (cgp_transport_find(&test_transport, name) != CGP_OK ||
+        test_transport->communicator_create(NULL, &test_communicator) != CGP_OK) {
+        fprintf(stderr, "%s\n", cgp_message());
+        return 1;
+    }
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed) (test_transport->fail)(test_communicator, CGP_EDEVICE, "a test failed");
+    test_transport->communicator_destroy(test_communicator);
+    return failed;
+}
+
 int main(void) {
+    if (getenv("CGP_TEST_TRANSPORT")) return run_on(getenv("CGP_TEST_TRANSPORT"));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_reference),
         cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_the_reference),

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "loopback.h"
+#include "processes.h"
 #include "pipeline/pipeline.h"
 
 enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_DEVICES = 64 };
@@ -196,6 +197,9 @@ static group *new_group(int n, uint64_t seed) {
     return g;
 }
 
+const cgp_transport *test_transport;
+cgp_communicator *test_communicator;
+
 #define REAL(function) __real_##function
 #define WRAPPED(result, function, ...)                                                         \
     result __real_##function(__VA_ARGS__);                                                     \
@@ -220,6 +224,8 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
 WRAPPED(cgp_status, cgp_pipeline_create, cgp_pipeline **out, const cgp_plan *plan,
         uint64_t seed) {
     if (!out || !plan || plan->ranks == 1) return REAL(cgp_pipeline_create)(out, plan, seed);
+    if (test_transport)
+        return REAL(cgp_pipeline_create_on)(out, plan, seed, test_transport, test_communicator);
     group *g = new_group(plan->ranks, seed);
     const cgp_status status = call_all(
         g, &(call){.run = create, .name = "create", .plan = plan, .seed = seed, .group = g});

@@ -21,7 +21,7 @@
 struct cgp__cpu_thread {
     pthread_t owner;
     int omp_threads;
-    bool pinned;
+    bool pinned, confined;
     cpu_set_t cores;
 };
 
@@ -52,6 +52,13 @@ static int core_of(const cgp_device_options *o) {
             return -1;
     }
     return first + o->index * o->threads;
+}
+
+/* Return whether the only device of a process may use no more cores than it has threads: who started the process gave it these. */
+static bool is_confined(const cgp_device_options *o) {
+    cpu_set_t allowed;
+    return o->count == 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
+           CPU_COUNT(&allowed) == o->threads;
 }
 
 static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
@@ -96,6 +103,7 @@ cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *op
     }
     device->threads = threads;
     device->thread = thread;
+    thread->confined = is_confined(options);
     device->l2_bytes = cgp__max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
     const cgp_status status = start(device, core);
     if (status != CGP_OK) {
@@ -109,7 +117,7 @@ cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *op
 }
 
 bool cgp__cpu_has_cores(const cgp_device *device) {
-    return device->thread->pinned;
+    return device->thread->pinned || device->thread->confined;
 }
 
 /* Restore the affinity and OpenMP threads of the owner, if the owner destroys the device. */

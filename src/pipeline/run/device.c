@@ -5,13 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The options of the plan; among the devices of its backend, those that pin threads share out the cores. */
+/* The options of the plan; among the devices of its backend, those of neighbours too, those that pin threads share out the cores. */
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->executor->plan;
+    const cgp__ranks *ranks = &worker->executor->ranks;
     cgp_device_options options = plan->devices[worker->index].options;
     for (int d = 0; d < plan->n_devices; d++) {
-        if (plan->devices[d].backend != cgp__backend_of(worker) ||
-            !cgp__ranks_own(&worker->executor->ranks, d))
+        if (!ranks->may_pin || plan->devices[d].backend != cgp__backend_of(worker) ||
+            (ranks->neighbours && !ranks->neighbours[plan->devices[d].info.rank]))
             continue;
         if (d < worker->index) options.index++;
         options.count++;

@@ -45,6 +45,7 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan,
 void cgp__ranks_deinit(cgp__ranks *ranks) {
     free(ranks->bytes);
     free(ranks->figures);
+    free(ranks->neighbours);
     free(ranks->reports);
 }
 

@@ -18,6 +18,9 @@ typedef struct cgp__ranks {
     size_t *bytes;    /* [n] of a gather */
     void *reports;    /* [n] of an agreement */
     int64_t *figures; /* [devices] on their way to all ranks */
+    bool
+        *neighbours; /* [n] this rank, and those that share cores with it; NULL: there is one */
+    bool may_pin;    /* the neighbours may use the same cores */
 } cgp__ranks;
 
 /* Check that the plan is of as many ranks. `transport`: NULL for one. */
@@ -50,6 +53,9 @@ cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
 
 /* Compare the plans' hashes, and the seeds. @retval CGP_EINVAL They differ; the message names the rank. */
 cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uint64_t seed);
+
+/* hosts.c: find the neighbours. */
+cgp_status cgp__ranks_find_neighbours(cgp__ranks *ranks);
 
 /* Let the others know that this rank has failed, with cgp_message(). Not collective. */
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status);

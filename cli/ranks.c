@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks.c -- see ranks.h. */
+#include "ranks.h"
+
+#include "common.h"
+#include "stop.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const cgp_transport *transport;
+static cgp_communicator *communicator;
+static int rank = -1, count = 1; /* -1: as the launcher says */
+
+/* Open MPI; MPICH and others with its process manager; srun, which gives a batch script no step. */
+enum { LAUNCHERS = 3 };
+static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+
+/* Return a number of the launcher's; `otherwise` without a launcher. */
+static int launched(const char *const names[LAUNCHERS], int otherwise) {
+    for (int i = 0; i < LAUNCHERS; i++) {
+        const char *text = getenv(names[i]);
+        int64_t n = 0;
+        if (text && cli_parse_whole(text, 0, 1 << 20, &n)) return (int)n;
+    }
+    return otherwise;
+}
+
+int cli_ranks_launched(void) {
+    return launched(sizes, 1);
+}
+
+static cgp_status find_others(const char *name) {
+    const cgp_transport *found = NULL;
+    const int started = cli_ranks_launched();
+    CGP_TRY(cgp_transport_find(&found, name));
+    CGP_TRY(found->communicator_create(NULL, &communicator));
+    transport = found;
+    rank = transport->rank(communicator);
+    count = transport->ranks(communicator);
+    if (count == started || started == 1) return CGP_OK;
+    return cgp_fail(
+        CGP_ESTATE,
+        "--transport %s: %d processes were started, but MPI knows of %d: each would "
+        "train by itself (start them by the mpirun of the MPI that cgpipe was built "
+        "with, or by srun --mpi=pmix)",
+        name, started, count);
+}
+
+/* Only rank 0 speaks. */
+static cgp_status be_silent(void) {
+    if (!getenv("CGP_LOG")) cgp_log_set_level(CGP_LOG_ERROR);
+    if (freopen("/dev/null", "w", stdout)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "/dev/null: cannot be opened");
+}
+
+cgp_status cli_ranks_open(const char *name) {
+    const bool automatic = strcmp(name, "auto") == 0;
+    rank = 0;
+    if (strcmp(name, "inproc") == 0 || (automatic && cli_ranks_launched() == 1)) return CGP_OK;
+    CGP_TRY(find_others(automatic ? "mpi" : name));
+    return rank > 0 ? be_silent() : CGP_OK;
+}
+
+void cli_ranks_fail(cgp_status status) {
+    if (communicator && status != CGP_OK && status != CGP_EPEER)
+        transport->fail(communicator, status, cgp_message());
+}
+
+void cli_ranks_close(void) {
+    if (!communicator) return;
+    transport->communicator_destroy(communicator);
+    transport = NULL;
+    communicator = NULL;
+}
+
+int cli_rank(void) {
+    if (rank < 0) rank = cli_ranks_launched() > 1 ? launched(ranks, 0) : 0;
+    return rank;
+}
+
+int cli_ranks(void) {
+    return count;
+}
+
+const cgp_transport *cli_ranks_transport(void) {
+    return transport;
+}
+
+cgp_communicator *cli_ranks_communicator(void) {
+    return communicator;
+}
+
+/* Bring equal blocks together: all [count][bytes], of which this rank's is filled in. */
+static cgp_status share(void *all, size_t bytes) {
+    size_t *sizes_of = cli_calloc((size_t)count, sizeof *sizes_of);
+    for (int r = 0; r < count; r++)
+        sizes_of[r] = bytes;
+    const cgp_status status =
+        transport->gather(communicator, (char *)all + (size_t)rank * bytes, all, sizes_of);
+    free(sizes_of);
+    return status;
+}
+
+cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes) {
+    if (count == 1) return CGP_OK;
+    size_t *all = cli_calloc((size_t)count, sizeof *all);
+    all[root] = bytes;
+    const cgp_status status = transport->gather(communicator, data, data, all);
+    free(all);
+    return status;
+}
+
+typedef struct report {
+    int64_t status;
+    char message[504];
+} report;
+
+static cgp_status first_failure(const report *all, cgp_status status) {
+    if (status != CGP_OK) return cgp_fail(status, "%s", all[rank].message);
+    for (int r = 0; r < count; r++) {
+        if (all[r].status != CGP_OK)
+            return cgp_fail(CGP_EPEER, "rank %d: %s", r, all[r].message);
+    }
+    return CGP_OK;
+}
+
+cgp_status cli_ranks_agree(cgp_status status) {
+    if (count == 1) return status;
+    report *all = cli_calloc((size_t)count, sizeof *all);
+    all[rank].status = (int64_t)status;
+    if (status != CGP_OK)
+        snprintf(all[rank].message, sizeof all[rank].message, "%s", cgp_message());
+    const cgp_status shared = share(all, sizeof *all);
+    if (shared == CGP_OK || status != CGP_OK) status = first_failure(all, status);
+    free(all);
+    return status == CGP_OK ? shared : status;
+}
+
+const char *cli_ranks_stop(bool time_is_up) {
+    enum { TIME = 1000 };
+    const char *own = cli_stop_signal();
+    if (count == 1) return own ? own : time_is_up ? "time" : NULL;
+    int32_t *all = cli_calloc((size_t)count, sizeof *all), first = 0;
+    all[rank] = cli_stop_number() ? cli_stop_number() : time_is_up && rank == 0 ? TIME : 0;
+    const cgp_status shared = share(all, sizeof *all);
+    for (int r = 0; r < count && first == 0 && shared == CGP_OK; r++)
+        first = all[r];
+    free(all);
+    if (first == 0 || first == TIME) return first ? "time" : NULL;
+    cli_stop_note(first);
+    return cli_stop_signal();
+}

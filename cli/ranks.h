@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks.h -- the processes that run a command together, each a rank: those that mpirun or srun started. Without one of these, and
+ * before cli_ranks_open(), there is one rank, 0.
+ *
+ * Rank 0 prints and writes files; the others have no standard output. What a user or the clock asks of one rank, and what fails on
+ * one, all of them agree on: functions that are collective are called by all ranks in the same order. */
+#ifndef CGPIPE_CLI_RANKS_H
+#define CGPIPE_CLI_RANKS_H
+
+#include <cgpipe/pipeline.h>
+
+/* The number of processes that a launcher says it started; 1: there is no launcher. */
+int cli_ranks_launched(void);
+
+/* Find the other ranks: over "mpi", "inproc" (none), or "auto", which takes mpi if a launcher started several processes.
+ * Collective. Fails with CGP_EINVAL, CGP_ESTATE. */
+CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport);
+
+/* Let the others know that this rank failed, with cgp_message(); a failure of another rank is known. Not collective. */
+void cli_ranks_fail(cgp_status status);
+
+/* End the transport. */
+void cli_ranks_close(void);
+
+int cli_rank(void);
+int cli_ranks(void);
+
+/* NULL with one rank. */
+const cgp_transport *cli_ranks_transport(void);
+cgp_communicator *cli_ranks_communicator(void);
+
+/* Return `status` if it failed on no rank: this rank's own failure, or CGP_EPEER with that of the first other one. Collective. */
+CGP_MUST_CHECK cgp_status cli_ranks_agree(cgp_status status);
+
+/* Bring `bytes` of one rank's data to all. Collective. */
+CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes);
+
+/* Return the reason to stop that one of the ranks has, the same on all: the name of a signal, or "time", if the time is up on rank
+ * 0. NULL: none. Static. Collective. */
+const char *cli_ranks_stop(bool time_is_up);
+
+#endif

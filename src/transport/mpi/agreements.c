@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agreements.c -- barrier and gather, between every two ranks: a wait for a message can be left when a rank fails, a collective
+ * call of MPI cannot. */
+#include "transport/mpi/world.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* A rank that has cores of its own answers within this time. */
+#define SPIN_NS 200000
+
+/* Larger parts travel as several messages: MPI counts in int. */
+#define LARGEST_PART ((size_t)1 << 30)
+
+static cgp_status end_of_rank(cgp_communicator *c) {
+    char message[CGP__MPI_TEXT];
+    int rank = c->rank;
+    if (cgp__mpi_failure_of(c, &rank, message, sizeof message) != CGP_OK)
+        return CGP__MPI_FAIL(CGP_EPEER, "rank %d: %s", rank, message);
+    return CGP__MPI_FAIL(CGP_EPEER, "rank %d: %s", c->rank,
+                         c->own.status != CGP_OK ? c->own.message : "was stopped");
+}
+
+/* Wait for all requests; those that are left behind when a rank has failed are receives that are cancelled, and sends that MPI
+ * may yet make. */
+static cgp_status wait_for_all(cgp_communicator *c) {
+    const cgp__mpi_wait wait = cgp__mpi_wait_begin(SPIN_NS, INT64_MAX);
+    int done = 0;
+    while (!atomic_load(&c->ended)) {
+        CGP_TRY(cgp__mpi_check(
+            MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE), "MPI_Testall"));
+        if (done) return CGP_OK;
+        cgp__mpi_progress(c);
+        (void)cgp__mpi_wait_on(&wait);
+    }
+    for (int r = 0; r < c->ranks; r++)
+        cgp__mpi_abandon(&c->requests[r]);
+    return end_of_rank(c);
+}
+
+static size_t part_of(size_t bytes, size_t offset) {
+    const size_t left = bytes > offset ? bytes - offset : 0;
+    return left < LARGEST_PART ? left : LARGEST_PART;
+}
+
+/* Exchange the bytes from `offset` on of every rank's block; all of them at once, if they are none. */
+static cgp_status exchange(cgp_communicator *c, const char *mine, char *all,
+                           const size_t *bytes, size_t offset) {
+    const size_t own = bytes ? part_of(bytes[c->rank], offset) : 0;
+    for (int r = 0; r < c->ranks; r++) {
+        const size_t other = bytes ? part_of(bytes[r], offset) : 0;
+        if (r != c->rank && (other > 0 || !bytes))
+            CGP_TRY(cgp__mpi_check(MPI_Irecv(bytes ? all + offset : NULL, (int)other, MPI_BYTE,
+                                             r, 0, c->agreements, &c->requests[r]),
+                                   "MPI_Irecv"));
+        if (r != c->rank && (own > 0 || !bytes))
+            CGP_TRY(cgp__mpi_check(MPI_Isend(bytes ? mine + offset : NULL, (int)own, MPI_BYTE,
+                                             r, 0, c->agreements, &c->requests[c->ranks + r]),
+                                   "MPI_Isend"));
+        if (bytes) all += bytes[r];
+    }
+    return wait_for_all(c);
+}
+
+cgp_status cgp__mpi_gather(cgp_communicator *c, const void *mine, void *all,
+                           const size_t *bytes) {
+    size_t most = 0, before = 0;
+    for (int r = 0; r < c->ranks; r++) {
+        if (bytes[r] > most) most = bytes[r];
+        if (r < c->rank) before += bytes[r];
+    }
+    if (atomic_load(&c->ended)) return end_of_rank(c);
+    char *place = (char *)all + before;
+    if (bytes[c->rank] > 0 && mine != place) memmove(place, mine, bytes[c->rank]);
+    for (size_t offset = 0; offset < most; offset += LARGEST_PART)
+        CGP_TRY(exchange(c, place, all, bytes, offset));
+    return CGP_OK;
+}
+
+cgp_status cgp__mpi_barrier(cgp_communicator *c) {
+    if (atomic_load(&c->ended)) return end_of_rank(c);
+    return exchange(c, NULL, NULL, NULL, 0);
+}

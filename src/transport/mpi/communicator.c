@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* communicator.c -- MPI's start and end, and the failures of ranks.
+ *
+ * Every rank has a receive for the failure of each other one from the beginning, so a rank that fails sends and need not ask. */
+#include "transport/mpi/world.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* fail() waits so long for its messages to leave, in nanoseconds. */
+#define LEAVE_NS 200000000
+
+/* Ranks of this process that are not destroyed, or that failed: MPI_Finalize() would wait for the others. */
+static atomic_int living, failed_ones;
+
+/* --- MPI's start and end --- */
+
+static void finalize(void) {
+    int finalized = 0;
+    (void)MPI_Finalized(&finalized);
+    if (!finalized && atomic_load(&living) == 0 && atomic_load(&failed_ones) == 0)
+        (void)MPI_Finalize();
+}
+
+static cgp_status initialize(void) {
+    int initialized = 0, finalized = 0, provided = 0;
+    CGP_TRY(cgp__mpi_check(MPI_Initialized(&initialized), "MPI_Initialized"));
+    CGP_TRY(cgp__mpi_check(MPI_Finalized(&finalized), "MPI_Finalized"));
+    if (finalized)
+        return CGP__MPI_FAIL(CGP_ESTATE, "mpi: MPI_Finalize() was called in this process");
+    if (initialized) return cgp__mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread");
+    CGP_TRY(cgp__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided),
+                           "MPI_Init_thread"));
+    if (atexit(finalize) != 0)
+        return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: atexit() has no place left");
+    return CGP_OK;
+}
+
+static cgp_status check_threads(void) {
+    int provided = 0;
+    CGP_TRY(cgp__mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread"));
+    if (provided == MPI_THREAD_MULTIPLE) return CGP_OK;
+    return CGP__MPI_FAIL(
+        CGP_ESTATE,
+        "mpi: expected MPI_THREAD_MULTIPLE, as every device has a thread of its own, got level "
+        "%d (call MPI_Init_thread with it, or use an MPI built with it)",
+        provided);
+}
+
+/* --- communicators --- */
+
+static cgp_status duplicate(MPI_Comm from, MPI_Comm *to) {
+    CGP_TRY(cgp__mpi_check(MPI_Comm_dup(from, to), "MPI_Comm_dup"));
+    return cgp__mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN),
+                          "MPI_Comm_set_errhandler");
+}
+
+static cgp_status find_last_tag(cgp_communicator *c) {
+    int *value = NULL, there = 0;
+    CGP_TRY(cgp__mpi_check(MPI_Comm_get_attr(c->links, MPI_TAG_UB, &value, &there),
+                           "MPI_Comm_get_attr"));
+    c->last_tag = there ? *value : 32767; /* what every MPI has */
+    return CGP_OK;
+}
+
+static cgp_status allocate(cgp_communicator *c) {
+    const size_t n = (size_t)c->ranks;
+    c->others = calloc(n, sizeof *c->others);
+    c->receives = malloc(4 * n * sizeof *c->receives);
+    if (!c->others || !c->receives)
+        return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: out of memory (%zu bytes)",
+                             n * (sizeof *c->others + 4 * sizeof *c->receives));
+    c->sends = c->receives + n;
+    c->requests = c->receives + 2 * n;
+    for (size_t i = 0; i < 4 * n; i++)
+        c->receives[i] = MPI_REQUEST_NULL;
+    return CGP_OK;
+}
+
+/* Without locks: no other thread has the communicator yet. */
+static cgp_status expect_failures(cgp_communicator *c) {
+    for (int r = 0; r < c->ranks; r++) {
+        if (r != c->rank)
+            CGP_TRY(cgp__mpi_check(MPI_Irecv(&c->others[r], sizeof c->others[r], MPI_BYTE, r, 0,
+                                             c->failures, &c->receives[r]),
+                                   "MPI_Irecv"));
+    }
+    return CGP_OK;
+}
+
+static cgp_status build(cgp_communicator *c, MPI_Comm from) {
+    CGP_TRY(duplicate(from, &c->links));
+    CGP_TRY(duplicate(from, &c->agreements));
+    CGP_TRY(duplicate(from, &c->failures));
+    CGP_TRY(cgp__mpi_check(MPI_Comm_rank(c->links, &c->rank), "MPI_Comm_rank"));
+    CGP_TRY(cgp__mpi_check(MPI_Comm_size(c->links, &c->ranks), "MPI_Comm_size"));
+    CGP_TRY(find_last_tag(c));
+    CGP_TRY(allocate(c));
+    return expect_failures(c);
+}
+
+cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
+    CGP_TRY(initialize());
+    CGP_TRY(check_threads());
+    cgp_communicator *c = calloc(1, sizeof *c);
+    if (!c) return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: out of memory (%zu bytes)", sizeof *c);
+    c->links = c->agreements = c->failures = MPI_COMM_NULL;
+    c->first = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    atomic_fetch_add(&living, 1);
+    const cgp_status status = build(c, handle ? *(const MPI_Comm *)handle : MPI_COMM_WORLD);
+    if (status == CGP_OK)
+        *out = c;
+    else
+        cgp__mpi_destroy(c);
+    return status;
+}
+
+static void free_communicator(MPI_Comm *comm) {
+    if (*comm != MPI_COMM_NULL) (void)MPI_Comm_free(comm);
+}
+
+/* MPI_Comm_free() is collective; after a failure the others may be gone, so what MPI has stays. */
+void cgp__mpi_destroy(cgp_communicator *c) {
+    if (!c) return;
+    const bool whole = !atomic_load(&c->ended);
+    for (int r = 0; whole && c->receives && r < c->ranks; r++)
+        cgp__mpi_abandon(&c->receives[r]);
+    if (whole) {
+        free_communicator(&c->links);
+        free_communicator(&c->agreements);
+        free_communicator(&c->failures);
+    } else {
+        atomic_fetch_add(&failed_ones, 1);
+    }
+    atomic_fetch_sub(&living, 1);
+    free(c->edges);
+    if (!whole) return; /* MPI may still write to what it was given */
+    free(c->others);
+    free(c->receives);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+int cgp__mpi_rank(const cgp_communicator *c) {
+    return c->rank;
+}
+
+int cgp__mpi_ranks(const cgp_communicator *c) {
+    return c->ranks;
+}
+
+/* --- failures --- */
+
+void cgp__mpi_stop(cgp_communicator *c) {
+    atomic_store(&c->ended, true);
+}
+
+/* Called with the lock held. */
+static void look_for_failures(cgp_communicator *c) {
+    int there = 0, r = MPI_UNDEFINED;
+    if (MPI_Testany(c->ranks, c->receives, &r, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+        !there || r == MPI_UNDEFINED)
+        return;
+    c->others[r].message[CGP__MPI_TEXT - 1] = '\0';
+    if (c->first < 0) c->first = r;
+    atomic_store(&c->ended, true);
+}
+
+void cgp__mpi_progress(cgp_communicator *c) {
+    if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0)
+        return; /* another thread looks */
+    look_for_failures(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Called with the lock held. */
+static void tell_others(cgp_communicator *c) {
+    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, LEAVE_NS);
+    int done = 0;
+    for (int r = 0; r < c->ranks; r++) {
+        if (r != c->rank)
+            (void)MPI_Isend(&c->own, sizeof c->own, MPI_BYTE, r, 0, c->failures, &c->sends[r]);
+    }
+    do {
+        if (MPI_Testall(c->ranks, c->sends, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return;
+    } while (!done && cgp__mpi_wait_on(&wait));
+}
+
+void cgp__mpi_fail(cgp_communicator *c, cgp_status status, const char *message) {
+    atomic_store(&c->ended, true);
+    pthread_mutex_lock(&c->lock);
+    if (c->own.status == CGP_OK) {
+        c->own.status = (int64_t)status;
+        snprintf(c->own.message, sizeof c->own.message, "%s", message);
+        tell_others(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+cgp_status cgp__mpi_failure_of(cgp_communicator *c, int *rank, char *message, size_t size) {
+    cgp_status status = CGP_OK;
+    pthread_mutex_lock(&c->lock);
+    look_for_failures(c);
+    if (c->first >= 0) {
+        status = (cgp_status)c->others[c->first].status;
+        *rank = c->first;
+        snprintf(message, size, "%s", c->others[c->first].message);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}

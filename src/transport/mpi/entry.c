@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* entry.c -- the plug-in libcgpipe-mpi.so: one transport. */
+#include "transport/mpi/world.h"
+
+#include <stddef.h>
+#include <time.h>
+
+const cgp_host *cgp__mpi_host;
+
+static const cgp_transport mpi = {
+    .struct_size = sizeof(cgp_transport),
+    .name = "mpi",
+    .copies = true,
+    .communicator_create = cgp__mpi_create,
+    .communicator_destroy = cgp__mpi_destroy,
+    .rank = cgp__mpi_rank,
+    .ranks = cgp__mpi_ranks,
+    .link_open = cgp__mpi_link_open,
+    .link_close = cgp__mpi_link_close,
+    .acquire = cgp__mpi_acquire,
+    .take = cgp__mpi_take,
+    .post = cgp__mpi_post,
+    .release = cgp__mpi_release,
+    .waits = cgp__mpi_waits,
+    .progress = cgp__mpi_progress,
+    .stop = cgp__mpi_stop,
+    .barrier = cgp__mpi_barrier,
+    .gather = cgp__mpi_gather,
+    .fail = cgp__mpi_fail,
+    .failure = cgp__mpi_failure_of,
+};
+
+cgp_plugin_entry_function cgp_plugin_entry;
+
+__attribute__((visibility("default"))) const cgp_plugin *
+cgp_plugin_entry(const cgp_host *host) {
+    static const cgp_transport *const transports[] = {&mpi};
+    static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = "mpi",
+                                      .transports = transports, .n_transports = 1};
+    cgp__mpi_host = host;
+    return &plugin;
+}
+
+cgp_status cgp__mpi_check(int code, const char *call) {
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS) return CGP_OK;
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) text[0] = '\0';
+    return CGP__MPI_FAIL(CGP_EPEER, "mpi: %s: %s", call, text);
+}
+
+/* --- waits --- */
+
+#define PAUSE_NS 50000
+#define ABANDON_NS 100000000
+
+cgp__mpi_wait cgp__mpi_wait_begin(int64_t spin_ns, int64_t timeout_ns) {
+    const int64_t now = cgp__mpi_host->now_ns();
+    return (cgp__mpi_wait){now, spin_ns,
+                           timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns};
+}
+
+void cgp__mpi_abandon(MPI_Request *request) {
+    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, ABANDON_NS);
+    int done = 0;
+    if (*request == MPI_REQUEST_NULL) return;
+    (void)MPI_Cancel(request);
+    do {
+        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) done = true;
+    } while (!done && cgp__mpi_wait_on(&wait));
+    if (*request != MPI_REQUEST_NULL) (void)MPI_Request_free(request);
+}
+
+bool cgp__mpi_wait_on(const cgp__mpi_wait *wait) {
+    const int64_t now = cgp__mpi_host->now_ns();
+    if (now >= wait->deadline_ns) return false;
+    if (now - wait->start_ns < wait->spin_ns) return true;
+    const struct timespec pause = {0, PAUSE_NS};
+    nanosleep(&pause, NULL);
+    return true;
+}

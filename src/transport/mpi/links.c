@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* links.c -- messages and releases of an edge.
+ *
+ *     sender                                        receiver
+ *     buffer i ── header and bytes, tag 2 e ──────► one of `capacity` receives, each into a buffer of the receiver's
+ *     buffer i ◄───────── i, tag 2 e + 1 ────────── release: the receive is started again, then i goes back
+ *
+ * A message travels when a receive waits for it, as releases say so: MPI never stores one. Requests are made once, when the link is
+ * opened. A header says what its message is, so one of an earlier opening of the edge, or one that comes twice, is dropped. */
+#include "transport/mpi/world.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct header {
+    int32_t edge, opening, microbatch, slot; /* slot: the sender's buffer */
+    int64_t sequence, bytes;
+} header;
+
+_Static_assert(sizeof(header) <= CGP_LINK_HEADER_BYTES, "a header fits its place");
+
+typedef struct release {
+    int32_t opening, slot;
+} release;
+
+typedef enum state {
+    FREE,    /* sender: to be acquired; receiver: its receive waits */
+    HELD,    /* by the caller */
+    AWAY,    /* sender: posted, not released */
+    ARRIVED, /* receiver: of `microbatch` */
+} state;
+
+typedef struct buffer {
+    state state;
+    int32_t microbatch, slot; /* receiver: of the message */
+    int64_t bytes, released_ns;
+    MPI_Request whole;    /* persistent: sends, or receives, header and all bytes */
+    MPI_Request part;     /* sender: of a message with fewer bytes */
+    MPI_Request released; /* receiver: persistent, sends `answer` */
+    release answer;
+} buffer;
+
+struct cgp_link {
+    cgp_communicator *communicator;
+    cgp_link_options options;
+    int32_t opening;
+    int64_t sequence; /* of the next message */
+    atomic_bool waits;
+    MPI_Request release; /* sender: persistent, receives `answer` */
+    release answer;
+    int *
+        started; /* receiver: [capacity] buffers whose receives wait, a ring in the order of their start, which is that of messages */
+    int first, n_started;
+    buffer buffers[]; /* [capacity] */
+};
+
+static char *header_at(const cgp_link *link, int i) {
+    return (char *)link->options.memory + i * (CGP_LINK_HEADER_BYTES + link->options.bytes);
+}
+
+static char *bytes_at(const cgp_link *link, int i) {
+    return header_at(link, i) + CGP_LINK_HEADER_BYTES;
+}
+
+/* --- open, close --- */
+
+/* Return the entry of an end; a new one if there is none. */
+static cgp_status find_edge(cgp_communicator *c, const cgp_link_options *o,
+                            cgp__mpi_edge **out) {
+    for (int i = 0; i < c->n_edges; i++) {
+        const cgp__mpi_edge *e = *out = &c->edges[i];
+        if (e->number == o->edge && e->sends == o->sends && e->peer == o->peer) return CGP_OK;
+    }
+    if (c->n_edges == c->edges_capacity) {
+        const int capacity = c->edges_capacity ? 2 * c->edges_capacity : 16;
+        cgp__mpi_edge *edges = realloc(c->edges, (size_t)capacity * sizeof *edges);
+        if (!edges)
+            return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: out of memory (%zu bytes)",
+                                 (size_t)capacity * sizeof *edges);
+        c->edges = edges;
+        c->edges_capacity = capacity;
+    }
+    *out = &c->edges[c->n_edges++];
+    **out = (cgp__mpi_edge){.number = o->edge, .peer = o->peer, .sends = o->sends};
+    return CGP_OK;
+}
+
+static bool is_open(const cgp_communicator *c, int number, bool sends) {
+    for (int i = 0; i < c->n_edges; i++) {
+        const cgp__mpi_edge *e = &c->edges[i];
+        if (e->number == number && e->sends == sends && e->open) return true;
+    }
+    return false;
+}
+
+static cgp_status check(const cgp_communicator *c, const cgp_link_options *o) {
+    if (o->edge < 0)
+        return CGP__MPI_FAIL(CGP_EINVAL, "mpi: expected an edge >= 0, got %d", o->edge);
+    if (o->peer < 0 || o->peer >= c->ranks)
+        return CGP__MPI_FAIL(CGP_EINVAL, "mpi, edge %d: expected a peer below %d ranks, got %d",
+                             o->edge, c->ranks, o->peer);
+    if (o->capacity < 1 || o->bytes < 1)
+        return CGP__MPI_FAIL(CGP_EINVAL,
+                             "mpi, edge %d: expected 1 or more buffers of 1 or more bytes, got "
+                             "%d of %" PRId64,
+                             o->edge, o->capacity, o->bytes);
+    if (!o->memory)
+        return CGP__MPI_FAIL(CGP_EINVAL, "mpi, edge %d: expected buffers, got NULL", o->edge);
+    if (o->bytes > INT_MAX - CGP_LINK_HEADER_BYTES)
+        return CGP__MPI_FAIL(
+            CGP_ELIMIT,
+            "mpi, edge %d: expected messages below 2 GiB, which MPI can count, "
+            "got %" PRId64 " bytes (smaller micro-batches)",
+            o->edge, o->bytes);
+    if (o->edge > (c->last_tag - 1) / 2)
+        return CGP__MPI_FAIL(CGP_ELIMIT,
+                             "mpi, edge %d: expected at most %d edges, which this MPI has tags "
+                             "for (fewer stages)",
+                             o->edge, (c->last_tag + 1) / 2);
+    return CGP_OK;
+}
+
+static cgp_status make_sender(cgp_link *link) {
+    const cgp_link_options *o = &link->options;
+    const int bytes = (int)(CGP_LINK_HEADER_BYTES + o->bytes), tag = 2 * o->edge;
+    MPI_Comm comm = link->communicator->links;
+    for (int i = 0; i < o->capacity; i++)
+        CGP_TRY(cgp__mpi_check(MPI_Send_init(header_at(link, i), bytes, MPI_BYTE, o->peer, tag,
+                                             comm, &link->buffers[i].whole),
+                               "MPI_Send_init"));
+    CGP_TRY(cgp__mpi_check(MPI_Recv_init(&link->answer, sizeof link->answer, MPI_BYTE, o->peer,
+                                         tag + 1, comm, &link->release),
+                           "MPI_Recv_init"));
+    return cgp__mpi_check(MPI_Start(&link->release), "MPI_Start");
+}
+
+/* Start the receive into a buffer. */
+static cgp_status start_receive(cgp_link *link, buffer *b) {
+    const int i = (link->first + link->n_started) % link->options.capacity;
+    link->started[i] = (int)(b - link->buffers);
+    link->n_started++;
+    b->state = FREE;
+    return cgp__mpi_check(MPI_Start(&b->whole), "MPI_Start");
+}
+
+static cgp_status make_receiver(cgp_link *link) {
+    const cgp_link_options *o = &link->options;
+    const int bytes = (int)(CGP_LINK_HEADER_BYTES + o->bytes), tag = 2 * o->edge;
+    MPI_Comm comm = link->communicator->links;
+    for (int i = 0; i < o->capacity; i++) {
+        buffer *b = &link->buffers[i];
+        CGP_TRY(cgp__mpi_check(
+            MPI_Recv_init(header_at(link, i), bytes, MPI_BYTE, o->peer, tag, comm, &b->whole),
+            "MPI_Recv_init"));
+        CGP_TRY(cgp__mpi_check(MPI_Send_init(&b->answer, sizeof b->answer, MPI_BYTE, o->peer,
+                                             tag + 1, comm, &b->released),
+                               "MPI_Send_init"));
+        CGP_TRY(start_receive(link, b));
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__mpi_link_open(cgp_communicator *c, const cgp_link_options *options,
+                              cgp_link **out) {
+    cgp__mpi_edge *edge = NULL;
+    CGP_TRY(check(c, options));
+    if (is_open(c, options->edge, options->sends))
+        return CGP__MPI_FAIL(CGP_EINVAL, "mpi, edge %d: expected one %s, got another",
+                             options->edge, options->sends ? "sender" : "receiver");
+    CGP_TRY(find_edge(c, options, &edge));
+    const size_t size =
+        sizeof(cgp_link) + (size_t)options->capacity * (sizeof(buffer) + sizeof(int));
+    cgp_link *link = calloc(1, size);
+    if (!link) return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: out of memory (%zu bytes)", size);
+    link->communicator = c;
+    link->options = *options;
+    link->opening = edge->openings++;
+    edge->open = true;
+    link->release = MPI_REQUEST_NULL;
+    link->started = (int *)(void *)(link->buffers + options->capacity);
+    for (int i = 0; i < options->capacity; i++) {
+        buffer *b = &link->buffers[i];
+        b->whole = b->part = b->released = MPI_REQUEST_NULL;
+    }
+    const cgp_status status = options->sends ? make_sender(link) : make_receiver(link);
+    if (status == CGP_OK)
+        *out = link;
+    else
+        cgp__mpi_link_close(link);
+    return status;
+}
+
+/* A request that is not started, or is done, is freed; one on its way is given up. */
+static void drop(MPI_Request *request) {
+    int done = 0;
+    if (*request == MPI_REQUEST_NULL) return;
+    if (MPI_Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done)
+        (void)MPI_Request_free(request);
+    else
+        cgp__mpi_abandon(request);
+}
+
+void cgp__mpi_link_close(cgp_link *link) {
+    if (!link) return;
+    cgp_communicator *c = link->communicator;
+    for (int i = 0; i < link->options.capacity; i++) {
+        drop(&link->buffers[i].whole);
+        drop(&link->buffers[i].part);
+        drop(&link->buffers[i].released);
+    }
+    drop(&link->release);
+    for (int i = 0; i < c->n_edges; i++) {
+        cgp__mpi_edge *e = &c->edges[i];
+        if (e->number == link->options.edge && e->sends == link->options.sends) e->open = false;
+    }
+    free(link);
+}
+
+/* --- waits --- */
+
+/* MPI failed: this rank ends, and lets the others know. */
+static void fail(cgp_link *link, cgp_status status) {
+    cgp__mpi_fail(link->communicator, status, cgp__mpi_host->message());
+}
+
+/* Take the releases that came. */
+static cgp_status take_releases(cgp_link *link) {
+    for (;;) {
+        int done = 0;
+        CGP_TRY(cgp__mpi_check(MPI_Test(&link->release, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+        if (!done) return CGP_OK;
+        const release r = link->answer;
+        CGP_TRY(cgp__mpi_check(MPI_Start(&link->release), "MPI_Start"));
+        if (r.opening != link->opening || r.slot < 0 || r.slot >= link->options.capacity)
+            continue; /* of an earlier opening */
+        buffer *b = &link->buffers[r.slot];
+        if (b->state != AWAY) continue;
+        b->released_ns = cgp__mpi_host->now_ns();
+        b->state = FREE;
+    }
+}
+
+/* Return whether MPI has done with what was sent from a buffer. */
+static cgp_status has_left(buffer *b, int *left) {
+    CGP_TRY(cgp__mpi_check(MPI_Test(&b->part, left, MPI_STATUS_IGNORE), "MPI_Test"));
+    if (!*left) return CGP_OK;
+    return cgp__mpi_check(MPI_Test(&b->whole, left, MPI_STATUS_IGNORE), "MPI_Test");
+}
+
+static cgp_status find_free(cgp_link *link, int microbatch, buffer **out) {
+    (void)microbatch;
+    CGP_TRY(take_releases(link));
+    for (int i = 0; i < link->options.capacity; i++) {
+        int left = 0;
+        if (link->buffers[i].state != FREE) continue;
+        CGP_TRY(has_left(&link->buffers[i], &left));
+        if (!left) continue;
+        *out = &link->buffers[i];
+        return CGP_OK;
+    }
+    return CGP_OK;
+}
+
+/* Look at a message that came into a buffer: whether it is the next one of this opening. */
+static cgp_status enter(cgp_link *link, buffer *b) {
+    header h;
+    memcpy(&h, header_at(link, (int)(b - link->buffers)), sizeof h);
+    if (h.opening != link->opening || h.edge != link->options.edge ||
+        h.sequence < link->sequence) {
+        cgp__mpi_host->log(CGP_LOG_WARN, "mpi",
+                           "edge %d: message %" PRId64 " of micro-batch %d came twice: dropped",
+                           link->options.edge, h.sequence, h.microbatch);
+        return start_receive(link, b);
+    }
+    if (h.bytes < 0 || h.bytes > link->options.bytes)
+        return CGP__MPI_FAIL(CGP_EDEVICE,
+                             "mpi, edge %d: expected a message of at most %" PRId64
+                             " bytes, got %" PRId64,
+                             link->options.edge, link->options.bytes, h.bytes);
+    link->sequence = h.sequence + 1;
+    b->state = ARRIVED;
+    b->microbatch = h.microbatch;
+    b->slot = h.slot;
+    b->bytes = h.bytes;
+    b->released_ns = cgp__mpi_host->now_ns();
+    return CGP_OK;
+}
+
+static cgp_status find_message(cgp_link *link, int microbatch, buffer **out) {
+    int done = 1;
+    while (link->n_started > 0) {
+        buffer *b = &link->buffers[link->started[link->first]];
+        CGP_TRY(cgp__mpi_check(MPI_Test(&b->whole, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+        if (!done) break;
+        link->first = (link->first + 1) % link->options.capacity;
+        link->n_started--;
+        CGP_TRY(enter(link, b));
+    }
+    for (int i = 0; i < link->options.capacity; i++) {
+        buffer *b = &link->buffers[i];
+        if (b->state == ARRIVED && b->microbatch == microbatch) *out = b;
+    }
+    return CGP_OK;
+}
+
+typedef cgp_status find(cgp_link *link, int microbatch, buffer **out);
+
+static bool hold(cgp_link *link, find *look, int microbatch, int64_t timeout_ns,
+                 cgp_link_message *out) {
+    const cgp__mpi_wait wait = cgp__mpi_wait_begin(link->options.spin_ns, timeout_ns);
+    buffer *b = NULL;
+    for (bool goes_on = true; goes_on && !atomic_load(&link->communicator->ended);) {
+        const cgp_status status = look(link, microbatch, &b);
+        if (status != CGP_OK) fail(link, status);
+        if (b || status != CGP_OK) break;
+        cgp__mpi_progress(link->communicator);
+        atomic_store_explicit(&link->waits, true, memory_order_relaxed);
+        goes_on = cgp__mpi_wait_on(&wait);
+    }
+    atomic_store_explicit(&link->waits, false, memory_order_relaxed);
+    if (!b || atomic_load(&link->communicator->ended)) return false;
+    const int i = (int)(b - link->buffers);
+    b->state = HELD;
+    *out = (cgp_link_message){.buffer = bytes_at(link, i),
+                              .microbatch = microbatch,
+                              .bytes = b->bytes,
+                              .released_ns = b->released_ns};
+    return true;
+}
+
+bool cgp__mpi_acquire(cgp_link *link, int64_t timeout_ns, cgp_link_message *out) {
+    return hold(link, find_free, -1, timeout_ns, out);
+}
+
+bool cgp__mpi_take(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_message *out) {
+    return hold(link, find_message, microbatch, timeout_ns, out);
+}
+
+bool cgp__mpi_waits(cgp_link *link) {
+    return atomic_load_explicit(&link->waits, memory_order_relaxed);
+}
+
+/* --- buffers change hands --- */
+
+static int index_of(const cgp_link *link, const cgp_link_message *message) {
+    const int64_t stride = CGP_LINK_HEADER_BYTES + link->options.bytes;
+    return (int)(((const char *)message->buffer - (const char *)link->options.memory) / stride);
+}
+
+void cgp__mpi_post(cgp_link *link, const cgp_link_message *message) {
+    const int i = index_of(link, message);
+    buffer *b = &link->buffers[i];
+    const header h = {.edge = link->options.edge,
+                      .opening = link->opening,
+                      .microbatch = message->microbatch,
+                      .slot = i,
+                      .sequence = link->sequence++,
+                      .bytes = message->bytes};
+    memcpy(header_at(link, i), &h, sizeof h);
+    b->state = AWAY;
+    if (atomic_load(&link->communicator->ended)) return;
+    cgp_status status;
+    if (message->bytes == link->options.bytes)
+        status = cgp__mpi_check(MPI_Start(&b->whole), "MPI_Start");
+    else
+        status = cgp__mpi_check(MPI_Isend(header_at(link, i),
+                                          (int)(CGP_LINK_HEADER_BYTES + message->bytes),
+                                          MPI_BYTE, link->options.peer, 2 * link->options.edge,
+                                          link->communicator->links, &b->part),
+                                "MPI_Isend");
+    if (status != CGP_OK) fail(link, status);
+}
+
+/* Start the receive again, then tell the sender. */
+static cgp_status give_back(cgp_link *link, buffer *b) {
+    CGP_TRY(start_receive(link, b));
+    CGP_TRY(cgp__mpi_check(MPI_Wait(&b->released, MPI_STATUS_IGNORE), "MPI_Wait"));
+    return cgp__mpi_check(MPI_Start(&b->released), "MPI_Start");
+}
+
+void cgp__mpi_release(cgp_link *link, const cgp_link_message *message) {
+    buffer *b = &link->buffers[index_of(link, message)];
+    if (atomic_load(&link->communicator->ended)) return;
+    b->answer = (release){link->opening, b->slot};
+    const cgp_status status = give_back(link, b);
+    if (status != CGP_OK) fail(link, status);
+}

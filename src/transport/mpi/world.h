@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* world.h -- the transport `mpi`, a plug-in: ranks are MPI processes. MPI-3 calls only.
+ *
+ *     entry.c          the plug-in, and the table
+ *     communicator.c   MPI's start and end; stop, failures of ranks
+ *     agreements.c     barrier and gather
+ *     links.c          messages and releases of edges
+ *
+ * MPI makes progress inside its calls alone: every wait is a loop of tests, and threads that compute call progress(). All of it takes
+ * MPI_THREAD_MULTIPLE, as workers wait on their links beside each other. */
+#ifndef CGP_SRC_TRANSPORT_MPI_WORLD_H
+#define CGP_SRC_TRANSPORT_MPI_WORLD_H
+
+#include <cgpipe/ext/plugin.h>
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { CGP__MPI_TEXT = 1024 };
+
+/* The failure of a rank, as it travels. */
+typedef struct cgp__mpi_failure {
+    int64_t status; /* CGP_OK: none */
+    char message[CGP__MPI_TEXT];
+} cgp__mpi_failure;
+
+/* How often an end of an edge was opened with the same rank at the other end, which counts the same: messages of an earlier opening are
+ * dropped. */
+typedef struct cgp__mpi_edge {
+    int number, peer;
+    bool sends, open;
+    int32_t openings;
+} cgp__mpi_edge;
+
+struct cgp_communicator {
+    /* Of messages, of agreements and of failures: duplicates, so that no message meets a receive of another kind. */
+    MPI_Comm links, agreements, failures;
+    int rank, ranks;
+    int last_tag;
+    atomic_bool ended; /* stopped, or some rank failed */
+
+    pthread_mutex_t lock; /* of what follows; a leaf, but for MPI's own */
+    cgp__mpi_failure own, *others;
+    MPI_Request *receives, *sends; /* [ranks] of failures */
+    int first;                     /* the rank whose failure came first; -1: none */
+
+    /* Of the user thread: agreements, edges. */
+    MPI_Request *requests; /* [2 x ranks] */
+    cgp__mpi_edge *edges;
+    int n_edges, edges_capacity;
+};
+
+/* The functions of the library. */
+extern const cgp_host *cgp__mpi_host;
+
+#define CGP__MPI_FAIL cgp__mpi_host->fail
+
+/* CGP_OK, or a failure with MPI's text: "mpi: MPI_Send: ...". */
+cgp_status cgp__mpi_check(int code, const char *call);
+
+/* --- waits --- */
+
+/* A wait: tests again and again, first without a pause, then with one. */
+typedef struct cgp__mpi_wait {
+    int64_t start_ns, spin_ns, deadline_ns;
+} cgp__mpi_wait;
+
+cgp__mpi_wait cgp__mpi_wait_begin(int64_t spin_ns, int64_t timeout_ns);
+
+/* Pause before the next test; false: the time is over. */
+bool cgp__mpi_wait_on(const cgp__mpi_wait *wait);
+
+/* Give a request up, within 0.1 s. If MPI still has it then, the peer is gone, and memory of a message that had begun to arrive may yet
+ * be written. */
+void cgp__mpi_abandon(MPI_Request *request);
+
+/* --- communicator.c --- */
+
+cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out);
+void cgp__mpi_destroy(cgp_communicator *communicator);
+int cgp__mpi_rank(const cgp_communicator *communicator);
+int cgp__mpi_ranks(const cgp_communicator *communicator);
+void cgp__mpi_stop(cgp_communicator *communicator);
+void cgp__mpi_fail(cgp_communicator *communicator, cgp_status status, const char *message);
+cgp_status cgp__mpi_failure_of(cgp_communicator *communicator, int *rank, char *message,
+                               size_t size);
+
+/* Let messages go on, and look for failures of other ranks. Threads: any. */
+void cgp__mpi_progress(cgp_communicator *communicator);
+
+/* --- agreements.c --- */
+
+cgp_status cgp__mpi_barrier(cgp_communicator *communicator);
+cgp_status cgp__mpi_gather(cgp_communicator *communicator, const void *mine, void *all,
+                           const size_t *bytes);
+
+/* --- links.c --- */
+
+cgp_status cgp__mpi_link_open(cgp_communicator *communicator, const cgp_link_options *options,
+                              cgp_link **out);
+void cgp__mpi_link_close(cgp_link *link);
+bool cgp__mpi_acquire(cgp_link *link, int64_t timeout_ns, cgp_link_message *out);
+bool cgp__mpi_take(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_message *out);
+void cgp__mpi_post(cgp_link *link, const cgp_link_message *message);
+void cgp__mpi_release(cgp_link *link, const cgp_link_message *message);
+bool cgp__mpi_waits(cgp_link *link);
+
+#endif

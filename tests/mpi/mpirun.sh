@@ -1,0 +1,28 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, run_ranks N COMMAND..., and $work, a directory of the script's own.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Skip the test where the plug-in or mpirun is missing.
+needs_mpi() { # BUILD_DIR
+    CGP_PLUGIN_PATH=$(cd "$1" && pwd)/plugins
+    if [ ! -e "$CGP_PLUGIN_PATH/libcgpipe-mpi.so" ] || ! command -v mpirun >/dev/null; then
+        echo "skip: no MPI"
+        exit 77
+    fi
+    export CGP_PLUGIN_PATH
+    # As root, more ranks than cores, no fixed cores: what a test machine needs of Open MPI.
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+    if ! timeout 60 mpirun -n 2 true; then
+        echo "skip: mpirun starts no processes here"
+        exit 77
+    fi
+}
+
+run_ranks() { # N COMMAND...
+    local n=$1
+    shift
+    timeout 300 mpirun -n "$n" "$@"
+}

@@ -1,0 +1,106 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_mpi_train.sh SOURCE_DIR BUILD_DIR -- cgpipe train in several MPI processes: the weights, losses and samples of one process;
+# resumed by other numbers of ranks; one directory, one output; failures and signals of one rank end all of them.
+set -u
+build_dir=$2
+cgpipe=$build_dir/cgpipe
+# shellcheck source=tests/mpi/mpirun.sh
+. "$(dirname "$0")/mpirun.sh"
+needs_mpi "$build_dir"
+export TERM=dumb
+failed=0
+
+check() { # NAME CONDITION...
+    local name=$1
+    shift
+    if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
+}
+result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1"; } # with the sample
+losses_of() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*,\).*/\1/p' "$1/metrics.jsonl"; }
+
+for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
+gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32,tied=1 --data $work/text.txt --batch 8 --chunks 4 --seed 3"
+
+# --- the same as in one process ---
+
+compare() { # NAME RANKS OPTION...
+    local name=$1 n=$2
+    shift 2
+    "$cgpipe" train "$@" --run "$work/one" --overwrite >"$work/out-one" 2>&1
+    run_ranks "$n" "$cgpipe" train "$@" --run "$work/ranks" --overwrite >"$work/out-ranks" 2>&1
+    check "$name: ends well" [ $? = 0 ]
+    check "$name: has a hash" grep -q '^weights_sha256 [0-9a-f]\{64\}$' "$work/out-ranks"
+    check "$name: the results of one process" [ "$(result_of "$work/out-one" | grep -v '^step\|^weights  ')" = "$(result_of "$work/out-ranks" | grep -v '^step\|^weights  ')" ]
+    check "$name: the losses of one process" [ "$(losses_of "$work/one")" = "$(losses_of "$work/ranks")" ]
+    [ $failed = 0 ] || tail -20 "$work/out-ranks"
+}
+# shellcheck disable=SC2086 # words
+{
+    compare "1f1b, clipped, sampled" 2 $gpt2 --stages 4 --steps 6 --clip 0.5 --sample 20 --evaluate-every 3
+    compare "zb-v, recomputed" 3 $gpt2 --stages 3 --schedule zb-v --recompute always+selective --steps 4
+    compare "interleaved, bf16" 2 $gpt2 --stages 2 --schedule interleaved --virtual 2 --precision bf16 --steps 4
+    compare "resnet20" 4 resnet20 --data shapes:size=32 --stages 4 --batch 8 --chunks 4 --steps 3 --deferred-batch-norm
+}
+
+# --- resumed by other ranks ---
+
+# shellcheck disable=SC2086 # words
+{
+    "$cgpipe" train $gpt2 --stages 4 --steps 12 --run "$work/straight" >"$work/out-straight" 2>&1
+    run_ranks 4 "$cgpipe" train $gpt2 --stages 4 --steps 4 --run "$work/resumed" --save-every 2 >"$work/log" 2>&1
+    run_ranks 2 "$cgpipe" train --resume --run "$work/resumed" --steps 8 >>"$work/log" 2>&1
+    "$cgpipe" train --resume --run "$work/resumed" --steps 10 --stages 1 >>"$work/log" 2>&1
+    run_ranks 3 "$cgpipe" train --resume --run "$work/resumed" --steps 12 --stages 3 >"$work/out-resumed" 2>&1
+}
+check "resumed by 2, 1 and 3 ranks: the weights of a run that was not stopped" \
+    [ "$(grep ^weights_sha "$work/out-straight")" = "$(grep ^weights_sha "$work/out-resumed")" ]
+check "one record" [ "$(jq '.starts | length' "$work/resumed/run.json")" = 4 ]
+
+# --- one output, files of rank 0 ---
+
+# shellcheck disable=SC2086 # words
+run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --steps 3 --run "$work/files" --json "$work/report.json" --trace "$work/trace.svg" >"$work/out" 2>"$work/err"
+check "each line is printed once" [ "$(grep -c '^weights_sha256' "$work/out")$(grep -c '^run  ' "$work/out")" = 11 ]
+check "nothing on standard error" [ ! -s "$work/err" ]
+check "the report has both ranks" [ "$(jq -c '[.devices[].rank]' "$work/report.json")" = "[0,1]" ]
+check "the report has the bytes of both" jq -e '.allocated_bytes_total == .planned_bytes_total' "$work/report.json"
+check "the trace has both devices" [ "$(grep -c 'device' "$work/trace.svg")" -ge 2 ]
+
+# --- failures ---
+
+refused() { # NAME RANKS MESSAGE OPTION...
+    local name=$1 n=$2 message=$3
+    shift 3
+    run_ranks "$n" "$cgpipe" train "$@" >"$work/out" 2>"$work/err"
+    check "$name: fails" [ $? != 0 ]
+    check "$name: is said once" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
+    check "$name: says why" grep -q -- "$message" "$work/err"
+    [ $failed = 0 ] || head -20 "$work/err"
+}
+# shellcheck disable=SC2086 # words
+{
+    refused "too few devices" 3 "ranks: expected 1 to 2" $gpt2 --stages 2 --run "$work/none"
+    refused "an unknown option" 2 "did you mean --stages" --stges 2
+    refused "a run that is there" 2 "has a run already" $gpt2 --stages 2 --run "$work/files"
+    refused "a loss that is not finite" 2 "not finite" $gpt2 --stages 2 --run "$work/none" --optimizer sgd --lr 1e30 --clip 1 --steps 9 --save-every 0
+}
+check "nothing is left of them" [ ! -e "$work/none" ]
+
+# --- a signal that one rank gets ---
+
+# shellcheck disable=SC2086 # words
+run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --steps 1000000 --interval 1 --run "$work/stopped" >"$work/out" 2>"$work/err" &
+runner=$!
+for _ in $(seq 300); do
+    grep -q '^step .*3/' "$work/out" && break
+    sleep 0.1
+done
+pkill -TERM -n -f "^$cgpipe train .*--run $work/stopped"
+wait $runner
+check "SIGTERM to one rank: exit code 130" [ $? = 130 ]
+check "SIGTERM to one rank: a checkpoint" grep -q 'SIGTERM: stopped after step .* which is saved' "$work/err"
+check "SIGTERM to one rank: no process is left" [ -z "$(pgrep -f "$work/stopped")" ]
+run_ranks 2 "$cgpipe" train --resume --run "$work/stopped" --steps 3 >"$work/out" 2>&1
+check "it can be resumed" grep -q 'the run has all its\|^resumed' "$work/out"
+exit $failed
