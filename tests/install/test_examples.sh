@@ -7,7 +7,7 @@ source "$(dirname "$0")/support.sh"
 run_examples "$1/examples" "$2/example_" "example"
 for file in "$1"/examples/*.c; do
     check "$(basename "$file") is short" test "$(wc -l <"$file")" -lt 150
-    check "$(basename "$file") is run here" grep -q "prefix}$(basename "$file" .c)\"" "$(dirname "$0")/support.sh"
+    check "$(basename "$file") is run here" grep -qE "(prefix\}|/example_)$(basename "$file" .c)\"" "$(dirname "$0")/support.sh" "$1/tests/mpi/test_mpi_example.sh"
 done
 
 # A table that is wrong is drawn, with the place in brackets.
