@@ -67,7 +67,7 @@ check "an ordinal that is not there is refused" sh -c '! CGP_PLUGIN_PATH=$1 "$1/
     sh "$work/build" "$work/said"
 
 # Installed: beside the library, wherever that is.
-mkdir "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
+mkdir -p "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
 check "installed, it needs no variable" trained "$work/build/train"
 
 # Where the loader found the library by a relative path, the program may have changed its directory since.
@@ -92,7 +92,7 @@ opened() { # opened LIBRARY_PATH DIRECTORY: the plug-ins that it opens there
     (cd "$work" && LD_LIBRARY_PATH=$1 ./moves "$2") >"$work/said" 2>&1 || return 1
     cat "$work/said"
 }
-check "the library's directory is absolute" test "$(opened "$work/lib" "$work/other")" = "$lib/cgpipe/libcgpipe-toy.so"
+check "the library's directory is absolute" test "$(opened "$work/lib" "$work/other" | grep -v libcgpipe-mpi)" = "$lib/cgpipe/libcgpipe-toy.so"
 check "from a relative one nothing of the new directory is opened" \
     sh -c 'cd "$1" && LD_LIBRARY_PATH=lib ./moves other >opened && ! grep evil opened' sh "$work"
 finish

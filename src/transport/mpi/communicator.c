@@ -200,6 +200,18 @@ void cgp__mpi_fail(cgp_communicator *c, cgp_status status, const char *message) 
     pthread_mutex_unlock(&c->lock);
 }
 
+void cgp__mpi_break(cgp_communicator *c, cgp_status status) {
+    const char *message = cgp__mpi_host->message();
+    pthread_mutex_lock(&c->lock);
+    if (c->first < 0) { /* this rank's place among the others' is free */
+        c->others[c->rank].status = (int64_t)status;
+        snprintf(c->others[c->rank].message, CGP__MPI_TEXT, "%s", message);
+        c->first = c->rank;
+    }
+    pthread_mutex_unlock(&c->lock);
+    cgp__mpi_fail(c, status, message);
+}
+
 cgp_status cgp__mpi_failure_of(cgp_communicator *c, int *rank, char *message, size_t size) {
     cgp_status status = CGP_OK;
     pthread_mutex_lock(&c->lock);

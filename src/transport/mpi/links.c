@@ -220,11 +220,6 @@ void cgp__mpi_link_close(cgp_link *link) {
 
 /* --- waits --- */
 
-/* MPI failed: this rank ends, and lets the others know. */
-static void fail(cgp_link *link, cgp_status status) {
-    cgp__mpi_fail(link->communicator, status, cgp__mpi_host->message());
-}
-
 /* Take the releases that came. */
 static cgp_status take_releases(cgp_link *link) {
     for (;;) {
@@ -313,7 +308,7 @@ static bool hold(cgp_link *link, find *look, int microbatch, int64_t timeout_ns,
     buffer *b = NULL;
     for (bool goes_on = true; goes_on && !atomic_load(&link->communicator->ended);) {
         const cgp_status status = look(link, microbatch, &b);
-        if (status != CGP_OK) fail(link, status);
+        if (status != CGP_OK) cgp__mpi_break(link->communicator, status);
         if (b || status != CGP_OK) break;
         cgp__mpi_progress(link->communicator);
         atomic_store_explicit(&link->waits, true, memory_order_relaxed);
@@ -370,7 +365,7 @@ void cgp__mpi_post(cgp_link *link, const cgp_link_message *message) {
                                           MPI_BYTE, link->options.peer, 2 * link->options.edge,
                                           link->communicator->links, &b->part),
                                 "MPI_Isend");
-    if (status != CGP_OK) fail(link, status);
+    if (status != CGP_OK) cgp__mpi_break(link->communicator, status);
 }
 
 /* Start the receive again, then tell the sender. */
@@ -385,5 +380,5 @@ void cgp__mpi_release(cgp_link *link, const cgp_link_message *message) {
     if (atomic_load(&link->communicator->ended)) return;
     b->answer = (release){link->opening, b->slot};
     const cgp_status status = give_back(link, b);
-    if (status != CGP_OK) fail(link, status);
+    if (status != CGP_OK) cgp__mpi_break(link->communicator, status);
 }

@@ -43,7 +43,7 @@ struct cgp_communicator {
     pthread_mutex_t lock; /* of what follows; a leaf, but for MPI's own */
     cgp__mpi_failure own, *others;
     MPI_Request *receives, *sends; /* [ranks] of failures */
-    int first;                     /* the rank whose failure came first; -1: none */
+    int first; /* the rank whose failure came first, this one's if MPI itself failed; -1: none */
 
     /* Of the user thread: agreements, edges. */
     MPI_Request *requests; /* [2 x ranks] */
@@ -83,6 +83,8 @@ int cgp__mpi_rank(const cgp_communicator *communicator);
 int cgp__mpi_ranks(const cgp_communicator *communicator);
 void cgp__mpi_stop(cgp_communicator *communicator);
 void cgp__mpi_fail(cgp_communicator *communicator, cgp_status status, const char *message);
+/* MPI failed, with cgp_message(): end this rank, and let the others know. */
+void cgp__mpi_break(cgp_communicator *communicator, cgp_status status);
 cgp_status cgp__mpi_failure_of(cgp_communicator *communicator, int *rank, char *message,
                                size_t size);
 
