@@ -33,7 +33,7 @@ static void add_type(sum *s, cgp_dtype dtype, const cgp_shape *shape) {
 
 /* --- the graph --- */
 
-/* What a custom op's table says; of a built-in one it is the version's. */
+/* A custom op, as its table says; a built-in one follows from the version. */
 static void add_op(sum *s, const cgp_op_node *use) {
     const cgp_op *op = use->op;
     const cgp_op_shapes *shapes = &use->shapes;

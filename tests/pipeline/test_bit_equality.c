@@ -123,22 +123,22 @@ static void random_graphs_are_bit_equal(const char *device, cgp_precision precis
 
 static void random_graphs_are_bit_equal_on_the_reference(void **unused) {
     (void)unused;
-    random_graphs_are_bit_equal("ref", CGP_PRECISION_F32, 12);
+    random_graphs_are_bit_equal("ref", CGP_PRECISION_F32, test_scaled(12));
 }
 
 static void random_graphs_are_bit_equal_in_bf16_on_the_reference(void **unused) {
     (void)unused;
-    random_graphs_are_bit_equal("ref", CGP_PRECISION_BF16, 12);
+    random_graphs_are_bit_equal("ref", CGP_PRECISION_BF16, test_scaled(12));
 }
 
 static void random_graphs_are_bit_equal_on_the_cpu(void **unused) {
     (void)unused;
-    random_graphs_are_bit_equal("cpu", CGP_PRECISION_F32, 12);
+    random_graphs_are_bit_equal("cpu", CGP_PRECISION_F32, test_scaled(12));
 }
 
 static void random_graphs_are_bit_equal_in_bf16_on_the_cpu(void **unused) {
     (void)unused;
-    random_graphs_are_bit_equal("cpu", CGP_PRECISION_BF16, 12);
+    random_graphs_are_bit_equal("cpu", CGP_PRECISION_BF16, test_scaled(12));
 }
 
 static void random_images_are_bit_equal(const char *device, int graphs) {
@@ -157,12 +157,12 @@ static void random_images_are_bit_equal(const char *device, int graphs) {
 
 static void random_images_are_bit_equal_on_the_reference(void **unused) {
     (void)unused;
-    random_images_are_bit_equal("ref", 12);
+    random_images_are_bit_equal("ref", test_scaled(12));
 }
 
 static void random_images_are_bit_equal_on_the_cpu(void **unused) {
     (void)unused;
-    random_images_are_bit_equal("cpu", 12);
+    random_images_are_bit_equal("cpu", test_scaled(12));
 }
 
 static void random_graphs_are_bit_equal_on_late(void **unused) {

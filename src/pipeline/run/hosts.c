@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where a rank runs. */
+/* Host and cores of a rank. */
 typedef struct place {
     char host[256];
     cpu_set_t cores; /* empty: not known */
