@@ -258,15 +258,17 @@ static cgp_status find_free(cgp_link *link, int microbatch, buffer **out) {
     return CGP_OK;
 }
 
-/* Look at a message that came into a buffer: whether it is the next one of this opening. */
+/* Look at a message that came into a buffer. One of an earlier opening, or one that came before, is dropped. */
 static cgp_status enter(cgp_link *link, buffer *b) {
     header h;
     memcpy(&h, header_at(link, (int)(b - link->buffers)), sizeof h);
     if (h.opening != link->opening || h.edge != link->options.edge ||
         h.sequence < link->sequence) {
-        cgp__mpi_host->log(CGP_LOG_WARN, "mpi",
-                           "edge %d: message %" PRId64 " of micro-batch %d came twice: dropped",
-                           link->options.edge, h.sequence, h.microbatch);
+        if (h.opening == link->opening)
+            cgp__mpi_host->log(CGP_LOG_WARN, "mpi",
+                               "edge %d: message %" PRId64
+                               " of micro-batch %d came twice: dropped",
+                               link->options.edge, h.sequence, h.microbatch);
         return start_receive(link, b);
     }
     if (h.bytes < 0 || h.bytes > link->options.bytes)
