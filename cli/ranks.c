@@ -5,8 +5,10 @@
 #include "common.h"
 #include "stop.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
@@ -55,17 +57,52 @@ static cgp_status be_silent(void) {
     return cgp_fail(CGP_EIO, "/dev/null: cannot be opened");
 }
 
-cgp_status cli_ranks_open(const char *name) {
+cgp_status cli_ranks_open(const char *name, double timeout, bool verify) {
     const bool automatic = strcmp(name, "auto") == 0;
     rank = 0;
     if (strcmp(name, "inproc") == 0 || (automatic && cli_ranks_launched() == 1)) return CGP_OK;
     CGP_TRY(find_others(automatic ? "mpi" : name));
+    transport->verify(communicator, verify);
+    CGP_TRY(transport->watch(communicator, timeout < 1e9 ? (int64_t)(timeout * 1e9) : 0));
     return rank > 0 ? be_silent() : CGP_OK;
 }
 
 void cli_ranks_fail(cgp_status status) {
     if (communicator && status != CGP_OK && status != CGP_EPEER)
         transport->fail(communicator, status, cgp_message());
+}
+
+/* --- a rank is lost --- */
+
+/* Set the rank that was, if there is one. */
+static bool find_lost(int *lost) {
+    char message[1];
+    return communicator &&
+           transport->failure(communicator, lost, message, sizeof message) == CGP_EPEER;
+}
+
+bool cli_ranks_lost(void) {
+    int lost = 0;
+    return find_lost(&lost);
+}
+
+bool cli_ranks_speaks(void) {
+    int lost = -1;
+    return cli_rank() == 0 || (cli_rank() == 1 && find_lost(&lost) && lost == 0);
+}
+
+static void end_process(int number) {
+    (void)number;
+    _exit(CLI_PEER);
+}
+
+void cli_ranks_abort(int code) {
+    fflush(NULL);
+    signal(SIGTERM, SIG_IGN); /* the launcher's, to all */
+    signal(SIGALRM, end_process);
+    alarm(1);
+    transport->abort(communicator, code);
+    _exit(code);
 }
 
 void cli_ranks_close(void) {

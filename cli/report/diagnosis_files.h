@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* diagnosis_files.h -- the files of RUN/diagnosis (session/diagnosis.h), read and checked. */
+#ifndef CGPIPE_CLI_DIAGNOSIS_FILES_H
+#define CGPIPE_CLI_DIAGNOSIS_FILES_H
+
+#include <cgpipe/base.h>
+
+#include <jansson.h>
+
+/* A device: what it runs or waits for. Texts are borrowed of the file. */
+typedef struct cli_diagnosed_device {
+    int64_t device;
+    const char *state;  /* "runs", "waits", "updates", "done" or "idle" */
+    const char *action; /* "2RECV_F5"; NULL: none, and then neither stage nor micro-batch */
+    const char *layer, *op;
+    int64_t stage, microbatch;
+    double seconds; /* so far; NaN: not known */
+    /* Of a transfer, else -1: its edge, the stages and the rank at the other end. */
+    int64_t edge, from_stage, to_stage, peer_rank;
+    bool wants_message; /* not a free buffer */
+} cli_diagnosed_device;
+
+/* A rank as another one knows it. Ages are seconds, NaN: never. */
+typedef struct cli_known_rank {
+    double heard, agreeing;
+    int64_t ended, agreements, process;
+    const char *host;
+    bool left;
+} cli_known_rank;
+
+/* A message that was sent to another rank. */
+typedef struct cli_sent_message {
+    int64_t edge, microbatch;
+} cli_sent_message;
+
+/* The file of a rank. */
+typedef struct cli_rank_file {
+    json_t *root; /* NULL: there is none */
+    const char *host, *time, *reason;
+    int64_t process;
+    double timeout; /* 0: none */
+    cli_diagnosed_device *devices;
+    size_t n_devices;
+    cli_known_rank *known; /* [ranks] */
+    cli_sent_message *sent;
+    size_t n_sent;
+} cli_rank_file;
+
+typedef struct cli_diagnosis_files {
+    int64_t ranks;
+    cli_rank_file *files; /* [ranks] */
+} cli_diagnosis_files;
+
+/* Read the files of a run's directory. @retval CGP_EIO There is none, or one cannot be read. @retval CGP_EFORMAT One is none, or is
+ * of another run; the message has its path and the key. Release in any case. */
+CGP_MUST_CHECK cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files);
+void cli_diagnosis_files_release(cli_diagnosis_files *files);
+
+#endif
