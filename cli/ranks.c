@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static const cgp_transport *transport;
@@ -100,8 +101,8 @@ void cli_ranks_abort(int code) {
     fflush(NULL);
     signal(SIGTERM, SIG_IGN); /* the launcher's, to all */
     signal(SIGALRM, end_process);
-    alarm(1);
-    transport->abort(communicator, code);
+    (void)setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {0, 600000}}, NULL);
+    if (cli_ranks_speaks()) transport->abort(communicator, code); /* one is enough */
     _exit(code);
 }
 

@@ -23,7 +23,7 @@ void cli_ranks_fail(cgp_status status);
 /* Tell whether a rank was lost: it was silent, or its message did not come. Then no end that all ranks take part in is left. */
 bool cli_ranks_lost(void);
 
-/* Let the launcher end all processes after that, this one with `code`; end it within a second if that does not. */
+/* End this process with `code` after that, within a second; one of the ranks lets the launcher end all others, the lost one too. */
 _Noreturn void cli_ranks_abort(int code);
 
 /* Tell whether this rank prints failures: rank 0, or, if that was lost, rank 1. */

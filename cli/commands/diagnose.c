@@ -29,27 +29,10 @@ typedef struct culprit {
     int64_t rank;
     const cli_diagnosed_device *device; /* NULL: none is known */
     int64_t waiter;                     /* the device's rank */
-    char action[48];                    /* of the culprit; "": not known */
+    const char *action;                 /* of the culprit; NULL: not known */
     int64_t stage, microbatch;          /* -1: not known */
     double seconds;                     /* NaN: not known */
 } culprit;
-
-static bool is_late(const cli_rank_file *file) {
-    return strcmp(file->reason, "late") == 0;
-}
-
-/* Tell whether the run was ended: some file is of a failure or a signal. */
-static bool has_ended(const cli_diagnosis_files *all) {
-    for (int64_t r = 0; r < all->ranks; r++) {
-        if (all->files[r].root && !is_late(&all->files[r])) return true;
-    }
-    return false;
-}
-
-/* Tell whether a rank wrote a file in the end; one of an earlier wait does not count then. */
-static bool is_there(const cli_diagnosis_files *all, int64_t r) {
-    return all->files[r].root && (!is_late(&all->files[r]) || !has_ended(all));
-}
 
 /* A rank as it is known best, by the file that heard of it last; NULL: nobody has. */
 static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank) {
@@ -79,7 +62,7 @@ static const cli_diagnosed_device *waiting(const cli_rank_file *file, int64_t ra
 /* The rank that a rank waits for; -1: none. */
 static int64_t next_of(const cli_diagnosis_files *all, int64_t rank) {
     const cli_diagnosed_device *d =
-        is_there(all, rank) ? waiting(&all->files[rank], rank) : NULL;
+        cli_diagnosis_has(all, rank) ? waiting(&all->files[rank], rank) : NULL;
     return d ? d->peer_rank : -1;
 }
 
@@ -101,27 +84,24 @@ static int64_t longest_chain(const cli_diagnosis_files *all) {
 
 /* --- the culprit --- */
 
-/* Name the action that a device waits for: 2RECV_F5 of stage 2 for 1SEND_F5, of the stage at the other end. */
+/* Name the action that a device waits for, of the stage at the other end. */
 static void take_missed(culprit *c, const cli_diagnosed_device *d, int64_t waiter) {
-    const bool backward = strstr(d->action, "_B") != NULL;
     c->device = d;
     c->waiter = waiter;
     c->stage = d->wants_message ? d->from_stage : d->to_stage;
     c->microbatch = d->microbatch;
+    c->action = d->peer_action;
     c->seconds = d->seconds;
-    if (d->wants_message)
-        snprintf(c->action, sizeof c->action, "%" PRId64 "SEND_%c%" PRId64, c->stage,
-                 backward ? 'B' : 'F', c->microbatch);
 }
 
-/* The first that others miss of a rank: the device that has waited for it longest. */
+/* The first that others miss of a rank, in the order of its list. */
 static void find_missed(const cli_diagnosis_files *all, culprit *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
-        for (size_t i = 0; is_there(all, r) && i < file->n_devices; i++) {
+        for (size_t i = 0; cli_diagnosis_has(all, r) && i < file->n_devices; i++) {
             const cli_diagnosed_device *d = &file->devices[i];
             if (strcmp(d->state, "waits") == 0 && d->peer_rank == c->rank && r != c->rank &&
-                (!c->device || d->seconds > c->device->seconds))
+                (!c->device || d->peer_index < c->device->peer_index))
                 take_missed(c, d, r);
         }
     }
@@ -133,8 +113,8 @@ static bool find_failed(const cli_diagnosis_files *all, culprit *c) {
         long long rank = -1;
         int end = 0;
         const char *reason = all->files[r].root ? all->files[r].reason : "";
-        if (sscanf(reason, "rank %lld: %n", &rank, &end) != 1 || end == 0 || rank < 0 ||
-            rank >= all->ranks || rank == r || is_there(all, rank) ||
+        if (sscanf(reason, "rank %7lld: %n", &rank, &end) != 1 || end == 0 || rank < 0 ||
+            rank >= all->ranks || rank == r || cli_diagnosis_has(all, rank) ||
             strncmp(reason + end, "silent for ", 11) == 0)
             continue;
         *c = (culprit){.verdict = FAILED,
@@ -159,13 +139,12 @@ static bool is_behind(const cli_diagnosis_files *all, int64_t rank) {
 
 /* A rank without a file, whose beats ended; while the run goes on also one that is alive and not in the call. */
 static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
-    const bool ended = has_ended(all);
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_known_rank *k = known(all, r);
-        if (is_there(all, r) || (k && k->left)) continue;
+        if (cli_diagnosis_has(all, r) || (k && k->left)) continue;
         const bool silent = !k || k->heard > 1.5;
-        if (!ended && !silent && !is_behind(all, r)) continue;
-        *c = (culprit){.verdict = ended || silent ? SILENT : ABSENT,
+        if (!all->ended && !silent && !is_behind(all, r)) continue;
+        *c = (culprit){.verdict = all->ended || silent ? SILENT : ABSENT,
                        .rank = r,
                        .stage = -1,
                        .microbatch = -1,
@@ -182,19 +161,18 @@ static bool find_slow(const cli_diagnosis_files *all, culprit *c) {
     c->device = NULL;
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
-        for (size_t i = 0; is_there(all, r) && i < file->n_devices; i++) {
+        for (size_t i = 0; cli_diagnosis_has(all, r) && i < file->n_devices; i++) {
             const cli_diagnosed_device *d = &file->devices[i];
             const bool runs = strcmp(d->state, "runs") == 0 || strcmp(d->state, "updates") == 0;
             if (!runs || (c->device && d->seconds <= c->device->seconds)) continue;
-            *c = (culprit){.verdict = has_ended(all) ? HANGS : SLOW,
+            *c = (culprit){.verdict = all->ended ? HANGS : SLOW,
                            .rank = r,
                            .device = d,
                            .waiter = r,
                            .stage = d->stage,
                            .microbatch = d->microbatch,
                            .seconds = d->seconds};
-            if (d->action && strlen(d->action) < sizeof c->action)
-                snprintf(c->action, sizeof c->action, "%s", d->action);
+            c->action = d->action;
         }
     }
     return c->device;
@@ -211,7 +189,7 @@ static bool was_sent(const cli_rank_file *file, const cli_diagnosed_device *d) {
 static bool find_lost(const cli_diagnosis_files *all, culprit *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
         const cli_rank_file *file = &all->files[r];
-        for (size_t i = 0; is_there(all, r) && i < file->n_devices; i++) {
+        for (size_t i = 0; cli_diagnosis_has(all, r) && i < file->n_devices; i++) {
             const cli_diagnosed_device *d = &file->devices[i];
             if (strcmp(d->state, "waits") != 0 || d->peer_rank < 0 || !d->wants_message ||
                 !was_sent(&all->files[d->peer_rank], d))
@@ -273,7 +251,7 @@ static void print_culprit(FILE *out, const cli_diagnosis_files *all, const culpr
         fprintf(out, "last heard   %.1f s before\n", c->seconds);
     if (c->stage >= 0)
         fprintf(out, "action       stage %" PRId64 ", micro-batch %" PRId64 "%s%s", c->stage,
-                c->microbatch, *c->action ? ", " : "", cli_shown(c->action));
+                c->microbatch, c->action ? ", " : "", cli_shown(c->action));
     if (c->stage >= 0 && c->device->layer && c->waiter == c->rank)
         fprintf(out, ", in layer %s, %s", cli_shown(c->device->layer),
                 cli_shown(c->device->op ? c->device->op : "?"));
@@ -299,7 +277,7 @@ static void print_device(FILE *out, const cli_diagnosed_device *d) {
 
 static void print_rank(FILE *out, const cli_diagnosis_files *all, int64_t r) {
     const cli_rank_file *file = &all->files[r];
-    if (!is_there(all, r)) {
+    if (!cli_diagnosis_has(all, r)) {
         fprintf(out, "rank %-8" PRId64 "no file\n", r);
         return;
     }
@@ -322,7 +300,10 @@ static void print_chain(FILE *out, const cli_diagnosis_files *all) {
                 cli_shown(d->action));
         if (length > all->ranks && r == first) break;
     }
-    fprintf(out, "%s\n", length > all->ranks ? ": a cycle" : "");
+    if (length > all->ranks)
+        fprintf(out, ": a cycle\n");
+    else
+        fprintf(out, "%s\n", cli_diagnosis_has(all, r) ? "" : ", which left no file");
 }
 
 /* --- JSON --- */
@@ -340,8 +321,8 @@ static json_t *diagnosis_json(const cli_diagnosis_files *all, const culprit *c) 
         r = next_of(all, r);
     }
     for (int64_t k = 0; k < all->ranks; k++)
-        json_array_append_new(ranks,
-                              is_there(all, k) ? json_incref(all->files[k].root) : json_null());
+        json_array_append_new(ranks, cli_diagnosis_has(all, k) ? json_incref(all->files[k].root)
+                                                               : json_null());
     return json_pack(
         "{s:s, s:o, s:s, s:I, s:o, s:o, s:s?, s:o, s:o, s:o, s:b, s:o}", "verdict",
         verdicts[c->verdict], "rank", optional(c->rank), "host",

@@ -10,7 +10,8 @@
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
 #define COSTED (PLANNED | CLI_PROFILE)
 #define ALL                                                                                    \
-    (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG | CLI_DEVICES | CLI_DIAGNOSE)
+    (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG |            \
+     CLI_DEVICES | CLI_DIAGNOSE)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 #define TYPED (CLI_ONCE | CLI_TYPED)

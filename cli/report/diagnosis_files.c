@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANKS = 1 << 16 };
+enum { MAX_RANKS = 1 << 12 };
 #define MAX_NUMBER (INT64_C(1) << 53)
 
 /* --- values; an error names the file and the key --- */
@@ -81,11 +81,13 @@ static cgp_status read_transfer(const place *at, int64_t ranks, cli_diagnosed_de
     CGP_TRY(get_whole(at, "peer_rank", ranks - 1, &d->peer_rank));
     CGP_TRY(get_text(at, "wants", &wants));
     d->wants_message = strcmp(wants, "message") == 0;
-    return CGP_OK;
+    CGP_TRY(get_optional_text(at, "peer_action", &d->peer_action));
+    return d->peer_action ? get_whole(at, "peer_index", MAX_NUMBER, &d->peer_index) : CGP_OK;
 }
 
 static cgp_status read_device(const place *at, int64_t ranks, cli_diagnosed_device *d) {
-    d->edge = d->from_stage = d->to_stage = d->peer_rank = d->stage = d->microbatch = -1;
+    d->edge = d->from_stage = d->to_stage = d->peer_rank = d->stage = d->microbatch =
+        d->peer_index = -1;
     CGP_TRY(get_whole(at, "device", MAX_NUMBER, &d->device));
     CGP_TRY(get_text(at, "state", &d->state));
     CGP_TRY(get_seconds(at, "seconds", &d->seconds));
@@ -188,10 +190,33 @@ static bool is_file(const char *name) {
     return strncmp(name, "rank-", 5) == 0 && cli_ends_with(name, ".json");
 }
 
+static bool is_late(const cli_rank_file *file) {
+    return strcmp(file->reason, "late") == 0;
+}
+
+bool cli_diagnosis_has(const cli_diagnosis_files *all, int64_t rank) {
+    const cli_rank_file *file = &all->files[rank];
+    return file->root && rank != all->silent && (!is_late(file) || !all->ended);
+}
+
+/* Look what the reasons say: "rank 2: silent for ..". */
+static void look_at_reasons(cli_diagnosis_files *all) {
+    for (int64_t r = 0; r < all->ranks; r++) {
+        const cli_rank_file *file = &all->files[r];
+        long long rank = -1;
+        int end = 0;
+        if (!file->root) continue;
+        all->ended |= !is_late(file);
+        if (sscanf(file->reason, "rank %7lld: silent for %n", &rank, &end) == 1 && end > 0 &&
+            rank >= 0 && rank < all->ranks && rank != r)
+            all->silent = rank;
+    }
+}
+
 cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files) {
     char *directory = cli_text("%s/" CLI_DIAGNOSIS, run);
     cgp_status status = CGP_OK;
-    *files = (cli_diagnosis_files){.ranks = 0};
+    *files = (cli_diagnosis_files){.silent = -1};
     DIR *entries = opendir(directory);
     if (!entries)
         status =
@@ -207,6 +232,7 @@ cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files)
     if (entries) closedir(entries);
     if (status == CGP_OK && files->ranks == 0)
         status = cgp_fail(CGP_EIO, "%s: has no file of a rank", directory);
+    if (status == CGP_OK) look_at_reasons(files);
     free(directory);
     return status;
 }
@@ -219,5 +245,5 @@ void cli_diagnosis_files_release(cli_diagnosis_files *files) {
         free(files->files[r].sent);
     }
     free(files->files);
-    *files = (cli_diagnosis_files){.ranks = 0};
+    *files = (cli_diagnosis_files){.silent = -1};
 }

@@ -18,6 +18,9 @@ typedef struct cli_diagnosed_device {
     /* Of a transfer, else -1: its edge, the stages and the rank at the other end. */
     int64_t edge, from_stage, to_stage, peer_rank;
     bool wants_message; /* not a free buffer */
+    /* The action at the other end, and its place in the list there; NULL, -1: not known. */
+    const char *peer_action;
+    int64_t peer_index;
 } cli_diagnosed_device;
 
 /* A rank as another one knows it. Ages are seconds, NaN: never. */
@@ -49,7 +52,12 @@ typedef struct cli_rank_file {
 typedef struct cli_diagnosis_files {
     int64_t ranks;
     cli_rank_file *files; /* [ranks] */
+    bool ended;           /* some file is of a failure or a signal: the run did not go on */
+    int64_t silent; /* the rank that others' reasons call so; it may have come back; -1: none */
 } cli_diagnosis_files;
+
+/* Tell whether a rank wrote a file in the end: one of an earlier wait, or of a rank that had been silent, does not count. */
+bool cli_diagnosis_has(const cli_diagnosis_files *files, int64_t rank);
 
 /* Read the files of a run's directory. @retval CGP_EIO There is none, or one cannot be read. @retval CGP_EFORMAT One is none, or is
  * of another run; the message has its path and the key. Release in any case. */

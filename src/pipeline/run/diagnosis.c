@@ -42,6 +42,29 @@ static const char *state_of(const cgp__view *v) {
     return waits ? "waits" : "runs";
 }
 
+/* The place of a transfer's other end in the list of its device, and the action there that makes or needs the message: where a device
+ * that does not answer is at most. */
+static void add_peer_action(json_t *o, const cgp_plan *plan, const cgp_action *action,
+                            int peer) {
+    int n = 0, i = 0;
+    char text[32];
+    const cgp_action *list = cgp_schedule_actions(plan->schedule, peer, &n);
+    while (i < n && (list[i].edge != action->edge || list[i].microbatch != action->microbatch ||
+                     cgp__is_send(list[i].kind) == cgp__is_send(action->kind)))
+        i++;
+    if (i == n) return;
+    int j = i;
+    while (j > 0 && (list[j].edge >= 0 || list[j].stage != list[i].stage ||
+                     list[j].microbatch != list[i].microbatch))
+        j--;
+    const bool computes = cgp__is_send(list[i].kind) && list[j].edge < 0 &&
+                          list[j].stage == list[i].stage &&
+                          list[j].microbatch == list[i].microbatch;
+    json_object_update_new(
+        o, json_pack("{s:i, s:s}", "peer_index", i, "peer_action",
+                     cgp_action_text(&list[computes ? j : i], text, sizeof text)));
+}
+
 /* The other end of a transfer. */
 static void add_transfer(json_t *o, const cgp_plan *plan, const cgp_action *action) {
     const cgp_edge *edge = &plan->edges[action->edge].edge;
@@ -51,6 +74,7 @@ static void add_transfer(json_t *o, const cgp_plan *plan, const cgp_action *acti
                                         "from_stage", edge->from, "to_stage", edge->to, "wants",
                                         sends ? "buffer" : "message", "peer_device", peer,
                                         "peer_rank", plan->devices[peer].info.rank));
+    add_peer_action(o, plan, action, peer);
 }
 
 static json_t *device_json(const cgp__view *v, int64_t now) {

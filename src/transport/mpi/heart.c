@@ -179,9 +179,11 @@ static void stop(cgp__mpi_heart *h) {
 cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     cgp__mpi_heart *h = c->heart;
     if (c->ranks == 1) return CGP_OK;
-    stop(h);
+    if (timeout_ns == 0) stop(h);
+    pthread_mutex_lock(&h->lock);
     h->timeout_ns = timeout_ns;
-    return timeout_ns > 0 ? start(c) : CGP_OK;
+    pthread_mutex_unlock(&h->lock);
+    return timeout_ns > 0 && !h->runs ? start(c) : CGP_OK;
 }
 
 void cgp__mpi_beat(cgp_communicator *c, int64_t ended, int64_t end_ns) {
