@@ -107,15 +107,25 @@ static void find_missed(const cli_diagnosis_files *all, culprit *c) {
     }
 }
 
-/* "rank 2: ..." of a rank that failed by itself. */
+/* Set the rank of "rank 2: ..." and return the rest; NULL: there is none. */
+static const char *rank_in(const cli_diagnosis_files *all, int64_t r, int64_t *rank) {
+    long long number = -1;
+    int end = 0;
+    const char *reason = all->files[r].root ? all->files[r].reason : "";
+    if (sscanf(reason, "rank %7lld: %n", &number, &end) != 1 || end == 0 || number < 0 ||
+        number >= all->ranks)
+        return NULL;
+    *rank = number;
+    return reason + end;
+}
+
+/* A rank that failed by itself: it left no file, or one in which it names itself. */
 static bool find_failed(const cli_diagnosis_files *all, culprit *c) {
     for (int64_t r = 0; r < all->ranks; r++) {
-        long long rank = -1;
-        int end = 0;
-        const char *reason = all->files[r].root ? all->files[r].reason : "";
-        if (sscanf(reason, "rank %7lld: %n", &rank, &end) != 1 || end == 0 || rank < 0 ||
-            rank >= all->ranks || rank == r || cli_diagnosis_has(all, rank) ||
-            strncmp(reason + end, "silent for ", 11) == 0)
+        int64_t rank = -1;
+        const char *reason = rank_in(all, r, &rank);
+        if (!reason || strncmp(reason, "silent for ", 11) == 0 ||
+            (rank != r && cli_diagnosis_has(all, rank)))
             continue;
         *c = (culprit){.verdict = FAILED,
                        .rank = rank,
@@ -137,23 +147,41 @@ static bool is_behind(const cli_diagnosis_files *all, int64_t rank) {
     return false;
 }
 
-/* A rank without a file, whose beats ended; while the run goes on also one that is alive and not in the call. */
-static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
+/* Beats come 8 times in the time limit, every 0.25 s at least. */
+static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
+    double interval = 0.25;
     for (int64_t r = 0; r < all->ranks; r++) {
-        const cli_known_rank *k = known(all, r);
-        if (cli_diagnosis_has(all, r) || (k && k->left)) continue;
-        const bool silent = !k || k->heard > 1.5;
-        if (!all->ended && !silent && !is_behind(all, r)) continue;
-        *c = (culprit){.verdict = all->ended || silent ? SILENT : ABSENT,
-                       .rank = r,
-                       .stage = -1,
-                       .microbatch = -1,
-                       .seconds = k ? k->heard : NAN};
-        find_missed(all, c);
-        if (k) c->seconds = k->heard;
-        return true;
+        if (all->files[r].root && all->files[r].timeout < 8 * interval)
+            interval = all->files[r].timeout / 8;
     }
-    return false;
+    return !k || k->heard > 3 * interval + 0.05;
+}
+
+/* Tell whether a rank without a file is to blame: the run has ended, or, while it goes on, its beats have, or it lives and is not in
+ * the others' call. */
+static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
+    const cli_known_rank *k = known(all, r);
+    if (cli_diagnosis_has(all, r) || (k && k->left)) return false;
+    return all->ended || is_silent(all, k) || is_behind(all, r);
+}
+
+/* The rank that others call silent, else the one that was not heard for longest. */
+static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
+    int64_t worst = -1;
+    for (int64_t r = 0; r < all->ranks; r++) {
+        const cli_known_rank *k = known(all, r), *w = worst >= 0 ? known(all, worst) : NULL;
+        if (is_missed(all, r) && (worst < 0 || (w && (!k || k->heard > w->heard)))) worst = r;
+    }
+    if (all->silent >= 0) worst = all->silent;
+    if (worst < 0) return false;
+    const cli_known_rank *k = known(all, worst);
+    *c = (culprit){.verdict = all->ended || is_silent(all, k) ? SILENT : ABSENT,
+                   .rank = worst,
+                   .stage = -1,
+                   .microbatch = -1};
+    find_missed(all, c);
+    c->seconds = k ? k->heard : NAN;
+    return true;
 }
 
 /* The device that has run longest. */
@@ -236,7 +264,7 @@ static void print_culprit(FILE *out, const cli_diagnosis_files *all, const culpr
                    "code of its own",
         [SLOW] = "is slow",
         [HANGS] = "hangs",
-        [LOST] = "sent a message that did not arrive",
+        [LOST] = "sent a message that has not arrived",
         [CYCLE] = "waits for itself, by way of others",
     };
     if (c->verdict == NOTHING) {
@@ -328,7 +356,7 @@ static json_t *diagnosis_json(const cli_diagnosis_files *all, const culprit *c) 
         verdicts[c->verdict], "rank", optional(c->rank), "host",
         c->rank >= 0 ? host_of(all, c->rank) : "", "process",
         (json_int_t)(c->rank >= 0 ? process_of(all, c->rank) : 0), "stage", optional(c->stage),
-        "microbatch", optional(c->microbatch), "action", *c->action ? c->action : NULL, "layer",
+        "microbatch", optional(c->microbatch), "action", c->action, "layer",
         c->device && c->device->layer && c->waiter == c->rank ? json_string(c->device->layer)
                                                               : json_null(),
         "seconds", cli_real_json(c->seconds), "chain", chain, "cycle", length > all->ranks,
