@@ -75,21 +75,19 @@ void cli_ranks_fail(cgp_status status) {
 
 /* --- a rank is lost --- */
 
-/* Set the rank that was, if there is one. */
-static bool find_lost(int *lost) {
-    char message[1];
-    return communicator &&
-           transport->failure(communicator, lost, message, sizeof message) == CGP_EPEER;
-}
-
 bool cli_ranks_lost(void) {
-    int lost = 0;
-    return find_lost(&lost);
+    char message[1];
+    int lost = -1;
+    return communicator &&
+           transport->failure(communicator, &lost, message, sizeof message) == CGP_EPEER;
 }
 
 bool cli_ranks_speaks(void) {
+    char message[16] = "";
     int lost = -1;
-    return cli_rank() == 0 || (cli_rank() == 1 && find_lost(&lost) && lost == 0);
+    if (cli_rank() != 1 || !communicator) return cli_rank() == 0;
+    (void)transport->failure(communicator, &lost, message, sizeof message);
+    return lost == 0 && strncmp(message, "silent", 6) == 0;
 }
 
 static void end_process(int number) {

@@ -115,7 +115,7 @@ static void look_for_late(void) {
     const bool late = !d.failed && write_file("late", limit);
     if (late && !d.late && cli_rank() == 0)
         fprintf(stderr,
-                "cgpipe: warning: nothing has ended on any rank for %.0f s; the run goes on "
+                "cgpipe: warning: nothing has ended on any rank for %.3g s; the run goes on "
                 "(cgpipe diagnose %s)\n",
                 limit, cli_shown(d.run));
     d.late = late;

@@ -7,7 +7,7 @@
 
 #include "pipeline/pipeline.h"
 
-static const double timeout = 0.6; /* seconds; an action of these models takes less than 1 ms */
+static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 
 /* The call begins after `pause` seconds on rank 1. */
 static struct {
@@ -86,13 +86,13 @@ static void assert_text(int r, const char *part) {
     fail();
 }
 
-/* One micro-batch goes through 8 ranks in 1.2 s and comes back: the first and the last one wait for twice the limit. */
+/* One micro-batch goes through 8 ranks in 0.8 s and comes back: the first and the last one wait for twice the limit. */
 static void a_bubble_longer_than_the_limit_is_no_hang(void **unused) {
     (void)unused;
     rank ranks[8];
     run(ranks, 8, 1,
-        "delay:0F0:0.15,delay:1F0:0.15,delay:2F0:0.15,delay:3F0:0.15,delay:4F0:0.15,"
-        "delay:5F0:0.15,delay:6F0:0.15,delay:7F0:0.15");
+        "delay:0F0:0.1,delay:1F0:0.1,delay:2F0:0.1,delay:3F0:0.1,delay:4F0:0.1,"
+        "delay:5F0:0.1,delay:6F0:0.1,delay:7F0:0.1");
     for (int k = 0; k < 3; k++)
         assert_note(ranks, 8, k, CGP_OK, -1, "");
     assert_true(the.seconds[7] > 1.5 * timeout);
@@ -117,7 +117,7 @@ static void a_silent_rank_is_named_on_all_others(void **unused) {
     (void)unused;
     rank ranks[3];
     the.mute = true;
-    the.pause = timeout + 0.5;
+    the.pause = timeout + 0.3;
     run(ranks, 3, 3, NULL);
     the.mute = false;
     the.pause = 0;
@@ -128,7 +128,7 @@ static void a_silent_rank_is_named_on_all_others(void **unused) {
 static void a_rank_that_comes_late_is_waited_for(void **unused) {
     (void)unused;
     rank ranks[3];
-    the.pause = timeout + 0.5;
+    the.pause = timeout + 0.3;
     run(ranks, 3, 3, NULL);
     the.pause = 0;
     assert_note(ranks, 3, 2, CGP_OK, -1, "");
@@ -147,9 +147,9 @@ static void a_lost_message_is_named_on_all_ranks(void **unused) {
 static void a_late_message_is_waited_for(void **unused) {
     (void)unused;
     rank ranks[3];
-    run(ranks, 3, 3, "late:1SEND_F1:0.3,late:1SEND_B0:0.2");
+    run(ranks, 3, 3, "late:1SEND_F1:0.2,late:1SEND_B0:0.1");
     assert_note(ranks, 3, 2, CGP_OK, -1, "");
-    assert_true(the.seconds[0] > 0.3);
+    assert_true(the.seconds[0] > 0.2);
 }
 
 static void a_rank_at_rest_can_be_described(void **unused) {

@@ -104,12 +104,12 @@ static int last_rank_of(const cgp_plan *plan, const cgp_action *action) {
     return plan->devices[plan->stages[cgp__peer_of(plan, action)].info.device].info.rank;
 }
 
-/* The last messages to other ranks in the run so far. */
+/* The last messages to other ranks in the run, which may have ended here. */
 static void add_sent(json_t *list, const cgp__view *v) {
     const cgp__worker *worker = v->worker;
     const cgp__executor *executor = worker->executor;
     int begin = 0, end = 0, found = 0;
-    if (executor->team->job != cgp__job_run || executor->team->remaining == 0) return;
+    if (executor->team->job != cgp__job_run || !executor->context.run) return;
     cgp__run_range(&executor->context, worker->index, &begin, &end);
     const cgp__bound_action *actions = executor->context.run->lists[worker->index].actions;
     for (int64_t i = begin + v->written - worker->trace_start - 1; i >= begin && found < SENDS;

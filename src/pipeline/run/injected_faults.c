@@ -202,10 +202,10 @@ cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_actio
             cgp__team_sleep_until(executor->team, delayed_until(executor, action, fault));
             break;
         case KILL:
-            (void)kill(getpid(), SIGKILL);
+            (void)raise(SIGKILL);
             break;
         case STOP:
-            (void)kill(getpid(), SIGSTOP);
+            (void)raise(SIGSTOP);
             break;
         case EXIT:
             _exit(1);
