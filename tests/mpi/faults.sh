@@ -16,7 +16,9 @@ run_fault() { # N FAULT COMMAND...
         codes=$1
         shift
         "$@" &
-        while kill -0 $! 2>/dev/null; do wait $!; code=$?; done
+        while kill -0 $! 2>/dev/null; do wait $!; done # a signal interrupts it
+        wait $!
+        code=$?
         echo "$code $(date +%s.%N)" >"$codes/$OMPI_COMM_WORLD_RANK"
         exit "$code"' rank "$work/codes" "$@"
 }
