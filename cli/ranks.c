@@ -14,6 +14,7 @@
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
 static int rank = -1, count = 1; /* -1: as the launcher says */
+static double limit;             /* in seconds; 0: none */
 
 /* Open MPI; MPICH and others with its process manager; srun, which gives a batch script no step. */
 enum { LAUNCHERS = 3 };
@@ -63,8 +64,9 @@ cgp_status cli_ranks_open(const char *name, double timeout, bool verify) {
     rank = 0;
     if (strcmp(name, "inproc") == 0 || (automatic && cli_ranks_launched() == 1)) return CGP_OK;
     CGP_TRY(find_others(automatic ? "mpi" : name));
+    limit = timeout < 1e9 ? timeout : 0;
     transport->verify(communicator, verify);
-    CGP_TRY(transport->watch(communicator, timeout < 1e9 ? (int64_t)(timeout * 1e9) : 0));
+    CGP_TRY(transport->watch(communicator, (int64_t)(limit * 1e9)));
     return rank > 0 ? be_silent() : CGP_OK;
 }
 
@@ -104,8 +106,20 @@ void cli_ranks_abort(int code) {
     _exit(code);
 }
 
+/* Wait for all ranks, and end even where one does not end MPI with the others then. */
+static void meet(void) {
+    const cgp_status status = transport->barrier(communicator);
+    if (status == CGP_OK && limit > 0) {
+        signal(SIGALRM, end_process);
+        (void)setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {(time_t)limit + 2, 0}},
+                        NULL);
+    }
+    if (status != CGP_OK && cli_ranks_lost()) cli_ranks_abort(cli_report(status, false));
+}
+
 void cli_ranks_close(void) {
     if (!communicator) return;
+    meet();
     transport->communicator_destroy(communicator);
     transport = NULL;
     communicator = NULL;

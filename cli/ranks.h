@@ -29,7 +29,7 @@ _Noreturn void cli_ranks_abort(int code);
 /* Tell whether this rank prints failures: rank 0, or, if that was lost, rank 1. */
 bool cli_ranks_speaks(void);
 
-/* End the transport. */
+/* End the transport, when all ranks have come here. */
 void cli_ranks_close(void);
 
 int cli_rank(void);

@@ -16,6 +16,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef enum verdict { NOTHING, FAILED, SILENT, ABSENT, SLOW, HANGS, LOST, CYCLE } verdict;
 static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
@@ -307,9 +308,12 @@ static void print_rank(FILE *out, const cli_diagnosis_files *all, int64_t r) {
         fprintf(out, "rank %-8" PRId64 "no file\n", r);
         return;
     }
+    const time_t then = (time_t)file->time;
+    struct tm utc;
+    char when[32] = "?";
+    if (gmtime_r(&then, &utc)) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &utc);
     fprintf(out, "rank %-8" PRId64 "%s, process %" PRId64 ", %s: %s\n", r,
-            cli_shown(file->host), file->process, cli_shown(file->time),
-            cli_shown(file->reason));
+            cli_shown(file->host), file->process, when, cli_shown(file->reason));
     for (size_t i = 0; i < file->n_devices; i++)
         print_device(out, &file->devices[i]);
 }

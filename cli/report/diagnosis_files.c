@@ -167,7 +167,7 @@ static cgp_status take(const char *path, json_t *root, cli_diagnosis_files *all)
     cli_rank_file *file = &all->files[rank];
     file->root = root;
     CGP_TRY(get_text(&at, "host", &file->host));
-    CGP_TRY(get_text(&at, "time", &file->time));
+    CGP_TRY(get_whole(&at, "time", INT64_C(1) << 40, &file->time));
     CGP_TRY(get_text(&at, "reason", &file->reason));
     CGP_TRY(get_whole(&at, "process", MAX_NUMBER, &file->process));
     CGP_TRY(get_seconds(&at, "timeout", &file->timeout));

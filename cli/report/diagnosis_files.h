@@ -39,9 +39,9 @@ typedef struct cli_sent_message {
 /* The file of a rank. */
 typedef struct cli_rank_file {
     json_t *root; /* NULL: there is none */
-    const char *host, *time, *reason;
-    int64_t process;
-    double timeout; /* 0: none */
+    const char *host, *reason;
+    int64_t process, time; /* seconds since the epoch */
+    double timeout;        /* 0: none */
     cli_diagnosed_device *devices;
     size_t n_devices;
     cli_known_rank *known; /* [ranks] */

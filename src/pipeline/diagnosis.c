@@ -10,15 +10,12 @@
 
 /* The part that does not come from the devices. */
 static json_t *head(const cgp__executor *executor, const char *reason) {
-    char host[256] = "", stamp[32] = "", shown[1024];
-    const time_t now = time(NULL);
-    struct tm utc;
+    char host[256] = "", shown[1024];
     if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
-    if (gmtime_r(&now, &utc)) (void)strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    return json_pack("{s:s, s:i, s:s, s:i, s:i, s:s, s:I, s:s, s:f, s:s}", "format",
+    return json_pack("{s:s, s:i, s:s, s:i, s:i, s:s, s:I, s:I, s:f, s:s}", "format",
                      "cgpipe diagnosis", "version", 1, "program", "cgpipe " CGP_VERSION, "rank",
                      executor->ranks.rank, "ranks", executor->ranks.n, "host", host, "process",
-                     (json_int_t)getpid(), "time", stamp, "timeout",
+                     (json_int_t)getpid(), "time", (json_int_t)time(NULL), "timeout",
                      (double)executor->team->timeout_ns * 1e-9, "reason",
                      cgp_escape(reason, shown, sizeof shown));
 }
