@@ -186,6 +186,7 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     pipeline->team.timeout_ns = timeout_ns;
     if (!ranks->transport) return CGP_OK;
     pipeline->team.look_ns = cgp_beat_interval(timeout_ns);
+    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* to begin together */
     return ranks->transport->watch(ranks->communicator, timeout_ns);
 }
 

@@ -12,12 +12,10 @@ run_fault() { # N FAULT COMMAND...
     mkdir "$work/codes"
     # shellcheck disable=SC2086,SC2016 # words; the ranks' variables
     CGP_FAULT=$fault timeout 60 mpirun -n "$n" ${launcher:-} bash -c '
-        trap : TERM # which mpirun sends to both
+        trap "" TERM # which mpirun sends to both
         codes=$1
         shift
-        "$@" &
-        while kill -0 $! 2>/dev/null; do wait $!; done # a signal interrupts it
-        wait $!
+        env --default-signal=TERM "$@"
         code=$?
         echo "$code $(date +%s.%N)" >"$codes/$OMPI_COMM_WORLD_RANK"
         exit "$code"' rank "$work/codes" "$@"

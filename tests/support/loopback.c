@@ -452,6 +452,10 @@ static cgp_status watch(cgp_communicator *communicator, int64_t timeout_ns) {
     communicator->timeout_ns = timeout_ns;
     communicator->next_beat_ns = 0;
     communicator->mine.left = timeout_ns == 0;
+    for (int r = 0; r < net->n && timeout_ns > 0; r++) {
+        if (communicator->known[r].heard_ns == 0 && r != communicator->rank)
+            communicator->known[r].heard_ns = cgp__now_ns();
+    }
     if (timeout_ns == 0) loopback_send_beat(communicator);
     pthread_cond_signal(&net->filled);
     pthread_mutex_unlock(&net->lock);

@@ -84,7 +84,7 @@ typedef struct cgp_link_message {
 
 /** A rank as it is known here, by its beats. Times are of this rank's monotonic clock. */
 typedef struct cgp_beat {
-    int64_t heard_ns;    /**< When its last beat came; of this rank: now. 0: none has. */
+    int64_t heard_ns;    /**< When its last beat came, or watch() began here; of this rank: now. 0: neither. */
     int64_t ended;       /**< As it gave them to beat(), */
     int64_t end_ns;      /**< both; 0: it has not. */
     int64_t agreements;  /**< That it has come to. */
@@ -204,8 +204,8 @@ typedef struct cgp_transport {
 
     /**
      * Watch over the other ranks from now on: send each a beat every cgp_beat_interval(), also while this rank computes or is in
-     * code of the caller's, by a thread that sleeps meanwhile. A rank that has sent one, and then nothing for so long, has failed:
-     * "silent for 3.1 s". Time in which this process was stopped does not count.
+     * code of the caller's, by a thread that sleeps meanwhile. A rank of which nothing came for so long has failed: "silent for
+     * 3.1 s". So all ranks begin to watch at about the same time, say after a barrier. Time in which this process was stopped does not count.
      *
      * @param timeout_ns  The limit, best the same on all ranks; 0: watch no more, which the others then know.
      *

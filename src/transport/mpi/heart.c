@@ -160,6 +160,10 @@ static void *heart_main(void *communicator) {
 static cgp_status start(cgp_communicator *c) {
     cgp__mpi_heart *h = c->heart;
     h->quits = false;
+    for (int r = 0; r < c->ranks; r++) {
+        if (h->known[r].heard_ns == 0 && r != c->rank)
+            h->known[r].heard_ns = cgp__mpi_host->now_ns();
+    }
     h->runs = pthread_create(&h->thread, NULL, heart_main, c) == 0;
     return h->runs
                ? CGP_OK
