@@ -5,12 +5,16 @@
 #include "common.h"
 #include "stop.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 static const cgp_transport *transport;
 static cgp_communicator *communicator;
 static int rank = -1, count = 1; /* -1: as the launcher says */
+static double limit;             /* in seconds; 0: none */
 
 /* Open MPI; MPICH and others with its process manager; srun, which gives a batch script no step. */
 enum { LAUNCHERS = 3 };
@@ -55,11 +59,48 @@ static cgp_status be_silent(void) {
     return cgp_fail(CGP_EIO, "/dev/null: cannot be opened");
 }
 
-cgp_status cli_ranks_open(const char *name) {
+/* --- MPI itself may wait for a rank that is lost --- */
+
+static const char stuck[] =
+    "cgpipe: MPI did not start or end in time on all ranks (--timeout)\n";
+
+static void end_stuck(int number) {
+    (void)number;
+    if (write(STDERR_FILENO, stuck, sizeof stuck - 1) < 0) _exit(CLI_PEER);
+    _exit(CLI_PEER);
+}
+
+static void end_process(int number) {
+    (void)number;
+    _exit(CLI_PEER);
+}
+
+/* Let the process end in so many seconds; 0: no more. */
+static void end_after(double seconds, void (*how)(int)) {
+    const struct itimerval time = {
+        .it_value = {(time_t)seconds,
+                     (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
+    signal(SIGALRM, seconds > 0 ? how : SIG_DFL);
+    (void)setitimer(ITIMER_REAL, &time, NULL);
+}
+
+/* Find the others, and wait until all have. */
+static cgp_status start(const char *name) {
+    CGP_TRY(find_others(name));
+    return transport->barrier(communicator);
+}
+
+cgp_status cli_ranks_open(const char *name, double timeout, bool verify) {
     const bool automatic = strcmp(name, "auto") == 0;
     rank = 0;
     if (strcmp(name, "inproc") == 0 || (automatic && cli_ranks_launched() == 1)) return CGP_OK;
-    CGP_TRY(find_others(automatic ? "mpi" : name));
+    limit = timeout < 1e9 ? timeout : 0;
+    if (limit > 0) end_after(limit + 2, end_stuck);
+    const cgp_status status = start(automatic ? "mpi" : name);
+    end_after(0, NULL);
+    CGP_TRY(status);
+    transport->verify(communicator, verify);
+    CGP_TRY(transport->watch(communicator, (int64_t)(limit * 1e9)));
     return rank > 0 ? be_silent() : CGP_OK;
 }
 
@@ -68,8 +109,41 @@ void cli_ranks_fail(cgp_status status) {
         transport->fail(communicator, status, cgp_message());
 }
 
+/* --- a rank is lost --- */
+
+bool cli_ranks_lost(void) {
+    char message[1];
+    int lost = -1;
+    return communicator &&
+           transport->failure(communicator, &lost, message, sizeof message) == CGP_EPEER;
+}
+
+bool cli_ranks_speaks(void) {
+    char message[16] = "";
+    int lost = -1;
+    if (cli_rank() != 1 || !communicator) return cli_rank() == 0;
+    (void)transport->failure(communicator, &lost, message, sizeof message);
+    return lost == 0 && strncmp(message, "silent", 6) == 0;
+}
+
+void cli_ranks_abort(int code) {
+    fflush(NULL);
+    signal(SIGTERM, SIG_IGN); /* the launcher's, to all */
+    end_after(0.6, end_process);
+    if (cli_ranks_speaks()) transport->abort(communicator, code); /* one is enough */
+    _exit(code);
+}
+
+/* Wait for all ranks, and end even where one does not end MPI with the others then. */
+static void meet(void) {
+    const cgp_status status = transport->barrier(communicator);
+    if (status == CGP_OK && limit > 0) end_after(limit + 2, end_stuck);
+    if (status != CGP_OK && cli_ranks_lost()) cli_ranks_abort(cli_report(status, false));
+}
+
 void cli_ranks_close(void) {
     if (!communicator) return;
+    meet();
     transport->communicator_destroy(communicator);
     transport = NULL;
     communicator = NULL;

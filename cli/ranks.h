@@ -12,14 +12,24 @@
 /* The number of processes that a launcher says it started; 1: there is no launcher. */
 int cli_ranks_launched(void);
 
-/* Find the other ranks: over "mpi", "inproc" (none), or "auto", which takes mpi if a launcher started several processes.
+/* Find the other ranks: over "mpi", "inproc" (none), or "auto", which takes mpi if a launcher started several processes. A rank that is
+ * silent for `timeout` seconds ends the waits of all others; 0: none does. Messages get a checksum if `verify`.
  * Collective. Fails with CGP_EINVAL, CGP_ESTATE. */
-CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport);
+CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport, double timeout, bool verify);
 
 /* Let the others know that this rank failed, with cgp_message(); a failure of another rank is known. Not collective. */
 void cli_ranks_fail(cgp_status status);
 
-/* End the transport. */
+/* Tell whether a rank was lost: it was silent, or its message did not come. Then no end that all ranks take part in is left. */
+bool cli_ranks_lost(void);
+
+/* End this process with `code` after that, within a second; one of the ranks lets the launcher end all others, the lost one too. */
+_Noreturn void cli_ranks_abort(int code);
+
+/* Tell whether this rank prints failures: rank 0, or, if that was lost, rank 1. */
+bool cli_ranks_speaks(void);
+
+/* End the transport, when all ranks have come here. */
 void cli_ranks_close(void);
 
 int cli_rank(void);

@@ -24,6 +24,11 @@ enum { SIGNALS = sizeof signals / sizeof signals[0] };
 /* The first signal's index in the table plus 1; 0: none. A signal interrupts any thread, two signals two of them at once. */
 static atomic_int noted;
 static atomic_bool interrupted;
+static void (*_Atomic called)(void);
+
+void cli_stop_call(void (*function)(void)) {
+    atomic_store(&called, function);
+}
 
 void cli_stop_note(int number) {
     int i = 0, none = 0;
@@ -37,6 +42,8 @@ static void note(int number) {
     while (signals[i].number != number)
         i++;
     cli_stop_note(number);
+    void (*function)(void) = atomic_load(&called);
+    if (function) function();
     if (signals[i].repeated && atomic_exchange(&interrupted, true)) _exit(CLI_STOPPED);
 }
 

@@ -11,6 +11,9 @@
 /* From here on only note these signals. A second SIGINT or SIGTERM ends the process with CLI_STOPPED at once. */
 void cli_stop_install(void);
 
+/* Call a function, which is safe in handlers of signals, at every such signal from here on; NULL: none. */
+void cli_stop_call(void (*function)(void));
+
 /* Return the name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP" or "SIGPIPE"; NULL: none. */
 const char *cli_stop_signal(void);
 

@@ -328,7 +328,7 @@ int cli_bench(const cli_run_options *options) {
     if (options->grid) return bench_grid(options);
     cli_run_options resolved = *options;
     cli_session session = {0};
-    cgp_status status = cli_ranks_open(options->transport);
+    cgp_status status = cli_ranks_open(options->transport, 0, false);
     if (status == CGP_OK) status = prepare(&session, &resolved);
     int code = cli_report(status, true);
     if (status == CGP_OK) {

@@ -10,6 +10,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      "run --prompt \"Once\" --length 500", CLI_SAMPLE, cli_sample},
     {"training", "config", "RUN", "print a run's settings as a run file, for --config", "run",
      CLI_CONFIG, cli_config},
+    {"training", "diagnose", "RUN", "name the process that a run of several waits for", "run",
+     CLI_DIAGNOSE, cli_diagnose},
     {"data and weights", "tokenize", "[FILE...]",
      "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},

@@ -13,7 +13,7 @@ typedef struct cli_command {
     int (*run)(const cli_run_options *options);
 } cli_command;
 
-enum { CLI_COMMANDS = 11 };
+enum { CLI_COMMANDS = 12 };
 extern const cli_command cli_commands[CLI_COMMANDS];
 
 /* The program in a few words; the values of MODEL, in lines. */
@@ -22,6 +22,7 @@ extern const char cli_summary[], cli_models[];
 int cli_train(const cli_run_options *options);
 int cli_sample(const cli_run_options *options);
 int cli_config(const cli_run_options *options);
+int cli_diagnose(const cli_run_options *options);
 int cli_tokenize(const cli_run_options *options);
 int cli_convert(const cli_run_options *options);
 int cli_devices(const cli_run_options *options);

@@ -13,6 +13,7 @@
 #include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
+#include "session/diagnosis.h"
 #include "session/record.h"
 #include "session/sampler.h"
 #include "stop.h"
@@ -40,7 +41,7 @@ static cgp_status prepare(training *t) {
     const cli_run_options *options = &t->run.options;
     cgp_model_spec spec;
     CGP_TRY(cli_resume_options(&t->run));
-    CGP_TRY(cli_ranks_open(options->transport));
+    CGP_TRY(cli_ranks_open(options->transport, options->timeout, options->verify_messages));
     CGP_TRY(check_arguments(options));
     CGP_TRY(cli_data_kind_of(options, &t->kind));
     const bool text = t->kind == CLI_DATA_TEXT;
@@ -141,6 +142,8 @@ static cgp_status print_start(const training *t) {
 static cgp_status make_pipeline(training *t) {
     CGP_TRY(cli_session_start(&t->run.session));
     CGP_TRY(cgp_pipeline_set_timeout(t->run.session.pipeline, t->run.options.timeout));
+    CGP_TRY(cli_diagnosis_begin(t->run.session.pipeline, t->run.directory.path,
+                                t->run.options.timeout));
     CGP_TRY(cli_resume_load(&t->run));
     fflush(t->run.out);
     return CGP_OK;
@@ -150,6 +153,7 @@ static cgp_status make_pipeline(training *t) {
 static cgp_status open_run(training *t) {
     if (cli_rank() > 0) return CGP_OK;
     cli_run_directory_clean(&t->run.directory);
+    cli_diagnosis_clear(t->run.directory.path);
     if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
     CGP_TRY(cli_record_write(&t->run.directory, t->run.before, &t->run.session, t->run.resumed,
                              &t->run.record));
@@ -181,6 +185,13 @@ static cgp_status train(training *t) {
     return cli_train_end(t);
 }
 
+/* Leave this rank's file where another one was lost or failed, or a step timed out. */
+static void diagnose(const training *t, cgp_status status) {
+    const cgp_pipeline *pipeline = t->run.session.pipeline;
+    if (status == CGP_EPEER || (status != CGP_OK && pipeline && *cgp_pipeline_report(pipeline)))
+        cli_diagnosis_write(cgp_message());
+}
+
 /* A run that hung has a report beside the one line of its failure. */
 static void print_watchdog(const training *t) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
@@ -208,12 +219,15 @@ int cli_train(const cli_run_options *options) {
     int code = cli_report(status, true);
     if (code == CLI_OK) {
         status = train(&t);
+        diagnose(&t, status);
         cli_ranks_fail(status);
         if (status != CGP_OK) print_watchdog(&t);
         if (status != CGP_OK) undo(&t);
         code = cli_report(status, false);
     }
     if (code == CLI_OK && t.stopped) code = cli_train_stopped(&t);
+    if (cli_ranks_lost()) cli_ranks_abort(code);
+    cli_diagnosis_end(status == CGP_OK);
     cgp_data_destroy(t.data);
     cli_session_release(&t.run.session);
     cli_metrics_close(&t.metrics);

@@ -23,6 +23,7 @@ enum {
     CLI_CONVERT = 1 << 8,
     CLI_CONFIG = 1 << 9,
     CLI_DEVICES = 1 << 10,
+    CLI_DIAGNOSE = 1 << 11,
 };
 
 typedef enum cli_option_id {
@@ -84,6 +85,7 @@ typedef enum cli_option_id {
     CLI_OPTION_CLIP,
     CLI_OPTION_DEVICES,
     CLI_OPTION_TRANSPORT,
+    CLI_OPTION_VERIFY_MESSAGES,
     CLI_OPTION_THREADS_PER_DEVICE,
     CLI_OPTION_MEMORY_LIMIT,
     CLI_OPTION_SAMPLE,
@@ -160,7 +162,7 @@ typedef struct cli_run_options {
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help,
         verbose, quiet;
-    bool deferred_batch_norm, decode, end_of_text;
+    bool deferred_batch_norm, decode, end_of_text, verify_messages;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
     int64_t from_step, keep, lr_step_size, lr_batch, epochs;

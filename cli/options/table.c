@@ -10,7 +10,8 @@
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
 #define COSTED (PLANNED | CLI_PROFILE)
 #define ALL                                                                                    \
-    (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG | CLI_DEVICES)
+    (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG |            \
+     CLI_DEVICES | CLI_DIAGNOSE)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 #define TYPED (CLI_ONCE | CLI_TYPED)
@@ -143,6 +144,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_TRANSPORT] = {"transport", "NAME", CLI_TEXT, AT(transport), TRAIN | CLI_BENCH, ONCE,
         "auto", "how processes that a launcher started are one pipeline's ranks:\n"
         "                           mpi, inproc (not at all), auto: mpi if there are several"},
+    [CLI_OPTION_VERIFY_MESSAGES] = {"verify-messages", NULL, CLI_FLAG, AT(verify_messages), TRAIN, ONCE,
+        NULL, "a checksum in each message between processes, checked on arrival"},
     [CLI_OPTION_THREADS_PER_DEVICE] = {"threads-per-device", "T", CLI_COUNT,
         AT(threads_per_device), COSTED | CLI_SAMPLE, REPORTED, "1", "threads of each device"},
     [CLI_OPTION_MEMORY_LIMIT] = {"memory-limit", "BYTES", CLI_BYTES, AT(memory_limit), PLANNED,
@@ -202,8 +205,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "5", "times that each kernel is measured, after one to warm up"},
     [CLI_OPTION_PEAK] = {"peak", "GFLOPS", CLI_REAL, AT(peak), CLI_PROFILE, 0,
         NULL, "peak of one core, to show each layer's share of it"},
-    [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), COSTED | CLI_SCHEDULE | CLI_DEVICES,
-        ONCE,
+    [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json),
+        COSTED | CLI_SCHEDULE | CLI_DEVICES | CLI_DIAGNOSE, ONCE,
         NULL, "write the results as JSON; - is standard output"},
     [CLI_OPTION_VERBOSE] = {"verbose", NULL, CLI_FLAG, AT(verbose), TRAIN, ONCE,
         NULL, "the whole plan before the first step, all measurements after the last"},

@@ -37,7 +37,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
 /**
  * Create this rank's part of a pipeline that several ranks run together: the devices that the plan gives to it.
  *
- * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _report(), _updates(), _gradient_norm()
+ * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _report(), _diagnosis(), _updates(), _gradient_norm()
  * and _allocated_bytes(): the user threads of all ranks make the same calls in the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
  * so may the list, where no input is read. The loss and norms come back on every rank; forward and predict fill the output, backward
  * takes its gradient, on the rank of the output's stage, where others may pass NULL; getters deliver, and hashes are filled, where
@@ -181,14 +181,20 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 /**
  * Stop a run in which no action ends for `seconds`. It fails with CGP_EDEVICE; the message names the action that hangs, and
  * cgp_pipeline_report() has the details. A device's update, its sum of tied gradients, its commit of states, and its check for
- * finite numbers, each count as one action. Time in which the whole process was stopped does not count. The limit looks at the
- * actions of this rank: give it time for those that its workers wait for on others.
+ * finite numbers, each count as one action. Time in which the whole process was stopped does not count.
+ *
+ * With several ranks the limit is one of all of them: none gives up while an action of any ends. The rank whose worker hangs ends first,
+ * the others' calls with CGP_EPEER and its message; a message that does not come ends the call with CGP_EPEER, too. From here on each
+ * rank also lets the others know that it lives, at any time, and a rank that is silent for `seconds`, because it was killed or
+ * stopped, or its host cannot be reached, ends the calls of all others: "rank 2: silent for 3.1 s (...)". A rank that is in code
+ * of the program's own between calls is waited for. The ends come at most 2 s after the limit.
  *
  * A worker that hangs inside a kernel or copy cannot be stopped: the call returns without it, and cgp_pipeline_destroy() leaves
  * its thread and its device behind. It, or, where the device runs ahead, the actions that it was given, may still read and write the
  * tensors of that call, and, in cgp_pipeline_backward(), of the forward before it: keep them.
  *
- * @param[in] seconds  > 0, or 0 for no limit (the default).   @retval CGP_EINVAL
+ * @param[in] seconds  > 0, or 0 for no limit (the default); the same on all ranks.   @retval CGP_EINVAL
+ * @retval CGP_ENOMEM  The thread that lets the others know could not be started.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline,
                                                            double seconds);
@@ -196,6 +202,24 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipelin
 /** Return the report of a run that timed out, "" if none has: the state of each worker, the longest chain of waiting devices,
  * the last 50 events. Lines of text. Borrowed until the pipeline is destroyed. */
 CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
+
+/**
+ * Describe what this rank does, what each of its devices runs or waits for, what it knows of the other ranks, and its last 100 actions, as a
+ * JSON object, whose keys docs/reference/diagnosis.md lists: of the moment of its failure, or, if it has not failed, of now.
+ * Not collective. `cgpipe diagnose` finds the culprit in those of several ranks.
+ *
+ * @param[in]  reason  Part of it. Borrowed.
+ * @param[in]  idle    Describe a call in progress only if it waits and nothing has ended on any rank for so many seconds, >= 0; 0: in
+ *                     any case.
+ * @param[out] text    Owned, free() it. NULL: less than `idle` has passed.
+ *
+ * @retval CGP_EINVAL  `idle`.   @retval CGP_ENOMEM
+ *
+ * Threads: any, also while the owner is in a call, but that which destroys the pipeline.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
+                                                         const char *reason, double idle,
+                                                         char **text);
 
 /**
  * Save weights, states, optimizer state, number of steps and seed as the checkpoint of this step in a run's directory.

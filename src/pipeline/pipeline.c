@@ -181,8 +181,13 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     if (!isfinite(seconds) || seconds < 0)
         return cgp_fail(CGP_EINVAL,
                         "timeout: expected seconds > 0, got %g (0 is for no timeout)", seconds);
-    pipeline->team.timeout_ns = seconds < LONGEST_TIMEOUT ? (int64_t)ceil(seconds * 1e9) : 0;
-    return CGP_OK;
+    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const int64_t timeout_ns = seconds < LONGEST_TIMEOUT ? (int64_t)ceil(seconds * 1e9) : 0;
+    pipeline->team.timeout_ns = timeout_ns;
+    if (!ranks->transport) return CGP_OK;
+    pipeline->team.look_ns = cgp_beat_interval(timeout_ns);
+    CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* to begin together */
+    return ranks->transport->watch(ranks->communicator, timeout_ns);
 }
 
 const char *cgp_pipeline_report(const cgp_pipeline *pipeline) {

@@ -13,7 +13,7 @@
 #include "graphs.h"
 #include "loopback.h"
 
-enum { MAX_RANKS = 3, MAX_NOTES = 64 };
+enum { MAX_RANKS = 8, MAX_NOTES = 64 };
 
 typedef struct rank {
     int number;

@@ -7,14 +7,17 @@
 #include "transport/transport.h"
 
 #include <inttypes.h>
+#include <unistd.h>
 
 /* --- communicators --- */
 
 static void destroy_network(network *net) {
     for (int p = 0; net->pairs && p < net->n * net->n; p++)
         loopback_clear_lane(&net->pairs[p]);
-    for (int r = 0; net->ranks && r < net->n; r++)
+    for (int r = 0; net->ranks && r < net->n; r++) {
+        if (net->ranks[r]) free(net->ranks[r]->known);
         free(net->ranks[r]);
+    }
     pthread_cond_destroy(&net->filled);
     pthread_mutex_destroy(&net->lock);
     free(net->ranks);
@@ -35,8 +38,11 @@ static cgp_status create_ranks(network *net) {
         if (!communicator) return cgp__no_memory("loopback", size);
         communicator->net = net;
         communicator->rank = r;
+        communicator->mine.process = getpid();
+        communicator->known = cgp__calloc((size_t)net->n, sizeof(cgp_beat));
         loopback_init_condition(&communicator->changed);
         net->ranks[r] = communicator;
+        if (!communicator->known) return cgp__no_memory("loopback", sizeof(cgp_beat));
     }
     return CGP_OK;
 }
@@ -75,6 +81,8 @@ static void communicator_destroy(cgp_communicator *communicator) {
                                 "is open as its rank is destroyed");
         }
     }
+    communicator->mine.left = true;
+    loopback_send_beat(communicator);
     net->ranks[communicator->rank] = NULL;
     net->ends = --net->living == 0;
     const bool last = net->ends;
@@ -83,6 +91,7 @@ static void communicator_destroy(cgp_communicator *communicator) {
         loopback_free_items(communicator->inbox[r]);
     pthread_mutex_unlock(&net->lock);
     pthread_cond_destroy(&communicator->changed);
+    free(communicator->known);
     free(communicator);
     if (!last) return;
     pthread_join(net->thread, NULL);
@@ -284,6 +293,8 @@ static void post(cgp_link *link, const cgp_link_message *message) {
                         " bytes of a micro-batch >= 0, got %" PRId64 " of %d",
                         link->options.bytes, message->bytes, message->microbatch);
     item *sent = loopback_take_spare(&link->edge->lanes[true]);
+    sent->late_ns = message->fault == CGP_LINK_LATE ? message->late_ns : 0;
+    sent->lost = message->fault == CGP_LINK_LOST;
     sent->slot = i;
     sent->number = message->microbatch;
     sent->bytes = (size_t)message->bytes;
@@ -388,6 +399,8 @@ static cgp_status agree(cgp_communicator *communicator, const void *mine, char *
     if (communicator->ended) return end_of_rank(communicator);
     if (communicator->agreeing) loopback_broken(rank, -1, "two threads agree at one time");
     communicator->agreeing = true;
+    communicator->mine.agreements++;
+    communicator->mine.agreeing_ns = cgp__now_ns();
     cgp_status status = send_to_all(communicator, bytes, mine, own);
     for (int r = 0; status == CGP_OK && r < communicator->net->n; r++) {
         if (r != rank)
@@ -397,6 +410,7 @@ static cgp_status agree(cgp_communicator *communicator, const void *mine, char *
         if (bytes) all += bytes[r];
     }
     communicator->agreeing = false;
+    communicator->mine.agreeing_ns = 0;
     return status;
 }
 
@@ -413,24 +427,9 @@ static cgp_status barrier(cgp_communicator *communicator) {
 }
 
 static void fail_all(cgp_communicator *communicator, cgp_status status, const char *message) {
-    network *net = communicator->net;
-    pthread_mutex_lock(&net->lock);
-    loopback_end_waits(communicator);
-    const bool first = communicator->own.status == CGP_OK;
-    if (first) {
-        communicator->own.status = status;
-        snprintf(communicator->own.message, TEXT_BYTES, "%s", message);
-    }
-    for (int r = 0; first && r < net->n; r++) {
-        lane *to = &net->pairs[communicator->rank * net->n + r];
-        if (r == communicator->rank) continue;
-        item *sent = loopback_take_spare(to);
-        sent->fails = true;
-        sent->number = (int)status;
-        memcpy(sent->storage, communicator->own.message, TEXT_BYTES);
-        loopback_send(net, to, sent);
-    }
-    pthread_mutex_unlock(&net->lock);
+    pthread_mutex_lock(&communicator->net->lock);
+    loopback_send_failure(communicator, communicator->rank, status, message);
+    pthread_mutex_unlock(&communicator->net->lock);
 }
 
 static cgp_status failure(cgp_communicator *communicator, int *rank, char *message,
@@ -443,6 +442,54 @@ static cgp_status failure(cgp_communicator *communicator, int *rank, char *messa
     }
     pthread_mutex_unlock(&communicator->net->lock);
     return status;
+}
+
+/* --- beats --- */
+
+static cgp_status watch(cgp_communicator *communicator, int64_t timeout_ns) {
+    network *net = communicator->net;
+    pthread_mutex_lock(&net->lock);
+    communicator->timeout_ns = timeout_ns;
+    communicator->next_beat_ns = 0;
+    communicator->mine.left = timeout_ns == 0;
+    for (int r = 0; r < net->n && timeout_ns > 0; r++) {
+        if (communicator->known[r].heard_ns == 0 && r != communicator->rank)
+            communicator->known[r].heard_ns = cgp__now_ns();
+    }
+    if (timeout_ns == 0) loopback_send_beat(communicator);
+    pthread_cond_signal(&net->filled);
+    pthread_mutex_unlock(&net->lock);
+    return CGP_OK;
+}
+
+static void beat(cgp_communicator *communicator, int64_t ended, int64_t end_ns) {
+    pthread_mutex_lock(&communicator->net->lock);
+    communicator->mine.ended = ended;
+    communicator->mine.end_ns = end_ns;
+    pthread_mutex_unlock(&communicator->net->lock);
+}
+
+static void beats(cgp_communicator *communicator, cgp_beat *out) {
+    pthread_mutex_lock(&communicator->net->lock);
+    memcpy(out, communicator->known, (size_t)communicator->net->n * sizeof *out);
+    out[communicator->rank] = communicator->mine;
+    out[communicator->rank].heard_ns = cgp__now_ns();
+    pthread_mutex_unlock(&communicator->net->lock);
+}
+
+void loopback_mute(cgp_communicator *communicator) {
+    pthread_mutex_lock(&communicator->net->lock);
+    communicator->mute = true;
+    pthread_mutex_unlock(&communicator->net->lock);
+}
+
+/* Nothing is damaged inside a process. */
+static void verify(cgp_communicator *communicator, bool verifies) {
+    (void)communicator, (void)verifies;
+}
+
+static void end_all(cgp_communicator *communicator, int code) {
+    (void)communicator, (void)code;
 }
 
 const cgp_transport loopback = {
@@ -466,4 +513,9 @@ const cgp_transport loopback = {
     .gather = gather,
     .fail = fail_all,
     .failure = failure,
+    .watch = watch,
+    .beat = beat,
+    .beats = beats,
+    .verify = verify,
+    .abort = end_all,
 };

@@ -21,4 +21,7 @@ extern const cgp_transport loopback;
 /* Create out[n], the communicators of n ranks; `seed` draws the delays. Each may be destroyed by a thread of its own. */
 CGP_MUST_CHECK cgp_status loopback_create(int n, uint64_t seed, cgp_communicator **out);
 
+/* Let a rank send no beats any more, and find no silent rank, as if its process had been stopped. Its threads go on. */
+void loopback_mute(cgp_communicator *communicator);
+
 #endif

@@ -83,7 +83,7 @@ void loopback_clear_lane(lane *l) {
 }
 
 void loopback_send(network *net, lane *l, item *sent) {
-    sent->due_ns = cgp__now_ns() + draw_delay(l);
+    sent->due_ns = cgp__now_ns() + draw_delay(l) + sent->late_ns;
     sent->next = NULL;
     if (l->first)
         l->last->next = sent;
@@ -139,12 +139,76 @@ void loopback_end_waits(cgp_communicator *communicator) {
     pthread_cond_broadcast(&communicator->changed);
 }
 
-static void deliver_failure(cgp_communicator *to, int from, const item *failure) {
+static void deliver_failure(cgp_communicator *to, const item *failure) {
     loopback_end_waits(to);
     if (to->other.status != CGP_OK) return;
     to->other.status = (cgp_status)failure->number;
-    to->other.rank = from;
+    to->other.rank = failure->slot;
     memcpy(to->other.message, failure->storage, TEXT_BYTES);
+}
+
+void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status status,
+                           const char *message) {
+    network *net = from->net;
+    const bool first = from->own.status == CGP_OK;
+    loopback_end_waits(from);
+    if (!first) return;
+    from->own.status = status;
+    snprintf(from->own.message, TEXT_BYTES, "%s", message);
+    for (int r = 0; r < net->n; r++) {
+        lane *to = &net->pairs[from->rank * net->n + r];
+        if (r == from->rank) continue;
+        item *sent = loopback_take_spare(to);
+        sent->fails = true;
+        sent->number = (int)status;
+        sent->slot = culprit;
+        memcpy(sent->storage, from->own.message, TEXT_BYTES);
+        loopback_send(net, to, sent);
+    }
+}
+
+/* --- beats --- */
+
+void loopback_send_beat(cgp_communicator *from) {
+    network *net = from->net;
+    for (int r = 0; r < net->n && !from->mute; r++) {
+        if (!net->ranks[r] || r == from->rank) continue;
+        net->ranks[r]->known[from->rank] = from->mine;
+        net->ranks[r]->known[from->rank].heard_ns = cgp__now_ns();
+    }
+}
+
+static void lose(cgp_communicator *c, int rank, int64_t now) {
+    char message[128];
+    snprintf(message, sizeof message, "silent for %.1f s",
+             (double)(now - c->known[rank].heard_ns) * 1e-9);
+    if (c->other.status == CGP_OK) {
+        c->other.status = CGP_EPEER;
+        c->other.rank = rank;
+        memcpy(c->other.message, message, sizeof message);
+    }
+    loopback_send_failure(c, rank, CGP_EPEER, message);
+}
+
+/* Send the beats that are due, and find silent ranks; return when to look again. */
+static int64_t beat(network *net) {
+    const int64_t now = cgp__now_ns();
+    int64_t next = INT64_MAX;
+    for (int r = 0; r < net->n; r++) {
+        cgp_communicator *c = net->ranks[r];
+        if (!c || c->timeout_ns == 0) continue;
+        if (c->next_beat_ns <= now) {
+            loopback_send_beat(c);
+            c->next_beat_ns = now + cgp_beat_interval(c->timeout_ns);
+        }
+        next = cgp__min(next, c->next_beat_ns);
+        for (int other = 0; other < net->n && !c->ended && !c->mute; other++) {
+            const cgp_beat *known = &c->known[other];
+            if (known->heard_ns > 0 && !known->left && known->heard_ns + c->timeout_ns <= now)
+                lose(c, other, now);
+        }
+    }
+    return next;
 }
 
 static void deliver_agreement(cgp_communicator *to, int from, item *agreement) {
@@ -170,7 +234,7 @@ static void put_back(lane *l, item *spare) {
 static void deliver_on_edge(edge *e, bool is_message) {
     item *first = remove_first(&e->lanes[is_message]);
     cgp_link *to = e->ends[!is_message];
-    if (to && is_message) deliver_message(to, first);
+    if (to && is_message && !first->lost) deliver_message(to, first);
     if (to && !is_message) deliver_release(to, first);
     put_back(&e->lanes[is_message], first);
 }
@@ -178,7 +242,7 @@ static void deliver_on_edge(edge *e, bool is_message) {
 static void deliver_between(network *net, int pair) {
     cgp_communicator *to = net->ranks[pair % net->n];
     item *first = remove_first(&net->pairs[pair]);
-    if (to && first->fails) deliver_failure(to, pair / net->n, first);
+    if (to && first->fails) deliver_failure(to, first);
     if (first->fails)
         put_back(&net->pairs[pair], first);
     else if (to)
@@ -222,8 +286,9 @@ void *loopback_run_network(void *argument) {
     network *net = argument;
     pthread_mutex_lock(&net->lock);
     while (!net->ends) {
-        const int64_t due_ns = deliver_first(net);
-        if (due_ns > 0) (void)loopback_wait_until(&net->filled, &net->lock, due_ns);
+        const int64_t beat_ns = beat(net), due_ns = deliver_first(net);
+        if (due_ns > 0)
+            (void)loopback_wait_until(&net->filled, &net->lock, cgp__min(due_ns, beat_ns));
     }
     pthread_mutex_unlock(&net->lock);
     return NULL;

@@ -21,11 +21,11 @@ enum { TEXT_BYTES = 1024 };
 /* A message or a release on its way, with storage of its own. */
 typedef struct item {
     struct item *next;
-    int64_t due_ns;
+    int64_t due_ns, late_ns;
     int slot;   /* the sender's buffer */
-    int number; /* the micro-batch; of an agreement, true: gather; of a failure, its status */
+    int number; /* the micro-batch; of an agreement, true: gather; of a failure, its status, and in slot the rank */
     size_t bytes;
-    bool fails;
+    bool fails, lost;
     char storage[];
 } item;
 
@@ -68,6 +68,9 @@ struct cgp_communicator {
     bool agreeing; /* in barrier or gather */
     failed own, other;
     pthread_cond_t changed;
+    int64_t timeout_ns, next_beat_ns; /* 0: it does not watch */
+    bool mute;                        /* sends no beats, as if it had been stopped */
+    cgp_beat mine, *known;            /* [n] */
     item *inbox[]; /* [n] agreements that came from each rank, first to last */
 };
 
@@ -114,6 +117,13 @@ char *loopback_buffer_at(const cgp_link *link, int i);
 
 /* Wake all that wait on a rank, now and later. */
 void loopback_end_waits(cgp_communicator *communicator);
+
+/* Let a rank's failure, or that of the silent rank `culprit` which it has found, travel to all others. */
+void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status status,
+                           const char *message);
+
+/* Let all others know what a rank's beats say. */
+void loopback_send_beat(cgp_communicator *from);
 
 /* The network's thread: deliver what is due until net->ends. Takes the lock itself. */
 void *loopback_run_network(void *network);

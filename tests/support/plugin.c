@@ -196,6 +196,22 @@ static cgp_status failure(cgp_communicator *c, int *from, char *message, size_t 
     (void)c, (void)from, (void)message, (void)size;
     return CGP_OK;
 }
+static cgp_status watch(cgp_communicator *c, int64_t timeout_ns) {
+    (void)c, (void)timeout_ns;
+    return CGP_OK;
+}
+static void beat(cgp_communicator *c, int64_t ended, int64_t end_ns) {
+    (void)c, (void)ended, (void)end_ns;
+}
+static void beats(cgp_communicator *c, cgp_beat *out) {
+    (void)c, (void)out;
+}
+static void verify(cgp_communicator *c, bool verifies) {
+    (void)c, (void)verifies;
+}
+static void end_all(cgp_communicator *c, int code) {
+    (void)c, (void)code;
+}
 #endif
 
 static const cgp_transport transport = {
@@ -219,6 +235,11 @@ static const cgp_transport transport = {
     .gather = gather,
     .fail = fail,
     .failure = failure,
+    .watch = watch,
+    .beat = beat,
+    .beats = beats,
+    .verify = verify,
+    .abort = end_all,
 #endif
 };
 

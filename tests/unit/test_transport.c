@@ -564,6 +564,41 @@ static void so_it_is_after_a_failure(void **unused) {
     hand_back(true);
 }
 
+/* --- beats --- */
+
+enum { LIMIT_NS = 100000000 };
+
+static void watch_all(void) {
+    for (int r = 0; r < n_ranks; r++)
+        assert_ok(t->watch(ranks[r], LIMIT_NS));
+}
+
+/* Wait until rank `by` knows that `ended` actions have ended on rank r. */
+static cgp_beat wait_for_beat(int by, int r, int64_t ended) {
+    cgp_beat known[RANKS];
+    const int64_t limit = cgp__now_ns() + 10 * (int64_t)LIMIT_NS;
+    do {
+        sched_yield();
+        t->beats(ranks[by], known);
+        assert_true(cgp__now_ns() < limit);
+    } while (known[r].heard_ns == 0 || known[r].ended != ended);
+    return known[r];
+}
+
+static void beats_come_to_all_ranks(void **unused) {
+    (void)unused;
+    watch_all();
+    for (int r = 0; r < n_ranks && n_ranks > 1; r++)
+        t->beat(ranks[r], 100 + r, cgp__now_ns());
+    for (int by = 0; by < n_ranks; by++) {
+        for (int r = 0; r < n_ranks; r++) {
+            const cgp_beat b = wait_for_beat(by, r, n_ranks > 1 ? 100 + r : 0);
+            assert_in_range(b.end_ns, 0, b.heard_ns);
+            assert_true(!b.left && b.agreeing_ns == 0);
+        }
+    }
+}
+
 /* --- inproc alone --- */
 
 static void a_message_is_the_senders_buffer_with_its_event(void **unused) {
@@ -631,6 +666,38 @@ static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
 
 /* --- loopback alone --- */
 
+/* The waits of all others end; a rank that has left is not silent. */
+static void a_silent_rank_has_failed(void **unused) {
+    (void)unused;
+    meeting m = {.communicator = ranks[2]};
+    char message[64] = "";
+    int rank = -1;
+    watch_all();
+    for (int r = 1; r < n_ranks; r++)
+        (void)wait_for_beat(0, r, 0);
+    const pthread_t user = start(meet, &m);
+    loopback_mute(ranks[1]);
+    const int64_t limit = cgp__now_ns() + 20 * (int64_t)LIMIT_NS;
+    while (t->failure(ranks[0], &rank, message, sizeof message) == CGP_OK)
+        assert_true(cgp__now_ns() < limit);
+    pthread_join(user, NULL);
+    assert_int_equal(rank, 1);
+    assert_memory_equal(message, "silent for 0.", 13);
+    assert_int_equal(m.status, CGP_EPEER);
+    assert_memory_equal(m.message, "rank 1: silent for 0.", 21);
+}
+
+static void a_rank_that_watches_no_more_is_not_silent(void **unused) {
+    (void)unused;
+    int rank = -1;
+    watch_all();
+    (void)wait_for_beat(0, 1, 0);
+    assert_ok(t->watch(ranks[1], 0));
+    for (const int64_t until = cgp__now_ns() + 2 * (int64_t)LIMIT_NS; cgp__now_ns() < until;)
+        sched_yield();
+    assert_int_equal(t->failure(ranks[0], &rank, NULL, 0), CGP_OK);
+}
+
 static void a_stop_is_of_one_rank(void **unused) {
     (void)unused;
     int number = -1;
@@ -684,7 +751,8 @@ static void the_first_failure_of_another_rank_stays(void **unused) {
     ON(make, a_barrier_waits_for_every_rank), \
     ON(make, a_failure_ends_the_waits_of_every_rank), \
     ON(make, what_is_held_at_the_end_is_handed_back), \
-    ON(make, so_it_is_after_a_failure)
+    ON(make, so_it_is_after_a_failure), \
+    ON(make, beats_come_to_all_ranks)
 /* clang-format on */
 
 int main(void) {
@@ -698,6 +766,8 @@ int main(void) {
     const struct CMUnitTest loopback_tests[] = {
         CONTRACT(make_loopback),
         ON(make_loopback, a_stop_is_of_one_rank),
+        ON(make_loopback, a_silent_rank_has_failed),
+        ON(make_loopback, a_rank_that_watches_no_more_is_not_silent),
         ON(make_loopback, the_first_failure_of_another_rank_stays),
     };
     return cmocka_run_group_tests_name("inproc", inproc_tests, NULL, NULL) +

@@ -56,6 +56,16 @@ typedef struct cgp_link_options {
     int64_t spin_ns;
 } cgp_link_options;
 
+/** A fault of a message, for tests: none; it never arrives; one bit of it changes on the way; it arrives twice; it arrives, but counts
+ *  as not there for a time. */
+typedef enum cgp_link_fault {
+    CGP_LINK_SOUND,
+    CGP_LINK_LOST,
+    CGP_LINK_CORRUPT,
+    CGP_LINK_TWICE,
+    CGP_LINK_LATE
+} cgp_link_fault;
+
 /** A buffer as it changes hands. (cgp_message() is a failure's text.) */
 typedef struct cgp_link_message {
     void *buffer;   /**< One of the link's; inproc's receiver gets the sender's. Borrowed. */
@@ -64,10 +74,31 @@ typedef struct cgp_link_message {
     int64_t bytes;
     /** Of the other end's device: done when the buffer may be used. NULL: it may be used now. */
     void *event;
+    /** In post, for tests: what becomes of the message, where ranks share nothing; elsewhere without meaning. */
+    cgp_link_fault fault;
+    int64_t late_ns; /**< Of CGP_LINK_LATE. */
     /** Filled by acquire and take: when the other end handed the buffer over; between ranks, when that was known here.
      *  Monotonic clock of this rank; 0: a buffer that was never posted. */
     int64_t released_ns;
 } cgp_link_message;
+
+/** A rank as it is known here, by its beats. Times are of this rank's monotonic clock. */
+typedef struct cgp_beat {
+    int64_t heard_ns;    /**< When its last beat came, or watch() began here; of this rank: now. 0: neither. */
+    int64_t ended;       /**< As it gave them to beat(), */
+    int64_t end_ns;      /**< both; 0: it has not. */
+    int64_t agreements;  /**< That it has come to. */
+    int64_t agreeing_ns; /**< When it came to the one that it waits in; 0: it is in none. */
+    bool left; /**< It watches no more: its communicator was destroyed, or watch() got 0. */
+    int64_t process; /**< Its number on the host; 0: not known. */
+    char host[64];   /**< Its name, cut; "": not known. */
+} cgp_beat;
+
+/** Return how often ranks that watch with this limit send beats, in nanoseconds: 8 times in it, but every 1 to 250 ms. */
+static inline int64_t cgp_beat_interval(int64_t timeout_ns) {
+    const int64_t interval = timeout_ns / 8;
+    return interval < 1000000 ? 1000000 : interval < 250000000 ? interval : 250000000;
+}
 
 /** A transport: a static table, borrowed for the life of the process. No function is NULL. */
 typedef struct cgp_transport {
@@ -170,6 +201,32 @@ typedef struct cgp_transport {
      */
     cgp_status (*failure)(cgp_communicator *communicator, int *rank, char *message,
                           size_t size);
+
+    /**
+     * Watch over the other ranks from now on: send each a beat every cgp_beat_interval(), also while this rank computes or is in
+     * code of the caller's, by a thread that sleeps meanwhile. A rank of which nothing came for so long has failed: "silent for
+     * 3.1 s". So all ranks begin to watch at about the same time, say after a barrier. Time in which this process was stopped does not count.
+     *
+     * @param timeout_ns  The limit, best the same on all ranks; 0: watch no more, which the others then know.
+     *
+     * @retval CGP_ENOMEM  Also: no thread.
+     *
+     * Threads: the user thread.
+     */
+    cgp_status (*watch)(cgp_communicator *communicator, int64_t timeout_ns);
+    /** Set the part of the next beats that the caller knows. @param ended  Actions that have ended here so far. @param end_ns  When
+     *  the last one did, monotonic clock. It never waits. Threads: any. */
+    void (*beat)(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
+    /** Return what is known of each rank. @param out [ranks] Overwritten. Threads: any. */
+    void (*beats)(cgp_communicator *communicator, cgp_beat *out);
+
+    /** Give the messages of links that are opened from here on a checksum, which is compared where they arrive: one that differs is
+     *  a failure of the transport. Without effect where messages are not copied. Threads: the user thread. */
+    void (*verify)(cgp_communicator *communicator, bool verify);
+
+    /** Let the launcher end all processes, this one with `code`, after a failure. It may return where there is no launcher.
+     *  Threads: any. */
+    void (*abort)(cgp_communicator *communicator, int code);
 } cgp_transport;
 
 #ifdef __cplusplus

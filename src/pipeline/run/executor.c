@@ -146,6 +146,7 @@ void cgp__executor_deinit(cgp__executor *executor) {
     }
     cgp__ranks_deinit(&executor->ranks);
     free(executor->report);
+    free(executor->diagnosis);
     free(executor->reads);
     free(executor->faults);
     free(executor->losses);
@@ -170,10 +171,12 @@ static void fill_rows(cgp__executor *executor, const cgp__run_context *context) 
 }
 
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context) {
-    executor->context = *context;
     fill_rows(executor, context);
+    pthread_mutex_lock(&executor->team->lock); /* of who asks for a diagnosis */
+    executor->context = *context;
     executor->run_start_ns = cgp__now_ns();
     for (int d = 0; d < executor->plan->n_devices; d++)
         executor->workers[d].trace_start = cgp__trace_written(&executor->workers[d].trace);
+    pthread_mutex_unlock(&executor->team->lock);
     return cgp__executor_job(executor, cgp__job_run, &executor->context);
 }

@@ -1,26 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* injected_faults.c -- failures and delays for tests. CGP_FAULT is a list, separated by commas, of
  *
- *     fail:1F3        action 1F3 (stage, action, micro-batch) fails
- *     stall:2B5       it never ends, as if a kernel hung; only destroying the pipeline ends it
- *     delay:2B5:0.8   it takes 0.8 s longer
- *     delay:5         every action that computes takes 0 .. 5 ms longer, a random function of action and step
+ *     fail:1F3             action 1F3 (stage, action, micro-batch) fails
+ *     stall:2B5            it never ends, as if a kernel hung; only destroying the pipeline ends it
+ *     delay:2B5:0.8        it takes 0.8 s longer
+ *     delay:5              every action that computes takes 0 .. 5 ms longer, a random function of action and step
+ *     kill:3B5             its process is killed (SIGKILL); stop: is stopped (SIGSTOP); exit: ends with code 1
+ *     lost:1SEND_F5        its message to another rank never arrives; corrupt: one bit of it changes; twice: it arrives twice
+ *     late:1SEND_F5:0.8    it arrives, but counts as not there for 0.8 s
  *
- * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. Read once, when a pipeline is created. */
+ * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is that of the step behind 7 others only. `kill:rank=2,at=3B5` is a fault of
+ * rank 2, if it has the action. Read once, when a pipeline is created. */
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LONGEST_DELAY 1e6 /* seconds */
 
-typedef enum effect { FAIL, STALL, DELAY, DELAY_ALL } effect;
+typedef enum effect {
+    FAIL,
+    STALL,
+    DELAY,
+    DELAY_ALL,
+    KILL,
+    STOP,
+    EXIT,
+    LOST,
+    CORRUPT,
+    TWICE,
+    LATE,
+    EFFECTS
+} effect;
+
+/* `sends`: only a SEND has it. */
+static const struct {
+    const char *name, *text;
+    bool has_seconds, sends;
+} effects[EFFECTS] = {
+    [FAIL] = {"fail", "fails", false, false},
+    [STALL] = {"stall", "never ends", false, false},
+    [DELAY] = {"delay", "takes longer", true, false},
+    [DELAY_ALL] = {"", "does nothing but delay every action a little", true, false},
+    [KILL] = {"kill", "kills its process", false, false},
+    [STOP] = {"stop", "stops its process", false, false},
+    [EXIT] = {"exit", "ends its process", false, false},
+    [LOST] = {"lost", "sends a message that never arrives", false, true},
+    [CORRUPT] = {"corrupt", "sends a message that arrives damaged", false, true},
+    [TWICE] = {"twice", "sends a message that arrives twice", false, true},
+    [LATE] = {"late", "sends a message that arrives late", true, true},
+};
 
 struct cgp__injected_fault {
     effect effect;
     cgp_action action; /* not of DELAY_ALL */
-    double seconds;    /* of a DELAY; of DELAY_ALL, the maximum */
+    int rank, step;    /* -1: any */
+    double seconds;    /* of a DELAY, LATE; of DELAY_ALL, the maximum */
 };
 
 /* Read a number of at most nine digits and return the rest; NULL if there is none. */
@@ -48,36 +86,53 @@ static bool read_seconds(const char *text, double unit, double *seconds) {
     return end != text && !*end && *seconds >= 0 && *seconds <= LONGEST_DELAY;
 }
 
+/* Read "rank=2,at=" if it is there, and return the rest; NULL if it is wrong. */
+static const char *read_rank(const char *text, int *rank) {
+    if (strncmp(text, "rank=", 5) != 0) return text;
+    text = read_number(text + 5, rank);
+    return text && strncmp(text, ",at=", 4) == 0 ? text + 4 : NULL;
+}
+
+/* Read what is behind "fail:". */
+static bool read_place(const char *text, cgp__injected_fault *fault) {
+    text = read_rank(text, &fault->rank);
+    text = text ? read_action(text, &fault->action) : NULL;
+    if (text && *text == '@') text = read_number(text + 1, &fault->step);
+    if (!text || (effects[fault->effect].sends && !cgp__is_send(fault->action.kind)))
+        return false;
+    if (!effects[fault->effect].has_seconds) return !*text;
+    return *text == ':' && read_seconds(text + 1, 1, &fault->seconds);
+}
+
 static bool read_fault(const char *text, cgp__injected_fault *fault) {
-    const char *const colon = strchr(text, ':');
-    if (!colon) return false;
-    const char *rest = read_action(colon + 1, &fault->action);
-    if (strncmp(text, "fail:", 5) == 0 || strncmp(text, "stall:", 6) == 0) {
-        fault->effect = *text == 'f' ? FAIL : STALL;
-        return rest && !*rest;
+    const size_t length = strcspn(text, ":");
+    *fault = (cgp__injected_fault){.effect = EFFECTS, .rank = -1, .step = -1};
+    for (int e = 0; e < EFFECTS && length > 0; e++) {
+        if (strlen(effects[e].name) == length && strncmp(text, effects[e].name, length) == 0)
+            fault->effect = (effect)e;
     }
-    if (strncmp(text, "delay:", 6) != 0) return false;
-    fault->effect = rest ? DELAY : DELAY_ALL;
-    if (!rest) return read_seconds(colon + 1, 1e-3, &fault->seconds);
-    return *rest == ':' && read_seconds(rest + 1, 1, &fault->seconds);
+    if (fault->effect == EFFECTS || !text[length]) return false;
+    if (read_place(text + length + 1, fault)) return true;
+    if (fault->effect != DELAY) return false;
+    fault->effect = DELAY_ALL;
+    return read_seconds(text + length + 1, 1e-3, &fault->seconds);
 }
 
 static cgp_status add_fault(cgp__executor *executor, const char *text) {
-    static const char *const effects[] = {"fails", "never ends", "takes longer",
-                                          "does nothing but delay every action a little"};
-    cgp__injected_fault fault = {0};
+    cgp__injected_fault fault;
     char action[32];
     if (!read_fault(text, &fault)) {
         cgp_log(CGP_LOG_WARN, "pipeline",
                 "CGP_FAULT: %s is not understood and does nothing (expected fail:1F3, "
-                "stall:2B5, delay:2B5:0.8 or delay:5)",
+                "stall:2B5, delay:2B5:0.8, delay:5, kill:3B5, stop:3B5, exit:3B5, "
+                "lost:1SEND_F5, corrupt:1SEND_F5, twice:1SEND_F5 or late:1SEND_F5:0.8)",
                 text);
         return CGP_OK;
     }
     const bool all = fault.effect == DELAY_ALL;
     cgp_log(CGP_LOG_WARN, "pipeline", "CGP_FAULT: %s: %s %s", text,
             all ? "this fault" : cgp_action_text(&fault.action, action, sizeof action),
-            effects[fault.effect]);
+            effects[fault.effect].text);
     if (!cgp__grow(&executor->faults, &executor->faults_capacity, executor->n_faults + 1,
                    sizeof *executor->faults))
         return cgp__no_memory("faults", sizeof *executor->faults);
@@ -93,6 +148,7 @@ cgp_status cgp__injected_faults_read(cgp__executor *executor) {
     cgp_status status = CGP_OK;
     for (char *at = text, *next; at && status == CGP_OK; at = next) {
         next = strchr(at, ',');
+        if (next && strncmp(next, ",at=", 4) == 0) next = strchr(next + 1, ',');
         if (next) *next++ = 0;
         status = add_fault(executor, at);
     }
@@ -115,16 +171,19 @@ static int64_t delayed_until(const cgp__executor *executor, const cgp_action *ac
     return cgp__now_ns() + (int64_t)(seconds * 1e9);
 }
 
-static bool is_of(const cgp__injected_fault *fault, const cgp_action *action) {
+static bool is_of(const cgp__executor *executor, const cgp__injected_fault *fault,
+                  const cgp_action *action) {
     if (fault->effect == DELAY_ALL) return action->edge < 0;
     return fault->action.kind == action->kind && fault->action.stage == action->stage &&
-           fault->action.microbatch == action->microbatch;
+           fault->action.microbatch == action->microbatch &&
+           (fault->rank < 0 || fault->rank == executor->ranks.rank) &&
+           (fault->step < 0 || (uint64_t)fault->step == executor->context.step);
 }
 
 bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action) {
     for (int i = 0; i < executor->n_faults; i++) {
         const cgp__injected_fault *fault = &executor->faults[i];
-        if (fault->effect != DELAY_ALL && is_of(fault, action)) return true;
+        if (fault->effect != DELAY_ALL && is_of(executor, fault, action)) return true;
     }
     return false;
 }
@@ -133,10 +192,36 @@ cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_actio
     const cgp__executor *executor = worker->executor;
     for (int i = 0; i < executor->n_faults && !cgp__is_stopped(worker); i++) {
         const cgp__injected_fault *fault = &executor->faults[i];
-        if (!is_of(fault, action)) continue;
-        if (fault->effect == FAIL)
+        if (!is_of(executor, fault, action)) continue;
+        switch (fault->effect) {
+        case FAIL:
             return cgp_fail(CGP_EDEVICE, "failed (injected by CGP_FAULT)");
-        cgp__team_sleep_until(executor->team, delayed_until(executor, action, fault));
+        case STALL:
+        case DELAY:
+        case DELAY_ALL:
+            cgp__team_sleep_until(executor->team, delayed_until(executor, action, fault));
+            break;
+        case KILL:
+            (void)raise(SIGKILL);
+            break;
+        case STOP:
+            (void)raise(SIGSTOP);
+            break;
+        case EXIT:
+            _exit(1);
+        default:
+            break; /* of the message */
+        }
     }
     return CGP_OK;
+}
+
+void cgp__injected_faults_of_message(const cgp__executor *executor, const cgp_action *action,
+                                     cgp_link_message *message) {
+    for (int i = 0; i < executor->n_faults; i++) {
+        const cgp__injected_fault *fault = &executor->faults[i];
+        if (fault->effect < LOST || !is_of(executor, fault, action)) continue;
+        message->fault = (cgp_link_fault)(CGP_LINK_LOST + (int)fault->effect - LOST);
+        message->late_ns = (int64_t)(fault->seconds * 1e9);
+    }
 }

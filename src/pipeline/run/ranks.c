@@ -38,6 +38,7 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan,
         ranks->end++;
     CGP_TRY(CGP__NEW(ranks->bytes, ranks->n, "pipeline"));
     CGP_TRY(CGP__NEW(ranks->figures, plan->n_devices, "pipeline"));
+    CGP_TRY(CGP__NEW(ranks->beats, ranks->n, "pipeline"));
     ranks->reports = cgp__calloc((size_t)ranks->n, sizeof(report));
     return ranks->reports ? CGP_OK : cgp__no_memory("pipeline", sizeof(report));
 }
@@ -45,6 +46,7 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan,
 void cgp__ranks_deinit(cgp__ranks *ranks) {
     free(ranks->bytes);
     free(ranks->figures);
+    free(ranks->beats);
     free(ranks->neighbours);
     free(ranks->reports);
 }
@@ -120,4 +122,13 @@ cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uin
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status) {
     if (ranks->transport && status != CGP_EPEER)
         ranks->transport->fail(ranks->communicator, status, cgp_message());
+}
+
+int64_t cgp__ranks_exchange_beats(const cgp__ranks *ranks, int64_t ended, int64_t end_ns) {
+    if (!ranks->transport) return end_ns;
+    ranks->transport->beat(ranks->communicator, ended, end_ns);
+    ranks->transport->beats(ranks->communicator, ranks->beats);
+    for (int r = 0; r < ranks->n; r++)
+        end_ns = cgp__max(end_ns, ranks->beats[r].end_ns);
+    return end_ns;
 }

@@ -18,6 +18,7 @@ typedef struct cgp__ranks {
     size_t *bytes;    /* [n] of a gather */
     void *reports;    /* [n] of an agreement */
     int64_t *figures; /* [devices] on their way to all ranks */
+    cgp_beat *beats;  /* [n] under the team's lock */
     bool
         *neighbours; /* [n] this rank, and those that share cores with it; NULL: there is one */
     bool may_pin;    /* the neighbours may use the same cores */
@@ -56,6 +57,10 @@ cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uin
 
 /* hosts.c: find the neighbours. */
 cgp_status cgp__ranks_find_neighbours(cgp__ranks *ranks);
+
+/* Let the others' beats come: send the number of actions that have ended here, and when the last one did; return when the last one of
+ * any rank did. Not collective. */
+int64_t cgp__ranks_exchange_beats(const cgp__ranks *ranks, int64_t ended, int64_t end_ns);
 
 /* Let the others know that this rank has failed, with cgp_message(). Not collective. */
 void cgp__ranks_fail(const cgp__ranks *ranks, cgp_status status);

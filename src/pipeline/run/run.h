@@ -126,6 +126,7 @@ struct cgp__executor {
     cgp__run_context context; /* of the last run; zero before the first */
     int64_t run_start_ns;
     char *report;                /* of the run that timed out */
+    char *diagnosis;             /* of the moment of the first failure */
     cgp__injected_fault *faults; /* of CGP_FAULT */
     int n_faults, faults_capacity;
 };
@@ -269,10 +270,24 @@ cgp_status cgp__worker_fetch_words(cgp__worker *worker, int n);
 /* watchdog.c: the team's supervisor of an executor. */
 extern const cgp__supervisor cgp__watchdog;
 
+/* diagnosis.c: keep what the devices do and wait for, if nothing is kept yet. Called with the team's lock held. */
+void cgp__diagnosis_keep(cgp__executor *executor);
+
+/* The actions that have ended on this rank, ever. */
+static inline int64_t cgp__ended_here(const cgp__executor *executor) {
+    int64_t ended = 0;
+    for (int d = executor->ranks.first; d < executor->ranks.end; d++)
+        ended += cgp__trace_written(&executor->workers[d].trace);
+    return ended;
+}
+
 /* injected_faults.c: read CGP_FAULT; apply it before an action: sleep, or fail with CGP_EDEVICE. The run may be given up, and
  * the pipeline destroyed, meanwhile. */
 cgp_status cgp__injected_faults_read(cgp__executor *executor);
 cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action);
+/* Give a message that a SEND hands over its fault. */
+void cgp__injected_faults_of_message(const cgp__executor *executor, const cgp_action *action,
+                                     cgp_link_message *message);
 /* Return whether a fault of this very action holds it: those before it end first. */
 bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *action);
 

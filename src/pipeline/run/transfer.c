@@ -91,6 +91,7 @@ static cgp_status hand_over(const cgp__execution *s, const cgp__end *end, bool s
     const cgp_backend *backend = cgp__backend_of(s->worker);
     const int64_t bytes = s->plan->links[s->bound->action.edge].bytes;
     message->event = NULL;
+    if (sends) cgp__injected_faults_of_message(s->worker->executor, &s->bound->action, message);
     if (backend->asynchronous && end->transport->copies) {
         flight->transport = end->transport;
         flight->link = end->link;
@@ -117,7 +118,7 @@ bool cgp__transfer(const cgp__execution *s, cgp__flight *flight) {
     const cgp__link_plan *link = &s->plan->links[s->bound->action.edge];
     const cgp_queue queue = sends ? CGP_QUEUE_OUT : CGP_QUEUE_IN;
     const cgp_backend *backend = cgp__backend_of(s->worker);
-    cgp_link_message message;
+    cgp_link_message message = {.buffer = NULL};
     if (!wait_for_buffer(s, end, sends, &message)) return false;
     flight->event.released_ns = message.released_ns;
     flight->event.ready_ns = cgp__now_ns();

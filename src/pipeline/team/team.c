@@ -144,23 +144,30 @@ static void leave_stuck(cgp__team *team) {
 /* When the job times out, unless an action ends before; INT64_MAX: never. */
 static int64_t deadline_of(const cgp__team *team) {
     if (team->timeout_ns == 0 || !team->timed) return INT64_MAX;
-    return cgp__max(team->last_end_ns, team->supervisor->last_end(team->self)) +
-           team->timeout_ns;
+    return team->supervisor->deadline(team->self);
 }
 
-/* Wait, to the end of the job or until it has timed out. A caller that wakes long after the deadline slept with the whole process (Ctrl-Z, a
- * suspended machine): the limit starts again. */
+/* Wait until `deadline_ns`, or until the supervisor looks again. A caller that wakes long after that slept with the whole process
+ * (Ctrl-Z, a suspended machine): the limit starts again. */
+static void wait_for_some(cgp__team *team, int64_t deadline_ns) {
+    const int64_t next_ns = cgp__now_ns() + team->look_ns;
+    const int64_t wake_ns = deadline_ns < INT64_MAX && team->look_ns > 0
+                                ? cgp__min(deadline_ns, next_ns)
+                                : deadline_ns;
+    (void)cgp__wait_until(&team->done, &team->lock, wake_ns);
+    const int64_t now = cgp__now_ns();
+    if (wake_ns < INT64_MAX - OVERSLEPT_NS && now > wake_ns + OVERSLEPT_NS)
+        team->last_end_ns = now;
+}
+
+/* Wait, to the end of the job or until it has timed out. */
 static void wait_for_all(cgp__team *team) {
     while (team->remaining > 0) {
         const int64_t deadline = deadline_of(team);
-        if (cgp__now_ns() < deadline) {
-            (void)cgp__wait_until(&team->done, &team->lock, deadline);
-            const int64_t now = cgp__now_ns();
-            if (deadline < INT64_MAX - OVERSLEPT_NS && now > deadline + OVERSLEPT_NS)
-                team->last_end_ns = now;
-        } else if (team->supervisor->time_out(team->self)) {
+        if (cgp__now_ns() < deadline)
+            wait_for_some(team, deadline);
+        else if (team->supervisor->time_out(team->self))
             leave_stuck(team);
-        }
     }
 }
 

@@ -36,8 +36,8 @@ typedef struct cgp__thread {
 typedef struct cgp__supervisor {
     /* End every wait of a worker for another one. */
     void (*stop)(void *self);
-    /* Return when a worker last ended an action; before the job's start if none has. */
-    int64_t (*last_end)(const void *self);
+    /* Return when the job times out, unless an action ends before. Called every look_ns at least. */
+    int64_t (*deadline)(const void *self);
     /* Report which action hangs and give the run up; false, without effect, if an action has ended since. */
     bool (*time_out)(void *self);
     /* Return whether the thread of this number is in an action that touches no memory of other devices. */
@@ -63,6 +63,7 @@ struct cgp__team {
 
     bool timed;         /* the job has a time limit */
     int64_t timeout_ns; /* since the last action ended; 0: none */
+    int64_t look_ns;    /* 0: at the deadline only */
     int64_t job_start_ns;
     /* When a thread last ended its job, or the process resumed. */
     int64_t last_end_ns;

@@ -229,6 +229,29 @@ static cgp_status failure(cgp_communicator *communicator, int *rank, char *messa
     return CGP_OK;
 }
 
+static cgp_status watch(cgp_communicator *communicator, int64_t timeout_ns) {
+    (void)communicator, (void)timeout_ns;
+    return CGP_OK;
+}
+
+static void beat(cgp_communicator *communicator, int64_t ended, int64_t end_ns) {
+    (void)communicator, (void)ended, (void)end_ns;
+}
+
+static void beats(cgp_communicator *communicator, cgp_beat *out) {
+    (void)communicator;
+    *out = (cgp_beat){.heard_ns = cgp__now_ns()};
+}
+
+static void verify(cgp_communicator *communicator, bool verifies) {
+    (void)communicator, (void)verifies;
+}
+
+/* There is no launcher. */
+static void end_all(cgp_communicator *communicator, int code) {
+    (void)communicator, (void)code;
+}
+
 const cgp_transport cgp__transport_inproc = {
     .struct_size = sizeof(cgp_transport),
     .name = "inproc",
@@ -250,4 +273,9 @@ const cgp_transport cgp__transport_inproc = {
     .gather = gather,
     .fail = fail,
     .failure = failure,
+    .watch = watch,
+    .beat = beat,
+    .beats = beats,
+    .verify = verify,
+    .abort = end_all,
 };

@@ -62,6 +62,12 @@ static cgp_status exchange(cgp_communicator *c, const char *mine, char *all,
     return wait_for_all(c);
 }
 
+/* For the beats. */
+static void begin(cgp_communicator *c) {
+    atomic_fetch_add(&c->agreed, 1);
+    atomic_store(&c->agreeing_ns, cgp__mpi_host->now_ns());
+}
+
 cgp_status cgp__mpi_gather(cgp_communicator *c, const void *mine, void *all,
                            const size_t *bytes) {
     size_t most = 0, before = 0;
@@ -72,12 +78,18 @@ cgp_status cgp__mpi_gather(cgp_communicator *c, const void *mine, void *all,
     if (atomic_load(&c->ended)) return end_of_rank(c);
     char *place = (char *)all + before;
     if (bytes[c->rank] > 0 && mine != place) memmove(place, mine, bytes[c->rank]);
-    for (size_t offset = 0; offset < most; offset += LARGEST_PART)
-        CGP_TRY(exchange(c, place, all, bytes, offset));
-    return CGP_OK;
+    cgp_status status = CGP_OK;
+    begin(c);
+    for (size_t offset = 0; offset < most && status == CGP_OK; offset += LARGEST_PART)
+        status = exchange(c, place, all, bytes, offset);
+    atomic_store(&c->agreeing_ns, 0);
+    return status;
 }
 
 cgp_status cgp__mpi_barrier(cgp_communicator *c) {
     if (atomic_load(&c->ended)) return end_of_rank(c);
-    return exchange(c, NULL, NULL, NULL, 0);
+    begin(c);
+    const cgp_status status = exchange(c, NULL, NULL, NULL, 0);
+    atomic_store(&c->agreeing_ns, 0);
+    return status;
 }

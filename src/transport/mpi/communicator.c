@@ -94,11 +94,13 @@ static cgp_status build(cgp_communicator *c, MPI_Comm from) {
     CGP_TRY(duplicate(from, &c->links));
     CGP_TRY(duplicate(from, &c->agreements));
     CGP_TRY(duplicate(from, &c->failures));
+    CGP_TRY(duplicate(from, &c->beats));
     CGP_TRY(cgp__mpi_check(MPI_Comm_rank(c->links, &c->rank), "MPI_Comm_rank"));
     CGP_TRY(cgp__mpi_check(MPI_Comm_size(c->links, &c->ranks), "MPI_Comm_size"));
     CGP_TRY(find_last_tag(c));
     CGP_TRY(allocate(c));
-    return expect_failures(c);
+    CGP_TRY(expect_failures(c));
+    return cgp__mpi_heart_create(c);
 }
 
 cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
@@ -106,7 +108,7 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     CGP_TRY(check_threads());
     cgp_communicator *c = calloc(1, sizeof *c);
     if (!c) return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: out of memory (%zu bytes)", sizeof *c);
-    c->links = c->agreements = c->failures = MPI_COMM_NULL;
+    c->links = c->agreements = c->failures = c->beats = MPI_COMM_NULL;
     c->first = -1;
     pthread_mutex_init(&c->lock, NULL);
     atomic_fetch_add(&living, 1);
@@ -126,12 +128,14 @@ static void free_communicator(MPI_Comm *comm) {
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
     const bool whole = !atomic_load(&c->ended);
+    cgp__mpi_heart_destroy(c, whole);
     for (int r = 0; whole && c->receives && r < c->ranks; r++)
         cgp__mpi_abandon(&c->receives[r]);
     if (whole) {
         free_communicator(&c->links);
         free_communicator(&c->agreements);
         free_communicator(&c->failures);
+        free_communicator(&c->beats);
     } else {
         atomic_fetch_add(&failed_ones, 1);
     }
@@ -189,27 +193,47 @@ static void tell_others(cgp_communicator *c) {
     } while (!done && cgp__mpi_wait_on(&wait));
 }
 
-void cgp__mpi_fail(cgp_communicator *c, cgp_status status, const char *message) {
+static void end_with(cgp_communicator *c, int rank, cgp_status status, const char *message) {
     atomic_store(&c->ended, true);
     pthread_mutex_lock(&c->lock);
     if (c->own.status == CGP_OK) {
         c->own.status = (int64_t)status;
+        c->own.rank = rank;
         snprintf(c->own.message, sizeof c->own.message, "%s", message);
         tell_others(c);
     }
     pthread_mutex_unlock(&c->lock);
 }
 
-void cgp__mpi_break(cgp_communicator *c, cgp_status status) {
+void cgp__mpi_fail(cgp_communicator *c, cgp_status status, const char *message) {
+    end_with(c, c->rank, status, message);
+}
+
+/* Note the failure, of MPI or of a silent rank, as if it had come from another rank, and let the others know. */
+static void find(cgp_communicator *c, int rank, cgp_status status) {
     const char *message = cgp__mpi_host->message();
     pthread_mutex_lock(&c->lock);
     if (c->first < 0) { /* this rank's place among the others' is free */
-        c->others[c->rank].status = (int64_t)status;
-        snprintf(c->others[c->rank].message, CGP__MPI_TEXT, "%s", message);
+        cgp__mpi_failure *found = &c->others[c->rank];
+        found->status = (int64_t)status;
+        found->rank = rank;
+        snprintf(found->message, sizeof found->message, "%s", message);
         c->first = c->rank;
     }
     pthread_mutex_unlock(&c->lock);
-    cgp__mpi_fail(c, status, message);
+    end_with(c, rank, status, message);
+}
+
+void cgp__mpi_break(cgp_communicator *c, cgp_status status) {
+    find(c, c->rank, status);
+}
+
+void cgp__mpi_lose(cgp_communicator *c, int rank) {
+    find(c, rank, CGP_EPEER);
+}
+
+void cgp__mpi_abort(cgp_communicator *c, int code) {
+    (void)MPI_Abort(c->links, code);
 }
 
 cgp_status cgp__mpi_failure_of(cgp_communicator *c, int *rank, char *message, size_t size) {
@@ -218,7 +242,7 @@ cgp_status cgp__mpi_failure_of(cgp_communicator *c, int *rank, char *message, si
     look_for_failures(c);
     if (c->first >= 0) {
         status = (cgp_status)c->others[c->first].status;
-        *rank = c->first;
+        *rank = (int)c->others[c->first].rank;
         snprintf(message, size, "%s", c->others[c->first].message);
     }
     pthread_mutex_unlock(&c->lock);

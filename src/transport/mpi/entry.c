@@ -28,6 +28,11 @@ static const cgp_transport mpi = {
     .gather = cgp__mpi_gather,
     .fail = cgp__mpi_fail,
     .failure = cgp__mpi_failure_of,
+    .watch = cgp__mpi_watch,
+    .beat = cgp__mpi_beat,
+    .beats = cgp__mpi_beats,
+    .verify = cgp__mpi_verify,
+    .abort = cgp__mpi_abort,
 };
 
 cgp_plugin_entry_function cgp_plugin_entry;
@@ -69,6 +74,15 @@ void cgp__mpi_abandon(MPI_Request *request) {
         if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) done = true;
     } while (!done && cgp__mpi_wait_on(&wait));
     if (*request != MPI_REQUEST_NULL) (void)MPI_Request_free(request);
+}
+
+void cgp__mpi_drop(MPI_Request *request) {
+    int done = 0;
+    if (*request == MPI_REQUEST_NULL) return;
+    if (MPI_Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done)
+        (void)MPI_Request_free(request);
+    else
+        cgp__mpi_abandon(request);
 }
 
 bool cgp__mpi_wait_on(const cgp__mpi_wait *wait) {

@@ -17,6 +17,9 @@
 typedef struct header {
     int32_t edge, opening, microbatch, slot; /* slot: the sender's buffer */
     int64_t sequence, bytes;
+    int64_t late_ns;       /* injected: counts as not there for so long */
+    uint32_t has_checksum; /* of header and bytes, with 0 in its place */
+    uint32_t checksum;
 } header;
 
 _Static_assert(sizeof(header) <= CGP_LINK_HEADER_BYTES, "a header fits its place");
@@ -34,10 +37,10 @@ typedef enum state {
 
 typedef struct buffer {
     state state;
-    int32_t microbatch, slot; /* receiver: of the message */
-    int64_t bytes, released_ns;
-    MPI_Request whole;    /* persistent: sends, or receives, header and all bytes */
-    MPI_Request part;     /* sender: of a message with fewer bytes */
+    int32_t microbatch, slot;   /* receiver: of the message */
+    int64_t bytes, released_ns; /* receiver: not to be seen before */
+    MPI_Request whole;          /* persistent: sends, or receives, header and all bytes */
+    MPI_Request part; /* sender: of a message with fewer bytes, or of one that is sent twice */
     MPI_Request released; /* receiver: persistent, sends `answer` */
     release answer;
 } buffer;
@@ -47,6 +50,7 @@ struct cgp_link {
     cgp_link_options options;
     int32_t opening;
     int64_t sequence; /* of the next message */
+    bool verify;
     atomic_bool waits;
     MPI_Request release; /* sender: persistent, receives `answer` */
     release answer;
@@ -177,6 +181,7 @@ cgp_status cgp__mpi_link_open(cgp_communicator *c, const cgp_link_options *optio
     link->communicator = c;
     link->options = *options;
     link->opening = edge->openings++;
+    link->verify = c->verify;
     edge->open = true;
     link->release = MPI_REQUEST_NULL;
     link->started = (int *)(void *)(link->buffers + options->capacity);
@@ -192,25 +197,15 @@ cgp_status cgp__mpi_link_open(cgp_communicator *c, const cgp_link_options *optio
     return status;
 }
 
-/* A request that is not started, or is done, is freed; one on its way is given up. */
-static void drop(MPI_Request *request) {
-    int done = 0;
-    if (*request == MPI_REQUEST_NULL) return;
-    if (MPI_Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done)
-        (void)MPI_Request_free(request);
-    else
-        cgp__mpi_abandon(request);
-}
-
 void cgp__mpi_link_close(cgp_link *link) {
     if (!link) return;
     cgp_communicator *c = link->communicator;
     for (int i = 0; i < link->options.capacity; i++) {
-        drop(&link->buffers[i].whole);
-        drop(&link->buffers[i].part);
-        drop(&link->buffers[i].released);
+        cgp__mpi_drop(&link->buffers[i].whole);
+        cgp__mpi_drop(&link->buffers[i].part);
+        cgp__mpi_drop(&link->buffers[i].released);
     }
-    drop(&link->release);
+    cgp__mpi_drop(&link->release);
     for (int i = 0; i < c->n_edges; i++) {
         cgp__mpi_edge *e = &c->edges[i];
         if (e->number == link->options.edge && e->sends == link->options.sends) e->open = false;
@@ -258,10 +253,38 @@ static cgp_status find_free(cgp_link *link, int microbatch, buffer **out) {
     return CGP_OK;
 }
 
+/* Header and bytes of buffer i. */
+static uint32_t checksum_of(const cgp_link *link, int i, const header *h) {
+    header plain = *h;
+    plain.checksum = 0;
+    memcpy(header_at(link, i), &plain, sizeof plain);
+    const uint32_t sum =
+        cgp__mpi_checksum(header_at(link, i), CGP_LINK_HEADER_BYTES + (size_t)h->bytes);
+    memcpy(header_at(link, i), h, sizeof *h);
+    return sum;
+}
+
+static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
+    const cgp_communicator *c = link->communicator;
+    if (h->bytes < 0 || h->bytes > link->options.bytes)
+        return CGP__MPI_FAIL(CGP_EDEVICE,
+                             "mpi, edge %d: expected a message of at most %" PRId64
+                             " bytes, got %" PRId64,
+                             link->options.edge, link->options.bytes, h->bytes);
+    if (!h->has_checksum || checksum_of(link, i, h) == h->checksum) return CGP_OK;
+    return CGP__MPI_FAIL(CGP_EDEVICE,
+                         "mpi, edge %d: the message of micro-batch %d from rank %d to rank %d, "
+                         "%" PRId64 " bytes, was damaged on its way (checksum)",
+                         link->options.edge, h->microbatch, link->options.peer, c->rank,
+                         h->bytes);
+}
+
 /* Look at a message that came into a buffer. One of an earlier opening, or one that came before, is dropped. */
 static cgp_status enter(cgp_link *link, buffer *b) {
     header h;
-    memcpy(&h, header_at(link, (int)(b - link->buffers)), sizeof h);
+    const int i = (int)(b - link->buffers);
+    memcpy(&h, header_at(link, i), sizeof h);
+    CGP_TRY(check_bytes(link, i, &h));
     if (h.opening != link->opening || h.edge != link->options.edge ||
         h.sequence < link->sequence) {
         if (h.opening == link->opening)
@@ -271,18 +294,18 @@ static cgp_status enter(cgp_link *link, buffer *b) {
                                link->options.edge, h.sequence, h.microbatch);
         return start_receive(link, b);
     }
-    if (h.bytes < 0 || h.bytes > link->options.bytes)
-        return CGP__MPI_FAIL(CGP_EDEVICE,
-                             "mpi, edge %d: expected a message of at most %" PRId64
-                             " bytes, got %" PRId64,
-                             link->options.edge, link->options.bytes, h.bytes);
     link->sequence = h.sequence + 1;
     b->state = ARRIVED;
     b->microbatch = h.microbatch;
     b->slot = h.slot;
     b->bytes = h.bytes;
-    b->released_ns = cgp__mpi_host->now_ns();
+    b->released_ns = cgp__mpi_host->now_ns() + h.late_ns;
     return CGP_OK;
+}
+
+/* Not the case while an injected fault lets it be late. */
+static bool is_there(const buffer *b) {
+    return b->released_ns <= cgp__mpi_host->now_ns();
 }
 
 static cgp_status find_message(cgp_link *link, int microbatch, buffer **out) {
@@ -297,7 +320,7 @@ static cgp_status find_message(cgp_link *link, int microbatch, buffer **out) {
     }
     for (int i = 0; i < link->options.capacity; i++) {
         buffer *b = &link->buffers[i];
-        if (b->state == ARRIVED && b->microbatch == microbatch) *out = b;
+        if (b->state == ARRIVED && b->microbatch == microbatch && is_there(b)) *out = b;
     }
     return CGP_OK;
 }
@@ -346,28 +369,43 @@ static int index_of(const cgp_link *link, const cgp_link_message *message) {
     return (int)(((const char *)message->buffer - (const char *)link->options.memory) / stride);
 }
 
+/* Send `bytes` of buffer i as they are now. */
+static cgp_status send_part(cgp_link *link, int i, int64_t bytes) {
+    return cgp__mpi_check(MPI_Isend(header_at(link, i), (int)(CGP_LINK_HEADER_BYTES + bytes),
+                                    MPI_BYTE, link->options.peer, 2 * link->options.edge,
+                                    link->communicator->links, &link->buffers[i].part),
+                          "MPI_Isend");
+}
+
+static cgp_status send(cgp_link *link, int i, const cgp_link_message *message) {
+    if (message->fault == CGP_LINK_LOST) return CGP_OK;
+    if (message->fault == CGP_LINK_CORRUPT) bytes_at(link, i)[message->bytes / 2] ^= 0x10;
+    if (message->bytes < link->options.bytes) return send_part(link, i, message->bytes);
+    CGP_TRY(cgp__mpi_check(MPI_Start(&link->buffers[i].whole), "MPI_Start"));
+    return message->fault == CGP_LINK_TWICE ? send_part(link, i, message->bytes) : CGP_OK;
+}
+
 void cgp__mpi_post(cgp_link *link, const cgp_link_message *message) {
     const int i = index_of(link, message);
-    buffer *b = &link->buffers[i];
-    const header h = {.edge = link->options.edge,
-                      .opening = link->opening,
-                      .microbatch = message->microbatch,
-                      .slot = i,
-                      .sequence = link->sequence++,
-                      .bytes = message->bytes};
+    header h = {.edge = link->options.edge,
+                .opening = link->opening,
+                .microbatch = message->microbatch,
+                .slot = i,
+                .sequence = link->sequence++,
+                .bytes = message->bytes,
+                .late_ns = message->fault == CGP_LINK_LATE ? message->late_ns : 0,
+                .has_checksum = link->verify};
     memcpy(header_at(link, i), &h, sizeof h);
-    b->state = AWAY;
+    if (link->verify) h.checksum = checksum_of(link, i, &h);
+    memcpy(header_at(link, i), &h, sizeof h);
+    link->buffers[i].state = AWAY;
     if (atomic_load(&link->communicator->ended)) return;
-    cgp_status status;
-    if (message->bytes == link->options.bytes)
-        status = cgp__mpi_check(MPI_Start(&b->whole), "MPI_Start");
-    else
-        status = cgp__mpi_check(MPI_Isend(header_at(link, i),
-                                          (int)(CGP_LINK_HEADER_BYTES + message->bytes),
-                                          MPI_BYTE, link->options.peer, 2 * link->options.edge,
-                                          link->communicator->links, &b->part),
-                                "MPI_Isend");
+    const cgp_status status = send(link, i, message);
     if (status != CGP_OK) cgp__mpi_break(link->communicator, status);
+}
+
+void cgp__mpi_verify(cgp_communicator *c, bool verify) {
+    c->verify = verify;
 }
 
 /* Start the receive again, then tell the sender. */

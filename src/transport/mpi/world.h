@@ -3,8 +3,10 @@
  *
  *     entry.c          the plug-in, and the table
  *     communicator.c   MPI's start and end; stop, failures of ranks
+ *     heart.c          beats: ranks let each other know that they live
  *     agreements.c     barrier and gather
  *     links.c          messages and releases of edges
+ *     checksum.c       of messages, with verify()
  *
  * MPI makes progress inside its calls alone: every wait is a loop of tests, and threads that compute call progress(). All of it takes
  * MPI_THREAD_MULTIPLE, as workers wait on their links beside each other. */
@@ -22,6 +24,7 @@ enum { CGP__MPI_TEXT = 1024 };
 /* The failure of a rank, as it travels. */
 typedef struct cgp__mpi_failure {
     int64_t status; /* CGP_OK: none */
+    int64_t rank;   /* that failed: the sender, but for a silent one */
     char message[CGP__MPI_TEXT];
 } cgp__mpi_failure;
 
@@ -33,11 +36,14 @@ typedef struct cgp__mpi_edge {
     int32_t openings;
 } cgp__mpi_edge;
 
+typedef struct cgp__mpi_heart cgp__mpi_heart;
+
 struct cgp_communicator {
-    /* Of messages, of agreements and of failures: duplicates, so that no message meets a receive of another kind. */
-    MPI_Comm links, agreements, failures;
+    /* Of messages, of agreements, of failures and of beats: duplicates, so that no message meets a receive of another kind. */
+    MPI_Comm links, agreements, failures, beats;
     int rank, ranks;
     int last_tag;
+    bool verify;       /* links that are opened from here on */
     atomic_bool ended; /* stopped, or some rank failed */
 
     pthread_mutex_t lock; /* of what follows; a leaf, but for MPI's own */
@@ -49,6 +55,10 @@ struct cgp_communicator {
     MPI_Request *requests; /* [2 x ranks] */
     cgp__mpi_edge *edges;
     int n_edges, edges_capacity;
+
+    cgp__mpi_heart *heart;
+    /* What the next beat says, besides: written by the user thread. */
+    _Atomic int64_t ended_actions, end_ns, agreed, agreeing_ns;
 };
 
 /* The functions of the library. */
@@ -75,6 +85,9 @@ bool cgp__mpi_wait_on(const cgp__mpi_wait *wait);
  * be written. */
 void cgp__mpi_abandon(MPI_Request *request);
 
+/* Free a request that is not started, or is done; give one up that is on its way. */
+void cgp__mpi_drop(MPI_Request *request);
+
 /* --- communicator.c --- */
 
 cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out);
@@ -88,14 +101,32 @@ void cgp__mpi_break(cgp_communicator *communicator, cgp_status status);
 cgp_status cgp__mpi_failure_of(cgp_communicator *communicator, int *rank, char *message,
                                size_t size);
 
+/* A rank sends no beats any more, says the calling thread's message: end this rank, and let the others know. */
+void cgp__mpi_lose(cgp_communicator *communicator, int rank);
+void cgp__mpi_abort(cgp_communicator *communicator, int code);
+
 /* Let messages go on, and look for failures of other ranks. Threads: any. */
 void cgp__mpi_progress(cgp_communicator *communicator);
+
+/* --- heart.c --- */
+
+/* Make the heart, which does not beat yet; let it stop and the others know; free it, which keeps MPI's own if `whole` is false. */
+cgp_status cgp__mpi_heart_create(cgp_communicator *communicator);
+void cgp__mpi_heart_destroy(cgp_communicator *communicator, bool whole);
+
+cgp_status cgp__mpi_watch(cgp_communicator *communicator, int64_t timeout_ns);
+void cgp__mpi_beat(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
+void cgp__mpi_beats(cgp_communicator *communicator, cgp_beat *out);
 
 /* --- agreements.c --- */
 
 cgp_status cgp__mpi_barrier(cgp_communicator *communicator);
 cgp_status cgp__mpi_gather(cgp_communicator *communicator, const void *mine, void *all,
                            const size_t *bytes);
+
+/* --- checksum.c: CRC-32C --- */
+
+uint32_t cgp__mpi_checksum(const void *bytes, size_t n);
 
 /* --- links.c --- */
 
@@ -107,5 +138,6 @@ bool cgp__mpi_take(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_
 void cgp__mpi_post(cgp_link *link, const cgp_link_message *message);
 void cgp__mpi_release(cgp_link *link, const cgp_link_message *message);
 bool cgp__mpi_waits(cgp_link *link);
+void cgp__mpi_verify(cgp_communicator *communicator, bool verify);
 
 #endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* diagnosis.c -- see diagnosis.h. It finds in the files that ranks left the one that the others wait for, in this order:
+ *
+ *     failed    a rank that failed by itself, as the others' reasons say
+ *     silent    one without a file, of which the others heard nothing any more: killed, stopped, or not to be reached
+ *     absent    one that is alive, but has not come to the call in which the others wait: in its own code
+ *     slow      the device that runs an action; `hangs`, if the run was ended for it
+ *     lost      a message that was sent, and that its receiver waits for
+ *     cycle     ranks that wait for each other */
+#include "report/diagnosis.h"
+
+#include "common.h"
+#include "files.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef enum verdict { NOTHING, FAILED, SILENT, ABSENT, SLOW, HANGS, LOST, CYCLE } verdict;
+static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
+                                       "slow",    "hangs",  "lost",   "cycle"};
+
+/* The culprit. For a rank that left no file the device is one that waits for it: stage and micro-batch are those that it misses. */
+typedef struct culprit {
+    verdict verdict;
+    int64_t rank;
+    const cli_diagnosed_device *device; /* NULL: none is known */
+    int64_t waiter;                     /* the device's rank */
+    const char *action;                 /* of the culprit; NULL: not known */
+    int64_t stage, microbatch;          /* -1: not known */
+    double seconds;                     /* NaN: not known */
+} culprit;
+
+/* A rank as it is known best, by the file that heard of it last; NULL: nobody has. */
+static const cli_known_rank *known(const cli_diagnosis_files *all, int64_t rank) {
+    const cli_known_rank *best = NULL;
+    for (int64_t r = 0; r < all->ranks; r++) {
+        const cli_known_rank *k = all->files[r].known ? &all->files[r].known[rank] : NULL;
+        if (r != rank && k && !isnan(k->heard) && (!best || k->heard < best->heard)) best = k;
+    }
+    return best;
+}
+
+/* --- who waits for whom --- */
+
+/* The device of a rank that has waited longest for another rank; NULL: none waits, or one runs. */
+static const cli_diagnosed_device *waiting(const cli_rank_file *file, int64_t rank) {
+    const cli_diagnosed_device *longest = NULL;
+    for (size_t i = 0; i < file->n_devices; i++) {
+        const cli_diagnosed_device *d = &file->devices[i];
+        if (strcmp(d->state, "runs") == 0 || strcmp(d->state, "updates") == 0) return NULL;
+        if (strcmp(d->state, "waits") == 0 && d->peer_rank >= 0 && d->peer_rank != rank &&
+            (!longest || d->seconds > longest->seconds))
+            longest = d;
+    }
+    return longest;
+}
+
+/* The rank that a rank waits for; -1: none. */
+static int64_t next_of(const cli_diagnosis_files *all, int64_t rank) {
+    const cli_diagnosed_device *d =
+        cli_diagnosis_has(all, rank) ? waiting(&all->files[rank], rank) : NULL;
+    return d ? d->peer_rank : -1;
+}
+
+/* The number of waits from a rank on; all->ranks + 1 or more: it leads into a cycle. */
+static int64_t chain_length(const cli_diagnosis_files *all, int64_t rank) {
+    int64_t length = 0;
+    while (length <= all->ranks && (rank = next_of(all, rank)) >= 0)
+        length++;
+    return length;
+}
+
+static int64_t longest_chain(const cli_diagnosis_files *all) {
+    int64_t first = 0;
+    for (int64_t r = 1; r < all->ranks; r++) {
+        if (chain_length(all, r) > chain_length(all, first)) first = r;
+    }
+    return first;
+}
+
+/* --- the culprit --- */
+
+/* Name the action that a device waits for, of the stage at the other end. */
+static void take_missed(culprit *c, const cli_diagnosed_device *d, int64_t waiter) {
+    c->device = d;
+    c->waiter = waiter;
+    c->stage = d->wants_message ? d->from_stage : d->to_stage;
+    c->microbatch = d->microbatch;
+    c->action = d->peer_action;
+    c->seconds = d->seconds;
+}
+
+/* The first that others miss of a rank, in the order of its list. */
+static void find_missed(const cli_diagnosis_files *all, culprit *c) {
+    for (int64_t r = 0; r < all->ranks; r++) {
+        const cli_rank_file *file = &all->files[r];
+        for (size_t i = 0; cli_diagnosis_has(all, r) && i < file->n_devices; i++) {
+            const cli_diagnosed_device *d = &file->devices[i];
+            if (strcmp(d->state, "waits") == 0 && d->peer_rank == c->rank && r != c->rank &&
+                (!c->device || d->peer_index < c->device->peer_index))
+                take_missed(c, d, r);
+        }
+    }
+}
+
+/* Set the rank of "rank 2: ..." and return the rest; NULL: there is none. */
+static const char *rank_in(const cli_diagnosis_files *all, int64_t r, int64_t *rank) {
+    long long number = -1;
+    int end = 0;
+    const char *reason = all->files[r].root ? all->files[r].reason : "";
+    if (sscanf(reason, "rank %7lld: %n", &number, &end) != 1 || end == 0 || number < 0 ||
+        number >= all->ranks)
+        return NULL;
+    *rank = number;
+    return reason + end;
+}
+
+/* A rank that failed by itself: it left no file, or one in which it names itself. */
+static bool find_failed(const cli_diagnosis_files *all, culprit *c) {
+    for (int64_t r = 0; r < all->ranks; r++) {
+        int64_t rank = -1;
+        const char *reason = rank_in(all, r, &rank);
+        if (!reason || strncmp(reason, "silent for ", 11) == 0 ||
+            (rank != r && cli_diagnosis_has(all, rank)))
+            continue;
+        *c = (culprit){.verdict = FAILED,
+                       .rank = rank,
+                       .waiter = r,
+                       .stage = -1,
+                       .microbatch = -1,
+                       .seconds = NAN};
+        return true;
+    }
+    return false;
+}
+
+/* Tell whether a rank that left no file is behind the others' calls. */
+static bool is_behind(const cli_diagnosis_files *all, int64_t rank) {
+    for (int64_t r = 0; r < all->ranks; r++) {
+        const cli_known_rank *k = all->files[r].known;
+        if (k && r != rank && k[rank].agreements < k[r].agreements) return true;
+    }
+    return false;
+}
+
+/* Beats come 8 times in the time limit, every 0.25 s at least. */
+static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
+    double interval = 0.25;
+    for (int64_t r = 0; r < all->ranks; r++) {
+        if (all->files[r].root && all->files[r].timeout < 8 * interval)
+            interval = all->files[r].timeout / 8;
+    }
+    return !k || k->heard > 3 * interval + 0.05;
+}
+
+/* Tell whether a rank without a file is to blame: the run has ended, or, while it goes on, its beats have, or it lives and is not in
+ * the others' call. */
+static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
+    const cli_known_rank *k = known(all, r);
+    if (cli_diagnosis_has(all, r) || (k && k->left)) return false;
+    return all->ended || is_silent(all, k) || is_behind(all, r);
+}
+
+/* The rank that others call silent, else the one that was not heard for longest. */
+static bool find_silent(const cli_diagnosis_files *all, culprit *c) {
+    int64_t worst = -1;
+    for (int64_t r = 0; r < all->ranks; r++) {
+        const cli_known_rank *k = known(all, r), *w = worst >= 0 ? known(all, worst) : NULL;
+        if (is_missed(all, r) && (worst < 0 || (w && (!k || k->heard > w->heard)))) worst = r;
+    }
+    if (all->silent >= 0) worst = all->silent;
+    if (worst < 0) return false;
+    const cli_known_rank *k = known(all, worst);
+    *c = (culprit){.verdict = all->ended || is_silent(all, k) ? SILENT : ABSENT,
+                   .rank = worst,
+                   .stage = -1,
+                   .microbatch = -1};
+    find_missed(all, c);
+    c->seconds = k ? k->heard : NAN;
+    return true;
+}
+
+/* The device that has run longest. */
+static bool find_slow(const cli_diagnosis_files *all, culprit *c) {
+    c->device = NULL;
+    for (int64_t r = 0; r < all->ranks; r++) {
+        const cli_rank_file *file = &all->files[r];
+        for (size_t i = 0; cli_diagnosis_has(all, r) && i < file->n_devices; i++) {
+            const cli_diagnosed_device *d = &file->devices[i];
+            const bool runs = strcmp(d->state, "runs") == 0 || strcmp(d->state, "updates") == 0;
+            if (!runs || (c->device && d->seconds <= c->device->seconds)) continue;
+            *c = (culprit){.verdict = all->ended ? HANGS : SLOW,
+                           .rank = r,
+                           .device = d,
+                           .waiter = r,
+                           .stage = d->stage,
+                           .microbatch = d->microbatch,
+                           .seconds = d->seconds};
+            c->action = d->action;
+        }
+    }
+    return c->device;
+}
+
+static bool was_sent(const cli_rank_file *file, const cli_diagnosed_device *d) {
+    for (size_t i = 0; i < file->n_sent; i++) {
+        if (file->sent[i].edge == d->edge && file->sent[i].microbatch == d->microbatch)
+            return true;
+    }
+    return false;
+}
+
+static bool find_lost(const cli_diagnosis_files *all, culprit *c) {
+    for (int64_t r = 0; r < all->ranks; r++) {
+        const cli_rank_file *file = &all->files[r];
+        for (size_t i = 0; cli_diagnosis_has(all, r) && i < file->n_devices; i++) {
+            const cli_diagnosed_device *d = &file->devices[i];
+            if (strcmp(d->state, "waits") != 0 || d->peer_rank < 0 || !d->wants_message ||
+                !was_sent(&all->files[d->peer_rank], d))
+                continue;
+            *c = (culprit){.verdict = LOST, .rank = d->peer_rank};
+            take_missed(c, d, r);
+            return true;
+        }
+    }
+    return false;
+}
+
+static culprit find_culprit(const cli_diagnosis_files *all) {
+    culprit c = {.rank = -1, .stage = -1, .microbatch = -1, .seconds = NAN};
+    if (find_failed(all, &c) || find_silent(all, &c) || find_slow(all, &c) ||
+        find_lost(all, &c))
+        return c;
+    const int64_t first = longest_chain(all);
+    if (chain_length(all, first) <= all->ranks) return c;
+    c.verdict = CYCLE;
+    c.rank = first;
+    take_missed(&c, waiting(&all->files[first], first), first);
+    return c;
+}
+
+/* --- text --- */
+
+static const char *host_of(const cli_diagnosis_files *all, int64_t r) {
+    const cli_known_rank *k = known(all, r);
+    return all->files[r].root ? all->files[r].host : k ? k->host : "";
+}
+
+static int64_t process_of(const cli_diagnosis_files *all, int64_t r) {
+    const cli_known_rank *k = known(all, r);
+    return all->files[r].root ? all->files[r].process : k ? k->process : 0;
+}
+
+static void print_culprit(FILE *out, const cli_diagnosis_files *all, const culprit *c) {
+    static const char *const says[] = {
+        [FAILED] = "failed by itself",
+        [SILENT] = "left no file: it was killed, was stopped, or cannot be reached",
+        [ABSENT] = "lives, and has not come to the call in which the others wait: it reads "
+                   "data, or is in "
+                   "code of its own",
+        [SLOW] = "is slow",
+        [HANGS] = "hangs",
+        [LOST] = "sent a message that has not arrived",
+        [CYCLE] = "waits for itself, by way of others",
+    };
+    if (c->verdict == NOTHING) {
+        fprintf(out, "culprit      none: no rank waits for another\n");
+        return;
+    }
+    fprintf(out, "culprit      rank %" PRId64 " (host %s, process %" PRId64 ") %s\n", c->rank,
+            cli_shown(host_of(all, c->rank)), process_of(all, c->rank), says[c->verdict]);
+    if (c->verdict == FAILED)
+        fprintf(out, "reason       %s\n", cli_shown(all->files[c->waiter].reason));
+    if (c->verdict == SILENT && !isnan(c->seconds))
+        fprintf(out, "last heard   %.1f s before\n", c->seconds);
+    if (c->stage >= 0)
+        fprintf(out, "action       stage %" PRId64 ", micro-batch %" PRId64 "%s%s", c->stage,
+                c->microbatch, c->action ? ", " : "", cli_shown(c->action));
+    if (c->stage >= 0 && c->device->layer && c->waiter == c->rank)
+        fprintf(out, ", in layer %s, %s", cli_shown(c->device->layer),
+                cli_shown(c->device->op ? c->device->op : "?"));
+    if (c->stage >= 0 && c->waiter != c->rank)
+        fprintf(out, ": rank %" PRId64 " waits for it in %s, for %.1f s", c->waiter,
+                cli_shown(c->device->action), c->device->seconds);
+    else if (c->stage >= 0)
+        fprintf(out, ", for %.1f s", c->device->seconds);
+    if (c->stage >= 0) fputc('\n', out);
+}
+
+static void print_device(FILE *out, const cli_diagnosed_device *d) {
+    fprintf(out, "  device %" PRId64 "  %s", d->device, cli_shown(d->state));
+    if (d->action) fprintf(out, " %s%s", *d->state == 'w' ? "in " : "", cli_shown(d->action));
+    if (d->layer) fprintf(out, ", in layer %s", cli_shown(d->layer));
+    if (d->peer_rank >= 0)
+        fprintf(out, ", for %s of stage %" PRId64 " on rank %" PRId64,
+                d->wants_message ? "a message" : "a free buffer",
+                d->wants_message ? d->from_stage : d->to_stage, d->peer_rank);
+    if (!isnan(d->seconds)) fprintf(out, ", for %.1f s", d->seconds);
+    fputc('\n', out);
+}
+
+static void print_rank(FILE *out, const cli_diagnosis_files *all, int64_t r) {
+    const cli_rank_file *file = &all->files[r];
+    if (!cli_diagnosis_has(all, r)) {
+        fprintf(out, "rank %-8" PRId64 "no file\n", r);
+        return;
+    }
+    const time_t then = (time_t)file->time;
+    struct tm utc;
+    char when[32] = "?";
+    if (gmtime_r(&then, &utc)) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &utc);
+    fprintf(out, "rank %-8" PRId64 "%s, process %" PRId64 ", %s: %s\n", r,
+            cli_shown(file->host), file->process, when, cli_shown(file->reason));
+    for (size_t i = 0; i < file->n_devices; i++)
+        print_device(out, &file->devices[i]);
+}
+
+static void print_chain(FILE *out, const cli_diagnosis_files *all) {
+    const int64_t first = longest_chain(all), length = chain_length(all, first);
+    if (length == 0) return;
+    fprintf(out, "chain        rank %" PRId64, first);
+    int64_t r = first;
+    for (int64_t i = 0; i < length && i < all->ranks; i++) {
+        const cli_diagnosed_device *d = waiting(&all->files[r], r);
+        r = d->peer_rank;
+        fprintf(out, "%s waits for rank %" PRId64 " (%s)", i ? ", which" : "", r,
+                cli_shown(d->action));
+        if (length > all->ranks && r == first) break;
+    }
+    if (length > all->ranks)
+        fprintf(out, ": a cycle\n");
+    else
+        fprintf(out, "%s\n", cli_diagnosis_has(all, r) ? "" : ", which left no file");
+}
+
+void cli_diagnosis_print(FILE *out, const cli_diagnosis_files *all) {
+    const culprit c = find_culprit(all);
+    print_culprit(out, all, &c);
+    print_chain(out, all);
+    for (int64_t r = 0; r < all->ranks; r++)
+        print_rank(out, all, r);
+    fflush(out);
+}
+
+/* --- JSON --- */
+
+static json_t *optional(int64_t value) {
+    return value >= 0 ? json_integer(value) : json_null();
+}
+
+json_t *cli_diagnosis_json(const cli_diagnosis_files *all) {
+    const culprit found = find_culprit(all), *c = &found;
+    json_t *ranks = json_array(), *chain = json_array();
+    int64_t r = longest_chain(all);
+    const int64_t length = chain_length(all, r);
+    for (int64_t i = 0; length > 0 && i <= length && i < all->ranks; i++) {
+        json_array_append_new(chain, json_integer(r));
+        r = next_of(all, r);
+    }
+    for (int64_t k = 0; k < all->ranks; k++)
+        json_array_append_new(ranks, cli_diagnosis_has(all, k) ? json_incref(all->files[k].root)
+                                                               : json_null());
+    return json_pack(
+        "{s:s, s:o, s:s, s:I, s:o, s:o, s:s?, s:o, s:o, s:o, s:b, s:o}", "verdict",
+        verdicts[c->verdict], "rank", optional(c->rank), "host",
+        c->rank >= 0 ? host_of(all, c->rank) : "", "process",
+        (json_int_t)(c->rank >= 0 ? process_of(all, c->rank) : 0), "stage", optional(c->stage),
+        "microbatch", optional(c->microbatch), "action", c->action, "layer",
+        c->device && c->device->layer && c->waiter == c->rank ? json_string(c->device->layer)
+                                                              : json_null(),
+        "seconds", cli_real_json(c->seconds), "chain", chain, "cycle", length > all->ranks,
+        "ranks", ranks);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* diagnosis_files.h -- the files of RUN/diagnosis (session/diagnosis.h), read and checked. */
+#ifndef CGPIPE_CLI_DIAGNOSIS_FILES_H
+#define CGPIPE_CLI_DIAGNOSIS_FILES_H
+
+#include <cgpipe/base.h>
+
+#include <jansson.h>
+
+/* A device: what it runs or waits for. Texts are borrowed of the file. */
+typedef struct cli_diagnosed_device {
+    int64_t device;
+    const char *state;  /* "runs", "waits", "updates", "done" or "idle" */
+    const char *action; /* "2RECV_F5"; NULL: none, and then neither stage nor micro-batch */
+    const char *layer, *op;
+    int64_t stage, microbatch;
+    double seconds; /* so far; NaN: not known */
+    /* Of a transfer, else -1: its edge, the stages and the rank at the other end. */
+    int64_t edge, from_stage, to_stage, peer_rank;
+    bool wants_message; /* not a free buffer */
+    /* The action at the other end, and its place in the list there; NULL, -1: not known. */
+    const char *peer_action;
+    int64_t peer_index;
+} cli_diagnosed_device;
+
+/* A rank as another one knows it. Ages are seconds, NaN: never. */
+typedef struct cli_known_rank {
+    double heard, agreeing;
+    int64_t ended, agreements, process;
+    const char *host;
+    bool left;
+} cli_known_rank;
+
+/* A message that was sent to another rank. */
+typedef struct cli_sent_message {
+    int64_t edge, microbatch;
+} cli_sent_message;
+
+/* The file of a rank. */
+typedef struct cli_rank_file {
+    json_t *root; /* NULL: there is none */
+    const char *host, *reason;
+    int64_t process, time; /* seconds since the epoch */
+    double timeout;        /* 0: none */
+    cli_diagnosed_device *devices;
+    size_t n_devices;
+    cli_known_rank *known; /* [ranks] */
+    cli_sent_message *sent;
+    size_t n_sent;
+} cli_rank_file;
+
+typedef struct cli_diagnosis_files {
+    int64_t ranks;
+    cli_rank_file *files; /* [ranks] */
+    bool ended;           /* some file is of a failure or a signal: the run did not go on */
+    int64_t silent; /* the rank that others' reasons call so; it may have come back; -1: none */
+} cli_diagnosis_files;
+
+/* Tell whether a rank wrote a file in the end: one of an earlier wait, or of a rank that had been silent, does not count. */
+bool cli_diagnosis_has(const cli_diagnosis_files *files, int64_t rank);
+
+/* Read the files of a run's directory. @retval CGP_EIO There is none, or one cannot be read. @retval CGP_EFORMAT One is none, or is
+ * of another run; the message has its path and the key. Release in any case. */
+CGP_MUST_CHECK cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files);
+void cli_diagnosis_files_release(cli_diagnosis_files *files);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* diagnosis.c -- what the devices of this rank do and wait for, and what is known of the other ranks, as a JSON object. */
+#include "pipeline/run/diagnosis.h"
+#include "pipeline/run/views.h"
+#include "schedule/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVENTS = 100, SENDS = 64 };
+
+static double seconds_since(int64_t then_ns, int64_t now_ns) {
+    return (double)(now_ns - then_ns) * 1e-9;
+}
+
+/* null before it has happened */
+static json_t *seconds_json(int64_t then_ns, int64_t now_ns) {
+    return then_ns > 0 ? json_real(seconds_since(then_ns, now_ns)) : json_null();
+}
+
+/* Names may be any bytes. */
+static json_t *text_json(const char *text) {
+    json_t *plain = json_string(text);
+    char shown[1024];
+    return plain ? plain : json_string(cgp_escape(text, shown, sizeof shown));
+}
+
+/* --- devices --- */
+
+/* Lists that are made or kernels that are bound: traces may change. */
+static bool prepares(const cgp__executor *executor) {
+    return executor->team->remaining > 0 && !executor->team->timed;
+}
+
+static const char *state_of(const cgp__view *v) {
+    const cgp__team *team = v->worker->executor->team;
+    if (!v->busy) return team->remaining > 0 ? "done" : "idle";
+    if (!v->bound) return team->job == cgp__job_run ? "done" : "updates";
+    /* a wait for another rank that failed has just ended */
+    const bool waits =
+        v->waits || (team->first_status == CGP_EPEER && v->bound->action.edge >= 0);
+    return waits ? "waits" : "runs";
+}
+
+/* The place of a transfer's other end in the list of its device, and the action there that makes or needs the message: where a device
+ * that does not answer is at most. */
+static void add_peer_action(json_t *o, const cgp_plan *plan, const cgp_action *action,
+                            int peer) {
+    int n = 0, i = 0;
+    char text[32];
+    const cgp_action *list = cgp_schedule_actions(plan->schedule, peer, &n);
+    while (i < n && (list[i].edge != action->edge || list[i].microbatch != action->microbatch ||
+                     cgp__is_send(list[i].kind) == cgp__is_send(action->kind)))
+        i++;
+    if (i == n) return;
+    int j = i;
+    while (j > 0 && (list[j].edge >= 0 || list[j].stage != list[i].stage ||
+                     list[j].microbatch != list[i].microbatch))
+        j--;
+    const bool computes = cgp__is_send(list[i].kind) && list[j].edge < 0 &&
+                          list[j].stage == list[i].stage &&
+                          list[j].microbatch == list[i].microbatch;
+    json_object_update_new(
+        o, json_pack("{s:i, s:s}", "peer_index", i, "peer_action",
+                     cgp_action_text(&list[computes ? j : i], text, sizeof text)));
+}
+
+/* The other end of a transfer. */
+static void add_transfer(json_t *o, const cgp_plan *plan, const cgp_action *action) {
+    const cgp_edge *edge = &plan->edges[action->edge].edge;
+    const bool sends = cgp__is_send(action->kind);
+    const int peer = plan->stages[sends ? edge->to : edge->from].info.device;
+    json_object_update_new(o, json_pack("{s:i, s:i, s:i, s:s, s:i, s:i}", "edge", action->edge,
+                                        "from_stage", edge->from, "to_stage", edge->to, "wants",
+                                        sends ? "buffer" : "message", "peer_device", peer,
+                                        "peer_rank", plan->devices[peer].info.rank));
+    add_peer_action(o, plan, action, peer);
+}
+
+static json_t *device_json(const cgp__view *v, int64_t now) {
+    const cgp_plan *plan = v->worker->executor->plan;
+    const int d = v->worker->index;
+    char text[32];
+    json_t *o = json_pack("{s:i, s:s, s:s}", "device", d, "name", plan->devices[d].name,
+                          "state", state_of(v));
+    if (v->busy) json_object_set_new(o, "seconds", json_real(seconds_since(v->since_ns, now)));
+    if (!v->bound) return o;
+    const cgp_action *action = &v->bound->action;
+    json_object_update_new(o, json_pack("{s:s, s:i, s:i}", "action",
+                                        cgp_action_text(action, text, sizeof text), "stage",
+                                        action->stage, "microbatch", action->microbatch));
+    if (action->edge >= 0) add_transfer(o, plan, action);
+    const cgp__node *node = cgp__view_node(v);
+    if (node) {
+        json_object_set_new(o, "layer", text_json(plan->model->layers[node->layer]));
+        json_object_set_new(o, "op", text_json(node->use.op->name));
+    }
+    return o;
+}
+
+/* --- messages and events --- */
+
+static int last_rank_of(const cgp_plan *plan, const cgp_action *action) {
+    return plan->devices[plan->stages[cgp__peer_of(plan, action)].info.device].info.rank;
+}
+
+/* The last messages to other ranks in the run, which may have ended here. */
+static void add_sent(json_t *list, const cgp__view *v) {
+    const cgp__worker *worker = v->worker;
+    const cgp__executor *executor = worker->executor;
+    int begin = 0, end = 0, found = 0;
+    if (executor->team->job != cgp__job_run || !executor->context.run) return;
+    cgp__run_range(&executor->context, worker->index, &begin, &end);
+    const cgp__bound_action *actions = executor->context.run->lists[worker->index].actions;
+    for (int64_t i = begin + v->written - worker->trace_start - 1; i >= begin && found < SENDS;
+         i--) {
+        const cgp_action *action = &actions[i].action;
+        if (action->edge < 0 || !cgp__is_send(action->kind)) continue;
+        const int peer = last_rank_of(executor->plan, action);
+        if (peer == executor->ranks.rank) continue;
+        const cgp_edge *edge = &executor->plan->edges[action->edge].edge;
+        json_array_append_new(list,
+                              json_pack("{s:i, s:i, s:i, s:i, s:i}", "edge", action->edge,
+                                        "from_stage", edge->from, "to_stage", edge->to,
+                                        "microbatch", action->microbatch, "to_rank", peer));
+        found++;
+    }
+}
+
+static json_t *events_json(cgp__view *views, int n_views, int64_t now) {
+    json_t *list = json_array();
+    char text[32];
+    for (int n = 0, d; n < EVENTS && (d = cgp__views_latest_event(views, n_views)) >= 0; n++) {
+        const cgp__event *event = cgp__trace_event(&views[d].worker->trace, --views[d].next);
+        const cgp_action action = {.kind = (cgp_action_kind)event->kind,
+                                   .stage = event->stage,
+                                   .microbatch = event->microbatch,
+                                   .edge = -1};
+        json_array_insert_new(list, 0,
+                              json_pack("{s:i, s:s, s:f, s:f}", "device", d, "action",
+                                        cgp_action_text(&action, text, sizeof text), "start",
+                                        seconds_since(now, event->start_ns), "end",
+                                        seconds_since(now, event->end_ns)));
+    }
+    return list;
+}
+
+/* --- ranks --- */
+
+static json_t *beat_json(const cgp_beat *b, int r, int64_t now) {
+    return json_pack("{s:i, s:o, s:I, s:o, s:I, s:o, s:I, s:o, s:b}", "rank", r, "host",
+                     text_json(b->host), "process", (json_int_t)b->process, "heard",
+                     seconds_json(b->heard_ns, now), "ended", (json_int_t)b->ended, "last_end",
+                     seconds_json(b->end_ns, now), "agreements", (json_int_t)b->agreements,
+                     "agreeing", seconds_json(b->agreeing_ns, now), "left", b->left);
+}
+
+/* When the wait in progress began, or an action of any rank ended since; 0: this rank is in no call that waits. */
+static int64_t waits_since(const cgp__executor *executor) {
+    const cgp__ranks *ranks = &executor->ranks;
+    const cgp__team *team = executor->team;
+    int64_t since = 0;
+    if (team->remaining > 0 && team->timed)
+        since = team->job_start_ns;
+    else if (ranks->transport)
+        since = ranks->beats[ranks->rank].agreeing_ns;
+    if (since == 0) return 0;
+    for (int d = ranks->first; d < ranks->end && !prepares(executor); d++) {
+        const cgp__worker *worker = &executor->workers[d];
+        if (cgp__trace_written(&worker->trace) > worker->trace_start)
+            since = cgp__max(since, cgp__last_end(worker, cgp__trace_written(&worker->trace)));
+    }
+    for (int r = 0; ranks->transport && r < ranks->n; r++)
+        since = cgp__max(since, ranks->beats[r].end_ns);
+    return since;
+}
+
+/* --- all of it; called with the team's lock held --- */
+
+static json_t *make(const cgp__executor *executor) {
+    const cgp__ranks *ranks = &executor->ranks;
+    const int64_t now = cgp__now_ns(), since = waits_since(executor);
+    const int n = executor->plan->n_devices;
+    json_t *devices = json_array(), *sent = json_array(), *known = json_array(), *events = NULL;
+    cgp__view *views = prepares(executor) ? NULL : cgp__calloc((size_t)n, sizeof *views);
+    if (views) (void)cgp__views_take(executor, views);
+    for (int d = ranks->first; views && d < ranks->end; d++) {
+        json_array_append_new(devices, device_json(&views[d], now));
+        add_sent(sent, &views[d]);
+    }
+    if (views) events = events_json(views, n, now);
+    for (int r = 0; ranks->transport && r < ranks->n; r++)
+        json_array_append_new(known, beat_json(&ranks->beats[r], r, now));
+    free(views);
+    return json_pack("{s:I, s:b, s:o, s:s, s:o, s:o, s:o, s:o*}", "ended",
+                     (json_int_t)cgp__ended_here(executor), "in_step",
+                     executor->team->remaining > 0 && executor->team->timed, "waits",
+                     seconds_json(since, now), "failure", executor->team->first_message,
+                     "devices", devices, "sent", sent, "known", known, "events", events);
+}
+
+static void take_beats(const cgp__executor *executor) {
+    const cgp__ranks *ranks = &executor->ranks;
+    if (ranks->transport) ranks->transport->beats(ranks->communicator, ranks->beats);
+}
+
+void cgp__diagnosis_keep(cgp__executor *executor) {
+    if (executor->diagnosis || !executor->ranks.transport) return;
+    take_beats(executor);
+    json_t *o = make(executor);
+    executor->diagnosis = o ? cgp__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(o);
+}
+
+json_t *cgp__diagnosis_of(cgp__executor *executor, double idle, bool *is_idle) {
+    cgp__json_error error;
+    pthread_mutex_lock(&executor->team->lock);
+    take_beats(executor);
+    const int64_t since = waits_since(executor);
+    *is_idle = idle <= 0 || executor->diagnosis ||
+               (since > 0 && seconds_since(since, cgp__now_ns()) >= idle);
+    json_t *o = NULL;
+    if (*is_idle && executor->diagnosis)
+        o = cgp__json_read(executor->diagnosis, strlen(executor->diagnosis), &error);
+    else if (*is_idle)
+        o = make(executor);
+    pthread_mutex_unlock(&executor->team->lock);
+    return o;
+}

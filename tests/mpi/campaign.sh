@@ -1,0 +1,99 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- not a test of CI: kill and stop ranks at random actions of random steps, in random
+# layouts, half of them under a launcher that cleans up behind a process that ended, half under one that does not. After each:
+#
+#     time      living ranks end within the limit and 2 s (where the launcher did not kill them), with code 3
+#     culprit   cgpipe diagnose names the rank; how often it names the very action is counted
+#     orphans   no process of the run is left
+#     resumed   one process goes on from the checkpoint, to the weights of a run that was not disturbed
+set -u
+build_dir=$2 kills=$3 stops=$4
+RANDOM=${5:-$(($(date +%s) % 32768))}
+echo "seed ${5:-drawn}"
+cgpipe=$build_dir/cgpipe
+# shellcheck source=tests/mpi/mpirun.sh
+. "$(dirname "$0")/mpirun.sh"
+# shellcheck source=tests/mpi/faults.sh
+. "$(dirname "$0")/faults.sh"
+needs_mpi "$build_dir"
+export TERM=dumb
+timeout=1 failed=0 exact=0 done=0 resumed=0 steps=8
+
+make_text
+gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data $work/text.txt --batch 8 --chunks 4 --seed 3 --steps $steps --save-every 2"
+# shellcheck disable=SC2086 # words
+sha=$("$cgpipe" train $gpt2 --run "$work/straight" 2>&1 | grep '^weights_sha')
+[ -n "$sha" ] || exit 1
+
+complain() { # WHAT
+    echo "not ok: $name: $1"
+    failed=$((failed + 1))
+    sed 's/^/    /' "$work/err" "$work/diagnose"
+    cp -r "$work/run/diagnosis" "$work/kept-$done" 2>/dev/null
+}
+
+# Note when a process of the run is seen stopped, in seconds since the epoch.
+watch_stop() {
+    while sleep 0.02; do
+        for pid in $(pgrep -f "^$cgpipe train .*--run $work/run"); do
+            if grep -q '^State:.T' "/proc/$pid/status" 2>/dev/null; then
+                date +%s.%N >"$work/stopped"
+                return
+            fi
+        done
+    done
+}
+
+injure() { # kill|stop
+    local effect=$1 schedules=(1f1b gpipe zb-1p interleaved) kinds=(F B) n stages stage action virtual=() schedule begin=""
+    n=$((2 + RANDOM % 3))
+    stages=$((n + RANDOM % (5 - n)))
+    schedule=${schedules[RANDOM % 4]}
+    stage=$((RANDOM % stages))
+    action=$stage${kinds[RANDOM % 2]}$((RANDOM % 4))
+    [ "$schedule" = zb-1p ] && action=${action/B/I}
+    [ "$schedule" = interleaved ] && virtual=(--virtual 2)
+    launcher=""
+    ((RANDOM % 2)) && launcher=--enable-recovery
+    local at=$((RANDOM % steps)) victim=$((stage * n / stages))
+    # devices go to ranks in blocks, the first ones larger
+    victim=$(awk -v s="$stage" -v d="$stages" -v n="$n" 'BEGIN { for (r = 0; r < n; r++) { e += int(d / n) + (r < d % n); if (s < e) { print r; exit } } }')
+    name="$effect $action@$at on rank $victim, $n ranks, $stages stages, $schedule $launcher"
+    rm -rf "$work/run" "$work/stopped"
+    [ "$effect" = stop ] && { watch_stop & watcher=$!; }
+    # shellcheck disable=SC2086 # words
+    run_fault "$n" "$effect:$action@$at" "$cgpipe" train $gpt2 --stages "$stages" --schedule "$schedule" "${virtual[@]}" \
+        --run "$work/run" --timeout $timeout >"$work/out" 2>"$work/err"
+    [ "$effect" = stop ] && { kill "$watcher" 2>/dev/null; wait "$watcher" 2>/dev/null; begin=$(cat "$work/stopped" 2>/dev/null); }
+    [ "$effect" = kill ] && begin=$(cut -d' ' -f2 "$work/codes/$victim" 2>/dev/null)
+    for ((r = 0; r < n; r++)); do
+        [ "$r" = "$victim" ] || [ ! -e "$work/codes/$r" ] && continue
+        [ "$(code_of $r)" = 3 ] || complain "rank $r: code $(code_of $r)"
+        [ -z "$begin" ] || awk "BEGIN { exit !($(cut -d' ' -f2 "$work/codes/$r") - $begin < $timeout + 2) }" ||
+            complain "rank $r: ended after $(echo "$(cut -d' ' -f2 "$work/codes/$r") - $begin" | bc) s"
+    done
+    [ -n "$launcher" ] && [ "$(find "$work/codes" -type f | wc -l)" -lt $((n - 1)) ] && complain "ranks without a code"
+    local culprit
+    culprit=$(culprit_of "$work/run")
+    [ "${culprit% *}" = "silent $victim" ] || complain "culprit $culprit"
+    [ "$culprit" = "silent $victim $action" ] && exact=$((exact + 1))
+    [ -z "$(pgrep -f "^$cgpipe train .*--run $work/run")" ] || complain "a process is left"
+    if [ -e "$work/run/run.json" ]; then # else there was no checkpoint yet, and the start was undone
+        "$cgpipe" train --resume --run "$work/run" --stages 2 --schedule 1f1b --virtual 1 >"$work/resumed" 2>&1
+        resumed=$((resumed + 1))
+    else
+        # shellcheck disable=SC2086 # words
+        "$cgpipe" train $gpt2 --run "$work/run" >"$work/resumed" 2>&1
+    fi
+    [ "$(grep '^weights_sha' "$work/resumed")" = "$sha" ] || { complain "resumed to other weights"; tail -5 "$work/resumed"; }
+    done=$((done + 1))
+    ((done % 10)) || echo "$done done, $exact with the very action, $failed complaints"
+}
+
+for ((i = 0; i < kills || i < stops; i++)); do
+    ((i < kills)) && injure kill
+    ((i < stops)) && injure stop
+done
+echo "$kills kills and $stops stops: $failed complaints; the very action named $exact times, $resumed resumed from a checkpoint"
+[ $failed = 0 ]

@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- ranks that are killed or stopped, and messages that are damaged, late or sent twice: the
+# others end in time with code 3, the culprit is named, the run can be resumed. campaign.sh does that at random.
+set -u
+build_dir=$2
+cgpipe=$build_dir/cgpipe
+# shellcheck source=tests/mpi/mpirun.sh
+. "$(dirname "$0")/mpirun.sh"
+# shellcheck source=tests/mpi/faults.sh
+. "$(dirname "$0")/faults.sh"
+needs_mpi "$build_dir"
+export TERM=dumb
+failed=0
+
+check() { # NAME CONDITION...
+    local name=$1
+    shift
+    if "$@"; then echo "ok: $name"; else
+        echo "not ok: $name"
+        failed=1
+        cat "$work/err" "$work/diagnose" 2>/dev/null
+    fi
+}
+sha_of() { grep '^weights_sha' "$1"; }
+
+make_text
+gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data $work/text.txt --batch 8 --chunks 4 --seed 3 --steps 6"
+injure() { # RANKS FAULT OPTION...
+    local n=$1 fault=$2
+    shift 2
+    # shellcheck disable=SC2086 # words
+    run_fault "$n" "$fault" "$cgpipe" train $gpt2 --stages "$n" --run "$work/run" --overwrite --timeout 1 "$@" >"$work/out" 2>"$work/err"
+}
+# shellcheck disable=SC2086 # words
+"$cgpipe" train $gpt2 --run "$work/straight" >"$work/out-straight" 2>&1
+
+launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
+check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
+check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 3"
+check "killed: it is named" [ "$(culprit_of "$work/run")" = "silent 1 1B2" ]
+check "killed: no process is left" [ -z "$(pgrep -f "$work/run")" ]
+"$cgpipe" train --resume --run "$work/run" --stages 2 >"$work/out" 2>"$work/err"
+check "killed: resumed, the weights of a run that was not disturbed" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
+check "a start deletes the files" [ ! -e "$work/run/diagnosis" ]
+
+injure 2 stop:0F3@3
+check "stopped: code 3" [ $? = 3 ]
+check "stopped: it is named by rank 1" grep -q '^cgpipe: rank 0: silent for 1.. s' "$work/err"
+check "stopped: it is named in its file" [ "$(culprit_of "$work/run")" = "silent 0 0F3" ]
+check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
+
+injure 2 corrupt:0SEND_F2@3 --verify-messages
+check "damaged: code 3" [ $? = 3 ]
+check "damaged: the message is named" grep -q 'the message of micro-batch 2 from rank 0 to rank 1, .* bytes, was damaged' "$work/err"
+
+injure 2 twice:0SEND_F2@3,late:1SEND_B0@2:0.9 --verify-messages
+check "twice, late: the run goes on" [ $? = 0 ]
+check "twice, late: the same weights" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
+check "late: the message is named" [ "$(culprit_of "$work/run")" = "lost 1 1B0" ]
+exit $failed
