@@ -64,8 +64,20 @@ cgp_status cli_ranks_open(const char *name) {
 }
 
 void cli_ranks_fail(cgp_status status) {
-    if (communicator && status != CGP_OK && status != CGP_EPEER)
+    if (!communicator || status == CGP_OK) return;
+    if (status == CGP_EPEER)
+        transport->stop(communicator);
+    else
         transport->fail(communicator, status, cgp_message());
+}
+
+void cli_ranks_fail_early(cgp_status status, const char *name) {
+    if (status == CGP_OK || cli_ranks_launched() == 1) return;
+    char *message = cli_text("%s", cgp_message());
+    const bool open = cli_ranks_open(name) == CGP_OK;
+    (void)cgp_fail(status, "%s", message);
+    if (open) cli_ranks_fail(status);
+    free(message);
 }
 
 void cli_ranks_close(void) {

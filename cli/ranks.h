@@ -16,10 +16,14 @@ int cli_ranks_launched(void);
  * Collective. Fails with CGP_EINVAL, CGP_ESTATE. */
 CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport);
 
-/* Let the others know that this rank failed, with cgp_message(); a failure of another rank is known. Not collective. */
+/* End this rank's part, and let the others know why, with cgp_message(); they know of a failure of another rank. Not collective. */
 void cli_ranks_fail(cgp_status status);
 
-/* End the transport. */
+/* Likewise before cli_ranks_open(), which it calls: the others go there, or have failed too. Keeps the message. Does nothing for
+ * CGP_OK or without a launcher. */
+void cli_ranks_fail_early(cgp_status status, const char *transport);
+
+/* End the transport, if it is open. */
 void cli_ranks_close(void);
 
 int cli_rank(void);

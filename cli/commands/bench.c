@@ -138,9 +138,10 @@ static cgp_status write_costs(const cli_session *session) {
                              options->batch, options->chunks);
     costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);
     cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.layer);
-    if (status == CGP_OK) costs.bandwidth = cli_copy_bandwidth();
-    if (status == CGP_OK && cli_rank() == 0)
+    if (status == CGP_OK && cli_rank() == 0) {
+        costs.bandwidth = cli_copy_bandwidth();
         status = cli_json_replace(options->costs_out, cli_costs_json(&costs, session->model));
+    }
     cli_costs_release(&costs);
     return status;
 }
@@ -337,6 +338,5 @@ int cli_bench(const cli_run_options *options) {
     }
     cli_ranks_fail(status);
     cli_session_release(&session);
-    cli_ranks_close();
     return code;
 }
