@@ -165,7 +165,8 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
         draw_scene(cgp__data_key(data, position, CGP__DATA_SCENE + held_out), (double)size);
     float *pixels = input, *mask = data->classes > 0 ? NULL : target;
     for (int64_t i = 0; i < size * size && (pixels || mask); i++) {
-        const cgp__point at = {(double)(i % size) + 0.5, (double)(i / size) + 0.5};
+        const int64_t x = i % size, y = i / size;
+        const cgp__point at = {(double)x + 0.5, (double)y + 0.5};
         if (pixels) {
             const colour pixel = scene_colour(&s, (double)size, at);
             write_pixel(pixels + i * CHANNELS, &pixel, key, (uint32_t)i);

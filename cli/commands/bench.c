@@ -180,8 +180,8 @@ static cgp_status bench(cli_session *session) {
     fflush(out);
     CGP_TRY(measure(session, &report));
     const cgp_status status =
-        options->plan_only ? CGP_OK : print_measured(out, session, report);
-    if (status == CGP_OK) return cli_json_write(options, report);
+        cli_ranks_agree(options->plan_only ? CGP_OK : print_measured(out, session, report));
+    if (status == CGP_OK) return cli_ranks_agree(cli_json_write(options, report));
     json_decref(report);
     return status;
 }
