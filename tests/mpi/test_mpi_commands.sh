@@ -76,7 +76,7 @@ check "bench --costs-out: all layers are measured" jq -e '.layers | length == 7 
 # --- check: ranks against one process; from a run file that both read ---
 
 printf 'model: %s\ndata: %s\nbatch: 5\nchunks: 3\nstages: 4\nsteps: 3\n' $model "$work/text.txt" >"$work/run.yaml"
-run 2 check --config "$work/run.yaml" --balance time --json "$work/check.json"
+run 2 check --config "$work/run.yaml" --stages 4 --balance time --json "$work/check.json"
 check "check: exit codes 0" codes_are "0 0"
 check "check: is printed once" [ "$(grep -c '^the same to the bit: loss .* output, ' "$work/out")" = 1 ]
 check "check: as JSON, on both ranks" [ "$(jq -c '[.same, [.devices[].rank]]' "$work/check.json")" = '[true,[0,0,1,1]]' ]
