@@ -75,24 +75,27 @@ static const cli_command *find_command(const char *name) {
 }
 
 /* Processes of a launcher would all do the same, and write the same files, in a command that knows of no ranks. */
-static cgp_status check_ranks(const cli_command *c) {
-    const unsigned alone = CLI_SAMPLE | CLI_PROFILE | CLI_CHECK | CLI_CONVERT | CLI_TOKENIZE;
-    if (cli_ranks_launched() == 1 || !(c->bit & alone)) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "%s: runs in one process, got %d (without mpirun or srun)",
-                    c->name, cli_ranks_launched());
+static cgp_status check_ranks(const cli_command *c, const cli_run_options *options) {
+    const bool alone = c->bit & (CLI_CONVERT | CLI_TOKENIZE) || options->grid;
+    if (cli_ranks_launched() == 1 || !alone) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s%s: runs in one process, got %d (without mpirun or srun)",
+                    c->name, options->grid ? " --grid" : "", cli_ranks_launched());
 }
 
 static int run_command(const cli_command *c, int argc, char **argv) {
     cli_run_options options;
     cli_set_command(c->name);
-    int code = cli_report(cli_run_options_parse(&options, c->bit, argc, argv), true);
-    if (code == CLI_OK && !options.help) code = cli_report(check_ranks(c), true);
+    cgp_status status = cli_run_options_parse(&options, c->bit, argc, argv);
+    if (options.transport) cli_ranks_fail_early(status, options.transport);
+    if (status == CGP_OK && !options.help) status = check_ranks(c, &options);
+    int code = cli_report(status, true);
     if (code == CLI_OK && options.quiet && !getenv("CGP_LOG")) cgp_log_set_level(CGP_LOG_ERROR);
     if (code == CLI_OK && options.help)
         print_command_help(c);
     else if (code == CLI_OK)
         code = c->run(&options);
     cli_run_options_release(&options);
+    cli_ranks_close();
     return code;
 }
 

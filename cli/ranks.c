@@ -99,14 +99,32 @@ cgp_status cli_ranks_open(const char *name, double timeout, bool verify) {
     const cgp_status status = start(automatic ? "mpi" : name);
     end_after(0, NULL);
     CGP_TRY(status);
-    transport->verify(communicator, verify);
-    CGP_TRY(transport->watch(communicator, (int64_t)(limit * 1e9)));
+    CGP_TRY(cli_ranks_watch(timeout, verify));
     return rank > 0 ? be_silent() : CGP_OK;
 }
 
+cgp_status cli_ranks_watch(double timeout, bool verify) {
+    if (!communicator) return CGP_OK;
+    limit = timeout < 1e9 ? timeout : 0;
+    transport->verify(communicator, verify);
+    return transport->watch(communicator, (int64_t)(limit * 1e9));
+}
+
 void cli_ranks_fail(cgp_status status) {
-    if (communicator && status != CGP_OK && status != CGP_EPEER)
+    if (!communicator || status == CGP_OK) return;
+    if (status == CGP_EPEER)
+        transport->stop(communicator);
+    else
         transport->fail(communicator, status, cgp_message());
+}
+
+void cli_ranks_fail_early(cgp_status status, const char *name) {
+    if (status == CGP_OK || cli_ranks_launched() == 1) return;
+    char *message = cli_text("%s", cgp_message());
+    const bool open = cli_ranks_open(name, 0, false) == CGP_OK;
+    (void)cgp_fail(status, "%s", message);
+    if (open) cli_ranks_fail(status);
+    free(message);
 }
 
 /* --- a rank is lost --- */

@@ -17,7 +17,10 @@ int cli_ranks_launched(void);
  * Collective. Fails with CGP_EINVAL, CGP_ESTATE. */
 CGP_MUST_CHECK cgp_status cli_ranks_open(const char *transport, double timeout, bool verify);
 
-/* Let the others know that this rank failed, with cgp_message(); a failure of another rank is known. Not collective. */
+/* Change that limit and whether messages get a checksum. Collective, on all ranks alike. */
+CGP_MUST_CHECK cgp_status cli_ranks_watch(double timeout, bool verify);
+
+/* End this rank's part, and let the others know why, with cgp_message(); they know of a failure of another rank. Not collective. */
 void cli_ranks_fail(cgp_status status);
 
 /* Tell whether a rank was lost: it was silent, or its message did not come. Then no end that all ranks take part in is left. */
@@ -29,7 +32,11 @@ _Noreturn void cli_ranks_abort(int code);
 /* Tell whether this rank prints failures: rank 0, or, if that was lost, rank 1. */
 bool cli_ranks_speaks(void);
 
-/* End the transport, when all ranks have come here. */
+/* Likewise before cli_ranks_open(), which it calls: the others go there, or have failed too. Keeps the message. Does nothing for
+ * CGP_OK or without a launcher. */
+void cli_ranks_fail_early(cgp_status status, const char *transport);
+
+/* End the transport, if it is open, when all ranks have come here. */
 void cli_ranks_close(void);
 
 int cli_rank(void);

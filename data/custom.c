@@ -26,8 +26,8 @@ typedef struct custom_data {
 
 /* The caller's function may fail without a message, and an older one must not be taken for its: clear it before the call,
  * and restore it on success. */
-static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
-                       void *input, void *target) {
+static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, int64_t index,
+                            void *input, void *target) {
     const custom_data *custom = (const custom_data *)data;
     const char *part = split == CGP_SPLIT_TRAIN ? "training" : "validation";
     char before[1024];
@@ -47,6 +47,19 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
         *cgp_message() ? cgp_message() : "fill() failed and left no message (cgp_fail)";
     return cgp_fail(status, "%s: %s sample %" PRId64 ": %s", custom->name, part, index,
                     message);
+}
+
+/* The caller's function makes both, also the one that is not wanted. */
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
+                       void *input, void *target) {
+    if (input && target) return fill_both(data, split, position, index, input, target);
+    const size_t bytes = cgp__data_bytes(data, input ? 1 : 0);
+    void *unwanted = cgp__calloc(bytes, 1);
+    if (!unwanted) return cgp__no_memory(((const custom_data *)data)->name, bytes);
+    const cgp_status status = fill_both(data, split, position, index, input ? input : unwanted,
+                                        input ? unwanted : target);
+    free(unwanted);
+    return status;
 }
 
 /* --- identity --- */

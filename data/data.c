@@ -170,16 +170,15 @@ cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t
                          void *inputs, void *targets) {
     CGP__NEED(data);
     CGP_TRY(check_process(data, __func__));
-    if (count > 0) CGP__NEED(inputs);
-    if (count > 0) CGP__NEED(targets);
     CGP_TRY(check_range(data, split, first, count));
-    if (data->prefetch && count > 0)
-        CGP_TRY(cgp__prefetch_begin(data->prefetch, split, first, count));
+    if (count == 0 || (!inputs && !targets)) return CGP_OK;
+    if (data->prefetch)
+        CGP_TRY(cgp__prefetch_begin(data->prefetch, split, first, count, inputs != NULL));
     char *input = inputs, *target = targets;
     for (int64_t i = 0; i < count; i++) {
         CGP_TRY(read_sample(data, split, first + i, input, target));
-        input += cgp__data_bytes(data, 0);
-        target += cgp__data_bytes(data, 1);
+        if (input) input += cgp__data_bytes(data, 0);
+        if (target) target += cgp__data_bytes(data, 1);
     }
     return CGP_OK;
 }

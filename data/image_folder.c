@@ -59,11 +59,17 @@ static cgp_status decode(const image_folder *data, uint32_t file, cgp__image *im
     return status;
 }
 
+/* Without `out` only find out that the image is not broken, if that matters. */
 static cgp_status load(const image_folder *data, uint32_t file, cgp_split split,
                        int64_t position, float *out) {
     const int64_t size = data->options.size;
     cgp__image image = {0};
+    if (!out && data->options.strict) return CGP_OK;
     CGP_TRY(decode(data, file, &image));
+    if (!out) {
+        cgp__image_release(&image);
+        return CGP_OK;
+    }
     const cgp__rng_key key = cgp__data_key(&data->base, position, CGP__DATA_AUGMENT);
     const bool plain = split == CGP_SPLIT_VALIDATION || data->options.plain;
     const cgp__crop crop = plain ? cgp__crop_middle(image.width, image.height, size)
@@ -83,7 +89,7 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
         const uint32_t file = of->files[(index + i) % of->n];
         if (atomic_load(&data->broken[file])) continue;
         const cgp_status status = load(data, file, split, position, input);
-        if (status == CGP_OK) *(int32_t *)target = (int32_t)data->labels[file];
+        if (status == CGP_OK && target) *(int32_t *)target = (int32_t)data->labels[file];
         if (status != CGP_EFORMAT || data->options.strict) return status;
         if (!atomic_exchange(&data->broken[file], true)) /* the first thread that finds it */
             cgp_log(CGP_LOG_WARN, "data", "%s; left out, another image takes its place",

@@ -60,8 +60,8 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
     const cgp__in_memory *set = (const cgp__in_memory *)data;
     const cgp__in_memory_split *images = &set->splits[split];
     const uint8_t *image = images->pixels + index * image_bytes(set);
-    write_image(set, image, place(set, split, position), input);
-    *(int32_t *)target = images->labels[index];
+    if (input) write_image(set, image, place(set, split, position), input);
+    if (target) *(int32_t *)target = images->labels[index];
     return CGP_OK;
 }
 

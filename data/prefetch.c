@@ -39,6 +39,7 @@ typedef struct ring {
     uint8_t *data; /* [n, input and target] */
     int64_t n, first, next;
     int busy;
+    bool with_inputs; /* else targets alone are made */
 } ring;
 
 struct cgp__prefetch {
@@ -73,8 +74,8 @@ static void work(cgp__prefetch *p) {
     s->state = SLOT_BUSY;
     r->busy++;
     pthread_mutex_unlock(&p->lock);
-    s->status =
-        p->data->kind->fill(p->data, split, position, index, input, input + p->input_bytes);
+    s->status = p->data->kind->fill(p->data, split, position, index,
+                                    r->with_inputs ? input : NULL, input + p->input_bytes);
     if (s->status != CGP_OK) s->message = cgp__strdup(cgp_message());
     pthread_mutex_lock(&p->lock);
     s->state = SLOT_READY;
@@ -139,13 +140,15 @@ static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) 
     return CGP_OK;
 }
 
-cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
-                               int64_t count) {
+cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first, int64_t count,
+                               bool with_inputs) {
     ring *r = &p->rings[split];
     const int64_t n = ring_size(p, count);
     cgp_status status = CGP_OK;
     pthread_mutex_lock(&p->lock);
-    if (n > r->n || first != r->first) status = start_at(p, r, first, n);
+    if (n > r->n || first != r->first || with_inputs != r->with_inputs)
+        status = start_at(p, r, first, n);
+    r->with_inputs = with_inputs;
     p->current = status == CGP_OK ? (int)split : NO_SPLIT;
     pthread_cond_broadcast(&p->work);
     pthread_mutex_unlock(&p->lock);
@@ -174,8 +177,8 @@ cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t positio
     pthread_mutex_unlock(&p->lock);
     cgp_status status = s->status;
     if (status != CGP_OK) status = copy_failure(p, s, split, position);
-    memcpy(input, data, p->input_bytes);
-    memcpy(target, data + p->input_bytes, p->bytes - p->input_bytes);
+    if (input) memcpy(input, data, p->input_bytes);
+    if (target) memcpy(target, data + p->input_bytes, p->bytes - p->input_bytes);
     pthread_mutex_lock(&p->lock);
     clear_slot(s);
     r->first++;

@@ -19,8 +19,8 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
                        void *tokens, void *targets) {
     (void)index;
     const uint32_t id = CGP__DATA_TOKENS + (split == CGP_SPLIT_TRAIN ? 0 : 2);
-    draw(data, position, id, tokens);
-    draw(data, position, id + 1, targets);
+    if (tokens) draw(data, position, id, tokens);
+    if (targets) draw(data, position, id + 1, targets);
     return CGP_OK;
 }
 

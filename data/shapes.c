@@ -164,13 +164,16 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
     const scene s =
         draw_scene(cgp__data_key(data, position, CGP__DATA_SCENE + held_out), (double)size);
     float *pixels = input, *mask = data->classes > 0 ? NULL : target;
-    for (int64_t i = 0; i < size * size; i++) {
-        const cgp__point at = {(double)(i % size) + 0.5, (double)(i / size) + 0.5};
-        const colour pixel = scene_colour(&s, (double)size, at);
-        write_pixel(pixels + i * CHANNELS, &pixel, key, (uint32_t)i);
+    for (int64_t i = 0; i < size * size && (pixels || mask); i++) {
+        const int64_t x = i % size, y = i / size;
+        const cgp__point at = {(double)x + 0.5, (double)y + 0.5};
+        if (pixels) {
+            const colour pixel = scene_colour(&s, (double)size, at);
+            write_pixel(pixels + i * CHANNELS, &pixel, key, (uint32_t)i);
+        }
         if (mask) mask[i] = shape_distance(&s, at) < 0;
     }
-    if (!mask) *(int32_t *)target = s.shape;
+    if (target && !mask) *(int32_t *)target = s.shape;
     return CGP_OK;
 }
 

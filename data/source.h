@@ -16,8 +16,8 @@ typedef struct cgp__data_kind {
     size_t size;      /* of the kind's struct */
     /* Check `options`, and open the set that they describe. It is zero before; close() follows also after a failure. */
     cgp_status (*open)(cgp_data *data, const void *options);
-    /* Write input and target (data->fields) of sample `index`, which is at `position`, checked by data.c. A function of these
-     * and `split` alone; the threads of a prefetch call it concurrently. */
+    /* Write input and target (data->fields) of sample `index`, which is at `position`, checked by data.c; NULL: not this one. A
+     * function of these and `split` alone; the threads of a prefetch call it concurrently. */
     cgp_status (*fill)(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target);
     /* Add to the hash all that determines the samples, beside the members of cgp_data. */
@@ -116,11 +116,12 @@ int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
  * threads there is none. `name` is for messages: "images". */
 cgp_status cgp__prefetch_create(cgp_data *data, const char *name, int workers);
 
-/* Announce that `count` samples from `first` on are taken next, and probably the ones after them. */
+/* Announce that `count` samples from `first` on are taken next, and probably the ones after them; with their inputs or without. */
 cgp_status cgp__prefetch_begin(cgp__prefetch *prefetch, cgp_split split, int64_t first,
-                               int64_t count);
+                               int64_t count, bool with_inputs);
 
-/* Take the next one of those. Returns the status of fill(); after a failure call cgp__prefetch_begin() again. */
+/* Take the next one of those; NULL: not its input, not its target. Returns the status of fill(); after a failure call
+ * cgp__prefetch_begin() again. */
 cgp_status cgp__prefetch_take(cgp__prefetch *prefetch, cgp_split split, int64_t position,
                               void *input, void *target);
 

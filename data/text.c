@@ -29,8 +29,8 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
     const int stream = cgp__sequences_at(&text->sequences, split, index, &first);
     const uint8_t *bytes = text->streams[stream].bytes + first;
     for (int64_t t = 0; t < data->sequence; t++) {
-        tokens[t] = bytes[t];
-        targets[t] = bytes[t + 1];
+        if (tokens) tokens[t] = bytes[t];
+        if (targets) targets[t] = bytes[t + 1];
     }
     return CGP_OK;
 }

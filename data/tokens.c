@@ -83,10 +83,11 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
         count = cgp__min(file->end - at, base->sequence + 1 - t);
         count = cgp__min(count, PIECE_BYTES / 2);
         CGP_TRY(read_piece(data, file, at, count));
-        for (int64_t i = 0; i < count; i++)
-            *(t + i > 0 ? &targets[t + i - 1] : tokens) = token_at(data, i);
+        for (int64_t i = 0; i < count; i++) {
+            if (tokens && t + i < base->sequence) tokens[t + i] = token_at(data, i);
+            if (targets && t + i > 0) targets[t + i - 1] = token_at(data, i);
+        }
     }
-    memcpy(tokens + 1, targets, (size_t)(base->sequence - 1) * sizeof *tokens);
     return CGP_OK;
 }
 

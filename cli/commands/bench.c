@@ -138,9 +138,10 @@ static cgp_status write_costs(const cli_session *session) {
                              options->batch, options->chunks);
     costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);
     cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.layer);
-    if (status == CGP_OK) costs.bandwidth = cli_copy_bandwidth();
-    if (status == CGP_OK && cli_rank() == 0)
+    if (status == CGP_OK && cli_rank() == 0) {
+        costs.bandwidth = cli_copy_bandwidth();
         status = cli_json_replace(options->costs_out, cli_costs_json(&costs, session->model));
+    }
     cli_costs_release(&costs);
     return status;
 }
@@ -179,8 +180,8 @@ static cgp_status bench(cli_session *session) {
     fflush(out);
     CGP_TRY(measure(session, &report));
     const cgp_status status =
-        options->plan_only ? CGP_OK : print_measured(out, session, report);
-    if (status == CGP_OK) return cli_json_write(options, report);
+        cli_ranks_agree(options->plan_only ? CGP_OK : print_measured(out, session, report));
+    if (status == CGP_OK) return cli_ranks_agree(cli_json_write(options, report));
     json_decref(report);
     return status;
 }
@@ -337,6 +338,5 @@ int cli_bench(const cli_run_options *options) {
     }
     cli_ranks_fail(status);
     cli_session_release(&session);
-    cli_ranks_close();
     return code;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- cgpipe check: run the same batch in one stage and with the given options; compare loss, output, every gradient,
- * states and updated weights bit for bit.
+ * states and updated weights bit for bit. Of several ranks the first one runs the one stage, and compares.
  *
  * If the output differs, a kernel of forward does. If only gradients do, look at the one that backward computes first, of the
  * last parameter. */
@@ -8,6 +8,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "ranks.h"
 #include "report/output.h"
 #include "report/report.h"
 
@@ -39,7 +40,10 @@ static cgp_status predict(const cli_session *session, const cli_inputs *inputs, 
     cgp_tensor output = {CGP_F32, cli_batch_shape(sample, session->options->batch), NULL};
     out->numbers = cgp_shape_count(&output.shape);
     output.data = out->output = cli_calloc((size_t)out->numbers, sizeof *out->output);
-    return cgp_pipeline_predict(session->pipeline, inputs->pointers, inputs->count, &output);
+    CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs->pointers, inputs->count, &output));
+    if (cli_runs_alone(session->options)) return CGP_OK;
+    return cli_ranks_broadcast(cli_output_rank(session->plan), out->output,
+                               (size_t)out->numbers * sizeof *out->output);
 }
 
 static cgp_status step(const cli_session *session, const cli_inputs *inputs, outcome *out) {
@@ -49,7 +53,7 @@ static cgp_status step(const cli_session *session, const cli_inputs *inputs, out
     out->gradients = cli_calloc((size_t)parameters, sizeof *out->gradients);
     for (int p = 0; p < parameters; p++) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(session->model, p));
-        out->gradients[p] = cli_calloc((size_t)count, sizeof(float));
+        if (cli_rank() == 0) out->gradients[p] = cli_calloc((size_t)count, sizeof(float));
         CGP_TRY(cgp_pipeline_get_gradient(session->pipeline, p, out->gradients[p]));
     }
     CGP_TRY(cgp_optim_step(session->pipeline));
@@ -62,18 +66,19 @@ static cgp_status run(cli_session *session, const cli_run_options *options,
                       const cgp_model_spec *spec, outcome *out) {
     cli_inputs inputs = {0};
     CGP_TRY(cli_session_plan(session, options, spec));
-    CGP_TRY(cgp_pipeline_create(&session->pipeline, session->plan, (uint64_t)options->seed));
+    CGP_TRY(cli_session_create(session));
     cli_inputs_draw(&inputs, session->model, options->batch, (uint64_t)options->seed);
     const cgp_status status = step(session, &inputs, out);
     cli_inputs_release(&inputs);
     return status;
 }
 
-/* Options without a cut and without recomputation, in the plainest order. */
+/* Options without a cut and without recomputation, in the plainest order, in one process. */
 static cli_run_options in_one_stage(const cli_run_options *options) {
     cli_run_options one = *options;
     one.stages = one.virtual_stages = 1;
     one.group = 0;
+    one.transport = "inproc";
     one.schedule = "gpipe";
     one.recompute = "never";
     one.balance = (cli_balance){0};
@@ -148,28 +153,42 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
 static cgp_status check(cli_session *one, cli_session *session, cli_run_options *options,
                         cli_run_options *single, outcome o[2]) {
     cgp_model_spec spec;
+    CGP_TRY(cli_ranks_open(options->transport, 0, false));
     CGP_TRY(cli_model_find(&spec, options, "check gpt2:layers=2"));
     CGP_TRY(cli_json_check(options));
     *single = in_one_stage(options);
-    CGP_TRY(run(one, single, &spec, &o[0]));
+    CGP_TRY(cli_ranks_agree(cli_rank() == 0 ? run(one, single, &spec, &o[0]) : CGP_OK));
     cgp_pipeline_destroy(one->pipeline);
     one->pipeline = NULL;
     return run(session, options, &spec, &o[1]);
+}
+
+/* Print and write what the comparison found, on rank 0, whose verdict is that of all. */
+static cgp_status conclude(const cli_run_options *options, const cli_session *session,
+                           const outcome o[2], bool *same) {
+    FILE *out = cli_info_stream(options);
+    cgp_status status = CGP_OK;
+    if (cli_rank() == 0) {
+        json_t *json = cli_plan_json(session);
+        cli_print_configuration(out, session);
+        *same = compare(out, session->model, &o[0], &o[1], json);
+        status = cli_json_write(options, json);
+    }
+    CGP_TRY(cli_ranks_agree(status));
+    return cli_ranks_broadcast(0, same, sizeof *same);
 }
 
 int cli_check(const cli_run_options *options) {
     cli_run_options resolved = *options, single;
     cli_session one = {0}, session = {0};
     outcome o[2] = {{0}};
-    FILE *out = cli_info_stream(options);
-    int code = cli_report(check(&one, &session, &resolved, &single, o), true);
-    if (code == CLI_OK) {
-        cli_print_configuration(out, &session);
-        json_t *report = cli_plan_json(&session);
-        const bool same = compare(out, session.model, &o[0], &o[1], report);
-        code = cli_report(cli_json_write(options, report), false);
-        if (code == CLI_OK && !same) code = CLI_FAILED;
-    }
+    bool same = true;
+    cgp_status status = check(&one, &session, &resolved, &single, o);
+    const bool ran = status == CGP_OK;
+    if (ran) status = conclude(options, &session, o, &same);
+    cli_ranks_fail(status);
+    int code = cli_report(status, !ran);
+    if (code == CLI_OK && !same) code = CLI_FAILED;
     for (int k = 0; k < 2 && session.model; k++)
         release(&o[k], session.model);
     cli_session_release(&session);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine. */
+/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine, of several ranks on one of each. */
 #include "commands/commands.h"
 
 #include "common.h"
+#include "ranks.h"
 #include "report/output.h"
 #include "session/costs.h"
 #include "session/session.h"
@@ -73,15 +74,16 @@ static void sign(cli_costs *costs, const cli_run_options *options) {
 static cgp_status profile(cli_session *session, cli_run_options *run_options,
                           cli_costs *costs) {
     cgp_model_spec spec;
+    CGP_TRY(cli_ranks_open(run_options->transport, 0, false));
     CGP_TRY(cli_model_find(&spec, run_options, "profile gpt2"));
-    CGP_TRY(cli_json_check(run_options));
+    CGP_TRY(cli_ranks_agree(cli_json_check(run_options)));
     CGP_TRY(cli_session_model(session, run_options, &spec));
     cgp_profile_options options;
     CGP_TRY(cli_profile_options(&options, run_options));
     options.repeats = (int)run_options->repeats;
     CGP_TRY(cli_costs_measure(costs, session->model, session->model_spec, &options));
     costs->peak_flops = 1e9 * run_options->peak;
-    costs->bandwidth = cli_copy_bandwidth();
+    if (cli_rank() == 0) costs->bandwidth = cli_copy_bandwidth();
     sign(costs, run_options);
     return CGP_OK;
 }
@@ -90,12 +92,15 @@ int cli_profile(const cli_run_options *run_options) {
     cli_run_options resolved = *run_options;
     cli_session session = {0};
     cli_costs costs = {0};
-    int code = cli_report(profile(&session, &resolved, &costs), true);
-    if (code == CLI_OK) {
+    cgp_status status = profile(&session, &resolved, &costs);
+    const bool measured = status == CGP_OK;
+    if (measured) {
         print(cli_info_stream(run_options), &costs, session.model);
-        code = cli_report(cli_json_write(run_options, cli_costs_json(&costs, session.model)),
-                          false);
+        status =
+            cli_ranks_agree(cli_json_write(run_options, cli_costs_json(&costs, session.model)));
     }
+    cli_ranks_fail(status);
+    const int code = cli_report(status, !measured);
     cli_costs_release(&costs);
     cli_session_release(&session);
     return code;

@@ -4,9 +4,11 @@
 #include "commands/commands.h"
 
 #include "common.h"
+#include "ranks.h"
 #include "session/published.h"
 #include "session/record.h"
 #include "session/sampler.h"
+#include "session/session.h"
 
 #include <cgpipe/models/weights.h>
 
@@ -19,15 +21,34 @@ typedef struct sample {
     cli_run_directory directory;
     json_t *record;
     cgp_model_spec spec;
+    cli_session session;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
     cgp_weights *weights;
     cli_sampling sampling;
 } sample;
 
+/* Plan as many stages as there are ranks, unless --stages says otherwise. */
+static cgp_status make_plan(sample *s) {
+    cli_run_options options = *s->options;
+    cgp_plan_options plan = cgp_plan_options_default();
+    const char **devices = NULL;
+    if (options.stages == 0) options.stages = cli_ranks();
+    CGP_TRY(cli_devices_expand(&devices, &options));
+    plan.inference = true;
+    plan.stages = (int)options.stages;
+    plan.devices = devices;
+    plan.threads_per_device = (int)options.threads_per_device;
+    plan.ranks = cli_ranks();
+    const cgp_status status = cgp_plan_create(&s->session.plan, s->session.model, &plan);
+    free(devices);
+    return status;
+}
+
 /* Check the options and plan, before weights are read. */
 static cgp_status prepare(sample *s) {
     const cli_run_options *options = s->options;
+    CGP_TRY(cli_ranks_open(options->transport, 0, false));
     CGP_TRY(cli_record_read(&s->directory, &s->record));
     if (cli_model_parse(&s->spec, cli_record_model(s->record), 256) != CGP_OK)
         return cgp_fail(CGP_EFORMAT, "%s: %s", s->directory.record, cgp_message());
@@ -38,8 +59,8 @@ static cgp_status prepare(sample *s) {
     CGP_TRY(cli_model_expect_gpt2(&s->spec, "sample"));
     if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
     CGP_TRY(cli_prompt_check(options->prompt, &s->spec.gpt2, s->tokenizer));
-    return cli_sampler_plan(&s->sampler, &s->spec.gpt2, s->tokenizer,
-                            (int)options->threads_per_device);
+    CGP_TRY(cli_session_model(&s->session, options, &s->spec));
+    return make_plan(s);
 }
 
 static cgp_status other_model(const char *path, const char *expected, const char *got) {
@@ -78,12 +99,15 @@ static cgp_status check_model(const sample *s, const char *path) {
 
 static cgp_status run(sample *s) {
     const char *path = s->options->weights;
-    if (path) CGP_TRY(cgp_weights_open(&s->weights, s->sampler.model, path));
+    cli_session *session = &s->session;
+    if (path) CGP_TRY(cgp_weights_open(&s->weights, session->model, path));
     if (path) CGP_TRY(check_model(s, path));
-    CGP_TRY(cli_sampler_start(&s->sampler));
-    CGP_TRY(path ? cgp_weights_load(s->weights, s->sampler.pipeline)
+    CGP_TRY(cli_session_create(session));
+    CGP_TRY(path ? cgp_weights_load(s->weights, session->pipeline)
                  : cli_run_directory_load(&s->directory, s->options->from_step,
-                                          s->sampler.pipeline, NULL));
+                                          session->pipeline, NULL));
+    cli_sampler_start(&s->sampler, session->pipeline, session->plan, &s->spec.gpt2,
+                      s->tokenizer);
     CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
     if (s->sampling.escape) fputc('\n', stdout);
     return CGP_OK;
@@ -96,10 +120,14 @@ int cli_sample(const cli_run_options *options) {
             cgp_fail(CGP_EINVAL, "sample: RUN is missing (the directory of cgpipe train)"),
             true);
     cli_run_directory_name(&s.directory, options->operand);
-    int code = cli_report(prepare(&s), true);
-    if (code == CLI_OK) code = cli_report(run(&s), false);
+    cgp_status status = prepare(&s);
+    const bool prepared = status == CGP_OK;
+    if (prepared) status = run(&s);
+    cli_ranks_fail(status);
+    const int code = cli_report(status, !prepared);
     cgp_weights_close(s.weights);
     cli_sampler_release(&s.sampler);
+    cli_session_release(&s.session);
     cgp_tokenizer_destroy(s.tokenizer);
     json_decref(s.record);
     cli_run_directory_close(&s.directory);

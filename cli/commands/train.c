@@ -40,8 +40,9 @@ static cgp_status check_arguments(const cli_run_options *options) {
 static cgp_status prepare(training *t) {
     const cli_run_options *options = &t->run.options;
     cgp_model_spec spec;
-    CGP_TRY(cli_resume_options(&t->run));
     CGP_TRY(cli_ranks_open(options->transport, options->timeout, options->verify_messages));
+    CGP_TRY(cli_resume_options(&t->run));
+    CGP_TRY(cli_ranks_watch(options->timeout, options->verify_messages));
     CGP_TRY(check_arguments(options));
     CGP_TRY(cli_data_kind_of(options, &t->kind));
     const bool text = t->kind == CLI_DATA_TEXT;
@@ -101,6 +102,19 @@ static cgp_status check_files(training *t) {
     if (!writes) return CGP_OK;
     CGP_TRY(cli_run_directory_make(&t->run.directory));
     return check_meanwhile(t);
+}
+
+/* Ranks may have disks of their own: their data are the same. */
+static cgp_status compare_data(const training *t) {
+    char first[65];
+    memcpy(first, t->run.identity, sizeof first);
+    CGP_TRY(cli_ranks_broadcast(0, first, sizeof first));
+    const bool same = strcmp(first, t->run.identity) == 0;
+    return cli_ranks_agree(same ? CGP_OK
+                                : cgp_fail(CGP_EINVAL,
+                                           "data: not those of rank 0 (identity %.8s, rank 0's "
+                                           "%.8s; the same files on all ranks)",
+                                           t->run.identity, first));
 }
 
 /* Tell whether this start resumes a run, of which only changes are printed. */
@@ -175,6 +189,7 @@ static bool stopped(training *t) {
 
 static cgp_status train(training *t) {
     CGP_TRY(cli_ranks_agree(check_files(t)));
+    CGP_TRY(compare_data(t));
     CGP_TRY(print_start(t));
     if (stopped(t)) return CGP_OK;
     CGP_TRY(make_pipeline(t));
@@ -235,6 +250,5 @@ int cli_train(const cli_run_options *options) {
     cli_run_options_release(&t.run.options);
     json_decref(t.run.before);
     json_decref(t.run.record);
-    cli_ranks_close();
     return code;
 }

@@ -73,15 +73,12 @@ static void print_results(const training *t, const json_t *report) {
 
 static cgp_status sample(cli_sampler *sampler, const training *t) {
     const cli_run_options *options = &t->run.options;
+    const cli_session *session = &t->run.session;
     const cli_sampling sampling = {.options = options,
                                    .length = options->sample,
                                    .out = cli_result_stream(options),
                                    .escape = true};
-    CGP_TRY(cli_sampler_plan(sampler, &t->run.session.spec.gpt2, NULL,
-                             (int)options->threads_per_device));
-    CGP_TRY(cli_sampler_start(sampler));
-    CGP_TRY(cli_sampler_copy_weights(sampler, t->run.session.pipeline));
-    if (cli_rank() > 0) return CGP_OK;
+    cli_sampler_start(sampler, session->pipeline, session->plan, &session->spec.gpt2, NULL);
     fprintf(t->run.out, "sample of %" PRId64 " characters\n", options->sample);
     CGP_TRY(cli_sampler_run(sampler, &sampling));
     fputc('\n', sampling.out);
@@ -93,7 +90,7 @@ static cgp_status print_sample(const training *t) {
     if (t->run.options.sample == 0) return CGP_OK;
     const cgp_status status = sample(&sampler, t);
     cli_sampler_release(&sampler);
-    return status == CGP_EIO && cli_stop_closed() ? CGP_OK : status;
+    return status;
 }
 
 /* --- the end --- */
@@ -105,10 +102,11 @@ cgp_status cli_train_end(training *t) {
     if (complete) t->stopped = cli_ranks_stop(false);
     CGP_TRY(make_report(t, &report));
     print_results(t, report);
-    cgp_status status = cli_trace_write(t->run.out, &t->run.session);
+    cgp_status status = cli_ranks_agree(cli_trace_write(t->run.out, &t->run.session));
     if (status == CGP_OK && !t->stopped) status = print_sample(t);
-    if (!t->stopped) t->stopped = cli_ranks_stop(false);
-    if (status == CGP_OK) status = cli_json_write(&t->run.options, json_incref(report));
+    if (status == CGP_OK && !t->stopped) t->stopped = cli_ranks_stop(false);
+    if (status == CGP_OK)
+        status = cli_ranks_agree(cli_json_write(&t->run.options, json_incref(report)));
     fflush(t->run.out);
     if (!t->stopped)
         t->stopped = cli_stop_signal(); /* the last write may have raised SIGPIPE */

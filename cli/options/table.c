@@ -9,6 +9,7 @@
 #define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_CHECK)
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
 #define COSTED (PLANNED | CLI_PROFILE)
+#define RANKED (SAMPLING | CLI_BENCH | CLI_PROFILE | CLI_CHECK)
 #define ALL                                                                                    \
     (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG |            \
      CLI_DEVICES | CLI_DIAGNOSE)
@@ -63,8 +64,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "all of K 1 2 4, M 1 2 4 .. 64, never and except_last"},
     [CLI_OPTION_PLAN_ONLY] = {"plan-only", NULL, CLI_FLAG, AT(plan_only), CLI_BENCH, 0,
         NULL, "memory only: nothing runs"},
-    [CLI_OPTION_STAGES] = {"stages", "K", CLI_COUNT, AT(stages), PLANNED | CLI_SCHEDULE, REPORTED,
-        "1", "devices of the pipeline, one stage each but for --virtual"},
+    [CLI_OPTION_STAGES] = {"stages", "K", CLI_COUNT, AT(stages), PLANNED | CLI_SCHEDULE | CLI_SAMPLE,
+        REPORTED, "1", "devices of the pipeline, one stage each but for --virtual"},
     [CLI_OPTION_BALANCE] = {"balance", "5,3,3,5", CLI_BALANCE, AT(balance), PLANNED, 0,
         NULL, "layers of each stage; or flops, time or size: the best for these [flops]"},
     [CLI_OPTION_COSTS] = {"costs", "FILE", CLI_TEXT, AT(costs), PLANNED, 0,
@@ -138,10 +139,10 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "weight decay of norms and biases too [bench: on]"},
     [CLI_OPTION_CLIP] = {"clip", "X", CLI_REAL, AT(clip), PLANNED, REPORTED,
         "0", "largest norm of all gradients together; 0: any"},
-    [CLI_OPTION_DEVICES] = {"devices", "K or LIST", CLI_DEVICE_NAMES, AT(devices), COSTED, 0,
+    [CLI_OPTION_DEVICES] = {"devices", "K or LIST", CLI_DEVICE_NAMES, AT(devices), COSTED | CLI_SAMPLE, 0,
         NULL, "K cpu devices; or KIND[:ORDINAL][@LIMIT][*COUNT],..: cpu*3,cuda:0@22GiB;\n"
         "                           one name is for all; cgpipe devices lists kinds [cpu]"},
-    [CLI_OPTION_TRANSPORT] = {"transport", "NAME", CLI_TEXT, AT(transport), TRAIN | CLI_BENCH, ONCE,
+    [CLI_OPTION_TRANSPORT] = {"transport", "NAME", CLI_TEXT, AT(transport), RANKED, ONCE,
         "auto", "how processes that a launcher started are one pipeline's ranks:\n"
         "                           mpi, inproc (not at all), auto: mpi if there are several"},
     [CLI_OPTION_VERIFY_MESSAGES] = {"verify-messages", NULL, CLI_FLAG, AT(verify_messages), TRAIN, ONCE,
@@ -253,7 +254,7 @@ static const struct {
     {CLI_BENCH, CLI_OPTION_SCHEDULE, "gpipe"}, {CLI_BENCH, CLI_OPTION_BATCH, "64"},
     {CLI_BENCH, CLI_OPTION_STEPS, "10"},       {CLI_BENCH, CLI_OPTION_OPTIMIZER, "sgd"},
     {CLI_SCHEDULE, CLI_OPTION_STAGES, "4"},    {CLI_PROFILE, CLI_OPTION_BATCH, "8"},
-    {CLI_PROFILE, CLI_OPTION_CHUNKS, "1"},
+    {CLI_PROFILE, CLI_OPTION_CHUNKS, "1"},     {CLI_SAMPLE, CLI_OPTION_STAGES, NULL},
 };
 
 const char *cli_option_preset(unsigned command, int id) {

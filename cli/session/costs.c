@@ -4,6 +4,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -32,6 +33,28 @@ double cli_copy_bandwidth(void) {
     return cli_median(rates, COPIES, 1, 1);
 }
 
+/* Measure the layers of this rank: each has about the same part of the model's FLOPs, if there is a layer for it. What it found
+ * comes to all. */
+static cgp_status measure_parts(cli_costs *costs, const cgp_model *model,
+                                cgp_profile_options options) {
+    const int parts = cli_ranks() < costs->layers ? cli_ranks() : costs->layers;
+    const int own = cli_ranks() > 1 ? cli_rank() : 0; /* `plan` looks for no others */
+    int *part = cli_calloc((size_t)parts, sizeof *part), first = 0;
+    cgp_status status = cgp_balance_by_flops(model, parts, part);
+    for (int r = 0; r < own && r < parts; r++)
+        options.first_layer += part[r];
+    if (status == CGP_OK && own < parts) {
+        options.layers = part[own];
+        status = cgp_profile(model, &options, costs->layer);
+    }
+    status = cli_ranks_agree(status);
+    for (int r = 0; r < parts && status == CGP_OK; first += part[r++])
+        status = cli_ranks_broadcast(r, costs->layer + first,
+                                     (size_t)part[r] * sizeof *costs->layer);
+    free(part);
+    return status;
+}
+
 cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const char *model_spec,
                              const cgp_profile_options *options) {
     *costs = (cli_costs){.model = model_spec,
@@ -42,7 +65,7 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
                          .bandwidth = NAN,
                          .layers = cgp_model_layers(model)};
     costs->layer = cli_calloc((size_t)costs->layers, sizeof *costs->layer);
-    return cgp_profile(model, options, costs->layer);
+    return measure_parts(costs, model, *options);
 }
 
 void cli_costs_release(cli_costs *costs) {

@@ -20,7 +20,7 @@ typedef struct cli_costs {
     char date[32];
 } cli_costs;
 
-/* Measure the layers with these options. Release in any case. */
+/* Measure the layers with these options, each rank some of them; all have the same costs then. Release in any case. Collective. */
 CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model,
                                             const char *model_spec,
                                             const cgp_profile_options *options);

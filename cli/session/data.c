@@ -305,6 +305,11 @@ cgp_status cli_data_open(cgp_data **out, const cli_run_options *options,
     return status;
 }
 
+bool cli_data_targets_follow(const cli_run_options *options) {
+    return options->data.count > 0 && !options->strict &&
+           images_kind_of(options->data.values[0]) == CLI_DATA_IMAGES;
+}
+
 cli_data_units cli_data_units_of(const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     if (cgp_model_input_dtype(model, 0) == CGP_I32)

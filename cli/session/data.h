@@ -29,6 +29,9 @@ CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options,
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model);
 
+/* Tell whether targets follow from inputs: another image takes the place of a broken one, with its label (no --strict). */
+bool cli_data_targets_follow(const cli_run_options *run_options);
+
 /* The units of messages: those in a sample ("tokens", "images"; "tok", "img"), their number, and the sample ("sequences",
  * "images"). */
 typedef struct cli_data_units {

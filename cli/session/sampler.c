@@ -6,6 +6,8 @@
 #include "session/sampler.h"
 
 #include "common.h"
+#include "ranks.h"
+#include "session/session.h"
 #include "stop.h"
 
 #include <errno.h>
@@ -36,45 +38,22 @@ cgp_status cli_prompt_check(const char *prompt, const cgp_gpt2_options *gpt2,
     return CGP_OK;
 }
 
-cgp_status cli_sampler_plan(cli_sampler *s, const cgp_gpt2_options *gpt2,
-                            cgp_tokenizer *tokenizer, int threads) {
+void cli_sampler_start(cli_sampler *s, cgp_pipeline *pipeline, const cgp_plan *plan,
+                       const cgp_gpt2_options *gpt2, cgp_tokenizer *tokenizer) {
     const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 256;
-    *s =
-        (cli_sampler){.sequence = gpt2->sequence, .vocab = gpt2->vocab, .tokenizer = tokenizer};
+    *s = (cli_sampler){.pipeline = pipeline,
+                       .sequence = gpt2->sequence,
+                       .vocab = gpt2->vocab,
+                       .output_rank = cli_output_rank(plan),
+                       .tokenizer = tokenizer};
     s->choices = (int)(tokens < s->vocab ? tokens : s->vocab);
-    cgp_gpt2_options inference = *gpt2;
-    inference.loss = false;
-    inference.dropout = 0;
-    CGP_TRY(cgp_gpt2_create(&s->model, &inference));
-    cgp_plan_options options = cgp_plan_options_default();
-    options.inference = true;
-    options.threads_per_device = threads;
-    return cgp_plan_create(&s->plan, s->model, &options);
-}
-
-cgp_status cli_sampler_start(cli_sampler *s) {
     s->tokens = cli_calloc((size_t)s->sequence, sizeof *s->tokens);
-    s->logits = cli_calloc((size_t)(s->sequence * s->vocab), sizeof *s->logits);
     s->weights = cli_calloc((size_t)s->choices, 2 * sizeof *s->weights);
-    return cgp_pipeline_create(&s->pipeline, s->plan, 0);
-}
-
-cgp_status cli_sampler_copy_weights(cli_sampler *s, cgp_pipeline *from) {
-    cgp_status status = CGP_OK;
-    for (int i = 0; i < cgp_model_parameters(s->model) && status == CGP_OK; i++) {
-        const int64_t count = cgp_shape_count(cgp_model_parameter_shape(s->model, i));
-        float *data = cli_calloc((size_t)count, sizeof *data);
-        status = cgp_pipeline_get_parameter(from, i, data);
-        if (status == CGP_OK) status = cgp_pipeline_set_parameter(s->pipeline, i, data);
-        free(data);
-    }
-    return status;
+    if (cli_rank() == s->output_rank)
+        s->logits = cli_calloc((size_t)(s->sequence * s->vocab), sizeof *s->logits);
 }
 
 void cli_sampler_release(cli_sampler *s) {
-    cgp_pipeline_destroy(s->pipeline);
-    cgp_plan_destroy(s->plan);
-    cgp_model_destroy(s->model);
     free(s->weights);
     free(s->logits);
     free(s->tokens);
@@ -140,7 +119,7 @@ static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling
         write_byte(sampling, (unsigned char)bytes[i]);
     free(bytes);
     fflush(sampling->out);
-    if (!ferror(sampling->out)) return CGP_OK;
+    if (!ferror(sampling->out) || cli_stop_closed()) return CGP_OK;
     return cgp_fail(CGP_EIO, "sample: the text cannot be written (%s)", strerror(errno));
 }
 
@@ -167,27 +146,34 @@ static cgp_status push_prompt(cli_sampler *s, const char *prompt, int64_t *used)
     return CGP_OK;
 }
 
-cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
+/* Draw the token that follows `used` ones, where the logits are, and bring it to all ranks; -1: the logits are not finite. */
+static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t used,
+                       double uniform, int32_t *token) {
     const cgp_tensor input = {CGP_I32, cgp_shape_make(2, (const int64_t[]){1, s->sequence}),
                               s->tokens};
     const cgp_tensor output = {
         CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocab}), s->logits};
-    const cgp_tensor *const inputs[1] = {&input};
+    const cgp_tensor *const inputs[2] = {&input, NULL}; /* without targets */
+    CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 2, &output));
+    if (s->logits) *token = choose(s, s->logits + (used - 1) * s->vocab, sampling, uniform);
+    return cli_ranks_broadcast(s->output_rank, token, sizeof *token);
+}
+
+cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     uint64_t state = (uint64_t)sampling->options->seed;
     int64_t used = 0;
     memset(s->tokens, 0, (size_t)s->sequence * sizeof *s->tokens);
     CGP_TRY(push_prompt(s, sampling->options->prompt, &used));
-    for (int64_t i = 0; i < sampling->length && !cli_stop_signal(); i++) {
-        CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 1, &output));
-        const float *last = s->logits + (used - 1) * s->vocab;
+    for (int64_t i = 0; i < sampling->length && !cli_ranks_stop(false); i++) {
         const double uniform = (double)(cli_random(&state) >> 11) * 0x1p-53; /* in [0, 1) */
-        const int token = choose(s, last, sampling, uniform);
+        int32_t token = -1;
+        CGP_TRY(draw(s, sampling, used, uniform, &token));
         if (token < 0)
             return cgp_fail(CGP_EDEVICE,
                             "sample: token %" PRId64 ": the model's output is "
                             "not finite (damaged weights)",
                             i);
-        CGP_TRY(write_token(s, sampling, token));
+        CGP_TRY(cli_ranks_agree(write_token(s, sampling, token)));
         used = push(s, used, token);
     }
     return CGP_OK;

@@ -9,14 +9,12 @@
 
 #include "options/options.h"
 
-/* An inference pipeline of one stage and one sample. */
 typedef struct cli_sampler {
-    cgp_model *model;
-    cgp_plan *plan;
-    cgp_pipeline *pipeline;
+    cgp_pipeline *pipeline; /* Borrowed */
     int64_t sequence, vocab;
+    int output_rank;
     int32_t *tokens;          /* [1, T] */
-    float *logits;            /* [1, T, V] */
+    float *logits;            /* [1, T, V], on the output's rank; else NULL */
     double *weights;          /* [2, choices]: weights, and a copy to sort */
     int choices;              /* tokens that have text */
     cgp_tokenizer *tokenizer; /* Borrowed; NULL: tokens are bytes */
@@ -33,15 +31,11 @@ typedef struct cli_sampling {
 CGP_MUST_CHECK cgp_status cli_prompt_check(const char *prompt, const cgp_gpt2_options *gpt2,
                                            const cgp_tokenizer *tokenizer);
 
-/* Make model and plan. Clears *sampler first; release it in any case. */
-CGP_MUST_CHECK cgp_status cli_sampler_plan(cli_sampler *sampler, const cgp_gpt2_options *gpt2,
-                                           cgp_tokenizer *tokenizer, int threads);
-CGP_MUST_CHECK cgp_status cli_sampler_start(cli_sampler *sampler);
+/* Sample from a pipeline of a GPT-2, for training or inference, with any number of stages and ranks. Release it. */
+void cli_sampler_start(cli_sampler *sampler, cgp_pipeline *pipeline, const cgp_plan *plan,
+                       const cgp_gpt2_options *gpt2, cgp_tokenizer *tokenizer);
 
-/* Copy all parameters from another pipeline of the same model. */
-CGP_MUST_CHECK cgp_status cli_sampler_copy_weights(cli_sampler *sampler, cgp_pipeline *from);
-
-/* Write `length` tokens behind the prompt, each as it comes; fewer if a signal comes. */
+/* Write `length` tokens behind the prompt, each as it comes; fewer if a signal comes. The output's rank draws them. Collective. */
 CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);
 
 void cli_sampler_release(cli_sampler *sampler);

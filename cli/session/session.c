@@ -7,6 +7,7 @@
 #include "options/schedule_file.h"
 #include "ranks.h"
 #include "session/costs.h"
+#include "session/data.h"
 #include "stop.h"
 
 #include <inttypes.h>
@@ -37,8 +38,7 @@ static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
     return cgp_optim_check(optim);
 }
 
-/* Make a list of one name a device from one name for all or one each. The caller frees it; NULL: the default. */
-static cgp_status expand_devices(const cli_run_options *options, const char ***out) {
+cgp_status cli_devices_expand(const char ***out, const cli_run_options *options) {
     *out = NULL;
     const int devices = (int)options->stages;
     if (options->devices.count == 0) return CGP_OK;
@@ -63,6 +63,10 @@ static cgp_status check_balance(const cli_session *session, const cgp_plan_optio
     return cgp_balance_check(session->model, count, session->options->balance.layers.values);
 }
 
+bool cli_runs_alone(const cli_run_options *options) {
+    return options->transport && strcmp(options->transport, "inproc") == 0;
+}
+
 cgp_status cli_session_make_plan(cli_session *session) {
     const cli_run_options *run_options = session->options;
     if (run_options->stages > cgp_model_layers(session->model))
@@ -74,7 +78,7 @@ cgp_status cli_session_make_plan(cli_session *session) {
     CGP_TRY(cgp_precision_parse(&options.precision, run_options->precision));
     CGP_TRY(make_optim(run_options, &session->optim));
     const char **devices = NULL;
-    CGP_TRY(expand_devices(run_options, &devices));
+    CGP_TRY(cli_devices_expand(&devices, run_options));
     options.stages = (int)run_options->stages;
     options.batch = run_options->batch;
     options.chunks = (int)run_options->chunks;
@@ -84,7 +88,7 @@ cgp_status cli_session_make_plan(cli_session *session) {
     options.devices = devices;
     options.threads_per_device = (int)run_options->threads_per_device;
     options.memory_limit = run_options->memory_limit;
-    options.ranks = cli_ranks();
+    options.ranks = cli_runs_alone(run_options) ? 1 : cli_ranks();
     options.deferred_batch_norm = run_options->deferred_batch_norm;
     int *balance = NULL;
     cgp_schedule *table = NULL;
@@ -132,6 +136,13 @@ static int measures_of(const cli_session *session) {
     return CLI_BUSY + cgp_plan_devices(session->plan);
 }
 
+cgp_status cli_session_create(cli_session *session) {
+    const bool alone = cli_runs_alone(session->options);
+    return cgp_pipeline_create_on(
+        &session->pipeline, session->plan, (uint64_t)session->options->seed,
+        alone ? NULL : cli_ranks_transport(), alone ? NULL : cli_ranks_communicator());
+}
+
 cgp_status cli_session_start(cli_session *session) {
     const cgp_shape output = cgp_model_output_shape(session->model);
     cli_measures *m = &session->measures;
@@ -148,22 +159,44 @@ cgp_status cli_session_start(cli_session *session) {
                        sizeof *session->output);
     cli_reset_peak_resident();
     session->resident_before = cli_peak_resident_bytes();
-    CGP_TRY(cgp_pipeline_create_on(&session->pipeline, session->plan,
-                                   (uint64_t)session->options->seed, cli_ranks_transport(),
-                                   cli_ranks_communicator()));
+    CGP_TRY(cli_session_create(session));
     return session->options->costs_out ? cgp_pipeline_measure_layers(session->pipeline, true)
                                        : CGP_OK;
 }
 
-/* Make the model's two inputs from the first `count` samples of the buffers. */
+/* Return the rank of a stage. */
+static int rank_of(const cgp_plan *plan, int stage) {
+    return cgp_plan_device_at(plan, cgp_plan_stage_at(plan, stage)->device)->rank;
+}
+
+int cli_output_rank(const cgp_plan *plan) {
+    return rank_of(plan, cgp_plan_stages(plan) - 1);
+}
+
+/* Read what this rank's stages read of some samples. The label of a broken image's place is known where images are decoded: that
+ * rank brings the labels to all. */
+static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split split,
+                               int64_t first, int64_t count) {
+    const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
+    const bool input = cgp_pipeline_reads(session->pipeline, 0);
+    const bool target = follow ? input : cgp_pipeline_reads(session->pipeline, 1);
+    CGP_TRY(cgp_data_read(data, split, first, count, input ? session->inputs : NULL,
+                          target ? session->targets : NULL));
+    if (!follow) return CGP_OK;
+    return cli_ranks_broadcast(rank_of(session->plan, 0), session->targets,
+                               (size_t)count * input_bytes(session->model, 1));
+}
+
+/* Make the model's two inputs from the first `count` samples of the buffers; NULL: this rank reads none. */
 static void make_inputs(const cli_session *session, int64_t count, cli_inputs *inputs) {
     inputs->count = 2;
     for (int i = 0; i < 2; i++) {
+        const bool read = cgp_pipeline_reads(session->pipeline, i);
         inputs->tensors[i] =
             (cgp_tensor){cgp_model_input_dtype(session->model, i),
                          cli_batch_shape(cgp_model_input_shape(session->model, i), count),
                          i == 0 ? session->inputs : session->targets};
-        inputs->pointers[i] = &inputs->tensors[i];
+        inputs->pointers[i] = read ? &inputs->tensors[i] : NULL;
     }
 }
 
@@ -219,19 +252,12 @@ cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss) 
     const int64_t batch = session->options->batch, first = session->position;
     cli_inputs inputs;
     make_inputs(session, batch, &inputs);
-    CGP_TRY(
-        cgp_data_read(data, CGP_SPLIT_TRAIN, first, batch, session->inputs, session->targets));
+    CGP_TRY(read_samples(session, data, CGP_SPLIT_TRAIN, first, batch));
     return cli_session_step_on(session, &inputs, loss);
 }
 
 int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
-}
-
-/* Return the rank that has the model's output. */
-static int output_rank(const cgp_plan *plan) {
-    const cgp_plan_stage *last = cgp_plan_stage_at(plan, cgp_plan_stages(plan) - 1);
-    return cgp_plan_device_at(plan, last->device)->rank;
 }
 
 /* Evaluate `count` samples from `first` on, at most a mini-batch. */
@@ -240,8 +266,7 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     cli_inputs inputs;
     double loss = 0;
     make_inputs(session, count, &inputs);
-    CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, first, count, session->inputs,
-                          session->targets));
+    CGP_TRY(read_samples(session, data, CGP_SPLIT_VALIDATION, first, count));
     CGP_TRY(cgp_pipeline_evaluate(session->pipeline, inputs.pointers, 2, &loss));
     sums->loss += loss * (double)count; /* all samples have the same number of targets */
     sums->samples += count;
@@ -250,8 +275,10 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
                                cli_batch_shape(cgp_model_output_shape(session->model), count),
                                session->output};
     CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs.pointers, 2, &output));
-    cli_eval_sums_add(sums, session->model, session->output, session->targets, count);
-    return cli_ranks_broadcast(output_rank(session->plan), sums, sizeof *sums);
+    const int rank = cli_output_rank(session->plan);
+    if (rank == cli_rank())
+        cli_eval_sums_add(sums, session->model, session->output, session->targets, count);
+    return cli_ranks_broadcast(rank, sums, sizeof *sums);
 }
 
 cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t samples,

@@ -55,6 +55,12 @@ CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_o
                                            const cgp_model_spec *spec);
 CGP_MUST_CHECK cgp_status cli_session_make_plan(cli_session *session);
 
+/* Tell whether a run is this process's alone, though there may be others: --transport inproc. */
+bool cli_runs_alone(const cli_run_options *options);
+
+/* Make the pipeline, of all ranks or of this process alone. */
+CGP_MUST_CHECK cgp_status cli_session_create(cli_session *session);
+
 /* Make the pipeline, and memory for the measures of --steps. With --costs-out its layers are measured, except in the first two
  * steps. */
 CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
@@ -74,6 +80,13 @@ CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *d
                                                int64_t samples, cli_eval_metrics *metrics);
 
 void cli_session_release(cli_session *session);
+
+/* Make a list of one name a device, of --stages and --devices; NULL: the default. Freed by the caller; the names are borrowed. */
+CGP_MUST_CHECK cgp_status cli_devices_expand(const char ***devices,
+                                             const cli_run_options *options);
+
+/* Return the rank that has the model's output. */
+int cli_output_rank(const cgp_plan *plan);
 
 /* Sum the bytes of all devices: as planned, without stages; as allocated. */
 cgp_plan_device cli_plan_total(const cgp_plan *plan);

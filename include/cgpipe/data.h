@@ -235,8 +235,9 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * therefore the only state of the data that a checkpoint needs, and cgp_data_identity() detects other data. Validation of a
  * text or of tokens is one pass: `first + count` <= samples.
  *
- * @param[out] inputs   [count, ...] of field 0: tokens, or images. Caller's; undefined after a failure.
- * @param[out] targets  [count, ...] of field 1: for a text or tokens the next token. Caller's; undefined after a failure.
+ * @param[out] inputs   [count, ...] of field 0: tokens, or images. Caller's; undefined after a failure. NULL: they are not made,
+ *                      for a rank that reads none (cgp_pipeline_reads()).
+ * @param[out] targets  [count, ...] of field 1: for a text or tokens the next token. Likewise; may be NULL.
  *
  * @retval CGP_EINVAL   A negative position or count, or past the end of validation.
  * @retval CGP_EIO      A file cannot be read or became shorter; the message names it.
@@ -246,6 +247,8 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * @return              Also the status of a cgp_data_fill.
  *
  * Threads: one at a time per data set (it keeps the permutation of the last pass).
+ * Cost: targets alone are cheap: no image is decoded or drawn. Two exceptions: an image folder that is not `strict` decodes, as the
+ * label is that of the image that takes a broken one's place; a custom data set makes both.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
                                                 int64_t count, void *inputs, void *targets);

@@ -108,7 +108,7 @@ static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n, cgp_dt
 }
 
 /* Losses are in no layer; they count with the last. */
-static int layer_of(const cgp_model *model, const cgp__node *node) {
+int cgp__cost_layer(const cgp_model *model, const cgp__node *node) {
     return node->use.op->is_loss ? model->n_layers - 1 : node->layer;
 }
 
@@ -122,7 +122,7 @@ static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dty
                       cgp_layer_cost *costs) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        cgp_layer_cost *cost = &costs[layer_of(model, node)];
+        cgp_layer_cost *cost = &costs[cgp__cost_layer(model, node)];
         if (node->output >= 0 && m->last_read[node->output] >= 0)
             cost->saved_bytes += value_bytes(&model->values[node->output].type, n, type);
         for (int k = 0; k < node->use.shapes.n_saved; k++) {
@@ -132,7 +132,7 @@ static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dty
     }
     for (int p = 0; p < model->n_params; p++) {
         const cgp__node *node = &model->nodes[model->uses[model->params[p].first_use].node];
-        costs[layer_of(model, node)].parameter_bytes +=
+        costs[cgp__cost_layer(model, node)].parameter_bytes +=
             4 * cgp_shape_count(&model->params[p].shape);
     }
 }
@@ -141,7 +141,7 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i,
                            const cgp__timer *timer, cgp_layer_cost *costs) {
     const cgp__node *node = &model->nodes[i];
     const cgp__node_kernels *kernels = &m->kernels[i];
-    cgp_layer_cost *cost = &costs[layer_of(model, node)];
+    cgp_layer_cost *cost = &costs[cgp__cost_layer(model, node)];
     double seconds[CGP_OP_DIRECTIONS] = {0};
     CGP_TRY(timer->time(timer->self, model, kernels, seconds));
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {

@@ -16,6 +16,9 @@ typedef struct cgp__node_kernels {
     uint32_t dx;
 } cgp__node_kernels;
 
+/* The layer that a node's costs count in. */
+int cgp__cost_layer(const cgp_model *model, const cgp__node *node);
+
 /* A source of seconds for the kernels that a node has. */
 typedef struct cgp__timer {
     cgp_status (*time)(void *self, const cgp_model *model, const cgp__node_kernels *kernels,

@@ -295,7 +295,10 @@ static cgp_status time_node(void *self, const cgp_model *model,
                             double seconds[CGP_OP_DIRECTIONS]) {
     static const int order[] = {CGP_OP_FORWARD, CGP_OP_BACKWARD_WEIGHT, CGP_OP_BACKWARD_INPUT};
     profiler *p = self;
+    const int layer = cgp__cost_layer(model, &model->nodes[kernels->node]);
+    const int first = p->options->first_layer, count = p->options->layers;
     bool all = true;
+    if (layer < first || (count > 0 && layer >= first + count)) return CGP_OK;
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
         all = all && (!kernels->has[d] || find_measured(p, kernels, d, &seconds[d]));
     if (all) return CGP_OK;
@@ -336,6 +339,11 @@ static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
     if (o->repeats < 1 || o->repeats > 1000)
         return cgp_fail(CGP_EINVAL, "profile options: repeats: expected 1 to 1000, got %d",
                         o->repeats);
+    if (o->first_layer < 0 || o->first_layer >= model->n_layers || o->layers < 0 ||
+        o->layers > model->n_layers - o->first_layer)
+        return cgp_fail(CGP_EINVAL,
+                        "profile options: layers: expected some of the %d, got %d from %d on",
+                        model->n_layers, o->layers, o->first_layer);
     if (o->type != CGP_F32 && o->type != CGP_BF16)
         return cgp_fail(CGP_EINVAL,
                         "profile options: type: expected f32 or bf16, got number %d",

@@ -97,8 +97,9 @@ static cgp_status profile(const void *options) {
 }
 
 static const field profile_fields[] = {
-    F(cgp_profile_options, samples, INT64), F(cgp_profile_options, threads, INT),
-    F(cgp_profile_options, type, ENUM), F(cgp_profile_options, repeats, INT)};
+    F(cgp_profile_options, samples, INT64),   F(cgp_profile_options, threads, INT),
+    F(cgp_profile_options, type, ENUM),       F(cgp_profile_options, repeats, INT),
+    F(cgp_profile_options, first_layer, INT), F(cgp_profile_options, layers, INT)};
 
 static cgp_status balance_by_size(const void *options) {
     int balance[1];

@@ -224,7 +224,7 @@ static void prefetched_samples_take_256_mib_at_most(void **unused) {
     cgp_data data = {.kind = &kind, .fields = {{CGP_F32, {1, {15}}}, {CGP_I32, {1, {1}}}}};
     assert_ok(cgp__prefetch_create(&data, "small", 1));
     const int64_t before = address_space();
-    assert_ok(cgp__prefetch_begin(data.prefetch, CGP_SPLIT_TRAIN, 0, INT64_C(1) << 40));
+    assert_ok(cgp__prefetch_begin(data.prefetch, CGP_SPLIT_TRAIN, 0, INT64_C(1) << 40, true));
     const int64_t grown = address_space() - before;
     print_message("a ring of %.1f MiB\n", (double)grown / (1 << 20));
     assert_true(grown > INT64_C(128) << 20);

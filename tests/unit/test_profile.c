@@ -266,6 +266,32 @@ static void random_images_can_be_profiled(void **unused) {
     }
 }
 
+/* The parts that ranks measure are the whole together; what is not measured is known all the same. */
+static void a_part_of_the_layers_can_be_profiled(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {3, 4, 8, 2, 7, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    const int layers = cgp_model_layers(model), cut = 3;
+    cgp_layer_cost whole[LAYERS], part[LAYERS];
+    cgp_profile_options o = cgp_profile_options_default();
+    o.repeats = 1;
+    assert_ok(cgp_profile(model, &o, whole));
+    for (int half = 0; half < 2; half++) {
+        o.first_layer = half == 0 ? 0 : cut;
+        o.layers = half == 0 ? cut : 0;
+        assert_ok(cgp_profile(model, &o, part));
+        for (int i = 0; i < layers; i++) {
+            assert_int_equal(part[i].forward_seconds > 0, (i < cut) == (half == 0));
+            assert_int_equal(part[i].input_seconds + part[i].weight_seconds > 0,
+                             (i < cut) == (half == 0));
+            assert_memory_equal(part[i].flops, whole[i].flops, sizeof whole[i].flops);
+            assert_int_equal(part[i].parameter_bytes, whole[i].parameter_bytes);
+            assert_int_equal(part[i].saved_bytes, whole[i].saved_bytes);
+        }
+    }
+    cgp_model_destroy(model);
+}
+
 /* 4096 layers of 64 MiB: 256 GiB of parameters. */
 static void a_model_larger_than_memory_can_be_profiled(void **unused) {
     (void)unused;
@@ -304,12 +330,14 @@ static void bad_profile_options_are_refused(void **unused) {
         const char *message;
     } cases[] = {
         {{.struct_size = 3}, "struct_size"},
-        {{good.struct_size, 0, NULL, 1, CGP_F32, 5}, "samples"},
-        {{good.struct_size, 1, "gpu", 1, CGP_F32, 5},
+        {{good.struct_size, 0, NULL, 1, CGP_F32, 5, 0, 0}, "samples"},
+        {{good.struct_size, 1, "gpu", 1, CGP_F32, 5, 0, 0},
          "device: expected cpu, ref or late, got \"gpu\""},
-        {{good.struct_size, 1, NULL, 0, CGP_F32, 5}, "threads"},
-        {{good.struct_size, 1, NULL, 1, CGP_I32, 5}, "type"},
-        {{good.struct_size, 1, NULL, 1, CGP_F32, 0}, "repeats"},
+        {{good.struct_size, 1, NULL, 0, CGP_F32, 5, 0, 0}, "threads"},
+        {{good.struct_size, 1, NULL, 1, CGP_I32, 5, 0, 0}, "type"},
+        {{good.struct_size, 1, NULL, 1, CGP_F32, 0, 0, 0}, "repeats"},
+        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, -1, 1}, "layers"},
+        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, 1, INT32_MAX}, "layers"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_status(cgp_profile(model, &cases[i].options, costs), CGP_EINVAL);
@@ -334,6 +362,7 @@ int main(void) {
         cmocka_unit_test(the_balance_by_size_weighs_parameters_and_saved_values),
         cmocka_unit_test(a_profile_measures_every_layer),
         cmocka_unit_test(random_images_can_be_profiled),
+        cmocka_unit_test(a_part_of_the_layers_can_be_profiled),
         cmocka_unit_test(a_model_larger_than_memory_can_be_profiled),
         cmocka_unit_test(bad_profile_options_are_refused),
     };

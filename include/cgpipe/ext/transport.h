@@ -117,7 +117,8 @@ typedef struct cgp_transport {
      * Threads: the one that will be the user thread.
      */
     cgp_status (*communicator_create)(const void *handle, cgp_communicator **out);
-    /** Destroy a communicator without open links, or NULL. Threads: the user thread, the one that made the communicator. */
+    /** Destroy a communicator without open links, or NULL. After a failure a transport between processes may wait here for the other
+     *  ranks, 1 s at most, so that they leave together. Threads: the user thread, the one that made the communicator. */
     void (*communicator_destroy)(cgp_communicator *communicator);
     /** The number of this rank, 0 .. ranks - 1. Threads: any. */
     int (*rank)(const cgp_communicator *communicator);

@@ -26,10 +26,12 @@ static cgp_status end_of_rank(cgp_communicator *c) {
 static cgp_status wait_for_all(cgp_communicator *c) {
     const cgp__mpi_wait wait = cgp__mpi_wait_begin(SPIN_NS, INT64_MAX);
     int done = 0;
-    while (!atomic_load(&c->ended)) {
+    for (;;) {
+        const bool ended = atomic_load(&c->ended);
         CGP_TRY(cgp__mpi_check(
             MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE), "MPI_Testall"));
-        if (done) return CGP_OK;
+        if (done) return CGP_OK; /* also where a rank has failed since */
+        if (ended) break;
         cgp__mpi_progress(c);
         (void)cgp__mpi_wait_on(&wait);
     }

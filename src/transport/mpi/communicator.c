@@ -12,6 +12,13 @@
 /* fail() waits so long for its messages to leave, in nanoseconds. */
 #define LEAVE_NS 200000000
 
+/* A rank that failed, or heard of a failure, waits so long until all others have come to their end, too: a launcher ends all processes
+ * when the first one leaves with an exit code that is not 0. */
+#define END_NS 1000000000
+
+/* Tags between failed ranks. */
+enum { FAILURE, END };
+
 /* Ranks of this process that are not destroyed, or that failed: MPI_Finalize() would wait for the others. */
 static atomic_int living, failed_ones;
 
@@ -83,8 +90,8 @@ static cgp_status allocate(cgp_communicator *c) {
 static cgp_status expect_failures(cgp_communicator *c) {
     for (int r = 0; r < c->ranks; r++) {
         if (r != c->rank)
-            CGP_TRY(cgp__mpi_check(MPI_Irecv(&c->others[r], sizeof c->others[r], MPI_BYTE, r, 0,
-                                             c->failures, &c->receives[r]),
+            CGP_TRY(cgp__mpi_check(MPI_Irecv(&c->others[r], sizeof c->others[r], MPI_BYTE, r,
+                                             FAILURE, c->failures, &c->receives[r]),
                                    "MPI_Irecv"));
     }
     return CGP_OK;
@@ -120,6 +127,23 @@ cgp_status cgp__mpi_create(const void *handle, cgp_communicator **out) {
     return status;
 }
 
+/* Wait for the other ranks' ends; no one may be left to answer. */
+static void end_together(cgp_communicator *c) {
+    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, END_NS);
+    int done = 0;
+    for (int r = 0; r < 2 * c->ranks; r++)
+        c->requests[r] = MPI_REQUEST_NULL;
+    for (int r = 0; r < c->ranks; r++) {
+        if (r == c->rank) continue;
+        (void)MPI_Irecv(NULL, 0, MPI_BYTE, r, END, c->failures, &c->requests[r]);
+        (void)MPI_Isend(NULL, 0, MPI_BYTE, r, END, c->failures, &c->requests[c->ranks + r]);
+    }
+    do {
+        if (MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+            return;
+    } while (!done && cgp__mpi_wait_on(&wait));
+}
+
 static void free_communicator(MPI_Comm *comm) {
     if (*comm != MPI_COMM_NULL) (void)MPI_Comm_free(comm);
 }
@@ -137,6 +161,7 @@ void cgp__mpi_destroy(cgp_communicator *c) {
         free_communicator(&c->failures);
         free_communicator(&c->beats);
     } else {
+        if (c->requests && c->failures != MPI_COMM_NULL) end_together(c);
         atomic_fetch_add(&failed_ones, 1);
     }
     atomic_fetch_sub(&living, 1);
@@ -186,7 +211,8 @@ static void tell_others(cgp_communicator *c) {
     int done = 0;
     for (int r = 0; r < c->ranks; r++) {
         if (r != c->rank)
-            (void)MPI_Isend(&c->own, sizeof c->own, MPI_BYTE, r, 0, c->failures, &c->sends[r]);
+            (void)MPI_Isend(&c->own, sizeof c->own, MPI_BYTE, r, FAILURE, c->failures,
+                            &c->sends[r]);
     }
     do {
         if (MPI_Testall(c->ranks, c->sends, &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return;

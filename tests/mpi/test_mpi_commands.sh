@@ -1,0 +1,139 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- sample, check, profile and balances by time in several MPI processes; which rank reads
+# which data; exit codes of ranks that fail, and of those that hear of it.
+set -u
+build_dir=$2
+cgpipe=$build_dir/cgpipe
+# shellcheck source=tests/mpi/mpirun.sh
+. "$(dirname "$0")/mpirun.sh"
+needs_mpi "$build_dir"
+export TERM=dumb
+failed=0
+export codes=$work/codes
+mkdir "$codes"
+
+check() { # NAME CONDITION...
+    local name=$1
+    shift
+    if "$@"; then echo "ok: $name"; else
+        echo "not ok: $name"
+        head -20 "$work/out" "$work/err"
+        failed=1
+    fi
+}
+
+# A rank that leaves its exit code in a file. mpirun ends it with SIGTERM when another has ended, and with SIGKILL a second later.
+# shellcheck disable=SC2016 # variables of the rank
+rank=(bash -c 'trap "" TERM; "$@"; echo $? >"$codes/$OMPI_COMM_WORLD_RANK"' rank "$cgpipe")
+
+run() { # N COMMAND... : output, errors and each rank's exit code are kept
+    rm -f "$codes"/*
+    run_ranks "$1" "${rank[@]}" "${@:2}" >"$work/out" 2>"$work/err"
+    code=$?
+}
+run_apart() { # WORDS OF RANK 0 -- WORDS OF ALL OTHERS, N of them
+    local n=$1 first=()
+    shift
+    while [ "$1" != -- ]; do first+=("$1"); shift; done
+    shift
+    rm -f "$codes"/*
+    run_ranks 1 "${rank[@]}" "${first[@]}" : -n "$n" "${rank[@]}" "$@" >"$work/out" 2>"$work/err"
+    code=$?
+}
+# shellcheck disable=SC2317 # called by check
+codes_are() { [ "$(cat "$codes"/* | tr '\n' ' ')" = "$1 " ]; }
+# shellcheck disable=SC2317
+is_said_once() { [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ] && grep -q -- "^cgpipe: $1" "$work/err"; }
+
+for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
+model=gpt2:layers=3,width=32,heads=2,vocab=256,seq=32,tied=1
+
+# --- sample: mpirun gives rank 0 a terminal, on which the text ends in a line break ---
+
+"$cgpipe" train $model --data "$work/text.txt" --batch 8 --steps 8 --lr 0.01 --run "$work/run" --sample 40 --prompt line >"$work/train" 2>&1
+sed '1,/^sample of/d' "$work/train" >"$work/one"
+run 2 sample "$work/run" --prompt line --length 40
+check "sample: exit codes 0" codes_are "0 0"
+check "sample: the text of one process" cmp "$work/one" "$work/out"
+check "sample: nothing on standard error" [ ! -s "$work/err" ]
+run 3 sample "$work/run" --prompt line --length 40 --stages 5 --weights "$work/run/latest/weights.safetensors"
+check "sample --weights, 5 stages on 3 ranks: exit codes 0" codes_are "0 0 0"
+check "sample --weights, 5 stages on 3 ranks: the text of one process" cmp "$work/one" "$work/out"
+run 2 sample "$work/missing"
+check "sample, no run: is said once" is_said_once "run directory $work/missing: no such directory"
+
+# --- profile, and balances by time: each rank measures its layers, all know all of them ---
+
+run 2 profile $model --batch 2 --repeats 1 --json "$work/costs.json"
+check "profile: exit codes 0" codes_are "0 0"
+check "profile: is printed once" [ "$(grep -c '^all ' "$work/out")$(grep -c '^h\.' "$work/out")" = 13 ]
+check "profile: all layers are measured" jq -e '.layers | length == 7 and all(.forward_seconds > 0)' "$work/costs.json"
+run 2 bench $model --dropout 0 --batch 4 --chunks 2 --steps 4 --stages 2 --balance time --costs-out "$work/run-costs.json" --json "$work/bench.json"
+check "bench --balance time: exit codes 0" codes_are "0 0"
+check "bench --costs-out: all layers are measured" jq -e '.layers | length == 7 and all(.forward_seconds > 0)' "$work/run-costs.json"
+
+# --- check: ranks against one process; from a run file that both read ---
+
+printf 'model: %s\ndata: %s\nbatch: 5\nchunks: 3\nstages: 4\nsteps: 3\n' $model "$work/text.txt" >"$work/run.yaml"
+run 2 check --config "$work/run.yaml" --stages 4 --balance time --json "$work/check.json"
+check "check: exit codes 0" codes_are "0 0"
+check "check: is printed once" [ "$(grep -c '^the same to the bit: loss .* output, ' "$work/out")" = 1 ]
+check "check: as JSON, on both ranks" [ "$(jq -c '[.same, [.devices[].rank]]' "$work/check.json")" = '[true,[0,0,1,1]]' ]
+# Weight gradients that add up from the last micro-batch to the first are others, by rounding.
+printf '%s\n' 0F0,0F1,0I0,0I1,0W1,0W0 1F0,1F1,1I0,1I1,1W1,1W0 >"$work/descends.csv"
+run 2 check $model --schedule "$work/descends.csv" --batch 4
+check "check, another order: exit codes 1" codes_are "1 1"
+check "check, another order: which gradient" grep -q '^gradient of .* numbers differ' "$work/out"
+
+# --- which rank reads which data: only the first decodes images; a broken one gives its label to another, of the next class ---
+
+mkdir "$work/images" && "$build_dir/tests/draw_directory" "$work/images" 4 16
+(cd "$work/images" && for image in */2.png; do head -c 60 "$image" >"$image.cut" && mv "$image.cut" "$image"; done)
+cp -r "$work/images" "$work/names" # names and sizes are the same
+find "$work/names" -name '*.png' -exec sh -c 'head -c "$(stat -c %s "$1")" /dev/zero >"$1.0" && mv "$1.0" "$1"' sh {} \;
+images="resnet:depth=8,image=16,classes=10 --stages 3 --batch 8 --chunks 2 --steps 4 --evaluate-every 2 --validation 0.25"
+# shellcheck disable=SC2086 # words
+CGP_LOG=error "$cgpipe" train $images --data images:"$work/images" --run "$work/one-images" >"$work/one" 2>&1
+# shellcheck disable=SC2086 # words
+run_apart 2 train $images --data images:"$work/images" --run "$work/ranks-images" -- train $images --data images:"$work/names" --run "$work/ranks-images"
+check "images on rank 0 alone: exit codes 0" codes_are "0 0 0"
+for word in weights_sha256 validation; do
+    check "images on rank 0 alone: $word of one process" [ "$(grep ^$word "$work/one")" = "$(grep ^$word "$work/out")" ]
+done
+
+# --- failures of one rank: said once, with its number; it ends with 1, the others with 3 ---
+
+train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
+# shellcheck disable=SC2086 # words
+{
+    run_apart 1 $train --data "$work/text.txt" -- $train --data "$work/missing.txt"
+    check "no data on rank 1: exit codes 3 and 1" codes_are "3 1"
+    check "no data on rank 1: is said once" is_said_once "rank 1: $work/missing.txt: no such file"
+    check "no data on rank 1: what mpirun returns" [ $code = 1 -o $code = 3 ]
+    tac "$work/text.txt" >"$work/other.txt"
+    run_apart 1 $train --data "$work/text.txt" -- $train --data "$work/other.txt"
+    check "other data on rank 1: exit codes 3 and 1" codes_are "3 1"
+    check "other data on rank 1: is said once" is_said_once "rank 1: data: not those of rank 0 "
+    run_apart 1 train --config "$work/run.yaml" --run "$work/none" -- train --config "$work/missing.yaml" --run "$work/none"
+    check "no run file on rank 1: exit codes 3 and 1" codes_are "3 1"
+    check "no run file on rank 1: is said once" is_said_once "rank 1: $work/missing.yaml: "
+    check "nothing is left of them" [ ! -e "$work/none" ]
+}
+# Rank 0 is in the midst of an action for a second after rank 1 has failed and has closed its links; rank 1 waits for it, as mpirun would
+# end it, here at once.
+# shellcheck disable=SC2016
+rank=(bash -c '"$@"; echo $? >"$codes/$OMPI_COMM_WORLD_RANK"' rank "$cgpipe")
+CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4
+check "an action that fails: exit codes 3 and 1" codes_are "3 1"
+check "an action that fails: is said once" is_said_once "rank 1: stage 1, micro-batch 0, "
+# --- commands that run in one process ---
+
+for words in "convert run out.safetensors" "tokenize text.txt" "bench gpt2 --grid"; do
+    # shellcheck disable=SC2086 # words
+    OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "$cgpipe" $words >"$work/out" 2>"$work/err"
+    check "$words: exit code 2" [ $? = 2 ]
+    check "$words: runs in one process" grep -q ': runs in one process, got 2 (without mpirun or srun)$' "$work/err"
+done
+check "no process is left" [ -z "$(pgrep -f "$work")" ]
+exit $failed
