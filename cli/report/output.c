@@ -85,8 +85,8 @@ cgp_status cli_trace_write(FILE *out, const cli_session *session) {
         fprintf(out, "%s %s", i ? "," : "", cli_shown(names->values[i]));
     }
     if (session->timeline.clock_uncertainty > 0)
-        fprintf(out, " (clocks of hosts aligned to %.3g ms)",
-                1e3 * session->timeline.clock_uncertainty);
+        fprintf(out, " (clocks of hosts aligned to %.1f us)",
+                1e6 * session->timeline.clock_uncertainty);
     fputc('\n', out);
     return CGP_OK;
 }

@@ -65,19 +65,18 @@ check "ranks that do not fit together: says why" grep -q "^cgpipe: memory: host 
 # --- clocks ---
 
 if unshare --time --fork --monotonic 86400 true 2>/dev/null; then
+    traced="$train --steps 3 --run $work/clocks --trace $work/trace.json"
     # shellcheck disable=SC2086 # words
-    run_ranks 1 "$cgpipe" $train --steps 3 --run "$work/clocks" --trace "$work/trace.json" : \
-        -n 1 unshare --time --fork --monotonic 86400 "$cgpipe" $train --steps 3 --run "$work/clocks" >"$work/out" 2>"$work/err"
+    run_ranks 1 "$cgpipe" $traced : -n 1 unshare --time --fork --monotonic 86400 "$cgpipe" $traced >"$work/out" 2>"$work/err"
     check "a clock that is a day ahead: ends well" [ $? = 0 ]
-    check "a clock that is a day ahead: the weights of others" [ "$(grep ^weights_sha256 "$work/out")" != "" ]
     check "a clock that is a day ahead: aligned to less than 10 ms" jq -e '.cgpipe.clock_uncertainty_seconds | . > 0 and . < 0.01' "$work/trace.json"
     check "a clock that is a day ahead: F of stage 0 ends before that of stage 1 begins" jq -e '
         def slice($name): .traceEvents[] | select(.ph == "X" and .name == $name);
         (slice("0F0") | .ts + .dur) <= (slice("1F0") | .ts) + 1e6 * .cgpipe.clock_uncertainty_seconds and
         (slice("1B3") | .ts + .dur) <= (slice("0B3") | .ts) + 1e6 * .cgpipe.clock_uncertainty_seconds' "$work/trace.json"
     check "a clock that is a day ahead: a step is short" jq -e '[.cgpipe.end_seconds[][]] | max < 60' "$work/trace.json"
-    check "a clock that is a day ahead: it is said" grep -q '^trace .* (clocks of hosts aligned to .* ms)$' "$work/out"
-    [ $failed = 0 ] || tail -30 "$work/out" "$work/err"
+    check "a clock that is a day ahead: it is said" grep -q '^trace .* (clocks of hosts aligned to .* us)$' "$work/out"
+    [ $failed = 0 ] || tail -n 30 "$work/out" "$work/err"
 else
     echo "skip: a clock that is a day ahead (no time namespaces)"
 fi
