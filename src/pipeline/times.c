@@ -21,7 +21,8 @@ static int by_size(const void *a, const void *b) {
 static double median_seconds(int64_t *ns, int64_t n) {
     if (n == 0) return NAN;
     qsort(ns, (size_t)n, sizeof *ns, by_size);
-    return 0.5e-9 * (double)(ns[(n - 1) / 2] + ns[n / 2]);
+    const int64_t low = ns[(n - 1) / 2], high = ns[n / 2];
+    return 0.5e-9 * (double)(low + high);
 }
 
 cgp__event cgp__pipeline_event(const cgp__worker *worker, int64_t k) {

@@ -68,7 +68,8 @@ cgp_status cgp__clocks_read(const cgp__ranks *ranks) {
     clocks->first = clocks->last;
     clocks->last = reading;
     if (none) memcpy(clocks->first, reading, reading_bytes(ranks->n));
-    cgp_log(none ? CGP_LOG_INFO : CGP_LOG_DEBUG, "pipeline", "clocks of %d ranks: aligned to %.1f us", ranks->n,
+    cgp_log(none ? CGP_LOG_INFO : CGP_LOG_DEBUG, "pipeline",
+            "clocks of %d ranks: aligned to %.1f us", ranks->n,
             1e-3 * (double)reading->uncertainty_ns);
     return CGP_OK;
 }

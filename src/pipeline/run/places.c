@@ -122,13 +122,14 @@ static cgp_status compare_libm(const cgp__ranks *ranks) {
     for (int r = 1; r < ranks->n; r++) {
         const cgp__place *place = &ranks->places[r];
         if (strcmp(place->libm, first->libm) != 0)
-            return cgp_fail(
-                CGP_EINVAL,
-                "libm: expected the same results on all ranks, for the bits of one process, got "
-                "%s (%s) on rank %d, host %s, %s (%s) on rank 0, host %s (the same C library on "
-                "all hosts, as in one container)",
-                place->libm, place->libc, r, place->host, first->libm, first->libc,
-                first->host);
+            return cgp_fail(CGP_EINVAL,
+                            "libm: expected the same results on all ranks, for the bits of one "
+                            "process, got "
+                            "%s (%s) on rank %d, host %s, %s (%s) on rank 0, host %s (the same "
+                            "C library on "
+                            "all hosts, as in one container)",
+                            place->libm, place->libc, r, place->host, first->libm, first->libc,
+                            first->host);
     }
     return CGP_OK;
 }
