@@ -228,10 +228,11 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
     print_device(out, &total, "");
 }
 
-/* Apply the rule of cgp_pipeline_create(), with its message. */
+/* Apply the rule of cgp_pipeline_create(), with its message; the hosts of several ranks are not known before. */
 static void print_fit(FILE *out, const cgp_plan *plan) {
     int64_t available = 0;
     char needed[CLI_NUMBER], text[CLI_NUMBER];
+    if (cli_ranks() > 1) return;
     if (cgp_pipeline_check_memory(plan, &available) != CGP_OK)
         fprintf(out, "does not fit this machine now: %s\n", cgp_message());
     else if (available < INT64_MAX)
