@@ -86,6 +86,7 @@ static cgp_status run_steps(cli_session *session) {
     cgp_data *data = NULL;
     if (!gpt2) cli_inputs_draw(&inputs, session->model, session->options->batch, seed);
     cgp_status status = cli_session_start(session);
+    if (status == CGP_OK) cli_print_ranks(cli_info_stream(session->options), session);
     if (status == CGP_OK && gpt2)
         status = cgp_data_random(&data, gpt2->vocab, gpt2->sequence, seed);
     for (int64_t i = 0; i < session->options->steps && status == CGP_OK; i++)

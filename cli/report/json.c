@@ -3,6 +3,7 @@
 #include "report/report.h"
 
 #include "files.h"
+#include "ranks.h"
 
 /* --- devices --- */
 
@@ -87,6 +88,21 @@ json_t *cli_plan_json(const cli_session *session) {
     return o;
 }
 
+/* Add where the run ran. */
+static void put_ranks(json_t *o, const cli_session *session) {
+    const cgp_transport *transport = cli_ranks_transport();
+    json_t *devices = json_object_get(o, "devices");
+    put_integer(o, "ranks", cli_ranks());
+    cli_json_add(o, "{s:s, s:s?, s:s}", "transport", transport ? transport->name : "inproc",
+                 "isa", cgp_pipeline_isa(session->pipeline), "libm",
+                 cgp_pipeline_libm(session->pipeline));
+    for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
+        const int rank = cgp_plan_device_at(session->plan, d)->rank;
+        json_object_set_new(json_array_get(devices, (size_t)d), "host",
+                            json_string(cgp_pipeline_rank(session->pipeline, rank).host));
+    }
+}
+
 cgp_status cli_run_json(const cli_session *session, json_t **out) {
     const cli_measures *m = &session->measures;
     const double step = cli_measured(session, CLI_STEP_SECONDS);
@@ -94,6 +110,7 @@ cgp_status cli_run_json(const cli_session *session, json_t **out) {
     CGP_TRY(cgp_pipeline_weights_sha256(session->pipeline, sha256));
     CGP_TRY(cgp_pipeline_state_sha256(session->pipeline, state_sha256));
     json_t *o = cli_plan_json(session), *devices = json_object_get(o, "devices");
+    put_ranks(o, session);
     put_real(o, "step_seconds", step);
     put_real(o, "samples_per_second", (double)session->options->batch / step);
     put_real(o, "run_seconds", cli_measured(session, CLI_RUN_SECONDS));

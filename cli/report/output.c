@@ -84,6 +84,9 @@ cgp_status cli_trace_write(FILE *out, const cli_session *session) {
         CGP_TRY(cli_text_write(names->values[i], text));
         fprintf(out, "%s %s", i ? "," : "", cli_shown(names->values[i]));
     }
+    if (session->timeline.clock_uncertainty > 0)
+        fprintf(out, " (clocks of hosts aligned to %.1f us)",
+                1e6 * session->timeline.clock_uncertainty);
     fputc('\n', out);
     return CGP_OK;
 }

@@ -3,6 +3,7 @@
 #include "report/report.h"
 
 #include "common.h"
+#include "ranks.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -132,6 +133,55 @@ void cli_print_summary(FILE *out, const cli_session *session, bool known) {
     print_memory_line(out, session->plan);
 }
 
+/* --- ranks --- */
+
+/* "3", or "0-3" */
+static void print_range(FILE *out, const char *name, int first, int last) {
+    if (last > first)
+        fprintf(out, "%ss %d-%d", name, first, last);
+    else
+        fprintf(out, "%s %d", name, first);
+}
+
+/* Return the last of the ranks from `first` on that have its host and cores. */
+static int last_alike(const cgp_pipeline *pipeline, int first) {
+    const cgp_rank_info info = cgp_pipeline_rank(pipeline, first);
+    int last = first;
+    while (last + 1 < cli_ranks()) {
+        const cgp_rank_info next = cgp_pipeline_rank(pipeline, last + 1);
+        if (strcmp(next.host, info.host) != 0 || strcmp(next.cores, info.cores) != 0) break;
+        last++;
+    }
+    return last;
+}
+
+/* Devices go to ranks in contiguous blocks. */
+static int devices_before(const cgp_plan *plan, int rank) {
+    int d = 0;
+    while (d < cgp_plan_devices(plan) && cgp_plan_device_at(plan, d)->rank < rank)
+        d++;
+    return d;
+}
+
+void cli_print_ranks(FILE *out, const cli_session *session) {
+    const cgp_pipeline *pipeline = session->pipeline;
+    const char *isa = cgp_pipeline_isa(pipeline);
+    if (cli_ranks() == 1) return;
+    fprintf(out, "ranks        %d over %s, ", cli_ranks(), cli_ranks_transport()->name);
+    if (isa) fprintf(out, "instruction set %s, ", isa);
+    fprintf(out, "libm %s\n", cgp_pipeline_libm(pipeline));
+    for (int r = 0, last; r < cli_ranks(); r = last + 1) {
+        const cgp_rank_info info = cgp_pipeline_rank(pipeline, r);
+        last = last_alike(pipeline, r);
+        fprintf(out, "             ");
+        print_range(out, "rank", r, last);
+        fprintf(out, " on %s: ", cli_shown(info.host));
+        print_range(out, "device", devices_before(session->plan, r),
+                    devices_before(session->plan, last + 1) - 1);
+        fprintf(out, ", cores %s\n", *info.cores ? info.cores : "not known");
+    }
+}
+
 /* --- memory --- */
 
 static void print_device(FILE *out, const cgp_plan_device *device, const char *layers) {
@@ -178,10 +228,11 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
     print_device(out, &total, "");
 }
 
-/* Apply the rule of cgp_pipeline_create(), with its message. */
+/* Apply the rule of cgp_pipeline_create(), with its message; the hosts of several ranks are not known before. */
 static void print_fit(FILE *out, const cgp_plan *plan) {
     int64_t available = 0;
     char needed[CLI_NUMBER], text[CLI_NUMBER];
+    if (cli_ranks() > 1) return;
     if (cgp_pipeline_check_memory(plan, &available) != CGP_OK)
         fprintf(out, "does not fit this machine now: %s\n", cgp_message());
     else if (available < INT64_MAX)

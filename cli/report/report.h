@@ -11,6 +11,9 @@ void cli_print_configuration(FILE *out, const cli_session *session);
 /* Print the most important of it, and the memory, in at most 7 lines; in 2 where the rest is `known` from the run. */
 void cli_print_summary(FILE *out, const cli_session *session, bool known);
 
+/* Print the ranks of a pipeline, if there are several: a line for those with the same host and cores. */
+void cli_print_ranks(FILE *out, const cli_session *session);
+
 /* Print a row per device and one for all, the total also in bytes. */
 void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model);
 

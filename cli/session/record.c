@@ -83,12 +83,16 @@ json_t *cli_note_read(const char *text) {
 
 /* --- writing --- */
 
-static json_t *versions_json(void) {
+/* `pipeline`: NULL where none has run. */
+static json_t *versions_json(const cgp_pipeline *pipeline) {
     struct utsname u;
+    const char *isa = pipeline ? cgp_pipeline_isa(pipeline) : NULL;
+    const char *libm = pipeline ? cgp_pipeline_libm(pipeline) : NULL;
     json_t *system =
         uname(&u) == 0 ? json_sprintf("%s %s %s", u.sysname, u.release, u.machine) : NULL;
-    return json_pack("{s:s, s:s, s:s, s:o*}", "cgpipe", CGP_VERSION, "compiler", __VERSION__,
-                     "jansson", JANSSON_VERSION, "system", system);
+    return json_pack("{s:s, s:s, s:s, s:o*, s:o*, s:o*}", "cgpipe", CGP_VERSION, "compiler",
+                     __VERSION__, "jansson", JANSSON_VERSION, "system", system, "isa",
+                     isa ? json_string(isa) : NULL, "libm", libm ? json_string(libm) : NULL);
 }
 
 static json_t *devices_json(const cgp_plan *plan) {
@@ -133,8 +137,8 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
             cli_options_changes(session->options, json_object_get(before, "options"), options);
     json_array_append_new(starts, start_json(session, step, changed));
     json_t *record = json_pack("{s:s, s:o, s:o, s:o, s:o}", "model", session->model_spec,
-                               "options", options, "versions", versions_json(), "devices",
-                               devices_json(session->plan), "starts", starts);
+                               "options", options, "versions", versions_json(session->pipeline),
+                               "devices", devices_json(session->plan), "starts", starts);
     const size_t bytes = json_dumpb(record, NULL, 0, JSON_INDENT(2));
     if (bytes > LARGEST_RECORD) {
         json_decref(record);
@@ -152,7 +156,7 @@ cgp_status cli_record_write_converted(const cli_run_directory *directory,
     json_t *options = json_object();
     if (dropout > 0) json_object_set_new(options, "dropout", json_real(dropout));
     json_t *record = json_pack("{s:s, s:o, s:o, s:[]}", "model", model_spec, "options", options,
-                               "versions", versions_json(), "starts");
+                               "versions", versions_json(NULL), "starts");
     return replace(directory, record);
 }
 

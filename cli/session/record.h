@@ -3,7 +3,7 @@
  *
  *     model      its spec, all sizes written out
  *     options    the value of every option that --resume takes over
- *     versions   of cgpipe, the compiler, jansson and the system
+ *     versions   of cgpipe, the compiler, jansson and the system; the instruction set and a digest of libm, where a pipeline ran
  *     devices    their names
  *     starts     a list: step and date of each start, the options given, those that it changed, the devices
  *

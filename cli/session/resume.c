@@ -6,7 +6,7 @@
  *     position            training samples read
  *     data                their identity (cgp_data_identity)
  *     batch, microbatch   samples
- *     threads_per_device, devices, precision, steps      for the warnings below
+ *     threads_per_device, devices, precision, steps, isa, libm      for the warnings below
  *     model, options, starts                             of run.json, which may be edited since
  *
  * A change that leads to other numbers than the run without a stop is refused, or printed. */
@@ -106,6 +106,9 @@ static json_t *make_note(const cli_run *run) {
         (json_int_t)cgp_plan_microbatch(session->plan), "threads_per_device",
         (json_int_t)run->options.threads_per_device, "devices", kinds, "precision",
         run->options.precision, "steps", (json_int_t)run->options.steps);
+    const char *isa = cgp_pipeline_isa(session->pipeline);
+    if (isa) json_object_set_new(note, "isa", json_string(isa));
+    json_object_set_new(note, "libm", json_string(cgp_pipeline_libm(session->pipeline)));
     if (run->record) cli_record_note(note, run->record);
     return note;
 }
@@ -160,6 +163,16 @@ static void warn_number(const cli_run *run, const json_t *note, const json_t *no
                 shown(after, has), consequence);
 }
 
+/* A text that one of the two lacks is of an older cgpipe, or of devices that have none. */
+static void warn_text(const cli_run *run, const json_t *note, const json_t *now,
+                      const char *key, const char *name) {
+    const char *before = json_string_value(json_object_get(note, key)),
+               *after = json_string_value(json_object_get(now, key));
+    if (before && after && strcmp(before, after) != 0)
+        fprintf(run->out, "warning      %s: %s before, %s now: equal up to rounding only\n",
+                name, cli_shown(before), after);
+}
+
 /* --- loading --- */
 
 static cgp_status check_data(cli_run *run, const json_t *note) {
@@ -200,6 +213,8 @@ static cgp_status compare(cli_run *run, json_t *note) {
     if (!json_is_string(json_object_get(note, "precision"))) /* of an older cgpipe */
         json_object_set_new(note, "precision", json_string("f32"));
     warn_rounding(run, note, now);
+    warn_text(run, note, now, "isa", "instruction set");
+    warn_text(run, note, now, "libm", "results of libm");
     warn_number(run, note, now, "batch", "other steps from here on");
     warn_number(run, note, now, "precision", "other rounding from here on");
     if (strcmp(run->options.lr_schedule, "cosine") == 0)

@@ -37,8 +37,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
 /**
  * Create this rank's part of a pipeline that several ranks run together: the devices that the plan gives to it.
  *
- * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _report(), _diagnosis(), _updates(), _gradient_norm()
- * and _allocated_bytes(): the user threads of all ranks make the same calls in the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
+ * The ranks agree on an instruction set before a kernel is made (cgp_pipeline_isa()), and compare what those of each host need with the
+ * memory that it has before any is allocated.
+ *
+ * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _rank(), _isa(), _libm(), _report(),
+ * _diagnosis(), _updates(), _gradient_norm() and _allocated_bytes(): the user threads of all ranks make the same calls in the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
  * so may the list, where no input is read. The loss and norms come back on every rank; forward and predict fill the output, backward
  * takes its gradient, on the rank of the output's stage, where others may pass NULL; getters deliver, and hashes are filled, where
  * the data are not NULL; a setter reads data on the ranks that have the tensor. Rank 0 writes checkpoints, all read them. A refused
@@ -48,7 +51,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *                          the plan's. For one pipeline at a time. Borrowed until it is destroyed; if a worker hangs then
  *                          (cgp_pipeline_set_timeout()), its links stay open: keep the communicator until the process ends.
  *
- * @retval CGP_EINVAL  The ranks differ in number, in their seeds, or in their plans' cgp_plan_hash().   @retval CGP_EPEER  Another rank
+ * @retval CGP_EINVAL  The ranks differ in number, in their seeds, in their plans' cgp_plan_hash(), or in the results of their libm.
+ * @retval CGP_ELIMIT  On all ranks: those of a host together need more memory than it has.   @retval CGP_EPEER  Another rank
  * failed, or this one's communicator was stopped; here and in every later call, which may return CGP_ESTATE instead. Getters deliver
  * nothing. The pipeline can only be destroyed. Otherwise as cgp_pipeline_create().
  *
@@ -72,6 +76,23 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_on(cgp_pipeline **out,
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out,
                                                      const char *name);
+
+/** Where a rank runs. Texts are borrowed until the pipeline is destroyed. */
+typedef struct cgp_rank_info {
+    const char *host;  /**< The name of its host. */
+    const char *cores; /**< Those that it may run on, "0-3,8"; "": not known. */
+} cgp_rank_info;
+
+/** Return where a rank runs, 0 .. ranks - 1; all NULL: there is no such rank. */
+CGP_API cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank);
+
+/** Return the instruction set of the kernels, the lowest that a rank has: "v3", "v4" (x86-64), or, in bf16, "amx", as in CGP_CPU_ISA.
+ *  NULL: the devices' backends have one kind of kernels. Static. Other instruction sets may give other bits. */
+CGP_API const char *cgp_pipeline_isa(const cgp_pipeline *pipeline);
+
+/** Return a digest of libm's results, the same on all ranks: 16 hex digits. Where it differs, so may initial weights, learning
+ *  rates and losses, in their last bit. Borrowed until the pipeline is destroyed. */
+CGP_API const char *cgp_pipeline_libm(const cgp_pipeline *pipeline);
 
 /** Return whether a stage of this rank reads a model input, 0 .. inputs - 1. Without ranks, whether any does. */
 CGP_API bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input);

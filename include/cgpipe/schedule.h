@@ -319,6 +319,9 @@ typedef struct cgp_schedule_timeline {
     bool **critical;
     /** By kind: compute time on it. The rest of the makespan is messages, and, measured, the time between actions. */
     double critical_path[CGP_ACTION_R + 1];
+    /** Measured by ranks whose hosts have clocks of their own: seconds by which the times of any of them may be off those of rank 0.
+     *  Else 0. */
+    double clock_uncertainty;
 } cgp_schedule_timeline;
 
 /**

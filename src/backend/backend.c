@@ -95,6 +95,12 @@ cgp_status cgp__backend_add(const cgp_backend *backend) {
     return status;
 }
 
+const char *cgp__isa_name(cgp_isa isa) {
+    static const char *const names[] = {
+        [CGP_ISA_V3] = "v3", [CGP_ISA_V4] = "v4", [CGP_ISA_AMX] = "amx"};
+    return isa > CGP_ISA_NONE && isa <= CGP_ISA_AMX ? names[isa] : NULL;
+}
+
 #define OP_NAME(kind, name) #name,
 static const char *const op_names[CGP_OP_KINDS] = {CGP_OPS(OP_NAME)};
 

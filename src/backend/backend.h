@@ -46,6 +46,9 @@ static inline void cgp__set_loss(const cgp_kernel_args *args, double loss) {
 /* Items begin .. end - 1 of a parallel_for, begin a multiple of its block; `thread` is 0 for the owner. */
 typedef void cgp__range(const void *work, int64_t begin, int64_t end, int thread);
 
+/* Return the name of an instruction set, as CGP_CPU_ISA has it; NULL: of none. Static. */
+const char *cgp__isa_name(cgp_isa isa);
+
 extern const cgp_backend cgp__backend_ref;
 extern const cgp_backend cgp__backend_cpu;
 

@@ -64,8 +64,14 @@ void cgp__index_release(cgp__index *index);
 /* Read the number that a file of the system begins with; `otherwise` for "max" or no such file. */
 int64_t cgp__read_number(const char *path, int64_t otherwise);
 
-/* The available memory of the machine in bytes; INT64_MAX if unknown. */
+/* The available memory in bytes: of the machine, of the container that this process is in, and the smaller one; INT64_MAX: unknown, or
+ * no limit. */
+int64_t cgp__machine_available(void);
+int64_t cgp__container_available(void);
 int64_t cgp__memory_available(void);
+
+/* libm.c: write a digest of results of the math functions, 16 hex digits. */
+void cgp__libm_digest(char hex[17]);
 
 static inline int64_t cgp__min(int64_t a, int64_t b) {
     return a < b ? a : b;

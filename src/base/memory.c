@@ -60,19 +60,25 @@ int64_t cgp__read_number(const char *path, int64_t otherwise) {
     return value;
 }
 
-int64_t cgp__memory_available(void) {
+int64_t cgp__machine_available(void) {
     FILE *file = fopen("/proc/meminfo", "r");
     char line[128];
     long long kib = -1;
     while (file && kib < 0 && fgets(line, sizeof line, file))
         (void)sscanf(line, "MemAvailable: %lld", &kib);
     if (file) fclose(file);
-    const int64_t machine = kib < 0 ? INT64_MAX : kib * 1024;
-    /* The limit of a container (cgroup v2, from inside). */
+    return kib < 0 ? INT64_MAX : kib * 1024;
+}
+
+int64_t cgp__container_available(void) {
+    /* cgroup v2, from inside */
     const int64_t limit = cgp__read_number("/sys/fs/cgroup/memory.max", INT64_MAX);
-    if (limit == INT64_MAX) return machine;
-    const int64_t left = limit - cgp__read_number("/sys/fs/cgroup/memory.current", 0);
-    return left < machine ? (left > 0 ? left : 0) : machine;
+    if (limit == INT64_MAX) return INT64_MAX;
+    return cgp__max(limit - cgp__read_number("/sys/fs/cgroup/memory.current", 0), 0);
+}
+
+int64_t cgp__memory_available(void) {
+    return cgp__min(cgp__machine_available(), cgp__container_available());
 }
 
 cgp_status cgp__missing(const char *function, const char *argument) {

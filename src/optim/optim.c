@@ -97,21 +97,24 @@ int cgp_optim_states(const cgp_optim *optim) {
     return optim->kind == CGP_OPTIM_RMSPROP ? 1 + momentum : momentum;
 }
 
-void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp_update *update,
-                          cgp_update_values *values) {
+void cgp__optim_constants(const cgp_optim *optim, cgp_update *update) {
     static const cgp_update_rule rules[] = {[CGP_OPTIM_SGD] = CGP_UPDATE_SGD,
                                             [CGP_OPTIM_ADAMW] = CGP_UPDATE_ADAMW,
                                             [CGP_OPTIM_ADAM] = CGP_UPDATE_ADAM,
                                             [CGP_OPTIM_RMSPROP] = CGP_UPDATE_RMSPROP};
     update->rule = rules[optim->kind];
-    values->lr = cgp_optim_lr_at(optim, step);
     update->weight_decay = optim->weight_decay;
     update->momentum = optim->momentum;
     update->nesterov = optim->nesterov;
     update->beta1 = optim->beta1;
     update->beta2 = optim->beta2;
     update->eps = optim->eps;
-    values->correction1 = 1 - pow(optim->beta1, (double)step);
-    values->correction2_sqrt = sqrt(1 - pow(optim->beta2, (double)step));
     update->alpha = optim->alpha;
+}
+
+cgp_update_values cgp__optim_values(const cgp_optim *optim, int64_t step) {
+    return (cgp_update_values){.lr = cgp_optim_lr_at(optim, step),
+                               .correction1 = 1 - pow(optim->beta1, (double)step),
+                               .correction2_sqrt = sqrt(1 - pow(optim->beta2, (double)step)),
+                               .gradient_scale = 1};
 }

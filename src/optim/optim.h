@@ -7,10 +7,11 @@
 
 #include "backend/backend.h"
 
-/* Fill the constants of update number `step` (from 1): rule and decay; lr and corrections. Leaves pointers, n and gradient_scale
- * unchanged. */
-void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp_update *update,
-                          cgp_update_values *values);
+/* Fill the constants of all updates: rule and decay. Leaves pointers, n and values unchanged. */
+void cgp__optim_constants(const cgp_optim *optim, cgp_update *update);
+
+/* Return those of update number `step`, from 1: lr and corrections. gradient_scale is 1. */
+cgp_update_values cgp__optim_values(const cgp_optim *optim, int64_t step);
 
 /* lr_schedule.c: check the schedule, for cgp_optim_check(). */
 cgp_status cgp__lr_check(const cgp_lr_schedule *schedule);

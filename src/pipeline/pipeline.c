@@ -10,82 +10,6 @@
 
 #define LONGEST_TIMEOUT 1e9 /* seconds; more is none */
 
-/* Devices of a plan that one host has: `begin` .. `end` - 1. */
-typedef struct block {
-    int begin, end;
-} block;
-
-/* Bytes of the host's memory that they need: all of a device that shares it, of others what they need besides. */
-static int64_t host_bytes(const cgp_plan *plan, block devices) {
-    int64_t bytes = 0;
-    for (int d = devices.begin; d < devices.end; d++) {
-        bytes += plan->devices[d].info.host_bytes;
-        if (plan->devices[d].backend->host_addressable)
-            bytes += plan->devices[d].info.planned_bytes;
-    }
-    return bytes;
-}
-
-static cgp_status check_host(const cgp_plan *plan, block devices, int64_t *available) {
-    char needed[32], left[32];
-    const int64_t planned = host_bytes(plan, devices), now = cgp__memory_available();
-    if (available) *available = now;
-    if (planned <= now) return CGP_OK;
-    return cgp_fail(CGP_ELIMIT,
-                    "memory: the plan needs %s but the machine has %s available (%s)",
-                    cgp_bytes_text(planned, needed, sizeof needed),
-                    cgp_bytes_text(now, left, sizeof left), cgp__plan_advice(plan));
-}
-
-/* Check the memory of the hardware that device d is on, for all devices on it; at the first of them. */
-static cgp_status check_hardware(const cgp_plan *plan, block devices, int d) {
-    const cgp__device_plan *first = &plan->devices[d];
-    char needed[32], left[32];
-    int64_t planned = 0, now = 0;
-    for (int e = devices.begin; e < devices.end; e++) {
-        const cgp__device_plan *device = &plan->devices[e];
-        if (device->backend != first->backend || device->info.ordinal != first->info.ordinal)
-            continue;
-        if (e < d) return CGP_OK;
-        planned += device->info.planned_bytes;
-    }
-    CGP_TRY(first->backend->memory(first->info.ordinal, &now));
-    if (planned <= now) return CGP_OK;
-    return cgp_fail(CGP_ELIMIT, "memory: the plan needs %s but %s %d has %s available (%s)",
-                    cgp_bytes_text(planned, needed, sizeof needed), first->backend->name,
-                    first->info.ordinal, cgp_bytes_text(now, left, sizeof left),
-                    cgp__plan_advice(plan));
-}
-
-static cgp_status check_devices(const cgp_plan *plan, block devices) {
-    for (int d = devices.begin; d < devices.end; d++) {
-        if (!plan->devices[d].backend->host_addressable)
-            CGP_TRY(check_hardware(plan, devices, d));
-    }
-    return CGP_OK;
-}
-
-/* The devices of the rank after another. */
-static block next_rank(const cgp_plan *plan, block before) {
-    block next = {before.end, before.end};
-    while (next.end < plan->n_devices &&
-           plan->devices[next.end].info.rank == plan->devices[next.begin].info.rank)
-        next.end++;
-    return next;
-}
-
-cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available) {
-    CGP__NEED(plan);
-    block most = next_rank(plan, (block){0, 0});
-    for (block rank = most; rank.begin < rank.end; rank = next_rank(plan, rank))
-        if (host_bytes(plan, rank) > host_bytes(plan, most)) most = rank;
-    CGP_TRY(check_host(plan, most, available));
-    for (block rank = next_rank(plan, (block){0, 0}); rank.begin < rank.end;
-         rank = next_rank(plan, rank))
-        CGP_TRY(check_devices(plan, rank));
-    return CGP_OK;
-}
-
 static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t seed,
                            const cgp_transport *transport, cgp_communicator *communicator) {
     cgp__executor *executor = &pipeline->executor;
@@ -95,9 +19,7 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     cgp__team_init(&pipeline->team, &cgp__watchdog, executor);
     CGP_TRY(cgp__executor_init(executor, plan, &pipeline->team, transport, communicator));
     CGP_TRY(cgp__step_init(&pipeline->step, executor, seed));
-    const block own = {executor->ranks.first, executor->ranks.end};
-    CGP_TRY(check_host(plan, own, NULL));
-    return check_devices(plan, own);
+    return cgp__memory_check_hardware(plan, executor->ranks.rank);
 }
 
 /* Bytes that the devices of all ranks have allocated, if all ranks could. */
@@ -115,11 +37,20 @@ static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     return status;
 }
 
+/* Compare plans, and draw the conclusions from the places of all ranks: before anything is allocated or a kernel is made. */
+static cgp_status agree(cgp_pipeline *pipeline) {
+    cgp__ranks *ranks = &pipeline->executor.ranks;
+    CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step.seed));
+    CGP_TRY(cgp__ranks_meet(ranks));
+    CGP_TRY(cgp__memory_check_hosts(ranks, pipeline->plan));
+    return cgp__clocks_read(ranks);
+}
+
 static cgp_status build(cgp_pipeline *pipeline) {
     cgp__executor *executor = &pipeline->executor;
     const cgp_plan *plan = pipeline->plan;
     const cgp__run *run = NULL;
-    CGP_TRY(cgp__ranks_compare(&executor->ranks, plan, pipeline->step.seed));
+    CGP_TRY(agree(pipeline));
     cgp_status status = cgp__executor_start(executor);
     if (status == CGP_OK)
         status =
@@ -174,6 +105,25 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     cgp__step_deinit(&pipeline->step);
     cgp__team_deinit(team);
     free(pipeline);
+}
+
+cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank) {
+    const cgp_rank_info none = {NULL, NULL};
+    CGP__PIPELINE_OR(pipeline, none);
+    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    if (rank < 0 || rank >= ranks->n) return none;
+    return (cgp_rank_info){ranks->places[rank].host, ranks->places[rank].cores};
+}
+
+const char *cgp_pipeline_isa(const cgp_pipeline *pipeline) {
+    CGP__PIPELINE_OR(pipeline, NULL);
+    return cgp__isa_name(pipeline->executor.ranks.isa);
+}
+
+const char *cgp_pipeline_libm(const cgp_pipeline *pipeline) {
+    CGP__PIPELINE_OR(pipeline, NULL);
+    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    return ranks->places[ranks->rank].libm;
 }
 
 cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {

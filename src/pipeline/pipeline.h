@@ -34,8 +34,15 @@ cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char 
 /* Return CGP_ESTATE if the pipeline has failed. */
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
 
-/* times.c: bring the events of the last run to the workers of all ranks. Collective. */
+/* memory.c: compare what the ranks of each host need together with what it has, with one result on all ranks; what this rank's devices
+ * need of other hardware with what that has. @retval CGP_ELIMIT */
+cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan);
+cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank);
+
+/* times.c: bring the events of the last run to the workers of all ranks. Collective. Return event k of a trace, then on the clock of
+ * rank 0. */
 cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline);
+cgp__event cgp__pipeline_event(const cgp__worker *worker, int64_t k);
 
 /* The beginning of a public call. */
 #define CGP__PIPELINE(pipeline)                                                                \

@@ -46,8 +46,7 @@ static int64_t first_start(const cgp_pipeline *pipeline) {
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
         const cgp__worker *worker = &pipeline->executor.workers[d];
         if (cgp__trace_written(&worker->trace) > worker->trace_start)
-            first = cgp__min(first,
-                             cgp__trace_event(&worker->trace, worker->trace_start)->start_ns);
+            first = cgp__min(first, cgp__pipeline_event(worker, worker->trace_start).start_ns);
     }
     return first;
 }
@@ -63,11 +62,11 @@ static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
         const cgp__worker *worker = &pipeline->executor.workers[d];
         const int64_t n = cgp__trace_written(&worker->trace) - worker->trace_start;
         for (int64_t i = 0; i < n; i++) {
-            const cgp__event *event = cgp__trace_event(&worker->trace, worker->trace_start + i);
-            t->start[d][i] = seconds_from(first, event->start_ns);
-            t->end[d][i] = seconds_from(first, event->end_ns);
-            t->released[d][i] = seconds_from(first, event->released_ns);
-            t->ready[d][i] = seconds_from(first, event->ready_ns);
+            const cgp__event event = cgp__pipeline_event(worker, worker->trace_start + i);
+            t->start[d][i] = seconds_from(first, event.start_ns);
+            t->end[d][i] = seconds_from(first, event.end_ns);
+            t->released[d][i] = seconds_from(first, event.released_ns);
+            t->ready[d][i] = seconds_from(first, event.ready_ns);
         }
     }
 }
@@ -79,11 +78,14 @@ cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline,
     cgp_schedule_timeline timeline = {0};
     CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
                              out ? check_run(pipeline) : cgp__missing(__func__, "out")));
+    CGP_TRY(cgp__clocks_read(&pipeline->executor.ranks));
     CGP_TRY(cgp__pipeline_share_events(pipeline));
     for (int d = 0; d < pipeline->plan->n_devices; d++)
         CGP_TRY(check_events(pipeline, d));
     CGP_TRY(cgp__timeline_create(&timeline, schedule, true));
     fill(pipeline, &timeline);
+    timeline.clock_uncertainty =
+        1e-9 * (double)cgp__clocks_uncertainty(pipeline->executor.ranks.clocks);
     const cgp_status status = cgp__timeline_complete(&timeline, schedule);
     if (status == CGP_OK)
         *out = timeline;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* times.c -- times of the last run, from the workers' traces. */
+/* times.c -- times of the last run, from the workers' traces. A rank's own are on its clock, those of others came on rank 0's. */
 #include "pipeline/pipeline.h"
 #include "schedule/table.h"
 
@@ -21,7 +21,19 @@ static int by_size(const void *a, const void *b) {
 static double median_seconds(int64_t *ns, int64_t n) {
     if (n == 0) return NAN;
     qsort(ns, (size_t)n, sizeof *ns, by_size);
-    return 0.5e-9 * (double)(ns[(n - 1) / 2] + ns[n / 2]);
+    const int64_t low = ns[(n - 1) / 2], high = ns[n / 2];
+    return 0.5e-9 * (double)(low + high);
+}
+
+cgp__event cgp__pipeline_event(const cgp__worker *worker, int64_t k) {
+    cgp__event event = *cgp__trace_event(&worker->trace, k);
+    const cgp__ranks *ranks = &worker->executor->ranks;
+    if (!cgp__ranks_own(ranks, worker->index)) return event;
+    event.start_ns = cgp__clocks_map(ranks->clocks, ranks->rank, event.start_ns);
+    event.end_ns = cgp__clocks_map(ranks->clocks, ranks->rank, event.end_ns);
+    event.released_ns = cgp__clocks_map(ranks->clocks, ranks->rank, event.released_ns);
+    event.ready_ns = cgp__clocks_map(ranks->clocks, ranks->rank, event.ready_ns);
+    return event;
 }
 
 typedef enum overhead { GAPS, WAKEUPS } overhead;
@@ -29,15 +41,15 @@ typedef enum overhead { GAPS, WAKEUPS } overhead;
 /* The overhead in event k of a trace; -1: none. A gap: the message was there when the action before it ended. A wake-up: it
  * came after the event's start. */
 static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which) {
-    const cgp__event *event = cgp__trace_event(&worker->trace, k);
-    const bool receives = event->kind == CGP_ACTION_RECV_F || event->kind == CGP_ACTION_RECV_B;
+    const cgp__event event = cgp__pipeline_event(worker, k);
+    const bool receives = event.kind == CGP_ACTION_RECV_F || event.kind == CGP_ACTION_RECV_B;
     if (which == WAKEUPS)
-        return receives && event->released_ns > event->start_ns
-                   ? event->ready_ns - event->released_ns
+        return receives && event.released_ns > event.start_ns
+                   ? event.ready_ns - event.released_ns
                    : -1;
     if (k == worker->trace_start) return -1;
-    const int64_t before = cgp__trace_event(&worker->trace, k - 1)->end_ns;
-    return event->released_ns <= before ? event->ready_ns - before : -1;
+    const int64_t before = cgp__pipeline_event(worker, k - 1).end_ns;
+    return event.released_ns <= before ? event.ready_ns - before : -1;
 }
 
 /* The median over all devices; NaN if there is none, or out of memory. */
@@ -80,7 +92,7 @@ static cgp_status share_events(const cgp__executor *executor, cgp__event *events
     const cgp__ranks *ranks = &executor->ranks;
     const int64_t n = ranks->figures[d];
     for (int64_t k = 0; k < n && cgp__ranks_own(ranks, d); k++)
-        events[k] = *cgp__trace_event(&worker->trace, worker->trace_start + k);
+        events[k] = cgp__pipeline_event(worker, worker->trace_start + k);
     CGP_TRY(cgp__ranks_broadcast(ranks, executor->plan->devices[d].info.rank, events,
                                  (size_t)n * sizeof *events));
     if (cgp__ranks_own(ranks, d)) return CGP_OK;
@@ -110,7 +122,9 @@ cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline) {
 cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     cgp_pipeline_times times = {NAN, NAN, NAN, NAN, NAN, NAN};
     CGP__PIPELINE_OR(pipeline, times);
-    if (cgp__pipeline_share_events(pipeline) != CGP_OK) return times;
+    if (cgp__clocks_refresh(&pipeline->executor.ranks) != CGP_OK ||
+        cgp__pipeline_share_events(pipeline) != CGP_OK)
+        return times;
     int64_t start = INT64_MAX, end = 0, last_forward = 0, first_backward = INT64_MAX;
     const int n = pipeline->plan->n_devices;
     double total = 0;
@@ -118,15 +132,14 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
         const cgp__worker *worker = &pipeline->executor.workers[d];
         int64_t sum = 0;
         for (int64_t k = worker->trace_start; k < worker->trace.written; k++) {
-            const cgp__event *event = cgp__trace_event(&worker->trace, k);
-            start = cgp__min(start, event->start_ns);
-            end = cgp__max(end, event->end_ns);
-            if (!cgp__is_transfer((cgp_action_kind)event->kind))
-                sum += event->end_ns - event->start_ns;
-            if (event->kind == CGP_ACTION_F)
-                last_forward = cgp__max(last_forward, event->end_ns);
-            if (event->kind == CGP_ACTION_B || event->kind == CGP_ACTION_I)
-                first_backward = cgp__min(first_backward, event->start_ns);
+            const cgp__event event = cgp__pipeline_event(worker, k);
+            start = cgp__min(start, event.start_ns);
+            end = cgp__max(end, event.end_ns);
+            if (!cgp__is_transfer((cgp_action_kind)event.kind))
+                sum += event.end_ns - event.start_ns;
+            if (event.kind == CGP_ACTION_F) last_forward = cgp__max(last_forward, event.end_ns);
+            if (event.kind == CGP_ACTION_B || event.kind == CGP_ACTION_I)
+                first_backward = cgp__min(first_backward, event.start_ns);
         }
         total += (double)sum;
         if (busy) busy[d] = (double)sum;

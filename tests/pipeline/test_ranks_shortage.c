@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_shortage.c -- each allocation of rank 1's user thread fails once, in the calls around steps: all of them end on both ranks.
+/* test_ranks_shortage.c -- each allocation of rank 1's user thread fails once, in the calls around steps and in first runs of a size: all of them end on both ranks.
  * They are refused on both, or the other one is told. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_calls.h"
@@ -12,6 +12,14 @@ static const test_sizes sizes = {
 
 /* All ranks are ready for the calls that are counted; the test's thread has begun to count. */
 static pthread_barrier_t ready, counting;
+
+/* A step of one sample, for which lists and kernels are made when it is the first. */
+static cgp_status step_of_one(rank *r) {
+    cgp_tensor tensors[2] = {r->batch->tensors[0], r->batch->tensors[1]};
+    const cgp_tensor *const inputs[] = {&tensors[0], &tensors[1]};
+    tensors[0].shape.dims[0] = tensors[1].shape.dims[0] = 1;
+    return cgp_pipeline_step(r->pipeline, inputs, 2, NULL);
+}
 
 static void call_all(rank *r) {
     double busy[2];
@@ -32,6 +40,7 @@ static void call_all(rank *r) {
     (void)cgp_pipeline_last_times(r->pipeline, busy);
     note(r, cgp_pipeline_layer_costs(r->pipeline, costs));
     note(r, cgp_pipeline_last_timeline(r->pipeline, &timeline));
+    note(r, step_of_one(r));
     note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
     note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
     cgp_schedule_timeline_release(&timeline);

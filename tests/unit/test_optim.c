@@ -285,9 +285,9 @@ static void an_update_gets_the_lr_and_corrections_of_its_number(void **unused) {
         cgp_optim optim = of_kind(kind);
         optim.schedule = (cgp_lr_schedule){
             .kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1};
-        cgp_update_values values = {.gradient_scale = 0.25};
+        const cgp_update_values values = cgp__optim_values(&optim, 3);
         cgp_update u = {.n = 7, .values = &values};
-        cgp__optim_constants(&optim, 3, &u, &values);
+        cgp__optim_constants(&optim, &u);
         assert_int_equal(u.rule, rules[kind]);
         assert_true(values.lr == cgp_optim_lr_at(&optim, 3) && values.lr < optim.lr);
         assert_true(u.weight_decay == 0.01);
@@ -295,7 +295,7 @@ static void an_update_gets_the_lr_and_corrections_of_its_number(void **unused) {
         assert_true(u.nesterov == optim.nesterov && u.eps == optim.eps);
         assert_true(values.correction1 == 1 - pow(optim.beta1, 3));
         assert_true(values.correction2_sqrt == sqrt(1 - pow(optim.beta2, 3)));
-        assert_true(u.n == 7 && u.values == &values && values.gradient_scale == 0.25);
+        assert_true(u.n == 7 && u.values == &values && values.gradient_scale == 1);
     }
 }
 

@@ -283,6 +283,15 @@ typedef struct cgp_place {
     void *at;
 } cgp_place;
 
+/** Instruction sets of a backend whose kernels are the host's, ascending: a machine that has one has those before it. Other sets may
+ *  have other bits. */
+typedef enum cgp_isa {
+    CGP_ISA_NONE, /**< The backend has one kind of kernels. */
+    CGP_ISA_V3,   /**< x86-64-v3: AVX2. */
+    CGP_ISA_V4,   /**< x86-64-v4: AVX-512. */
+    CGP_ISA_AMX   /**< x86-64-v4, and AMX for GEMMs in bf16. */
+} cgp_isa;
+
 /** A device to create. */
 typedef struct cgp_device_options {
     size_t struct_size;
@@ -293,6 +302,8 @@ typedef struct cgp_device_options {
     int index, count;
     /** Options of `cpu`: its threads, >= 1. */
     int threads;
+    /** Of a backend with instruction sets: that of its kernels, on which all ranks of a pipeline have agreed. NONE: the best. */
+    cgp_isa isa;
 } cgp_device_options;
 
 /** A backend. */
@@ -384,6 +395,10 @@ typedef struct cgp_backend {
     cgp_status (*finish)(cgp_device *device);
     /** The contents are not needed any more: a backend for tests overwrites them. May be NULL. */
     cgp_status (*discard)(cgp_device *device, cgp_queue queue, void *at, size_t bytes);
+
+    /** Find the best instruction set of kernels of a type, CGP_F32 or CGP_BF16, on this machine. NULL where there is one kind of
+     *  kernels. @retval CGP_EDEVICE There is none. @retval CGP_EINVAL The environment demands one that is not there. Threads: any. */
+    cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
 } cgp_backend;
 
 #ifdef __cplusplus

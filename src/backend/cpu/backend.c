@@ -88,4 +88,5 @@ const cgp_backend cgp__backend_cpu = {
     .add = add,
     .sum_squares = cgp__cpu_sum_squares,
     .find_nonfinite = cgp__cpu_find_nonfinite,
+    .isa = cgp__cpu_isa_best,
 };

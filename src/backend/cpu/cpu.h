@@ -13,11 +13,11 @@
 
 struct cgp_device {
     int threads;
-    /* The kernel table of this machine's instruction set. */
+    /* The kernel table of the device's instruction set. */
     const cgp__cpu_kernels *kernels;
     /* For GEMM in bf16, set by the first kernel in bf16; NULL: none. */
     const cgp__cpu_tiles *tiles;
-    /* CGP_CPU_ISA allows tiles. */
+    /* The instruction set allows tiles. */
     bool may_tile;
     /* Of a core's L2 cache; 0: not known. */
     int64_t l2_bytes;
@@ -47,8 +47,10 @@ struct cgp_kernel {
 #define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
 CGP_OPS(CGP__CPU_OP)
 
-/* isa.c: the best kernel table for this machine, or the one that CGP_CPU_ISA names, and permission for tiles. */
-cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **kernels, bool *may_tile);
+/* isa.c: the best instruction set of this machine, or the one that CGP_CPU_ISA names: AMX for bf16 only. */
+cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best);
+/* Set the device's kernel table, of an instruction set or, NONE, the best, and its permission for tiles. */
+cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa);
 /* The device's tiles, requested from the system at the first call; NULL: it has none. */
 const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device);
 

@@ -76,10 +76,10 @@ static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
     return CGP_OK;
 }
 
-static cgp_status start(cgp_device *device, int core) {
+static cgp_status start(cgp_device *device, const cgp_device_options *options, int core) {
     device->thread->owner = pthread_self();
     device->thread->omp_threads = omp_get_max_threads();
-    CGP_TRY(cgp__cpu_isa_choose(&device->kernels, &device->may_tile));
+    CGP_TRY(cgp__cpu_isa_choose(device, options->isa));
     CGP_TRY(pin(device->thread, device->threads, core));
     omp_set_num_threads(device->threads);
     if (omp_get_proc_bind() != OMP_PROC_BIND_FALSE)
@@ -105,7 +105,7 @@ cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *op
     device->thread = thread;
     thread->confined = is_confined(options);
     device->l2_bytes = cgp__max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
-    const cgp_status status = start(device, core);
+    const cgp_status status = start(device, options, core);
     if (status != CGP_OK) {
         cgp__cpu_device_destroy(device);
         return status;

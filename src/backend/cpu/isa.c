@@ -61,27 +61,57 @@ static bool has_tiles(void) {
     return tiles_granted;
 }
 
-cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **kernels, bool *may_tile) {
-    const char *wanted = getenv("CGP_CPU_ISA");
-    const bool v3 = wanted && strcmp(wanted, "v3") == 0;
-    const bool v4 = wanted && strcmp(wanted, "v4") == 0;
-    const bool amx = wanted && strcmp(wanted, "amx") == 0;
-    if (wanted && !v3 && !v4 && !amx)
-        return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3, v4 or amx, got \"%s\"", wanted);
+/* Find the instruction set that CGP_CPU_ISA names, NONE: it is not set. */
+static cgp_status isa_wanted(cgp_isa *wanted) {
+    const char *text = getenv("CGP_CPU_ISA");
+    *wanted = CGP_ISA_NONE;
+    for (int i = CGP_ISA_V3; text && i <= CGP_ISA_AMX; i++)
+        if (strcmp(text, cgp__isa_name((cgp_isa)i)) == 0) *wanted = (cgp_isa)i;
+    if (!text || *wanted != CGP_ISA_NONE) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3, v4 or amx, got \"%s\"", text);
+}
+
+/* Return CGP_OK if this machine has an instruction set, of which `object` is said otherwise. */
+static cgp_status check_isa(cgp_isa isa, const char *object) {
     if (!has_v3())
         return cgp_fail(CGP_EDEVICE, "cpu: expects a processor with AVX2, FMA and BMI2 "
                                      "(x86-64-v3), got an older one (use device ref)");
-    if (v4 && !has_v4())
-        return cgp_fail(CGP_EDEVICE, "CGP_CPU_ISA: v4 expects a processor with AVX-512 F, BW, "
-                                     "CD, DQ and VL, got one without (use v3)");
-    if (amx && !has_tiles())
+    if (isa == CGP_ISA_V4 && !has_v4())
         return cgp_fail(CGP_EDEVICE,
-                        "CGP_CPU_ISA: amx expects a processor with AMX-BF16 and "
+                        "%s: v4 expects a processor with AVX-512 F, BW, "
+                        "CD, DQ and VL, got one without (use v3)",
+                        object);
+    if (isa == CGP_ISA_AMX && !has_tiles())
+        return cgp_fail(CGP_EDEVICE,
+                        "%s: amx expects a processor with AMX-BF16 and "
                         "AVX512-BF16 and a system that grants its use, got one "
                         "without (use %s)",
-                        has_v4() ? "v4" : "v3");
-    *kernels = !v3 && has_v4() ? &cgp__cpu_kernels_v4 : &cgp__cpu_kernels_v3;
-    *may_tile = !v3 && !v4;
+                        object, has_v4() ? "v4" : "v3");
+    return CGP_OK;
+}
+
+cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best) {
+    cgp_isa wanted;
+    CGP_TRY(isa_wanted(&wanted));
+    CGP_TRY(check_isa(wanted, "CGP_CPU_ISA"));
+    const bool may_tile = wanted == CGP_ISA_NONE || wanted == CGP_ISA_AMX;
+    if (wanted == CGP_ISA_V3 || !has_v4())
+        *best = CGP_ISA_V3;
+    else
+        *best = type == CGP_BF16 && may_tile && has_tiles() ? CGP_ISA_AMX : CGP_ISA_V4;
+    return CGP_OK;
+}
+
+cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa) {
+    if (isa != CGP_ISA_NONE) {
+        CGP_TRY(check_isa(isa, "cpu"));
+        device->may_tile = isa == CGP_ISA_AMX;
+    } else { /* a device for any kernels */
+        CGP_TRY(isa_wanted(&isa));
+        device->may_tile = isa == CGP_ISA_NONE || isa == CGP_ISA_AMX;
+        CGP_TRY(cgp__cpu_isa_best(CGP_F32, &isa));
+    }
+    device->kernels = isa == CGP_ISA_V3 ? &cgp__cpu_kernels_v3 : &cgp__cpu_kernels_v4;
     return CGP_OK;
 }
 

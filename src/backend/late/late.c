@@ -480,6 +480,10 @@ static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
     return *failed ? tag : atomic_load_explicit(&device->tag, memory_order_relaxed);
 }
 
+static cgp_status isa(cgp_dtype type, cgp_isa *best) {
+    return cgp__backend_cpu.isa(type, best);
+}
+
 const cgp_backend cgp__backend_late = {
     .struct_size = sizeof(cgp_backend),
     .name = "late",
@@ -517,4 +521,5 @@ const cgp_backend cgp__backend_late = {
     .event_time = event_time,
     .finish = finish,
     .discard = discard,
+    .isa = isa,
 };

@@ -42,9 +42,17 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
     return CGP_OK;
 }
 
-static cgp_status make_run(cgp__executor *executor, cgp__run *run) {
+/* Make a run, all that this rank alone can fail at. *out is the caller's also after a failure; NULL: there is none. */
+static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forward_only,
+                           cgp__run **out) {
     const cgp_plan *plan = executor->plan;
+    if (!cgp__grow(&executor->runs, &executor->runs_capacity, executor->n_runs + 1,
+                   sizeof *executor->runs))
+        return cgp__no_memory("lists", sizeof *executor->runs);
+    CGP_TRY(CGP__NEW(*out, 1, "lists"));
+    cgp__run *run = *out;
     cgp__minibatch *m = &run->minibatch;
+    *m = (cgp__minibatch){.samples = samples, .forward_only = forward_only};
     const int64_t chunks = (m->samples + plan->microbatch - 1) / plan->microbatch;
     if (chunks > INT_MAX / 2)
         return cgp_fail(CGP_EINVAL, "mini-batch: %lld samples are more than a list can hold",
@@ -73,13 +81,9 @@ cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_
             return CGP_OK;
         }
     }
-    if (!cgp__grow(&executor->runs, &executor->runs_capacity, executor->n_runs + 1,
-                   sizeof *executor->runs))
-        return cgp__no_memory("lists", sizeof *executor->runs);
-    cgp__run *run = cgp__calloc(1, sizeof *run);
-    if (!run) return cgp__no_memory("lists", sizeof *run);
-    run->minibatch = (cgp__minibatch){.samples = samples, .forward_only = forward_only};
-    const cgp_status status = cgp__ranks_agree(&executor->ranks, make_run(executor, run));
+    cgp__run *run = NULL;
+    const cgp_status status =
+        cgp__ranks_agree(&executor->ranks, make_run(executor, samples, forward_only, &run));
     if (status != CGP_OK) {
         cgp__run_destroy(executor, run);
         return status;

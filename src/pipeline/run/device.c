@@ -10,9 +10,10 @@ static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__ranks *ranks = &worker->executor->ranks;
     cgp_device_options options = plan->devices[worker->index].options;
+    if (cgp__backend_of(worker)->isa) options.isa = ranks->isa;
     for (int d = 0; d < plan->n_devices; d++) {
         if (!ranks->may_pin || plan->devices[d].backend != cgp__backend_of(worker) ||
-            (ranks->neighbours && !ranks->neighbours[plan->devices[d].info.rank]))
+            !ranks->neighbours[plan->devices[d].info.rank])
             continue;
         if (d < worker->index) options.index++;
         options.count++;

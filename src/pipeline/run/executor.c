@@ -104,7 +104,6 @@ static cgp_status open_links(cgp__executor *executor) {
 }
 
 cgp_status cgp__executor_start(cgp__executor *executor) {
-    CGP_TRY(cgp__ranks_find_neighbours(&executor->ranks));
     cgp_status status = start_workers(executor);
     if (status == CGP_OK)
         status = cgp__team_run_untimed(executor->team, cgp__job_create_device, NULL);

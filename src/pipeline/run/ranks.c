@@ -39,15 +39,21 @@ cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan,
     CGP_TRY(CGP__NEW(ranks->bytes, ranks->n, "pipeline"));
     CGP_TRY(CGP__NEW(ranks->figures, plan->n_devices, "pipeline"));
     CGP_TRY(CGP__NEW(ranks->beats, ranks->n, "pipeline"));
+    CGP_TRY(CGP__NEW(ranks->places, ranks->n, "pipeline"));
+    CGP_TRY(CGP__NEW(ranks->neighbours, ranks->n, "pipeline"));
+    CGP_TRY(cgp__clocks_create(&ranks->clocks, ranks->n));
     ranks->reports = cgp__calloc((size_t)ranks->n, sizeof(report));
-    return ranks->reports ? CGP_OK : cgp__no_memory("pipeline", sizeof(report));
+    if (!ranks->reports) return cgp__no_memory("pipeline", sizeof(report));
+    return cgp__place_find(&ranks->places[ranks->rank], plan, ranks->rank);
 }
 
 void cgp__ranks_deinit(cgp__ranks *ranks) {
     free(ranks->bytes);
     free(ranks->figures);
     free(ranks->beats);
+    free(ranks->places);
     free(ranks->neighbours);
+    cgp__clocks_destroy(ranks->clocks);
     free(ranks->reports);
 }
 

@@ -5,12 +5,14 @@
 #define CGP_SRC_PIPELINE_RANKS_H
 
 #include "base/trace.h"
+#include "pipeline/run/clocks.h"
+#include "pipeline/run/places.h"
 #include "plan/plan.h"
 #include "transport/transport.h"
 
 typedef struct cgp__executor cgp__executor;
 
-typedef struct cgp__ranks {
+struct cgp__ranks {
     const cgp_transport *transport; /* NULL: one rank */
     cgp_communicator *communicator;
     int rank, n;
@@ -19,12 +21,15 @@ typedef struct cgp__ranks {
     void *reports;    /* [n] of an agreement */
     int64_t *figures; /* [devices] on their way to all ranks */
     cgp_beat *beats;  /* [n] under the team's lock */
-    bool
-        *neighbours; /* [n] this rank, and those that share cores with it; NULL: there is one */
-    bool may_pin;    /* the neighbours may use the same cores */
-} cgp__ranks;
+    /* From cgp__ranks_meet() on: */
+    cgp__place *places; /* [n] */
+    bool *neighbours;   /* [n] this rank, and those that share cores with it */
+    bool may_pin;       /* the neighbours may use the same cores */
+    cgp_isa isa; /* of all kernels, the lowest that a rank has; NONE: no device has several */
+    cgp__clocks *clocks;
+};
 
-/* Check that the plan is of as many ranks. `transport`: NULL for one. */
+/* Check that the plan is of as many ranks, and find this one's place. `transport`: NULL for one. */
 cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan,
                            const cgp_transport *transport, cgp_communicator *communicator);
 void cgp__ranks_deinit(cgp__ranks *ranks);
@@ -54,9 +59,6 @@ cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
 
 /* Compare the plans' hashes, and the seeds. @retval CGP_EINVAL They differ; the message names the rank. */
 cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uint64_t seed);
-
-/* hosts.c: find the neighbours. */
-cgp_status cgp__ranks_find_neighbours(cgp__ranks *ranks);
 
 /* Let the others' beats come: send the number of actions that have ended here, and when the last one did; return when the last one of
  * any rank did. Not collective. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.c -- check the caller's tensors before anything runs: each rank those that its stages read. Then all agree on the number of
- * samples and on the losses' counts, in one exchange. */
+ * samples, on the losses' counts and on the constants of the update, which are rank 0's, in one exchange. */
 #include "pipeline/pipeline.h"
+
+#include "optim/optim.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -150,6 +152,7 @@ typedef struct part {
     int64_t status;
     int64_t samples; /* of its inputs; 0: it reads none */
     int64_t output;  /* of its output; 0: it has none */
+    cgp_update_values update;
     char message[488];
 } part;
 
@@ -235,6 +238,8 @@ cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, i
     const cgp__ranks *ranks = &step->executor->ranks;
     part *mine = part_at(step, ranks->rank);
     *mine = (part){.status = CGP_OK};
+    if (context->training)
+        mine->update = cgp__optim_values(&step->executor->plan->optim, step->updates + 1);
     const cgp_status status = check_here(step, context, n_inputs, mine);
     if (status != CGP_OK && ranks->n == 1) return status;
     mine->status = status;
@@ -243,6 +248,7 @@ cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, i
     CGP_TRY(cgp__ranks_share(ranks, step->parts,
                              cgp__inputs_part_bytes(step->executor->plan->model)));
     CGP_TRY(agree(step, samples));
+    if (context->training) step->update_values = part_at(step, 0)->update;
     return context->with_loss ? take_counts(step, *samples) : CGP_OK;
 }
 

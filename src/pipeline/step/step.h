@@ -32,7 +32,7 @@ typedef struct cgp__step {
     bool update_due;           /* gradients wait for cgp_optim_step() */
     bool has_gradients;        /* for cgp_pipeline_get_gradient() */
     cgp_update update;         /* constants of the update */
-    cgp_update_values update_values;
+    cgp_update_values update_values; /* of the one that follows the step */
 
     const cgp_tensor **no_inputs; /* [inputs] NULL, for a rank that reads none */
 

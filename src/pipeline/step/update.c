@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- the optimizer's update: each worker updates all copies on its device. The end of the step has checked the
- * numbers and computed the norm to clip by (finite.c). */
+/* update.c -- the optimizer's update: each worker updates all copies on its device. The ranks have agreed on lr and corrections before
+ * the step (inputs.c), whose end has checked the numbers and computed the norm to clip by (finite.c). */
 #include "pipeline/pipeline.h"
 
 #include "optim/optim.h"
@@ -56,11 +56,11 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     const cgp_optim *optim = &pipeline->plan->optim;
     cgp__step *step = &pipeline->step;
     step->update = (cgp_update){.n = 0};
-    step->update_values = (cgp_update_values){.gradient_scale = 1};
+    cgp__optim_constants(optim, &step->update);
+    step->update_values.gradient_scale = 1;
     if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
         step->update_values.gradient_scale =
             fmin(1, optim->clip_norm / (step->gradient_norm + 1e-6));
-    cgp__optim_constants(optim, step->updates + 1, &step->update, &step->update_values);
     CGP_TRY(cgp__executor_job(&pipeline->executor, update_device, step));
     step->updates++;
     return CGP_OK;

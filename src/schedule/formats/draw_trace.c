@@ -3,7 +3,8 @@
  *
  *     {"displayTimeUnit":"ms","traceEvents":[...],
  *     "cgpipe":{"format":1,"schedule":"1f1b","csv":"0F0,,0B0\n1F0,1B0\n","edges":[[0,1],[1,0]],
- *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,"ready_seconds":...}}
+ *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,"ready_seconds":...,
+ *       "clock_uncertainty_seconds":1e-05}}                                  where ranks have several clocks
  *
  * csv: the compute actions; with the transfers of the edges inserted they are the lists, in whose order the times of each
  * device stand. */
@@ -101,6 +102,9 @@ static cgp_status write_measured(const cgp_schedule *s, const cgp_schedule_timel
     failed |= json_object_set_new(o, CGP__TRACE_EDGES_KEY, edges_json(s));
     for (int k = 0; k < CGP__TRACE_TIMES; k++)
         failed |= json_object_set_new(o, cgp__trace_times[k], times_json(s, times[k]));
+    if (t->clock_uncertainty > 0)
+        failed |=
+            json_object_set_new(o, CGP__TRACE_CLOCKS_KEY, json_real(t->clock_uncertainty));
     free(csv);
     *out = failed ? NULL : cgp__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(o);

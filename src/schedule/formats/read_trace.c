@@ -106,9 +106,19 @@ static cgp_status read_times(const reader *r, const char *key, double *const *ti
     return CGP_OK;
 }
 
+/* The traces of one clock, and older ones, have no uncertainty. */
+static cgp_status read_clocks(reader *r) {
+    const json_t *number = json_object_get(r->measured, CGP__TRACE_CLOCKS_KEY);
+    if (!number) return CGP_OK;
+    r->timeline.clock_uncertainty = json_number_value(number);
+    if (json_is_number(number) && r->timeline.clock_uncertainty >= 0) return CGP_OK;
+    return wrong(r, CGP__TRACE_CLOCKS_KEY, "a number of seconds from 0 on");
+}
+
 static cgp_status read_timeline(reader *r) {
     cgp_schedule_timeline *t = &r->timeline;
     CGP_TRY(cgp__timeline_create(t, r->schedule, true));
+    CGP_TRY(read_clocks(r));
     double *const *const times[CGP__TRACE_TIMES] = {t->start, t->end, t->released, t->ready};
     for (int k = 0; k < CGP__TRACE_TIMES; k++)
         CGP_TRY(read_times(r, cgp__trace_times[k], times[k]));

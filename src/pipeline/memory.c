@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.c -- compare what a plan needs with what is available, before anything is allocated: host memory, which Linux promises to more
+ * than it has, for all ranks of a machine, and of a container, together; the memory of other hardware, whose numbers may mean another
+ * device on another rank, for each rank. */
+#include "pipeline/pipeline.h"
+
+#include <stdio.h>
+
+/* Bytes of the host's memory that a rank needs: all of a device that shares it, of others what they need besides. */
+static int64_t host_bytes(const cgp_plan *plan, int rank) {
+    int64_t bytes = 0;
+    for (int d = 0; d < plan->n_devices; d++) {
+        if (!cgp__plan_is_on(plan, d, rank)) continue;
+        bytes += plan->devices[d].info.host_bytes;
+        if (plan->devices[d].backend->host_addressable)
+            bytes += plan->devices[d].info.planned_bytes;
+    }
+    return bytes;
+}
+
+static cgp_status check_alone(const cgp_plan *plan, int64_t planned, int64_t now) {
+    char needed[32], left[32];
+    if (planned <= now) return CGP_OK;
+    return cgp_fail(CGP_ELIMIT,
+                    "memory: the plan needs %s but the machine has %s available (%s)",
+                    cgp_bytes_text(planned, needed, sizeof needed),
+                    cgp_bytes_text(now, left, sizeof left), cgp__plan_advice(plan));
+}
+
+/* --- ranks of a host --- */
+
+typedef bool together(const cgp__place *a, const cgp__place *b);
+
+/* Check the ranks that are together with rank r. They have read the same figure, at different moments: the least one holds. */
+static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int r,
+                              together *with) {
+    const cgp__place *first = &ranks->places[r];
+    char needed[32], left[32];
+    int64_t planned = 0, now = INT64_MAX;
+    int count = 0;
+    for (int q = 0; q < ranks->n; q++) {
+        const cgp__place *place = &ranks->places[q];
+        if (!with(first, place)) continue;
+        planned += host_bytes(plan, q);
+        now = cgp__min(now, with == cgp__same_machine ? place->machine_bytes
+                                                      : place->container_bytes);
+        count++;
+    }
+    if (ranks->n == 1) return check_alone(plan, planned, now);
+    if (planned <= now) return CGP_OK;
+    return cgp_fail(CGP_ELIMIT,
+                    "memory: host %s has %s available, but %s need %s (%s; or more hosts)",
+                    first->host, cgp_bytes_text(now, left, sizeof left),
+                    count == 1 ? "its rank" : "its ranks together",
+                    cgp_bytes_text(planned, needed, sizeof needed), cgp__plan_advice(plan));
+}
+
+static bool is_first(const cgp__ranks *ranks, int r, together *with) {
+    for (int q = 0; q < r; q++)
+        if (with(&ranks->places[q], &ranks->places[r])) return false;
+    return true;
+}
+
+cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan) {
+    static together *const groups[] = {cgp__same_machine, cgp__same_container};
+    for (int r = 0; r < ranks->n; r++)
+        for (int g = 0; g < 2; g++)
+            if (is_first(ranks, r, groups[g])) CGP_TRY(check_group(ranks, plan, r, groups[g]));
+    return CGP_OK;
+}
+
+/* --- other hardware --- */
+
+/* Check the memory of the hardware that device d is on, for all devices of the rank on it; at the first of them. */
+static cgp_status check_hardware(const cgp_plan *plan, int rank, int d) {
+    const cgp__device_plan *first = &plan->devices[d];
+    char needed[32], left[32];
+    int64_t planned = 0, now = 0;
+    for (int e = 0; e < plan->n_devices; e++) {
+        const cgp__device_plan *device = &plan->devices[e];
+        if (!cgp__plan_is_on(plan, e, rank) || device->backend != first->backend ||
+            device->info.ordinal != first->info.ordinal)
+            continue;
+        if (e < d) return CGP_OK;
+        planned += device->info.planned_bytes;
+    }
+    CGP_TRY(first->backend->memory(first->info.ordinal, &now));
+    if (planned <= now) return CGP_OK;
+    return cgp_fail(CGP_ELIMIT, "memory: the plan needs %s but %s %d has %s available (%s)",
+                    cgp_bytes_text(planned, needed, sizeof needed), first->backend->name,
+                    first->info.ordinal, cgp_bytes_text(now, left, sizeof left),
+                    cgp__plan_advice(plan));
+}
+
+cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank) {
+    for (int d = 0; d < plan->n_devices; d++) {
+        if (cgp__plan_is_on(plan, d, rank) && !plan->devices[d].backend->host_addressable)
+            CGP_TRY(check_hardware(plan, rank, d));
+    }
+    return CGP_OK;
+}
+
+/* --- one rank at a time --- */
+
+cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available) {
+    CGP__NEED(plan);
+    const int64_t now = cgp__memory_available();
+    int64_t most = 0;
+    for (int r = 0; r < plan->ranks; r++)
+        most = cgp__max(most, host_bytes(plan, r));
+    if (available) *available = now;
+    CGP_TRY(check_alone(plan, most, now));
+    for (int r = 0; r < plan->ranks; r++)
+        CGP_TRY(cgp__memory_check_hardware(plan, r));
+    return CGP_OK;
+}

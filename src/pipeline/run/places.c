@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* places.c -- see places.h.
+ *
+ * A machine is known by the boot ID of its kernel: containers of one machine may have names of their own, and machines the same one.
+ * Ranks of a machine that may run on the same cores number their devices together, so that each is pinned to cores of its own,
+ * whether the launcher bound its processes or not. */
+#define _GNU_SOURCE
+#include "pipeline/run/ranks.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- this process --- */
+
+static uint64_t machine_of_this(const char *host) {
+    char id[64] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    const char *known = file && fgets(id, sizeof id, file) ? id : host;
+    if (file) fclose(file);
+    return cgp__hash(known, strlen(known));
+}
+
+/* The number of a namespace; 0: the system has none of the kind. */
+static uint64_t namespace_of_this(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+/* Write "0-3,8"; of a long list the beginning. */
+static void list_cores(const cpu_set_t *cores, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0, first = -1; c <= CPU_SETSIZE && used + 16 < size; c++) {
+        const bool has = c < CPU_SETSIZE && CPU_ISSET(c, cores);
+        if (has && first < 0) first = c;
+        if (has || first < 0) continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%d", used ? "," : "", first);
+        if (c - 1 > first) used += (size_t)snprintf(text + used, size - used, "-%d", c - 1);
+        first = -1;
+    }
+}
+
+static void find_cores(cgp__place *place) {
+    cpu_set_t cores;
+    _Static_assert(sizeof cores == sizeof place->mask, "cores");
+    if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_ZERO(&cores);
+    memcpy(place->mask, &cores, sizeof cores);
+    list_cores(&cores, place->cores, sizeof place->cores);
+}
+
+/* Find the lowest instruction set of a rank's devices. */
+static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
+    const cgp_dtype type = cgp__plan_activation_type(plan);
+    for (int d = 0; d < plan->n_devices; d++) {
+        const cgp_backend *backend = plan->devices[d].backend;
+        cgp_isa isa = CGP_ISA_NONE;
+        if (!cgp__plan_is_on(plan, d, rank) || !backend->isa) continue;
+        CGP_TRY(backend->isa(type, &isa));
+        if (place->isa == CGP_ISA_NONE || (int64_t)isa < place->isa) place->isa = isa;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank) {
+    memset(out, 0, sizeof *out);
+    if (gethostname(out->host, sizeof out->host - 1) != 0) out->host[0] = '\0';
+    out->machine = machine_of_this(out->host);
+    out->container = namespace_of_this("/proc/self/ns/cgroup");
+    out->clock = namespace_of_this("/proc/self/ns/time");
+    out->machine_bytes = cgp__machine_available();
+    out->container_bytes = cgp__container_available();
+    cgp__libm_digest(out->libm);
+#ifdef _CS_GNU_LIBC_VERSION
+    if (confstr(_CS_GNU_LIBC_VERSION, out->libc, sizeof out->libc) == 0) out->libc[0] = '\0';
+#endif
+    find_cores(out);
+    return find_isa(out, plan, rank);
+}
+
+/* --- all ranks --- */
+
+/* Return whether two ranks share a core. */
+static bool overlaps(const cgp__place *a, const cgp__place *b) {
+    bool common = false;
+    for (size_t i = 0; i < sizeof a->mask; i++)
+        common |= (a->mask[i] & b->mask[i]) != 0;
+    return common && cgp__same_machine(a, b);
+}
+
+static void find_neighbours(cgp__ranks *ranks) {
+    const cgp__place *own = &ranks->places[ranks->rank];
+    ranks->may_pin = true;
+    for (int r = 0; r < ranks->n; r++) {
+        const cgp__place *other = &ranks->places[r];
+        ranks->neighbours[r] = r == ranks->rank || overlaps(own, other);
+        if (ranks->neighbours[r] && memcmp(own->mask, other->mask, sizeof own->mask) != 0)
+            ranks->may_pin = false;
+    }
+}
+
+/* Find the lowest instruction set that ranks have, and say so where this one's is higher. */
+static void agree_on_isa(cgp__ranks *ranks) {
+    const cgp__place *own = &ranks->places[ranks->rank], *lowest = NULL;
+    for (int r = 0; r < ranks->n; r++) {
+        const cgp__place *place = &ranks->places[r];
+        if (place->isa != CGP_ISA_NONE && (!lowest || place->isa < lowest->isa)) lowest = place;
+    }
+    ranks->isa = lowest ? (cgp_isa)lowest->isa : CGP_ISA_NONE;
+    if (lowest && own->isa > lowest->isa)
+        cgp_log(CGP_LOG_INFO, "pipeline",
+                "rank %d: kernels for %s, though this host has %s: rank %d, on host %s, has no "
+                "more",
+                ranks->rank, cgp__isa_name(ranks->isa), cgp__isa_name((cgp_isa)own->isa),
+                (int)(lowest - ranks->places), lowest->host);
+}
+
+static cgp_status compare_libm(const cgp__ranks *ranks) {
+    const cgp__place *first = &ranks->places[0];
+    for (int r = 1; r < ranks->n; r++) {
+        const cgp__place *place = &ranks->places[r];
+        if (strcmp(place->libm, first->libm) != 0)
+            return cgp_fail(CGP_EINVAL,
+                            "libm: expected the same results on all ranks, for the bits of one "
+                            "process, got "
+                            "%s (%s) on rank %d, host %s, %s (%s) on rank 0, host %s (the same "
+                            "C library on "
+                            "all hosts, as in one container)",
+                            place->libm, place->libc, r, place->host, first->libm, first->libc,
+                            first->host);
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__ranks_meet(cgp__ranks *ranks) {
+    CGP_TRY(cgp__ranks_share(ranks, ranks->places, sizeof *ranks->places));
+    find_neighbours(ranks);
+    agree_on_isa(ranks);
+    for (int r = 1; r < ranks->n; r++)
+        ranks->clocks->differ |= !cgp__same_clock(&ranks->places[r], &ranks->places[0]);
+    return compare_libm(ranks);
+}

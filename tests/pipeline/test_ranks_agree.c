@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks_agree.c -- what ranks find out about each other before anything is allocated: memory of a host for all of its ranks, the
+ * lowest instruction set, libm; and in a step: rates are those of rank 0. The linker sends the functions that look at a process to
+ * this file, where each rank, a thread, has a machine of its own. */
+#include "rank_calls.h"
+
+#include "optim/optim.h"
+#include "pipeline/pipeline.h"
+
+static const test_sizes sizes = {
+    .layers = 2, .sequence = 32, .width = 32, .heads = 2, .vocab = 50, .dropout = 0.1};
+
+enum { RANKS = 3, SAMPLES = 6 };
+
+/* --- a machine for each rank --- */
+
+/* Changes what a rank finds; NULL: nothing. */
+static void (*change)(int number, cgp__place *place);
+static double lr_factor[RANKS] = {1, 1, 1};
+static _Thread_local int self;
+
+cgp_status __real_cgp__place_find(cgp__place *out, const cgp_plan *plan, int number);
+cgp_status __wrap_cgp__place_find(cgp__place *out, const cgp_plan *plan, int number);
+cgp_status __wrap_cgp__place_find(cgp__place *out, const cgp_plan *plan, int number) {
+    const cgp_status status = __real_cgp__place_find(out, plan, number);
+    self = number;
+    if (change) change(number, out);
+    return status;
+}
+
+cgp_update_values __real_cgp__optim_values(const cgp_optim *optim, int64_t step);
+cgp_update_values __wrap_cgp__optim_values(const cgp_optim *optim, int64_t step);
+cgp_update_values __wrap_cgp__optim_values(const cgp_optim *optim, int64_t step) {
+    cgp_update_values values = __real_cgp__optim_values(optim, step);
+    values.lr *= lr_factor[self];
+    return values;
+}
+
+/* --- ranks --- */
+
+typedef struct world {
+    cgp_model *model;
+    cgp_plan *plan;
+    test_batch batch;
+} world;
+
+static void make_world(world *w, int ranks) {
+    uint64_t state = 3;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = o.chunks = 3;
+    o.batch = SAMPLES;
+    o.ranks = ranks;
+    w->model = test_gpt2(&sizes);
+    assert_ok(cgp_plan_create(&w->plan, w->model, &o));
+    test_batch_fill(&w->batch, w->model, &sizes, SAMPLES, &state);
+}
+
+static void free_world(world *w) {
+    test_batch_release(&w->batch);
+    cgp_plan_destroy(w->plan);
+    cgp_model_destroy(w->model);
+}
+
+static void create_only(rank *r) {
+    note_create(r);
+}
+
+/* Create a pipeline on all ranks, each on the machine that `how` gives to it; compare the status. */
+static void create_on(world *w, rank *ranks, void (*how)(int, cgp__place *), cgp_status status,
+                      const char *part) {
+    make_ranks(ranks, RANKS, w->plan, &w->batch, create_only);
+    change = how;
+    run_ranks(ranks, RANKS);
+    change = NULL;
+    assert_note(ranks, RANKS, 0, status, -1, part);
+}
+
+static void train(rank *r) {
+    note_create(r);
+    for (int s = 0; s < 2; s++) {
+        note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, &r->loss));
+        note(r, cgp_optim_step(r->pipeline));
+    }
+    note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
+}
+
+/* The weights of one process after the same steps. */
+static void train_alone(char sha256[65]) {
+    world w;
+    rank one = {.seed = 5};
+    make_world(&w, 1);
+    self = 0;
+    assert_ok(cgp_pipeline_create(&one.pipeline, w.plan, one.seed));
+    for (int s = 0; s < 2; s++) {
+        assert_ok(cgp_pipeline_step(one.pipeline, w.batch.inputs, 2, NULL));
+        assert_ok(cgp_optim_step(one.pipeline));
+    }
+    assert_ok(cgp_pipeline_weights_sha256(one.pipeline, sha256));
+    cgp_pipeline_destroy(one.pipeline);
+    free_world(&w);
+}
+
+static void assert_trained(const rank *ranks, const char *sha256) {
+    for (int k = 0; k < ranks[0].notes; k++)
+        assert_note(ranks, RANKS, k, CGP_OK, -1, "");
+    for (int r = 0; r < RANKS; r++)
+        assert_string_equal(ranks[r].sha256, sha256);
+}
+
+/* --- memory --- */
+
+static int64_t needed[RANKS], available[RANKS];
+
+/* Ranks 0 and 2 are on host a, rank 1 on host b. */
+static void two_hosts(int number, cgp__place *place) {
+    place->machine = number == 1;
+    snprintf(place->host, sizeof place->host, "%s", number == 1 ? "b" : "a");
+    place->machine_bytes = available[number];
+    place->container_bytes = INT64_MAX;
+}
+
+/* All on one machine, rank 2 in a container of its own. */
+static void two_containers(int number, cgp__place *place) {
+    place->machine_bytes = INT64_MAX;
+    place->container = number == 2;
+    place->container_bytes = available[number];
+}
+
+static void memory_of_a_host_is_for_all_of_its_ranks(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[RANKS];
+    make_world(&w, RANKS);
+    for (int r = 0; r < RANKS; r++)
+        needed[r] = cgp_plan_device_at(w.plan, r)->planned_bytes;
+    available[0] = available[2] = needed[0] + needed[2];
+    available[1] = needed[1];
+    create_on(&w, ranks, two_hosts, CGP_OK, "");
+    available[2]--; /* the least that a rank has read */
+    create_on(&w, ranks, two_hosts, CGP_ELIMIT, "memory: host a has ");
+    assert_note(ranks, RANKS, 0, CGP_ELIMIT, -1, "but its ranks together need ");
+    available[2]++;
+    available[1]--;
+    create_on(&w, ranks, two_hosts, CGP_ELIMIT, "memory: host b has ");
+    available[0] = available[1] = needed[0] + needed[1];
+    available[2] = needed[2];
+    create_on(&w, ranks, two_containers, CGP_OK, "");
+    available[1]--;
+    create_on(&w, ranks, two_containers, CGP_ELIMIT, "its ranks together need ");
+    available[1]++;
+    available[2]--;
+    create_on(&w, ranks, two_containers, CGP_ELIMIT, "its rank need");
+    free_world(&w);
+}
+
+/* --- instruction set --- */
+
+static void rank_1_is_older(int number, cgp__place *place) {
+    if (number == 1) place->isa = CGP_ISA_V3;
+}
+
+static void all_ranks_take_the_lowest_instruction_set(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[RANKS];
+    char older[65];
+    setenv("CGP_CPU_ISA", "v3", 1);
+    train_alone(older);
+    unsetenv("CGP_CPU_ISA");
+    make_world(&w, RANKS);
+    make_ranks(ranks, RANKS, w.plan, &w.batch, train);
+    change = rank_1_is_older;
+    run_ranks(ranks, RANKS);
+    change = NULL;
+    assert_trained(ranks, older);
+    free_world(&w);
+}
+
+static void demand_in_vain(rank *r) {
+    note_create(r);
+    note(r, r->pipeline ? CGP_ESTATE : CGP_OK);
+}
+
+static void an_instruction_set_that_is_none_is_refused_on_all_ranks(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[RANKS];
+    make_world(&w, RANKS);
+    make_ranks(ranks, RANKS, w.plan, &w.batch, demand_in_vain);
+    setenv("CGP_CPU_ISA", "v5", 1);
+    run_ranks(ranks, RANKS);
+    unsetenv("CGP_CPU_ISA");
+    assert_note(ranks, RANKS, 0, CGP_EINVAL, -1, "CGP_CPU_ISA: expects v3, v4 or amx");
+    assert_note(ranks, RANKS, 1, CGP_OK, -1, "");
+    free_world(&w);
+}
+
+/* --- libm and rates --- */
+
+static void rank_2_has_another_libm(int number, cgp__place *place) {
+    snprintf(place->host, sizeof place->host, "host%d", number);
+    if (number == 2) snprintf(place->libm, sizeof place->libm, "0123456789abcdef");
+}
+
+static void ranks_with_other_results_of_libm_are_refused(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[RANKS];
+    make_world(&w, RANKS);
+    create_on(&w, ranks, rank_2_has_another_libm, CGP_EINVAL,
+              "libm: expected the same results on all ranks, for the bits of one process, got "
+              "0123456789abcdef (");
+    assert_note(ranks, RANKS, 0, CGP_EINVAL, -1, " on rank 2, host host2, ");
+    assert_note(ranks, RANKS, 0, CGP_EINVAL, -1, " on rank 0, host host0 (");
+    free_world(&w);
+}
+
+static void rates_are_those_of_rank_0(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[RANKS];
+    char alone[65];
+    train_alone(alone);
+    make_world(&w, RANKS);
+    make_ranks(ranks, RANKS, w.plan, &w.batch, train);
+    lr_factor[1] = 2;
+    lr_factor[2] = 0.5;
+    run_ranks(ranks, RANKS);
+    lr_factor[1] = lr_factor[2] = 1;
+    assert_trained(ranks, alone);
+    free_world(&w);
+}
+
+/* --- clocks --- */
+
+static double uncertainty[RANKS], makespan[RANKS];
+
+static void measure(rank *r) {
+    cgp_schedule_timeline timeline = {0};
+    note_create(r);
+    note(r, cgp_pipeline_step(r->pipeline, r->batch->inputs, 2, &r->loss));
+    note(r, cgp_pipeline_last_timeline(r->pipeline, &timeline));
+    uncertainty[r->number] = timeline.clock_uncertainty;
+    makespan[r->number] = timeline.makespan;
+    cgp_schedule_timeline_release(&timeline);
+    if (!r->pipeline) return;
+    const cgp__ranks *ranks = &r->pipeline->executor.ranks;
+    const cgp__reading *last = ranks->clocks->last;
+    for (int q = 0; q < RANKS; q++) /* the clocks of threads are one */
+        if (llabs(last->offset_ns[q]) > last->uncertainty_ns) note(r, CGP_ESTATE);
+}
+
+static void every_rank_has_a_clock(int number, cgp__place *place) {
+    place->clock = (uint64_t)number;
+}
+
+static void timelines_are_of_one_clock(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[RANKS];
+    make_world(&w, RANKS);
+    for (int several = 0; several < 2; several++) {
+        make_ranks(ranks, RANKS, w.plan, &w.batch, measure);
+        change = several ? every_rank_has_a_clock : NULL;
+        run_ranks(ranks, RANKS);
+        change = NULL;
+        assert_int_equal(ranks[0].notes, 3);
+        for (int k = 0; k < 3; k++)
+            assert_note(ranks, RANKS, k, CGP_OK, -1, "");
+        assert_true(several ? uncertainty[0] > 0 : uncertainty[0] == 0);
+        for (int r = 1; r < RANKS; r++)
+            assert_true(uncertainty[r] == uncertainty[0] && makespan[r] == makespan[0]);
+    }
+    free_world(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_of_a_host_is_for_all_of_its_ranks),
+        cmocka_unit_test(all_ranks_take_the_lowest_instruction_set),
+        cmocka_unit_test(an_instruction_set_that_is_none_is_refused_on_all_ranks),
+        cmocka_unit_test(ranks_with_other_results_of_libm_are_refused),
+        cmocka_unit_test(rates_are_those_of_rank_0),
+        cmocka_unit_test(timelines_are_of_one_clock),
+    };
+    unsetenv("CGP_CPU_ISA");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
