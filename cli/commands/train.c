@@ -36,6 +36,18 @@ static cgp_status check_arguments(const cli_run_options *options) {
     return CGP_OK;
 }
 
+/* The plan of epochs needs the number of samples, and who reads data follows from the plan: rank 0 counts. */
+static cgp_status count_epochs(training *t) {
+    const cli_run_options *options = &t->run.options;
+    int64_t samples = 0;
+    cgp_status status = CGP_OK;
+    if (cli_rank() == 0) status = cli_data_open(&t->data, options, t->run.session.model);
+    CGP_TRY(cli_ranks_agree(status));
+    if (t->data) samples = cgp_data_samples(t->data, CGP_SPLIT_TRAIN);
+    CGP_TRY(cli_ranks_broadcast(0, &samples, sizeof samples));
+    return cli_epochs_count(&t->run.options, samples);
+}
+
 /* Resolve the command line and run.json, and plan. */
 static cgp_status prepare(training *t) {
     const cli_run_options *options = &t->run.options;
@@ -55,10 +67,7 @@ static cgp_status prepare(training *t) {
     if (options->sample > 0) CGP_TRY(cli_model_expect_gpt2(&spec, "--sample"));
     if (options->sample > 0) CGP_TRY(cli_prompt_check(options->prompt, &spec.gpt2, NULL));
     CGP_TRY(cli_session_model(&t->run.session, options, &spec));
-    if (cli_epochs_option(options)) {
-        CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
-        CGP_TRY(cli_epochs_count(&t->run.options, cgp_data_samples(t->data, CGP_SPLIT_TRAIN)));
-    }
+    if (cli_epochs_option(options)) CGP_TRY(count_epochs(t));
     CGP_TRY(cli_session_make_plan(&t->run.session));
     CGP_TRY(cgp_pipeline_check_memory(t->run.session.plan, NULL));
     t->units = cli_data_units_of(t->run.session.model);
@@ -97,24 +106,26 @@ static cgp_status check_files(training *t) {
     if (writes) CGP_TRY(check_free(t));
     CGP_TRY(cli_json_check(options));
     CGP_TRY(cli_trace_check(options));
-    if (!t->data) CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
-    CGP_TRY(cgp_data_identity(t->data, t->run.identity));
+    if (!t->data && (writes || cli_session_reads(&t->run.session)))
+        CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
+    if (t->data) CGP_TRY(cli_data_facts_of(t->data, &t->facts));
     if (!writes) return CGP_OK;
     CGP_TRY(cli_run_directory_make(&t->run.directory));
     return check_meanwhile(t);
 }
 
-/* Ranks may have disks of their own: their data are the same. */
-static cgp_status compare_data(const training *t) {
-    char first[65];
-    memcpy(first, t->run.identity, sizeof first);
-    CGP_TRY(cli_ranks_broadcast(0, first, sizeof first));
-    const bool same = strcmp(first, t->run.identity) == 0;
+/* The facts are those of rank 0. Ranks may have disks of their own: the data that they read are the same. */
+static cgp_status share_facts(training *t) {
+    char own[65];
+    memcpy(own, t->facts.identity, sizeof own);
+    CGP_TRY(cli_ranks_broadcast(0, &t->facts, sizeof t->facts));
+    memcpy(t->run.identity, t->facts.identity, sizeof t->run.identity);
+    const bool same = !t->data || strcmp(own, t->facts.identity) == 0;
     return cli_ranks_agree(same ? CGP_OK
                                 : cgp_fail(CGP_EINVAL,
                                            "data: not those of rank 0 (identity %.8s, rank 0's "
                                            "%.8s; the same files on all ranks)",
-                                           t->run.identity, first));
+                                           own, t->facts.identity));
 }
 
 /* Tell whether this start resumes a run, of which only changes are printed. */
@@ -124,8 +135,8 @@ static bool continues(const training *t) {
 
 static void print_data(const training *t) {
     char train[CLI_NUMBER], validation[CLI_NUMBER];
-    cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_TRAIN), train);
-    cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_VALIDATION), validation);
+    cli_grouped(t->facts.samples[CGP_SPLIT_TRAIN], train);
+    cli_grouped(t->facts.samples[CGP_SPLIT_VALIDATION], validation);
     if (t->kind == CLI_DATA_RANDOM)
         fprintf(t->run.out, "data         random tokens, without end\n");
     else if (t->kind == CLI_DATA_SHAPES)
@@ -135,8 +146,8 @@ static void print_data(const training *t) {
         fprintf(t->run.out, "data         %s images, %s for validation\n", train, validation);
     else
         fprintf(t->run.out, "data         %s sequences of %" PRId64 " %s, %s for validation\n",
-                train, cgp_data_sequence(t->data),
-                t->kind == CLI_DATA_TEXT ? "bytes" : "tokens", validation);
+                train, t->facts.sequence, t->kind == CLI_DATA_TEXT ? "bytes" : "tokens",
+                validation);
 }
 
 /* At most 12 lines before the first step, with those of cli_resume_load(), unless --verbose. */
@@ -190,7 +201,7 @@ static bool stopped(training *t) {
 
 static cgp_status train(training *t) {
     CGP_TRY(cli_ranks_agree(check_files(t)));
-    CGP_TRY(compare_data(t));
+    CGP_TRY(share_facts(t));
     CGP_TRY(print_start(t));
     if (stopped(t)) return CGP_OK;
     CGP_TRY(make_pipeline(t));

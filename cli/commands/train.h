@@ -13,7 +13,8 @@ typedef struct training {
     double started; /* cli_seconds() */
     cli_metrics metrics;
 
-    cgp_data *data;
+    cgp_data *data; /* NULL: this rank reads none */
+    cli_data_facts facts;
     cli_data_kind kind;
     cli_data_units units;
     /* A signal's name (stop.h) or "time"; NULL: the run was not stopped. */

@@ -18,7 +18,7 @@
 /* --- validation --- */
 
 cgp_status cli_train_validate(training *t) {
-    int64_t samples = cgp_data_samples(t->data, CGP_SPLIT_VALIDATION);
+    int64_t samples = t->facts.samples[CGP_SPLIT_VALIDATION];
     const int64_t max = t->kind == CLI_DATA_RANDOM   ? t->run.options.batch
                         : t->kind == CLI_DATA_TEXT   ? VALIDATION_SEQUENCES
                         : t->kind == CLI_DATA_TOKENS ? VALIDATION_SEQUENCES

@@ -305,6 +305,13 @@ cgp_status cli_data_open(cgp_data **out, const cli_run_options *options,
     return status;
 }
 
+cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts *facts) {
+    for (int split = 0; split < 2; split++)
+        facts->samples[split] = cgp_data_samples(data, (cgp_split)split);
+    facts->sequence = cgp_data_sequence(data);
+    return cgp_data_identity(data, facts->identity);
+}
+
 bool cli_data_targets_follow(const cli_run_options *options) {
     return options->data.count > 0 && !options->strict &&
            images_kind_of(options->data.values[0]) == CLI_DATA_IMAGES;

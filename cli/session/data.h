@@ -29,6 +29,15 @@ CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options,
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model);
 
+/* What all ranks know of the data, though only some of them have the data. */
+typedef struct cli_data_facts {
+    int64_t samples[2]; /* of each cgp_split */
+    int64_t sequence;   /* tokens; 0: they are none */
+    char identity[65];
+} cli_data_facts;
+
+CGP_MUST_CHECK cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts *facts);
+
 /* Tell whether targets follow from inputs: another image takes the place of a broken one, with its label (no --strict). */
 bool cli_data_targets_follow(const cli_run_options *run_options);
 

@@ -173,6 +173,13 @@ int cli_output_rank(const cgp_plan *plan) {
     return rank_of(plan, cgp_plan_stages(plan) - 1);
 }
 
+/* A model of two inputs reads the first in its first stage, and targets where the loss is, in its last. */
+bool cli_session_reads(const cli_session *session) {
+    const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
+    return cli_rank() == rank_of(session->plan, 0) ||
+           (!follow && cli_rank() == cli_output_rank(session->plan));
+}
+
 /* Read what this rank's stages read of some samples. The label of a broken image's place is known where images are decoded: that
  * rank brings the labels to all. */
 static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split split,
@@ -180,8 +187,9 @@ static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split s
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
     const bool input = cgp_pipeline_reads(session->pipeline, 0);
     const bool target = follow ? input : cgp_pipeline_reads(session->pipeline, 1);
-    CGP_TRY(cgp_data_read(data, split, first, count, input ? session->inputs : NULL,
-                          target ? session->targets : NULL));
+    if (input || target)
+        CGP_TRY(cgp_data_read(data, split, first, count, input ? session->inputs : NULL,
+                              target ? session->targets : NULL));
     if (!follow) return CGP_OK;
     return cli_ranks_broadcast(rank_of(session->plan, 0), session->targets,
                                (size_t)count * input_bytes(session->model, 1));

@@ -65,17 +65,20 @@ CGP_MUST_CHECK cgp_status cli_session_create(cli_session *session);
  * steps. */
 CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
 
+/* Tell whether this rank reads data in a step, by the plan. */
+bool cli_session_reads(const cli_session *session);
+
 /* Train on a mini-batch: step, update, measure. `loss` may be NULL. */
 CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs,
                                               double *loss);
 
-/* Train on the next mini-batch of `data`, likewise. */
+/* Train on the next mini-batch of `data`, likewise. NULL: this rank reads none. */
 CGP_MUST_CHECK cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss);
 
 /* Return the number of updates, over all processes. */
 int64_t cli_session_steps(const cli_session *session);
 
-/* Evaluate the first `samples` of the validation split; all NaN if a signal came. */
+/* Evaluate the first `samples` of the validation split of `data`, likewise; all NaN if a signal came. */
 CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *data,
                                                int64_t samples, cli_eval_metrics *metrics);
 

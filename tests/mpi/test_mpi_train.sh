@@ -39,7 +39,7 @@ compare() { # NAME RANKS OPTION...
 {
     compare "1f1b, clipped, sampled" 2 $gpt2 --stages 4 --steps 6 --clip 0.5 --sample 20 --evaluate-every 3
     compare "zb-v, recomputed" 3 $gpt2 --stages 3 --schedule zb-v --recompute always+selective --steps 4
-    compare "interleaved, bf16" 2 $gpt2 --stages 2 --schedule interleaved --virtual 2 --precision bf16 --steps 4
+    compare "interleaved, bf16" 2 $gpt2 --stages 2 --schedule interleaved --virtual 2 --precision bf16 --steps 4 --sample 20
     compare "resnet20" 4 resnet20 --data shapes:size=32 --stages 4 --batch 8 --chunks 4 --steps 3 --deferred-batch-norm
 }
 
