@@ -94,6 +94,35 @@ static void storage_that_ranks_do_not_share_is_refused(void **unused) {
     free_world(&w);
 }
 
+/* By chance the other directory has an entry of the same name, say of a process with the same number on its host. */
+static void an_entry_of_the_same_name_is_not_enough(void **unused) {
+    (void)unused;
+    static const char *const nonces[] = {NULL, "", "7 1763885000.000000001\n"};
+    cgp__checkpoint_writer *writer = NULL, *joined = NULL;
+    cgp__checkpoint_ticket ticket;
+    char path[300];
+    snprintf(early, sizeof early, "%s", test_path_of("early"));
+    snprintf(later, sizeof later, "%s", test_path_of("later"));
+    assert_ok(cgp__checkpoint_create(&writer, early, 0));
+    assert_ok(cgp__checkpoint_share(writer, &ticket));
+    assert_int_equal(mkdir(later, 0700), 0);
+    snprintf(path, sizeof path, "%s/%s", later, ticket.temporary);
+    assert_int_equal(mkdir(path, 0700), 0);
+    strcat(path, "/nonce");
+    for (int i = 0; i < 3; i++) {
+        if (nonces[i]) test_write_file(path, nonces[i], strlen(nonces[i]));
+        assert_status(cgp__checkpoint_join(&joined, later, &ticket), CGP_EIO);
+        assert_message("got another one");
+        assert_null(joined);
+    }
+    assert_ok(cgp__checkpoint_join(&joined, early, &ticket));
+    cgp__checkpoint_abandon(joined);
+    test_write_file(path, ticket.nonce, strlen(ticket.nonce));
+    assert_ok(cgp__checkpoint_join(&joined, later, &ticket));
+    cgp__checkpoint_abandon(joined);
+    cgp__checkpoint_abandon(writer);
+}
+
 static void load_only(rank *r) {
     note_create(r);
     note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
@@ -147,6 +176,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(ranks_that_find_different_checkpoints_are_refused),
         TEST(storage_that_ranks_do_not_share_is_refused),
+        TEST(an_entry_of_the_same_name_is_not_enough),
         TEST(damage_in_a_copy_of_one_rank_is_refused_on_all),
     };
     return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
