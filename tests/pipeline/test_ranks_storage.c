@@ -123,6 +123,49 @@ static void an_entry_of_the_same_name_is_not_enough(void **unused) {
     cgp__checkpoint_abandon(writer);
 }
 
+/* --- bytes --- */
+
+/* loopback, which notes the largest part of a rank in any gather. */
+static cgp_transport counting;
+static _Atomic size_t largest_part;
+
+static cgp_status count_gather(cgp_communicator *communicator, const void *mine, void *all,
+                               const size_t *bytes) {
+    for (int r = 0; r < loopback.ranks(communicator); r++)
+        if (bytes[r] > largest_part) largest_part = bytes[r];
+    return loopback.gather(communicator, mine, all, bytes);
+}
+
+static void save_counted(rank *r) {
+    note(r, cgp_pipeline_create_on(&r->pipeline, r->plan, r->seed, &counting, r->communicator));
+    note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
+    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE); /* of the largest matrices */
+    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* all have looked */
+    if (r->number == 0) largest_part = 0;
+    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory));
+    note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
+    note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
+}
+
+static void no_tensor_travels_in_a_save(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[3];
+    counting = loopback;
+    counting.gather = count_gather;
+    make_world(&w);
+    make_ranks(ranks, 3, w.plan, &w.batch, save_counted);
+    for (int r = 0; r < 3; r++)
+        ranks[r].directory = run;
+    run_ranks(ranks, 3);
+    for (int k = 0; k < ranks[0].notes; k++)
+        assert_note(ranks, 3, k, CGP_OK, -1, "");
+    assert_in_range(largest_part, 100, 1024);
+    free_world(&w);
+}
+
+/* --- copies --- */
+
 static void load_only(rank *r) {
     note_create(r);
     note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
@@ -177,6 +220,7 @@ int main(void) {
         TEST(ranks_that_find_different_checkpoints_are_refused),
         TEST(storage_that_ranks_do_not_share_is_refused),
         TEST(an_entry_of_the_same_name_is_not_enough),
+        TEST(no_tensor_travels_in_a_save),
         TEST(damage_in_a_copy_of_one_rank_is_refused_on_all),
     };
     return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
