@@ -5,8 +5,9 @@
  *     RUN/latest                            a link to the step saved last
  *     RUN/.cgpipe-step-00000042-7-0.tmp/    in progress, of process 7
  *
- * A run's directory has one writing process at a time, or the ranks of one run, and any number of readers. Its path may be a link. Below it all
- * accesses are relative to its descriptor, and no link is followed but `latest`, whose target is the name of a checkpoint. */
+ * A run's directory has one writing process at a time, or the ranks of one run, and any number of readers. Its path may be a
+ * link. Below it all accesses are relative to its descriptor, and no link is followed but `latest`, whose target is the name of
+ * a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 

@@ -212,8 +212,8 @@ static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const
     return open_one(out, run->fd, name, cgp__format("%s/%s", run->path, name), part, moved);
 }
 
-/* Open the complete checkpoint of the highest step below `below`, all of it verified here, logging those skipped. If there is none, the failure is that
- * of the highest, and *all_read says if all could be read; CGP_EIO if there are no checkpoints. */
+/* Open the complete checkpoint of the highest step below `below`, verified whole, logging those skipped. If there is none, the
+ * failure is that of the highest, and *all_read says if all could be read; CGP_EIO if there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *all_read) {
     int64_t *steps = NULL;
