@@ -269,12 +269,10 @@ static cgp_status save(cgp_pipeline *pipeline, const char *directory, const cgp_
     CGP_TRY(open_writer(pipeline, directory, info.step, &writer));
     cgp_status status = cgp__ranks_agree(ranks, write_files(pipeline, writer));
     if (status == CGP_OK) status = collect_entries(ranks, writer);
-    if (status != CGP_OK || ranks->rank > 0) cgp__checkpoint_abandon(writer);
     if (status == CGP_OK && ranks->rank == 0)
-        status = end(pipeline->plan, &info, o->keep, writer);
-    else
-        CGP_TRY(status);
-    return cgp__ranks_agree(ranks, status);
+        return cgp__ranks_agree(ranks, end(pipeline->plan, &info, o->keep, writer));
+    cgp__checkpoint_abandon(writer);
+    return status == CGP_OK ? cgp__ranks_agree(ranks, CGP_OK) : status;
 }
 
 cgp_status cgp_pipeline_check_directory(cgp_pipeline *pipeline, const char *directory) {
