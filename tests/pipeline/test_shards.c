@@ -377,14 +377,12 @@ static json_t *index_and_map(json_t **map) {
 
 static void an_index_that_lies_is_refused(void **unused) {
     (void)unused;
-    static const char *const lies[] = {
-        "expected model-00001-of-00002.safetensors, which has it, "
-        "got model-00002-of-00002.safetensors",
-        "which has it, got no file",
-        "weight_map: \"more\" is in no file",
-        "metadata: total_size: expected",
-        "weight_map: expected names with their files",
-        "model.safetensors.index.json: is not JSON"};
+    static const char *const lies[] = {"which has it, got model-00002-of-00002.safetensors",
+                                       "which has it, got no file",
+                                       "weight_map: \"more\" is in no file",
+                                       "metadata: total_size: expected",
+                                       "weight_map: expected names with their files",
+                                       "model.safetensors.index.json: is not JSON"};
     const char *directory = step_directory(0);
     json_t *map = NULL;
     witnesses w;
