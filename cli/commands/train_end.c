@@ -47,6 +47,8 @@ static void print_validation(const training *t) {
     fputc('\n', t->run.out);
 }
 
+#define WEIGHTS CLI_LATEST "/weights.safetensors"
+
 /* At most 8 lines in all, with those of a trace, a sample and a stop, unless --verbose. */
 static void print_results(const training *t, const json_t *report) {
     const cli_session *session = &t->run.session;
@@ -63,8 +65,10 @@ static void print_results(const training *t, const json_t *report) {
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
                 cli_shown(t->run.directory.path), t->run.saved);
-    fprintf(t->run.out, "weights      %s/" CLI_LATEST "/weights.safetensors\n",
-            cli_shown(t->run.directory.path));
+    const bool one =
+        cli_run_directory_has(&t->run.directory, WEIGHTS); /* not of several ranks */
+    fprintf(t->run.out, "weights      %s/%s\n", cli_shown(t->run.directory.path),
+            one ? WEIGHTS : CLI_LATEST);
     fprintf(t->run.out, "weights_sha256 %s\n",
             json_string_value(json_object_get(report, "weights_sha256")));
 }

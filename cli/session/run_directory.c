@@ -229,6 +229,11 @@ cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t st
     return status == CGP_EFORMAT ? damaged() : status;
 }
 
+cgp_status cli_run_directory_check_ranks(const cli_run_directory *directory,
+                                         cgp_pipeline *pipeline) {
+    return cgp_pipeline_check_directory(pipeline, library_path(directory));
+}
+
 cgp_status cli_run_directory_save(const cli_run_directory *directory, cgp_pipeline *pipeline,
                                   cgp_save_options options, json_t *note) {
     char *text = json_dumps(note, JSON_COMPACT);

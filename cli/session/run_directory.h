@@ -58,6 +58,10 @@ CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *direct
                                                  int64_t step, cgp_pipeline *pipeline,
                                                  char **note);
 
+/* Check that all ranks see this directory, with cgp_pipeline_check_directory(). */
+CGP_MUST_CHECK cgp_status cli_run_directory_check_ranks(const cli_run_directory *directory,
+                                                        cgp_pipeline *pipeline);
+
 /* Save a checkpoint with cgp_pipeline_save_with(). Takes `note` over. */
 CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *directory,
                                                  cgp_pipeline *pipeline,

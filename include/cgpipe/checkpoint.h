@@ -9,6 +9,12 @@
  *     RUN/latest                                a link to the checkpoint saved last
  *     RUN/.cgpipe-*                             entries being written or deleted
  *
+ * Several ranks, here 4, write files of their own in place of the first two. A rank that owns no tensors writes files without any.
+ *
+ *     model-00001-of-00004.safetensors ...      parameters by their first use, states by their stage
+ *     optimizer-00001-of-00004.safetensors ...
+ *     model.safetensors.index.json              which file has a parameter or state, as Hugging Face's libraries write and read it
+ *
  * Threads: a handle belongs to one thread at a time. */
 #ifndef CGPIPE_CHECKPOINT_H
 #define CGPIPE_CHECKPOINT_H

@@ -44,7 +44,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * _diagnosis(), _updates(), _gradient_norm() and _allocated_bytes(): the user threads of all ranks make the same calls in the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
  * so may the list, where no input is read. The loss and norms come back on every rank; forward and predict fill the output, backward
  * takes its gradient, on the rank of the output's stage, where others may pass NULL; getters deliver, and hashes are filled, where
- * the data are not NULL; a setter reads data on the ranks that have the tensor. Rank 0 writes checkpoints, all read them. A refused
+ * the data are not NULL; a setter reads data on the ranks that have the tensor. Each rank writes its part of a checkpoint. A refused
  * argument is refused on all ranks, and nothing ran.
  *
  * @param[in] transport     Between the ranks; NULL: the plan is for one.   @param[in] communicator  This rank's; as many ranks as
@@ -251,6 +251,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
  * older ones beyond `keep` are deleted (failures are logged as warnings). After a kill at any time, the directory has complete
  * checkpoints only. `directory` may be a link; below it none is followed.
  *
+ * Of several ranks each writes its own tensors, to one directory that all of them see; rank 0 renames it when all are done. The
+ * files have other names then (<cgpipe/checkpoint.h>), and any number of ranks can load them.
+ *
  * A plan for inference saves weights and states only, as step 0: the start of a training, which every plan of the model can
  * load, with any optimizer and seed. A directory with checkpoints of a training, of a step above 0, is refused.
  *
@@ -258,7 +261,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_diagnosis(cgp_pipeline *pipeline,
  * @param[in] note    A text that cgp_pipeline_load() returns, say the position in the data. Borrowed. NULL: none.
  *
  * @retval CGP_EIO     Not written; the directory is unchanged. (If only `latest` could not be set, or the directory not be
- *                     synced, the checkpoint exists; the message says so.)   @retval CGP_ENOMEM  Likewise.
+ *                     synced, the checkpoint exists; the message says so.) Or a rank has another directory under this path, on
+ *                     storage of its host.   @retval CGP_ENOMEM  Likewise.
  * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
  * @retval CGP_ESTATE  cgp_optim_step() or cgp_pipeline_backward() is due; the pipeline has failed; or it is for inference and
  *                     the directory has a training's checkpoints.
@@ -300,9 +304,22 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
                                                          const cgp_save_options *options);
 
 /**
+ * Check that a checkpoint can be saved in a directory: it can be written to, and all ranks see the same one. A training calls it
+ * before its first step; cgp_pipeline_save() checks it again. What it writes is deleted.
+ *
+ * @param[in] directory  As for cgp_pipeline_save().
+ *
+ * @retval CGP_EIO     Not so; the message has host and path.   @retval CGP_ENOMEM
+ * @retval CGP_ESTATE  The pipeline has failed.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pipeline,
+                                                               const char *directory);
+
+/**
  * Load a checkpoint of cgp_pipeline_save(), its seed too: the next step is the one that followed it.
  *
- * Everything is checked before anything is changed: SHA-256 of every file, names, shapes, the optimizer.
+ * Everything is checked before anything is changed: SHA-256 of every file, names, shapes, the optimizer. Ranks that see the same
+ * directory share out the bytes to check; each reads the tensors that its devices use.
  *
  * @param[in]  directory  A run's directory (its latest checkpoint), or one checkpoint's.
  * @param[out] note    The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May be NULL.

@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 cgp_status cgp__digest(const void *data, size_t bytes, char hex[65]) {
     cgp__sha256 *hash = NULL;
@@ -20,13 +21,12 @@ cgp_status cgp__digest(const void *data, size_t bytes, char hex[65]) {
     return status;
 }
 
-static cgp_status digest_all(int fd, const char *path, char *block, int64_t max, int64_t *bytes,
+static cgp_status digest_all(int fd, const char *path, char *block, int64_t *bytes,
                              json_t *digests) {
     size_t got = CGP__BLOCK_BYTES;
     char hex[65];
     for (*bytes = 0; got == CGP__BLOCK_BYTES; *bytes += (int64_t)got) {
-        const size_t wanted = (size_t)cgp__min(max - *bytes, CGP__BLOCK_BYTES);
-        CGP_TRY(cgp__read_at(fd, path, *bytes, block, wanted, &got));
+        CGP_TRY(cgp__read_at(fd, path, *bytes, block, CGP__BLOCK_BYTES, &got));
         if (got == 0) break;
         CGP_TRY(cgp__digest(block, got, hex));
         if (json_array_append_new(digests, json_string(hex))) return cgp__no_memory(path, 65);
@@ -34,11 +34,10 @@ static cgp_status digest_all(int fd, const char *path, char *block, int64_t max,
     return CGP_OK;
 }
 
-cgp_status cgp__blocks_digest(int fd, const char *path, int64_t max, int64_t *bytes,
-                              json_t **digests) {
+cgp_status cgp__blocks_digest(int fd, const char *path, int64_t *bytes, json_t **digests) {
     char *block = cgp__calloc(CGP__BLOCK_BYTES, 1);
     json_t *list = json_array();
-    cgp_status status = block && list ? digest_all(fd, path, block, max, bytes, list)
+    cgp_status status = block && list ? digest_all(fd, path, block, bytes, list)
                                       : cgp__no_memory(path, CGP__BLOCK_BYTES);
     free(block);
     if (status == CGP_OK)
@@ -48,38 +47,60 @@ cgp_status cgp__blocks_digest(int fd, const char *path, int64_t max, int64_t *by
     return status;
 }
 
-/* Count the bad blocks, up to the one in which the file ends early; *first: the first of them. */
-static int64_t count_bad(const json_t *expected, const json_t *got, int64_t bytes,
-                         int64_t *first) {
+/* The blocks of a part that are not as expected: how many, up to the one in which the file ends early, and the first. */
+typedef struct bad_blocks {
+    int64_t count, first;
+} bad_blocks;
+
+static cgp_status find_bad(int fd, const char *path, int64_t bytes, const json_t *expected,
+                           cgp__checkpoint_part part, char *block, bad_blocks *bad) {
     const int64_t n = (int64_t)json_array_size(expected);
-    int64_t bad = 0;
-    for (int64_t b = 0; b < n && b <= bytes / CGP__BLOCK_BYTES; b++) {
-        if (json_equal(json_array_get(expected, (size_t)b), json_array_get(got, (size_t)b)))
-            continue;
-        if (bad++ == 0) *first = b;
+    size_t got = 0, wanted = 0;
+    for (int64_t b = part.number; b < n && got == wanted; b += part.of) {
+        const int64_t at = b * CGP__BLOCK_BYTES;
+        char hex[65];
+        wanted = (size_t)cgp__min(bytes - at, CGP__BLOCK_BYTES);
+        CGP_TRY(cgp__read_at(fd, path, at, block, wanted, &got));
+        CGP_TRY(cgp__digest(block, got, hex));
+        const char *digest = json_string_value(json_array_get(expected, (size_t)b));
+        if (got == wanted && strcmp(hex, digest) == 0) continue;
+        if (bad->count++ == 0) bad->first = b;
     }
-    return bad;
+    return CGP_OK;
 }
 
-cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests) {
+static cgp_status damaged(const char *path, int64_t bytes, int64_t file_bytes,
+                          const bad_blocks *bad) {
     char size[96] = "", more[64] = "";
-    int64_t file_bytes = 0, read = 0, first = 0;
-    json_t *got = NULL;
-    CGP_TRY(cgp__file_bytes(fd, path, &file_bytes));
-    CGP_TRY(cgp__blocks_digest(fd, path, bytes, &read, &got));
-    const int64_t bad = count_bad(digests, got, read, &first);
-    json_decref(got);
-    if (bad == 0 && file_bytes == bytes) return CGP_OK;
     /* without a bad block there are only extra bytes at the end */
-    const int64_t begin = bad > 0 ? first * CGP__BLOCK_BYTES : bytes;
-    const int64_t end = bad > 0 ? cgp__min(bytes, begin + CGP__BLOCK_BYTES) : file_bytes;
+    const int64_t begin = bad->count > 0 ? bad->first * CGP__BLOCK_BYTES : bytes;
+    const int64_t end = bad->count > 0 ? cgp__min(bytes, begin + CGP__BLOCK_BYTES) : file_bytes;
     if (file_bytes != bytes)
         snprintf(size, sizeof size, "; the file has %" PRId64 " bytes, expected %" PRId64,
                  file_bytes, bytes);
-    if (bad > 1)
-        snprintf(more, sizeof more, " and in %" PRId64 " more block%s", bad - 1,
-                 bad > 2 ? "s" : "");
+    if (bad->count > 1)
+        snprintf(more, sizeof more, " and in %" PRId64 " more block%s", bad->count - 1,
+                 bad->count > 2 ? "s" : "");
     return cgp_fail(
         CGP_EFORMAT, "%s: damaged between byte %" PRId64 " and %" PRId64 "%s (%s%s)", path,
-        begin, end, more, bad > 0 ? "SHA-256 differs" : "bytes follow its end", size);
+        begin, end, more, bad->count > 0 ? "SHA-256 differs" : "bytes follow its end", size);
+}
+
+/* After damage in a part, look at the whole file for the message. */
+cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests,
+                             cgp__checkpoint_part part) {
+    const cgp__checkpoint_part whole = {0, 1};
+    bad_blocks bad = {0, 0};
+    int64_t file_bytes = 0;
+    CGP_TRY(cgp__file_bytes(fd, path, &file_bytes));
+    char *block = cgp__calloc(CGP__BLOCK_BYTES, 1);
+    if (!block) return cgp__no_memory(path, CGP__BLOCK_BYTES);
+    cgp_status status = find_bad(fd, path, bytes, digests, part, block, &bad);
+    const bool good = status == CGP_OK && bad.count == 0 && file_bytes == bytes;
+    if (status == CGP_OK && !good && part.of > 1) {
+        bad = (bad_blocks){0, 0};
+        status = find_bad(fd, path, bytes, digests, whole, block, &bad);
+    }
+    free(block);
+    return status == CGP_OK && !good ? damaged(path, bytes, file_bytes, &bad) : status;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h -- the files of one step in a directory: all of them complete, or no directory. Knows no model.
  *
- *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256
+ *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256; of several ranks also the index
  *     RUN/latest                            a link to the step saved last
  *     RUN/.cgpipe-step-00000042-7-0.tmp/    in progress, of process 7
  *
- * A run's directory has one writing process at a time and any number of readers. Its path may be a link. Below it all
- * accesses are relative to its descriptor, and no link is followed but `latest`, whose target is the name of a checkpoint. */
+ * A run's directory has one writing process at a time, or the ranks of one run, and any number of readers. Its path may be a
+ * link. Below it all accesses are relative to its descriptor, and no link is followed but `latest`, whose target is the name of
+ * a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 
@@ -14,7 +15,12 @@
 
 #include "checkpoint/file.h"
 
-enum { CGP__CHECKPOINT_STATES = 4, CGP__CHECKPOINT_FILES = 16 };
+/* SHARDS: ranks that write one checkpoint; FILES: two of each, and the index. */
+enum {
+    CGP__CHECKPOINT_STATES = 4,
+    CGP__CHECKPOINT_SHARDS = 1024,
+    CGP__CHECKPOINT_FILES = 2 * CGP__CHECKPOINT_SHARDS + 1
+};
 
 /* The largest step that a checkpoint's name can hold. Counts that continue from it stay far from overflow. */
 #define CGP__MAX_STEP INT64_C(999999999999999999)
@@ -28,6 +34,7 @@ typedef struct cgp__checkpoint_info {
     int n_states;
     const char *states[CGP__CHECKPOINT_STATES];
     const char *note;
+    int shards; /* ranks that wrote it, each its own files */
 } cgp__checkpoint_info;
 
 /* --- writing --- */
@@ -71,16 +78,65 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
                                   const cgp__checkpoint_info *info, int keep);
 
-/* Delete the temporary directory and free. Accepts NULL. */
+/* Delete the temporary directory, unless another rank made it, and free. Accepts NULL. */
 void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
+
+/* --- writing by several ranks: rank 0 creates and commits, the others join --- */
+
+/* The way to a temporary directory, on its way from rank 0 to the others. */
+typedef struct cgp__checkpoint_ticket {
+    char temporary[96]; /* its name in the run's directory */
+    char nonce[64];     /* the text of a file in it */
+    char host[256];     /* of rank 0 */
+} cgp__checkpoint_ticket;
+
+/* Write a file with a nonce to the temporary directory; commit deletes it. */
+cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer,
+                                 cgp__checkpoint_ticket *ticket);
+
+/* Open the temporary directory of another rank, to add files. CGP_EIO: the nonce is not there, so `directory` is another one, in
+ * a host's own storage. */
+cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *directory,
+                                const cgp__checkpoint_ticket *ticket);
+
+/* Sizes and SHA-256 of the files added so far, as text for cgp__checkpoint_add_entries() of rank 0. Owned by the caller, NULL
+ * when out of memory. */
+char *cgp__checkpoint_entries(const cgp__checkpoint_writer *writer);
+cgp_status cgp__checkpoint_add_entries(cgp__checkpoint_writer *writer, const char *text,
+                                       size_t length);
+
+/* --- the index of shards, model.safetensors.index.json, in Hugging Face's layout --- */
+
+typedef struct cgp__weight_map cgp__weight_map;
+
+cgp_status cgp__weight_map_create(cgp__weight_map **out);
+cgp_status cgp__weight_map_add(cgp__weight_map *map, const char *tensor, const char *file,
+                               size_t bytes);
+void cgp__weight_map_destroy(cgp__weight_map *map); /* accepts NULL */
+
+/* Write the index and add it to the checkpoint. */
+cgp_status cgp__weight_map_write(const cgp__weight_map *map, cgp__checkpoint_writer *writer);
 
 /* --- reading --- */
 
 typedef struct cgp__checkpoint cgp__checkpoint;
 
-/* Find and check as cgp_checkpoint_find() does. All files stay open, so that deleting or replacing the checkpoint does not
- * affect its reader. */
-cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory);
+/* Identify a directory, "" if it is not there: the text is the same on all ranks that see this one, and another for a copy of it. */
+enum { CGP__IDENTITY_BYTES = 96 };
+void cgp__checkpoint_identify(const char *directory, char text[CGP__IDENTITY_BYTES]);
+
+/* The part of a checkpoint's blocks that one of several ranks verifies. */
+typedef struct cgp__checkpoint_part {
+    int number, of; /* 0 <= number < of */
+} cgp__checkpoint_part;
+
+/* Find and check as cgp_checkpoint_find() does, but only a part of the files' blocks: together the parts are all of them. All
+ * files stay open, so that deleting or replacing the checkpoint does not affect its reader. */
+cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
+                                cgp__checkpoint_part part);
+
+/* Check that the index of a checkpoint is this one. CGP_EFORMAT: the message has the first tensor that differs. */
+cgp_status cgp__weight_map_check(const cgp__weight_map *map, const cgp__checkpoint *checkpoint);
 
 /* Borrowed until close. */
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);
@@ -88,6 +144,9 @@ const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
 
 /* The SHA-256 of its manifest, which has those of all files: 64 hex digits. Borrowed likewise. */
 const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
+
+/* The number of its files. */
+int cgp__checkpoint_files(const cgp__checkpoint *checkpoint);
 
 /* Open one of its files. Owned by the caller; it may outlive the checkpoint. CGP_EFORMAT: no such file, or not a
  * safetensors file. */

@@ -22,21 +22,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_MANIFEST_BYTES = 1 << 28, SUM_BYTES = 64 + sizeof CGP__SUM_LINE - 1 - 2 };
+enum { SUM_BYTES = 64 + sizeof CGP__SUM_LINE - 1 - 2 };
+
+static const cgp__checkpoint_part whole = {0, 1};
 
 struct cgp__checkpoint {
     char *path;
-    int directory; /* file descriptors */
-    int files[CGP__CHECKPOINT_FILES];
+    int directory; /* a file descriptor, as are ... */
+    int n_files;   /* ... [n_files] */
+    int *files;
     cgp__manifest manifest;
     char digest[65]; /* of the manifest */
 };
 
 void cgp__checkpoint_close(cgp__checkpoint *checkpoint) {
     if (!checkpoint) return;
-    for (int f = 0; f < CGP__CHECKPOINT_FILES; f++) {
-        if (checkpoint->files[f] >= 0) close(checkpoint->files[f]);
-    }
+    for (int f = 0; f < checkpoint->n_files; f++)
+        close(checkpoint->files[f]);
+    free(checkpoint->files);
     if (checkpoint->directory >= 0) close(checkpoint->directory);
     cgp__manifest_release(&checkpoint->manifest);
     free(checkpoint->path);
@@ -112,7 +115,7 @@ static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
     char *text = NULL;
     size_t length = 0;
     cgp_status status =
-        read_file(checkpoint, CGP__MANIFEST, MAX_MANIFEST_BYTES, &text, &length);
+        read_file(checkpoint, CGP__MANIFEST, CGP__MAX_MANIFEST_BYTES, &text, &length);
     if (status == CGP_OK)
         status = cgp__manifest_parse(&checkpoint->manifest, path.text, text, length);
     if (status == CGP_OK) status = check_step(checkpoint);
@@ -121,11 +124,22 @@ static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
     return status;
 }
 
-static cgp_status check_file(cgp__checkpoint *checkpoint, int f) {
+/* Shift the parts from file to file, so that files of one block are shared out too. */
+static cgp_status check_file(cgp__checkpoint *checkpoint, int f, cgp__checkpoint_part part) {
     const cgp__manifest_file *file = &checkpoint->manifest.files[f];
+    const cgp__checkpoint_part shifted = {(part.number + f) % part.of, part.of};
     CGP_TRY(open_file(checkpoint, file->name, &checkpoint->files[f]));
+    checkpoint->n_files++;
     return cgp__blocks_check(checkpoint->files[f], path_of(checkpoint, file->name).text,
-                             file->bytes, file->digests);
+                             file->bytes, file->digests, shifted);
+}
+
+static cgp_status check_files(cgp__checkpoint *checkpoint, cgp__checkpoint_part part) {
+    const int n = checkpoint->manifest.n_files;
+    CGP_TRY(CGP__NEW(checkpoint->files, n, checkpoint->path));
+    for (int f = 0; f < n; f++)
+        CGP_TRY(check_file(checkpoint, f, part));
+    return CGP_OK;
 }
 
 /* Below, a checkpoint to open is a name in an open directory (a run's, following no link), or the caller's path (AT_FDCWD,
@@ -157,7 +171,7 @@ static bool has_moved(const cgp__checkpoint *checkpoint, int directory, const ch
 /* Open a checkpoint's directory and check everything in it. `path`: for messages, its last part for the step; taken, NULL
  * when out of memory. *moved: it failed because the checkpoint was deleted or replaced meanwhile. */
 static cgp_status open_one(cgp__checkpoint **out, int directory, const char *name, char *path,
-                           bool *moved) {
+                           cgp__checkpoint_part part, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
     *moved = false;
     if (!checkpoint || !path) {
@@ -166,12 +180,9 @@ static cgp_status open_one(cgp__checkpoint **out, int directory, const char *nam
         return cgp__no_memory(name, sizeof *checkpoint);
     }
     checkpoint->path = path;
-    for (int f = 0; f < CGP__CHECKPOINT_FILES; f++)
-        checkpoint->files[f] = -1;
     cgp_status status = open_directory(checkpoint, directory, name);
     if (status == CGP_OK) status = read_manifest(checkpoint);
-    for (int f = 0; f < checkpoint->manifest.n_files && status == CGP_OK; f++)
-        status = check_file(checkpoint, f);
+    if (status == CGP_OK) status = check_files(checkpoint, part);
     if (status == CGP_OK) {
         *out = checkpoint;
         return CGP_OK;
@@ -197,12 +208,12 @@ static const char *none_before(bool all_read) {
 
 /* Open a checkpoint by its name in a run. */
 static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const char *name,
-                          bool *moved) {
-    return open_one(out, run->fd, name, cgp__format("%s/%s", run->path, name), moved);
+                          cgp__checkpoint_part part, bool *moved) {
+    return open_one(out, run->fd, name, cgp__format("%s/%s", run->path, name), part, moved);
 }
 
-/* Open the complete checkpoint of the highest step below `below`, logging those skipped. If there is none, the failure is that
- * of the highest, and *all_read says if all could be read; CGP_EIO if there are no checkpoints. */
+/* Open the complete checkpoint of the highest step below `below`, verified whole, logging those skipped. If there is none, the
+ * failure is that of the highest, and *all_read says if all could be read; CGP_EIO if there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *all_read) {
     int64_t *steps = NULL;
@@ -214,7 +225,7 @@ static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, i
     cgp_status first = CGP_OK, status = CGP_EIO;
     for (int i = count - 1; i >= 0 && status != CGP_OK && status != CGP_ENOMEM; i--) {
         if (steps[i] >= below) continue;
-        status = open_in(out, run, cgp__step_name_of(steps[i]).text, &moved);
+        status = open_in(out, run, cgp__step_name_of(steps[i]).text, whole, &moved);
         if (status == CGP_OK) break;
         cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
         unread += status == CGP_EIO && !moved;
@@ -285,7 +296,8 @@ static cgp_status read_latest(const run_directory *run, cgp__entry_name *name) {
     return CGP_OK;
 }
 
-static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, bool *moved) {
+static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run,
+                              cgp__checkpoint_part part, bool *moved) {
     bool all_read = false;
     cgp__entry_name name;
     *moved = false;
@@ -300,21 +312,22 @@ static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, b
                 run->path, (*out)->path);
         return CGP_OK;
     }
-    const cgp_status status = open_in(out, run, name.text, moved);
+    const cgp_status status = open_in(out, run, name.text, part, moved);
     return end_of_open(status, run, name.text, *moved);
 }
 
 /* --- the caller's path --- */
 
 /* Open a path that ends in the name of a checkpoint, which may not be a link. */
-static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *moved) {
+static cgp_status open_named(cgp__checkpoint **out, const char *path, cgp__checkpoint_part part,
+                             bool *moved) {
     run_directory run;
     const char *name = cgp__last_part(path);
     char *directory = cgp__directory_of(path);
     if (!directory) return cgp__no_memory(path, strlen(path));
     cgp_status status = open_run_directory(&run, directory);
     if (status == CGP_OK) {
-        status = open_one(out, run.fd, name, cgp__strdup(path), moved);
+        status = open_one(out, run.fd, name, cgp__strdup(path), part, moved);
         status = end_of_open(status, &run, name, *moved);
         close(run.fd);
     }
@@ -324,8 +337,8 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *move
 
 /* Open a checkpoint by the caller's path. If it leads into a run, suggest an older one after damage. */
 static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *real,
-                                 bool *moved) {
-    cgp_status status = open_one(out, AT_FDCWD, path, cgp__strdup(path), moved);
+                                 cgp__checkpoint_part part, bool *moved) {
+    cgp_status status = open_one(out, AT_FDCWD, path, cgp__strdup(path), part, moved);
     char *slash = real ? strrchr(real, '/') : NULL;
     const int64_t step = slash ? cgp__step_of_name(slash + 1) : -1;
     run_directory run;
@@ -340,9 +353,10 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
 }
 
 /* Open a checkpoint or a run: decide by the name that the path resolves to, or by the directory's entries. */
-static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved) {
+static cgp_status open_path(cgp__checkpoint **out, const char *path, cgp__checkpoint_part part,
+                            bool *moved) {
     *moved = false;
-    if (cgp__step_of_name(cgp__last_part(path)) >= 0) return open_named(out, path, moved);
+    if (cgp__step_of_name(cgp__last_part(path)) >= 0) return open_named(out, path, part, moved);
     char *real = realpath(path, NULL);
     if (!real && errno == ENOMEM) return cgp__no_memory(path, PATH_MAX);
     bool one = real && cgp__step_of_name(cgp__last_part(real)) >= 0;
@@ -350,20 +364,22 @@ static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved
     cgp_status status = open_run_directory(&run, path);
     if (status == CGP_OK) {
         one = one || has_entry(run.fd, CGP__MANIFEST) || has_entry(run.fd, CGP__MANIFEST_SUM);
-        status = one ? open_elsewhere(out, path, real, moved) : open_latest(out, &run, moved);
+        status = one ? open_elsewhere(out, path, real, part, moved)
+                     : open_latest(out, &run, part, moved);
         close(run.fd);
     }
     free(real);
     return status;
 }
 
-cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory) {
+cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
+                                cgp__checkpoint_part part) {
     cgp_status status = CGP_OK;
     bool moved = true;
     char *path = cgp__without_slashes(directory);
     if (!path) return cgp__no_memory(directory, strlen(directory));
     for (int attempt = 0; moved && attempt < 100; attempt++)
-        status = open_path(out, path, &moved);
+        status = open_path(out, path, part, &moved);
     free(path);
     return status;
 }
@@ -382,15 +398,31 @@ const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint) {
     return checkpoint->path;
 }
 
+static cgp_status find_file(const cgp__checkpoint *checkpoint, const char *name, int *f) {
+    const cgp__manifest *manifest = &checkpoint->manifest;
+    for (*f = 0; *f < manifest->n_files; (*f)++) {
+        if (strcmp(manifest->files[*f].name, name) == 0) return CGP_OK;
+    }
+    return cgp_fail(CGP_EFORMAT, "%s/" CGP__MANIFEST ": has no file %s", checkpoint->path,
+                    name);
+}
+
+int cgp__checkpoint_files(const cgp__checkpoint *checkpoint) {
+    return checkpoint->n_files;
+}
+
+cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name,
+                                char **text, size_t *length) {
+    int f = 0;
+    CGP_TRY(find_file(checkpoint, name, &f));
+    return read_all(checkpoint->files[f], path_of(checkpoint, name).text,
+                    CGP__MAX_MANIFEST_BYTES, text, length);
+}
+
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
                                    cgp_safetensors **out) {
     int f = 0;
-    while (f < checkpoint->manifest.n_files &&
-           strcmp(checkpoint->manifest.files[f].name, name) != 0)
-        f++;
-    if (f == checkpoint->manifest.n_files)
-        return cgp_fail(CGP_EFORMAT, "%s/" CGP__MANIFEST ": has no file %s", checkpoint->path,
-                        name);
+    CGP_TRY(find_file(checkpoint, name, &f));
     const int fd = fcntl(checkpoint->files[f], F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
         return cgp_fail(CGP_EIO, "%s/%s: cannot be read (%s)", checkpoint->path, name,
@@ -401,7 +433,7 @@ cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char
 cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note, const char *directory) {
     CGP__NEED(directory);
     cgp__checkpoint *checkpoint = NULL;
-    CGP_TRY(cgp__checkpoint_open(&checkpoint, directory));
+    CGP_TRY(cgp__checkpoint_open(&checkpoint, directory, whole));
     const cgp__checkpoint_info *info = &checkpoint->manifest.info;
     cgp_status status = CGP_OK;
     char *text = note ? cgp__strdup(info->note) : NULL;

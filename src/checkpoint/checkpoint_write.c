@@ -2,7 +2,7 @@
 /* checkpoint_write.c -- write a checkpoint atomically: complete or absent, also after a crash.
  *
  *     create   RUN/.cgpipe-step-00000042-<pid>-<n>.tmp, locked
- *     add      files, each synced after writing
+ *     add      files, each synced after writing; those of other ranks: shared.c
  *     commit   checkpoint.json and checkpoint.sha256; sync the temporary directory
  *              rename it to RUN/step-00000042; sync RUN        now it exists
  *              rename a new link to RUN/latest; sync RUN       now a run resumes from it
@@ -28,19 +28,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct cgp__checkpoint_writer {
-    char *directory; /* of the run */
-    int run;         /* its descriptor; all names below are in it */
-    bool made;       /* by this writer */
-    int64_t step;
-    cgp__entry_name final;     /* step-00000042 */
-    cgp__entry_name temporary; /* "" while there is nothing to delete */
-    int lock;                  /* the temporary directory, open and locked until renamed */
-    json_t *files;
-};
-
 static void release(cgp__checkpoint_writer *writer) {
-    if (writer->temporary.text[0] &&
+    if (writer->temporary.text[0] && !writer->joined &&
         cgp__entry_remove(writer->run, writer->directory, writer->temporary.text) != CGP_OK)
         cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
@@ -196,7 +185,7 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
     const cgp__path_text path = cgp__checkpoint_file(writer, name);
     CGP_TRY(cgp__open_regular(writer->lock, name, path.text, "a file of the checkpoint",
                               CGP_EIO, &fd));
-    cgp_status status = cgp__blocks_digest(fd, path.text, INT64_MAX, &bytes, &digests);
+    cgp_status status = cgp__blocks_digest(fd, path.text, &bytes, &digests);
     if (status == CGP_OK &&
         json_array_append_new(writer->files, cgp__manifest_entry(name, bytes, digests)))
         status = cgp__no_memory(path.text, 64);
@@ -350,9 +339,16 @@ static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
     return status;
 }
 
+static cgp_status remove_nonce(const cgp__checkpoint_writer *writer) {
+    if (!writer->shared || unlinkat(writer->lock, CGP__NONCE, 0) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)",
+                    cgp__checkpoint_file(writer, CGP__NONCE).text, strerror(errno));
+}
+
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
                                   const cgp__checkpoint_info *info, int keep) {
-    cgp_status status = write_manifest(writer, info);
+    cgp_status status = remove_nonce(writer);
+    if (status == CGP_OK) status = write_manifest(writer, info);
     if (status == CGP_OK) status = sync_directory(writer, writer->lock);
     if (status == CGP_OK) status = rename_final(writer);
     if (status == CGP_OK) status = point_latest(writer);

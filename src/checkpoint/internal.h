@@ -13,6 +13,10 @@
 #define CGP__MANIFEST_SUM "checkpoint.sha256"
 #define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* of sha256sum */
 #define CGP__LATEST "latest"
+#define CGP__INDEX "model.safetensors.index.json"
+#define CGP__NONCE "nonce" /* in a shared temporary directory */
+
+enum { CGP__MAX_MANIFEST_BYTES = 1 << 28 }; /* and index */
 
 /* --- safetensors_read.c: takes ownership of the descriptor of a regular file, also on failure --- */
 
@@ -20,12 +24,13 @@ cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int
 
 /* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
 
-/* Digest at most `max` bytes: *bytes are read. *digests: a list of 64 hex digits each, owned by the caller. */
-cgp_status cgp__blocks_digest(int fd, const char *path, int64_t max, int64_t *bytes,
-                              json_t **digests);
+/* Digest a file: *bytes are read. *digests: a list of 64 hex digits each, owned by the caller. */
+cgp_status cgp__blocks_digest(int fd, const char *path, int64_t *bytes, json_t **digests);
 
-/* CGP_EFORMAT: the message has the range of damaged bytes. */
-cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests);
+/* Check a file's size, and each block whose number leaves part.number when divided by part.of. CGP_EFORMAT: the message has the
+ * range of damaged bytes. */
+cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests,
+                             cgp__checkpoint_part part);
 
 cgp_status cgp__digest(const void *data, size_t bytes, char hex[65]);
 
@@ -40,13 +45,13 @@ typedef struct cgp__manifest_file {
 typedef struct cgp__manifest {
     cgp__checkpoint_info info;
     int n_files;
-    cgp__manifest_file files[CGP__CHECKPOINT_FILES];
-    json_t *root; /* owns everything above */
+    cgp__manifest_file *files; /* [n_files] */
+    json_t *root;              /* owns everything above but the list of files */
 } cgp__manifest;
 
 /* files: a list of cgp__manifest_entry() results. *text: owned by the caller. */
 cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info,
-                               const json_t *files, char **text);
+                               json_t *files, char **text);
 json_t *cgp__manifest_entry(const char *name, int64_t bytes,
                             json_t *digests); /* takes digests */
 
@@ -54,6 +59,12 @@ json_t *cgp__manifest_entry(const char *name, int64_t bytes,
 cgp_status cgp__manifest_parse(cgp__manifest *manifest, const char *path, const char *text,
                                size_t length);
 void cgp__manifest_release(cgp__manifest *manifest);
+
+/* --- checkpoint_read.c --- */
+
+/* Read a file of the checkpoint, which is verified, whole. *text: freed by the caller, also after a failure. */
+cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name,
+                                char **text, size_t *length);
 
 /* --- run_directory.c: names in a run's directory --- */
 
@@ -85,5 +96,20 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 /* cgp_checkpoint_clean() of an open directory. restore_only: delete nothing, only restore the checkpoints that a dead process
  * had moved away and not replaced. */
 cgp_status cgp__run_clean(int run, const char *path, bool restore_only);
+
+/* --- a checkpoint in progress (checkpoint_write.c, shared.c) --- */
+
+struct cgp__checkpoint_writer {
+    char *directory; /* of the run */
+    int run;         /* its descriptor; all names below are in it */
+    bool made;       /* by this writer */
+    bool joined;     /* the temporary directory is another rank's */
+    bool shared;     /* it has a nonce */
+    int64_t step;
+    cgp__entry_name final;     /* step-00000042 */
+    cgp__entry_name temporary; /* "" while there is nothing to delete */
+    int lock;                  /* the temporary directory, open, and locked until renamed */
+    json_t *files;
+};
 
 #endif

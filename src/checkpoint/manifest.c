@@ -11,11 +11,12 @@
  *      "states": ["exp_avg", "exp_avg_sq"],
  *      "note": "...",
  *      "block_bytes": 1048576,
+ *      "shards": 4,                        ranks that wrote it; in version 2 only, for more than one
  *      "files": [{"name": "weights.safetensors", "bytes": 5242880, "sha256": ["...", ...]}, ...],
  *      "sha256_above": "..."               of all bytes of this text before this line's comma
  *     }
  *
- * All keys are required and no others are allowed. The last line makes the file verify itself: when it and
+ * All keys of a version are required and no others are allowed. The last line makes the file verify itself: when it and
  * checkpoint.sha256 disagree, the damaged one is known. Every version has it. */
 #include "checkpoint/internal.h"
 
@@ -28,7 +29,10 @@
 #include <string.h>
 
 #define FORMAT "cgpipe checkpoint"
-#define VERSION 1
+
+/* One process writes what every version of cgpipe reads. */
+enum { VERSION_ONE = 1, VERSION_SHARDS = 2 };
+
 #define TAIL ",\n \"sha256_above\": \"%s\"\n}\n"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -42,7 +46,7 @@ json_t *cgp__manifest_entry(const char *name, int64_t bytes, json_t *digests) {
                      digests);
 }
 
-static json_t *pack(const cgp__checkpoint_info *info, const json_t *files) {
+static json_t *pack(const cgp__checkpoint_info *info, json_t *files) {
     char seed[24];
     json_t *states = json_array();
     snprintf(seed, sizeof seed, "%" PRIu64, info->seed);
@@ -52,11 +56,17 @@ static json_t *pack(const cgp__checkpoint_info *info, const json_t *files) {
             return NULL;
         }
     }
-    return json_pack("{s:s, s:i, s:I, s:I, s:s, s:s, s:o, s:s, s:i, s:O}", "format", FORMAT,
-                     "version", VERSION, "step", (json_int_t)info->step, "dropout_step",
-                     (json_int_t)info->dropout_step, "seed", seed, "optimizer", info->optimizer,
-                     "states", states, "note", info->note, "block_bytes", CGP__BLOCK_BYTES,
-                     "files", files);
+    const bool sharded = info->shards > 1;
+    json_t *root = json_pack(
+        "{s:s, s:i, s:I, s:I, s:s, s:s, s:o, s:s, s:i}", "format", FORMAT, "version",
+        sharded ? VERSION_SHARDS : VERSION_ONE, "step", (json_int_t)info->step, "dropout_step",
+        (json_int_t)info->dropout_step, "seed", seed, "optimizer", info->optimizer, "states",
+        states, "note", info->note, "block_bytes", CGP__BLOCK_BYTES);
+    if ((!sharded || !json_object_set_new(root, "shards", json_integer(info->shards))) &&
+        !json_object_set(root, "files", files))
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
 /* Append the tail to the text of all values, without its "\n}". */
@@ -74,7 +84,7 @@ cgp_status cgp__checkpoint_check_note(const char *note) {
 }
 
 cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info,
-                               const json_t *files, char **text) {
+                               json_t *files, char **text) {
     CGP_TRY(cgp__checkpoint_check_note(info->note));
     json_t *root = pack(info, files);
     char *body = root ? cgp__json_text(root, JSON_INDENT(1)) : NULL;
@@ -98,6 +108,11 @@ static cgp_status check_tail(const char *path, const char *text, size_t length) 
                     path, length);
 }
 
+/* 0: no number. */
+static json_int_t version_of(const json_t *root) {
+    return json_integer_value(json_object_get(root, "version"));
+}
+
 static cgp_status parse_json(cgp__manifest *manifest, const char *path, const char *text,
                              size_t length) {
     cgp__json_error error;
@@ -112,13 +127,12 @@ static cgp_status parse_json(cgp__manifest *manifest, const char *path, const ch
     if (!format || strcmp(format, FORMAT) != 0)
         return cgp_fail(CGP_EFORMAT, "%s: format: expected \"%s\", got \"%.40s\"", path, FORMAT,
                         format ? format : "");
-    const json_t *version = json_object_get(manifest->root, "version");
-    if (!json_is_integer(version) || json_integer_value(version) != VERSION)
-        return cgp_fail(CGP_EFORMAT,
-                        "%s: version: expected %d, got %" JSON_INTEGER_FORMAT
-                        " (is it from a newer cgpipe?)",
-                        path, VERSION, json_integer_value(version));
-    return CGP_OK;
+    const json_int_t version = version_of(manifest->root);
+    if (version == VERSION_ONE || version == VERSION_SHARDS) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: version: expected %d or %d, got %" JSON_INTEGER_FORMAT
+                    " (is it from a newer cgpipe?)",
+                    path, VERSION_ONE, VERSION_SHARDS, version);
 }
 
 /* Accept the decimal form that pack() writes, and no other. */
@@ -252,6 +266,7 @@ static cgp_status parse_files(cgp__manifest *manifest, const char *path, const j
     if (!json_is_array(files) || n > CGP__CHECKPOINT_FILES)
         return cgp_fail(CGP_EFORMAT, "%s: files: expected a list of at most %d", path,
                         CGP__CHECKPOINT_FILES);
+    CGP_TRY(CGP__NEW(manifest->files, n, path));
     for (size_t f = 0; f < n; f++)
         CGP_TRY(parse_file(manifest, path, json_array_get(files, f)));
     return CGP_OK;
@@ -268,16 +283,28 @@ static cgp_status parse_step(const char *path, const json_t *root, const char *k
     return CGP_OK;
 }
 
-static const member members[] = {
-    {"format", JSON_STRING},        {"version", JSON_INTEGER},    {"step", JSON_INTEGER},
-    {"dropout_step", JSON_INTEGER}, {"seed", JSON_STRING},        {"optimizer", JSON_STRING},
-    {"states", JSON_ARRAY},         {"note", JSON_STRING},        {"block_bytes", JSON_INTEGER},
-    {"files", JSON_ARRAY},          {"sha256_above", JSON_STRING}};
+static cgp_status parse_shards(const char *path, const json_t *root, int *shards) {
+    const json_int_t n = version_of(root) == VERSION_ONE ? 1 : integer_of(root, "shards");
+    if (version_of(root) != VERSION_ONE && (n < 2 || n > CGP__CHECKPOINT_SHARDS))
+        return cgp_fail(CGP_EFORMAT, "%s: shards: expected 2 to %d, got %lld", path,
+                        CGP__CHECKPOINT_SHARDS, (long long)n);
+    *shards = (int)n;
+    return CGP_OK;
+}
+
+/* The last one is of version 2. */
+static const member members[] = {{"format", JSON_STRING},       {"version", JSON_INTEGER},
+                                 {"step", JSON_INTEGER},        {"dropout_step", JSON_INTEGER},
+                                 {"seed", JSON_STRING},         {"optimizer", JSON_STRING},
+                                 {"states", JSON_ARRAY},        {"note", JSON_STRING},
+                                 {"block_bytes", JSON_INTEGER}, {"files", JSON_ARRAY},
+                                 {"sha256_above", JSON_STRING}, {"shards", JSON_INTEGER}};
 
 static cgp_status parse_fields(cgp__manifest *manifest, const char *path) {
     cgp__checkpoint_info *info = &manifest->info;
     json_t *root = manifest->root;
-    CGP_TRY(check_members(path, "", root, members, COUNT(members)));
+    CGP_TRY(check_members(path, "", root, members,
+                          COUNT(members) - (version_of(root) == VERSION_ONE)));
     const json_int_t block_bytes = integer_of(root, "block_bytes");
     info->optimizer = text_of(root, "optimizer");
     info->note = text_of(root, "note");
@@ -288,6 +315,7 @@ static cgp_status parse_fields(cgp__manifest *manifest, const char *path) {
                         CGP__BLOCK_BYTES, (long long)block_bytes);
     CGP_TRY(parse_seed(path, text_of(root, "seed"), &info->seed));
     CGP_TRY(parse_states(path, json_object_get(root, "states"), info));
+    CGP_TRY(parse_shards(path, root, &info->shards));
     return parse_files(manifest, path, json_object_get(root, "files"));
 }
 
@@ -303,5 +331,6 @@ cgp_status cgp__manifest_parse(cgp__manifest *manifest, const char *path, const 
 
 void cgp__manifest_release(cgp__manifest *manifest) {
     json_decref(manifest->root);
+    free(manifest->files);
     memset(manifest, 0, sizeof *manifest);
 }

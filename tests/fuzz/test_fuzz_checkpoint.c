@@ -10,10 +10,7 @@
 #include "checkpoints.h"
 #include "fuzz.h"
 #include "graphs.h"
-
-#include <jansson.h>
-
-#include "checkpoint/internal.h"
+#include "resign.h"
 
 enum { CAPACITY = 8192, MUTATIONS = 4000, FILES = 4, MANIFEST = 2, SUM = 3 };
 
@@ -439,8 +436,10 @@ static const struct {
     const char *key, *value, *message;
 } wrong_fields[] = {
     {"format", "\"pt\"", "format: expected \"cgpipe checkpoint\", got \"pt\""},
-    {"version", "2", "version: expected 1, got 2 (is it from a newer cgpipe?)"},
-    {"version", "\"1\"", "version: expected 1, got 0"},
+    {"version", "3", "version: expected 1 or 2, got 3 (is it from a newer cgpipe?)"},
+    {"version", "\"1\"", "version: expected 1 or 2, got 0"},
+    {"version", "2", "shards: is missing"},
+    {"shards", "2", "shards: is unknown"},
     {"step", NULL, "step"},
     {"step", "2.0", "step: expected integer, got real"},
     {"step", "-1", "step: expected 0 to 999999999999999999, got -1"},
@@ -464,7 +463,7 @@ static const struct {
     {"block_bytes", "4096", "block_bytes: expected 1048576, got 4096"},
     {"more", "1", "more"},
     {"files", "[]", "checkpoint.json: has no file weights.safetensors"},
-    {"files", "{}", "files: expected a list of at most 16"},
+    {"files", "{}", "files: expected a list of at most 2049"},
     {"files", "[{\"name\": \"a\", \"bytes\": 0}]", "files: number 0: "},
     {"files", "[{\"name\": \"../a\", \"bytes\": 0, \"sha256\": []}]",
      "files: \"../a\" is not the name of a file here"},
@@ -519,8 +518,93 @@ static void tensors_of_integers_are_refused(void **unused) {
     restore();
 }
 
+/* --- the index of shards --- */
+
+/* Write every other tensor of a file, from `first` on, to a shard. */
+static void write_shard(cgp__checkpoint_writer *writer, cgp__weight_map *map, const char *from,
+                        const char *name, int first) {
+    static const char *const metadata[] = {"format", "pt"};
+    cgp_safetensors *in = NULL;
+    cgp_safetensors_writer *out = NULL;
+    assert_ok(cgp_safetensors_open(&in, from));
+    assert_ok(cgp__safetensors_begin(&out, name));
+    assert_ok(cgp__safetensors_add_metadata(out, metadata, 1));
+    for (int i = first; i < cgp_safetensors_count(in); i += 2)
+        assert_ok(cgp__safetensors_add(out, cgp_safetensors_name(in, i), CGP_F32,
+                                       cgp_safetensors_shape(in, i)));
+    assert_ok(cgp__safetensors_create_at(out, cgp__checkpoint_directory(writer), name));
+    for (int i = first; i < cgp_safetensors_count(in); i += 2) {
+        const size_t bytes = 4 * (size_t)cgp_shape_count(cgp_safetensors_shape(in, i));
+        float *data = malloc(bytes);
+        assert_ok(cgp_safetensors_read(in, i, data));
+        assert_ok(cgp_safetensors_append(out, data, bytes));
+        if (map) assert_ok(cgp__weight_map_add(map, cgp_safetensors_name(in, i), name, bytes));
+        free(data);
+    }
+    assert_ok(cgp_safetensors_commit(out));
+    assert_ok(cgp__checkpoint_add(writer, name));
+    cgp_safetensors_close(in);
+}
+
+/* The checkpoint once more, as two ranks would have written it. */
+static void write_shards(const char *directory) {
+    static const char *const shards[] = {
+        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+        "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"};
+    const cgp__checkpoint_info info = {.step = 2,
+                                       .dropout_step = 2,
+                                       .optimizer = "sgd",
+                                       .n_states = 1,
+                                       .states = {"momentum"},
+                                       .note = "",
+                                       .shards = 2};
+    cgp__checkpoint_writer *writer = NULL;
+    cgp__weight_map *map = NULL;
+    assert_ok(cgp__checkpoint_create(&writer, directory, 2));
+    assert_ok(cgp__weight_map_create(&map));
+    for (int s = 0; s < 4; s++)
+        write_shard(writer, s < 2 ? map : NULL, file_of(s / 2), shards[s], s % 2);
+    assert_ok(cgp__weight_map_write(map, writer));
+    assert_ok(cgp__checkpoint_commit(writer, &info, 0));
+    cgp__weight_map_destroy(map);
+}
+
+/* A mutated index, with checksums that fit: it is refused, or it is what the shards say. */
+static void an_index_of_any_bytes_is_refused_or_true(void **unused) {
+    (void)unused;
+    uint64_t random = test_seed();
+    char directory[128], step[160], index[200], hex[65];
+    static content whole;
+    int accepted = 0;
+    snprintf(directory, sizeof directory, "%s/shards", test_directory);
+    snprintf(step, sizeof step, "%s/step-00000002", directory);
+    snprintf(index, sizeof index, "%s/" CGP__INDEX, step);
+    write_shards(directory);
+    FILE *in = fopen(index, "rb");
+    whole.size = fread(whole.bytes, 1, CAPACITY, in);
+    fclose(in);
+    assert_in_range(whole.size, 1, CAPACITY - 1);
+    for (int i = 0; i < MUTATIONS / 10; i++) {
+        content mutated = whole;
+        for (int times = test_between(&random, 0, 2); times > 0; times--)
+            mutate_bytes(&mutated, &random);
+        test_write_file(index, mutated.bytes, mutated.size);
+        resign(step);
+        const cgp_status status = cgp_pipeline_load(pipeline, directory, NULL);
+        assert_true(status == CGP_OK || status == CGP_EFORMAT);
+        assert_ok(cgp_pipeline_weights_sha256(pipeline, hex));
+        assert_string_equal(hex, status == CGP_OK ? saved_sha256 : other_sha256);
+        accepted += status == CGP_OK;
+        assert_ok(cgp_pipeline_set_parameter(pipeline, 0, other));
+    }
+    restore();
+    print_message("%d of %d indices were accepted\n", accepted, MUTATIONS / 10);
+    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS / 12);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_index_of_any_bytes_is_refused_or_true),
         cmocka_unit_test(tensors_of_integers_are_refused),
         cmocka_unit_test(a_field_that_is_wrong_is_named),
         cmocka_unit_test(without_fitting_checksums_nothing_is_accepted),

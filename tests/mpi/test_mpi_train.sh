@@ -55,6 +55,17 @@ compare() { # NAME RANKS OPTION...
 }
 check "resumed by 2, 1 and 3 ranks: the weights of a run that was not stopped" \
     [ "$(grep ^weights_sha "$work/out-straight")" = "$(grep ^weights_sha "$work/out-resumed")" ]
+check "its last checkpoint is of 3 ranks" [ "$(ls "$work/resumed/latest" | tr '\n' ' ')" = "checkpoint.json checkpoint.sha256 \
+model-00001-of-00003.safetensors model-00002-of-00003.safetensors model-00003-of-00003.safetensors model.safetensors.index.json \
+optimizer-00001-of-00003.safetensors optimizer-00002-of-00003.safetensors optimizer-00003-of-00003.safetensors " ]
+check "the place of the weights is printed" grep -q "^weights  *$work/resumed/latest$" "$work/out-resumed"
+"$cgpipe" convert "$work/straight" "$work/from-one" >/dev/null && "$cgpipe" convert "$work/resumed" "$work/from-shards" >/dev/null
+check "both convert to the same weights" cmp "$work/from-one/model.safetensors" "$work/from-shards/model.safetensors"
+"$cgpipe" sample "$work/straight" --length 20 --seed 1 >"$work/sample-one"
+"$cgpipe" sample "$work/resumed" --length 20 --seed 1 >"$work/sample-shards"
+"$cgpipe" sample "$work/straight" --weights "$work/resumed/latest" --length 20 --seed 1 >"$work/sample-weights"
+check "both give the same sample" cmp "$work/sample-one" "$work/sample-shards"
+check "so do the shards as published weights" cmp "$work/sample-one" "$work/sample-weights"
 check "one record" [ "$(jq '.starts | length' "$work/resumed/run.json")" = 4 ]
 
 # --- one output, files of rank 0 ---
@@ -86,6 +97,36 @@ refused() { # NAME RANKS MESSAGE OPTION...
     refused "a loss that is not finite" 2 "not finite" $gpt2 --stages 2 --run "$work/none" --optimizer sgd --lr 1e30 --clip 1 --steps 9 --save-every 0
 }
 check "nothing is left of them" [ ! -e "$work/none" ]
+
+# --- storage of its own for one rank: another directory under the same name ---
+
+mkdir "$work/here" "$work/there"
+# shellcheck disable=SC2016 # of the inner shell
+apart='cd "$0/$([ "$OMPI_COMM_WORLD_RANK" = 1 ] && echo there || echo here)" && exec "$@"'
+# shellcheck disable=SC2086 # words
+run_ranks 2 bash -c "$apart" "$work" "$cgpipe" train $gpt2 --stages 2 --steps 2 --run local >"$work/out" 2>"$work/err"
+check "storage of one host: fails" [ $? != 0 ]
+check "storage of one host: is said once" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
+check "storage of one host: rank, path, host" grep -q "^cgpipe: rank 1: local: expected on host $(hostname) the directory that rank 0 writes to" "$work/err"
+check "storage of one host: nothing is left" [ -z "$(ls "$work/here" "$work/there" | grep local)" ]
+
+# --- a rank that is killed in mid-save ---
+
+# shellcheck disable=SC2086 # words
+run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --steps 1000000 --save-every 1 --run "$work/killed" >"$work/out" 2>&1 &
+runner=$!
+until [ -e "$work/killed/latest" ] && compgen -G "$work/killed/.cgpipe-step-*" >/dev/null; do
+    kill -0 $runner || break
+done
+pkill -KILL -n -f "^$cgpipe train .*--run $work/killed"
+wait $runner
+check "a killed rank ends the run" [ $? != 0 ]
+"$cgpipe" sample "$work/killed" --length 1 >"$work/out" 2>&1
+check "the checkpoint before it is whole" [ $? = 0 ]
+step=$(readlink "$work/killed/latest")
+"$cgpipe" train --resume --run "$work/killed" --stages 1 --steps $((10#${step#step-} + 1)) >"$work/out" 2>&1
+check "it is resumed" grep -q "^resumed" "$work/out"
+check "what was cut short is gone" [ -z "$(ls -A "$work/killed" | grep '^\.cgpipe')" ]
 
 # --- a signal that one rank gets ---
 

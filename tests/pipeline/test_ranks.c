@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ranks.c -- ranks whose arguments differ: all are refused or none, none waits for ever, and the message names the rank. */
 #define _GNU_SOURCE /* nftw */
-#include "rank_calls.h"
+#include "rank_world.h"
 
 #include <math.h>
 
@@ -9,45 +9,7 @@
 #include "checkpoints.h"
 #include "plan/plan.h"
 
-static const test_sizes sizes = {
-    .layers = 2, .sequence = 8, .width = 16, .heads = 2, .vocab = 11, .dropout = 0.1};
-
-enum { SAMPLES = 6, OUTPUTS = SAMPLES * 8 * 11 };
-
-static cgp_plan_options options(int ranks) {
-    cgp_plan_options o = cgp_plan_options_default();
-    o.stages = 3;
-    o.batch = SAMPLES;
-    o.chunks = 3;
-    o.ranks = ranks;
-    return o;
-}
-
-/* A GPT-2, its plan on three ranks and a batch: rank 0 reads the ids, rank 2 the targets, rank 1 nothing. */
-typedef struct world {
-    cgp_model *model;
-    cgp_plan *plan;
-    test_batch batch;
-} world;
-
-static void make_world(world *w) {
-    uint64_t state = 3;
-    const cgp_plan_options o = options(3);
-    w->model = test_gpt2(&sizes);
-    assert_ok(cgp_plan_create(&w->plan, w->model, &o));
-    test_batch_fill(&w->batch, w->model, &sizes, SAMPLES, &state);
-}
-
-static void free_world(world *w) {
-    test_batch_release(&w->batch);
-    cgp_plan_destroy(w->plan);
-    cgp_model_destroy(w->model);
-}
-
-static cgp_status step(rank *r, const cgp_tensor *ids, const cgp_tensor *targets) {
-    const cgp_tensor *inputs[] = {ids, targets};
-    return cgp_pipeline_step(r->pipeline, inputs, 2, &r->loss);
-}
+enum { OUTPUTS = SAMPLES * 8 * 11 };
 
 /* --- inputs and output --- */
 
@@ -333,55 +295,6 @@ static void arguments_of_one_rank_are_refused_on_all(void **unused) {
     free_world(&w);
 }
 
-/* --- checkpoints --- */
-
-static char early[96], later[96];
-
-/* Step 1 in one directory, step 2 in another. */
-static void save_twice(rank *r) {
-    note_create(r);
-    for (int s = 0; s < 2; s++) {
-        note(r, step(r, r->batch->inputs[0], r->batch->inputs[1]));
-        note(r, cgp_optim_step(r->pipeline));
-        note(r, cgp_pipeline_save(r->pipeline, s ? later : early, 0, NULL));
-    }
-}
-
-static void load_two(rank *r) {
-    char before[65] = "a", after[65] = "b";
-    note_create(r);
-    note(r, cgp_pipeline_weights_sha256(r->pipeline, before));
-    note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
-    note(r, cgp_pipeline_load(r->pipeline, r->number == 1 ? "/nowhere" : r->directory, NULL));
-    note(r, cgp_pipeline_weights_sha256(r->pipeline, after));
-    note(r, strcmp(before, after) == 0 ? CGP_OK : CGP_ESTATE);
-}
-
-static void ranks_that_find_different_checkpoints_are_refused(void **unused) {
-    (void)unused;
-    world w;
-    rank ranks[3];
-    make_world(&w);
-    snprintf(early, sizeof early, "%s", test_path_of("early"));
-    snprintf(later, sizeof later, "%s", test_path_of("later"));
-    make_ranks(ranks, 3, w.plan, &w.batch, save_twice);
-    run_ranks(ranks, 3);
-    for (int k = 0; k < ranks[0].notes; k++)
-        assert_note(ranks, 3, k, CGP_OK, -1, "");
-    make_ranks(ranks, 3, w.plan, &w.batch, load_two);
-    for (int r = 0; r < 3; r++)
-        ranks[r].directory = r == 2 ? later : early;
-    run_ranks(ranks, 3);
-    assert_note(ranks, 3, 2, CGP_EINVAL, -1,
-                "checkpoint: expected the same on all ranks, got step 2 (");
-    assert_note(ranks, 3, 2, CGP_EINVAL, -1, ") on rank 2, step 1 (");
-    assert_note(ranks, 3, 2, CGP_EINVAL, -1, ") on rank 0 (shared storage?)");
-    assert_note(ranks, 3, 3, CGP_EIO, 1, "/nowhere");
-    assert_note(ranks, 3, 4, CGP_OK, -1, "");
-    assert_note(ranks, 3, 5, CGP_OK, -1, "");
-    free_world(&w);
-}
-
 /* --- creation --- */
 
 static void create_only(rank *r) {
@@ -467,7 +380,6 @@ int main(void) {
         TEST(outputs_and_gradients_are_those_of_their_rank),
         TEST(losses_count_targets_of_the_graph),
         TEST(arguments_of_one_rank_are_refused_on_all),
-        TEST(ranks_that_find_different_checkpoints_are_refused),
         TEST(ranks_that_differ_are_refused),
         TEST(a_kernel_that_fails_ends_all_ranks),
     };

@@ -354,6 +354,10 @@ ON_RANKS(
 /* --- checkpoints --- */
 
 ON_RANKS(
+    cgp_pipeline_check_directory,
+    { return __real_cgp_pipeline_check_directory(pipeline, c->text); },
+    (cgp_pipeline * pipeline, const char *directory), (pipeline, directory), .text = directory)
+ON_RANKS(
     cgp_pipeline_save, { return __real_cgp_pipeline_save(pipeline, c->text, c->n, c->in); },
     (cgp_pipeline * pipeline, const char *directory, int keep, const char *note),
     (pipeline, directory, keep, note), .text = directory, .n = keep, .in = note)

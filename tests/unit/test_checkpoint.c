@@ -57,6 +57,8 @@ static void the_files_are_these_and_sha256sum_agrees(void **state) {
     json_decref(root);
 }
 
+static const cgp__checkpoint_part whole = {0, 1};
+
 static void what_is_said_comes_back(void **state) {
     (void)state;
     const char *said = "\xe2\x82\xac \"a\"\n{}\\";
@@ -69,7 +71,7 @@ static void what_is_said_comes_back(void **state) {
     assert_string_equal(path, expected);
     assert_string_equal(note, said);
     assert_int_equal(step, 123456789);
-    assert_ok(cgp__checkpoint_open(&checkpoint, path));
+    assert_ok(cgp__checkpoint_open(&checkpoint, path, whole));
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     assert_true(info->seed == UINT64_MAX - 123456789u && info->dropout_step == 123456790);
     assert_string_equal(info->optimizer, "adamw");
@@ -207,7 +209,7 @@ static void a_reader_keeps_what_it_has_opened(void **state) {
     assert_ok(cgp_safetensors_commit(file));
     assert_ok(cgp__checkpoint_add(writer, "w.safetensors"));
     assert_ok(cgp__checkpoint_commit(writer, &info, 0));
-    assert_ok(cgp__checkpoint_open(&checkpoint, run));
+    assert_ok(cgp__checkpoint_open(&checkpoint, run, whole));
     assert_ok(save_plain(run, 1, 1, "", small, 1));
     assert_false(has("run/step-00000000"));
     assert_ok(cgp__checkpoint_tensors(checkpoint, "w.safetensors", &tensors));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_checkpoint_kill.c -- a process that trains and saves is killed at random moments: there is always a complete checkpoint,
- * the next start leaves nothing temporary, and the training ends where one without a kill does.
+ * the next start leaves nothing temporary, and the training ends where one without a kill does. Every other child has two ranks, which
+ * write shards.
  *
  *     child    clean, load, step, save, step, save, ...   KILL    clean, load, step, save, ...
  *     parent                                 find, check       find, check
@@ -28,9 +29,10 @@ typedef struct training {
     test_batch batch;
 } training;
 
-static void start(training *t) {
+static void start(training *t, int ranks) {
     uint64_t state = 3;
     cgp_plan_options o = cgp_plan_options_default();
+    o.stages = o.ranks = ranks;
     o.batch = 2;
     o.optim = cgp_optim_adamw(1e-3, 0.1);
     t->model = test_gpt2(&sizes);
@@ -52,10 +54,10 @@ static void step(training *t) {
 }
 
 /* The life of a child: what a program does when it starts, then steps and saves until the end. */
-static void train_and_save(int64_t until) {
+static void train_and_save(int64_t until, int ranks) {
     training t;
     char note[32];
-    start(&t);
+    start(&t, ranks);
     if (cgp_checkpoint_clean(run) != CGP_OK) _exit(2);
     if (count_names(run, ".cgpipe-") > 0) _exit(3);
     if (count_names(run, "") > 0 && cgp_pipeline_load(t.pipeline, run, NULL) != CGP_OK)
@@ -119,7 +121,7 @@ static void a_killed_training_goes_on_bit_for_bit(void **unused) {
     training t;
     for (int i = 0; i < KILLS; i++) {
         const pid_t child = fork();
-        if (child == 0) train_and_save(1000000);
+        if (child == 0) train_and_save(1000000, 1 + i % 2);
         killed += kill_after(child, (long)(test_random(&state) % 150000000));
         left += count_names(run, ".cgpipe-") > 0;
         const int64_t found = assert_whole();
@@ -128,14 +130,14 @@ static void a_killed_training_goes_on_bit_for_bit(void **unused) {
     }
     const int64_t until = last + 2;
     const pid_t child = fork();
-    if (child == 0) train_and_save(until);
+    if (child == 0) train_and_save(until, 1);
     int result = 0;
     assert_int_equal(waitpid(child, &result, 0), child);
     assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
     assert_int_equal(assert_whole(), until);
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
     assert_int_equal(count_names(run, ""), KEEP + 1);
-    start(&t);
+    start(&t, 1);
     for (int64_t s = 0; s < until; s++)
         step(&t);
     assert_ok(cgp_pipeline_weights_sha256(t.pipeline, expected));

@@ -78,6 +78,36 @@ cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, s
     return gather(ranks, data, data);
 }
 
+/* Bring texts together whose lengths all ranks know; *all has them one behind the other. */
+static cgp_status share_text(const cgp__ranks *ranks, const char *mine, const int64_t *lengths,
+                             char **all) {
+    size_t total = 0;
+    for (int r = 0; r < ranks->n; r++)
+        total += (size_t)lengths[r];
+    CGP_TRY(cgp__ranks_agree(ranks, CGP__NEW(*all, total + 1, "ranks")));
+    for (int r = 0; r < ranks->n; r++)
+        ranks->bytes[r] = (size_t)lengths[r];
+    return gather(ranks, mine, *all);
+}
+
+cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char **all,
+                                 int64_t **lengths) {
+    *all = NULL;
+    *lengths = NULL;
+    cgp_status status = mine ? CGP__NEW(*lengths, ranks->n, "ranks")
+                             : cgp__no_memory("ranks", (size_t)ranks->n);
+    status = cgp__ranks_agree(ranks, status);
+    if (status == CGP_OK) {
+        (*lengths)[ranks->rank] = (int64_t)strlen(mine);
+        status = cgp__ranks_share(ranks, *lengths, sizeof **lengths);
+    }
+    if (status == CGP_OK) status = share_text(ranks, mine, *lengths, all);
+    if (status == CGP_OK) return CGP_OK;
+    free(*lengths);
+    free(*all);
+    return status;
+}
+
 cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *plan, void *data,
                                     size_t bytes) {
     if (!ranks->transport) return CGP_OK;
@@ -91,9 +121,8 @@ cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status) {
     return cgp__ranks_agree_on(ranks, status, "", "", "");
 }
 
-cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const char *object,
-                               const char *text, const char *way_out) {
-    if (!ranks->transport) return status;
+/* Exchange statuses and texts: ranks->reports has all of them. */
+static cgp_status exchange(const cgp__ranks *ranks, cgp_status status, const char *text) {
     report *all = ranks->reports, *mine = &all[ranks->rank], own;
     mine->status = (int64_t)status;
     snprintf(mine->text, sizeof mine->text, "%s", status == CGP_OK ? text : cgp_message());
@@ -106,13 +135,35 @@ cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const
         if (all[r].status != CGP_OK)
             return cgp_fail((cgp_status)all[r].status, "rank %d: %s", r, all[r].text);
     }
-    for (int r = 1; r < ranks->n; r++) {
-        if (strcmp(all[r].text, all[0].text) != 0)
-            return cgp_fail(CGP_EINVAL,
-                            "%s: expected the same on all ranks, got %s on rank %d, %s on rank "
-                            "0 (%s)",
-                            object, all[r].text, r, all[0].text, way_out);
-    }
+    return CGP_OK;
+}
+
+/* The first rank whose text is not that of rank 0; 0: there is none. */
+static int first_other(const cgp__ranks *ranks) {
+    const report *all = ranks->reports;
+    for (int r = 1; r < ranks->n; r++)
+        if (strcmp(all[r].text, all[0].text) != 0) return r;
+    return 0;
+}
+
+cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const char *object,
+                               const char *text, const char *way_out) {
+    if (!ranks->transport) return status;
+    CGP_TRY(exchange(ranks, status, text));
+    const report *all = ranks->reports;
+    const int r = first_other(ranks);
+    if (r == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "%s: expected the same on all ranks, got %s on rank %d, %s on rank 0 (%s)",
+                    object, all[r].text, r, all[0].text, way_out);
+}
+
+cgp_status cgp__ranks_have_same(const cgp__ranks *ranks, cgp_status status, const char *text,
+                                bool *same) {
+    *same = true;
+    if (!ranks->transport) return status;
+    CGP_TRY(exchange(ranks, status, text));
+    *same = first_other(ranks) == 0;
     return CGP_OK;
 }
 

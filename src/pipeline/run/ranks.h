@@ -47,6 +47,10 @@ cgp_status cgp__ranks_agree(const cgp__ranks *ranks, cgp_status status);
 cgp_status cgp__ranks_agree_on(const cgp__ranks *ranks, cgp_status status, const char *object,
                                const char *text, const char *way_out);
 
+/* Agree likewise, and find out whether such a text is the same on all ranks. */
+cgp_status cgp__ranks_have_same(const cgp__ranks *ranks, cgp_status status, const char *text,
+                                bool *same);
+
 /* Bring `bytes` of data from one rank to all. */
 cgp_status cgp__ranks_broadcast(const cgp__ranks *ranks, int root, void *data, size_t bytes);
 
@@ -56,6 +60,11 @@ cgp_status cgp__ranks_share_devices(const cgp__ranks *ranks, const cgp_plan *pla
 
 /* Bring equal blocks together: all [n][bytes], of which this rank's is filled in. */
 cgp_status cgp__ranks_share(const cgp__ranks *ranks, void *all, size_t bytes);
+
+/* Bring the texts of several ranks together: *all has one behind the other, lengths[n] their lengths; both are owned by the caller.
+ * `mine`: NULL when out of memory. */
+cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char **all,
+                                 int64_t **lengths);
 
 /* Compare the plans' hashes, and the seeds. @retval CGP_EINVAL They differ; the message names the rank. */
 cgp_status cgp__ranks_compare(const cgp__ranks *ranks, const cgp_plan *plan, uint64_t seed);

@@ -48,34 +48,48 @@ static cgp_status move_tensor(cgp__worker *worker, void *argument) {
                   : cgp__worker_write(worker, data, m->in, m->bytes);
 }
 
-/* Bring a tensor from its owner's rank to `out` on all ranks. */
-static cgp_status bring_tensor(const cgp__executor *executor, int parameter, int tensor,
-                               float *out, size_t bytes) {
+static size_t bytes_of(const cgp_plan *plan, int parameter) {
+    return 4 * (size_t)cgp_shape_count(&plan->model->params[parameter].shape);
+}
+
+cgp_status cgp__parameter_read(const cgp__executor *executor, int parameter, int tensor,
+                               float *out) {
+    const cgp__copy *owner = cgp__owner_of(executor->plan, parameter);
+    move m = {owner, tensor, out, NULL, bytes_of(executor->plan, parameter)};
+    return cgp__executor_run_one(executor, owner->device, move_tensor, &m);
+}
+
+cgp_status cgp__parameter_bring(const cgp__executor *executor, int parameter, int tensor,
+                                float *out) {
     const cgp_plan *plan = executor->plan;
-    const cgp__copy *owner = cgp__owner_of(plan, parameter);
-    move m = {owner, tensor, out, NULL, bytes};
+    const int owner = cgp__owner_of(plan, parameter)->device;
     cgp_status status = CGP_OK;
-    if (cgp__ranks_own(&executor->ranks, owner->device))
-        status = cgp__executor_run_one(executor, owner->device, move_tensor, &m);
+    if (cgp__ranks_own(&executor->ranks, owner))
+        status = cgp__parameter_read(executor, parameter, tensor, out);
     if (status != CGP_OK) {
         cgp__ranks_fail(&executor->ranks, status);
         return status;
     }
-    return cgp__ranks_broadcast(&executor->ranks, plan->devices[owner->device].info.rank, out,
-                                bytes);
+    return cgp__ranks_broadcast(&executor->ranks, plan->devices[owner].info.rank, out,
+                                bytes_of(plan, parameter));
 }
 
-cgp_status cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor,
-                               float *out, const float *in) {
+cgp_status cgp__parameter_write(const cgp__executor *executor, int parameter, int tensor,
+                                const float *in) {
     const cgp_plan *plan = executor->plan;
-    const size_t bytes = 4 * (size_t)cgp_shape_count(&plan->model->params[parameter].shape);
-    if (out) return bring_tensor(executor, parameter, tensor, out, bytes);
     for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++) {
-        move m = {&plan->copies[c], tensor, NULL, in, bytes};
+        move m = {&plan->copies[c], tensor, NULL, in, bytes_of(plan, parameter)};
         if (cgp__ranks_own(&executor->ranks, plan->copies[c].device))
             CGP_TRY(cgp__executor_run_one(executor, plan->copies[c].device, move_tensor, &m));
     }
     return CGP_OK;
+}
+
+bool cgp__parameter_is_here(const cgp__executor *executor, int parameter) {
+    const cgp_plan *plan = executor->plan;
+    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
+        if (cgp__ranks_own(&executor->ranks, plan->copies[c].device)) return true;
+    return false;
 }
 
 static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter) {
@@ -102,28 +116,20 @@ static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int para
             CGP__NEW(unwanted, cgp_shape_count(&model->params[parameter].shape), "parameter");
     status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     if (status == CGP_OK)
-        status = cgp__parameter_copy(&pipeline->executor, parameter, tensor,
-                                     data ? data : unwanted, NULL);
+        status = cgp__parameter_bring(&pipeline->executor, parameter, tensor,
+                                      data ? data : unwanted);
     free(unwanted);
     return status;
-}
-
-/* Return whether a device of this rank has a copy of the parameter. */
-static bool is_here(const cgp_pipeline *pipeline, int parameter) {
-    const cgp_plan *plan = pipeline->plan;
-    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
-        if (cgp__ranks_own(&pipeline->executor.ranks, plan->copies[c].device)) return true;
-    return false;
 }
 
 /* Copy a tensor of the caller, on ranks that have it. `status`: of the checks before. */
 static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter,
                              int tensor, const float *data, const char *function) {
     const cgp__ranks *ranks = &pipeline->executor.ranks;
-    if (status == CGP_OK && !data && is_here(pipeline, parameter))
+    if (status == CGP_OK && !data && cgp__parameter_is_here(&pipeline->executor, parameter))
         status = cgp__missing(function, "data");
     CGP_TRY(cgp__ranks_agree(ranks, status));
-    status = cgp__parameter_copy(&pipeline->executor, parameter, tensor, NULL, data);
+    status = cgp__parameter_write(&pipeline->executor, parameter, tensor, data);
     if (status != CGP_OK) cgp__ranks_fail(ranks, status);
     return status;
 }
@@ -186,10 +192,8 @@ static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *has
     const cgp_model *model = pipeline->plan->model;
     cgp_status status = CGP_OK;
     for (int p = 0; p < model->n_params && status == CGP_OK; p++) {
-        status = cgp__parameter_copy(&pipeline->executor, p, CGP__VALUES, data, NULL);
-        if (status == CGP_OK)
-            status = cgp__sha256_add(hash, data,
-                                     4 * (size_t)cgp_shape_count(&model->params[p].shape));
+        status = cgp__parameter_bring(&pipeline->executor, p, CGP__VALUES, data);
+        if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(pipeline->plan, p));
     }
     if (status != CGP_OK) cgp__ranks_fail(&pipeline->executor.ranks, status);
     return status;

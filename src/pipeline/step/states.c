@@ -148,20 +148,28 @@ static cgp_status move_state(cgp__worker *worker, void *argument) {
                   : cgp__worker_write(worker, memory, m->in, bytes);
 }
 
-cgp_status cgp__state_copy(const cgp_pipeline *pipeline, int state, void *out, const void *in) {
-    const cgp_plan *plan = pipeline->plan;
-    const cgp__executor *executor = &pipeline->executor;
-    const int device = cgp__plan_device_of(plan, plan->model->states[state].node);
+static int device_of(const cgp_plan *plan, int state) {
+    return cgp__plan_device_of(plan, plan->model->states[state].node);
+}
+
+cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, const void *in) {
     move m = {state, out, in};
+    return cgp__executor_run_one(&pipeline->executor, device_of(pipeline->plan, state),
+                                 move_state, &m);
+}
+
+/* Bring a state from its rank to `out` on all ranks. */
+static cgp_status bring(const cgp_pipeline *pipeline, int state, void *out) {
+    const cgp_plan *plan = pipeline->plan;
+    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    const int device = device_of(plan, state);
     cgp_status status = CGP_OK;
-    if (cgp__ranks_own(&executor->ranks, device))
-        status = cgp__executor_run_one(executor, device, move_state, &m);
+    if (cgp__ranks_own(ranks, device)) status = cgp__state_move(pipeline, state, out, NULL);
     if (status != CGP_OK) {
-        cgp__ranks_fail(&executor->ranks, status);
+        cgp__ranks_fail(ranks, status);
         return status;
     }
-    if (!out) return CGP_OK;
-    return cgp__ranks_broadcast(&executor->ranks, plan->devices[device].info.rank, out,
+    return cgp__ranks_broadcast(ranks, plan->devices[device].info.rank, out,
                                 bytes_of(&plan->model->states[state]));
 }
 
@@ -173,8 +181,7 @@ cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data)
     if (status == CGP_OK && !data)
         status = CGP__NEW(unwanted, bytes_of(&pipeline->plan->model->states[state]), "state");
     status = cgp__ranks_agree(&pipeline->executor.ranks, status);
-    if (status == CGP_OK)
-        status = cgp__state_copy(pipeline, state, data ? data : unwanted, NULL);
+    if (status == CGP_OK) status = bring(pipeline, state, data ? data : unwanted);
     free(unwanted);
     return status;
 }
@@ -183,9 +190,7 @@ cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data)
 static cgp_status check_set(const cgp_pipeline *pipeline, int state, const void *data,
                             const char *function) {
     CGP_TRY(check(pipeline, state));
-    const cgp_plan *plan = pipeline->plan;
-    const int device = cgp__plan_device_of(plan, plan->model->states[state].node);
-    if (!data && cgp__ranks_own(&pipeline->executor.ranks, device))
+    if (!data && cgp__ranks_own(&pipeline->executor.ranks, device_of(pipeline->plan, state)))
         return cgp__missing(function, "data");
     if (!pipeline->step.external_run || pipeline->team.failed) return CGP_OK;
     return cgp_fail(CGP_ESTATE,
@@ -195,9 +200,13 @@ static cgp_status check_set(const cgp_pipeline *pipeline, int state, const void 
 
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {
     CGP__PIPELINE(pipeline);
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
-                             check_set(pipeline, state, data, __func__)));
-    return cgp__state_copy(pipeline, state, NULL, data);
+    const cgp__ranks *ranks = &pipeline->executor.ranks;
+    cgp_status status = CGP_OK;
+    CGP_TRY(cgp__ranks_agree(ranks, check_set(pipeline, state, data, __func__)));
+    if (cgp__ranks_own(ranks, device_of(pipeline->plan, state)))
+        status = cgp__state_move(pipeline, state, NULL, data);
+    if (status != CGP_OK) cgp__ranks_fail(ranks, status);
+    return status;
 }
 
 /* Add all states to the hash, by way of `data`, which the largest fits. */
@@ -205,7 +214,7 @@ static cgp_status hash_states(const cgp_pipeline *pipeline, cgp__sha256 *hash, c
     const cgp_model *model = pipeline->plan->model;
     cgp_status status = CGP_OK;
     for (int s = 0; s < model->n_states && status == CGP_OK; s++) {
-        status = cgp__state_copy(pipeline, s, data, NULL);
+        status = bring(pipeline, s, data);
         if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes_of(&model->states[s]));
     }
     if (status != CGP_OK) cgp__ranks_fail(&pipeline->executor.ranks, status);

@@ -9,8 +9,7 @@
 
 /* The first tensor of a device that is not finite. */
 typedef struct cgp__nonfinite {
-    int64_t
-        tensor; /* its number (finite.c: states; save.c: tensors of the checkpoint); -1: none */
+    int64_t tensor;  /* its number (finite.c: states; save.c: cgp__saved_at()); -1: none */
     int64_t element; /* of save.c */
     float value;
 } cgp__nonfinite;
@@ -81,9 +80,16 @@ static inline const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter
     return &plan->copies[plan->first_copy[parameter]];
 }
 
-/* Copy a tensor between the host and devices: from the owner to `out`, or from `in` to all copies. */
-cgp_status cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor,
-                               float *out, const float *in);
+/* Copy a tensor to the host, on the owner's rank; or from there to all ranks. The latter is collective. */
+cgp_status cgp__parameter_read(const cgp__executor *executor, int parameter, int tensor,
+                               float *out);
+cgp_status cgp__parameter_bring(const cgp__executor *executor, int parameter, int tensor,
+                                float *out);
+
+/* Return whether a device of this rank has a copy of the parameter; copy a tensor from the host to all that do. */
+bool cgp__parameter_is_here(const cgp__executor *executor, int parameter);
+cgp_status cgp__parameter_write(const cgp__executor *executor, int parameter, int tensor,
+                                const float *in);
 
 /* tied.c: add up the gradients of parameters with several uses, after the last backward. */
 cgp_status cgp__tied_sum(cgp__executor *executor);
@@ -100,8 +106,8 @@ cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 cgp_status cgp__states_check(cgp__worker *worker, int *n);
 int cgp__states_first_nonfinite(const cgp__worker *worker);
 
-/* Copy a state between the host and its device: to `out` on all ranks, or from `in`, where it is, with no exchange. */
-cgp_status cgp__state_copy(const cgp_pipeline *pipeline, int state, void *out, const void *in);
+/* Copy a state between the host and its device, on its rank: to `out`, or from `in`. */
+cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, const void *in);
 
 /* The data of a state of a built-in op, which the worker checks before a save. NULL: another worker's, or not checked. */
 const float *cgp__state_data(const cgp__worker *worker, int state);

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* saved.c -- see saved.h. */
+#include "pipeline/step/saved.h"
+
+#include <stdio.h>
+
+static int n_states_of(const cgp_plan *plan) {
+    return plan->inference ? 0 : cgp_optim_states(&plan->optim);
+}
+
+int cgp__saved_kinds(const cgp_plan *plan) {
+    return n_states_of(plan) > 0 ? CGP__SAVED_KINDS : 1;
+}
+
+cgp__saved_range cgp__saved_range_of(const cgp_plan *plan, int kind) {
+    const int n_params = plan->model->n_params, weights = n_params + plan->model->n_states;
+    if (kind == CGP__SAVED_WEIGHTS) return (cgp__saved_range){0, weights};
+    return (cgp__saved_range){weights, weights + n_params * n_states_of(plan)};
+}
+
+static const char *const *state_names(cgp_optim_kind kind) {
+    static const char *const sgd[] = {"momentum"}, *const adam[] = {"exp_avg", "exp_avg_sq"},
+                             *const rmsprop[] = {"square_avg", "momentum"};
+    return kind == CGP_OPTIM_SGD ? sgd : kind == CGP_OPTIM_RMSPROP ? rmsprop : adam;
+}
+
+cgp__saved_tensor cgp__saved_at(const cgp_plan *plan, int i) {
+    const cgp_model *model = plan->model;
+    const int s = i - model->n_params, o = s - model->n_states, n = n_states_of(plan);
+    if (s >= 0 && o < 0) {
+        const cgp__state *state = &model->states[s];
+        return (cgp__saved_tensor){-1,
+                                   -1,
+                                   s,
+                                   cgp__plan_device_of(plan, state->node),
+                                   state->info.dtype,
+                                   &state->info.shape};
+    }
+    const int p = s < 0 ? i : o / n, number = s < 0 ? CGP__VALUES : o % n;
+    return (cgp__saved_tensor){
+        p, number, -1, cgp__owner_of(plan, p)->device, CGP_F32, &model->params[p].shape};
+}
+
+size_t cgp__saved_bytes(const cgp__saved_tensor *tensor) {
+    return (size_t)cgp_shape_count(tensor->shape) * cgp_dtype_bytes(tensor->type);
+}
+
+char *cgp__saved_name(const cgp_plan *plan, int i) {
+    const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
+    if (tensor.state >= 0) return cgp__strdup(plan->model->states[tensor.state].name);
+    const char *parameter = plan->model->params[tensor.parameter].name;
+    if (tensor.number == CGP__VALUES) return cgp__strdup(parameter);
+    return cgp__format("%s.%s", parameter, state_names(plan->optim.kind)[tensor.number]);
+}
+
+cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards) {
+    cgp__saved_file_name name;
+    const bool weights = kind == CGP__SAVED_WEIGHTS;
+    if (shards == 1)
+        snprintf(name.text, sizeof name.text, "%s.safetensors",
+                 weights ? "weights" : "optimizer");
+    else if (shard < 0)
+        snprintf(name.text, sizeof name.text, "%s-*-of-%05d.safetensors",
+                 weights ? "model" : "optimizer", shards);
+    else
+        snprintf(name.text, sizeof name.text, "%s-%05d-of-%05d.safetensors",
+                 weights ? "model" : "optimizer", shard + 1, shards);
+    return name;
+}
+
+cgp__checkpoint_info cgp__saved_info(const cgp_pipeline *pipeline, const char *note) {
+    const cgp_plan *plan = pipeline->plan;
+    cgp__checkpoint_info info = {.seed = pipeline->step.seed,
+                                 .optimizer = CGP__SAVED_NO_OPTIMIZER,
+                                 .n_states = n_states_of(plan),
+                                 .note = note ? note : "",
+                                 .shards = pipeline->executor.ranks.n};
+    if (!plan->inference) {
+        info.step = pipeline->step.updates;
+        info.dropout_step = pipeline->step.steps;
+        info.optimizer = cgp_optim_kind_name(plan->optim.kind);
+    }
+    for (int s = 0; s < info.n_states; s++)
+        info.states[s] = state_names(plan->optim.kind)[s];
+    return info;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* saved.h -- the tensors of a checkpoint and its files. Names are the model's, so they do not depend on the layout:
+ *
+ *     weights      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
+ *     optimizer    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
+ *
+ * The tensors of both are numbered in this order. One process writes each kind to one file; of several ranks each writes the
+ * tensors that it owns: parameters with their first use, states with their stage. A rank may own none.
+ *
+ *     one process   weights.safetensors                 optimizer.safetensors
+ *     rank 0 of 2   model-00001-of-00002.safetensors    optimizer-00001-of-00002.safetensors
+ *     rank 1 of 2   model-00002-of-00002.safetensors    optimizer-00002-of-00002.safetensors
+ *     all           model.safetensors.index.json        - */
+#ifndef CGP_SRC_PIPELINE_SAVED_H
+#define CGP_SRC_PIPELINE_SAVED_H
+
+#include "checkpoint/checkpoint.h"
+#include "pipeline/pipeline.h"
+
+typedef struct cgp__saved_tensor {
+    int parameter, number; /* number: of the parameter's optimizer state, or CGP__VALUES */
+    int state;             /* of an op; -1: none, it is a parameter's */
+    int device;            /* its owner */
+    cgp_dtype type;
+    const cgp_shape *shape;
+} cgp__saved_tensor;
+
+/* The kinds of files; a plan without optimizer state has one. */
+enum { CGP__SAVED_WEIGHTS, CGP__SAVED_OPTIMIZER, CGP__SAVED_KINDS };
+
+/* The tensors `begin` .. `end` - 1 of a kind. */
+typedef struct cgp__saved_range {
+    int begin, end;
+} cgp__saved_range;
+
+int cgp__saved_kinds(const cgp_plan *plan);
+cgp__saved_range cgp__saved_range_of(const cgp_plan *plan, int kind);
+
+cgp__saved_tensor cgp__saved_at(const cgp_plan *plan, int i);
+size_t cgp__saved_bytes(const cgp__saved_tensor *tensor);
+
+/* Owned by the caller; NULL when out of memory. */
+char *cgp__saved_name(const cgp_plan *plan, int i);
+
+typedef struct cgp__saved_file_name {
+    char text[48];
+} cgp__saved_file_name;
+
+/* The name of a shard, from 0; with `shard` -1 the pattern of all, for messages. */
+cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards);
+
+/* What a checkpoint of the pipeline says beside its tensors. A plan for inference saves weights and states only: the start of a
+ * training, under any optimizer. */
+#define CGP__SAVED_NO_OPTIMIZER "none"
+cgp__checkpoint_info cgp__saved_info(const cgp_pipeline *pipeline, const char *note);
+
+#endif

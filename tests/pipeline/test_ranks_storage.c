@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ranks_storage.c -- ranks that see different directories under one path, or different checkpoints: all are refused, and the message
+ * names the rank. Copies of one checkpoint are as good as the checkpoint. */
+#define _GNU_SOURCE /* nftw */
+#include "rank_world.h"
+
+#include "checkpoints.h"
+
+static char early[96], later[96];
+
+/* Step 1 in one directory, step 2 in another. */
+static void save_twice(rank *r) {
+    note_create(r);
+    for (int s = 0; s < 2; s++) {
+        note(r, step(r, r->batch->inputs[0], r->batch->inputs[1]));
+        note(r, cgp_optim_step(r->pipeline));
+        note(r, cgp_pipeline_save(r->pipeline, s ? later : early, 0, NULL));
+    }
+}
+
+static void load_two(rank *r) {
+    char before[65] = "a", after[65] = "b";
+    note_create(r);
+    note(r, cgp_pipeline_weights_sha256(r->pipeline, before));
+    note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
+    note(r, cgp_pipeline_load(r->pipeline, r->number == 1 ? "/nowhere" : r->directory, NULL));
+    note(r, cgp_pipeline_weights_sha256(r->pipeline, after));
+    note(r, strcmp(before, after) == 0 ? CGP_OK : CGP_ESTATE);
+}
+
+static void ranks_that_find_different_checkpoints_are_refused(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[3];
+    make_world(&w);
+    snprintf(early, sizeof early, "%s", test_path_of("early"));
+    snprintf(later, sizeof later, "%s", test_path_of("later"));
+    make_ranks(ranks, 3, w.plan, &w.batch, save_twice);
+    run_ranks(ranks, 3);
+    for (int k = 0; k < ranks[0].notes; k++)
+        assert_note(ranks, 3, k, CGP_OK, -1, "");
+    make_ranks(ranks, 3, w.plan, &w.batch, load_two);
+    for (int r = 0; r < 3; r++)
+        ranks[r].directory = r == 2 ? later : early;
+    run_ranks(ranks, 3);
+    assert_note(ranks, 3, 2, CGP_EINVAL, -1,
+                "checkpoint: expected the same on all ranks, got step 2 (");
+    assert_note(ranks, 3, 2, CGP_EINVAL, -1, ") on rank 2, step 1 (");
+    assert_note(ranks, 3, 2, CGP_EINVAL, -1, ") on rank 0 (shared storage?)");
+    assert_note(ranks, 3, 3, CGP_EIO, 1, "/nowhere");
+    assert_note(ranks, 3, 4, CGP_OK, -1, "");
+    assert_note(ranks, 3, 5, CGP_OK, -1, "");
+    free_world(&w);
+}
+
+/* Rank 1 has another directory under what is one path for the other ranks. */
+static void save_and_load_apart(rank *r) {
+    const bool apart = r->number == 1;
+    note_create(r);
+    note(r, cgp_pipeline_check_directory(r->pipeline, apart ? later : early));
+    note(r, cgp_pipeline_save(r->pipeline, apart ? later : early, 0, NULL));
+    note(r, cgp_pipeline_check_directory(r->pipeline, apart ? NULL : early));
+    note(r, cgp_pipeline_check_directory(r->pipeline, early));
+    note(r, cgp_pipeline_save(r->pipeline, early, 0, NULL));
+    note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
+}
+
+static void storage_that_ranks_do_not_share_is_refused(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[3];
+    char host[256] = "", message[900];
+    make_world(&w);
+    snprintf(early, sizeof early, "%s", test_path_of("early"));
+    snprintf(later, sizeof later, "%s", test_path_of("later"));
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    for (int there = 0; there < 2; there++) { /* the other directory is missing, or there */
+        make_ranks(ranks, 3, w.plan, &w.batch, save_and_load_apart);
+        run_ranks(ranks, 3);
+        snprintf(message, sizeof message,
+                 "%s: expected on host %s the directory that rank 0 writes to on host %s, got "
+                 "another one (take one on a file system that all ranks share)",
+                 later, host, host);
+        assert_note(ranks, 3, 1, CGP_EIO, 1, message);
+        assert_note(ranks, 3, 2, CGP_EIO, 1, message);
+        assert_note(ranks, 3, 3, CGP_EINVAL, 1, "directory: expected a pointer, got NULL");
+        assert_note(ranks, 3, 4, CGP_OK, -1, "");
+        assert_note(ranks, 3, 5, CGP_OK, -1, "");
+        assert_int_equal(count_names(early, ".cgpipe-"), 0);
+        assert_int_equal(count_names(early, "step-"), 1);
+        assert_int_equal(count_names(later, ""), 0);
+        if (!there) assert_int_equal(mkdir(later, 0700), 0);
+    }
+    free_world(&w);
+}
+
+/* By chance the other directory has an entry of the same name, say of a process with the same number on its host. */
+static void an_entry_of_the_same_name_is_not_enough(void **unused) {
+    (void)unused;
+    static const char *const nonces[] = {NULL, "", "7 1763885000.000000001\n"};
+    cgp__checkpoint_writer *writer = NULL, *joined = NULL;
+    cgp__checkpoint_ticket ticket;
+    char path[300];
+    snprintf(early, sizeof early, "%s", test_path_of("early"));
+    snprintf(later, sizeof later, "%s", test_path_of("later"));
+    assert_ok(cgp__checkpoint_create(&writer, early, 0));
+    assert_ok(cgp__checkpoint_share(writer, &ticket));
+    assert_int_equal(mkdir(later, 0700), 0);
+    snprintf(path, sizeof path, "%s/%s", later, ticket.temporary);
+    assert_int_equal(mkdir(path, 0700), 0);
+    strcat(path, "/nonce");
+    for (int i = 0; i < 3; i++) {
+        if (nonces[i]) test_write_file(path, nonces[i], strlen(nonces[i]));
+        assert_status(cgp__checkpoint_join(&joined, later, &ticket), CGP_EIO);
+        assert_message("got another one");
+        assert_null(joined);
+    }
+    assert_ok(cgp__checkpoint_join(&joined, early, &ticket));
+    cgp__checkpoint_abandon(joined);
+    test_write_file(path, ticket.nonce, strlen(ticket.nonce));
+    assert_ok(cgp__checkpoint_join(&joined, later, &ticket));
+    cgp__checkpoint_abandon(joined);
+    cgp__checkpoint_abandon(writer);
+}
+
+/* --- bytes --- */
+
+/* loopback, which notes the largest part of a rank in any gather. */
+static cgp_transport counting;
+static _Atomic size_t largest_part;
+
+static cgp_status count_gather(cgp_communicator *communicator, const void *mine, void *all,
+                               const size_t *bytes) {
+    for (int r = 0; r < loopback.ranks(communicator); r++)
+        if (bytes[r] > largest_part) largest_part = bytes[r];
+    return loopback.gather(communicator, mine, all, bytes);
+}
+
+static void save_counted(rank *r) {
+    note(r, cgp_pipeline_create_on(&r->pipeline, r->plan, r->seed, &counting, r->communicator));
+    note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
+    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE); /* of the largest matrices */
+    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* all have looked */
+    if (r->number == 0) largest_part = 0;
+    note(r, cgp_pipeline_check_directory(r->pipeline, r->directory));
+    note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
+    note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
+}
+
+static void no_tensor_travels_in_a_save(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[3];
+    counting = loopback;
+    counting.gather = count_gather;
+    make_world(&w);
+    make_ranks(ranks, 3, w.plan, &w.batch, save_counted);
+    for (int r = 0; r < 3; r++)
+        ranks[r].directory = run;
+    run_ranks(ranks, 3);
+    for (int k = 0; k < ranks[0].notes; k++)
+        assert_note(ranks, 3, k, CGP_OK, -1, "");
+    assert_in_range(largest_part, 100, 1024);
+    free_world(&w);
+}
+
+/* --- copies --- */
+
+static void load_only(rank *r) {
+    note_create(r);
+    note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
+}
+
+static void load_with_a_copy_on_rank_1(const world *w, rank ranks[3]) {
+    make_ranks(ranks, 3, w->plan, &w->batch, load_only);
+    for (int r = 0; r < 3; r++)
+        ranks[r].directory = r == 1 ? later : early;
+    run_ranks(ranks, 3);
+}
+
+/* Each rank trusts only what it has verified itself. */
+static void damage_in_a_copy_of_one_rank_is_refused_on_all(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[3];
+    char command[400], path[200];
+    make_world(&w);
+    snprintf(early, sizeof early, "%s", test_path_of("early"));
+    snprintf(later, sizeof later, "%s", test_path_of("later"));
+    make_ranks(ranks, 3, w.plan, &w.batch, save_twice);
+    run_ranks(ranks, 3);
+    remove_tree(later);
+    snprintf(command, sizeof command, "cp -a %s %s", early, later);
+    assert_int_equal(system(command), 0);
+    load_with_a_copy_on_rank_1(&w, ranks);
+    assert_note(ranks, 3, 1, CGP_OK, -1, "");
+    for (int file = 1; file <= 3; file++) {
+        snprintf(path, sizeof path, "%s/latest/model-%05d-of-00003.safetensors", later, file);
+        FILE *damaged = fopen(path, "r+b");
+        assert_non_null(damaged);
+        const int first = fgetc(damaged);
+        for (int times = 0; times < 2; times++) { /* the second time it is whole again */
+            rewind(damaged);
+            fputc(times == 0 ? first ^ 1 : first, damaged);
+            fflush(damaged);
+            load_with_a_copy_on_rank_1(&w, ranks);
+            if (times == 0)
+                assert_note(ranks, 3, 1, CGP_EFORMAT, 1, "damaged between byte 0 and");
+            if (times == 1) assert_note(ranks, 3, 1, CGP_OK, -1, "");
+        }
+        fclose(damaged);
+    }
+    free_world(&w);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(ranks_that_find_different_checkpoints_are_refused),
+        TEST(storage_that_ranks_do_not_share_is_refused),
+        TEST(an_entry_of_the_same_name_is_not_enough),
+        TEST(no_tensor_travels_in_a_save),
+        TEST(damage_in_a_copy_of_one_rank_is_refused_on_all),
+    };
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
+}

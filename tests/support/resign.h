@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resign.h -- checkpoints whose files were changed on purpose: a manifest that agrees with them. */
+#ifndef CGP_TESTS_RESIGN_H
+#define CGP_TESTS_RESIGN_H
+
+#include "checkpoints.h"
+
+#include "checkpoint/internal.h"
+
+/* Read a JSON file in a checkpoint's directory. Owned. */
+static inline json_t *read_json(const char *directory, const char *name) {
+    const cgp__path_text path = cgp__path_text_of(directory, name);
+    json_t *root = json_load_file(path.text, 0, NULL);
+    assert_non_null(root);
+    return root;
+}
+
+/* Write JSON to a file in a checkpoint's directory; takes it over. */
+static inline void write_json(const char *directory, const char *name, json_t *root) {
+    const cgp__path_text path = cgp__path_text_of(directory, name);
+    assert_int_equal(json_dump_file(root, path.text, JSON_INDENT(1)), 0);
+    json_decref(root);
+}
+
+/* Give a file of the manifest the size and the digests that it has now. */
+static inline void measure(const char *directory, json_t *entry) {
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    const cgp__path_text path = cgp__path_text_of(directory, name);
+    json_t *digests = NULL;
+    int64_t bytes = 0;
+    const int fd = open(path.text, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_ok(cgp__blocks_digest(fd, path.text, &bytes, &digests));
+    close(fd);
+    json_object_set_new(entry, "bytes", json_integer(bytes));
+    json_object_set_new(entry, "sha256", digests);
+}
+
+/* Write the manifest `root`, taken over, and its sum, for the files as they are now. */
+static inline void resign_as(const char *directory, json_t *root) {
+    json_t *files = json_object_get(root, "files");
+    char hex[65], sum[128];
+    for (size_t f = 0; f < json_array_size(files); f++)
+        measure(directory, json_array_get(files, f));
+    json_object_del(root, "sha256_above");
+    char *body = json_dumps(root, JSON_INDENT(1));
+    body[strlen(body) - 2] = '\0';
+    assert_ok(cgp__digest(body, strlen(body), hex));
+    char *text = cgp__format("%s,\n \"sha256_above\": \"%s\"\n}\n", body, hex);
+    test_write_file(cgp__path_text_of(directory, CGP__MANIFEST).text, text, strlen(text));
+    assert_ok(cgp__digest(text, strlen(text), hex));
+    snprintf(sum, sizeof sum, CGP__SUM_LINE, hex);
+    test_write_file(cgp__path_text_of(directory, CGP__MANIFEST_SUM).text, sum, strlen(sum));
+    free(text);
+    free(body);
+    json_decref(root);
+}
+
+static inline void resign(const char *directory) {
+    resign_as(directory, read_json(directory, CGP__MANIFEST));
+}
+
+#endif
