@@ -109,6 +109,14 @@ double cli_seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+char *cli_date(char text[CLI_NUMBER]) {
+    const time_t now = time(NULL);
+    struct tm utc;
+    *text = '\0';
+    if (gmtime_r(&now, &utc)) strftime(text, CLI_NUMBER, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return text;
+}
+
 int64_t cli_peak_resident_bytes(void) {
     FILE *file = fopen("/proc/self/status", "r");
     if (!file) return 0;

@@ -100,3 +100,10 @@ skip 'cgpipe convert my-resnet out.safetensors' 'likewise'
 skip "mpirun -n 2 cgpipe train $gpt2 --data book.txt --stages 4 --steps 20 --run ranks" 'test_mpi_train; needs MPI'
 skip 'cgpipe train --resume --run ranks --steps 30 --stages 2' 'test_mpi_train'
 skip 'mpirun -n 3 cgpipe train --resume --run ranks --steps 40 --stages 3' 'test_mpi_train; needs MPI'
+
+# --- docs/how-to/survive-failures.md, cgpipe supervise, cgpipe stop ---
+skip 'cgpipe stop my-run' 'nothing trains here; test_stop'
+skip 'cgpipe stop run' 'likewise'
+add "cgpipe supervise -- cgpipe train $gpt2 --data book.txt --steps 200 --run my-run --resume" '--steps 2'
+skip 'cgpipe supervise --ranks 4,2,1 -- mpirun -n {ranks} cgpipe train --resume --run my-run --steps 300 --stages 4' 'test_mpi_supervise; needs MPI'
+skip 'cgpipe supervise --ranks 4,2,1 -- mpirun -n {ranks} cgpipe train --resume --run run' 'likewise'
