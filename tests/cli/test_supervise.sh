@@ -151,7 +151,7 @@ words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch
 cat >kills.sh <<'EOF'
 "$@" &
 process=$!
-steps() { cat killed/metrics.jsonl 2>/dev/null | wc -l; }
+steps() { cat "a killed run/metrics.jsonl" 2>/dev/null | wc -l; }
 until=$(($(steps) + 4))
 while [ $until -lt 12 ] && [ "$(steps)" -lt $until ]; do sleep 0.01; done
 [ $until -ge 12 ] || kill -KILL $process
@@ -159,9 +159,10 @@ wait $process
 EOF
 run train $words --run straight
 whole=$(grep ^weights_sha256 "$out")
-run supervise -- sh kills.sh "$program" train $words --resume --run killed
+run supervise -- sh kills.sh "$program" train $words --resume --run "a killed run"
 check "a killed training: exit code 0" exits 0
 check "a killed training: goes on from a checkpoint" grep -q ' exit code 137; restart 1 of 3 from step [1-9]' "$err"
 check "a killed training: the weights of one that was not" test "$(grep ^weights_sha256 "$out")" = "$whole"
 
+pkill -KILL -f "^sleep $mark" # of a test that failed
 finish
