@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* --- errors and memory --- */
 
@@ -114,6 +115,12 @@ char *cli_date(char text[CLI_NUMBER]) {
     struct tm utc;
     *text = '\0';
     if (gmtime_r(&now, &utc)) strftime(text, CLI_NUMBER, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return text;
+}
+
+char *cli_host(char text[CLI_HOST]) {
+    if (gethostname(text, CLI_HOST - 1) != 0) *text = '\0';
+    text[CLI_HOST - 1] = '\0';
     return text;
 }
 

@@ -55,6 +55,11 @@ double cli_seconds(void);
 /* Write the date and time of now, "2026-11-23T08:00:00Z", to `text` and return it. */
 char *cli_date(char text[CLI_NUMBER]);
 
+#define CLI_HOST 256
+
+/* Write the name of this host to `text` and return it; "" if it has none. */
+char *cli_host(char text[CLI_HOST]);
+
 /* Return 64 random bits and step `state`, which begins as the seed. */
 uint64_t cli_random(uint64_t *state);
 
