@@ -217,12 +217,14 @@ static void print_report(const supervision *s, const char *why, bool again) {
     if (s->saved >= 0) snprintf(from, sizeof from, "from step %" PRId64, s->saved);
     if (ranks(s) > 0)
         snprintf(with, sizeof with, " with %d rank%s", ranks(s), ranks(s) > 1 ? "s" : "");
-    char *text = again ? cli_text("%s; restart %" PRId64 " of %" PRId64 "%s %s", why,
-                                  s->fruitless + 1, s->options->restarts, with, from)
-                       : cli_text("%s; gives up after %" PRId64
-                                  " restarts without a newer checkpoint (cgpipe train --resume "
-                                  "--run %s goes on %s)",
-                                  why, s->fruitless, cli_shown(s->run), from);
+    char *text = again
+                     ? cli_text("%s; restart %" PRId64 " of %" PRId64 "%s %s", why,
+                                s->fruitless + 1, s->options->restarts, with, from)
+                     : cli_text("%s; gives up after %" PRId64
+                                " restart%s without a newer checkpoint (cgpipe train --resume "
+                                "--run %s goes on %s)",
+                                why, s->fruitless, s->fruitless == 1 ? "" : "s",
+                                cli_shown(s->run), from);
     say(text);
     free(text);
 }
