@@ -9,7 +9,8 @@
 /* Send a signal to every descendant. One that begins meanwhile may be left out. */
 void cli_processes_signal(int number);
 
-/* Tell whether a descendant has failed, by its exit code or a signal, and its parent, not this process, has not waited for it. */
+/* Tell whether a descendant has failed, by its exit code or a signal, and its parent, not this process, has not waited for it; a
+ * parent that is about to do so has not either. */
 bool cli_processes_failed(void);
 
 #endif

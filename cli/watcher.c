@@ -43,9 +43,9 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
 
 typedef struct watch {
     pid_t command;
-    int socket;                       /* -1: cgpipe supervise is gone */
-    int children;                     /* readable when a child has ended */
-    double grace, kill_at, failed_at; /* cli_seconds(); INFINITY: not yet */
+    int socket;            /* -1: cgpipe supervise is gone */
+    int children;          /* readable when a child has ended */
+    double grace, kill_at; /* cli_seconds(); INFINITY: nothing is to end */
     cli_ending ending;
 } watch;
 
@@ -91,30 +91,17 @@ static void wait_for_news(watch *w, int milliseconds) {
     if (sources[1].revents) (void)!read(w->children, &info, sizeof info);
 }
 
-static void look_for_failure(watch *w) {
-    if (!cli_processes_failed())
-        w->failed_at = INFINITY;
-    else if (isinf(w->failed_at))
-        w->failed_at = cli_seconds();
-    if (cli_seconds() - w->failed_at >= w->grace) end_all(w, CLI_END_FAILED);
-}
-
-/* Reading all processes takes about a millisecond for each hundred: seldom while all is well. */
 static void watch_command(watch *w) {
-    enum { ENDING = 50, LONGEST = 5000 };
-    const double quarter = 250 * w->grace;
-    const int calm = quarter < ENDING ? ENDING : quarter < LONGEST ? (int)quarter : LONGEST;
+    enum { TURN = 50 }; /* milliseconds */
     while (reap(w)) {
-        const bool ending = isfinite(w->kill_at);
-        wait_for_news(w, ending ? ENDING : calm);
-        if (!ending) look_for_failure(w);
+        wait_for_news(w, isfinite(w->kill_at) ? TURN : -1);
         if (cli_seconds() >= w->kill_at) cli_processes_signal(SIGKILL);
     }
 }
 
 /* A session of its own, so that what a terminal sends reaches cgpipe supervise alone. */
 static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
-    watch w = {.socket = socket, .grace = grace, .kill_at = INFINITY, .failed_at = INFINITY};
+    watch w = {.socket = socket, .grace = grace, .kill_at = INFINITY};
     const pid_t self = getpid();
     sigset_t child, before;
     sigemptyset(&child);

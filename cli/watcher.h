@@ -23,10 +23,9 @@ typedef struct cli_watcher {
 } cli_watcher;
 
 typedef enum cli_end_reason {
-    CLI_END_OWN,    /* the command ended by itself */
-    CLI_END_ASKED,  /* by cli_watcher_end() */
-    CLI_END_FAILED, /* a process of the command had failed, and the command went on for `grace` seconds without waiting for it */
-    CLI_END_LOST    /* the watcher was killed, and with it the command */
+    CLI_END_OWN,   /* the command ended by itself */
+    CLI_END_ASKED, /* by cli_watcher_end() */
+    CLI_END_LOST   /* the watcher was killed, and with it the command */
 } cli_end_reason;
 
 typedef struct cli_ending {

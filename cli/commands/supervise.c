@@ -8,11 +8,12 @@
  *     another exit code, a signal,     with a newer checkpoint than before: again with as many ranks;
  *     or by the watchdog               without: again with the next number of --ranks, at most --restarts times in a row
  *
- * The watchdog ends a command that writes nothing to RUN for --timeout seconds, or of which a process has failed without its
- * noticing (watcher.h). */
+ * The watchdog ends a command that writes nothing to RUN for --timeout seconds; for --grace seconds, where one of its processes
+ * has failed without the command's noticing. */
 #include "commands/commands.h"
 
 #include "common.h"
+#include "processes.h"
 #include "session/run_directory.h"
 #include "stop.h"
 #include "watcher.h"
@@ -41,6 +42,7 @@ typedef struct supervision {
     int place;         /* in --ranks */
     int64_t saved;     /* step of the newest checkpoint so far; CLI_NO_STEP: none */
     int64_t fruitless; /* restarts in a row without a newer one; -1: the first start */
+    bool failed;       /* the watchdog ended the command because of a failed process */
 } supervision;
 
 /* --- the command line --- */
@@ -161,11 +163,12 @@ static cgp_status append(const supervision *s, const char *line) {
 
 /* Whatever stops us reaches the command as SIGUSR1: mpirun passes that on to every rank and leaves them their time, where behind
  * SIGINT and SIGTERM it kills them after a second. */
-static void watch(const supervision *s, cli_watcher *watcher, cli_ending *ending) {
+static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
     const double limit = s->options->timeout, turn = 1;
     trace before = look(s);
     double since = cli_seconds();
-    bool passed_on = false;
+    bool passed_on = false, failed = false;
+    s->failed = false;
     while (!cli_watcher_wait(watcher, turn, ending)) {
         const trace now = look(s);
         if (!passed_on && cli_stop_signal()) {
@@ -174,11 +177,15 @@ static void watch(const supervision *s, cli_watcher *watcher, cli_ending *ending
         }
         if (!same(&now, &before)) since = cli_seconds();
         before = now;
-        if (limit > 0 && cli_seconds() - since >= limit) cli_watcher_end(watcher);
+        const double idle = cli_seconds() - since;
+        const bool failed_before = failed;
+        failed = idle >= s->options->grace && cli_processes_failed();
+        s->failed |= failed && failed_before; /* so long after it, nothing is about to wait */
+        if (s->failed || (limit > 0 && idle >= limit)) cli_watcher_end(watcher);
     }
 }
 
-static cgp_status start(const supervision *s, cli_ending *ending) {
+static cgp_status start(supervision *s, cli_ending *ending) {
     const cli_names *words = &s->options->words;
     char **command = cli_calloc((size_t)words->count + 1, sizeof *command);
     cli_watcher watcher;
@@ -197,11 +204,9 @@ static cgp_status start(const supervision *s, cli_ending *ending) {
 static char *reason(const supervision *s, const cli_ending *ending) {
     const int status = ending->status;
     if (ending->reason == CLI_END_ASKED)
-        return cli_text("nothing was written to %s for %g s", cli_shown(s->run),
-                        s->options->timeout);
-    if (ending->reason == CLI_END_FAILED)
-        return cli_text("a process failed, and the command went on for %g s",
-                        s->options->grace);
+        return cli_text("%snothing was written to %s for %g s",
+                        s->failed ? "a process failed, and " : "", cli_shown(s->run),
+                        s->failed ? s->options->grace : s->options->timeout);
     if (WIFSIGNALED(status))
         return cli_text("signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     return cli_text("exit code %d", WEXITSTATUS(status));

@@ -64,8 +64,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_RESTARTS] = {"restarts", "N", CLI_WHOLE, AT(restarts), CLI_SUPERVISE, 0,
         "3", "give up after so many in a row that brought no newer checkpoint"},
     [CLI_OPTION_GRACE] = {"grace", "S", CLI_REAL, AT(grace), CLI_SUPERVISE, 0,
-        "30", "seconds from SIGTERM to SIGKILL, and from a process's failure, if the\n"
-        "                           command does not wait for it, to SIGTERM"},
+        "30", "seconds from SIGTERM to SIGKILL; also --timeout of a command of which a\n"
+        "                           process has failed"},
     [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model), CLI_BENCH | CLI_CONVERT, 0,
         NULL, "bench gpt2: another size; convert: whose weights\n"
         "                           a file has"},

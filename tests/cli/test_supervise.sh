@@ -100,7 +100,7 @@ check "nothing written: why" says 'nothing was written to r for 1 s; gives up .*
 check "nothing written: no process is left" gone
 run supervise --run r --restarts 0 --grace 0.2 -- sh -c "(exit 3) & exec sleep $mark"
 check "a process failed: exit code 3" exits 3
-check "a process failed: why" says 'a process failed, and the command went on for 0.2 s; gives up .*'
+check "a process failed: why" says 'a process failed, and nothing was written to r for 0.2 s; gives up .*'
 check "a process failed: no process is left" gone
 run supervise --run r --grace 0.2 -- sh -c "setsid sh -c \"trap '' TERM; sleep $mark; sleep $mark\" & exit 0"
 check "the command leaves processes: exit code 0" exits 0
