@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* --- errors and memory --- */
 
@@ -107,6 +108,20 @@ double cli_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+char *cli_date(char text[CLI_NUMBER]) {
+    const time_t now = time(NULL);
+    struct tm utc;
+    *text = '\0';
+    if (gmtime_r(&now, &utc)) strftime(text, CLI_NUMBER, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return text;
+}
+
+char *cli_host(char text[CLI_HOST]) {
+    if (gethostname(text, CLI_HOST - 1) != 0) *text = '\0';
+    text[CLI_HOST - 1] = '\0';
+    return text;
 }
 
 int64_t cli_peak_resident_bytes(void) {

@@ -12,8 +12,8 @@ enum {
     CLI_OK = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
-    CLI_PEER = 3,      /* another rank failed */
-    CLI_STOPPED = 130, /* train: by a signal, after a checkpoint */
+    CLI_PEER = 3,      /* another rank failed; supervise: gave up */
+    CLI_STOPPED = 130, /* train: by a signal or cgpipe stop, after a checkpoint */
     CLI_CLOSED = 141,  /* standard output has no reader any more; train: after a checkpoint */
 };
 
@@ -51,6 +51,14 @@ double cli_gib(int64_t bytes);
 const char *cli_shown(const char *text);
 
 double cli_seconds(void);
+
+/* Write the date and time of now, "2026-11-23T08:00:00Z", to `text` and return it. */
+char *cli_date(char text[CLI_NUMBER]);
+
+#define CLI_HOST 256
+
+/* Write the name of this host to `text` and return it; "" if it has none. */
+char *cli_host(char text[CLI_HOST]);
 
 /* Return 64 random bits and step `state`, which begins as the seed. */
 uint64_t cli_random(uint64_t *state);

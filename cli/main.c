@@ -16,7 +16,7 @@ static void print_help(void) {
         const cli_command *c = &cli_commands[i];
         if (i == 0 || strcmp(c->group, c[-1].group) != 0)
             printf("%s%s:\n", i ? "\n" : "", c->group);
-        printf("  cgpipe %-8s %-22s %s\n", c->name, c->operand, c->summary);
+        printf("  cgpipe %-9s %-21s %s\n", c->name, c->operand, c->summary);
     }
     printf("\nhelp:\n  cgpipe help [COMMAND]           or --help, -h; behind a command, too\n"
            "  cgpipe --version                or -V\n\n");
@@ -24,8 +24,9 @@ static void print_help(void) {
 }
 
 static void print_command_help(const cli_command *c) {
-    printf("cgpipe %s %s%s[options]\n%s\n\n", c->name, c->operand, *c->operand ? " " : "",
-           c->summary);
+    const bool behind = strncmp(c->operand, "--", 2) == 0; /* the options */
+    printf("cgpipe %s %s%s%s%s\n%s\n\n", c->name, behind ? "[options] " : "", c->operand,
+           *c->operand && !behind ? " " : "", behind ? "" : "[options]", c->summary);
     cli_options_help(stdout, c->bit);
     printf("\nexample: cgpipe %s %s\n", c->name, c->example);
 }
@@ -41,6 +42,9 @@ static const char *command_by_meaning(const char *name) {
         {"run", "train"},
         {"fit", "train"},
         {"resume", "train --resume"},
+        {"kill", "stop"},
+        {"cancel", "stop"},
+        {"restart", "supervise"},
         {"generate", "sample"},
         {"infer", "sample"},
         {"encode", "tokenize"},
@@ -76,7 +80,8 @@ static const cli_command *find_command(const char *name) {
 
 /* Processes of a launcher would all do the same, and write the same files, in a command that knows of no ranks. */
 static cgp_status check_ranks(const cli_command *c, const cli_run_options *options) {
-    const bool alone = c->bit & (CLI_CONVERT | CLI_TOKENIZE) || options->grid;
+    const bool alone = c->bit & (CLI_CONVERT | CLI_TOKENIZE | CLI_STOP | CLI_SUPERVISE) ||
+                       options->grid;
     if (cli_ranks_launched() == 1 || !alone) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s%s: runs in one process, got %d (without mpirun or srun)",
                     c->name, options->grid ? " --grid" : "", cli_ranks_launched());

@@ -56,12 +56,12 @@ static void put_head(FILE *out, const char *name, const char *summary) {
 }
 
 static void put_exit_status(FILE *out) {
-    put(out, ".SH EXIT STATUS\n"
-             "0 done; 1 failed; 2 the command line is wrong; 3 another rank failed; 130 a "
-             "training was "
-             "stopped by a signal; 141 standard output has no reader any more\\&. What was "
-             "trained is saved "
-             "then\\&. A failure is one line on standard error\\&.\n");
+    put(out,
+        ".SH EXIT STATUS\n"
+        "0 done; 1 failed; 2 the command line is wrong; 3 another rank failed, or supervise "
+        "gave up; 130 a training was stopped by a signal or by cgpipe stop; 141 standard "
+        "output has no reader any more\\&. What was trained is saved after 130 and "
+        "141\\&. A failure is one line on standard error\\&.\n");
 }
 
 static void write_main_page(FILE *out) {
@@ -104,9 +104,11 @@ static void write_command_page(FILE *out, const cli_command *c) {
     char name[64];
     snprintf(name, sizeof name, "cgpipe-%s", c->name);
     put_head(out, name, c->summary);
+    const bool behind = strncmp(c->operand, "--", 2) == 0; /* the options */
     put(out, "\\fBcgpipe %\\fR", c->name);
+    if (behind) put(out, " [\\fIoptions\\fR]");
     if (*c->operand) put(out, " \\fI%\\fR", c->operand);
-    put(out, " [\\fIoptions\\fR]\n");
+    put(out, behind ? "\n" : " [\\fIoptions\\fR]\n");
     put_options(out, c->bit);
     put(out, ".SH EXAMPLE\n.nf\ncgpipe % %\n.fi\n", c->name, c->example);
     put_exit_status(out);

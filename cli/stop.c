@@ -18,6 +18,8 @@ static const struct {
     {SIGTERM, "SIGTERM", true},
     {SIGHUP, "SIGHUP", false},   /* sent by a shell that ends, and by the system again */
     {SIGPIPE, "SIGPIPE", false}, /* sent by each write */
+    {SIGUSR1, "SIGUSR1", false}, /* sent by a batch system, which may send it again */
+    {CLI_STOP_REQUEST, "stop request", false},
 };
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
 
@@ -53,15 +55,17 @@ static void install(int number) {
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     /* Signals do not interrupt each other, so that one of them is the first. */
-    for (int i = 0; i < SIGNALS; i++)
-        sigaddset(&action.sa_mask, signals[i].number);
+    for (int i = 0; i < SIGNALS; i++) {
+        if (signals[i].number > 0) sigaddset(&action.sa_mask, signals[i].number);
+    }
     if (sigaction(number, NULL, &before) != 0) return;
     if (before.sa_handler != SIG_IGN || number == SIGPIPE) sigaction(number, &action, NULL);
 }
 
 void cli_stop_install(void) {
-    for (int i = 0; i < SIGNALS; i++)
-        install(signals[i].number);
+    for (int i = 0; i < SIGNALS; i++) {
+        if (signals[i].number > 0) install(signals[i].number);
+    }
 }
 
 const char *cli_stop_signal(void) {

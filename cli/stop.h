@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop.h -- signals that stop a training after a checkpoint: SIGINT and SIGTERM, of which a second one ends the process; SIGHUP,
- * of a closed terminal; SIGPIPE, of a reader of standard output that has gone (`| head`).
+/* stop.h -- signals that stop a training after a checkpoint: SIGINT and SIGTERM, of which a second one ends the process; SIGUSR1,
+ * of a batch system before its time is up; SIGHUP, of a closed terminal; SIGPIPE, of a reader of standard output that has gone
+ * (`| head`). A request of cgpipe stop is noted like a signal.
  *
- * SIGINT, SIGTERM and SIGHUP that were ignored when the program started (nohup, a shell's background jobs) stay ignored. */
+ * Signals but SIGPIPE that were ignored when the program started (nohup, a shell's background jobs) stay ignored. */
 #ifndef CGPIPE_CLI_STOP_H
 #define CGPIPE_CLI_STOP_H
 
@@ -14,10 +15,14 @@ void cli_stop_install(void);
 /* Call a function, which is safe in handlers of signals, at every such signal from here on; NULL: none. */
 void cli_stop_call(void (*function)(void));
 
-/* Return the name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP" or "SIGPIPE"; NULL: none. */
+/* In place of a signal's number: the request of cgpipe stop. */
+enum { CLI_STOP_REQUEST = -1 };
+
+/* Return the name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGUSR1" or "stop request"; NULL:
+ * none. */
 const char *cli_stop_signal(void);
 
-/* Return that signal's number; 0: none. Note one that another rank got. */
+/* Return that signal's number; 0: none. Note one that another rank got, or a request. */
 int cli_stop_number(void);
 void cli_stop_note(int number);
 

@@ -7,19 +7,21 @@
 #include "options/options.h"
 
 typedef struct cli_command {
-    /* Commands of a group are neighbours. */
+    /* Commands of a group are neighbours. An operand that begins with "--" comes behind the options. */
     const char *group, *name, *operand, *summary, *example;
     unsigned bit;
     int (*run)(const cli_run_options *options);
 } cli_command;
 
-enum { CLI_COMMANDS = 12 };
+enum { CLI_COMMANDS = 14 };
 extern const cli_command cli_commands[CLI_COMMANDS];
 
 /* The program in a few words; the values of MODEL, in lines. */
 extern const char cli_summary[], cli_models[];
 
 int cli_train(const cli_run_options *options);
+int cli_stop(const cli_run_options *options);
+int cli_supervise(const cli_run_options *options);
 int cli_sample(const cli_run_options *options);
 int cli_config(const cli_run_options *options);
 int cli_diagnose(const cli_run_options *options);

@@ -197,7 +197,7 @@ static cgp_status open_run(training *t) {
 /* --- the command --- */
 
 static bool stopped(training *t) {
-    t->stopped = cli_ranks_stop(false);
+    t->stopped = cli_train_stop(t, false);
     return t->stopped;
 }
 

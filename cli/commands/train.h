@@ -17,7 +17,7 @@ typedef struct training {
     cli_data_facts facts;
     cli_data_kind kind;
     cli_data_units units;
-    /* A signal's name (stop.h) or "time"; NULL: the run was not stopped. */
+    /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */
     const char *stopped;
 
     /* The progress line: the last step shown, seconds of steps since then, time of the last line and of the first step
@@ -30,8 +30,11 @@ typedef struct training {
 
 /* --- train_steps.c --- */
 
-/* Train until the last step, the time or a signal, with progress, metrics and checkpoints. */
+/* Train until the last step, the time, a signal or a stop request, with progress, metrics and checkpoints. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
+
+/* Return the reason to stop here, the same on all ranks: see cli_ranks_stop(). Takes a request of cgpipe stop. Collective. */
+const char *cli_train_stop(const training *t, bool time_is_up);
 
 /* Set `validation`; of 0 samples if the validation split is empty, or a signal came. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);

@@ -103,12 +103,12 @@ cgp_status cli_train_end(training *t) {
     json_t *report = NULL;
     const bool complete = !t->stopped;
     if (complete && t->validation.samples == 0) CGP_TRY(cli_train_validate(t));
-    if (complete) t->stopped = cli_ranks_stop(false);
+    if (complete) t->stopped = cli_train_stop(t, false);
     CGP_TRY(make_report(t, &report));
     print_results(t, report);
     cgp_status status = cli_ranks_agree(cli_trace_write(t->run.out, &t->run.session));
     if (status == CGP_OK && !t->stopped) status = print_sample(t);
-    if (status == CGP_OK && !t->stopped) t->stopped = cli_ranks_stop(false);
+    if (status == CGP_OK && !t->stopped) t->stopped = cli_train_stop(t, false);
     if (status == CGP_OK)
         status = cli_ranks_agree(cli_json_write(&t->run.options, json_incref(report)));
     fflush(t->run.out);

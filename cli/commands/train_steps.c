@@ -59,10 +59,16 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
 
 /* --- steps --- */
 
-/* Return the reason to end after this step, though it is not the last: a signal's name or "time". NULL: none. */
-static const char *stop_reason(const training *t) {
+/* Rank 0 has the lock, and with it the requests. */
+const char *cli_train_stop(const training *t, bool time_is_up) {
+    if (t->run.directory.locked && cli_run_directory_take_stop(&t->run.directory))
+        cli_stop_note(CLI_STOP_REQUEST);
+    return cli_ranks_stop(time_is_up);
+}
+
+static bool time_is_up(const training *t) {
     const double limit = 60 * t->run.options.minutes;
-    return cli_ranks_stop(limit > 0 && cli_seconds() - t->started >= limit);
+    return limit > 0 && cli_seconds() - t->started >= limit;
 }
 
 static cgp_status save_step(training *t, int64_t i) {
@@ -80,7 +86,7 @@ static cgp_status one_step(training *t, int64_t i) {
     CGP_TRY(cli_session_step(&t->run.session, t->data, &loss));
     CGP_TRY(validate_step(t, i));
     CGP_TRY(log_step(t, i, loss));
-    if (i < t->run.options.steps) t->stopped = stop_reason(t);
+    if (i < t->run.options.steps) t->stopped = cli_train_stop(t, time_is_up(t));
     cli_train_progress(t, i, loss);
     return save_step(t, i);
 }

@@ -63,6 +63,8 @@ static json_t *value_json(const cli_run_options *run_options, int id) {
     case CLI_FRACTION:
     case CLI_REAL:
         return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
+    case CLI_COUNTS:
+        return ((const cli_counts *)value)->count ? counts_json(value) : json_null();
     case CLI_BALANCE:
         if (((const cli_balance *)value)->by)
             return text_json(((const cli_balance *)value)->by);
@@ -165,7 +167,8 @@ static cgp_status set_list(cli_run_options *run_options, int id, const json_t *l
     const cli_kind kind = cli_options[id].kind;
     char *text = NULL;
     size_t size = 1;
-    if (kind != CLI_NAMES && kind != CLI_DEVICE_NAMES && kind != CLI_BALANCE)
+    if (kind != CLI_NAMES && kind != CLI_DEVICE_NAMES && kind != CLI_BALANCE &&
+        kind != CLI_COUNTS)
         return misshapen(id, list);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);

@@ -24,6 +24,8 @@ enum {
     CLI_CONFIG = 1 << 9,
     CLI_DEVICES = 1 << 10,
     CLI_DIAGNOSE = 1 << 11,
+    CLI_STOP = 1 << 12,
+    CLI_SUPERVISE = 1 << 13,
 };
 
 typedef enum cli_option_id {
@@ -44,6 +46,10 @@ typedef enum cli_option_id {
     CLI_OPTION_EVALUATE_EVERY,
     CLI_OPTION_TIMEOUT,
     CLI_OPTION_INTERVAL,
+    CLI_OPTION_WAIT,
+    CLI_OPTION_RANKS,
+    CLI_OPTION_RESTARTS,
+    CLI_OPTION_GRACE,
     CLI_OPTION_MODEL,
     CLI_OPTION_GRID,
     CLI_OPTION_PLAN_ONLY,
@@ -154,23 +160,25 @@ typedef struct cli_run_options {
     bool stages_by_devices;       /* --devices says how many stages there are */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
     const char *target;           /* TO of convert; NULL: missing */
+    cli_names words;              /* COMMAND of supervise */
 
     cli_names data, devices, trace, lr_milestones;
     cli_balance balance;
+    cli_counts ranks;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *config;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help,
-        verbose, quiet;
+        verbose, quiet, wait;
     bool deferred_batch_norm, decode, end_of_text, verify_messages;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
-    int64_t from_step, keep, lr_step_size, lr_batch, epochs;
+    int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
     int64_t epoch_steps; /* 0: not counted (epochs.h) */
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
     double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha,
         eps;
-    double weight_decay, clip, minutes, timeout, temperature;
+    double weight_decay, clip, minutes, timeout, grace, temperature;
     double cost_f, cost_i, cost_w, latency, transfer, peak;
     bool list, blocking, csv, csv_transfers;
     double validation_fraction; /* NaN: `validation` is a path */

@@ -58,6 +58,9 @@ static cgp_status check_abbreviation(const cli_run_options *options, int id,
  * or one of the files of tokenize. */
 static cgp_status take_argument(cli_run_options *options, const char *argument,
                                 bool after_data) {
+    if (options->command == CLI_SUPERVISE)
+        return cgp_fail(CGP_EINVAL, "%s: expected -- before the command (-- %s ...)", argument,
+                        argument);
     if (after_data || options->command == CLI_TOKENIZE)
         return cli_option_set(options, CLI_OPTION_DATA, argument);
     if (options->command == CLI_CONVERT && options->operand && !options->target) {
@@ -102,6 +105,10 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
         after_data = found - 256 == CLI_OPTION_DATA;
         options->given[found - 256] = true;
         CGP_TRY(cli_option_set(options, found - 256, optarg));
+    }
+    if (options->command == CLI_SUPERVISE) { /* behind "--" */
+        options->words = (cli_names){(const char *const *)argv + optind, argc - optind};
+        return CGP_OK;
     }
     for (; optind < argc; optind++)
         CGP_TRY(take_argument(options, argv[optind], after_data));

@@ -12,7 +12,7 @@
 #define RANKED (SAMPLING | CLI_BENCH | CLI_PROFILE | CLI_CHECK)
 #define ALL                                                                                    \
     (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG |            \
-     CLI_DEVICES | CLI_DIAGNOSE)
+     CLI_DEVICES | CLI_DIAGNOSE | CLI_STOP | CLI_SUPERVISE)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 #define TYPED (CLI_ONCE | CLI_TYPED)
@@ -31,7 +31,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "stop at a broken image instead of leaving it out"},
     [CLI_OPTION_WORKERS] = {"workers", "N", CLI_WHOLE, AT(workers), TRAIN, 0,
         "2", "threads that prepare images ahead; 0: none"},
-    [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN, ONCE,
+    [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN | CLI_SUPERVISE, ONCE,
         "run", "directory for checkpoints, metrics and run options; made if missing"},
     [CLI_OPTION_CONFIG] = {"config", "FILE", CLI_TEXT, AT(config),
         CLI_TRAIN | CLI_PLAN | CLI_CHECK | CLI_PROFILE, TYPED,
@@ -53,10 +53,20 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "0", "save and stop after so long; 0: no limit"},
     [CLI_OPTION_EVALUATE_EVERY] = {"evaluate-every", "N", CLI_STEPS, AT(evaluate_every), TRAIN, 0,
         "0", "steps, or epochs (1ep), between validation losses; 0: at the end"},
-    [CLI_OPTION_TIMEOUT] = {"timeout", "S", CLI_REAL, AT(timeout), TRAIN, 0,
+    [CLI_OPTION_TIMEOUT] = {"timeout", "S", CLI_REAL, AT(timeout), TRAIN | CLI_SUPERVISE, 0,
         "1800", "give up when nothing moves for so many seconds; 0: never"},
     [CLI_OPTION_INTERVAL] = {"interval", "N", CLI_COUNT, AT(interval), TRAIN, 0,
         NULL, "steps from one progress line to the next [steps / 20]"},
+    [CLI_OPTION_WAIT] = {"wait", NULL, CLI_FLAG, AT(wait), CLI_STOP, 0,
+        NULL, "until the training has ended"},
+    [CLI_OPTION_RANKS] = {"ranks", "4,2,1", CLI_COUNTS, AT(ranks), CLI_SUPERVISE, 0,
+        NULL, "numbers for {ranks} in COMMAND: the next one after each failure without\n"
+        "                           a newer checkpoint"},
+    [CLI_OPTION_RESTARTS] = {"restarts", "N", CLI_WHOLE, AT(restarts), CLI_SUPERVISE, 0,
+        "3", "give up after so many in a row that brought no newer checkpoint"},
+    [CLI_OPTION_GRACE] = {"grace", "S", CLI_REAL, AT(grace), CLI_SUPERVISE, 0,
+        "30", "seconds from SIGTERM to SIGKILL; also --timeout of a command of which a\n"
+        "                           process has failed"},
     [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model), CLI_BENCH | CLI_CONVERT, 0,
         NULL, "bench gpt2: another size; convert: whose weights\n"
         "                           a file has"},
@@ -255,6 +265,7 @@ static const struct {
     {CLI_BENCH, CLI_OPTION_STEPS, "10"},       {CLI_BENCH, CLI_OPTION_OPTIMIZER, "sgd"},
     {CLI_SCHEDULE, CLI_OPTION_STAGES, "4"},    {CLI_PROFILE, CLI_OPTION_BATCH, "8"},
     {CLI_PROFILE, CLI_OPTION_CHUNKS, "1"},     {CLI_SAMPLE, CLI_OPTION_STAGES, NULL},
+    {CLI_SUPERVISE, CLI_OPTION_RUN, NULL},     {CLI_SUPERVISE, CLI_OPTION_TIMEOUT, "7200"},
 };
 
 const char *cli_option_preset(unsigned command, int id) {

@@ -16,6 +16,7 @@ typedef enum cli_kind {
     CLI_BYTES,
     CLI_REAL,
     CLI_FRACTION,
+    CLI_COUNTS,
     CLI_BALANCE,
     CLI_NAMES,
     CLI_DEVICE_NAMES,

@@ -23,6 +23,7 @@ static const char *const expected[] = {
     [CLI_BYTES] = "a whole number >= 1, with or without K, M, G or T (or KiB ..)",
     [CLI_REAL] = "a number >= 0",
     [CLI_FRACTION] = "a number >= 0 and < 1",
+    [CLI_COUNTS] = "whole numbers >= 1 with commas between",
     [CLI_BALANCE] = "whole numbers >= 1 with commas between, or flops, time or size",
     [CLI_NAMES] = "names with commas between",
     [CLI_DEVICE_NAMES] =
@@ -76,7 +77,7 @@ static cgp_status parse_list(cli_run_options *options, int id, const char *text,
     for (int i = 0; i < count; i++) {
         if (!*items[i]) return unexpected(id, text);
     }
-    if (cli_options[id].kind != CLI_BALANCE) {
+    if (cli_options[id].kind != CLI_BALANCE && cli_options[id].kind != CLI_COUNTS) {
         *(cli_names *)value = (cli_names){(const char *const *)items, count};
         return CGP_OK;
     }
@@ -162,6 +163,7 @@ cgp_status cli_option_set(cli_run_options *options, int id, const char *text) {
         break;
     case CLI_BALANCE:
         return parse_balance(options, id, text);
+    case CLI_COUNTS:
     case CLI_NAMES:
         return parse_list(options, id, text, value);
     case CLI_DEVICE_NAMES:

@@ -2,6 +2,7 @@
 /* record.c -- see record.h. */
 #include "session/record.h"
 
+#include "common.h"
 #include "files.h"
 #include "session/data.h"
 
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 /* In bytes. A start takes about a thousand and the names of its data, a note some hundreds and these names. */
@@ -28,6 +28,13 @@ const char *cli_record_model(const json_t *record) {
 
 int cli_record_starts(const json_t *record) {
     return (int)json_array_size(json_object_get(record, "starts"));
+}
+
+const char *cli_record_host(const json_t *record) {
+    const json_t *starts = json_object_get(record, "starts");
+    const size_t n = json_array_size(starts);
+    return n > 0 ? json_string_value(json_object_get(json_array_get(starts, n - 1), "host"))
+                 : NULL;
 }
 
 /* Records and notes of cgpipe 0.1.0 have other keys for some options. */
@@ -105,14 +112,12 @@ static json_t *devices_json(const cgp_plan *plan) {
 /* Make the entry of a start. Takes `changed` over; NULL at the first start. */
 static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
     json_t *given = json_object();
-    char date[32] = "";
-    const time_t now = time(NULL);
-    struct tm utc;
-    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    char date[CLI_NUMBER], host[CLI_HOST];
     cli_options_json(given, session->options, CLI_LIST_GIVEN);
-    return json_pack("{s:I, s:s, s:s, s:o, s:o, s:o*}", "step", (json_int_t)step, "date", date,
-                     "version", CGP_VERSION, "devices", devices_json(session->plan), "given",
-                     given, "changed", changed);
+    return json_pack("{s:I, s:s, s:o*, s:s, s:o, s:o, s:o*}", "step", (json_int_t)step, "date",
+                     cli_date(date), "host", json_string(cli_host(host)), "version",
+                     CGP_VERSION, "devices", devices_json(session->plan), "given", given,
+                     "changed", changed);
 }
 
 /* Takes `record` over. */

@@ -5,7 +5,7 @@
  *     options    the value of every option that --resume takes over
  *     versions   of cgpipe, the compiler, jansson and the system; the instruction set and a digest of libm, where a pipeline ran
  *     devices    their names
- *     starts     a list: step and date of each start, the options given, those that it changed, the devices
+ *     starts     a list: step and date of each start, the host of rank 0, the options given, those that it changed, the devices
  *
  * A checkpoint's note has model and options as well, and the number of starts (cli_record_note()): so a later edit of run.json is
  * found, and an option that a later start changed is no edit. */
@@ -28,6 +28,9 @@ const char *cli_record_model(const json_t *record);
 
 /* Return the number of starts: 0 for converted weights. */
 int cli_record_starts(const json_t *record);
+
+/* Return the host of the last start, borrowed from the record; NULL: there is none, or an older cgpipe made it. */
+const char *cli_record_host(const json_t *record);
 
 /* Write run.json for a start from `step`; `before` is the record so far, NULL if there is none. The caller owns *written, the new
  * one. */

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FRESH ".new"
@@ -86,19 +87,52 @@ static cgp_status check_parent(const char *path) {
     return status;
 }
 
+/* Wait a moment: cli_run_directory_lock() of another process holds the lock while it looks. */
+static bool is_locked_elsewhere(int fd) {
+    const struct timespec moment = {.tv_nsec = 10000000};
+    for (int i = 0; i < 5; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return false;
+        nanosleep(&moment, NULL);
+    }
+    return true;
+}
+
 /* Two processes in one run would undo each other's steps. File systems without locks (some network ones) keep no process out. */
 static cgp_status lock(cli_run_directory *directory) {
     if (directory->locked) return CGP_OK;
     if (directory->fd < 0)
         directory->fd = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory->fd < 0) return unwritable(directory->path);
-    directory->locked = flock(directory->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-    if (directory->locked) return CGP_OK;
+    directory->locked = !is_locked_elsewhere(directory->fd);
+    if (directory->locked) {
+        (void)cli_run_directory_take_stop(directory); /* of before: from here on it is for us */
+        return CGP_OK;
+    }
     return cgp_fail(
         CGP_EIO,
         "run directory %s: another cgpipe train is at work in it (stop that one, or "
         "another --run)",
         directory->path);
+}
+
+cli_run_lock cli_run_directory_lock(const cli_run_directory *directory) {
+    if (flock(directory->fd, LOCK_SH | LOCK_NB) == 0) {
+        (void)flock(directory->fd, LOCK_UN);
+        return CLI_LOCK_FREE;
+    }
+    return errno == EWOULDBLOCK ? CLI_LOCK_HELD : CLI_LOCK_UNKNOWN;
+}
+
+/* Without content, the file is whole as soon as it is there. */
+cgp_status cli_run_directory_request_stop(const cli_run_directory *directory) {
+    int fd = -1;
+    CGP_TRY(cli_run_directory_open(directory, CLI_REQUEST, O_WRONLY | O_CREAT, &fd));
+    close(fd);
+    return CGP_OK;
+}
+
+bool cli_run_directory_take_stop(const cli_run_directory *directory) {
+    return unlinkat(directory->fd, CLI_REQUEST, 0) == 0;
 }
 
 /* An entry whose stat fails may exist: opening it gives the reason. */
@@ -323,6 +357,7 @@ cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
     CGP_TRY(delete_file(directory, CLI_RECORD));
     CGP_TRY(delete_file(directory, CLI_LATEST));
     CGP_TRY(cli_run_directory_drop_after(directory, -1));
+    CGP_TRY(delete_file(directory, CLI_RESTARTS));
     return delete_file(directory, CLI_METRICS);
 }
 
@@ -419,6 +454,7 @@ cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
 }
 
 void cli_run_directory_close(cli_run_directory *directory) {
+    if (directory->locked) (void)cli_run_directory_take_stop(directory);
     if (directory->made) rmdir(directory->path); /* if it is empty */
     if (directory->fd >= 0) close(directory->fd);
     free(directory->target);

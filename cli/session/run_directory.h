@@ -5,6 +5,8 @@
  *     metrics.jsonl    one object a step (metrics.h)
  *     step-00000042/   a checkpoint: weights, optimizer state, position in the data
  *     latest           a link to the newest checkpoint
+ *     stop             a request of cgpipe stop, until the training sees it
+ *     restarts.jsonl   one object a restart of cgpipe supervise
  *     .new/            a whole run that is about to replace this one
  *
  * One process at a time writes to it, the one that holds a lock (flock) on it; the lock ends with the process.
@@ -31,18 +33,30 @@ typedef struct cli_run_directory {
 #define CLI_RECORD "run.json"
 #define CLI_METRICS "metrics.jsonl"
 #define CLI_LATEST "latest"
+#define CLI_RESTARTS "restarts.jsonl"
+#define CLI_REQUEST "stop"
 
 /* Name the files, and open the directory if it is there; changes nothing. Close it in any case. */
 void cli_run_directory_name(cli_run_directory *directory, const char *path);
 
 /* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json and a metrics.jsonl that are no
- * regular files. Changes nothing. */
+ * regular files. Changes nothing, but a stop request that an earlier training left is deleted with the lock. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 
 /* Open a regular file of the directory: `flags` of open(). Refuses a link, and waits for no pipe. Without O_CREAT, *fd is -1 if
  * there is none. */
 CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *directory,
                                                  const char *name, int flags, int *fd);
+
+/* Tell whether a process holds the lock. UNKNOWN: the file system has no locks. */
+typedef enum cli_run_lock { CLI_LOCK_FREE, CLI_LOCK_HELD, CLI_LOCK_UNKNOWN } cli_run_lock;
+cli_run_lock cli_run_directory_lock(const cli_run_directory *directory);
+
+/* Ask the process that holds the lock, on any host, to stop. */
+CGP_MUST_CHECK cgp_status cli_run_directory_request_stop(const cli_run_directory *directory);
+
+/* Delete a stop request. Return whether there was one. */
+bool cli_run_directory_take_stop(const cli_run_directory *directory);
 
 /* Tell whether an entry is there; whether anything of a run is. */
 bool cli_run_directory_has(const cli_run_directory *directory, const char *name);
@@ -93,7 +107,7 @@ CGP_MUST_CHECK cgp_status cli_run_directory_new_end(const cli_run_directory *dir
                                                     cli_run_directory *fresh,
                                                     cgp_status status);
 
-/* Close; an empty directory that this process made is removed. */
+/* Close; a stop request that came too late goes with the lock, and an empty directory that this process made is removed. */
 void cli_run_directory_close(cli_run_directory *directory);
 
 #endif

@@ -106,3 +106,10 @@ skip 'mpirun -n 2 cgpipe sample ranks --prompt "Once" --length 100' 'test_mpi_co
 skip "mpirun -n 2 cgpipe check $gpt2 --stages 4 --schedule zb-v --batch 8" 'test_mpi_commands; needs MPI'
 skip "mpirun -n 2 cgpipe profile $gpt2 --batch 8" 'test_mpi_commands; needs MPI'
 skip "mpirun -n 2 cgpipe bench $gpt2 --stages 2 --balance time" 'test_mpi_commands; needs MPI'
+
+# --- docs/how-to/survive-failures.md, cgpipe supervise, cgpipe stop ---
+skip 'cgpipe stop my-run' 'nothing trains here; test_stop'
+skip 'cgpipe stop run' 'likewise'
+add "cgpipe supervise -- cgpipe train $gpt2 --data book.txt --steps 200 --run my-run --resume" '--steps 2'
+skip 'cgpipe supervise --ranks 4,2,1 -- mpirun -n {ranks} cgpipe train --resume --run my-run --steps 300 --stages 4' 'test_mpi_supervise; needs MPI'
+skip 'cgpipe supervise --ranks 4,2,1 -- mpirun -n {ranks} cgpipe train --resume --run run' 'likewise'

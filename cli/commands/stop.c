@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stop.c -- cgpipe stop: ask the training that writes a run, on whatever host, to save and end. The request is a file in the run's
+ * directory (session/run_directory.h), which the training looks for behind each step and deletes; so does a later start.
+ *
+ * A training has a lock on the directory, which a network file system may keep to the training's host. So the request is refused
+ * where the lock is free and the run was last started on this host, or never; elsewhere this program says what it does not know. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "session/record.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Return the reason why it is not known if anything trains here; NULL: nothing does. Owned. */
+static char *reason_to_doubt(const json_t *record, cli_run_lock lock) {
+    char here[CLI_HOST];
+    const char *host = cli_record_host(record);
+    if (lock == CLI_LOCK_UNKNOWN) return cli_text("its file system has no locks");
+    if (cli_record_starts(record) == 0 || (host && strcmp(host, cli_host(here)) == 0))
+        return NULL;
+    return host ? cli_text("it was last started on %s, whose lock may not be seen here",
+                           cli_shown(host))
+                : cli_text("an older cgpipe started it, perhaps on another host");
+}
+
+/* Fail if this is no run, or no process trains in it. *doubt: owned; NULL: one does. A training that has just begun has the lock
+ * and no run.json yet. */
+static cgp_status check(const cli_run_directory *directory, char **doubt) {
+    json_t *record = NULL;
+    const cli_run_lock lock =
+        directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;
+    if (lock == CLI_LOCK_HELD) return CGP_OK;
+    CGP_TRY(cli_record_read(directory, &record));
+    *doubt = reason_to_doubt(record, lock);
+    json_decref(record);
+    if (*doubt) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "run directory %s: nothing trains in it", directory->path);
+}
+
+static void print_request(const cli_run_directory *directory, const char *doubt) {
+    const char *path = cli_shown(directory->path);
+    if (doubt)
+        printf("stop         requested; it is not known if anything trains in %s: %s\n", path,
+               doubt);
+    else
+        printf("stop         requested: the training in %s saves and ends behind its next "
+               "step\n",
+               path);
+    fflush(stdout);
+}
+
+/* Where the lock says nothing, the request is there until a training has seen it. */
+static void wait_for_end(const cli_run_directory *directory, const char *doubt) {
+    const struct timespec pause = {.tv_nsec = 100000000};
+    while (doubt ? cli_run_directory_has(directory, CLI_REQUEST)
+                 : cli_run_directory_lock(directory) == CLI_LOCK_HELD)
+        nanosleep(&pause, NULL);
+    const int64_t step = cli_run_directory_newest(directory);
+    if (doubt)
+        printf("seen         the training saves and ends\n");
+    else if (step < 0)
+        printf("ended        without a checkpoint\n");
+    else
+        printf("ended        the last checkpoint is of step %" PRId64
+               " (cgpipe train --resume --run %s goes on)\n",
+               step, cli_shown(directory->path));
+}
+
+int cli_stop(const cli_run_options *options) {
+    cli_run_directory directory;
+    char *doubt = NULL;
+    if (!options->operand)
+        return cli_report(
+            cgp_fail(CGP_EINVAL, "stop: RUN is missing (the directory of cgpipe train)"), true);
+    cli_run_directory_name(&directory, options->operand);
+    cgp_status status = check(&directory, &doubt);
+    if (status == CGP_OK) status = cli_run_directory_request_stop(&directory);
+    if (status == CGP_OK) print_request(&directory, doubt);
+    if (status == CGP_OK && options->wait) wait_for_end(&directory, doubt);
+    free(doubt);
+    cli_run_directory_close(&directory);
+    return cli_report(status, false);
+}

@@ -1,0 +1,168 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_supervise.sh SOURCE_DIR BUILD_DIR -- cgpipe supervise starts a command again after failures, with other numbers of ranks, until
+# it ends well, is stopped, or brings nothing any more; none of its processes outlives it, however it ends.
+source "$(dirname "$0")/support.sh"
+set -m # background jobs of a shell without job control ignore SIGINT
+
+mark=31$$ # sleeps of this test, which are long
+left() { pgrep -f "sleep $mark" >/dev/null; }
+gone() { # within 5 s
+    for _ in $(seq 250); do
+        left || return 0
+        sleep 0.02
+    done
+    return 1
+}
+until_file() { # FILE : wait for it, at most 20 s.
+    for _ in $(seq 1000); do
+        [ -e "$1" ] && return 0
+        sleep 0.02
+    done
+    return 1
+}
+start() { "$program" supervise "$@" >"$out" 2>"$err" </dev/null & process=$!; }
+finished() {
+    wait "$process" 2>/dev/null
+    code=$?
+}
+date='[0-9]*-[0-9]*-[0-9]*T[0-9]*:[0-9]*:[0-9]*Z'
+says() { grep -q "^cgpipe: supervise: $date: $1\$" "$err"; }
+
+# --- the command line ---
+
+fails 2 "supervise: COMMAND is missing (cgpipe supervise --ranks 4,2,1 -- mpirun ..." supervise
+fails 2 "mpirun: expected -- before the command (-- mpirun ...)" supervise mpirun -n 2
+fails 2 "supervise: the command has {ranks}, but there is no --ranks (--ranks 4,2,1)" supervise --run r -- echo '{ranks}'
+fails 2 "--ranks: the command has no {ranks} (... -- mpirun -n {ranks} cgpipe train ...)" supervise --run r --ranks 2 -- true
+fails 2 '--ranks 4,0: expected whole numbers >= 1 with commas between, got "4,0"' supervise --ranks 4,0 -- true
+fails 2 "supervise: --run is missing, here or in the command ..." supervise -- true
+fails 2 "supervise: the command has no --resume to go on with after a failure ..." supervise -- cgpipe train --run r
+fails 2 "supervise: --from-step would go back to that step at every restart (leave it out)" \
+    supervise -- cgpipe train --resume --run r --from-step 3
+fails 2 "--max-restarts: unknown option (did you mean --restarts?)" supervise --max-restarts 3 -- true
+
+# --- how it ends ---
+
+mkdir r
+run supervise --run r -- sh -c 'printf "%s\n" "$@" >"$0"' "a file" "two  words" '*' '{run}' ''
+check "arguments: exit code 0" exits 0
+check "arguments: reach the command as they are" test "$(cat "a file")" = "$(printf '%s\n' "two  words" '*' '{run}' '')"
+check "the command ended well: supervise is silent" empty "$err"
+run supervise --run r -- sh -c 'read -r line || echo "nothing: $line"'
+check "standard input has nothing" has "nothing: " "$out"
+
+ends() { # NAME CODE COMMAND... : after one start
+    local name=$1 expected=$2
+    shift 2
+    rm -f started
+    run supervise --run r --restarts 2 -- "$@"
+    check "$name: exit code $expected" exits "$expected"
+    check "$name: no restart" test ! -e r/restarts.jsonl
+}
+ends "a wrong command line" 2 sh -c 'exit 2'
+ends "a stopped training" 130 sh -c 'exit 130'
+ends "no reader" 141 sh -c 'exit 141'
+ends "no such command" 2 ./no-such-command
+check "no such command: why" has "cgpipe: ./no-such-command: cannot be started (No such file or directory)" "$err"
+
+# --- restarts ---
+
+run supervise --run r --ranks 4,2,1 -- sh -c 'echo {ranks} >>numbers; exit 5'
+check "no progress: exit code 3" exits 3
+check "no progress: the next number each time" test "$(tr '\n' ' ' <numbers)" = "4 2 1 1 "
+check "no progress: a line each" lines 4 "$err"
+check "no progress: the first" says 'exit code 5; restart 1 of 3 with 2 ranks from the beginning'
+check "no progress: the last" says \
+    'exit code 5; gives up after 3 restarts without a newer checkpoint (cgpipe train --resume --run r goes on from the beginning)'
+check "no progress: a record each" lines 4 r/restarts.jsonl
+check "no progress: the record" grep -q "^{\"date\":\"$date\",\"reason\":\"exit code 5\",\"restart\":true,\"ranks\":2,\"step\":null}$" r/restarts.jsonl
+
+rm -f numbers r/restarts.jsonl
+run supervise --restarts 2 --ranks 4,2,1 -- sh -c 'echo {ranks} >>numbers
+    n=$(wc -l <numbers)
+    case $n in 1 | 2 | 4) mkdir r/step-0000000$n ;; 6) exit 0 ;; esac
+    kill -KILL $$' --run r
+check "progress: exit code 0" exits 0
+check "progress: keeps the number, and counts anew" test "$(tr '\n' ' ' <numbers)" = "4 4 4 2 2 1 "
+check "progress: a signal" says 'signal 9 (Killed); restart 1 of 2 with 4 ranks from step 2'
+check "progress: counted" says 'signal 9 (Killed); restart 2 of 2 with 2 ranks from step 2'
+
+run supervise --run r --restarts 0 -- sh -c 'exit 1'
+check "--restarts 0: exit code 3" exits 3
+check "--restarts 0: none" says 'exit code 1; gives up after 0 restarts .*'
+
+# --- the watchdog ---
+
+run supervise --run r --restarts 0 --timeout 1 --grace 0.2 -- sh -c "trap '' TERM; sleep $mark; sleep $mark"
+check "nothing written: exit code 3" exits 3
+check "nothing written: why" says 'nothing was written to r for 1 s; gives up .*'
+check "nothing written: no process is left" gone
+run supervise --run r --restarts 0 --grace 0.2 -- sh -c "(exit 3) & exec sleep $mark"
+check "a process failed: exit code 3" exits 3
+check "a process failed: why" says 'a process failed, and nothing was written to r for 0.2 s; gives up .*'
+check "a process failed: no process is left" gone
+run supervise --run r --grace 0.2 -- sh -c "setsid sh -c \"trap '' TERM; sleep $mark; sleep $mark\" & exit 0"
+check "the command leaves processes: exit code 0" exits 0
+check "the command leaves processes: they are gone before supervise" test "$(left; echo $?)" = 1
+
+# --- signals ---
+
+for signal in INT TERM USR1; do
+    rm -f up
+    start --run r -- sh -c "trap 'echo USR1 >got; exit 130' USR1; echo >up; while :; do sleep 0.02; done"
+    until_file up
+    kill -s "$signal" "$process"
+    finished
+    check "SIG$signal: exit code 130" exits 130
+    check "SIG$signal: reaches the command as SIGUSR1" test "$(cat got)" = USR1
+    check "SIG$signal: no restart" test -z "$(grep restart "$err")"
+    rm -f got
+done
+rm -f up
+start --run r --grace 0.2 -- sh -c "trap '' USR1 TERM; setsid sleep $mark & echo >up; sleep $mark; sleep $mark"
+until_file up
+kill -INT "$process"
+kill -TERM "$process"
+finished
+check "a second signal: exit code 130" exits 130
+check "a second signal: no process is left" gone
+
+# --- killed itself ---
+
+rm -f up
+start --run r --grace 0.2 -- sh -c "trap '' TERM; setsid sleep $mark & echo >up; exec sleep $mark"
+until_file up
+kill -KILL "$process"
+finished
+check "supervise is killed: no process is left" gone
+rm -f up
+start --run r -- sh -c "echo >up; exec sleep $mark"
+until_file up
+kill -KILL "$(pgrep -P "$process")"
+finished
+check "the watcher is killed: exit code 1" exits 1
+check "the watcher is killed: told" says 'the process that watched the command was killed, and the command with it'
+check "the watcher is killed: the command is gone" gone
+
+# --- a training that is killed after some of its steps, twice ---
+
+words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch 32 --chunks 4 --steps 12 --save-every 1 --validation 0"
+cat >kills.sh <<'EOF'
+"$@" &
+process=$!
+steps() { cat "a killed run/metrics.jsonl" 2>/dev/null | wc -l; }
+until=$(($(steps) + 4))
+while [ $until -lt 12 ] && [ "$(steps)" -lt $until ]; do sleep 0.01; done
+[ $until -ge 12 ] || kill -KILL $process
+wait $process
+EOF
+run train $words --run straight
+whole=$(grep ^weights_sha256 "$out")
+run supervise -- sh kills.sh "$program" train $words --resume --run "a killed run"
+check "a killed training: exit code 0" exits 0
+check "a killed training: goes on from a checkpoint" grep -q ' exit code 137; restart 1 of 3 from step [1-9]' "$err"
+check "a killed training: the weights of one that was not" test "$(grep ^weights_sha256 "$out")" = "$whole"
+
+pkill -KILL -f "^sleep $mark" # of a test that failed
+finish
