@@ -8,7 +8,7 @@
 #include "pipeline/pipeline.h"
 
 static const test_sizes sizes = {
-    .layers = 2, .sequence = 32, .width = 32, .heads = 2, .vocab = 50, .dropout = 0.1};
+    .layers = 2, .sequence = 8, .width = 24, .heads = 2, .vocab = 11, .dropout = 0.1};
 
 enum { RANKS = 3, SAMPLES = 6 };
 
