@@ -164,6 +164,50 @@ static void no_tensor_travels_in_a_save(void **unused) {
     free_world(&w);
 }
 
+/* --- a full disk --- */
+
+#define LARGEST "model-00002-of-00003.safetensors"
+
+static void save_again(rank *r) {
+    note_create(r);
+    note(r, cgp_pipeline_load(r->pipeline, r->directory, NULL));
+    note(r, step(r, r->batch->inputs[0], r->batch->inputs[1]));
+    note(r, cgp_optim_step(r->pipeline));
+    note(r, cgp_pipeline_save(r->pipeline, r->directory, 0, NULL));
+}
+
+/* Rank 1 has both blocks, so its file is the largest: it does not fit any more, the others do. */
+static void what_one_rank_cannot_write_is_on_none(void **unused) {
+    (void)unused;
+    world w;
+    rank ranks[3];
+    struct stat info;
+    cgp_plan_options o = options(3);
+    make_world(&w);
+    cgp_plan_destroy(w.plan);
+    o.balance = (const int[]){1, 3, 2};
+    assert_ok(cgp_plan_create(&w.plan, w.model, &o));
+    snprintf(early, sizeof early, "%s", test_path_of("early"));
+    snprintf(later, sizeof later, "%s", test_path_of("later"));
+    make_ranks(ranks, 3, w.plan, &w.batch, save_twice);
+    run_ranks(ranks, 3);
+    assert_int_equal(stat(test_path_of("early/latest/" LARGEST), &info), 0);
+    for (int full = 1; full >= 0; full--) {
+        if (full) test_limit_files_to((rlim_t)info.st_size - 1);
+        make_ranks(ranks, 3, w.plan, &w.batch, save_again);
+        for (int r = 0; r < 3; r++)
+            ranks[r].directory = early;
+        run_ranks(ranks, 3);
+        if (full) test_limit_files_to(RLIM_INFINITY);
+        assert_note(ranks, 3, 1, CGP_OK, -1, "");
+        if (full) assert_note(ranks, 3, 4, CGP_EIO, 1, LARGEST ": cannot be written");
+        if (!full) assert_note(ranks, 3, 4, CGP_OK, -1, "");
+        assert_int_equal(count_names(early, ".cgpipe-"), 0);
+        assert_int_equal(count_names(early, "step-"), full ? 1 : 2);
+    }
+    free_world(&w);
+}
+
 /* --- copies --- */
 
 static void load_only(rank *r) {
@@ -221,6 +265,7 @@ int main(void) {
         TEST(storage_that_ranks_do_not_share_is_refused),
         TEST(an_entry_of_the_same_name_is_not_enough),
         TEST(no_tensor_travels_in_a_save),
+        TEST(what_one_rank_cannot_write_is_on_none),
         TEST(damage_in_a_copy_of_one_rank_is_refused_on_all),
     };
     return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
