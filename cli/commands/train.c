@@ -255,7 +255,7 @@ int cli_train(const cli_run_options *options) {
         code = cli_report(status, false);
     }
     if (code == CLI_OK && t.stopped) code = cli_train_stopped(&t);
-    if (cli_ranks_lost()) cli_ranks_abort(code);
+    if (code != CLI_OK && cli_ranks_lost()) cli_ranks_abort(code);
     cli_diagnosis_end(status == CGP_OK);
     cgp_data_destroy(t.data);
     cli_session_release(&t.run.session);

@@ -258,9 +258,7 @@ static void print_culprit(FILE *out, const cli_diagnosis_files *all, const culpr
     static const char *const says[] = {
         [FAILED] = "failed by itself",
         [SILENT] = "left no file: it was killed, was stopped, or cannot be reached",
-        [ABSENT] = "lives, and has not come to the call in which the others wait: it reads "
-                   "data, or is in "
-                   "code of its own",
+        [ABSENT] = "lives, and has not come to the call in which the others wait",
         [SLOW] = "is slow",
         [HANGS] = "hangs",
         [LOST] = "sent a message that has not arrived",

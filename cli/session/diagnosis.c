@@ -25,7 +25,7 @@
 
 static struct {
     cgp_pipeline *pipeline; /* NULL: nothing is written */
-    char *run;
+    char *run, *shown;      /* as it is, as a terminal may show it */
     double timeout;
     pthread_t thread;
     sem_t wake;
@@ -41,11 +41,17 @@ static char *path_of(int rank) {
     return cli_text("%s/" CLI_DIAGNOSIS "/rank-%d.json", d.run, rank);
 }
 
+/* Not for a link, which leads elsewhere. */
+static bool is_directory(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 /* A run that has no directory yet has no place for a file. */
 static cgp_status write_text(const char *text) {
     char *directory = cli_text("%s/" CLI_DIAGNOSIS, d.run), *path = path_of(cli_rank());
     cgp_status status = CGP_OK;
-    if (mkdir(directory, 0777) == 0 || errno == EEXIST)
+    if (mkdir(directory, 0777) == 0 || is_directory(directory))
         status = cgp_file_replace(path, text, strlen(text));
     free(directory);
     free(path);
@@ -79,7 +85,7 @@ void cli_diagnosis_write(const char *reason) {
 
 void cli_diagnosis_clear(const char *run) {
     char *directory = cli_text("%s/" CLI_DIAGNOSIS, run);
-    DIR *entries = opendir(directory);
+    DIR *entries = is_directory(directory) ? opendir(directory) : NULL;
     for (const struct dirent *entry; entries && (entry = readdir(entries));) {
         char *path = cli_text("%s/%s", directory, entry->d_name);
         if (strncmp(entry->d_name, "rank-", 5) == 0) (void)unlink(path);
@@ -117,7 +123,7 @@ static void look_for_late(void) {
         fprintf(stderr,
                 "cgpipe: warning: nothing has ended on any rank for %.3g s; the run goes on "
                 "(cgpipe diagnose %s)\n",
-                limit, cli_shown(d.run));
+                limit, d.shown);
     d.late = late;
     pthread_mutex_unlock(&d.lock);
 }
@@ -154,6 +160,7 @@ static void wake(void) {
 cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, const char *run, double timeout) {
     if (cli_ranks() == 1) return CGP_OK;
     d.run = cli_text("%s", run);
+    d.shown = cli_text("%s", cli_shown(run));
     d.timeout = timeout;
     d.pipeline = pipeline;
     d.quits = d.late = d.failed = false;
@@ -173,9 +180,11 @@ void cli_diagnosis_end(bool well) {
     wake();
     pthread_join(d.thread, NULL);
     d.pipeline = NULL;
-    char *path = path_of(cli_rank());
-    if (well && cli_stop_signal()) (void)unlink(path);
+    char *path = path_of(cli_rank()), *directory = cli_text("%s/" CLI_DIAGNOSIS, d.run);
+    if (well && cli_stop_signal() && unlink(path) == 0) (void)rmdir(directory);
+    free(directory);
     free(path);
+    free(d.shown);
     free(d.run);
-    d.run = NULL;
+    d.run = d.shown = NULL;
 }

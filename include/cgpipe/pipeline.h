@@ -215,7 +215,7 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
  * tensors of that call, and, in cgp_pipeline_backward(), of the forward before it: keep them.
  *
  * @param[in] seconds  > 0, or 0 for no limit (the default); the same on all ranks.   @retval CGP_EINVAL
- * @retval CGP_ENOMEM  The thread that lets the others know could not be started.
+ * @retval CGP_ENOMEM  The thread that lets the others know could not be started.   @retval CGP_EPEER  Another rank has failed.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline,
                                                            double seconds);

@@ -84,7 +84,7 @@ injure() { # kill|stop
         resumed=$((resumed + 1))
     else
         # shellcheck disable=SC2086 # words
-        "$cgpipe" train $gpt2 --run "$work/run" >"$work/resumed" 2>&1
+        "$cgpipe" train $gpt2 --run "$work/run" --overwrite >"$work/resumed" 2>&1
     fi
     [ "$(grep '^weights_sha' "$work/resumed")" = "$sha" ] || { complain "resumed to other weights"; tail -5 "$work/resumed"; }
     done=$((done + 1))

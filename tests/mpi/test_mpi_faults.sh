@@ -38,7 +38,8 @@ injure() { # RANKS FAULT OPTION...
 launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
 check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
 check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 3"
-check "killed: it is named" [ "$(culprit_of "$work/run")" = "silent 1 1B2" ]
+# Its message before may have died with it.
+check "killed: it is named" grep -q '^silent 1 1B[12]$' <<<"$(culprit_of "$work/run")"
 check "killed: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 "$cgpipe" train --resume --run "$work/run" --stages 2 >"$work/out" 2>"$work/err"
 check "killed: resumed, the weights of a run that was not disturbed" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
@@ -47,7 +48,7 @@ check "a start deletes the files" [ ! -e "$work/run/diagnosis" ]
 injure 2 stop:0F3@3
 check "stopped: code 3" [ $? = 3 ]
 check "stopped: it is named by rank 1" grep -q '^cgpipe: rank 0: silent for 1.. s' "$work/err"
-check "stopped: it is named in its file" [ "$(culprit_of "$work/run")" = "silent 0 0F3" ]
+check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(culprit_of "$work/run")"
 check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 
 injure 2 corrupt:0SEND_F2@3 --verify-messages

@@ -84,7 +84,8 @@ typedef struct cgp_link_message {
 
 /** A rank as it is known here, by its beats. Times are of this rank's monotonic clock. */
 typedef struct cgp_beat {
-    int64_t heard_ns;    /**< When its last beat came, or watch() began here; of this rank: now. 0: neither. */
+    /** When its last beat came, or watch() began here; of this rank: now. 0: neither. */
+    int64_t heard_ns;
     int64_t ended;       /**< As it gave them to beat(), */
     int64_t end_ns;      /**< both; 0: it has not. */
     int64_t agreements;  /**< That it has come to. */
