@@ -100,3 +100,18 @@ skip 'cgpipe convert my-resnet out.safetensors' 'likewise'
 skip "mpirun -n 2 cgpipe train $gpt2 --data book.txt --stages 4 --steps 20 --run ranks" 'test_mpi_train; needs MPI'
 skip 'cgpipe train --resume --run ranks --steps 30 --stages 2' 'test_mpi_train'
 skip 'mpirun -n 3 cgpipe train --resume --run ranks --steps 40 --stages 3' 'test_mpi_train; needs MPI'
+
+# --- docs/how-to/run-on-a-cluster.md, docs/reference/cluster-files.md ---
+skip "mpirun -n 2 --hostfile hosts.txt cgpipe train $gpt2 --data book.txt --stages 4 --run on-hosts" 'test_mpi_hosts; needs hosts'
+skip 'mpirun -n 2 --hostfile hosts.txt apptainer exec cgpipe.sif cgpipe train --resume --run on-hosts' 'needs Apptainer, hosts and an image'
+skip 'docker run --rm --ipc=host --cap-add=SYS_PTRACE -v $PWD:/work -w /work IMAGE mpirun -n 2 cgpipe train --resume --run on-hosts' 'needs Docker and an image'
+skip 'mpirun -n 2 --hostfile hosts.txt cgpipe bench transport --json cluster.json' 'test_mpi_hosts; needs hosts'
+skip "cgpipe plan $gpt2 --stages 2 --chunks 8 --schedule zb-h1 --costs costs.json --cluster cluster.json" 'test_cluster; the file comes from hosts'
+skip 'mpirun -n 4 cgpipe bench transport --json cluster.json' 'test_mpi_hosts; needs MPI'
+skip 'cgpipe plan MODEL --stages 4 --costs costs.json --cluster cluster.json' 'a form; test_cluster runs it'
+
+# --- docs/how-to/install.md ---
+skip 'cmake -S . -B build-mpich -G Ninja -DMPI_C_COMPILER=/usr/bin/mpicc.mpich -DMPIEXEC_EXECUTABLE=/usr/bin/mpiexec.mpich' 'builds; needs MPICH'
+skip 'cmake --build build-mpich' 'builds; needs MPICH'
+skip 'CGP_PLUGIN_PATH=$PWD/build-mpich/plugins mpiexec.mpich -n 2 cgpipe devices' 'needs MPICH'
+skip 'bench/hosts.sh' 'a quarter of an hour; needs the right to make network namespaces'

@@ -38,12 +38,15 @@ struct cgp_communicator {
     MPI_Comm links, agreements, failures;
     int rank, ranks;
     int last_tag;
+    int64_t
+        delay_ns; /* messages and releases count as arrived so long after they came; for tests */
     atomic_bool ended; /* stopped, or some rank failed */
 
     pthread_mutex_t lock; /* of what follows; a leaf, but for MPI's own */
     cgp__mpi_failure own, *others;
     MPI_Request *receives, *sends; /* [ranks] of failures */
     int first; /* the rank whose failure came first, this one's if MPI itself failed; -1: none */
+    cgp_link *open; /* all open links */
 
     /* Of the user thread: agreements, edges. */
     MPI_Request *requests; /* [2 x ranks] */
@@ -107,5 +110,8 @@ bool cgp__mpi_take(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_
 void cgp__mpi_post(cgp_link *link, const cgp_link_message *message);
 void cgp__mpi_release(cgp_link *link, const cgp_link_message *message);
 bool cgp__mpi_waits(cgp_link *link);
+
+/* Note when messages and releases come in, for links on which nobody waits. Called with the communicator's lock held. */
+cgp_status cgp__mpi_note_arrivals(cgp_communicator *communicator);
 
 #endif
