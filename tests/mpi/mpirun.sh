@@ -20,7 +20,8 @@ needs_mpi() { # BUILD_DIR
     fi
     export CGP_PLUGIN_PATH
     case $(cached "$1" CGP_SANITIZE) in
-    *address*) export LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 ;;
+    *address*) # stacks through the C library, too
+        export ASAN_OPTIONS=fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 ;;
     thread) export TSAN_OPTIONS=suppressions=$suppressions/tsan.supp ;;
     esac
     # As root, more ranks than cores, no fixed cores: what a test machine needs of Open MPI.
