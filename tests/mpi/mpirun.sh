@@ -18,6 +18,11 @@ needs_mpi() { # BUILD_DIR
         echo "skip: no MPI"
         exit 77
     fi
+    mpi="Open MPI"
+    if "$mpirun" --version 2>&1 | grep -q HYDRA; then
+        mpi=MPICH
+        export UCX_LOG_LEVEL=error # it warns of releases that nobody waits for at the end
+    fi
     export CGP_PLUGIN_PATH
     case $(cached "$1" CGP_SANITIZE) in
     *address*) # stacks through the C library, too
