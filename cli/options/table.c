@@ -72,8 +72,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_COSTS_OUT] = {"costs-out", "FILE", CLI_TEXT, AT(costs_out), CLI_BENCH, 0,
         NULL, "write the layer times of the run, for --costs"},
     [CLI_OPTION_CLUSTER] = {"cluster", "FILE", CLI_TEXT, AT(cluster), CLI_PLAN | CLI_SCHEDULE, 0,
-        NULL, "hosts and links, of cgpipe bench transport --json: simulated messages take\n"
-        "                           the times that they have there; with --costs in seconds"},
+        NULL, "hosts and links, of cgpipe bench transport --json: messages take their\n"
+        "                           times there in a simulated step"},
     [CLI_OPTION_CHUNKS] = {"chunks", "M", CLI_COUNT, AT(chunks), COSTED | CLI_SCHEDULE, REPORTED,
         NULL, "micro-batches of a mini-batch [8, at most the batch]"},
     [CLI_OPTION_SCHEDULE] = {"schedule", "S", CLI_TEXT, AT(schedule), PLANNED, REPORTED,
@@ -189,7 +189,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_TRANSFER] = {"transfer", "X", CLI_REAL, AT(transfer), CLI_SCHEDULE, 0,
         "0", "bytes / bandwidth of a message, one at a time on a link"},
     [CLI_OPTION_MESSAGE_BYTES] = {"message-bytes", "BYTES", CLI_BYTES, AT(message_bytes), CLI_SCHEDULE, 0,
-        NULL, "of every message, with --cluster: 3M; times are then in seconds"},
+        NULL, "of each message, with --cluster; costs are then in seconds"},
     [CLI_OPTION_BLOCKING] = {"blocking", NULL, CLI_FLAG, AT(blocking), CLI_SCHEDULE, 0,
         NULL, "transfers take the receiver's time instead"},
     [CLI_OPTION_CSV] = {"csv", NULL, CLI_FLAG, AT(csv), CLI_SCHEDULE, 0,
