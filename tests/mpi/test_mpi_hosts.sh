@@ -53,12 +53,12 @@ check "4 ranks on 2 hosts, with messages 0.2 ms late, another schedule" \
 # --- a rate, a delay ---
 
 n_hosts=2
-CGP_MPI_DELAY=0.002 run_on_hosts 2 "$cgpipe" bench transport --json "$work/cluster.json" >"$work/out" 2>&1
+CGP_MPI_DELAY=0.001 run_on_hosts 2 "$cgpipe" bench transport --json "$work/cluster.json" >"$work/out" 2>&1
 cat "$work/out"
 check "a cluster file of two hosts, both links" [ "$(jq -c '[[.hosts[].name], [.devices[].host], [.links[] | .from, .to]]' "$work/cluster.json")" = \
     '[["host1","host2"],[0,1],[0,1,1,0]]' ]
 check "400 Mbit/s are about 50 MB/s, or less where others compute" jq -e '[.links[].bytes_per_second | . > 2e6 and . < 60e6] | all' "$work/cluster.json"
-check "messages come after the delay of 2 ms" jq -e '[.links[].latency_seconds | . >= 0.002] | all' "$work/cluster.json"
+check "messages come after the delay of 1 ms" jq -e '[.links[].latency_seconds | . >= 0.001] | all' "$work/cluster.json"
 check "within a host nothing is slow" jq -e '[.hosts[].bytes_per_second | . > 60e6] | all' "$work/cluster.json"
 CGP_MPI_DELAY=soon timeout 60 "$cgpipe" bench transport --transport mpi >"$work/out" 2>&1
 check "a delay that is none is refused" grep -q 'CGP_MPI_DELAY: expected 0 to 10 seconds, got "soon"' "$work/out"
