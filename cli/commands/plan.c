@@ -64,15 +64,20 @@ static cgp_status predict(const cgp_plan *plan, cgp_recompute recompute, const c
     const int n = cgp_plan_stages(plan), edges = cgp_plan_edges(plan);
     double *times = stage_costs(plan, recompute, costs);
     double *latency = cli_calloc(2 * (size_t)edges, sizeof *latency);
+    int *buffers = cli_calloc((size_t)edges, sizeof *buffers);
+    for (int e = 0; e < edges; e++)
+        buffers[e] = cgp_plan_edge_at(plan, e).buffers;
     const cgp_schedule_costs stage = {.forward = times,
                                       .backward_input = times + n,
                                       .backward_weight = times + 2 * n,
                                       .recompute = times + 3 * n,
                                       .latency = latency,
-                                      .transfer = latency + edges};
+                                      .transfer = latency + edges,
+                                      .capacity = buffers};
     cgp_status status = message_times(plan, costs, cluster, latency, latency + edges);
     if (status == CGP_OK)
         status = cgp_schedule_simulate(cgp_plan_schedule(plan), &stage, timeline);
+    free(buffers);
     free(latency);
     free(times);
     return status;

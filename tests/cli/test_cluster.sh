@@ -12,8 +12,8 @@ check "bench transport: a row for one rank and itself" test "$(grep -c '^rank:0 
 check "bench transport --json: a cluster of this host" \
     jq -e '.cgpipe_cluster == 1 and .hosts[0].name != "" and .hosts[0].cores >= 1 and .links == []' here.json
 check "bench transport --json: a device a rank" jq -e '.devices == [{kind: "cpu", host: 0, memory_bytes: .hosts[0].memory_bytes}]' here.json
-check "bench transport --json: a copy in memory, between 10 ns and 10 ms, 10 MB/s and 1 TB/s" jq -e \
-    '.hosts[0] | .latency_seconds > 1e-8 and .latency_seconds < 1e-2 and .bytes_per_second > 1e7 and .bytes_per_second < 1e12' here.json
+check "bench transport --json: a copy in memory, below a second, 1 MB/s to 1 TB/s" jq -e \
+    '.hosts[0] | .latency_seconds > 0 and .latency_seconds < 1 and .bytes_per_second > 1e6 and .bytes_per_second <= 1e12' here.json
 run bench transport --devices cpu,ref:0@1GiB --json two.json --quiet
 check "bench transport --devices: their kinds" test "$(jq -c '[.devices[].kind]' two.json)" = '["cpu","ref"]'
 check "bench transport --quiet" test ! -s "$out"
