@@ -103,7 +103,7 @@ lint: ## look at them with clang-format, clang-tidy and shellcheck
 	@BUILD=$(BUILD) tools/lint.sh lint $(FILES)
 
 clean: ## delete what was built
-	rm -rf $(BUILD) $(addprefix $(BUILD)-,asan tsan clang clang-asan clang-warnings core same debug)
+	rm -rf $(BUILD) $(addprefix $(BUILD)-,asan tsan clang clang-asan clang-warnings core same debug mpich)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c -- cgpipe bench MODEL: memory and speed of any model; `gpt2` alone is the GPT-2 benchmark, of 16 layers, its published
- * figures beside ours. With --grid a row for each K, M and recomputation. */
+ * figures beside ours. With --grid a row for each K, M and recomputation. `bench transport` is bench_transport.c. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -327,6 +327,8 @@ static cgp_status prepare(cli_session *session, cli_run_options *options) {
 }
 
 int cli_bench(const cli_run_options *options) {
+    if (options->operand && strcmp(options->operand, "transport") == 0)
+        return cli_bench_transport(options);
     if (options->grid) return bench_grid(options);
     cli_run_options resolved = *options;
     cli_session session = {0};

@@ -32,9 +32,9 @@ const cli_command cli_commands[CLI_COMMANDS] = {
     {"planning and measuring", "check", "MODEL",
      "compare a step in one stage and in several, bit for bit",
      "resnet20 --stages 3 --schedule zb-v --batch 8", CLI_CHECK, cli_check},
-    {"planning and measuring", "bench", "MODEL",
-     "measure memory and speed; gpt2: the GPT-2 benchmark", "gpt2 --grid --plan-only",
-     CLI_BENCH, cli_bench},
+    {"planning and measuring", "bench", "MODEL or transport",
+     "measure memory and speed; gpt2: the GPT-2 benchmark; transport: messages",
+     "gpt2 --grid --plan-only", CLI_BENCH, cli_bench},
     {"planning and measuring", "schedule", "NAME", "check, draw and simulate a schedule",
      "zb-v --stages 4 --chunks 8 --svg zb-v.svg", CLI_SCHEDULE, cli_schedule},
 };

@@ -10,7 +10,9 @@
 #include "options/schedule_file.h"
 #include "report/output.h"
 #include "report/report.h"
+#include "session/cluster.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,7 @@ typedef struct drawing {
     const cgp_edge *edges; /* of the schedule */
     int n_edges;
     double *costs[COSTS], *latency, *transfer;
+    cli_cluster cluster; /* of --cluster */
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
 } drawing;
@@ -81,6 +84,31 @@ static void take_costs(drawing *d, int stages) {
     }
 }
 
+/* Set the times of a message from one device to another. */
+static cgp_status message_times(const drawing *d, int from, int to, double *latency,
+                                double *transfer) {
+    const cli_run_options *options = d->options;
+    cli_message_cost cost = {0};
+    *latency = from == to ? 0.0 : options->latency;
+    *transfer = from == to ? 0.0 : options->transfer;
+    if (!options->cluster || from == to) return CGP_OK;
+    CGP_TRY(cli_cluster_message(&d->cluster, from, to, &cost));
+    *latency = cost.latency_seconds;
+    *transfer = (double)options->message_bytes / cost.bytes_per_second;
+    return CGP_OK;
+}
+
+/* Find the longest time of a message from a device to the next. */
+static cgp_status longest_message(const drawing *d, int devices, double *seconds) {
+    if (d->options->cluster) CGP_TRY(cli_cluster_expect(&d->cluster, devices));
+    for (int i = 0; i + 1 < devices; i++) {
+        double latency = 0, transfer = 0;
+        CGP_TRY(message_times(d, i, i + 1, &latency, &transfer));
+        if (latency + transfer > *seconds) *seconds = latency + transfer;
+    }
+    return CGP_OK;
+}
+
 /* Heuristic schedules take the costs that are simulated. */
 static cgp_status generate(drawing *d) {
     const cli_run_options *run_options = d->options;
@@ -94,7 +122,7 @@ static cgp_status generate(drawing *d) {
         options.forward = d->costs[0];
         options.backward_input = d->costs[1];
         options.backward_weight = d->costs[2];
-        options.latency = run_options->latency + run_options->transfer;
+        CGP_TRY(longest_message(d, (int)run_options->stages, &options.latency));
     }
     return cgp_schedule_create(&d->schedule, run_options->operand, (int)run_options->stages,
                                (int)run_options->chunks, &options);
@@ -104,6 +132,7 @@ static cgp_status make(drawing *d) {
     const cli_run_options *options = d->options;
     cgp_recompute recompute = CGP_RECOMPUTE_NEVER;
     CGP_TRY(cgp_recompute_parse(&recompute, options->recompute));
+    if (options->cluster) CGP_TRY(cli_cluster_read(&d->cluster, options->cluster));
     CGP_TRY(options->check ? cli_schedule_read(&d->schedule, options->check) : generate(d));
     cgp_schedule_edges(d->schedule, &d->n_edges);
     const bool lowered = d->n_edges > 0;
@@ -135,13 +164,14 @@ static cgp_status check(drawing *d) {
 static cgp_status simulate(drawing *d) {
     const cli_run_options *options = d->options;
     take_costs(d, cgp_schedule_stages(d->schedule));
-    d->latency = repeat(options->latency, d->n_edges);
-    d->transfer = repeat(options->transfer, d->n_edges);
-    for (int e = 0; e < d->n_edges; e++) {
-        if (cgp_schedule_device_of(d->schedule, d->edges[e].from) ==
-            cgp_schedule_device_of(d->schedule, d->edges[e].to))
-            d->latency[e] = d->transfer[e] = 0.0;
-    }
+    d->latency = repeat(0, d->n_edges);
+    d->transfer = repeat(0, d->n_edges);
+    if (options->cluster)
+        CGP_TRY(cli_cluster_expect(&d->cluster, cgp_schedule_devices(d->schedule)));
+    for (int e = 0; e < d->n_edges; e++)
+        CGP_TRY(message_times(d, cgp_schedule_device_of(d->schedule, d->edges[e].from),
+                              cgp_schedule_device_of(d->schedule, d->edges[e].to),
+                              &d->latency[e], &d->transfer[e]));
     const cgp_schedule_costs all = {.forward = d->costs[0],
                                     .backward_input = d->costs[1],
                                     .backward_weight = d->costs[2],
@@ -199,8 +229,12 @@ static void print_figures(const drawing *d, FILE *out) {
     const cgp_schedule_timeline *t = &d->timeline;
     fprintf(out, "\ncosts        ");
     print_costs(d, out);
-    fprintf(out, "message %g + %g%s\n", options->latency, options->transfer,
-            options->blocking ? " (blocking)" : "");
+    if (options->cluster)
+        fprintf(out, "messages of %" PRId64 " bytes by %s%s\n", options->message_bytes,
+                cli_shown(options->cluster), options->blocking ? " (blocking)" : "");
+    else
+        fprintf(out, "message %g + %g%s\n", options->latency, options->transfer,
+                options->blocking ? " (blocking)" : "");
     fprintf(out, "makespan     %g, bubble %.2f %%\n", t->makespan, 100 * t->bubble_makespan);
     fprintf(out, "span         %g, bubble %.2f %%\n", t->span, 100 * t->bubble_span);
     print_critical_path(out, t);
@@ -329,6 +363,7 @@ int cli_schedule(const cli_run_options *run_options) {
     cgp_schedule_timeline_release(&d.timeline);
     cgp_schedule_report_release(&d.report);
     cgp_schedule_destroy(d.schedule);
+    cli_cluster_release(&d.cluster);
     free(d.transfer);
     free(d.latency);
     for (int k = 0; k < COSTS; k++)

@@ -57,6 +57,7 @@ typedef enum cli_option_id {
     CLI_OPTION_BALANCE,
     CLI_OPTION_COSTS,
     CLI_OPTION_COSTS_OUT,
+    CLI_OPTION_CLUSTER,
     CLI_OPTION_CHUNKS,
     CLI_OPTION_SCHEDULE,
     CLI_OPTION_VIRTUAL,
@@ -112,6 +113,7 @@ typedef enum cli_option_id {
     CLI_OPTION_COST_W,
     CLI_OPTION_LATENCY,
     CLI_OPTION_TRANSFER,
+    CLI_OPTION_MESSAGE_BYTES,
     CLI_OPTION_BLOCKING,
     CLI_OPTION_REPEATS,
     CLI_OPTION_PEAK,
@@ -166,12 +168,13 @@ typedef struct cli_run_options {
     cli_balance balance;
     cli_counts ranks;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
-    const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *config;
+    const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help,
         verbose, quiet, wait;
     bool deferred_batch_norm, decode, end_of_text, verify_messages;
-    int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit;
+    int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
+        message_bytes;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
     int64_t epoch_steps; /* 0: not counted (epochs.h) */

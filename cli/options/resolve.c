@@ -203,6 +203,23 @@ static cgp_status resolve_stages(cli_run_options *options) {
     return CGP_OK;
 }
 
+/* A cluster's times are seconds, so that the others must be. */
+static cgp_status resolve_cluster(const cli_run_options *options) {
+    const bool schedule = options->command == CLI_SCHEDULE;
+    if (schedule && !options->cluster && options->message_bytes > 0)
+        return cgp_fail(CGP_EINVAL, "--message-bytes: expected --cluster FILE");
+    if (!options->cluster) return CGP_OK;
+    if (!schedule && !options->costs)
+        return cgp_fail(CGP_EINVAL, "--cluster: needs --costs FILE, layer times in seconds");
+    if (schedule && options->message_bytes == 0)
+        return cgp_fail(CGP_EINVAL, "--cluster: needs --message-bytes BYTES");
+    if (schedule && (cli_option_given(options, CLI_OPTION_LATENCY) ||
+                     cli_option_given(options, CLI_OPTION_TRANSFER)))
+        return cgp_fail(CGP_EINVAL, "--cluster: has what --latency and --transfer would say "
+                                    "(leave out one)");
+    return CGP_OK;
+}
+
 static cgp_status resolve_balance(const cli_run_options *options) {
     const bool by_time = options->balance.by && is(options->balance.by, "time");
     if (options->costs && !by_time && options->command == CLI_TRAIN)
@@ -241,6 +258,7 @@ cgp_status cli_run_options_resolve(cli_run_options *options) {
         return cgp_fail(CGP_EINVAL, "--steps: cannot be with --epochs (leave out one)");
     CGP_TRY(resolve_trace(options));
     CGP_TRY(resolve_compare(options));
+    CGP_TRY(resolve_cluster(options));
     if (options->chunks == 0)
         options->chunks = options->batch == 0 || options->batch > 8 ? 8 : options->batch;
     if (options->command == CLI_TRAIN) CGP_TRY(resolve_start(options));

@@ -83,6 +83,9 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "                           ones; plan simulates a step with them"},
     [CLI_OPTION_COSTS_OUT] = {"costs-out", "FILE", CLI_TEXT, AT(costs_out), CLI_BENCH, 0,
         NULL, "write the layer times of the run, for --costs"},
+    [CLI_OPTION_CLUSTER] = {"cluster", "FILE", CLI_TEXT, AT(cluster), CLI_PLAN | CLI_SCHEDULE, 0,
+        NULL, "hosts and links, of cgpipe bench transport --json: messages take their\n"
+        "                           times there in a simulated step"},
     [CLI_OPTION_CHUNKS] = {"chunks", "M", CLI_COUNT, AT(chunks), COSTED | CLI_SCHEDULE, REPORTED,
         NULL, "micro-batches of a mini-batch [8, at most the batch]"},
     [CLI_OPTION_SCHEDULE] = {"schedule", "S", CLI_TEXT, AT(schedule), PLANNED, REPORTED,
@@ -199,6 +202,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "0", "time from the end of an action until its message is there"},
     [CLI_OPTION_TRANSFER] = {"transfer", "X", CLI_REAL, AT(transfer), CLI_SCHEDULE, 0,
         "0", "bytes / bandwidth of a message, one at a time on a link"},
+    [CLI_OPTION_MESSAGE_BYTES] = {"message-bytes", "BYTES", CLI_BYTES, AT(message_bytes), CLI_SCHEDULE, 0,
+        NULL, "of each message, with --cluster; costs are then in seconds"},
     [CLI_OPTION_BLOCKING] = {"blocking", NULL, CLI_FLAG, AT(blocking), CLI_SCHEDULE, 0,
         NULL, "transfers take the receiver's time instead"},
     [CLI_OPTION_CSV] = {"csv", NULL, CLI_FLAG, AT(csv), CLI_SCHEDULE, 0,

@@ -113,3 +113,19 @@ skip 'cgpipe stop run' 'likewise'
 add "cgpipe supervise -- cgpipe train $gpt2 --data book.txt --steps 200 --run my-run --resume" '--steps 2'
 skip 'cgpipe supervise --ranks 4,2,1 -- mpirun -n {ranks} cgpipe train --resume --run my-run --steps 300 --stages 4' 'test_mpi_supervise; needs MPI'
 skip 'cgpipe supervise --ranks 4,2,1 -- mpirun -n {ranks} cgpipe train --resume --run run' 'likewise'
+
+# --- docs/how-to/run-on-a-cluster.md, docs/reference/cluster-files.md ---
+skip "mpirun -n 2 --hostfile hosts.txt cgpipe train $gpt2 --data book.txt --stages 4 --run on-hosts" 'test_mpi_hosts; needs hosts'
+skip 'mpirun -n 2 --hostfile hosts.txt apptainer exec cgpipe.sif cgpipe train --resume --run on-hosts' 'needs Apptainer, hosts and an image'
+skip 'docker run --rm --ipc=host --cap-add=SYS_PTRACE -v $PWD:/work -w /work IMAGE mpirun -n 2 cgpipe train --resume --run on-hosts' 'needs Docker and an image'
+skip 'mpirun -n 2 --hostfile hosts.txt cgpipe bench transport --json cluster.json' 'test_mpi_hosts; needs hosts'
+skip "cgpipe plan $gpt2 --stages 2 --chunks 8 --schedule zb-h1 --costs costs.json --cluster cluster.json" 'test_cluster; the file comes from hosts'
+skip 'mpirun -n 4 cgpipe bench transport --json cluster.json' 'test_mpi_hosts; needs MPI'
+skip 'cgpipe plan MODEL --stages 4 --costs costs.json --cluster cluster.json' 'a form; test_cluster runs it'
+
+# --- docs/how-to/install.md ---
+skip 'cmake -S . -B build-mpich -G Ninja -DMPI_C_COMPILER=/usr/bin/mpicc.mpich -DMPIEXEC_EXECUTABLE=/usr/bin/mpiexec.mpich' 'builds; needs MPICH'
+skip 'cmake --build build-mpich' 'builds; needs MPICH'
+skip 'export CGP_PLUGIN_PATH=$PWD/build-mpich/plugins' 'would be there for later commands'
+skip 'mpiexec.mpich -n 2 build-mpich/cgpipe bench transport' 'needs MPICH'
+skip 'bench/hosts.sh' 'a quarter of an hour; needs the right to make network namespaces'

@@ -96,7 +96,8 @@ refused() { # NAME RANKS MESSAGE OPTION...
     refused "a run that is there" 2 "has a run already" $gpt2 --stages 2 --run "$work/files"
     refused "a loss that is not finite" 2 "not finite" $gpt2 --stages 2 --run "$work/none" --optimizer sgd --lr 1e30 --clip 1 --steps 9 --save-every 0
 }
-check "nothing is left of them" [ ! -e "$work/none" ]
+# MPICH's mpiexec kills all processes at once when one ends with an error, so rank 0 may not get to take back what it made.
+[ "$mpi" = MPICH ] || check "nothing is left of them" [ ! -e "$work/none" ]
 
 # --- storage of its own for one rank: another directory under the same name ---
 

@@ -97,7 +97,21 @@ static cgp_status expect_failures(cgp_communicator *c) {
     return CGP_OK;
 }
 
+/* Read CGP_MPI_DELAY, in seconds. */
+static cgp_status find_delay(cgp_communicator *c) {
+    const char *text = getenv("CGP_MPI_DELAY");
+    char *end = NULL;
+    if (!text) return CGP_OK;
+    const double seconds = strtod(text, &end);
+    if (end == text || *end || !(seconds >= 0 && seconds <= 10))
+        return CGP__MPI_FAIL(CGP_EINVAL, "CGP_MPI_DELAY: expected 0 to 10 seconds, got \"%s\"",
+                             text);
+    c->delay_ns = (int64_t)(1e9 * seconds);
+    return CGP_OK;
+}
+
 static cgp_status build(cgp_communicator *c, MPI_Comm from) {
+    CGP_TRY(find_delay(c));
     CGP_TRY(duplicate(from, &c->links));
     CGP_TRY(duplicate(from, &c->agreements));
     CGP_TRY(duplicate(from, &c->failures));
@@ -202,7 +216,9 @@ void cgp__mpi_progress(cgp_communicator *c) {
     if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0)
         return; /* another thread looks */
     look_for_failures(c);
+    const cgp_status status = c->delay_ns > 0 ? cgp__mpi_note_arrivals(c) : CGP_OK;
     pthread_mutex_unlock(&c->lock);
+    if (status != CGP_OK) cgp__mpi_break(c, status);
 }
 
 /* Called with the lock held. */

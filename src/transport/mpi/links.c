@@ -37,10 +37,11 @@ typedef enum state {
 
 typedef struct buffer {
     state state;
-    int32_t microbatch, slot;   /* receiver: of the message */
-    int64_t bytes, released_ns; /* receiver: not to be seen before */
-    MPI_Request whole;          /* persistent: sends, or receives, header and all bytes */
-    MPI_Request part; /* sender: of a message with fewer bytes, or of one that is sent twice */
+    int32_t microbatch, slot; /* receiver: of the message */
+    int64_t bytes,
+        released_ns;   /* the other end's release, or message, is not to be seen before */
+    MPI_Request whole; /* persistent: sends, or receives, header and all bytes */
+    MPI_Request part;  /* sender: of a message with fewer bytes, or of one that is sent twice */
     MPI_Request released; /* receiver: persistent, sends `answer` */
     release answer;
 } buffer;
@@ -49,6 +50,9 @@ struct cgp_link {
     cgp_communicator *communicator;
     cgp_link_options options;
     int32_t opening;
+    pthread_mutex_t
+        lock; /* of what follows but `waits`: with a delay, progress() notes arrivals; a leaf, but for MPI's own */
+    cgp_link *next;   /* of the communicator's `open`, under its lock */
     int64_t sequence; /* of the next message */
     bool verify;
     atomic_bool waits;
@@ -178,6 +182,7 @@ cgp_status cgp__mpi_link_open(cgp_communicator *c, const cgp_link_options *optio
         sizeof(cgp_link) + (size_t)options->capacity * (sizeof(buffer) + sizeof(int));
     cgp_link *link = calloc(1, size);
     if (!link) return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: out of memory (%zu bytes)", size);
+    pthread_mutex_init(&link->lock, NULL);
     link->communicator = c;
     link->options = *options;
     link->opening = edge->openings++;
@@ -190,6 +195,10 @@ cgp_status cgp__mpi_link_open(cgp_communicator *c, const cgp_link_options *optio
         b->whole = b->part = b->released = MPI_REQUEST_NULL;
     }
     const cgp_status status = options->sends ? make_sender(link) : make_receiver(link);
+    pthread_mutex_lock(&c->lock);
+    link->next = c->open;
+    c->open = link;
+    pthread_mutex_unlock(&c->lock);
     if (status == CGP_OK)
         *out = link;
     else
@@ -197,9 +206,21 @@ cgp_status cgp__mpi_link_open(cgp_communicator *c, const cgp_link_options *optio
     return status;
 }
 
+/* Take a link out of the communicator's list. */
+static void unlist(cgp_link *link) {
+    cgp_communicator *c = link->communicator;
+    pthread_mutex_lock(&c->lock);
+    cgp_link **at = &c->open;
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
+    pthread_mutex_unlock(&c->lock);
+}
+
 void cgp__mpi_link_close(cgp_link *link) {
     if (!link) return;
     cgp_communicator *c = link->communicator;
+    unlist(link);
     for (int i = 0; i < link->options.capacity; i++) {
         cgp__mpi_drop(&link->buffers[i].whole);
         cgp__mpi_drop(&link->buffers[i].part);
@@ -210,10 +231,16 @@ void cgp__mpi_link_close(cgp_link *link) {
         cgp__mpi_edge *e = &c->edges[i];
         if (e->number == link->options.edge && e->sends == link->options.sends) e->open = false;
     }
+    pthread_mutex_destroy(&link->lock);
     free(link);
 }
 
 /* --- waits --- */
+
+/* Return whether a message or release that came counts as arrived: not yet where the network is to be slow, or a fault lets it be late. */
+static bool has_arrived(const buffer *b) {
+    return b->released_ns <= cgp__mpi_host->now_ns();
+}
 
 /* Take the releases that came. */
 static cgp_status take_releases(cgp_link *link) {
@@ -227,7 +254,7 @@ static cgp_status take_releases(cgp_link *link) {
             continue; /* of an earlier opening */
         buffer *b = &link->buffers[r.slot];
         if (b->state != AWAY) continue;
-        b->released_ns = cgp__mpi_host->now_ns();
+        b->released_ns = cgp__mpi_host->now_ns() + link->communicator->delay_ns;
         b->state = FREE;
     }
 }
@@ -244,7 +271,7 @@ static cgp_status find_free(cgp_link *link, int microbatch, buffer **out) {
     CGP_TRY(take_releases(link));
     for (int i = 0; i < link->options.capacity; i++) {
         int left = 0;
-        if (link->buffers[i].state != FREE) continue;
+        if (link->buffers[i].state != FREE || !has_arrived(&link->buffers[i])) continue;
         CGP_TRY(has_left(&link->buffers[i], &left));
         if (!left) continue;
         *out = &link->buffers[i];
@@ -299,16 +326,12 @@ static cgp_status enter(cgp_link *link, buffer *b) {
     b->microbatch = h.microbatch;
     b->slot = h.slot;
     b->bytes = h.bytes;
-    b->released_ns = cgp__mpi_host->now_ns() + h.late_ns;
+    b->released_ns = cgp__mpi_host->now_ns() + link->communicator->delay_ns + h.late_ns;
     return CGP_OK;
 }
 
-/* Not the case while an injected fault lets it be late. */
-static bool is_there(const buffer *b) {
-    return b->released_ns <= cgp__mpi_host->now_ns();
-}
-
-static cgp_status find_message(cgp_link *link, int microbatch, buffer **out) {
+/* Take the messages that came. */
+static cgp_status take_messages(cgp_link *link) {
     int done = 1;
     while (link->n_started > 0) {
         buffer *b = &link->buffers[link->started[link->first]];
@@ -318,21 +341,44 @@ static cgp_status find_message(cgp_link *link, int microbatch, buffer **out) {
         link->n_started--;
         CGP_TRY(enter(link, b));
     }
+    return CGP_OK;
+}
+
+cgp_status cgp__mpi_note_arrivals(cgp_communicator *c) {
+    cgp_status status = CGP_OK;
+    for (cgp_link *link = c->open; link && status == CGP_OK; link = link->next) {
+        if (pthread_mutex_trylock(&link->lock) != 0) continue; /* its thread looks */
+        status = link->options.sends ? take_releases(link) : take_messages(link);
+        pthread_mutex_unlock(&link->lock);
+    }
+    return status;
+}
+
+static cgp_status find_message(cgp_link *link, int microbatch, buffer **out) {
+    CGP_TRY(take_messages(link));
     for (int i = 0; i < link->options.capacity; i++) {
         buffer *b = &link->buffers[i];
-        if (b->state == ARRIVED && b->microbatch == microbatch && is_there(b)) *out = b;
+        if (b->state == ARRIVED && b->microbatch == microbatch && has_arrived(b)) *out = b;
     }
     return CGP_OK;
 }
 
 typedef cgp_status find(cgp_link *link, int microbatch, buffer **out);
 
+static cgp_status try_hold(cgp_link *link, find *look, int microbatch, buffer **out) {
+    pthread_mutex_lock(&link->lock);
+    const cgp_status status = look(link, microbatch, out);
+    if (status == CGP_OK && *out) (*out)->state = HELD;
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
 static bool hold(cgp_link *link, find *look, int microbatch, int64_t timeout_ns,
                  cgp_link_message *out) {
     const cgp__mpi_wait wait = cgp__mpi_wait_begin(link->options.spin_ns, timeout_ns);
     buffer *b = NULL;
     for (bool goes_on = true; goes_on && !atomic_load(&link->communicator->ended);) {
-        const cgp_status status = look(link, microbatch, &b);
+        const cgp_status status = try_hold(link, look, microbatch, &b);
         if (status != CGP_OK) cgp__mpi_break(link->communicator, status);
         if (b || status != CGP_OK) break;
         cgp__mpi_progress(link->communicator);
@@ -342,7 +388,6 @@ static bool hold(cgp_link *link, find *look, int microbatch, int64_t timeout_ns,
     atomic_store_explicit(&link->waits, false, memory_order_relaxed);
     if (!b || atomic_load(&link->communicator->ended)) return false;
     const int i = (int)(b - link->buffers);
-    b->state = HELD;
     *out = (cgp_link_message){.buffer = bytes_at(link, i),
                               .microbatch = microbatch,
                               .bytes = b->bytes,
@@ -398,7 +443,9 @@ void cgp__mpi_post(cgp_link *link, const cgp_link_message *message) {
     memcpy(header_at(link, i), &h, sizeof h);
     if (link->verify) h.checksum = checksum_of(link, i, &h);
     memcpy(header_at(link, i), &h, sizeof h);
+    pthread_mutex_lock(&link->lock);
     link->buffers[i].state = AWAY;
+    pthread_mutex_unlock(&link->lock);
     if (atomic_load(&link->communicator->ended)) return;
     const cgp_status status = send(link, i, message);
     if (status != CGP_OK) cgp__mpi_break(link->communicator, status);
@@ -419,6 +466,8 @@ void cgp__mpi_release(cgp_link *link, const cgp_link_message *message) {
     buffer *b = &link->buffers[index_of(link, message)];
     if (atomic_load(&link->communicator->ended)) return;
     b->answer = (release){link->opening, b->slot};
+    pthread_mutex_lock(&link->lock);
     const cgp_status status = give_back(link, b);
+    pthread_mutex_unlock(&link->lock);
     if (status != CGP_OK) cgp__mpi_break(link->communicator, status);
 }

@@ -19,6 +19,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#if defined __GNUC__ &&                                                                        \
+    !defined                                                                                   \
+        __clang__ /* MPICH's MPI_STATUSES_IGNORE is the address 1, to GCC an array of none */
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
+#endif
+
 enum { CGP__MPI_TEXT = 1024 };
 
 /* The failure of a rank, as it travels. */
@@ -44,12 +50,15 @@ struct cgp_communicator {
     int rank, ranks;
     int last_tag;
     bool verify;       /* links that are opened from here on */
+    int64_t
+        delay_ns; /* messages and releases count as arrived so long after they came; for tests */
     atomic_bool ended; /* stopped, or some rank failed */
 
     pthread_mutex_t lock; /* of what follows; a leaf, but for MPI's own */
     cgp__mpi_failure own, *others;
     MPI_Request *receives, *sends; /* [ranks] of failures */
     int first; /* the rank whose failure came first, this one's if MPI itself failed; -1: none */
+    cgp_link *open; /* all open links */
 
     /* Of the user thread: agreements, edges. */
     MPI_Request *requests; /* [2 x ranks] */
@@ -139,5 +148,8 @@ void cgp__mpi_post(cgp_link *link, const cgp_link_message *message);
 void cgp__mpi_release(cgp_link *link, const cgp_link_message *message);
 bool cgp__mpi_waits(cgp_link *link);
 void cgp__mpi_verify(cgp_communicator *communicator, bool verify);
+
+/* Note when messages and releases come in, for links on which nobody waits. Called with the communicator's lock held. */
+cgp_status cgp__mpi_note_arrivals(cgp_communicator *communicator);
 
 #endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cluster.c -- see cluster.h. */
+#include "session/cluster.h"
+
+#include "common.h"
+#include "files.h"
+
+#include <cgpipe/devices.h>
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Hostile JSON takes 80 times its size in memory; a link takes 100 bytes. */
+#define LARGEST_FILE (4 << 20)
+
+enum { VERSION = 1, MAX_HOSTS = 65536 };
+
+#define MAX_WHOLE ((int64_t)1 << 53)
+#define MAX_SECONDS 1e6
+#define MIN_BANDWIDTH 1.0
+#define MAX_BANDWIDTH 1e18
+
+/* --- reading --- */
+
+/* An entry of one of the file's lists. */
+typedef struct entry {
+    const char *path, *list;
+    size_t index;
+    const json_t *object;
+} entry;
+
+static cgp_status wrong(const entry *e, const char *key, const char *expected) {
+    return cgp_fail(CGP_EFORMAT, "%s: %s[%zu].%s: expected %s", e->path, e->list, e->index, key,
+                    expected);
+}
+
+static cgp_status read_text(const entry *e, const char *key, const char **out) {
+    *out = json_string_value(json_object_get(e->object, key));
+    return *out && **out ? CGP_OK : wrong(e, key, "a text");
+}
+
+static cgp_status read_whole(const entry *e, const char *key, int64_t min, int64_t max,
+                             int64_t *out) {
+    const json_t *number = json_object_get(e->object, key);
+    char expected[80];
+    *out = json_integer_value(number);
+    if (json_is_integer(number) && *out >= min && *out <= max) return CGP_OK;
+    snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64, min,
+             max);
+    return wrong(e, key, expected);
+}
+
+static cgp_status read_real(const entry *e, const char *key, double min, double max,
+                            double *out) {
+    const json_t *number = json_object_get(e->object, key);
+    char expected[80];
+    *out = json_number_value(number);
+    if (json_is_number(number) && *out >= min && *out <= max) return CGP_OK;
+    snprintf(expected, sizeof expected, "a number from %g to %g", min, max);
+    return wrong(e, key, expected);
+}
+
+static cgp_status read_cost(const entry *e, cli_message_cost *cost) {
+    CGP_TRY(read_real(e, "latency_seconds", 0, MAX_SECONDS, &cost->latency_seconds));
+    return read_real(e, "bytes_per_second", MIN_BANDWIDTH, MAX_BANDWIDTH,
+                     &cost->bytes_per_second);
+}
+
+static bool has(const entry *e, const char *key) {
+    return json_object_get(e->object, key) != NULL;
+}
+
+static cgp_status read_host(cli_cluster *c, const entry *e) {
+    cli_cluster_host *host = &c->host[e->index];
+    CGP_TRY(read_text(e, "name", &host->name));
+    CGP_TRY(read_whole(e, "cores", 1, MAX_WHOLE, &host->cores));
+    CGP_TRY(read_whole(e, "memory_bytes", 1, MAX_WHOLE, &host->memory_bytes));
+    if (!has(e, "latency_seconds") && !has(e, "bytes_per_second")) return CGP_OK;
+    return read_cost(e, &host->within);
+}
+
+static cgp_status read_device(cli_cluster *c, const entry *e) {
+    cli_cluster_device *device = &c->device[e->index];
+    CGP_TRY(read_text(e, "kind", &device->kind));
+    CGP_TRY(read_whole(e, "host", 0, c->hosts - 1, &device->host));
+    if (!has(e, "memory_bytes")) return CGP_OK;
+    return read_whole(e, "memory_bytes", 1, MAX_WHOLE, &device->memory_bytes);
+}
+
+static cgp_status read_link(cli_cluster *c, const entry *e) {
+    cli_cluster_link *link = &c->link[e->index];
+    CGP_TRY(read_cost(e, &link->cost));
+    link->from = link->to = -1;
+    if (!has(e, "from") && !has(e, "to")) return CGP_OK;
+    CGP_TRY(read_whole(e, "from", 0, c->hosts - 1, &link->from));
+    CGP_TRY(read_whole(e, "to", 0, c->hosts - 1, &link->to));
+    if (link->from != link->to) return CGP_OK;
+    return wrong(e, "to", "another host than `from` (within a host: the keys of hosts)");
+}
+
+static cgp_status count_list(const cli_cluster *c, const char *list, size_t min, size_t max,
+                             int *count) {
+    const json_t *array = json_object_get(c->file, list);
+    const size_t n = json_array_size(array);
+    *count = (int)n;
+    if (json_is_array(array) && n >= min && n <= max) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: %s: expected a list of %zu to %zu", c->path, list, min,
+                    max);
+}
+
+static cgp_status read_entries(cli_cluster *c, const char *list,
+                               cgp_status (*read)(cli_cluster *, const entry *)) {
+    const json_t *array = json_object_get(c->file, list);
+    for (size_t i = 0; i < json_array_size(array); i++)
+        CGP_TRY(read(c, &(entry){c->path, list, i, json_array_get(array, i)}));
+    return CGP_OK;
+}
+
+static cgp_status read_file(cli_cluster *c) {
+    const json_t *version = json_object_get(c->file, "cgpipe_cluster");
+    if (!json_is_integer(version) || json_integer_value(version) != VERSION)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: cgpipe_cluster: expected %d, the version of cluster files "
+                        "(cgpipe bench transport --json FILE makes one)",
+                        c->path, VERSION);
+    CGP_TRY(count_list(c, "hosts", 1, MAX_HOSTS, &c->hosts));
+    CGP_TRY(count_list(c, "devices", 1, CGP_MAX_DEVICES, &c->devices));
+    CGP_TRY(count_list(c, "links", 0, LARGEST_FILE, &c->links));
+    c->host = cli_calloc((size_t)c->hosts, sizeof *c->host);
+    c->device = cli_calloc((size_t)c->devices, sizeof *c->device);
+    c->link = cli_calloc((size_t)c->links, sizeof *c->link);
+    CGP_TRY(read_entries(c, "hosts", read_host));
+    CGP_TRY(read_entries(c, "devices", read_device));
+    return read_entries(c, "links", read_link);
+}
+
+cgp_status cli_cluster_read(cli_cluster *c, const char *path) {
+    char *bytes = NULL;
+    size_t size = 0;
+    json_error_t error;
+    *c = (cli_cluster){.path = path};
+    CGP_TRY(cli_file_read(path, &bytes, &size));
+    if (size <= LARGEST_FILE) c->file = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
+    free(bytes);
+    if (size > LARGEST_FILE)
+        return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %zu", path,
+                        LARGEST_FILE, size);
+    if (!c->file) return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
+    return read_file(c);
+}
+
+void cli_cluster_release(cli_cluster *c) {
+    free(c->host);
+    free(c->device);
+    free(c->link);
+    json_decref(c->file);
+    *c = (cli_cluster){0};
+}
+
+/* --- writing --- */
+
+static void add_cost(json_t *o, const cli_message_cost *cost) {
+    if (cost->bytes_per_second == 0) return;
+    json_object_set_new(o, "latency_seconds", json_real(cost->latency_seconds));
+    json_object_set_new(o, "bytes_per_second", json_real(cost->bytes_per_second));
+}
+
+static json_t *host_json(const cli_cluster_host *host) {
+    json_t *o =
+        json_pack("{s:s, s:I, s:I}", "name", host->name, "cores", (json_int_t)host->cores,
+                  "memory_bytes", (json_int_t)host->memory_bytes);
+    add_cost(o, &host->within);
+    return o;
+}
+
+static json_t *device_json(const cli_cluster_device *device) {
+    json_t *o = json_pack("{s:s, s:I}", "kind", device->kind, "host", (json_int_t)device->host);
+    if (device->memory_bytes > 0)
+        json_object_set_new(o, "memory_bytes", json_integer(device->memory_bytes));
+    return o;
+}
+
+static json_t *link_json(const cli_cluster_link *link) {
+    json_t *o = json_object();
+    if (link->from >= 0)
+        cli_json_add(o, "{s:I, s:I}", "from", (json_int_t)link->from, "to",
+                     (json_int_t)link->to);
+    add_cost(o, &link->cost);
+    return o;
+}
+
+json_t *cli_cluster_json(const cli_cluster *c) {
+    json_t *hosts = json_array(), *devices = json_array(), *links = json_array();
+    for (int i = 0; i < c->hosts; i++)
+        json_array_append_new(hosts, host_json(&c->host[i]));
+    for (int i = 0; i < c->devices; i++)
+        json_array_append_new(devices, device_json(&c->device[i]));
+    for (int i = 0; i < c->links; i++)
+        json_array_append_new(links, link_json(&c->link[i]));
+    return json_pack("{s:i, s:s, s:o, s:o, s:o}", "cgpipe_cluster", VERSION, "version",
+                     CGP_VERSION, "hosts", hosts, "devices", devices, "links", links);
+}
+
+/* --- asking --- */
+
+cgp_status cli_cluster_expect(const cli_cluster *c, int devices) {
+    if (devices <= c->devices) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: devices: expected %d or more, one for each stage's, got %d", c->path,
+                    devices, c->devices);
+}
+
+cgp_status cli_cluster_check_plan(const cli_cluster *c, const cgp_plan *plan) {
+    CGP_TRY(cli_cluster_expect(c, cgp_plan_devices(plan)));
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *planned = cgp_plan_device_at(plan, d);
+        const cli_cluster_device *device = &c->device[d];
+        const size_t kind = strcspn(planned->name, ":");
+        char needs[CLI_NUMBER], has_bytes[CLI_NUMBER];
+        if (strlen(device->kind) != kind || strncmp(device->kind, planned->name, kind) != 0)
+            return cgp_fail(CGP_EFORMAT, "%s: devices[%d].kind: expected %.*s, got %s", c->path,
+                            d, (int)kind, planned->name, device->kind);
+        if (device->memory_bytes == 0 || planned->planned_bytes <= device->memory_bytes)
+            continue;
+        return cgp_fail(
+            CGP_ELIMIT,
+            "%s: devices[%d]: %s needs %s, and has %s (more stages, smaller micro-batches, "
+            "--recompute always)",
+            c->path, d, planned->name,
+            cgp_bytes_text(planned->planned_bytes, needs, sizeof needs),
+            cgp_bytes_text(device->memory_bytes, has_bytes, sizeof has_bytes));
+    }
+    return CGP_OK;
+}
+
+cgp_status cli_cluster_message(const cli_cluster *c, int from, int to, cli_message_cost *cost) {
+    const int64_t a = c->device[from].host, b = c->device[to].host;
+    if (a == b) {
+        *cost = c->host[a].within;
+        if (cost->bytes_per_second > 0) return CGP_OK;
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: hosts[%" PRId64 "]: expected latency_seconds and "
+                        "bytes_per_second, as devices %d and %d are on it",
+                        c->path, a, from, to);
+    }
+    const cli_cluster_link *found = NULL;
+    for (int i = 0; i < c->links; i++) {
+        const cli_cluster_link *link = &c->link[i];
+        if (link->from == a && link->to == b) found = link;
+        if (link->from < 0 && !found) found = link;
+    }
+    if (!found)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: links: expected one from host %" PRId64 " to host %" PRId64
+                        " (or one without from and to, for all)",
+                        c->path, a, b);
+    *cost = found->cost;
+    return CGP_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cluster.h -- a cluster file (docs/reference/cluster-files.md): hosts, their devices, and how long a message takes from one to
+ * another. `cgpipe bench transport --json` measures it, --cluster reads it. Device d of a pipeline is the file's d-th. */
+#ifndef CGPIPE_CLI_CLUSTER_H
+#define CGPIPE_CLI_CLUSTER_H
+
+#include <cgpipe/plan.h>
+
+#include <jansson.h>
+
+/* A message takes latency_seconds + its bytes / bytes_per_second; bytes_per_second 0: not known. */
+typedef struct cli_message_cost {
+    double latency_seconds, bytes_per_second;
+} cli_message_cost;
+
+typedef struct cli_cluster_host {
+    const char *name; /* Borrowed */
+    int64_t cores, memory_bytes;
+    cli_message_cost within; /* between two of its devices */
+} cli_cluster_host;
+
+typedef struct cli_cluster_device {
+    const char *kind;           /* of its backend. Borrowed */
+    int64_t host, memory_bytes; /* 0 bytes: not known */
+} cli_cluster_device;
+
+/* From one host to another; -1, -1: between any two that have no link of their own. */
+typedef struct cli_cluster_link {
+    int64_t from, to;
+    cli_message_cost cost;
+} cli_cluster_link;
+
+typedef struct cli_cluster {
+    const char *path; /* Borrowed */
+    int hosts, devices, links;
+    cli_cluster_host *host;
+    cli_cluster_device *device;
+    cli_cluster_link *link;
+    json_t *file; /* that has the texts; NULL: they are the caller's */
+} cli_cluster;
+
+/* Read a cluster file. Release in any case. Fails with CGP_EIO, CGP_EFORMAT: the message begins with the path. */
+CGP_MUST_CHECK cgp_status cli_cluster_read(cli_cluster *cluster, const char *path);
+
+/* Return the JSON of a cluster file. Owned by the caller. */
+json_t *cli_cluster_json(const cli_cluster *cluster);
+
+void cli_cluster_release(cli_cluster *cluster);
+
+/* Fail with CGP_EFORMAT if there are fewer than so many devices. */
+CGP_MUST_CHECK cgp_status cli_cluster_expect(const cli_cluster *cluster, int devices);
+
+/* Fail if the devices of a plan are others: CGP_EFORMAT, their number or kind; CGP_ELIMIT, their memory. */
+CGP_MUST_CHECK cgp_status cli_cluster_check_plan(const cli_cluster *cluster,
+                                                 const cgp_plan *plan);
+
+/* Find the cost of a message from one device to another, both below the number of devices. CGP_EFORMAT: the file has none. */
+CGP_MUST_CHECK cgp_status cli_cluster_message(const cli_cluster *cluster, int from, int to,
+                                              cli_message_cost *cost);
+
+#endif

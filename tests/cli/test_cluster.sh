@@ -1,0 +1,92 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files: measured between threads, simulated with, refused. Between hosts: test_mpi_hosts.
+source "$(dirname "$0")/support.sh"
+command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
+
+# --- measured ---
+
+run bench transport --json here.json
+check "bench transport: exit code 0" exits 0
+check "bench transport: a row for one rank and itself" test "$(grep -c '^rank:0 .*rank:0 ' "$out")" = 1
+check "bench transport --json: a cluster of this host" \
+    jq -e '.cgpipe_cluster == 1 and .hosts[0].name != "" and .hosts[0].cores >= 1 and .links == []' here.json
+check "bench transport --json: a device a rank" jq -e '.devices == [{kind: "cpu", host: 0, memory_bytes: .hosts[0].memory_bytes}]' here.json
+check "bench transport --json: a copy in memory, below a second, 1 MB/s to 1 TB/s" jq -e \
+    '.hosts[0] | .latency_seconds > 0 and .latency_seconds < 1 and .bytes_per_second > 1e6 and .bytes_per_second <= 1e12' here.json
+run bench transport --devices cpu,ref:0@1GiB --json two.json --quiet
+check "bench transport --devices: their kinds" test "$(jq -c '[.devices[].kind]' two.json)" = '["cpu","ref"]'
+check "bench transport --quiet" test ! -s "$out"
+fails 2 "--stages: bench transport has no model (leave it out)" bench transport --stages 2
+fails 2 "--schedule: bench transport has no model (leave it out)" bench transport --schedule gpipe
+fails 1 "none/here.json: cannot be written (none/: No such file or directory)" bench transport --json none/here.json
+
+# --- simulated with: two hosts of two devices ---
+
+cat >four.json <<'JSON'
+{
+  "cgpipe_cluster": 1,
+  "hosts": [
+    {"name": "a", "cores": 2, "memory_bytes": 8589934592, "latency_seconds": 1, "bytes_per_second": 1e15},
+    {"name": "b", "cores": 2, "memory_bytes": 8589934592, "latency_seconds": 1, "bytes_per_second": 1e15}
+  ],
+  "devices": [{"kind": "cpu", "host": 0}, {"kind": "cpu", "host": 0}, {"kind": "cpu", "host": 1}, {"kind": "cpu", "host": 1}],
+  "links": [
+    {"latency_seconds": 100, "bytes_per_second": 1e15},
+    {"from": 1, "to": 0, "latency_seconds": 1000, "bytes_per_second": 1e15}
+  ]
+}
+JSON
+model=gpt2:layers=4,width=32,heads=2,seq=16,vocab=64
+run profile $model --batch 1 --chunks 1 --repeats 1 --json costs.json
+simulated() { # STAGES FILE
+    run plan $model --stages "$1" --batch 1 --chunks 1 --costs costs.json --cluster "$2" --json plan.json
+    jq '.run_seconds_simulated | floor' plan.json
+}
+check "plan --cluster: two devices of a host: 1 there, 1 back" test "$(simulated 2 four.json)" = 2
+check "plan --cluster: four devices: 1 + 100 + 1 there, 1 + 1000 + 1 back" test "$(simulated 4 four.json)" = 1104
+check "plan --cluster: is said" has "costs of costs.json, messages of four.json)" "$out"
+run schedule gpipe --stages 4 --chunks 1 --cluster four.json --message-bytes 1M
+check "schedule --cluster: the same messages, and 12 for 4 F and 4 B" has "makespan     1116, " "$out"
+check "schedule --cluster: is said" has "messages of 1048576 bytes by four.json" "$out"
+jq '.links[0] = {latency_seconds: 100, bytes_per_second: 10} | .links[1].bytes_per_second = 100' four.json >slow.json
+run schedule gpipe --stages 4 --chunks 1 --cluster slow.json --message-bytes 1000
+check "schedule --cluster: bytes / bandwidth, 100 s there, 10 s back" has "makespan     1226, " "$out"
+run schedule zb-2p --stages 4 --chunks 8 --cluster four.json --message-bytes 1M
+check "schedule --cluster: heuristic schedules take it" exits 0
+run schedule zb-v --stages 4 --chunks 8 --cluster four.json --message-bytes 1M
+check "schedule --cluster: stages of one device send nothing" exits 0
+
+# --- what does not fit ---
+
+fails 2 "--cluster: needs --costs FILE, layer times in seconds" plan $model --stages 2 --cluster four.json
+fails 2 "--cluster: needs --message-bytes BYTES" schedule gpipe --cluster four.json
+fails 2 "--message-bytes: expected --cluster FILE" schedule gpipe --message-bytes 1M
+fails 2 "--cluster: has what --latency and --transfer would say (leave out one)" \
+    schedule gpipe --cluster four.json --message-bytes 1M --latency 1
+fails 1 "four.json: devices: expected 5 or more, one for each stage's, got 4" \
+    schedule gpipe --stages 5 --cluster four.json --message-bytes 1M
+# refused LINE JQ : a plan in 4 stages with what the filter makes of the file
+refused() {
+    jq "$2" four.json >bad.json
+    fails 1 "bad.json: $1" plan $model --stages 4 --batch 1 --chunks 1 --costs costs.json --cluster bad.json
+}
+refused "devices: expected 4 or more, one for each stage's, got 3" 'del(.devices[3])'
+refused "devices[1].kind: expected cpu, got cuda" '.devices[1].kind = "cuda"'
+refused "devices[2]: cpu:2 needs ..." '.devices[2].memory_bytes = 1000'
+refused "links: expected one from host 1 to host 0 (or one without from and to, for all)" '.links = [.links[0] + {from: 0, to: 1}]'
+refused "hosts[1]: expected latency_seconds and bytes_per_second, as devices 2 and 3 are on it" 'del(.hosts[1].latency_seconds, .hosts[1].bytes_per_second)'
+refused "hosts[1].latency_seconds: expected a number from 0 to 1e+06" 'del(.hosts[1].latency_seconds)'
+refused "links[0].bytes_per_second: expected a number from 1 to 1e+18" '.links[0].bytes_per_second = 0'
+refused "links[1].to: expected a whole number from 0 to 1" '.links[1].to = 2'
+refused "links[1].to: expected another host than \`from\` (within a host: the keys of hosts)" '.links[1].to = 1'
+refused "devices[3].host: expected a whole number from 0 to 1" '.devices[3].host = 2'
+refused "hosts[0].name: expected a text" '.hosts[0].name = 5'
+refused "hosts: expected a list of 1 to 65536" '.hosts = []'
+refused "cgpipe_cluster: expected 1, ..." '.cgpipe_cluster = 2'
+refused "cgpipe_cluster: expected 1, ..." '[]'
+echo '{"cgpipe_cluster": 1,' >bad.json
+fails 1 "bad.json: line ..." plan $model --stages 2 --costs costs.json --cluster bad.json
+fails 1 "missing.json: cannot be read ..." plan $model --stages 2 --costs costs.json --cluster missing.json
+
+finish

@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# hosts.sh -- hosts as network namespaces of this machine, for scripts that start ranks on several. Sourced before mpirun.sh:
+#
+#     enter_namespaces SCRIPT WORDS...    the script once more, in namespaces of its own; a skip where there is no right to make them
+#     make_hosts N [RATE]                 host1 .. hostN, each with a name, an address and a network of RATE (1gbit)
+#     on_host I COMMAND...                a command on one of them
+#     run_on_hosts RANKS COMMAND...       ranks on all of them, in contiguous blocks
+#
+#     host1       host2       host3
+#     10.77.0.1   10.77.0.2   10.77.0.3     a namespace of networks each, `tc tbf` on the way out
+#         └───────────┴───────────┘         a bridge
+#
+# Nothing is to be cleaned up: the script is process 1 of a namespace of processes, so the kernel ends all others when it ends, by SIGKILL
+# too, and with the last process the networks, which have no name outside.
+
+namespaces=(unshare --mount --net --pid --fork --kill-child --mount-proc)
+[ "$(id -u)" = 0 ] || namespaces=(unshare --map-root-user "${namespaces[@]:1}")
+
+enter_namespaces() { # SCRIPT WORDS...
+    if [ -n "${CGP_TEST_NAMESPACES-}" ]; then
+        mount -t tmpfs none /run # whose names of namespaces are this script's
+        ip link set lo up
+        return
+    fi
+    # The parts of make_hosts that need a right or a module of the kernel.
+    if ! timeout 60 "${namespaces[@]}" sh -ec '
+        mount -t tmpfs none /run
+        ip link add bridge type bridge
+        ip netns add probe
+        ip link add port type veth peer name eth0 netns probe
+        ip netns exec probe unshare --uts sh -ec "hostname probe; tc qdisc add dev eth0 root tbf rate 1gbit burst 64kb latency 50ms"'; then
+        echo "skip: no right to make network namespaces here (or no ip, tc, unshare, bridge, tbf)"
+        exit 77
+    fi
+    CGP_TEST_NAMESPACES=1 exec "${namespaces[@]}" bash "$@"
+}
+
+make_hosts() { # N [RATE]
+    local i
+    # shellcheck disable=SC2154 # of mpirun.sh
+    [ "$mpi" = "Open MPI" ] || { echo "skip: hosts are made for Open MPI's mpirun, not for $mpi's"; exit 77; }
+    n_hosts=$1
+    ip link add bridge type bridge
+    ip link set bridge up
+    for i in $(seq "$n_hosts"); do
+        ip netns add "host$i"
+        ip link add "port$i" type veth peer name eth0 netns "host$i"
+        ip link set "port$i" master bridge up
+        ip -n "host$i" address add "10.77.0.$i/24" dev eth0
+        ip -n "host$i" link set lo up
+        ip -n "host$i" link set eth0 up
+        [ -z "${2-}" ] || tc -n "host$i" qdisc add dev eth0 root tbf rate "$2" burst 128kb latency 50ms
+    done
+    # How mpirun reaches another host: AGENT ADDRESS COMMAND...
+    cat >"$work/agent" <<'AGENT'
+#!/bin/sh
+host=host${1##*.}
+shift
+exec ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec sh -c "$*"' sh "$host" "$@"
+AGENT
+    chmod +x "$work/agent"
+}
+
+on_host() { # I COMMAND...
+    local host=host$1
+    shift
+    # shellcheck disable=SC2016 # of the inner shell
+    ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh "$host" "$@"
+}
+
+run_on_hosts() { # RANKS COMMAND...
+    local n=$1 i list=""
+    shift
+    for i in $(seq "$n_hosts"); do list+=${list:+,}10.77.0.$i:$(((n + n_hosts - 1) / n_hosts)); done
+    on_host 1 timeout 300 "$mpirun" -n "$n" -H "$list" --mca plm_rsh_agent "$work/agent" \
+        --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$@"
+}

@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_mpi_vanish.sh SOURCE_DIR BUILD_DIR -- a host that vanishes in mid-step, as a network namespace of this machine (hosts.sh): its network goes
+# down, or all its processes are killed, mpirun's daemon too. The ranks that live end within --timeout and 2 s; the run resumes.
+set -u
+build_dir=$2
+cgpipe=$build_dir/cgpipe
+# shellcheck source=tests/mpi/hosts.sh
+. "$(dirname "$0")/hosts.sh"
+enter_namespaces "$0" "$@"
+# shellcheck source=tests/mpi/mpirun.sh
+. "$(dirname "$0")/mpirun.sh"
+needs_mpi "$build_dir"
+export TERM=dumb
+failed=0
+timeout=2
+
+check() { # NAME CONDITION...
+    local name=$1
+    shift
+    if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
+}
+
+make_hosts 2
+for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
+
+# vanish NAME COMMAND... : train, do that to host2 in the third step or later, and see all ranks end.
+vanish() {
+    local name=$1 began
+    shift
+    rm -rf "$work/run"
+    run_on_hosts 2 "$cgpipe" train gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data "$work/text.txt" --batch 8 --chunks 4 \
+        --stages 2 --steps 1000000 --interval 1 --save-every 2 --timeout $timeout --run "$work/run" >"$work/out" 2>"$work/err" &
+    local runner=$!
+    for _ in $(seq 300); do
+        grep -q '^step .*3/' "$work/out" && break
+        sleep 0.1
+    done
+    check "$name: the run has begun" grep -q '^step .*3/' "$work/out"
+    began=$EPOCHREALTIME
+    "$@"
+    for _ in $(seq 200); do
+        pgrep -f "^$cgpipe train" >"$work/living" || break
+        sleep 0.05
+    done
+    check "$name: every rank ended within $((timeout + 2)) s" \
+        awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 2.2) }"
+    # shellcheck disable=SC2046 # numbers
+    kill -9 $(ip netns pids host2) $(cat "$work/living") 2>"$work/gone"
+    wait $runner
+    check "$name: mpirun fails" [ $? != 0 ]
+    "$cgpipe" train --resume --run "$work/run" --steps 3 >"$work/out" 2>&1
+    check "$name: the run can be resumed" grep -q 'the run has all its\|^resumed' "$work/out"
+    [ $failed = 0 ] || cat "$work/err"
+}
+
+# shellcheck disable=SC2317 # vanish calls them
+unplug() { ip -n host2 link set eth0 down; }
+# shellcheck disable=SC2317,SC2046 # numbers
+kill_all() { kill -9 $(ip netns pids host2); }
+vanish "killed" kill_all
+[ -z "${CGP_TEST_UNPLUG-}" ] || vanish "unplugged" unplug # when a time-out is global
+exit $failed
