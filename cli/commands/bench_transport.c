@@ -363,14 +363,15 @@ static cgp_status check_options(const cli_run_options *options) {
 int cli_bench_transport(const cli_run_options *options) {
     bench b = {.options = options};
     cgp_status status = check_options(options);
-    if (status == CGP_OK) status = cli_ranks_open(options->transport);
+    if (status == CGP_OK) status = cli_ranks_open(options->transport, 0, false);
     if (status == CGP_OK) status = prepare(&b);
     int code = cli_report(status, true);
     if (status == CGP_OK) {
         status = measure_all(&b);
         if (status == CGP_OK) make_cluster(&b);
         if (status == CGP_OK) print(cli_info_stream(options), &b);
-        if (status == CGP_OK) status = cli_json_write(options, cli_cluster_json(&b.cluster));
+        if (status == CGP_OK)
+            status = cli_ranks_agree(cli_json_write(options, cli_cluster_json(&b.cluster)));
         code = cli_report(status, false);
     }
     cli_ranks_fail(status);
@@ -378,6 +379,5 @@ int cli_bench_transport(const cli_run_options *options) {
     free(b.kind);
     free(b.seconds);
     free(b.rank);
-    cli_ranks_close();
     return code;
 }
