@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_bits.sh SOURCE_DIR BUILD_DIR -- the draws of test_bit_equality on 2, 3 and 4 MPI processes: the bits of one process, with
-# every schedule, recomputation, precision, ties, skips, states; devices on the cpu and on `late`. CGP_TEST_SCALE [0.25] multiplies the
+# every schedule, recomputation, precision, ties, skips, states; devices on the cpu and on `late`. CGP_TEST_SCALE [0.12] multiplies the
 # draws, CGP_TEST_SEED repeats some.
 set -u
 build_dir=$2
@@ -9,17 +9,21 @@ program=$build_dir/tests/test_bit_equality
 # shellcheck source=tests/mpi/mpirun.sh
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
-export CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=${CGP_TEST_SCALE:-0.25}
+export CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=${CGP_TEST_SCALE:-0.12}
 export CGP_TEST_SEED=${CGP_TEST_SEED:-$(od -An -N6 -tu8 /dev/urandom | tr -d ' ')}
 echo "CGP_TEST_SEED=$CGP_TEST_SEED"
 failed=0
+draws=0
 for n in 2 3 4; do
     if run_ranks "$n" "$program" >"$work/log" 2>&1 && [ "$(grep -c '^\[  PASSED  \] 4 test(s).$' "$work/log")" = "$n" ]; then
-        echo "ok: $n ranks"
+        here=$(sed -n "s/^\([0-9]*\) draws on $n ranks\$/\1/p" "$work/log" | head -1)
+        draws=$((draws + here))
+        echo "ok: $n ranks, $here draws"
     else
         echo "not ok: $n ranks"
         tail -40 "$work/log"
         failed=1
     fi
 done
+[ "$draws" -ge 60 ] || { echo "not ok: expected 60 draws on ranks or more, got $draws"; failed=1; }
 exit $failed

@@ -111,7 +111,7 @@ static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
 }
 
 /* Work behind the lists, or before them, fails: so does the call, on all ranks (the test's pipeline is rank 0's), and
- * nobody waits for ever. */
+ * no rank waits for ever. */
 static void break_once(const cgp_model *model, const test_batch *batch, const breakage *b) {
     cgp_plan *plan = plan_to_break(model, b);
     cgp_pipeline *pipeline = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks.c -- ranks whose arguments differ: all are refused or none, nobody waits for ever, and the message names the rank. */
+/* test_ranks.c -- ranks whose arguments differ: all are refused or none, none waits for ever, and the message names the rank. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_calls.h"
 

@@ -10,7 +10,7 @@
  *
  *     const cgp_plugin *cgp_plugin_entry(const cgp_host *host);
  *
- * What a plug-in needs of the library comes in `host`: it looks up no symbol of cgpipe, so it serves programs that are linked with
+ * Functions of the library come in `host`: a plug-in looks up no symbol of cgpipe, so it serves programs that are linked with
  * the static library, too. Headers of cgpipe have inline functions and types that it may use. */
 #ifndef CGPIPE_EXT_PLUGIN_H
 #define CGPIPE_EXT_PLUGIN_H
