@@ -45,6 +45,12 @@ file_of 1 late "$(waits 1 2 0)" '[0.1, 0, 0.1]'
 file_of 2 late "$(waits 2 0 0)" '[0.1, 0.1, 0]'
 named "ranks that wait for each other" "cycle 0 1F0 0>1>2 true" "chain        rank 0 waits for rank 1 (0RECV_F0), which waits for rank 2 (1RECV_F0), which waits for rank 0 (2RECV_F0): a cycle"
 
+for r in 0 1; do
+    file_of $r late '{"state": "idle"}' '[0.1, 0.1, 0.1]'
+    jq '.known[2].agreements = 4' "run/diagnosis/rank-$r.json" >now && mv now "run/diagnosis/rank-$r.json"
+done
+named "a rank in code of its own" "absent 2 null  false" "rank 2 (host a, process 1) lives, and has not come to the call"
+
 # --- what is refused ---
 
 refused() { # NAME MESSAGE

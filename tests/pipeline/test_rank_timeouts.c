@@ -41,8 +41,10 @@ static void step_in_time(rank *r) {
     free(the.text[r->number]);
     the.text[r->number] = NULL;
     assert_ok(cgp_pipeline_diagnosis(r->pipeline, "the test", 0, &the.text[r->number]));
-    if (r->number == 0)
-        assert_ok(cgp_pipeline_diagnosis(r->pipeline, "the test", 1e-9, &the.idle_text));
+    if (r->number > 0) return;
+    free(the.idle_text);
+    the.idle_text = NULL;
+    assert_ok(cgp_pipeline_diagnosis(r->pipeline, "the test", 1e-9, &the.idle_text));
 }
 
 /* Run a step on n ranks, each of one stage, with these faults. */
@@ -167,6 +169,7 @@ static int free_texts(void **unused) {
     (void)unused;
     for (int r = 0; r < MAX_RANKS; r++)
         free(the.text[r]);
+    free(the.idle_text);
     return 0;
 }
 

@@ -486,13 +486,15 @@ static void the_first_error_is_reported(void **unused) {
 
 static void bad_faults_do_nothing(void **unused) {
     (void)unused;
-    static const char *const faults[] = {"",           ",",           ":",
-                                         "stall",      "stall:",      "stal:0F0",
-                                         "stall:0F",   "stall:F0",    "stall:0X0",
-                                         "stall:0F0x", "fail:0F0:1",  "delay:0F0",
-                                         "delay:0F0:", "delay:0F0:x", "delay:-1",
-                                         "delay:nan",  "delay:inf",   "delay:0F0:1e9",
-                                         "stall:-1F0", "fail:0f0",    "fail:99999999990F0"};
+    static const char *const faults[] = {
+        "", ",", ":", "stall", "stall:", "stal:0F0", "stall:0F", "stall:F0", "stall:0X0",
+        "stall:0F0x", "fail:0F0:1", "delay:0F0", "delay:0F0:", "delay:0F0:x", "delay:-1",
+        "delay:nan", "delay:inf", "delay:0F0:1e9", "stall:-1F0", "fail:0f0",
+        "fail:99999999990F0", "kill:rank=0,at=", "kill:rank=0", "kill:rank=,at=0F0",
+        "stop:0F0@", "stop:0F0@x", "exit:0F0:1", "lost:0F0", "late:0SEND_F0",
+        "corrupt:0RECV_F0", "twice:0SEND_F0:1",
+        /* of another rank, of another step */
+        "kill:rank=1,at=0F0", "kill:0F0@1,kill:1B0@2"};
     uint64_t state = test_seed();
     world w;
     char plain[65], sha256[65];

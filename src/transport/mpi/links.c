@@ -291,19 +291,19 @@ static uint32_t checksum_of(const cgp_link *link, int i, const header *h) {
     return sum;
 }
 
+static bool fits(const cgp_link *link, const header *h) {
+    return h->bytes >= 0 && h->bytes <= link->options.bytes;
+}
+
+/* Compare the checksum of the message in buffer i, if it has one; one of an earlier opening may have had more bytes than a buffer. */
 static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
-    const cgp_communicator *c = link->communicator;
-    if (h->bytes < 0 || h->bytes > link->options.bytes)
-        return CGP__MPI_FAIL(CGP_EDEVICE,
-                             "mpi, edge %d: expected a message of at most %" PRId64
-                             " bytes, got %" PRId64,
-                             link->options.edge, link->options.bytes, h->bytes);
-    if (!h->has_checksum || checksum_of(link, i, h) == h->checksum) return CGP_OK;
+    if (!h->has_checksum || !fits(link, h) || checksum_of(link, i, h) == h->checksum)
+        return CGP_OK;
     return CGP__MPI_FAIL(CGP_EDEVICE,
                          "mpi, edge %d: the message of micro-batch %d from rank %d to rank %d, "
                          "%" PRId64 " bytes, was damaged on its way (checksum)",
-                         link->options.edge, h->microbatch, link->options.peer, c->rank,
-                         h->bytes);
+                         link->options.edge, h->microbatch, link->options.peer,
+                         link->communicator->rank, h->bytes);
 }
 
 /* Look at a message that came into a buffer. One of an earlier opening, or one that came before, is dropped. */
@@ -321,6 +321,11 @@ static cgp_status enter(cgp_link *link, buffer *b) {
                                link->options.edge, h.sequence, h.microbatch);
         return start_receive(link, b);
     }
+    if (!fits(link, &h))
+        return CGP__MPI_FAIL(CGP_EDEVICE,
+                             "mpi, edge %d: expected a message of at most %" PRId64
+                             " bytes, got %" PRId64,
+                             link->options.edge, link->options.bytes, h.bytes);
     link->sequence = h.sequence + 1;
     b->state = ARRIVED;
     b->microbatch = h.microbatch;
