@@ -3,7 +3,8 @@
 # hosts.sh -- hosts as network namespaces of this machine, for scripts that start ranks on several. Sourced before mpirun.sh:
 #
 #     enter_namespaces SCRIPT WORDS...    the script once more, in namespaces of its own; a skip where there is no right to make them
-#     make_hosts N [RATE]                 host1 .. hostN, each with a name, an address and a network of RATE (1gbit)
+#     make_hosts N [RATE]                 host1 .. hostN, each with a name, an address, a network of RATE (1gbit), and, of as many as this
+#                                         machine has cores, a core
 #     on_host I COMMAND...                a command on one of them
 #     run_on_hosts RANKS COMMAND...       ranks on all of them, in contiguous blocks
 #
@@ -37,7 +38,7 @@ enter_namespaces() { # SCRIPT WORDS...
 }
 
 make_hosts() { # N [RATE]
-    local i
+    local i bind=""
     # shellcheck disable=SC2154 # of mpirun.sh
     [ "$mpi" = "Open MPI" ] || { echo "skip: hosts are made for Open MPI's mpirun, not for $mpi's"; exit 77; }
     n_hosts=$1
@@ -52,21 +53,26 @@ make_hosts() { # N [RATE]
         ip -n "host$i" link set eth0 up
         [ -z "${2-}" ] || tc -n "host$i" qdisc add dev eth0 root tbf rate "$2" burst 128kb latency 50ms
     done
-    # How mpirun reaches another host: AGENT ADDRESS COMMAND...
-    cat >"$work/agent" <<'AGENT'
+    # shellcheck disable=SC2016 # of the script
+    [ "$n_hosts" -gt "$(nproc)" ] || bind='taskset -c $core'
+    # on I COMMAND...; and how mpirun reaches another host: agent ADDRESS COMMAND...
+    cat >"$work/on" <<ON
 #!/bin/sh
-host=host${1##*.}
+host=host\$1 core=\$((\$1 - 1))
 shift
-exec ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec sh -c "$*"' sh "$host" "$@"
+exec ip netns exec "\$host" unshare --uts $bind sh -c 'hostname "\$1"; shift; exec "\$@"' sh "\$host" "\$@"
+ON
+    cat >"$work/agent" <<AGENT
+#!/bin/sh
+host=\${1##*.}
+shift
+exec "$work/on" "\$host" sh -c "\$*"
 AGENT
-    chmod +x "$work/agent"
+    chmod +x "$work/on" "$work/agent"
 }
 
 on_host() { # I COMMAND...
-    local host=host$1
-    shift
-    # shellcheck disable=SC2016 # of the inner shell
-    ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh "$host" "$@"
+    "$work/on" "$@"
 }
 
 run_on_hosts() { # RANKS COMMAND...
