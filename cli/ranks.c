@@ -129,11 +129,15 @@ void cli_ranks_fail_early(cgp_status status, const char *name) {
 
 /* --- a rank is lost --- */
 
-bool cli_ranks_lost(void) {
+cgp_status cli_ranks_failure(void) {
     char message[1];
-    int lost = -1;
-    return communicator &&
-           transport->failure(communicator, &lost, message, sizeof message) == CGP_EPEER;
+    int other = -1;
+    return communicator ? transport->failure(communicator, &other, message, sizeof message)
+                        : CGP_OK;
+}
+
+bool cli_ranks_lost(void) {
+    return cli_ranks_failure() == CGP_EPEER;
 }
 
 bool cli_ranks_speaks(void) {

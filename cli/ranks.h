@@ -23,6 +23,9 @@ CGP_MUST_CHECK cgp_status cli_ranks_watch(double timeout, bool verify);
 /* End this rank's part, and let the others know why, with cgp_message(); they know of a failure of another rank. Not collective. */
 void cli_ranks_fail(cgp_status status);
 
+/* Return the status of another rank's failure, or of MPI's; CGP_OK: there is none, or the ranks agreed on it. */
+cgp_status cli_ranks_failure(void);
+
 /* Tell whether a rank was lost: it was silent, or its message did not come. Then no end that all ranks take part in is left. */
 bool cli_ranks_lost(void);
 

@@ -214,10 +214,12 @@ static cgp_status train(training *t) {
     return cli_train_end(t);
 }
 
-/* Leave this rank's file where another one was lost or failed, or a step timed out. */
+/* Leave this rank's file where a step timed out here, or another rank was lost or its device failed. */
 static void diagnose(const training *t, cgp_status status) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
-    if (status == CGP_EPEER || (status != CGP_OK && pipeline && *cgp_pipeline_report(pipeline)))
+    const cgp_status other = cli_ranks_failure();
+    if (status != CGP_OK && (other == CGP_EPEER || other == CGP_EDEVICE ||
+                             (pipeline && *cgp_pipeline_report(pipeline))))
         cli_diagnosis_write(cgp_message());
 }
 
@@ -250,13 +252,14 @@ int cli_train(const cli_run_options *options) {
         status = train(&t);
         diagnose(&t, status);
         cli_ranks_fail(status);
+        if (!cli_ranks_lost()) cli_diagnosis_end();
         if (status != CGP_OK) print_watchdog(&t);
         if (status != CGP_OK) undo(&t);
         code = cli_report(status, false);
     }
     if (code == CLI_OK && t.stopped) code = cli_train_stopped(&t);
     if (code != CLI_OK && cli_ranks_lost()) cli_ranks_abort(code);
-    cli_diagnosis_end(status == CGP_OK);
+    cli_diagnosis_end();
     cgp_data_destroy(t.data);
     cli_session_release(&t.run.session);
     cli_metrics_close(&t.metrics);

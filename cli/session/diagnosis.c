@@ -173,7 +173,7 @@ cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, const char *run, double t
     return CGP_OK;
 }
 
-void cli_diagnosis_end(bool well) {
+void cli_diagnosis_end(void) {
     if (!d.pipeline) return;
     cli_stop_call(NULL);
     d.quits = true;
@@ -181,7 +181,7 @@ void cli_diagnosis_end(bool well) {
     pthread_join(d.thread, NULL);
     d.pipeline = NULL;
     char *path = path_of(cli_rank()), *directory = cli_text("%s/" CLI_DIAGNOSIS, d.run);
-    if (well && cli_stop_signal() && unlink(path) == 0) (void)rmdir(directory);
+    if (!d.failed && cli_stop_signal() && unlink(path) == 0) (void)rmdir(directory);
     free(directory);
     free(path);
     free(d.shown);

@@ -23,7 +23,7 @@ void cli_diagnosis_write(const char *reason);
 /* Delete the files of an earlier start. */
 void cli_diagnosis_clear(const char *run);
 
-/* End the thread, before the pipeline is destroyed. If the run ended as it should, the file of a signal is deleted. */
-void cli_diagnosis_end(bool well);
+/* End the thread, before the pipeline is destroyed. The file of a signal is deleted: the run ended by itself. */
+void cli_diagnosis_end(void);
 
 #endif

@@ -38,8 +38,8 @@ injure() { # RANKS FAULT OPTION...
 launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
 check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
 check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 3"
-# Its message before may have died with it.
-check "killed: it is named" grep -q '^silent 1 1B[12]$' <<<"$(culprit_of "$work/run")"
+# Messages before may have died with it.
+check "killed: it is named" grep -q '^silent 1 1\(B[12]\|F3\)$' <<<"$(culprit_of "$work/run")"
 check "killed: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 "$cgpipe" train --resume --run "$work/run" --stages 2 >"$work/out" 2>"$work/err"
 check "killed: resumed, the weights of a run that was not disturbed" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
