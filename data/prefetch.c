@@ -73,9 +73,10 @@ static void work(cgp__prefetch *p) {
     const int64_t index = cgp__data_index(p->data, split, position);
     s->state = SLOT_BUSY;
     r->busy++;
+    void *wanted = r->with_inputs ? input : NULL;
     pthread_mutex_unlock(&p->lock);
-    s->status = p->data->kind->fill(p->data, split, position, index,
-                                    r->with_inputs ? input : NULL, input + p->input_bytes);
+    s->status =
+        p->data->kind->fill(p->data, split, position, index, wanted, input + p->input_bytes);
     if (s->status != CGP_OK) s->message = cgp__strdup(cgp_message());
     pthread_mutex_lock(&p->lock);
     s->state = SLOT_READY;
@@ -146,9 +147,10 @@ cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
     const int64_t n = ring_size(p, count);
     cgp_status status = CGP_OK;
     pthread_mutex_lock(&p->lock);
-    if (n > r->n || first != r->first || with_inputs != r->with_inputs)
+    if (n > r->n || first != r->first || with_inputs != r->with_inputs) {
         status = start_at(p, r, first, n);
-    r->with_inputs = with_inputs;
+        r->with_inputs = with_inputs;
+    }
     p->current = status == CGP_OK ? (int)split : NO_SPLIT;
     pthread_cond_broadcast(&p->work);
     pthread_mutex_unlock(&p->lock);

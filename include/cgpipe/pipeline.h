@@ -41,8 +41,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * memory that it has before any is allocated.
  *
  * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _rank(), _isa(), _libm(), _report(),
- * _diagnosis(), _updates(), _gradient_norm() and _allocated_bytes(): the user threads of all ranks make the same calls in the same order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads());
- * so may the list, where no input is read. The loss and norms come back on every rank; forward and predict fill the output, backward
+ * _diagnosis(), _updates(), _gradient_norm() and _allocated_bytes(): the user threads of all ranks make the same calls in the same
+ * order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads()); so may the
+ * list, where no input is read. The loss and norms come back on every rank; forward and predict fill the output, backward
  * takes its gradient, on the rank of the output's stage, where others may pass NULL; getters deliver, and hashes are filled, where
  * the data are not NULL; a setter reads data on the ranks that have the tensor. Each rank writes its part of a checkpoint. A refused
  * argument is refused on all ranks, and nothing ran.
@@ -234,7 +235,7 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  *                     any case.
  * @param[out] text    Owned, free() it. NULL: less than `idle` has passed.
  *
- * @retval CGP_EINVAL  `idle`.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  `idle`, or an argument is NULL.   @retval CGP_ESTATE  Of another process.   @retval CGP_ENOMEM
  *
  * Threads: any, also while the owner is in a call, but that which destroys the pipeline.
  */
@@ -310,7 +311,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
  * @param[in] directory  As for cgp_pipeline_save().
  *
  * @retval CGP_EIO     Not so; the message has host and path.   @retval CGP_ENOMEM
- * @retval CGP_ESTATE  The pipeline has failed.
+ * @retval CGP_ESTATE  The pipeline has failed, or is for inference and a training's checkpoints are there.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_directory(cgp_pipeline *pipeline,
                                                                const char *directory);

@@ -137,7 +137,10 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     if (!ranks->transport) return CGP_OK;
     pipeline->team.look_ns = cgp_beat_interval(timeout_ns);
     CGP_TRY(cgp__ranks_agree(ranks, CGP_OK)); /* to begin together */
-    return ranks->transport->watch(ranks->communicator, timeout_ns);
+    const cgp_status status =
+        cgp__ranks_agree(ranks, ranks->transport->watch(ranks->communicator, timeout_ns));
+    if (status != CGP_OK) (void)ranks->transport->watch(ranks->communicator, 0); /* on all */
+    return status;
 }
 
 const char *cgp_pipeline_report(const cgp_pipeline *pipeline) {

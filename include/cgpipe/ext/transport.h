@@ -74,20 +74,20 @@ typedef struct cgp_link_message {
     int64_t bytes;
     /** Of the other end's device: done when the buffer may be used. NULL: it may be used now. */
     void *event;
-    /** In post, for tests: what becomes of the message, where ranks share nothing; elsewhere without meaning. */
-    cgp_link_fault fault;
-    int64_t late_ns; /**< Of CGP_LINK_LATE. */
     /** Filled by acquire and take: when the other end handed the buffer over; between ranks, when that was known here.
      *  Monotonic clock of this rank; 0: a buffer that was never posted. */
     int64_t released_ns;
+    /** In post, for tests: what becomes of the message, where ranks share nothing; elsewhere without meaning. */
+    cgp_link_fault fault;
+    int64_t late_ns; /**< Of CGP_LINK_LATE. */
 } cgp_link_message;
 
 /** A rank as it is known here, by its beats. Times are of this rank's monotonic clock. */
 typedef struct cgp_beat {
     /** When its last beat came, or watch() began here; of this rank: now. 0: neither. */
     int64_t heard_ns;
-    int64_t ended;       /**< As it gave them to beat(), */
-    int64_t end_ns;      /**< both; 0: it has not. */
+    int64_t ended;       /**< Actions that have ended there, as it gave them to beat(). */
+    int64_t end_ns;      /**< When the last one did; 0: none has. */
     int64_t agreements;  /**< That it has come to. */
     int64_t agreeing_ns; /**< When it came to the one that it waits in; 0: it is in none. */
     bool left; /**< It watches no more: its communicator was destroyed, or watch() got 0. */

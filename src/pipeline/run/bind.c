@@ -12,6 +12,7 @@ void cgp__run_destroy(const cgp__executor *executor, cgp__run *run) {
     for (int d = 0; run->lists && d < executor->plan->n_devices; d++)
         cgp__list_release(&run->lists[d]);
     free(run->lists);
+    cgp_schedule_destroy(run->schedule);
     free(run);
 }
 
@@ -61,12 +62,10 @@ static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forwar
     run->lists = cgp__calloc((size_t)plan->n_devices, sizeof *run->lists);
     if (!run->lists)
         return cgp__no_memory("lists", (size_t)plan->n_devices * sizeof *run->lists);
-    cgp_schedule *schedule = NULL;
-    CGP_TRY(cgp__plan_make_schedule(plan, m->chunks, m->forward_only, &schedule));
-    cgp_status status = check_buffers(plan, schedule);
+    CGP_TRY(cgp__plan_make_schedule(plan, m->chunks, m->forward_only, &run->schedule));
+    cgp_status status = check_buffers(plan, run->schedule);
     for (int d = executor->ranks.first; d < executor->ranks.end && status == CGP_OK; d++)
-        status = cgp__plan_bind(plan, schedule, *m, d, &run->lists[d]);
-    cgp_schedule_destroy(schedule);
+        status = cgp__plan_bind(plan, run->schedule, *m, d, &run->lists[d]);
     if (status == CGP_OK)
         status = cgp__team_run_untimed(executor->team, cgp__job_bind_kernels, run);
     return status == CGP_OK ? grow_tables(executor, m->chunks) : status;

@@ -9,13 +9,9 @@
 
 enum { EVENTS = 100, SENDS = 64 };
 
-static double seconds_since(int64_t then_ns, int64_t now_ns) {
-    return (double)(now_ns - then_ns) * 1e-9;
-}
-
 /* null before it has happened */
 static json_t *seconds_json(int64_t then_ns, int64_t now_ns) {
-    return then_ns > 0 ? json_real(seconds_since(then_ns, now_ns)) : json_null();
+    return then_ns > 0 ? json_real(cgp__seconds_since(then_ns, now_ns)) : json_null();
 }
 
 /* Names may be any bytes. */
@@ -44,11 +40,11 @@ static const char *state_of(const cgp__view *v) {
 
 /* The place of a transfer's other end in the list of its device, and the action there that makes or needs the message: where a device
  * that does not answer is at most. */
-static void add_peer_action(json_t *o, const cgp_plan *plan, const cgp_action *action,
+static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_action *action,
                             int peer) {
     int n = 0, i = 0;
     char text[32];
-    const cgp_action *list = cgp_schedule_actions(plan->schedule, peer, &n);
+    const cgp_action *list = cgp_schedule_actions(schedule, peer, &n);
     while (i < n && (list[i].edge != action->edge || list[i].microbatch != action->microbatch ||
                      cgp__is_send(list[i].kind) == cgp__is_send(action->kind)))
         i++;
@@ -65,8 +61,11 @@ static void add_peer_action(json_t *o, const cgp_plan *plan, const cgp_action *a
                      cgp_action_text(&list[computes ? j : i], text, sizeof text)));
 }
 
-/* The other end of a transfer. */
-static void add_transfer(json_t *o, const cgp_plan *plan, const cgp_action *action) {
+/* The other end of a transfer in progress. */
+static void add_transfer(json_t *o, const cgp__view *v) {
+    const cgp__executor *executor = v->worker->executor;
+    const cgp_plan *plan = executor->plan;
+    const cgp_action *action = &v->bound->action;
     const cgp_edge *edge = &plan->edges[action->edge].edge;
     const bool sends = cgp__is_send(action->kind);
     const int peer = plan->stages[sends ? edge->to : edge->from].info.device;
@@ -74,7 +73,7 @@ static void add_transfer(json_t *o, const cgp_plan *plan, const cgp_action *acti
                                         "from_stage", edge->from, "to_stage", edge->to, "wants",
                                         sends ? "buffer" : "message", "peer_device", peer,
                                         "peer_rank", plan->devices[peer].info.rank));
-    add_peer_action(o, plan, action, peer);
+    add_peer_action(o, executor->context.run->schedule, action, peer);
 }
 
 static json_t *device_json(const cgp__view *v, int64_t now) {
@@ -83,13 +82,14 @@ static json_t *device_json(const cgp__view *v, int64_t now) {
     char text[32];
     json_t *o = json_pack("{s:i, s:s, s:s}", "device", d, "name", plan->devices[d].name,
                           "state", state_of(v));
-    if (v->busy) json_object_set_new(o, "seconds", json_real(seconds_since(v->since_ns, now)));
+    if (v->busy)
+        json_object_set_new(o, "seconds", json_real(cgp__seconds_since(v->since_ns, now)));
     if (!v->bound) return o;
     const cgp_action *action = &v->bound->action;
     json_object_update_new(o, json_pack("{s:s, s:i, s:i}", "action",
                                         cgp_action_text(action, text, sizeof text), "stage",
                                         action->stage, "microbatch", action->microbatch));
-    if (action->edge >= 0) add_transfer(o, plan, action);
+    if (action->edge >= 0) add_transfer(o, v);
     const cgp__node *node = cgp__view_node(v);
     if (node) {
         json_object_set_new(o, "layer", text_json(plan->model->layers[node->layer]));
@@ -100,7 +100,7 @@ static json_t *device_json(const cgp__view *v, int64_t now) {
 
 /* --- messages and events --- */
 
-static int last_rank_of(const cgp_plan *plan, const cgp_action *action) {
+static int peer_rank_of(const cgp_plan *plan, const cgp_action *action) {
     return plan->devices[plan->stages[cgp__peer_of(plan, action)].info.device].info.rank;
 }
 
@@ -116,7 +116,7 @@ static void add_sent(json_t *list, const cgp__view *v) {
          i--) {
         const cgp_action *action = &actions[i].action;
         if (action->edge < 0 || !cgp__is_send(action->kind)) continue;
-        const int peer = last_rank_of(executor->plan, action);
+        const int peer = peer_rank_of(executor->plan, action);
         if (peer == executor->ranks.rank) continue;
         const cgp_edge *edge = &executor->plan->edges[action->edge].edge;
         json_array_append_new(list,
@@ -139,8 +139,8 @@ static json_t *events_json(cgp__view *views, int n_views, int64_t now) {
         json_array_insert_new(list, 0,
                               json_pack("{s:i, s:s, s:f, s:f}", "device", d, "action",
                                         cgp_action_text(&action, text, sizeof text), "start",
-                                        seconds_since(now, event->start_ns), "end",
-                                        seconds_since(now, event->end_ns)));
+                                        cgp__seconds_since(now, event->start_ns), "end",
+                                        cgp__seconds_since(now, event->end_ns)));
     }
     return list;
 }
@@ -218,7 +218,7 @@ json_t *cgp__diagnosis_of(cgp__executor *executor, double idle, bool *is_idle) {
     take_beats(executor);
     const int64_t since = waits_since(executor);
     *is_idle = idle <= 0 || executor->diagnosis ||
-               (since > 0 && seconds_since(since, cgp__now_ns()) >= idle);
+               (since > 0 && cgp__seconds_since(since, cgp__now_ns()) >= idle);
     json_t *o = NULL;
     if (*is_idle && executor->diagnosis)
         o = cgp__json_read(executor->diagnosis, strlen(executor->diagnosis), &error);

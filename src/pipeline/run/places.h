@@ -17,9 +17,9 @@ typedef struct cgp__place {
     uint64_t clock;          /* on one machine, equal: one monotonic clock */
     int64_t machine_bytes;   /* available; INT64_MAX: not known */
     int64_t container_bytes; /* likewise; INT64_MAX: no limit */
-    char libm[24],
-        libc[32]; /* the digest of cgp__libm_digest(); the C library, "" if it does not say */
-    int64_t isa;  /* cgp_isa, the lowest of the rank's devices */
+    char libm[24];           /* cgp__libm_digest() */
+    char libc[32];           /* the C library, "" if it does not say */
+    int64_t isa;             /* cgp_isa, the lowest of the rank's devices */
 } cgp__place;
 
 /* Describe the place of this process, for the devices of a rank. @retval CGP_EDEVICE, CGP_EINVAL As of a backend's isa(). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.h -- a pipeline's rank among those that run the plan together, and what they agree on. Every call but owns() is collective:
- * the user threads of all ranks make it in the same order. With one rank they do nothing. */
+/* ranks.h -- a pipeline's rank among those that run the plan together, and what they agree on. Calls are collective unless they say
+ * otherwise: the user threads of all ranks make them in the same order. With one rank they do nothing. */
 #ifndef CGP_SRC_PIPELINE_RANKS_H
 #define CGP_SRC_PIPELINE_RANKS_H
 

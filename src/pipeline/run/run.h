@@ -12,6 +12,7 @@
 /* All lists for mini-batches of one size. */
 typedef struct cgp__run {
     cgp__minibatch minibatch;
+    cgp_schedule *schedule;
     cgp__list *lists; /* [devices] */
 } cgp__run;
 

@@ -40,8 +40,7 @@ static bool waits_for_event(const cgp__worker *worker, const cgp__bound_action *
 
 cgp__view cgp__view_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
-    if (!cgp__is_here(worker))
-        return (cgp__view){.worker = worker, .next = worker->trace_start};
+    if (!cgp__is_here(worker)) return (cgp__view){.worker = worker};
     const int64_t written = cgp__trace_written(&worker->trace);
     cgp__view v = {.worker = worker,
                    .busy = is_busy(worker),
@@ -101,7 +100,7 @@ int cgp__views_latest_event(const cgp__view *views, int n) {
     int64_t end = 0;
     for (int d = 0; d < n; d++) {
         const cgp__worker *worker = views[d].worker;
-        if (views[d].next <= worker->trace_start) continue;
+        if (!cgp__is_here(worker) || views[d].next <= worker->trace_start) continue;
         const cgp__event *event = cgp__trace_event(&worker->trace, views[d].next - 1);
         if (latest >= 0 && event->end_ns <= end) continue;
         latest = d;

@@ -52,4 +52,8 @@ static inline bool cgp__is_here(const cgp__worker *worker) {
     return cgp__ranks_own(&worker->executor->ranks, worker->index);
 }
 
+static inline double cgp__seconds_since(int64_t then_ns, int64_t now_ns) {
+    return (double)(now_ns - then_ns) * 1e-9;
+}
+
 #endif

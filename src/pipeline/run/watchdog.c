@@ -77,14 +77,10 @@ static const char *layer_text(const cgp__view *v, char *text, size_t size) {
     return text;
 }
 
-static double seconds_since(int64_t then_ns, int64_t now_ns) {
-    return (double)(now_ns - then_ns) * 1e-9;
-}
-
 /* The rest of a worker's line in the report, after its name. */
 static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     const cgp__executor *executor = v->worker->executor;
-    const double seconds = seconds_since(v->since_ns, now);
+    const double seconds = cgp__seconds_since(v->since_ns, now);
     char text[32], layer[512];
     if (!cgp__is_here(v->worker)) {
         fprintf(file, "is on rank %d\n", executor->plan->devices[v->worker->index].info.rank);
@@ -164,8 +160,8 @@ static void write_events(FILE *file, cgp__view *views, int n_views) {
                                    .microbatch = event->microbatch,
                                    .edge = -1};
         fprintf(file, "  %10.3f %10.3f  device %d  %s\n",
-                1e3 * seconds_since(start_ns, event->start_ns),
-                1e3 * seconds_since(start_ns, event->end_ns), taken[i].device,
+                1e3 * cgp__seconds_since(start_ns, event->start_ns),
+                1e3 * cgp__seconds_since(start_ns, event->end_ns), taken[i].device,
                 cgp_action_text(&action, text, sizeof text));
     }
 }
@@ -197,7 +193,7 @@ static const char *wait_text(const cgp__view *v, char *text, size_t size) {
 
 /* The action that hangs: the message of the run, and the first line of the report. */
 static void describe(const cgp__view *v, int64_t now, char *text, size_t size) {
-    const double seconds = seconds_since(v->since_ns, now);
+    const double seconds = cgp__seconds_since(v->since_ns, now);
     char name[32], layer[512], wait[96];
     if (!v->bound) {
         snprintf(text, size,

@@ -127,7 +127,7 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
 static cgp_status check_finite(cgp_pipeline *pipeline) {
     const cgp__ranks *ranks = &pipeline->executor.ranks;
     cgp__nonfinite *found = pipeline->step.nonfinite;
-    CGP_TRY(cgp__ranks_agree(ranks, cgp__team_run(&pipeline->team, find_in_device, found)));
+    CGP_TRY(cgp__executor_job(&pipeline->executor, find_in_device, found));
     CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, found, sizeof *found));
     const cgp__nonfinite *first = cgp__finite_first(&pipeline->step);
     if (!first) return CGP_OK;

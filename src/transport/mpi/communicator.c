@@ -165,8 +165,8 @@ static void free_communicator(MPI_Comm *comm) {
 /* MPI_Comm_free() is collective; after a failure the others may be gone, so what MPI has stays. */
 void cgp__mpi_destroy(cgp_communicator *c) {
     if (!c) return;
+    cgp__mpi_heart_destroy(c); /* until then it may find a rank silent */
     const bool whole = !atomic_load(&c->ended);
-    cgp__mpi_heart_destroy(c, whole);
     for (int r = 0; whole && c->receives && r < c->ranks; r++)
         cgp__mpi_abandon(&c->receives[r]);
     if (whole) {

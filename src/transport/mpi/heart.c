@@ -123,6 +123,15 @@ static void sleep_until(const cgp_communicator *c, int64_t deadline_ns) {
     if (late_ns > OVERSLEPT_NS) oversleep(c, late_ns);
 }
 
+/* Wait until the beats have gone. */
+static void leave(const cgp_communicator *c) {
+    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, LEAVE_NS);
+    int gone = 0;
+    while (MPI_Testall(c->ranks, c->heart->sends, &gone, MPI_STATUSES_IGNORE) == MPI_SUCCESS &&
+           !gone && cgp__mpi_wait_on(&wait)) {
+    }
+}
+
 static void lose(cgp_communicator *c, int rank) {
     const cgp_beat *b = &c->heart->known[rank];
     const double seconds = (double)(cgp__mpi_host->now_ns() - b->heard_ns) * 1e-9;
@@ -152,6 +161,7 @@ static void *heart_main(void *communicator) {
         if (limit > now && limit < next) next = limit;
         sleep_until(c, next);
     }
+    leave(c); /* send_all() passes over a rank to which a beat is on its way */
     send_all(c, true);
     pthread_mutex_unlock(&h->lock);
     return NULL;
@@ -161,8 +171,7 @@ static cgp_status start(cgp_communicator *c) {
     cgp__mpi_heart *h = c->heart;
     h->quits = false;
     for (int r = 0; r < c->ranks; r++) {
-        if (h->known[r].heard_ns == 0 && r != c->rank)
-            h->known[r].heard_ns = cgp__mpi_host->now_ns();
+        if (r != c->rank) h->known[r].heard_ns = cgp__mpi_host->now_ns();
     }
     h->runs = pthread_create(&h->thread, NULL, heart_main, c) == 0;
     return h->runs
@@ -183,10 +192,8 @@ static void stop(cgp__mpi_heart *h) {
 cgp_status cgp__mpi_watch(cgp_communicator *c, int64_t timeout_ns) {
     cgp__mpi_heart *h = c->heart;
     if (c->ranks == 1) return CGP_OK;
-    if (timeout_ns == 0) stop(h);
-    pthread_mutex_lock(&h->lock);
-    h->timeout_ns = timeout_ns;
-    pthread_mutex_unlock(&h->lock);
+    if (timeout_ns != h->timeout_ns) stop(h); /* it may sleep for longer than the new limit */
+    h->timeout_ns = timeout_ns;               /* there is no thread, or it is the same */
     return timeout_ns > 0 && !h->runs ? start(c) : CGP_OK;
 }
 
@@ -250,21 +257,12 @@ cgp_status cgp__mpi_heart_create(cgp_communicator *c) {
     return make_requests(c);
 }
 
-/* Wait until the last beats have gone. */
-static void leave(const cgp_communicator *c) {
-    const cgp__mpi_wait wait = cgp__mpi_wait_begin(0, LEAVE_NS);
-    int gone = 0;
-    while (MPI_Testall(c->ranks, c->heart->sends, &gone, MPI_STATUSES_IGNORE) == MPI_SUCCESS &&
-           !gone && cgp__mpi_wait_on(&wait)) {
-    }
-}
-
-void cgp__mpi_heart_destroy(cgp_communicator *c, bool whole) {
+void cgp__mpi_heart_destroy(cgp_communicator *c) {
     cgp__mpi_heart *h = c->heart;
     if (!h) return;
     const bool ran = h->runs;
     stop(h);
-    if (!whole) return; /* MPI may still write to what it was given */
+    if (atomic_load(&c->ended)) return; /* MPI may still write to what it was given */
     if (ran) leave(c);
     for (int r = 0; r < c->ranks; r++) {
         cgp__mpi_drop(&h->sends[r]);

@@ -38,10 +38,10 @@ typedef enum state {
 typedef struct buffer {
     state state;
     int32_t microbatch, slot; /* receiver: of the message */
-    int64_t bytes,
-        released_ns;   /* the other end's release, or message, is not to be seen before */
-    MPI_Request whole; /* persistent: sends, or receives, header and all bytes */
-    MPI_Request part;  /* sender: of a message with fewer bytes, or of one that is sent twice */
+    int64_t bytes;
+    int64_t released_ns; /* the other end's release, or message, is not to be seen before */
+    MPI_Request whole;   /* persistent: sends, or receives, header and all bytes */
+    MPI_Request part; /* sender: of a message with fewer bytes, or of one that is sent twice */
     MPI_Request released; /* receiver: persistent, sends `answer` */
     release answer;
 } buffer;
@@ -50,16 +50,16 @@ struct cgp_link {
     cgp_communicator *communicator;
     cgp_link_options options;
     int32_t opening;
-    pthread_mutex_t
-        lock; /* of what follows but `waits`: with a delay, progress() notes arrivals; a leaf, but for MPI's own */
+    /* Of what follows but `waits`: with a delay, progress() notes arrivals. A leaf, but for MPI's own. */
+    pthread_mutex_t lock;
     cgp_link *next;   /* of the communicator's `open`, under its lock */
     int64_t sequence; /* of the next message */
     bool verify;
     atomic_bool waits;
     MPI_Request release; /* sender: persistent, receives `answer` */
     release answer;
-    int *
-        started; /* receiver: [capacity] buffers whose receives wait, a ring in the order of their start, which is that of messages */
+    /* Receiver: [capacity] buffers whose receives wait, a ring in the order of their start, which is that of messages. */
+    int *started;
     int first, n_started;
     buffer buffers[]; /* [capacity] */
 };
@@ -295,9 +295,10 @@ static bool fits(const cgp_link *link, const header *h) {
     return h->bytes >= 0 && h->bytes <= link->options.bytes;
 }
 
-/* Compare the checksum of the message in buffer i, if it has one; one of an earlier opening may have had more bytes than a buffer. */
+/* Compare the checksum of the message in buffer i, if links verify. */
 static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
-    if (!h->has_checksum || !fits(link, h) || checksum_of(link, i, h) == h->checksum)
+    if (!link->verify ||
+        (h->has_checksum && fits(link, h) && checksum_of(link, i, h) == h->checksum))
         return CGP_OK;
     return CGP__MPI_FAIL(CGP_EDEVICE,
                          "mpi, edge %d: the message of micro-batch %d from rank %d to rank %d, "
@@ -464,13 +465,13 @@ void cgp__mpi_verify(cgp_communicator *c, bool verify) {
 static cgp_status give_back(cgp_link *link, buffer *b) {
     CGP_TRY(start_receive(link, b));
     CGP_TRY(cgp__mpi_check(MPI_Wait(&b->released, MPI_STATUS_IGNORE), "MPI_Wait"));
+    b->answer = (release){link->opening, b->slot}; /* the one before has gone */
     return cgp__mpi_check(MPI_Start(&b->released), "MPI_Start");
 }
 
 void cgp__mpi_release(cgp_link *link, const cgp_link_message *message) {
     buffer *b = &link->buffers[index_of(link, message)];
     if (atomic_load(&link->communicator->ended)) return;
-    b->answer = (release){link->opening, b->slot};
     pthread_mutex_lock(&link->lock);
     const cgp_status status = give_back(link, b);
     pthread_mutex_unlock(&link->lock);

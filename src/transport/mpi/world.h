@@ -19,9 +19,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#if defined __GNUC__ &&                                                                        \
-    !defined                                                                                   \
-        __clang__ /* MPICH's MPI_STATUSES_IGNORE is the address 1, to GCC an array of none */
+/* MPICH's MPI_STATUSES_IGNORE is the address 1, to GCC an array of none. */
+#if defined __GNUC__ && !defined __clang__
 #pragma GCC diagnostic ignored "-Wstringop-overflow"
 #endif
 
@@ -50,8 +49,7 @@ struct cgp_communicator {
     int rank, ranks;
     int last_tag;
     bool verify;       /* links that are opened from here on */
-    int64_t
-        delay_ns; /* messages and releases count as arrived so long after they came; for tests */
+    int64_t delay_ns;  /* messages and releases arrive so long after they came; for tests */
     atomic_bool ended; /* stopped, or some rank failed */
 
     pthread_mutex_t lock; /* of what follows; a leaf, but for MPI's own */
@@ -121,7 +119,7 @@ void cgp__mpi_progress(cgp_communicator *communicator);
 
 /* Make the heart, which does not beat yet; let it stop and the others know; free it, which keeps MPI's own if `whole` is false. */
 cgp_status cgp__mpi_heart_create(cgp_communicator *communicator);
-void cgp__mpi_heart_destroy(cgp_communicator *communicator, bool whole);
+void cgp__mpi_heart_destroy(cgp_communicator *communicator);
 
 cgp_status cgp__mpi_watch(cgp_communicator *communicator, int64_t timeout_ns);
 void cgp__mpi_beat(cgp_communicator *communicator, int64_t ended, int64_t end_ns);
