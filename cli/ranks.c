@@ -70,9 +70,11 @@ static void end_stuck(int number) {
     _exit(CLI_PEER);
 }
 
+static volatile sig_atomic_t last_code = CLI_PEER;
+
 static void end_process(int number) {
     (void)number;
-    _exit(CLI_PEER);
+    _exit(last_code);
 }
 
 /* Let the process end in so many seconds; 0: no more. */
@@ -80,8 +82,9 @@ static void end_after(double seconds, void (*how)(int)) {
     const struct itimerval time = {
         .it_value = {(time_t)seconds,
                      (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
-    signal(SIGALRM, seconds > 0 ? how : SIG_DFL);
+    if (seconds > 0) signal(SIGALRM, how);
     (void)setitimer(ITIMER_REAL, &time, NULL);
+    if (seconds <= 0) signal(SIGALRM, SIG_DFL); /* when no alarm is left to end the process */
 }
 
 /* Find the others, and wait until all have. */
@@ -148,10 +151,16 @@ bool cli_ranks_speaks(void) {
     return lost == 0 && strncmp(message, "silent", 6) == 0;
 }
 
-void cli_ranks_abort(int code) {
-    fflush(NULL);
+void cli_ranks_leave_soon(void) {
     signal(SIGTERM, SIG_IGN); /* the launcher's, to all */
+    end_after(1.5, end_process);
+}
+
+void cli_ranks_abort(int code) {
+    last_code = code;
+    signal(SIGTERM, SIG_IGN);
     end_after(0.6, end_process);
+    fflush(NULL);
     if (cli_ranks_speaks()) transport->abort(communicator, code); /* one is enough */
     _exit(code);
 }
@@ -246,5 +255,5 @@ const char *cli_ranks_stop(bool time_is_up) {
     free(all);
     if (first == 0 || first == TIME) return first ? "time" : NULL;
     cli_stop_note(first);
-    return cli_stop_signal();
+    return cli_stop_name(first);
 }

@@ -2,8 +2,9 @@
 /* ranks.h -- the processes that run a command together, each a rank: those that mpirun or srun started. Without one of these, and
  * before cli_ranks_open(), there is one rank, 0.
  *
- * Rank 0 prints and writes files; the others have no standard output. What a user or the clock asks of one rank, and what fails on
- * one, all of them agree on: functions that are collective are called by all ranks in the same order. */
+ * Rank 0 prints, and writes what is one file for all; each rank writes its own part of a checkpoint, and its diagnosis. The others
+ * have no standard output. What a user or the clock asks of one rank, and what fails on one, all of them agree on: functions that are
+ * collective are called by all ranks in the same order. */
 #ifndef CGPIPE_CLI_RANKS_H
 #define CGPIPE_CLI_RANKS_H
 
@@ -28,6 +29,9 @@ cgp_status cli_ranks_failure(void);
 
 /* Tell whether a rank was lost: it was silent, or its message did not come. Then no end that all ranks take part in is left. */
 bool cli_ranks_lost(void);
+
+/* Let this process end after that with CLI_PEER in 1.5 seconds, even where a file that it writes then does not come to an end. */
+void cli_ranks_leave_soon(void);
 
 /* End this process with `code` after that, within a second; one of the ranks lets the launcher end all others, the lost one too. */
 _Noreturn void cli_ranks_abort(int code);

@@ -32,21 +32,26 @@ void cli_stop_call(void (*function)(void)) {
     atomic_store(&called, function);
 }
 
-void cli_stop_note(int number) {
-    int i = 0, none = 0;
+/* Return its place in the table; SIGNALS: it is not there. */
+static int place_of(int number) {
+    int i = 0;
     while (i < SIGNALS && signals[i].number != number)
         i++;
+    return i;
+}
+
+void cli_stop_note(int number) {
+    const int i = place_of(number);
+    int none = 0;
     if (i < SIGNALS) atomic_compare_exchange_strong(&noted, &none, i + 1);
 }
 
 static void note(int number) {
-    int i = 0;
-    while (signals[i].number != number)
-        i++;
     cli_stop_note(number);
     void (*function)(void) = atomic_load(&called);
     if (function) function();
-    if (signals[i].repeated && atomic_exchange(&interrupted, true)) _exit(CLI_STOPPED);
+    if (signals[place_of(number)].repeated && atomic_exchange(&interrupted, true))
+        _exit(CLI_STOPPED);
 }
 
 /* SIGPIPE is caught even where it was ignored: otherwise a reader that has gone would go unnoticed. */
@@ -71,6 +76,11 @@ void cli_stop_install(void) {
 const char *cli_stop_signal(void) {
     const int index = atomic_load(&noted);
     return index > 0 ? signals[index - 1].name : NULL;
+}
+
+const char *cli_stop_name(int number) {
+    const int i = place_of(number);
+    return i < SIGNALS ? signals[i].name : NULL;
 }
 
 int cli_stop_number(void) {

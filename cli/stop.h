@@ -22,6 +22,9 @@ enum { CLI_STOP_REQUEST = -1 };
  * none. */
 const char *cli_stop_signal(void);
 
+/* Return the name of such a number. */
+const char *cli_stop_name(int number);
+
 /* Return that signal's number; 0: none. Note one that another rank got, or a request. */
 int cli_stop_number(void);
 void cli_stop_note(int number);

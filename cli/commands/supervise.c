@@ -64,14 +64,25 @@ static bool has_word(const cli_names *words, const char *word) {
     return false;
 }
 
+/* An option may have its value behind "=". */
+static bool has_option(const cli_names *words, const char *option) {
+    const size_t length = strlen(option);
+    for (int i = 0; i < words->count; i++) {
+        const char *word = words->values[i];
+        if (strncmp(word, option, length) == 0 && (word[length] == 0 || word[length] == '='))
+            return true;
+    }
+    return false;
+}
+
 /* The same command line starts a run and goes on with it. */
 static cgp_status check_train(const cli_names *words) {
     if (!has_word(words, "train")) return CGP_OK; /* a script, which has to see to that */
-    if (!has_word(words, "--resume"))
+    if (!has_option(words, "--resume"))
         return cgp_fail(CGP_EINVAL,
                         "supervise: the command has no --resume to go on with after a "
                         "failure (add it: without a run it starts one)");
-    if (has_word(words, "--from-step"))
+    if (has_option(words, "--from-step"))
         return cgp_fail(CGP_EINVAL,
                         "supervise: --from-step would go back to that step at every "
                         "restart (leave it out)");
@@ -151,9 +162,11 @@ static cgp_status append(const supervision *s, const char *line) {
     if (directory.fd >= 0)
         status = cli_run_directory_open(&directory, CLI_RESTARTS, O_WRONLY | O_APPEND | O_CREAT,
                                         &fd);
-    if (fd >= 0 && write(fd, line, strlen(line)) != (ssize_t)strlen(line))
+    const ssize_t length = (ssize_t)strlen(line);
+    const ssize_t written = fd >= 0 ? write(fd, line, (size_t)length) : length;
+    if (written != length)
         status = cgp_fail(CGP_EIO, "%s/" CLI_RESTARTS ": cannot be written (%s)", s->run,
-                          strerror(errno));
+                          strerror(written < 0 ? errno : ENOSPC));
     if (fd >= 0) close(fd);
     cli_run_directory_close(&directory);
     return status;
@@ -255,11 +268,10 @@ static int last_code(const cli_ending *ending) {
         say("the process that watched the command was killed, and the command with it");
         return CLI_FAILED;
     }
-    if (WIFEXITED(status) && code == 0) return CLI_OK;
     if (ending->reason == CLI_END_OWN && WIFEXITED(status)) {
         if (code == CLI_USAGE || code == 126 || code == 127)
             return CLI_USAGE; /* as of a shell */
-        if (code == CLI_STOPPED || code == CLI_CLOSED) return code;
+        if (code == CLI_OK || code == CLI_STOPPED || code == CLI_CLOSED) return code;
     }
     return cli_stop_signal() ? CLI_STOPPED : -1;
 }
@@ -286,6 +298,7 @@ int cli_supervise(const cli_run_options *options) {
     if (code != CLI_OK) return code;
     cli_stop_install();
     s.saved = look(&s).newest;
+    if (s.saved < 0) s.saved = CLI_NO_STEP;
     while (!cli_stop_signal()) {
         code = cli_report(start(&s, &ending), false);
         if (code != CLI_OK) return code;

@@ -250,6 +250,7 @@ int cli_train(const cli_run_options *options) {
     int code = cli_report(status, true);
     if (code == CLI_OK) {
         status = train(&t);
+        if (status != CGP_OK && cli_ranks_lost()) cli_ranks_leave_soon();
         diagnose(&t, status);
         cli_ranks_fail(status);
         if (!cli_ranks_lost()) cli_diagnosis_end();

@@ -12,6 +12,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* --- results --- */
 
@@ -112,7 +113,7 @@ cgp_status cli_train_end(training *t) {
     if (status == CGP_OK)
         status = cli_ranks_agree(cli_json_write(&t->run.options, json_incref(report)));
     fflush(t->run.out);
-    if (!t->stopped)
+    if (cli_ranks() == 1 && cli_stop_signal())
         t->stopped = cli_stop_signal(); /* the last write may have raised SIGPIPE */
     json_decref(report);
     return status;
@@ -121,9 +122,10 @@ cgp_status cli_train_end(training *t) {
 int cli_train_stopped(const training *t) {
     const int64_t step = cli_session_steps(&t->run.session), steps = t->run.options.steps;
     const bool resumable = t->metrics.file || t->run.before;
-    const char *signal = cli_stop_signal();
+    const char *signal = strcmp(t->stopped, "time") == 0 ? NULL : t->stopped;
     FILE *out = signal ? stderr : t->run.out;
-    if (cli_stop_closed()) return CLI_CLOSED; /* this line had no reader either */
+    if (signal && strcmp(signal, "SIGPIPE") == 0)
+        return CLI_CLOSED; /* this line had no reader either */
     if (cli_rank() > 0) return signal ? CLI_STOPPED : CLI_OK;
     fflush(t->run.out);
     fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");

@@ -32,7 +32,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_WORKERS] = {"workers", "N", CLI_WHOLE, AT(workers), TRAIN, 0,
         "2", "threads that prepare images ahead; 0: none"},
     [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN | CLI_SUPERVISE, ONCE,
-        "run", "directory for checkpoints, metrics and run options; made if missing"},
+        "run", "directory of the run, which train makes (supervise: as in COMMAND)"},
     [CLI_OPTION_CONFIG] = {"config", "FILE", CLI_TEXT, AT(config),
         CLI_TRAIN | CLI_PLAN | CLI_CHECK | CLI_PROFILE, TYPED,
         NULL, "run file: MODEL and options of train as YAML; the command line wins"},
@@ -54,7 +54,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_EVALUATE_EVERY] = {"evaluate-every", "N", CLI_STEPS, AT(evaluate_every), TRAIN, 0,
         "0", "steps, or epochs (1ep), between validation losses; 0: at the end"},
     [CLI_OPTION_TIMEOUT] = {"timeout", "S", CLI_REAL, AT(timeout), TRAIN | CLI_SUPERVISE, 0,
-        "1800", "give up when nothing moves for so many seconds; 0: never"},
+        "1800", "give up (supervise: start again) when nothing moves for so many seconds;\n"
+        "                           0: never"},
     [CLI_OPTION_INTERVAL] = {"interval", "N", CLI_COUNT, AT(interval), TRAIN, 0,
         NULL, "steps from one progress line to the next [steps / 20]"},
     [CLI_OPTION_WAIT] = {"wait", NULL, CLI_FLAG, AT(wait), CLI_STOP, 0,

@@ -47,13 +47,24 @@ static bool is_directory(const char *path) {
     return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* A run that has no directory yet has no place for a file. */
-static cgp_status write_text(const char *text) {
-    char *directory = cli_text("%s/" CLI_DIAGNOSIS, d.run), *path = path_of(cli_rank());
+/* Make RUN/diagnosis. A run that has no directory yet has no place for it: *made is false. */
+static cgp_status make_directory(bool *made) {
+    char *directory = cli_text("%s/" CLI_DIAGNOSIS, d.run);
+    const int error = mkdir(directory, 0777) == 0 ? 0 : errno;
     cgp_status status = CGP_OK;
-    if (mkdir(directory, 0777) == 0 || is_directory(directory))
-        status = cgp_file_replace(path, text, strlen(text));
+    *made = error == 0 || is_directory(directory);
+    if (!*made && error != ENOENT)
+        status = cgp_fail(CGP_EIO, "%s: cannot be made (%s)", directory, strerror(error));
     free(directory);
+    return status;
+}
+
+static cgp_status write_text(const char *text) {
+    bool made = false;
+    CGP_TRY(make_directory(&made));
+    if (!made) return CGP_OK;
+    char *path = path_of(cli_rank());
+    const cgp_status status = cgp_file_replace(path, text, strlen(text));
     free(path);
     return status;
 }
@@ -157,16 +168,23 @@ static void wake(void) {
     (void)sem_post(&d.wake);
 }
 
+static void free_names(void) {
+    free(d.shown);
+    free(d.run);
+    d.run = d.shown = NULL;
+}
+
 cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, const char *run, double timeout) {
     if (cli_ranks() == 1) return CGP_OK;
     d.run = cli_text("%s", run);
     d.shown = cli_text("%s", cli_shown(run));
-    d.timeout = timeout;
+    d.timeout = timeout < 1e9 ? timeout : 0; /* a limit of 30 years is none */
     d.pipeline = pipeline;
     d.quits = d.late = d.failed = false;
     sem_init(&d.wake, 0, 0);
     if (pthread_create(&d.thread, NULL, thread_main, NULL) != 0) {
         d.pipeline = NULL;
+        free_names();
         return cgp_fail(CGP_ENOMEM, "diagnosis: its thread could not be started");
     }
     cli_stop_call(wake);
@@ -184,7 +202,5 @@ void cli_diagnosis_end(void) {
     if (!d.failed && cli_stop_signal() && unlink(path) == 0) (void)rmdir(directory);
     free(directory);
     free(path);
-    free(d.shown);
-    free(d.run);
-    d.run = d.shown = NULL;
+    free_names();
 }

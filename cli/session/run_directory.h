@@ -5,6 +5,7 @@
  *     metrics.jsonl    one object a step (metrics.h)
  *     step-00000042/   a checkpoint: weights, optimizer state, position in the data
  *     latest           a link to the newest checkpoint
+ *     diagnosis/       what ranks leave when one was lost, or they wait for long (diagnosis.h)
  *     stop             a request of cgpipe stop, until the training sees it
  *     restarts.jsonl   one object a restart of cgpipe supervise
  *     .new/            a whole run that is about to replace this one

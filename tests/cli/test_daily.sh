@@ -83,7 +83,7 @@ run --version
 cp "$out" version.txt
 run -V
 check "-V is --version" cmp -s "$out" version.txt
-for command in train supervise stop sample config tokenize convert devices plan profile check bench schedule; do
+for command in train supervise stop diagnose sample config tokenize convert devices plan profile check bench schedule; do
     run help $command
     cp "$out" help.txt
     run $command -h
@@ -157,7 +157,7 @@ fails 2 "--max-new-tokens: unknown option (did you mean --length?)" sample r --m
 # Every meaning is an option of some command: what is said there is what is taken.
 sed -n 's/^    {",\(.*\),", CLI_OPTION_\([A-Z0-9_]*\)},$/\2 \1/p' "$source_dir/cli/options/near.c" >meanings
 check "the table of meanings is read" test "$(wc -l <meanings)" -ge 30
-taken=$(for command in train supervise stop sample config tokenize convert devices plan profile check bench schedule; do
+taken=$(for command in train supervise stop diagnose sample config tokenize convert devices plan profile check bench schedule; do
     "$program" help $command | grep -o '^  --[a-z0-9-]*'
 done | sort -u | tr -d ' ')
 check "no meaning is an option itself" test -z "$(sed 's/^[^ ]* //' meanings | tr , '\n' | sed 's/^/--/' |

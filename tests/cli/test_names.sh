@@ -39,8 +39,8 @@ check "a table prints none" clean
 run plan "$tiny" --schedule "$e.csv" --stages 1 --chunks 2 --batch 2
 check "nor does a plan by it" clean
 
-for words in "train $tiny --data missing$e" "sample missing$e" "stop missing$e" "supervise $e" "$e" "train --$e" "plan $e" "schedule $e" "compare $e" \
-    "plan gpt2:$e=1" "tokenize --tokenizer $e --out x text.txt" "plan $tiny --costs missing$e --balance time"; do
+for words in "train $tiny --data missing$e" "sample missing$e" "stop missing$e" "diagnose missing$e" "supervise $e" "$e" "train --$e" \
+    "plan $e" "schedule $e" "compare $e" "plan gpt2:$e=1" "tokenize --tokenizer $e --out x text.txt" "plan $tiny --costs missing$e --balance time"; do
     # shellcheck disable=SC2086 # words, not one
     run $words
     check "an error line about such a name is clean ($(printf '%s' "$words" | tr -d '\000-\037\177-\377'))" clean

@@ -16,11 +16,11 @@ for words in help --help; do
     run $words
     check "$words: exit code 0" exits 0
     check "$words: nothing on stderr" empty "$err"
-    for command in train supervise stop sample config tokenize convert devices plan profile bench schedule; do
+    for command in train supervise stop diagnose sample config tokenize convert devices plan profile check bench schedule; do
         check "$words names $command" has "cgpipe $command" "$out"
     done
 done
-for command in train supervise stop sample config tokenize convert devices plan profile bench schedule; do
+for command in train supervise stop diagnose sample config tokenize convert devices plan profile check bench schedule; do
     run help "$command"
     cp "$out" help.txt
     run "$command" --help

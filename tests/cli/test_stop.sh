@@ -24,9 +24,9 @@ run train $words --steps 12 --run straight
 whole=$(sha "$out")
 fails 1 "run directory straight: nothing trains in it" stop straight
 
-# --- a training ---
+# --- a training, of slow steps ---
 
-"$program" train $words --run one --steps 12 --save-every 0 >train-out 2>train-err </dev/null &
+CGP_LOG=error CGP_FAULT=delay:0F0:0.3 "$program" train $words --run one --steps 12 --save-every 0 >train-out 2>train-err </dev/null &
 process=$!
 until_has '"step":2,' one/metrics.jsonl
 run stop one --wait
@@ -64,7 +64,7 @@ check "another host: the request is there" test -f one/stop
 # --- something else of that name ---
 
 mkdir straight/stop
-"$program" train --resume --run straight --steps 16 >train-out 2>train-err </dev/null &
+CGP_FAULT=delay:0F0:0.3 "$program" train --resume --run straight --steps 16 >train-out 2>train-err </dev/null &
 process=$!
 until_has '"step":13,' straight/metrics.jsonl
 run stop straight

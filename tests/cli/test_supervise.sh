@@ -40,6 +40,8 @@ fails 2 "supervise: --run is missing, here or in the command ..." supervise -- t
 fails 2 "supervise: the command has no --resume to go on with after a failure ..." supervise -- cgpipe train --run r
 fails 2 "supervise: --from-step would go back to that step at every restart (leave it out)" \
     supervise -- cgpipe train --resume --run r --from-step 3
+fails 2 "supervise: --from-step would go back to that step at every restart (leave it out)" \
+    supervise -- cgpipe train --resume --run r --from-step=3
 fails 2 "--max-restarts: unknown option (did you mean --restarts?)" supervise --max-restarts 3 -- true
 
 # --- how it ends ---
@@ -98,6 +100,8 @@ run supervise --run r --restarts 0 --timeout 1 --grace 0.2 -- sh -c "trap '' TER
 check "nothing written: exit code 3" exits 3
 check "nothing written: why" says 'nothing was written to r for 1 s; gives up .*'
 check "nothing written: no process is left" gone
+run supervise --run r --restarts 0 --timeout 1 -- sh -c "trap 'exit 0' TERM; while :; do sleep 0.02; done"
+check "nothing written, exit code 0 when it is ended: exit code 3" exits 3
 run supervise --run r --restarts 0 --grace 0.2 -- sh -c "(exit 3) & exec sleep $mark"
 check "a process failed: exit code 3" exits 3
 check "a process failed: why" says 'a process failed, and nothing was written to r for 0.2 s; gives up .*'
@@ -149,17 +153,17 @@ check "the watcher is killed: the command is gone" gone
 
 words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch 32 --chunks 4 --steps 12 --save-every 1 --validation 0"
 cat >kills.sh <<'EOF'
-"$@" &
+CGP_FAULT=delay:0F0:0.2 "$@" &
 process=$!
 steps() { cat "a killed run/metrics.jsonl" 2>/dev/null | wc -l; }
 until=$(($(steps) + 4))
-while [ $until -lt 12 ] && [ "$(steps)" -lt $until ]; do sleep 0.01; done
+while [ $until -lt 12 ] && [ "$(steps)" -lt $until ] && kill -0 $process; do sleep 0.01; done
 [ $until -ge 12 ] || kill -KILL $process
 wait $process
 EOF
 run train $words --run straight
 whole=$(grep ^weights_sha256 "$out")
-run supervise -- sh kills.sh "$program" train $words --resume --run "a killed run"
+run supervise -- bash kills.sh "$program" train $words --resume --run "a killed run"
 check "a killed training: exit code 0" exits 0
 check "a killed training: goes on from a checkpoint" grep -q ' exit code 137; restart 1 of 3 from step [1-9]' "$err"
 check "a killed training: the weights of one that was not" test "$(grep ^weights_sha256 "$out")" = "$whole"

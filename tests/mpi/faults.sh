@@ -10,8 +10,8 @@ run_fault() { # N FAULT COMMAND...
     shift 2
     rm -rf "$work/codes"
     mkdir "$work/codes"
-    # shellcheck disable=SC2086,SC2016 # words; the ranks' variables
-    CGP_FAULT=$fault timeout 60 mpirun -n "$n" ${launcher:-} bash -c '
+    # shellcheck disable=SC2086,SC2016,SC2154 # words; the ranks' variables; of mpirun.sh
+    CGP_FAULT=$fault timeout 60 "$mpirun" -n "$n" ${launcher:-} bash -c '
         trap "" TERM # which mpirun sends to both
         codes=$1
         shift

@@ -39,8 +39,7 @@ enter_namespaces() { # SCRIPT WORDS...
 
 make_hosts() { # N [RATE]
     local i bind=""
-    # shellcheck disable=SC2154 # of mpirun.sh
-    [ "$mpi" = "Open MPI" ] || { echo "skip: hosts are made for Open MPI's mpirun, not for $mpi's"; exit 77; }
+    needs_open_mpi
     n_hosts=$1
     ip link add bridge type bridge
     ip link set bridge up

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, run_ranks N COMMAND..., and $work, a directory of the script's own.
+# mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi, run_ranks N COMMAND..., and
+# $work, a directory of the script's own.
 # The MPI is the one of the build; under a sanitizer, only its own code is left alone.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -36,6 +37,11 @@ needs_mpi() { # BUILD_DIR
         echo "skip: mpirun starts no processes here"
         exit 77
     fi
+}
+
+# What only Open MPI's mpirun has: options, variables of ranks. After needs_mpi.
+needs_open_mpi() {
+    [ "$mpi" = "Open MPI" ] || { echo "skip: for Open MPI's mpirun, not $mpi's"; exit 77; }
 }
 
 run_ranks() { # N COMMAND...

@@ -8,6 +8,7 @@ cgpipe=$build_dir/cgpipe
 # shellcheck source=tests/mpi/mpirun.sh
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
+needs_open_mpi
 export TERM=dumb
 unset CGP_CPU_ISA
 failed=0

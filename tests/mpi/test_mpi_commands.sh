@@ -25,7 +25,7 @@ check() { # NAME CONDITION...
 
 # A rank that leaves its exit code in a file. mpirun ends it with SIGTERM when another has ended, and with SIGKILL a second later.
 # shellcheck disable=SC2016 # variables of the rank
-rank=(bash -c 'trap "" TERM; "$@"; echo $? >"$codes/$OMPI_COMM_WORLD_RANK"' rank "$cgpipe")
+rank=(bash -c 'trap "" TERM; "$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 
 run() { # N COMMAND... : output, errors and each rank's exit code are kept
     rm -f "$codes"/*
@@ -121,7 +121,7 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
 # Rank 0 is in the midst of an action for a second after rank 1 has failed and has closed its links; rank 1 waits for it, as mpirun would
 # end it, here at once.
 # shellcheck disable=SC2016
-rank=(bash -c '"$@"; echo $? >"$codes/$OMPI_COMM_WORLD_RANK"' rank "$cgpipe")
+rank=(bash -c '"$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4
 check "an action that fails: exit codes 3 and 1" codes_are "3 1"
 check "an action that fails: is said once" is_said_once "rank 1: stage 1, micro-batch 0, "

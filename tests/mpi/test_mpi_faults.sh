@@ -10,6 +10,7 @@ cgpipe=$build_dir/cgpipe
 # shellcheck source=tests/mpi/faults.sh
 . "$(dirname "$0")/faults.sh"
 needs_mpi "$build_dir"
+needs_open_mpi
 export TERM=dumb
 failed=0
 
@@ -37,7 +38,7 @@ injure() { # RANKS FAULT OPTION...
 
 launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
 check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
-check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 3"
+check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 6"
 # Messages before may have died with it.
 check "killed: it is named" grep -q '^silent 1 1\(B[12]\|F3\)$' <<<"$(culprit_of "$work/run")"
 check "killed: no process is left" [ -z "$(pgrep -f "$work/run")" ]
@@ -47,15 +48,19 @@ check "a start deletes the files" [ ! -e "$work/run/diagnosis" ]
 
 injure 2 stop:0F3@3
 check "stopped: code 3" [ $? = 3 ]
-check "stopped: it is named by rank 1" grep -q '^cgpipe: rank 0: silent for 1.. s' "$work/err"
+check "stopped: it is named by rank 1" grep -q '^cgpipe: rank 0: silent for [0-9.]* s' "$work/err"
 check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(culprit_of "$work/run")"
 check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
 
+rm -rf "$work/run/diagnosis"
+: >"$work/run/diagnosis"
 injure 2 corrupt:0SEND_F2@3 --verify-messages
 check "damaged: code 3" [ $? = 3 ]
 check "damaged: the message is named" grep -q 'the message of micro-batch 2 from rank 0 to rank 1, .* bytes, was damaged' "$work/err"
+check "damaged: a diagnosis that cannot be written is a warning" grep -q '^cgpipe: warning: .*/run/diagnosis: cannot be made (File exists)$' "$work/err"
+rm -f "$work/run/diagnosis"
 
-injure 2 twice:0SEND_F2@3,late:1SEND_B0@2:0.9 --verify-messages
+injure 2 twice:0SEND_F2@3,late:1SEND_B0@2:3.2 --verify-messages --timeout 4
 check "twice, late: the run goes on" [ $? = 0 ]
 check "twice, late: the same weights" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
 check "late: the message is named" [ "$(culprit_of "$work/run")" = "lost 1 1B0" ]

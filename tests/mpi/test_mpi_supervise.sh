@@ -8,6 +8,8 @@ cgpipe=$build_dir/cgpipe
 # shellcheck source=tests/mpi/mpirun.sh
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
+needs_open_mpi
+export mpirun
 failed=0
 gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data $work/text.txt --batch 8 --chunks 4 --seed 3 --stages 4 --validation 0"
 for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
@@ -42,7 +44,7 @@ cat >"$work/start" <<'EOF'
 ranks=$1
 shift
 [ "$ranks" != 4 ] || export CGP_FAULT=fail:1F3
-exec mpirun -n "$ranks" "$@"
+exec "$mpirun" -n "$ranks" "$@"
 EOF
 
 # --- four ranks fail at once; two of them are killed; a stop request ends them ---

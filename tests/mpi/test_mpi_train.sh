@@ -103,7 +103,7 @@ refused() { # NAME RANKS MESSAGE OPTION...
 
 mkdir "$work/here" "$work/there"
 # shellcheck disable=SC2016 # of the inner shell
-apart='cd "$0/$([ "$OMPI_COMM_WORLD_RANK" = 1 ] && echo there || echo here)" && exec "$@"'
+apart='cd "$0/$([ "${OMPI_COMM_WORLD_RANK-$PMI_RANK}" = 1 ] && echo there || echo here)" && exec "$@"'
 # shellcheck disable=SC2086 # words
 run_ranks 2 bash -c "$apart" "$work" "$cgpipe" train $gpt2 --stages 2 --steps 2 --run local >"$work/out" 2>"$work/err"
 check "storage of one host: fails" [ $? != 0 ]

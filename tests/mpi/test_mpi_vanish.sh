@@ -43,8 +43,9 @@ vanish() {
         pgrep -f "^$cgpipe train" >"$work/living" || break
         sleep 0.05
     done
-    check "$name: every rank ended within $((timeout + 2)) s" \
-        awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 2.2) }"
+    # 2 s behind the limit, and as much for a machine that is busy
+    check "$name: every rank ended in time" awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 4) }"
+    ip -n host2 link set eth0 up # mpirun waits for its daemon there until it hears of its end
     # shellcheck disable=SC2046 # numbers
     kill -9 $(ip netns pids host2) $(cat "$work/living") 2>"$work/gone"
     wait $runner
@@ -59,5 +60,5 @@ unplug() { ip -n host2 link set eth0 down; }
 # shellcheck disable=SC2317,SC2046 # numbers
 kill_all() { kill -9 $(ip netns pids host2); }
 vanish "killed" kill_all
-[ -z "${CGP_TEST_UNPLUG-}" ] || vanish "unplugged" unplug # when a time-out is global
+vanish "unplugged" unplug
 exit $failed
