@@ -193,10 +193,10 @@ static bool all_received(const tables *t, const progress *p, int stage, int micr
     return true;
 }
 
-static bool transfer(const tables *t, progress *p, const cgp_action *a) {
+static bool transfer(const tables *t, progress *p, const cgp_action *a, bool backward) {
     const int e = a->edge, i = a->microbatch;
     const bool gradient = a->kind == CGP_ACTION_SEND_B || a->kind == CGP_ACTION_RECV_B;
-    if (gradient != cgp__is_gradient(t->edges[e])) return false;
+    if (gradient != cgp__is_gradient(t->edges[e]) || (gradient && !backward)) return false;
     if (a->kind == CGP_ACTION_RECV_F || a->kind == CGP_ACTION_RECV_B) {
         if (a->stage != t->edges[e].to || p->posted[e][i]) return false;
         return p->posted[e][i] = true;
@@ -210,7 +210,7 @@ static bool transfer(const tables *t, progress *p, const cgp_action *a) {
 /* Run one action if every rule allows it now. */
 static bool can_do(const tables *t, progress *p, const cgp_action *a, bool backward) {
     const int j = a->stage, i = a->microbatch;
-    if (cgp__is_transfer(a->kind)) return transfer(t, p, a);
+    if (cgp__is_transfer(a->kind)) return transfer(t, p, a, backward);
     if (p->done[a->kind][j][i]) return false;
     bool right = p->done[CGP_ACTION_F][j][i];
     if (a->kind == CGP_ACTION_F)
@@ -475,7 +475,19 @@ static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timel
     assert_float_equal(last, t->makespan, 0.0);
 }
 
-/* An early RECV may only need more buffers. */
+/* A schedule runs with these capacities, each action when it runs without limit. */
+static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs costs,
+                                    const int *capacity,
+                                    const cgp_schedule_timeline *unlimited) {
+    cgp_schedule_timeline limited;
+    costs.capacity = capacity;
+    assert_ok(cgp_schedule_simulate(s, &costs, &limited));
+    assert_same_compute(s, unlimited, s, &limited);
+    cgp_schedule_timeline_release(&limited);
+}
+
+/* An early RECV may only need more buffers: what suffices for it suffices for a late one. Not edge by edge: a deadlock
+ * that a buffer of one edge resolves may be one that a buffer of another resolves too. */
 static void a_receive_posted_early_changes_no_time(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -498,10 +510,9 @@ static void a_receive_posted_early_changes_no_time(void **state) {
         assert_float_equal(late.span, early.span, 0.0);
         assert_float_equal(late.bubble_span, early.bubble_span, 0.0);
         assert_path_is_whole(moved, &early);
-        for (int e = 0; e < t.n_edges; e++) {
-            assert_true(early.free_capacity[e] >= late.free_capacity[e]);
+        assert_capacity_is_free(copy, costs, early.free_capacity, &late);
+        for (int e = 0; e < t.n_edges; e++)
             more += early_report.min_capacity[e] > late_report.min_capacity[e];
-        }
         char *picture = cgp_schedule_draw(copy), *same = cgp_schedule_draw(moved);
         assert_string_equal(picture, same);
         free(same);
