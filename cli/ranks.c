@@ -243,6 +243,14 @@ cgp_status cli_ranks_agree(cgp_status status) {
     return status == CGP_OK ? shared : status;
 }
 
+cgp_status cli_ranks_follow(cgp_status status) {
+    report first = {.status = (int64_t)status};
+    if (status != CGP_OK) snprintf(first.message, sizeof first.message, "%s", cgp_message());
+    CGP_TRY(cli_ranks_broadcast(0, &first, sizeof first));
+    if (rank == 0 || first.status == CGP_OK) return (cgp_status)first.status;
+    return cgp_fail((cgp_status)first.status, "%s", first.message);
+}
+
 const char *cli_ranks_stop(bool time_is_up) {
     enum { TIME = 1000 };
     const char *own = cli_stop_signal();

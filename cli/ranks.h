@@ -56,6 +56,9 @@ cgp_communicator *cli_ranks_communicator(void);
 /* Return `status` if it failed on no rank: this rank's own failure, or CGP_EPEER with that of the first other one. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_agree(cgp_status status);
 
+/* Return rank 0's status, with its message, on all ranks: what it alone looks at. Collective. */
+CGP_MUST_CHECK cgp_status cli_ranks_follow(cgp_status status);
+
 /* Bring `bytes` of one rank's data to all. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes);
 
