@@ -36,7 +36,7 @@ void cli_ranks_leave_soon(void);
 /* End this process with `code` after that, within a second; one of the ranks lets the launcher end all others, the lost one too. */
 _Noreturn void cli_ranks_abort(int code);
 
-/* Tell whether this rank prints failures: rank 0, or, if that was lost, rank 1. */
+/* Tell whether this rank prints failures: rank 0, or, if that was lost, the lowest that was not. */
 bool cli_ranks_speaks(void);
 
 /* Likewise before cli_ranks_open(), which it calls: the others go there, or have failed too. Keeps the message. Does nothing for

@@ -48,9 +48,14 @@ check "a start deletes the files" [ ! -e "$work/run/diagnosis" ]
 
 injure 2 stop:0F3@3
 check "stopped: code 3" [ $? = 3 ]
-check "stopped: it is named by rank 1" grep -q '^cgpipe: rank 0: silent for [0-9.]* s' "$work/err"
+check "stopped: it is named by rank 1, once" [ "$(grep -c '^cgpipe: rank 0: silent for [0-9.]* s' "$work/err")" = 1 ]
 check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(culprit_of "$work/run")"
 check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
+
+launcher=--enable-recovery injure 3 kill:1F0@3,delay:0F1@3:0.2,kill:0F2@3
+check "two killed: code 3" [ "$(code_of 2)" = 3 ]
+check "two killed: rank 2 names one, once" [ "$(grep -c '^cgpipe: rank [01]: silent for [0-9.]* s' "$work/err")" = 1 ]
+check "two killed: the file names it, too" grep -q '^silent [01] ' <<<"$(culprit_of "$work/run")"
 
 rm -rf "$work/run/diagnosis"
 : >"$work/run/diagnosis"
