@@ -87,9 +87,9 @@ refused "a rank twice" "rank: expected one of its own, not that of another file"
 file_of 0 late '{"state": "idle"}' '[0, 0]'
 refused "a rank too few" "rank-0.json: known: expected an entry for each rank"
 file_of 0 late '{"state": "waits"}' '[0, 0, 0]'
-refused "a wait for nothing" "rank-0.json: devices[0]: action: expected a text"
+refused "a wait for nothing" "rank-0.json: devices[0].action: expected a text"
 mkdir -p run/diagnosis
 echo '{"format": "cgpipe diagnosis", "format": 1}' >run/diagnosis/rank-0.json
-refused "a key twice" "rank-0.json: is no JSON (duplicate object key"
+refused "a key twice" "rank-0.json: line 1: duplicate object key"
 
 finish
