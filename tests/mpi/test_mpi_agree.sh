@@ -11,13 +11,7 @@ needs_mpi "$build_dir"
 needs_open_mpi
 export TERM=dumb
 unset CGP_CPU_ISA
-failed=0
 
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
-}
 seq 400 >"$work/text.txt"
 model="gpt2:layers=2,width=32,heads=2,vocab=256,seq=32"
 train="train $model --data $work/text.txt --batch 8 --chunks 4 --seed 3 --stages 2"

@@ -12,17 +12,7 @@ cgpipe=$build_dir/cgpipe
 needs_mpi "$build_dir"
 needs_open_mpi
 export TERM=dumb
-failed=0
 
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else
-        echo "not ok: $name"
-        failed=1
-        cat "$work/err" "$work/diagnose" 2>/dev/null
-    fi
-}
 sha_of() { grep '^weights_sha' "$1"; }
 
 make_text
