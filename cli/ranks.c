@@ -143,12 +143,26 @@ bool cli_ranks_lost(void) {
     return cli_ranks_failure() == CGP_EPEER;
 }
 
+/* Tell whether all ranks below this one were lost with `lost`: a rank that lives was heard until that one had been silent for the limit,
+ * but for a beat. */
+static bool lowest_after(int lost) {
+    cgp_beat *beats = cli_calloc((size_t)count, sizeof *beats);
+    bool lowest = true;
+    transport->beats(communicator, beats);
+    const int64_t until_ns = beats[lost].heard_ns + (int64_t)(0.75e9 * limit);
+    for (int r = 0; r < rank && lowest; r++)
+        lowest = r == lost || beats[r].heard_ns < until_ns;
+    free(beats);
+    return lowest;
+}
+
 bool cli_ranks_speaks(void) {
     char message[16] = "";
     int lost = -1;
-    if (cli_rank() != 1 || !communicator) return cli_rank() == 0;
+    if (!communicator) return cli_rank() == 0;
     (void)transport->failure(communicator, &lost, message, sizeof message);
-    return lost == 0 && strncmp(message, "silent", 6) == 0;
+    if (lost < 0 || strncmp(message, "silent", 6) != 0) return rank == 0;
+    return lost != rank && lowest_after(lost); /* itself: it was stopped, and goes on now */
 }
 
 void cli_ranks_leave_soon(void) {
@@ -241,6 +255,14 @@ cgp_status cli_ranks_agree(cgp_status status) {
     if (shared == CGP_OK || status != CGP_OK) status = first_failure(all, status);
     free(all);
     return status == CGP_OK ? shared : status;
+}
+
+cgp_status cli_ranks_follow(cgp_status status) {
+    report first = {.status = (int64_t)status};
+    if (status != CGP_OK) snprintf(first.message, sizeof first.message, "%s", cgp_message());
+    CGP_TRY(cli_ranks_broadcast(0, &first, sizeof first));
+    if (rank == 0 || first.status == CGP_OK) return (cgp_status)first.status;
+    return cgp_fail((cgp_status)first.status, "%s", first.message);
 }
 
 const char *cli_ranks_stop(bool time_is_up) {

@@ -36,7 +36,7 @@ void cli_ranks_leave_soon(void);
 /* End this process with `code` after that, within a second; one of the ranks lets the launcher end all others, the lost one too. */
 _Noreturn void cli_ranks_abort(int code);
 
-/* Tell whether this rank prints failures: rank 0, or, if that was lost, rank 1. */
+/* Tell whether this rank prints failures: rank 0, or, if that was lost, the lowest that was not. */
 bool cli_ranks_speaks(void);
 
 /* Likewise before cli_ranks_open(), which it calls: the others go there, or have failed too. Keeps the message. Does nothing for
@@ -55,6 +55,9 @@ cgp_communicator *cli_ranks_communicator(void);
 
 /* Return `status` if it failed on no rank: this rank's own failure, or CGP_EPEER with that of the first other one. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_agree(cgp_status status);
+
+/* Return rank 0's status, with its message, on all ranks: what it alone looks at. Collective. */
+CGP_MUST_CHECK cgp_status cli_ranks_follow(cgp_status status);
 
 /* Bring `bytes` of one rank's data to all. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes);

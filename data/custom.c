@@ -16,6 +16,7 @@ enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 typedef struct custom_data {
     cgp_data base;
     char *name, *identity;
+    void *unwanted; /* where the reading thread leaves what is not wanted; NULL: no need yet */
     cgp_data_fill *fill;
     void *context;
     void (*destroy)(
@@ -49,17 +50,18 @@ static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, i
                     message);
 }
 
-/* The caller's function makes both, also the one that is not wanted. */
+/* The caller's function makes both, also the one that is not wanted: only the reading thread, without a prefetch, comes with one. */
 static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target) {
+    custom_data *custom = (custom_data *)data;
     if (input && target) return fill_both(data, split, position, index, input, target);
-    const size_t bytes = cgp__data_bytes(data, input ? 1 : 0);
-    void *unwanted = cgp__calloc(bytes, 1);
-    if (!unwanted) return cgp__no_memory(((const custom_data *)data)->name, bytes);
-    const cgp_status status = fill_both(data, split, position, index, input ? input : unwanted,
-                                        input ? unwanted : target);
-    free(unwanted);
-    return status;
+    const size_t input_bytes = cgp__data_bytes(data, 0),
+                 target_bytes = cgp__data_bytes(data, 1);
+    const size_t bytes = input_bytes > target_bytes ? input_bytes : target_bytes;
+    if (!custom->unwanted) custom->unwanted = cgp__calloc(bytes, 1);
+    if (!custom->unwanted) return cgp__no_memory(custom->name, bytes);
+    return fill_both(data, split, position, index, input ? input : custom->unwanted,
+                     input ? custom->unwanted : target);
 }
 
 /* --- identity --- */
@@ -87,6 +89,7 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
 static void close_custom(cgp_data *data) {
     custom_data *custom = (custom_data *)data;
     if (custom->destroy) custom->destroy(custom->context);
+    free(custom->unwanted);
     free(custom->identity);
     free(custom->name);
 }
@@ -169,6 +172,7 @@ cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source) {
     CGP__NEED(source);
     static const cgp__data_kind kind = {.name = "own",
                                         .size = sizeof(custom_data),
+                                        .makes_both = true,
                                         .open = open_custom,
                                         .fill = fill,
                                         .identify = identify,

@@ -73,7 +73,7 @@ static void work(cgp__prefetch *p) {
     const int64_t index = cgp__data_index(p->data, split, position);
     s->state = SLOT_BUSY;
     r->busy++;
-    void *wanted = r->with_inputs ? input : NULL;
+    void *wanted = r->with_inputs || p->data->kind->makes_both ? input : NULL;
     pthread_mutex_unlock(&p->lock);
     s->status =
         p->data->kind->fill(p->data, split, position, index, wanted, input + p->input_bytes);

@@ -14,6 +14,7 @@ typedef struct cgp__prefetch cgp__prefetch;
 typedef struct cgp__data_kind {
     const char *name; /* in identities */
     size_t size;      /* of the kind's struct */
+    bool makes_both;  /* an input that is not wanted has room in a prefetch, too */
     /* Check `options`, and open the set that they describe. It is zero before; close() follows also after a failure. */
     cgp_status (*open)(cgp_data *data, const void *options);
     /* Write input and target (data->fields) of sample `index`, which is at `position`, checked by data.c; NULL: not this one. A

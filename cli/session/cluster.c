@@ -4,6 +4,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "json_file.h"
 
 #include <cgpipe/devices.h>
 
@@ -23,80 +24,55 @@ enum { VERSION = 1, MAX_HOSTS = 65536 };
 
 /* --- reading --- */
 
-/* An entry of one of the file's lists. */
-typedef struct entry {
-    const char *path, *list;
-    size_t index;
-    const json_t *object;
-} entry;
-
-static cgp_status wrong(const entry *e, const char *key, const char *expected) {
-    return cgp_fail(CGP_EFORMAT, "%s: %s[%zu].%s: expected %s", e->path, e->list, e->index, key,
-                    expected);
+static cgp_status read_text(const cli_json_place *e, const char *key, const char **out) {
+    CGP_TRY(cli_json_text_of(e, key, out));
+    return **out ? CGP_OK : cli_json_wrong(e, key, "a text");
 }
 
-static cgp_status read_text(const entry *e, const char *key, const char **out) {
-    *out = json_string_value(json_object_get(e->object, key));
-    return *out && **out ? CGP_OK : wrong(e, key, "a text");
-}
-
-static cgp_status read_whole(const entry *e, const char *key, int64_t min, int64_t max,
-                             int64_t *out) {
-    const json_t *number = json_object_get(e->object, key);
-    char expected[80];
-    *out = json_integer_value(number);
-    if (json_is_integer(number) && *out >= min && *out <= max) return CGP_OK;
-    snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64, min,
-             max);
-    return wrong(e, key, expected);
-}
-
-static cgp_status read_real(const entry *e, const char *key, double min, double max,
+static cgp_status read_real(const cli_json_place *e, const char *key, double min, double max,
                             double *out) {
     const json_t *number = json_object_get(e->object, key);
     char expected[80];
     *out = json_number_value(number);
     if (json_is_number(number) && *out >= min && *out <= max) return CGP_OK;
     snprintf(expected, sizeof expected, "a number from %g to %g", min, max);
-    return wrong(e, key, expected);
+    return cli_json_wrong(e, key, expected);
 }
 
-static cgp_status read_cost(const entry *e, cli_message_cost *cost) {
+static cgp_status read_cost(const cli_json_place *e, cli_message_cost *cost) {
     CGP_TRY(read_real(e, "latency_seconds", 0, MAX_SECONDS, &cost->latency_seconds));
     return read_real(e, "bytes_per_second", MIN_BANDWIDTH, MAX_BANDWIDTH,
                      &cost->bytes_per_second);
 }
 
-static bool has(const entry *e, const char *key) {
-    return json_object_get(e->object, key) != NULL;
-}
-
-static cgp_status read_host(cli_cluster *c, const entry *e) {
+static cgp_status read_host(cli_cluster *c, const cli_json_place *e) {
     cli_cluster_host *host = &c->host[e->index];
     CGP_TRY(read_text(e, "name", &host->name));
-    CGP_TRY(read_whole(e, "cores", 1, MAX_WHOLE, &host->cores));
-    CGP_TRY(read_whole(e, "memory_bytes", 1, MAX_WHOLE, &host->memory_bytes));
-    if (!has(e, "latency_seconds") && !has(e, "bytes_per_second")) return CGP_OK;
+    CGP_TRY(cli_json_whole(e, "cores", 1, MAX_WHOLE, &host->cores));
+    CGP_TRY(cli_json_whole(e, "memory_bytes", 1, MAX_WHOLE, &host->memory_bytes));
+    if (!cli_json_has(e, "latency_seconds") && !cli_json_has(e, "bytes_per_second"))
+        return CGP_OK;
     return read_cost(e, &host->within);
 }
 
-static cgp_status read_device(cli_cluster *c, const entry *e) {
+static cgp_status read_device(cli_cluster *c, const cli_json_place *e) {
     cli_cluster_device *device = &c->device[e->index];
     CGP_TRY(read_text(e, "kind", &device->kind));
-    CGP_TRY(read_whole(e, "host", 0, c->hosts - 1, &device->host));
-    if (!has(e, "memory_bytes")) return CGP_OK;
-    return read_whole(e, "memory_bytes", 1, MAX_WHOLE, &device->memory_bytes);
+    CGP_TRY(cli_json_whole(e, "host", 0, c->hosts - 1, &device->host));
+    if (!cli_json_has(e, "memory_bytes")) return CGP_OK;
+    return cli_json_whole(e, "memory_bytes", 1, MAX_WHOLE, &device->memory_bytes);
 }
 
-static cgp_status read_link(cli_cluster *c, const entry *e) {
+static cgp_status read_link(cli_cluster *c, const cli_json_place *e) {
     cli_cluster_link *link = &c->link[e->index];
     CGP_TRY(read_cost(e, &link->cost));
     link->from = link->to = -1;
-    if (!has(e, "from") && !has(e, "to")) return CGP_OK;
-    CGP_TRY(read_whole(e, "from", 0, c->hosts - 1, &link->from));
-    CGP_TRY(read_whole(e, "to", 0, c->hosts - 1, &link->to));
+    if (!cli_json_has(e, "from") && !cli_json_has(e, "to")) return CGP_OK;
+    CGP_TRY(cli_json_whole(e, "from", 0, c->hosts - 1, &link->from));
+    CGP_TRY(cli_json_whole(e, "to", 0, c->hosts - 1, &link->to));
     if (link->from != link->to) return CGP_OK;
-    return wrong(e, "to", "another host than `from` (within a host: the keys of hosts)");
+    return cli_json_wrong(e, "to",
+                          "another host than `from` (within a host: the keys of hosts)");
 }
 
 static cgp_status count_list(const cli_cluster *c, const char *list, size_t min, size_t max,
@@ -110,10 +86,10 @@ static cgp_status count_list(const cli_cluster *c, const char *list, size_t min,
 }
 
 static cgp_status read_entries(cli_cluster *c, const char *list,
-                               cgp_status (*read)(cli_cluster *, const entry *)) {
+                               cgp_status (*read)(cli_cluster *, const cli_json_place *)) {
     const json_t *array = json_object_get(c->file, list);
     for (size_t i = 0; i < json_array_size(array); i++)
-        CGP_TRY(read(c, &(entry){c->path, list, i, json_array_get(array, i)}));
+        CGP_TRY(read(c, &(cli_json_place){c->path, list, i, json_array_get(array, i)}));
     return CGP_OK;
 }
 
@@ -136,17 +112,8 @@ static cgp_status read_file(cli_cluster *c) {
 }
 
 cgp_status cli_cluster_read(cli_cluster *c, const char *path) {
-    char *bytes = NULL;
-    size_t size = 0;
-    json_error_t error;
     *c = (cli_cluster){.path = path};
-    CGP_TRY(cli_file_read(path, &bytes, &size));
-    if (size <= LARGEST_FILE) c->file = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
-    free(bytes);
-    if (size > LARGEST_FILE)
-        return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %zu", path,
-                        LARGEST_FILE, size);
-    if (!c->file) return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
+    CGP_TRY(cli_json_read(path, LARGEST_FILE, &c->file));
     return read_file(c);
 }
 

@@ -13,6 +13,7 @@
 #include "session/resume.h"
 
 #include "common.h"
+#include "ranks.h"
 #include "session/record.h"
 
 #include <inttypes.h>
@@ -52,25 +53,56 @@ static cgp_status inherit(cli_run *run) {
     return CGP_OK;
 }
 
-cgp_status cli_resume_options(cli_run *run) {
-    cli_run_options *options = &run->options;
-    if (!options->resume) return CGP_OK;
-    if (cli_run_directory_has(&run->directory, CLI_RECORD)) {
-        CGP_TRY(cli_record_read(&run->directory, &run->before));
-        CGP_TRY(inherit(run));
-    } else if (cli_run_directory_has_run(&run->directory)) {
+/* Read run.json, if there is a run. */
+static cgp_status find_record(cli_run *run) {
+    const cli_run_options *options = &run->options;
+    if (cli_run_directory_has(&run->directory, CLI_RECORD))
+        return cli_record_read(&run->directory, &run->before);
+    if (cli_run_directory_has_run(&run->directory))
         return cgp_fail(
             CGP_EFORMAT,
             "run directory %s: has parts of a run but no run.json (--overwrite deletes "
             "them and starts anew)",
             run->directory.path);
-    } else if (!options->operand || options->data.count == 0 || options->from_step >= 0) {
+    if (!options->operand || options->data.count == 0 || options->from_step >= 0)
         return cgp_fail(CGP_EINVAL,
                         "--resume: %s has no run yet (MODEL and --data start one; or another "
                         "--run)",
                         run->directory.path);
-    }
-    return cli_run_options_resolve(options);
+    return CGP_OK;
+}
+
+static cgp_status no_memory(void) {
+    return cgp_fail(CGP_ENOMEM, CLI_RECORD ": out of memory");
+}
+
+/* Bring a text of rank 0 to all ranks, NULL as NULL. Owned by the caller, as is rank 0's. */
+static cgp_status share_text(char **text) {
+    int64_t bytes = *text ? (int64_t)strlen(*text) + 1 : 0;
+    CGP_TRY(cli_ranks_broadcast(0, &bytes, sizeof bytes));
+    if (bytes == 0) return CGP_OK;
+    if (!*text) *text = cli_calloc((size_t)bytes, 1);
+    return cli_ranks_broadcast(0, *text, (size_t)bytes);
+}
+
+/* Read run.json on all ranks alike. Only rank 0 looks at the directory: a shared file system may show others an earlier state of it. */
+static cgp_status share_record(cli_run *run) {
+    cgp_status status = cli_rank() == 0 ? find_record(run) : CGP_OK;
+    char *text = run->before ? json_dumps(run->before, JSON_COMPACT) : NULL;
+    if (run->before && !text) status = no_memory();
+    status = cli_ranks_follow(status);
+    if (status == CGP_OK) status = share_text(&text);
+    if (status == CGP_OK && text && !run->before && !(run->before = json_loads(text, 0, NULL)))
+        status = no_memory();
+    free(text);
+    return status;
+}
+
+cgp_status cli_resume_options(cli_run *run) {
+    if (!run->options.resume) return CGP_OK;
+    CGP_TRY(share_record(run));
+    if (run->before) CGP_TRY(inherit(run));
+    return cli_run_options_resolve(&run->options);
 }
 
 cgp_status cli_resume_check_model(const cli_run *run) {
@@ -242,12 +274,15 @@ static cgp_status take_note(cli_run *run, const char *text) {
 cgp_status cli_resume_load(cli_run *run) {
     cli_session *session = &run->session;
     const int64_t from = run->options.from_step;
+    int64_t newest = CLI_NO_STEP;
     char *note = NULL;
     if (!run->options.resume || !run->before) return CGP_OK;
     if (cli_record_starts(run->before) > 0)
         cli_options_print_changes(run->out, &run->options,
                                   json_object_get(run->before, "options"));
-    if (from < 0 && cli_run_directory_newest(&run->directory) == CLI_NO_STEP) return CGP_OK;
+    if (cli_rank() == 0) newest = cli_run_directory_newest(&run->directory);
+    CGP_TRY(cli_ranks_broadcast(0, &newest, sizeof newest));
+    if (from < 0 && newest == CLI_NO_STEP) return CGP_OK;
     CGP_TRY(cli_run_directory_load(&run->directory, from, session->pipeline, &note));
     session->steps_before = run->resumed = run->saved = cgp_pipeline_updates(session->pipeline);
     fprintf(run->out, "resumed      after step %" PRId64 " of %" PRId64 "\n", run->resumed,

@@ -12,7 +12,8 @@ cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity) {
     cgp__event *events = cgp__calloc((size_t)rounded, sizeof *events);
     if (!events) return cgp__no_memory("trace", (size_t)rounded * sizeof *events);
     free(trace->events);
-    *trace = (cgp__trace){events, rounded, 0};
+    trace->events = events;
+    trace->capacity = rounded;
     return CGP_OK;
 }
 

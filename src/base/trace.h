@@ -21,7 +21,7 @@ typedef struct cgp__trace {
     _Atomic int64_t written; /* since creation: event k is events[k % capacity] */
 } cgp__trace;
 
-/* Allocate at least `capacity` events. Grows only, and loses the events in it. */
+/* Allocate at least `capacity` events. Grows only, and then loses the events in it, which are counted all the same. */
 cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity);
 void cgp__trace_release(cgp__trace *trace);
 

@@ -21,12 +21,12 @@ cgp_status cgp__digest(const void *data, size_t bytes, char hex[65]) {
     return status;
 }
 
-static cgp_status digest_all(int fd, const char *path, char *block, int64_t *bytes,
-                             json_t *digests) {
+static cgp_status digest_all(const cgp__file_reader *file, const char *path, char *block,
+                             int64_t *bytes, json_t *digests) {
     size_t got = CGP__BLOCK_BYTES;
     char hex[65];
     for (*bytes = 0; got == CGP__BLOCK_BYTES; *bytes += (int64_t)got) {
-        CGP_TRY(cgp__read_at(fd, path, *bytes, block, CGP__BLOCK_BYTES, &got));
+        CGP_TRY(cgp__file_reader_read(file, path, *bytes, block, CGP__BLOCK_BYTES, &got));
         if (got == 0) break;
         CGP_TRY(cgp__digest(block, got, hex));
         if (json_array_append_new(digests, json_string(hex))) return cgp__no_memory(path, 65);
@@ -34,10 +34,11 @@ static cgp_status digest_all(int fd, const char *path, char *block, int64_t *byt
     return CGP_OK;
 }
 
-cgp_status cgp__blocks_digest(int fd, const char *path, int64_t *bytes, json_t **digests) {
+cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, int64_t *bytes,
+                              json_t **digests) {
     char *block = cgp__calloc(CGP__BLOCK_BYTES, 1);
     json_t *list = json_array();
-    cgp_status status = block && list ? digest_all(fd, path, block, bytes, list)
+    cgp_status status = block && list ? digest_all(file, path, block, bytes, list)
                                       : cgp__no_memory(path, CGP__BLOCK_BYTES);
     free(block);
     if (status == CGP_OK)
@@ -52,15 +53,16 @@ typedef struct bad_blocks {
     int64_t count, first;
 } bad_blocks;
 
-static cgp_status find_bad(int fd, const char *path, int64_t bytes, const json_t *expected,
-                           cgp__checkpoint_part part, char *block, bad_blocks *bad) {
+static cgp_status find_bad(const cgp__file_reader *file, const char *path, int64_t bytes,
+                           const json_t *expected, cgp__checkpoint_part part, char *block,
+                           bad_blocks *bad) {
     const int64_t n = (int64_t)json_array_size(expected);
     size_t got = 0, wanted = 0;
     for (int64_t b = part.number; b < n && got == wanted; b += part.of) {
         const int64_t at = b * CGP__BLOCK_BYTES;
         char hex[65];
         wanted = (size_t)cgp__min(bytes - at, CGP__BLOCK_BYTES);
-        CGP_TRY(cgp__read_at(fd, path, at, block, wanted, &got));
+        CGP_TRY(cgp__file_reader_read(file, path, at, block, wanted, &got));
         CGP_TRY(cgp__digest(block, got, hex));
         const char *digest = json_string_value(json_array_get(expected, (size_t)b));
         if (got == wanted && strcmp(hex, digest) == 0) continue;
@@ -87,20 +89,18 @@ static cgp_status damaged(const char *path, int64_t bytes, int64_t file_bytes,
 }
 
 /* After damage in a part, look at the whole file for the message. */
-cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests,
-                             cgp__checkpoint_part part) {
+cgp_status cgp__blocks_check(const cgp__file_reader *file, const char *path, int64_t bytes,
+                             const json_t *digests, cgp__checkpoint_part part) {
     const cgp__checkpoint_part whole = {0, 1};
     bad_blocks bad = {0, 0};
-    int64_t file_bytes = 0;
-    CGP_TRY(cgp__file_bytes(fd, path, &file_bytes));
     char *block = cgp__calloc(CGP__BLOCK_BYTES, 1);
     if (!block) return cgp__no_memory(path, CGP__BLOCK_BYTES);
-    cgp_status status = find_bad(fd, path, bytes, digests, part, block, &bad);
-    const bool good = status == CGP_OK && bad.count == 0 && file_bytes == bytes;
+    cgp_status status = find_bad(file, path, bytes, digests, part, block, &bad);
+    const bool good = status == CGP_OK && bad.count == 0 && file->bytes == bytes;
     if (status == CGP_OK && !good && part.of > 1) {
         bad = (bad_blocks){0, 0};
-        status = find_bad(fd, path, bytes, digests, whole, block, &bad);
+        status = find_bad(file, path, bytes, digests, whole, block, &bad);
     }
     free(block);
-    return status == CGP_OK && !good ? damaged(path, bytes, file_bytes, &bad) : status;
+    return status == CGP_OK && !good ? damaged(path, bytes, file->bytes, &bad) : status;
 }

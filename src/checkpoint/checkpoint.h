@@ -130,8 +130,9 @@ typedef struct cgp__checkpoint_part {
     int number, of; /* 0 <= number < of */
 } cgp__checkpoint_part;
 
-/* Find and check as cgp_checkpoint_find() does, but only a part of the files' blocks: together the parts are all of them. All
- * files stay open, so that deleting or replacing the checkpoint does not affect its reader. */
+/* Find and check as cgp_checkpoint_find() does, but only a part of the files' blocks: together the parts are all of them. Its
+ * files stay open, so that deleting or replacing the checkpoint does not affect its reader; those over a quarter of the process's
+ * limit of descriptors are opened for each read, which fails with CGP_EIO if they were deleted or replaced. */
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
                                 cgp__checkpoint_part part);
 
@@ -148,7 +149,7 @@ const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
 /* The number of its files. */
 int cgp__checkpoint_files(const cgp__checkpoint *checkpoint);
 
-/* Open one of its files. Owned by the caller; it may outlive the checkpoint. CGP_EFORMAT: no such file, or not a
+/* Open one of its files. Owned by the caller, who closes it before the checkpoint. CGP_EFORMAT: no such file, or not a
  * safetensors file. */
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
                                    cgp_safetensors **out);

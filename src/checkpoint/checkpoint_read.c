@@ -28,9 +28,9 @@ static const cgp__checkpoint_part whole = {0, 1};
 
 struct cgp__checkpoint {
     char *path;
-    int directory; /* a file descriptor, as are ... */
-    int n_files;   /* ... [n_files] */
-    int *files;
+    int directory; /* a file descriptor */
+    int n_files;
+    cgp__file_reader *files; /* [n_files] */
     cgp__manifest manifest;
     char digest[65]; /* of the manifest */
 };
@@ -38,7 +38,7 @@ struct cgp__checkpoint {
 void cgp__checkpoint_close(cgp__checkpoint *checkpoint) {
     if (!checkpoint) return;
     for (int f = 0; f < checkpoint->n_files; f++)
-        close(checkpoint->files[f]);
+        cgp__file_reader_close(&checkpoint->files[f]);
     free(checkpoint->files);
     if (checkpoint->directory >= 0) close(checkpoint->directory);
     cgp__manifest_release(&checkpoint->manifest);
@@ -52,30 +52,32 @@ static cgp__path_text path_of(const cgp__checkpoint *checkpoint, const char *nam
     return cgp__path_text_of(checkpoint->path, name);
 }
 
-static cgp_status open_file(const cgp__checkpoint *checkpoint, const char *name, int *fd) {
-    return cgp__open_regular(checkpoint->directory, name, path_of(checkpoint, name).text,
-                             "a file of the checkpoint", CGP_EFORMAT, fd);
+static cgp_status open_file(const cgp__checkpoint *checkpoint, const char *name,
+                            cgp__file_reader *file) {
+    return cgp__file_reader_open(file, checkpoint->directory, name,
+                                 path_of(checkpoint, name).text, "a file of the checkpoint",
+                                 CGP_EFORMAT);
 }
 
 /* Read a whole file of at most `max` bytes. */
-static cgp_status read_all(int fd, const char *path, int64_t max, char **text, size_t *length) {
-    int64_t bytes = 0;
-    CGP_TRY(cgp__file_bytes(fd, path, &bytes));
-    if (bytes > max)
+static cgp_status read_all(const cgp__file_reader *file, const char *path, int64_t max,
+                           char **text, size_t *length) {
+    if (file->bytes > max)
         return cgp_fail(CGP_EFORMAT,
                         "%s: damaged between byte 0 and %lld (expected at most %lld bytes)",
-                        path, (long long)bytes, (long long)max);
-    CGP_TRY(CGP__NEW(*text, bytes, path));
-    return cgp__read_at(fd, path, 0, *text, (size_t)bytes, length);
+                        path, (long long)file->bytes, (long long)max);
+    CGP_TRY(CGP__NEW(*text, file->bytes, path));
+    return cgp__file_reader_read(file, path, 0, *text, (size_t)file->bytes, length);
 }
 
 /* The caller frees *text, also after a failure. */
 static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name, int64_t max,
                             char **text, size_t *length) {
-    int fd = -1;
-    CGP_TRY(open_file(checkpoint, name, &fd));
-    const cgp_status status = read_all(fd, path_of(checkpoint, name).text, max, text, length);
-    close(fd);
+    cgp__file_reader file;
+    CGP_TRY(open_file(checkpoint, name, &file));
+    const cgp_status status =
+        read_all(&file, path_of(checkpoint, name).text, max, text, length);
+    cgp__file_reader_close(&file);
     return status;
 }
 
@@ -130,15 +132,24 @@ static cgp_status check_file(cgp__checkpoint *checkpoint, int f, cgp__checkpoint
     const cgp__checkpoint_part shifted = {(part.number + f) % part.of, part.of};
     CGP_TRY(open_file(checkpoint, file->name, &checkpoint->files[f]));
     checkpoint->n_files++;
-    return cgp__blocks_check(checkpoint->files[f], path_of(checkpoint, file->name).text,
+    return cgp__blocks_check(&checkpoint->files[f], path_of(checkpoint, file->name).text,
                              file->bytes, file->digests, shifted);
+}
+
+/* The number of files that stay open: a quarter of those that this process may open. */
+static int64_t max_open(void) {
+    const long limit = sysconf(_SC_OPEN_MAX);
+    return limit < 0 ? INT64_MAX : limit / 4; /* -1: there is none */
 }
 
 static cgp_status check_files(cgp__checkpoint *checkpoint, cgp__checkpoint_part part) {
     const int n = checkpoint->manifest.n_files;
+    const int64_t open = max_open();
     CGP_TRY(CGP__NEW(checkpoint->files, n, checkpoint->path));
-    for (int f = 0; f < n; f++)
+    for (int f = 0; f < n; f++) {
         CGP_TRY(check_file(checkpoint, f, part));
+        if (f >= open) cgp__file_reader_close(&checkpoint->files[f]);
+    }
     return CGP_OK;
 }
 
@@ -415,7 +426,7 @@ cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *n
                                 char **text, size_t *length) {
     int f = 0;
     CGP_TRY(find_file(checkpoint, name, &f));
-    return read_all(checkpoint->files[f], path_of(checkpoint, name).text,
+    return read_all(&checkpoint->files[f], path_of(checkpoint, name).text,
                     CGP__MAX_MANIFEST_BYTES, text, length);
 }
 
@@ -423,11 +434,7 @@ cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char
                                    cgp_safetensors **out) {
     int f = 0;
     CGP_TRY(find_file(checkpoint, name, &f));
-    const int fd = fcntl(checkpoint->files[f], F_DUPFD_CLOEXEC, 0);
-    if (fd < 0)
-        return cgp_fail(CGP_EIO, "%s/%s: cannot be read (%s)", checkpoint->path, name,
-                        strerror(errno));
-    return cgp__safetensors_open_fd(out, path_of(checkpoint, name).text, fd);
+    return cgp__safetensors_open_on(out, path_of(checkpoint, name).text, &checkpoint->files[f]);
 }
 
 cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note, const char *directory) {

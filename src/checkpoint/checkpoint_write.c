@@ -180,16 +180,16 @@ int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer) {
 
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name) {
     int64_t bytes = 0;
-    int fd = -1;
+    cgp__file_reader file;
     json_t *digests = NULL;
     const cgp__path_text path = cgp__checkpoint_file(writer, name);
-    CGP_TRY(cgp__open_regular(writer->lock, name, path.text, "a file of the checkpoint",
-                              CGP_EIO, &fd));
-    cgp_status status = cgp__blocks_digest(fd, path.text, &bytes, &digests);
+    CGP_TRY(cgp__file_reader_open(&file, writer->lock, name, path.text,
+                                  "a file of the checkpoint", CGP_EIO));
+    cgp_status status = cgp__blocks_digest(&file, path.text, &bytes, &digests);
     if (status == CGP_OK &&
         json_array_append_new(writer->files, cgp__manifest_entry(name, bytes, digests)))
         status = cgp__no_memory(path.text, 64);
-    close(fd);
+    cgp__file_reader_close(&file);
     return status;
 }
 

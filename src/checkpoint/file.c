@@ -268,26 +268,15 @@ cgp__path_text cgp__path_text_of(const char *directory, const char *name) {
     return path;
 }
 
-cgp_status cgp__file_bytes(int fd, const char *path, int64_t *bytes) {
-    struct stat info;
-    if (fstat(fd, &info))
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-    *bytes = info.st_size;
-    return CGP_OK;
-}
-
 /* O_NONBLOCK: do not wait for the writer of a named pipe. */
-cgp_status cgp__open_regular(int directory, const char *name, const char *path,
-                             const char *expected, cgp_status damage, int *fd) {
-    struct stat info;
-    const int links = directory == AT_FDCWD ? 0 : O_NOFOLLOW;
-    const int opened = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | links);
-    const int reason = opened < 0 || fstat(opened, &info) ? errno : 0;
-    if (reason == 0 && S_ISREG(info.st_mode)) {
-        *fd = opened;
-        return CGP_OK;
-    }
-    if (opened >= 0) close(opened);
+static cgp_status open_regular(cgp__file_reader *reader, const char *path, const char *expected,
+                               cgp_status damage, struct stat *info) {
+    const int links = reader->directory == AT_FDCWD ? 0 : O_NOFOLLOW;
+    reader->fd =
+        openat(reader->directory, reader->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | links);
+    const int reason = reader->fd < 0 || fstat(reader->fd, info) ? errno : 0;
+    if (reason == 0 && S_ISREG(info->st_mode)) return CGP_OK;
+    cgp__file_reader_close(reader);
     if (reason == ENOENT) return cgp_fail(damage, "%s: no such file", path);
     if (reason == ELOOP && links)
         return cgp_fail(damage, "%s: is a link, expected %s", path, expected);
@@ -295,11 +284,40 @@ cgp_status cgp__open_regular(int directory, const char *name, const char *path,
         return cgp_fail(damage, "%s: is not a regular file, expected %s", path, expected);
     if (reason) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
     return cgp_fail(damage, "%s: is %s, expected %s", path,
-                    S_ISDIR(info.st_mode) ? "a directory" : "not a regular file", expected);
+                    S_ISDIR(info->st_mode) ? "a directory" : "not a regular file", expected);
 }
 
-cgp_status cgp__read_at(int fd, const char *path, int64_t at, void *data, size_t bytes,
-                        size_t *got) {
+cgp_status cgp__file_reader_open(cgp__file_reader *reader, int directory, const char *name,
+                                 const char *path, const char *expected, cgp_status damage) {
+    struct stat info;
+    *reader = (cgp__file_reader){.directory = directory, .name = name, .fd = -1};
+    CGP_TRY(open_regular(reader, path, expected, damage, &info));
+    reader->bytes = info.st_size;
+    reader->device = info.st_dev;
+    reader->inode = info.st_ino;
+    reader->modified = info.st_mtim;
+    return CGP_OK;
+}
+
+static bool is_same(const cgp__file_reader *a, const cgp__file_reader *b) {
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->modified.tv_sec == b->modified.tv_sec &&
+           a->modified.tv_nsec == b->modified.tv_nsec;
+}
+
+static cgp_status reopen(const cgp__file_reader *reader, const char *path,
+                         cgp__file_reader *again) {
+    const cgp_status status = cgp__file_reader_open(
+        again, reader->directory, reader->name, path, "the file that was here", CGP_EFORMAT);
+    if (status == CGP_OK && is_same(reader, again)) return CGP_OK;
+    if (status != CGP_OK && status != CGP_EFORMAT) return status;
+    cgp__file_reader_close(again);
+    return cgp_fail(CGP_EIO, "%s: was deleted or replaced while it was read (load it again)",
+                    path);
+}
+
+static cgp_status read_open(int fd, const char *path, int64_t at, void *data, size_t bytes,
+                            size_t *got) {
     const size_t max = (size_t)1 << 30; /* Linux reads at most 2 GB at once */
     for (*got = 0; *got < bytes;) {
         const size_t wanted = bytes - *got < max ? bytes - *got : max;
@@ -312,4 +330,19 @@ cgp_status cgp__read_at(int fd, const char *path, int64_t at, void *data, size_t
         *got += (size_t)done;
     }
     return CGP_OK;
+}
+
+cgp_status cgp__file_reader_read(const cgp__file_reader *reader, const char *path, int64_t at,
+                                 void *data, size_t bytes, size_t *got) {
+    if (reader->fd >= 0) return read_open(reader->fd, path, at, data, bytes, got);
+    cgp__file_reader again;
+    CGP_TRY(reopen(reader, path, &again));
+    const cgp_status status = read_open(again.fd, path, at, data, bytes, got);
+    cgp__file_reader_close(&again);
+    return status;
+}
+
+void cgp__file_reader_close(cgp__file_reader *reader) {
+    if (reader->fd >= 0) close(reader->fd);
+    reader->fd = -1;
 }

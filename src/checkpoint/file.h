@@ -5,6 +5,9 @@
 
 #include <cgpipe/base.h>
 
+#include <sys/types.h>
+#include <time.h>
+
 typedef struct cgp__file cgp__file;
 
 /* Open a temporary file beside `path`. Follows links and replaces their target. CGP_EIO: the directory is missing or not
@@ -42,15 +45,27 @@ cgp__path_text cgp__path_text_of(const char *directory, const char *name);
 
 /* --- reading; `path` is for messages --- */
 
-cgp_status cgp__file_bytes(int fd, const char *path, int64_t *bytes);
+/* A regular file that is read in parts. It may be closed between reads; then each read opens it again. */
+typedef struct cgp__file_reader {
+    int directory;    /* a descriptor, or AT_FDCWD; borrowed, as is ... */
+    const char *name; /* ... the name there */
+    int fd;           /* -1: closed */
+    int64_t bytes;
+    dev_t device;
+    ino_t inode;
+    struct timespec modified;
+} cgp__file_reader;
 
 /* Open a regular file in an open directory, following no link, or by its path (AT_FDCWD), following links. Returns `damage`
  * if it is missing or not a regular file (`expected`, for the message), CGP_EIO if unreadable; then nothing stays open. */
-cgp_status cgp__open_regular(int directory, const char *name, const char *path,
-                             const char *expected, cgp_status damage, int *fd);
+cgp_status cgp__file_reader_open(cgp__file_reader *reader, int directory, const char *name,
+                                 const char *path, const char *expected, cgp_status damage);
 
-/* Read up to `bytes` bytes; *got is less only at the end of the file. */
-cgp_status cgp__read_at(int fd, const char *path, int64_t at, void *data, size_t bytes,
-                        size_t *got);
+/* Read up to `bytes` bytes; *got is less only at the end of the file. CGP_EIO also if it was closed, and the name leads to another
+ * file, or one that was changed. */
+cgp_status cgp__file_reader_read(const cgp__file_reader *reader, const char *path, int64_t at,
+                                 void *data, size_t bytes, size_t *got);
+
+void cgp__file_reader_close(cgp__file_reader *reader);
 
 #endif

@@ -18,19 +18,21 @@
 
 enum { CGP__MAX_MANIFEST_BYTES = 1 << 28 }; /* and index */
 
-/* --- safetensors_read.c: takes ownership of the descriptor of a regular file, also on failure --- */
+/* --- safetensors_read.c: the reader is borrowed until close --- */
 
-cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int fd);
+cgp_status cgp__safetensors_open_on(cgp_safetensors **out, const char *path,
+                                    const cgp__file_reader *reader);
 
 /* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
 
 /* Digest a file: *bytes are read. *digests: a list of 64 hex digits each, owned by the caller. */
-cgp_status cgp__blocks_digest(int fd, const char *path, int64_t *bytes, json_t **digests);
+cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, int64_t *bytes,
+                              json_t **digests);
 
 /* Check a file's size, and each block whose number leaves part.number when divided by part.of. CGP_EFORMAT: the message has the
  * range of damaged bytes. */
-cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests,
-                             cgp__checkpoint_part part);
+cgp_status cgp__blocks_check(const cgp__file_reader *file, const char *path, int64_t bytes,
+                             const json_t *digests, cgp__checkpoint_part part);
 
 cgp_status cgp__digest(const void *data, size_t bytes, char hex[65]);
 

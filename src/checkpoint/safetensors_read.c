@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LENGTH_BYTES 8
 #define MAX_HEADER_BYTES 100000000 /* the format's own limit */
@@ -40,7 +39,8 @@ typedef struct entry {
 
 struct cgp_safetensors {
     char *path;
-    int fd;
+    const cgp__file_reader *reader; /* `own`, or the caller's */
+    cgp__file_reader own;
     int64_t file_bytes;
     int64_t data_start; /* byte in the file */
     json_t *header; /* owns names and metadata; once open, the value of a name is its index */
@@ -162,7 +162,7 @@ static cgp_status parse_entry(const cgp_safetensors *file, entry *tensor, const 
 static cgp_status read_bytes(const cgp_safetensors *file, int64_t byte, void *data,
                              size_t bytes) {
     size_t got = 0;
-    CGP_TRY(cgp__read_at(file->fd, file->path, byte, data, bytes, &got));
+    CGP_TRY(cgp__file_reader_read(file->reader, file->path, byte, data, bytes, &got));
     if (got == bytes) return CGP_OK;
     return damaged(file, byte + (int64_t)got, NULL, "file ends early: %zu more bytes expected",
                    bytes - got);
@@ -288,16 +288,11 @@ static cgp_status check_layout(const cgp_safetensors *file) {
 
 /* --- open and close --- */
 
-cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int fd) {
-    cgp_safetensors *file = cgp__calloc(1, sizeof *file);
-    if (!file) {
-        close(fd);
-        return cgp__no_memory(path, sizeof *file);
-    }
-    file->fd = fd;
-    file->path = cgp__strdup(path);
-    cgp_status status = file->path ? cgp__file_bytes(fd, path, &file->file_bytes)
-                                   : cgp__no_memory(path, strlen(path) + 1);
+/* Check the file of a reader, `file->own` if it is NULL; on failure frees everything. */
+static cgp_status finish_open(cgp_safetensors **out, cgp_safetensors *file,
+                              const cgp__file_reader *reader, cgp_status status) {
+    file->reader = reader ? reader : &file->own;
+    file->file_bytes = file->reader->bytes;
     if (status == CGP_OK) status = read_header(file);
     if (status == CGP_OK) status = parse_entries(file);
     if (status == CGP_OK) status = sort_entries(file);
@@ -309,17 +304,34 @@ cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int
     return status;
 }
 
+static cgp_status new_file(cgp_safetensors **file, const char *path) {
+    CGP_TRY(CGP__NEW(*file, 1, path));
+    (*file)->own.fd = -1;
+    (*file)->path = cgp__strdup(path);
+    return (*file)->path ? CGP_OK : cgp__no_memory(path, strlen(path) + 1);
+}
+
+cgp_status cgp__safetensors_open_on(cgp_safetensors **out, const char *path,
+                                    const cgp__file_reader *reader) {
+    cgp_safetensors *file = NULL;
+    const cgp_status status = new_file(&file, path);
+    return file ? finish_open(out, file, reader, status) : status;
+}
+
 cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
     CGP__NEED(out);
     CGP__NEED(path);
-    int fd = -1;
-    CGP_TRY(cgp__open_regular(AT_FDCWD, path, path, "a safetensors file", CGP_EIO, &fd));
-    return cgp__safetensors_open_fd(out, path, fd);
+    cgp_safetensors *file = NULL;
+    cgp_status status = new_file(&file, path);
+    if (status == CGP_OK)
+        status = cgp__file_reader_open(&file->own, AT_FDCWD, path, path, "a safetensors file",
+                                       CGP_EIO);
+    return file ? finish_open(out, file, NULL, status) : status;
 }
 
 void cgp_safetensors_close(cgp_safetensors *file) {
     if (!file) return;
-    if (file->fd >= 0) close(file->fd);
+    cgp__file_reader_close(&file->own);
     free(file->entries);
     json_decref(file->header);
     free(file->path);

@@ -29,6 +29,7 @@ static const cgp_host host = {
     .memory_available = cgp__memory_available,
     .dropout_key = dropout_key,
     .philox = philox,
+    .link_check = cgp__link_check,
 };
 
 static cgp_status check_abi(const char *name, int abi, int expected) {

@@ -51,6 +51,22 @@ for r in 0 1; do
 done
 named "a rank in code of its own" "absent 2 null  false" "rank 2 (host a, process 1) lives, and has not come to the call"
 
+failure="rank 1: stage 1, micro-batch 2, 1B2: out of memory"
+file_of 0 "$failure" "$(waits 0 1 2)" '[0, 0.1, 0.1]'
+file_of 2 "$failure" "$(waits 2 1 2)" '[0.1, 0.1, 0]'
+named "a rank that failed" "failed 1 null 0>1 false" "reason       $failure"
+
+file_of 0 "$failure" "$(waits 0 1 2)" '[0, 0.1, 0.1]'
+file_of 1 "$failure" "$runs" '[0.1, 0, 0.1]'
+file_of 2 "$failure" '{"state": "idle"}' '[0.1, 0.1, 0]'
+named "a rank that failed and left a file" "failed 1 null 0>1 false" "culprit      rank 1 (host a, process 101) failed by itself"
+
+hang="pipeline: no action ended in time (timeout)"
+file_of 0 "$hang" "$(waits 0 1 2)" '[0, 0.1, 0.1]'
+file_of 1 "$hang" "$runs" '[0.1, 0, 0.1]'
+file_of 2 "$hang" "$(waits 2 1 2)" '[0.1, 0.1, 0]'
+named "a device that hangs" "hangs 1 1B2 0>1 false" "culprit      rank 1 (host a, process 101) hangs"
+
 # --- what is refused ---
 
 refused() { # NAME MESSAGE
@@ -71,9 +87,9 @@ refused "a rank twice" "rank: expected one of its own, not that of another file"
 file_of 0 late '{"state": "idle"}' '[0, 0]'
 refused "a rank too few" "rank-0.json: known: expected an entry for each rank"
 file_of 0 late '{"state": "waits"}' '[0, 0, 0]'
-refused "a wait for nothing" "rank-0.json: devices[0]: action: expected a text"
+refused "a wait for nothing" "rank-0.json: devices[0].action: expected a text"
 mkdir -p run/diagnosis
 echo '{"format": "cgpipe diagnosis", "format": 1}' >run/diagnosis/rank-0.json
-refused "a key twice" "rank-0.json: is no JSON (duplicate object key"
+refused "a key twice" "rank-0.json: line 1: duplicate object key"
 
 finish

@@ -28,8 +28,3 @@ culprit_of() { # RUN
     "$cgpipe" diagnose "$1" --json "$work/culprit.json" >"$work/diagnose" 2>&1
     jq -r '"\(.verdict) \(.rank) \(.action)"' "$work/culprit.json"
 }
-
-# Make $work/text.txt.
-make_text() {
-    for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
-}

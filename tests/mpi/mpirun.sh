@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi, run_ranks N COMMAND..., and
-# $work, a directory of the script's own.
+# mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi, run_ranks N COMMAND..., check NAME CONDITION...,
+# make_text, and $work, a directory of the script's own.
 # The MPI is the one of the build; under a sanitizer, only its own code is left alone.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -48,4 +48,23 @@ run_ranks() { # N COMMAND...
     local n=$1
     shift
     timeout 300 "$mpirun" -n "$n" "$@"
+}
+
+# --- what every script needs ---
+
+# Run a command; note a failure in $failed, with the ends of what ran last.
+failed=0
+check() { # NAME CONDITION...
+    local name=$1
+    shift
+    if "$@"; then echo "ok: $name"; else
+        echo "not ok: $name"
+        failed=1
+        tail -n 20 "$work/out" "$work/err" "$work/diagnose" 2>/dev/null
+    fi
+}
+
+# Make $work/text.txt.
+make_text() {
+    for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
 }

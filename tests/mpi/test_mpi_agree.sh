@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- what MPI processes find out about each other when they begin: the lowest instruction set, the
-# results of libm, the memory that those of a host need together, the difference of their clocks.
+# results of libm, the memory that those of a host need together, the difference of their clocks, the run to resume.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -11,13 +11,7 @@ needs_mpi "$build_dir"
 needs_open_mpi
 export TERM=dumb
 unset CGP_CPU_ISA
-failed=0
 
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
-}
 seq 400 >"$work/text.txt"
 model="gpt2:layers=2,width=32,heads=2,vocab=256,seq=32"
 train="train $model --data $work/text.txt --batch 8 --chunks 4 --seed 3 --stages 2"
@@ -101,5 +95,25 @@ if unshare --time --fork --monotonic 86400 true 2>/dev/null; then
     [ $failed = 0 ] || tail -n 30 "$work/out" "$work/err"
 else
     echo "skip: a clock that is a day ahead (no time namespaces)"
+fi
+
+# --- the run to resume: rank 0 looks for it, as a shared file system may show rank 1 an earlier state ---
+
+resume() { # STEPS VARIABLE=VALUE... of rank 1
+    local steps=$1 variables=()
+    shift
+    for variable in "$@"; do variables+=(-x "$variable"); done
+    # shellcheck disable=SC2086 # words
+    run_ranks 1 "$cgpipe" $train --resume --run "$work/late" --steps "$steps" : \
+        -n 1 "${variables[@]}" -x LD_PRELOAD="$build_dir/tests/libfail_calls.so" "$cgpipe" $train --resume --run "$work/late" --steps "$steps" >"$work/out" 2>"$work/err"
+}
+if [ -z "$(cached "$build_dir" CGP_SANITIZE)" ]; then
+    # shellcheck disable=SC2086 # words
+    run_ranks 2 "$cgpipe" $train --steps 1 --run "$work/late" >"$work/out" 2>&1
+    resume 2 FAIL_BELOW="$work/late/run.json" FAIL_CALL=open:1:EIO
+    check "rank 1 cannot read run.json: resumed" [ "$?$(grep -c '^resumed' "$work/out")" = 01 ]
+    resume 3 FAIL_BELOW="$work/late" FAIL_REPORT="$work/calls"
+    check "rank 1 does not look for checkpoints: resumed" [ "$?$(grep -c '^resumed' "$work/out")" = 01 ]
+    check "rank 1 does not look for checkpoints" grep -q '^count list 0$' "$work/calls"
 fi
 exit $failed

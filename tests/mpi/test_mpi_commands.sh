@@ -9,19 +9,8 @@ cgpipe=$build_dir/cgpipe
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
 export TERM=dumb
-failed=0
 export codes=$work/codes
 mkdir "$codes"
-
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else
-        echo "not ok: $name"
-        head -20 "$work/out" "$work/err"
-        failed=1
-    fi
-}
 
 # A rank that leaves its exit code in a file. mpirun ends it with SIGTERM when another has ended, and with SIGKILL a second later.
 # shellcheck disable=SC2016 # variables of the rank
@@ -46,7 +35,7 @@ codes_are() { [ "$(cat "$codes"/* | tr '\n' ' ')" = "$1 " ]; }
 # shellcheck disable=SC2317
 is_said_once() { [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ] && grep -q -- "^cgpipe: $1" "$work/err"; }
 
-for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
+make_text
 model=gpt2:layers=3,width=32,heads=2,vocab=256,seq=32,tied=1
 
 # --- sample: Open MPI gives rank 0 a terminal, on which the text ends in a line break ---

@@ -12,17 +12,7 @@ cgpipe=$build_dir/cgpipe
 needs_mpi "$build_dir"
 needs_open_mpi
 export TERM=dumb
-failed=0
 
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else
-        echo "not ok: $name"
-        failed=1
-        cat "$work/err" "$work/diagnose" 2>/dev/null
-    fi
-}
 sha_of() { grep '^weights_sha' "$1"; }
 
 make_text
@@ -48,9 +38,14 @@ check "a start deletes the files" [ ! -e "$work/run/diagnosis" ]
 
 injure 2 stop:0F3@3
 check "stopped: code 3" [ $? = 3 ]
-check "stopped: it is named by rank 1" grep -q '^cgpipe: rank 0: silent for [0-9.]* s' "$work/err"
+check "stopped: it is named by rank 1, once" [ "$(grep -c '^cgpipe: rank 0: silent for [0-9.]* s' "$work/err")" = 1 ]
 check "stopped: the file names it, too" grep -q '^silent 0 0F[23]$' <<<"$(culprit_of "$work/run")"
 check "stopped: no process is left" [ -z "$(pgrep -f "$work/run")" ]
+
+launcher=--enable-recovery injure 3 kill:1F0@3,delay:0F1@3:0.2,kill:0F2@3
+check "two killed: code 3" [ "$(code_of 2)" = 3 ]
+check "two killed: rank 2 names one, once" [ "$(grep -c '^cgpipe: rank [01]: silent for [0-9.]* s' "$work/err")" = 1 ]
+check "two killed: the file names it, too" grep -q '^silent [01] ' <<<"$(culprit_of "$work/run")"
 
 rm -rf "$work/run/diagnosis"
 : >"$work/run/diagnosis"

@@ -13,13 +13,6 @@ enter_namespaces "$0" "$@"
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
 export TERM=dumb
-failed=0
-
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
-}
 
 make_hosts 4 400mbit
 
@@ -35,7 +28,7 @@ passed_on() { # HOSTS RANKS
 }
 check "draws on 4 hosts" passed_on 4 4
 
-for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
+make_text
 gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32,tied=1 --data $work/text.txt --batch 8 --chunks 4 --seed 3 --steps 4 --stages 4"
 # shellcheck disable=SC2086 # words
 weights_of() { # HOSTS RANKS OPTION...

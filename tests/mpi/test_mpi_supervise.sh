@@ -10,15 +10,9 @@ cgpipe=$build_dir/cgpipe
 needs_mpi "$build_dir"
 needs_open_mpi
 export mpirun
-failed=0
 gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data $work/text.txt --batch 8 --chunks 4 --seed 3 --stages 4 --validation 0"
-for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
+make_text
 
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
-}
 until_step() { # RUN STEP : at most 30 s
     for _ in $(seq 600); do
         [ -e "$1/metrics.jsonl" ] && [ "$(wc -l <"$1/metrics.jsonl")" -ge "$2" ] && return

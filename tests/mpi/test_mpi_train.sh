@@ -9,17 +9,11 @@ cgpipe=$build_dir/cgpipe
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
 export TERM=dumb
-failed=0
 
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
-}
 result_of() { grep -A9 -E '^(weights_sha256|validation)' "$1"; } # with the sample
 losses_of() { sed -n 's/.*\("step":[0-9]*,"loss":[^,]*,\).*/\1/p' "$1/metrics.jsonl"; }
 
-for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
+make_text
 gpt2="gpt2:layers=4,width=32,heads=2,vocab=256,seq=32,tied=1 --data $work/text.txt --batch 8 --chunks 4 --seed 3"
 
 # --- the same as in one process ---

@@ -12,17 +12,10 @@ enter_namespaces "$0" "$@"
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
 export TERM=dumb
-failed=0
 timeout=2
 
-check() { # NAME CONDITION...
-    local name=$1
-    shift
-    if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
-}
-
 make_hosts 2
-for i in $(seq 40); do echo "line $i of a text that is long enough, $((i * 7919 % 101))"; done >"$work/text.txt"
+make_text
 
 # vanish NAME COMMAND... : train, do that to host2 in the third step or later, and see all ranks end.
 vanish() {

@@ -302,6 +302,39 @@ static cgp_status read_custom(outcome *out) {
     return status;
 }
 
+/* Read samples, and return how often anybody asked for memory. */
+static int count_reading(cgp_data *data, int64_t first, int32_t *tokens, int32_t *targets) {
+    int asked = 0;
+    shortage_begin((shortage){.thread = -1});
+    assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, first, 4, tokens, targets));
+    shortage_end();
+    for (int t = 0; t < SHORTAGE_THREADS; t++)
+        asked += shortage_asked(t);
+    return asked;
+}
+
+/* A rank that has the first stage reads inputs alone, one that has the last targets. The first batch makes room. */
+static void reading_one_part_of_custom_samples_asks_for_no_memory(void **state) {
+    (void)state;
+    int32_t tokens[4 * SEQUENCE], targets[4 * SEQUENCE];
+    cgp_data_source source = cgp_data_source_default();
+    source.input = (cgp_data_field){CGP_I32, cgp_shape_make(1, (int64_t[]){SEQUENCE})};
+    source.target = source.input;
+    source.training = INT64_MAX;
+    source.fill = count_up;
+    for (source.threads = 0; source.threads < 3; source.threads++) {
+        cgp_data *data = NULL;
+        assert_ok(cgp_data_create(&data, &source));
+        (void)count_reading(data, 0, NULL, targets);
+        assert_int_equal(count_reading(data, 4, NULL, targets), 0);
+        assert_int_equal(targets[0], 4);
+        (void)count_reading(data, 8, tokens, NULL);
+        assert_int_equal(count_reading(data, 12, tokens, NULL), 0);
+        assert_int_equal(tokens[0], 12);
+        cgp_data_destroy(data);
+    }
+}
+
 /* --- images --- */
 
 enum { SIDE = 28 };
@@ -491,6 +524,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_finding_a_checkpoint_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_file_of_tensors_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_data_set_fails_cleanly),
+        cmocka_unit_test(reading_one_part_of_custom_samples_asks_for_no_memory),
         cmocka_unit_test(every_allocation_of_a_tokenizer_fails_cleanly),
         cmocka_unit_test(every_allocation_of_published_weights_fails_cleanly),
     };

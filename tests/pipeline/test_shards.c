@@ -367,6 +367,45 @@ static void the_checkpoint_before_a_damaged_one_is_named(void **unused) {
     free_witnesses(&w);
 }
 
+/* --- more files than descriptors --- */
+
+static cgp_model *chain(int layers) {
+    cgp_model *model = NULL;
+    const cgp_linear_options linear = {.out = 5, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};
+    assert_ok(cgp_model_create(&model, "a chain"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (const int64_t[]){5});
+    for (int l = 0; l < layers; l++) {
+        char name[16];
+        snprintf(name, sizeof name, "layer%d", l);
+        cgp_model_layer(model, name);
+        x = cgp_linear(model, x, name, linear);
+    }
+    cgp_model_loss_cross_entropy(model, x, cgp_argmax(model, x), -100, 1);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+static void a_checkpoint_of_more_files_than_descriptors_is_loaded(void **unused) {
+    (void)unused;
+    enum { RANKS = 8, SPARE = 10 };
+    cgp_model *model = chain(RANKS);
+    cgp_plan_options o = options_of(RANKS);
+    o.stages = RANKS;
+    training saved = start(model, &o, 5);
+    assert_ok(cgp_pipeline_save(saved.pipeline, run, 0, NULL));
+    const hashes expected = hashes_of(&saved);
+    stop(&saved);
+    o.stages = o.ranks = 1;
+    training loaded = start(model, &o, 6);
+    leave_descriptors(SPARE);
+    assert_ok(cgp_pipeline_load(loaded.pipeline, run, NULL));
+    leave_descriptors(-1);
+    const hashes got = hashes_of(&loaded);
+    assert_same(&got, &expected);
+    stop(&loaded);
+    cgp_model_destroy(model);
+}
+
 /* --- files that are whole and disagree --- */
 
 static json_t *index_and_map(json_t **map) {
@@ -511,6 +550,7 @@ int main(void) {
         TEST(a_rank_without_tensors_writes_files_without_any),
         TEST(damage_of_any_file_is_refused_on_all_ranks),
         TEST(the_checkpoint_before_a_damaged_one_is_named),
+        TEST(a_checkpoint_of_more_files_than_descriptors_is_loaded),
         TEST(an_index_that_lies_is_refused),
         TEST(shards_that_do_not_belong_together_are_refused),
     };

@@ -281,6 +281,21 @@ static void a_step_in_two_calls_has_none(void **state) {
     close_world(&w);
 }
 
+static void a_trace_that_grows_counts_on(void **state) {
+    (void)state;
+    cgp__trace trace = {.events = NULL};
+    assert_ok(cgp__trace_reserve(&trace, 256));
+    for (int k = 0; k < 300; k++)
+        cgp__trace_add(&trace, (cgp__event){.microbatch = k});
+    assert_ok(cgp__trace_reserve(&trace, 1000));
+    assert_int_equal(cgp__trace_written(&trace), 300);
+    for (int k = 300; k < 1324; k++)
+        cgp__trace_add(&trace, (cgp__event){.microbatch = k});
+    for (int k = 300; k < 1324; k++)
+        assert_int_equal(cgp__trace_event(&trace, k)->microbatch, k);
+    cgp__trace_release(&trace);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_timeline_is_what_the_workers_noted),
@@ -289,6 +304,7 @@ int main(void) {
         cmocka_unit_test(only_a_step_of_a_full_mini_batch_has_a_timeline),
         cmocka_unit_test(a_step_that_failed_has_none),
         cmocka_unit_test(a_step_in_two_calls_has_none),
+        cmocka_unit_test(a_trace_that_grows_counts_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

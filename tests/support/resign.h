@@ -28,10 +28,10 @@ static inline void measure(const char *directory, json_t *entry) {
     const cgp__path_text path = cgp__path_text_of(directory, name);
     json_t *digests = NULL;
     int64_t bytes = 0;
-    const int fd = open(path.text, O_RDONLY);
-    assert_true(fd >= 0);
-    assert_ok(cgp__blocks_digest(fd, path.text, &bytes, &digests));
-    close(fd);
+    cgp__file_reader file;
+    assert_ok(cgp__file_reader_open(&file, AT_FDCWD, path.text, path.text, "a file", CGP_EIO));
+    assert_ok(cgp__blocks_digest(&file, path.text, &bytes, &digests));
+    cgp__file_reader_close(&file);
     json_object_set_new(entry, "bytes", json_integer(bytes));
     json_object_set_new(entry, "sha256", digests);
 }

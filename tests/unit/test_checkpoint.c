@@ -215,10 +215,76 @@ static void a_reader_keeps_what_it_has_opened(void **state) {
     assert_ok(cgp__checkpoint_tensors(checkpoint, "w.safetensors", &tensors));
     assert_status(cgp__checkpoint_tensors(checkpoint, "v.safetensors", &tensors), CGP_EFORMAT);
     assert_message("checkpoint.json: has no file v.safetensors");
-    cgp__checkpoint_close(checkpoint);
     assert_ok(cgp_safetensors_read(tensors, 0, &got));
     assert_true(got == 1.5f);
     cgp_safetensors_close(tensors);
+    cgp__checkpoint_close(checkpoint);
+}
+
+/* Save files of one number each, their own. */
+static void save_numbers(int files) {
+    const char *names[] = {"w"};
+    const cgp_dtype type = CGP_F32;
+    const cgp_shape shape = {.rank = 0};
+    const cgp__checkpoint_info info = {.optimizer = "sgd", .note = ""};
+    cgp__checkpoint_writer *writer = NULL;
+    assert_ok(cgp__checkpoint_create(&writer, run, 0));
+    for (int f = 0; f < files; f++) {
+        cgp_safetensors_writer *file = NULL;
+        const float value = (float)f;
+        char name[32];
+        snprintf(name, sizeof name, "%d.safetensors", f);
+        const cgp__path_text path = cgp__checkpoint_file(writer, name);
+        assert_ok(cgp_safetensors_create(&file, path.text, 1, names, &type, &shape, NULL, 0));
+        assert_ok(cgp_safetensors_append(file, &value, 4));
+        assert_ok(cgp_safetensors_commit(file));
+        assert_ok(cgp__checkpoint_add(writer, name));
+    }
+    assert_ok(cgp__checkpoint_commit(writer, &info, 0));
+}
+
+/* Change a file of the checkpoint: replace it by a copy of the same time, write to it, or delete it. */
+static void change_file(const char *path, int how) {
+    char bytes[4096];
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, info.st_mtim};
+    if (how == 0) assert_ok(cgp_file_replace(path, bytes, test_read_file(path, bytes)));
+    if (how == 1) times[1].tv_sec++;
+    if (how < 2) assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    if (how == 2) assert_int_equal(unlink(path), 0);
+}
+
+static void more_files_than_descriptors_are_read_and_a_changed_one_is_noticed(void **state) {
+    (void)state;
+    enum { FILES = 24, SPARE = 8 };
+    cgp__checkpoint *checkpoint = NULL;
+    cgp_safetensors *tensors[FILES];
+    float got = 0;
+    save_numbers(FILES);
+    leave_descriptors(SPARE);
+    assert_ok(cgp__checkpoint_open(&checkpoint, run, whole));
+    for (int f = 0; f < FILES; f++) {
+        char name[32];
+        snprintf(name, sizeof name, "%d.safetensors", f);
+        assert_ok(cgp__checkpoint_tensors(checkpoint, name, &tensors[f]));
+    }
+    for (int f = FILES - 1; f >= 0; f--) {
+        assert_ok(cgp_safetensors_read(tensors[f], 0, &got));
+        assert_true(got == (float)f);
+    }
+    for (int how = 0; how < 3; how++) {
+        char name[64];
+        snprintf(name, sizeof name, "run/latest/%d.safetensors", FILES - 1 - how);
+        change_file(test_path_of(name), how);
+        assert_status(cgp_safetensors_read(tensors[FILES - 1 - how], 0, &got), CGP_EIO);
+        assert_message("was deleted or replaced while it was read (load it again)");
+    }
+    assert_ok(cgp_safetensors_read(tensors[FILES / 2], 0, &got));
+    for (int f = 0; f < FILES; f++)
+        cgp_safetensors_close(tensors[f]);
+    cgp__checkpoint_close(checkpoint);
+    leave_descriptors(-1);
 }
 
 static void without_latest_the_newest_whole_one_is_found(void **state) {
@@ -503,6 +569,7 @@ int main(void) {
         TEST(as_many_are_kept_as_were_asked_for),
         TEST(a_step_saved_again_is_replaced),
         TEST(a_reader_keeps_what_it_has_opened),
+        TEST(more_files_than_descriptors_are_read_and_a_changed_one_is_noticed),
         TEST(without_latest_the_newest_whole_one_is_found),
         TEST(what_the_dead_left_is_deleted_and_nothing_else),
         TEST(what_the_living_write_stays),

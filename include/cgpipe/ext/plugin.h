@@ -46,6 +46,10 @@ typedef struct cgp_host {
     void (*dropout_key)(uint32_t key[2], uint64_t seed, uint64_t step, uint32_t id);
     /** Philox4x32-10 of a counter under a key. Threads: any. */
     void (*philox)(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
+    /** Check the options of a transport's link_open, between so many ranks: numbers, and buffers where it needs them. For the start of
+     *  link_open. @retval CGP_EINVAL  with the name of the transport. Threads: any. */
+    cgp_status (*link_check)(const cgp_transport *transport, const cgp_link_options *options,
+                             int ranks);
 } cgp_host;
 
 /** A plug-in: a static table, borrowed for the life of the process. */

@@ -104,18 +104,7 @@ static bool is_open(const cgp_communicator *c, int number, bool sends) {
 }
 
 static cgp_status check(const cgp_communicator *c, const cgp_link_options *o) {
-    if (o->edge < 0)
-        return CGP__MPI_FAIL(CGP_EINVAL, "mpi: expected an edge >= 0, got %d", o->edge);
-    if (o->peer < 0 || o->peer >= c->ranks)
-        return CGP__MPI_FAIL(CGP_EINVAL, "mpi, edge %d: expected a peer below %d ranks, got %d",
-                             o->edge, c->ranks, o->peer);
-    if (o->capacity < 1 || o->bytes < 1)
-        return CGP__MPI_FAIL(CGP_EINVAL,
-                             "mpi, edge %d: expected 1 or more buffers of 1 or more bytes, got "
-                             "%d of %" PRId64,
-                             o->edge, o->capacity, o->bytes);
-    if (!o->memory)
-        return CGP__MPI_FAIL(CGP_EINVAL, "mpi, edge %d: expected buffers, got NULL", o->edge);
+    CGP_TRY(cgp__mpi_host->link_check(&cgp__mpi_table, o, c->ranks));
     if (o->bytes > INT_MAX - CGP_LINK_HEADER_BYTES)
         return CGP__MPI_FAIL(
             CGP_ELIMIT,

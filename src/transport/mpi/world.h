@@ -73,6 +73,8 @@ extern const cgp_host *cgp__mpi_host;
 
 #define CGP__MPI_FAIL cgp__mpi_host->fail
 
+extern const cgp_transport cgp__mpi_table; /* entry.c */
+
 /* CGP_OK, or a failure with MPI's text: "mpi: MPI_Send: ...". */
 cgp_status cgp__mpi_check(int code, const char *call);
 

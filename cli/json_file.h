@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json_file.h -- JSON files from elsewhere: read, and their members checked. Errors name the file and the member: "hosts[1].name". */
+#ifndef CGPIPE_CLI_JSON_FILE_H
+#define CGPIPE_CLI_JSON_FILE_H
+
+#include <cgpipe/base.h>
+
+#include <jansson.h>
+
+/* Read a file of at most `max` bytes. No key comes twice in an object. Fails with CGP_EIO, CGP_EFORMAT. */
+CGP_MUST_CHECK cgp_status cli_json_read(const char *path, size_t max, json_t **out);
+
+/* An object of a file. All is borrowed. */
+typedef struct cli_json_place {
+    const char *path;
+    const char *list; /* it is in, at `index`; NULL: it is the whole file */
+    size_t index;
+    const json_t *object;
+} cli_json_place;
+
+/* Fail with CGP_EFORMAT and "PLACE: expected EXPECTED". */
+CGP_MUST_CHECK cgp_status cli_json_wrong(const cli_json_place *at, const char *key,
+                                         const char *expected);
+
+bool cli_json_has(const cli_json_place *at, const char *key);
+
+/* Get a member. Texts are borrowed of the object. */
+CGP_MUST_CHECK cgp_status cli_json_text_of(const cli_json_place *at, const char *key,
+                                           const char **out);
+CGP_MUST_CHECK cgp_status cli_json_whole(const cli_json_place *at, const char *key, int64_t min,
+                                         int64_t max, int64_t *out);
+
+#endif
