@@ -55,7 +55,7 @@ check "damaged: the message is named" grep -q 'the message of micro-batch 2 from
 check "damaged: a diagnosis that cannot be written is a warning" grep -q '^cgpipe: warning: .*/run/diagnosis: cannot be made (File exists)$' "$work/err"
 rm -f "$work/run/diagnosis"
 
-injure 2 twice:0SEND_F2@3,late:1SEND_B0@2:3.2 --verify-messages --timeout 4
+injure 2 twice:0SEND_F2@3,late:1SEND_B0@2:5.2 --verify-messages --timeout 6
 check "twice, late: the run goes on" [ $? = 0 ]
 check "twice, late: the same weights" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
 check "late: the message is named" [ "$(culprit_of "$work/run")" = "lost 1 1B0" ]
