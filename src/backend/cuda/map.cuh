@@ -6,7 +6,7 @@
 #include "backend/cuda/cuda.cuh"
 
 /* Elements of a type that a thread loads and stores at once, 16 bytes a time. */
-template <class T, int n> struct alignas(16) pack {
+template <class T, int n> struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) pack {
     T at[n];
 };
 
@@ -55,16 +55,20 @@ struct first_of {
     }
 };
 
-/* dx[k] = or += dy of an op that passes it on, where dx[k] is not dy itself. */
+/* to = or += from; nothing where they are one and nothing is added. */
+template <class T>
+static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t stream) {
+    if (add) return map(to, from, from, n, true, stream, first_of{});
+    if (to == from || n == 0) return cudaSuccess;
+    return cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, stream);
+}
+
+/* dx[k] = or += dy of an op that passes it on. */
 template <class T>
 static cudaError_t pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k,
                            cudaStream_t stream) {
-    T *dx = (T *)args->dx[k];
-    const T *dy = (const T *)args->dy;
-    const int64_t n = elements(spec);
-    if (!dx || (dx == dy && !adds(spec, k))) return cudaSuccess;
-    if (adds(spec, k)) return map(dx, dy, dy, n, true, stream, first_of{});
-    return cudaMemcpyAsync(dx, dy, (size_t)n * sizeof *dx, cudaMemcpyDeviceToDevice, stream);
+    if (!args->dx[k]) return cudaSuccess;
+    return pass((T *)args->dx[k], (const T *)args->dy, elements(spec), adds(spec, k), stream);
 }
 
 /* A run of two: by the type of the spec. */
