@@ -28,7 +28,8 @@ template <class T> __global__ void argmax(int32_t *y, const T *x, int64_t width)
         __syncthreads();
     }
     const float front = load(x, 0);
-    if (threadIdx.x == 0) y[blockIdx.x] = front == front ? best[0].c : 0; /* nothing is larger than a NaN */
+    if (threadIdx.x == 0)
+        y[blockIdx.x] = front == front ? best[0].c : 0; /* nothing is larger than a NaN */
 }
 
 template <class T>

@@ -115,7 +115,7 @@ template <class T> __global__ void norm_forward(operands<T> all) {
     }
 }
 
-template <class T> __global__ void norm_input(operands<T> all) {
+template <class T> __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     __shared__ terms<2> tile;
     __shared__ float means[NORM_ROWS], rstds[NORM_ROWS], g_means[NORM_ROWS],
         gh_means[NORM_ROWS];
