@@ -68,7 +68,7 @@ template <class T> struct operands {
 
 template <class T> __device__ static inline operands<T> block_of(operands<T> a) {
     const int64_t first = (int64_t)blockIdx.x * NORM_ROWS, at = first * a.width;
-    a.rows = a.rows - first < NORM_ROWS ? a.rows - first : NORM_ROWS;
+    a.rows = a.rows - first < NORM_ROWS ? a.rows - first : (int64_t)NORM_ROWS;
     a.x += at;
     a.mean += first;
     a.rstd += first;
