@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/host/internal.h"
 #include "backend/cuda/host/switch.h"
 
 CGP__SHIM_TLS cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_blockDim,
@@ -74,7 +75,7 @@ static team *get_team(void) {
 /* --- turns --- */
 
 /* splitmix64 */
-static uint64_t draw(uint64_t *state) {
+uint64_t cgp__shim_random(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -86,7 +87,8 @@ static void set_turns(team *t) {
     for (int i = 0; i < t->n; i++)
         t->turn[i] = t->order == CGP__SHIM_DESCENDING ? t->n - 1 - i : i;
     for (int i = t->n - 1; i > 0 && t->order == CGP__SHIM_SHUFFLED; i--) {
-        const int j = (int)(draw(&t->random) % (uint64_t)(i + 1)), swapped = t->turn[i];
+        const int j = (int)(cgp__shim_random(&t->random) % (uint64_t)(i + 1)),
+                  swapped = t->turn[i];
         t->turn[i] = t->turn[j];
         t->turn[j] = swapped;
     }
@@ -277,7 +279,7 @@ void cgp__shim_run_grid(dim3 grid, dim3 block, cgp__shim_order order, uint64_t s
     cgp__shim_blockDim = (cgp__shim_index){block.x, block.y, block.z};
     cgp__shim_gridDim = (cgp__shim_index){grid.x, grid.y, grid.z};
     const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
-    const uint64_t offset = draw(&t->random) % blocks;
+    const uint64_t offset = cgp__shim_random(&t->random) % blocks;
     for (uint64_t i = 0; i < blocks; i++) {
         const uint64_t at = block_at(t, i, blocks, offset);
         cgp__shim_blockIdx =
