@@ -65,7 +65,8 @@ __device__ static inline void store(bf16 *to, int64_t i, float value) {
 }
 
 /* to[i] = or += value */
-template <class T> __device__ static inline void put(T *to, int64_t i, bool add, float value) {
+template <class T>
+__device__ static inline void put(T *to, int64_t i, bool add, float value) {
     store(to, i, add ? load(to, i) + value : value);
 }
 

@@ -18,14 +18,8 @@ template <class T> static __global__ void average_forward(T *y, const T *x, wind
     const int elements = g.across.windows * g.channels;
     FOR_ROW(e, elements) {
         const span columns = pixels_of(g.across, e / g.channels);
-        float sum = 0.0f;
-        for (int w = columns.begin; w < columns.end; w++) {
-            const int64_t column = image + w * g.channels + e % g.channels;
-            float down = 0.0f;
-            for (int h = rows.begin; h < rows.end; h++)
-                down += load(x, column + (int64_t)h * width);
-            sum += down;
-        }
+        const float sum =
+            window_sum(x, image + e % g.channels, width, g.channels, rows, columns);
         store(y, (int64_t)blockIdx.x * elements + e,
               sum / (float)(length(rows) * length(columns)));
     }

@@ -16,20 +16,14 @@ template <class T> static __global__ void upsample_forward(T *y, const T *x, win
 template <class T>
 static __global__ void upsample_input(T *dx, const T *dy, window_grid g, bool add) {
     const int h = (int)(blockIdx.x % g.down.pixels), width = g.across.windows * g.channels;
-    const int64_t block =
-        row_at(blockIdx.x / g.down.pixels, g.down.windows, h * g.down.stride, width);
+    const int64_t image = row_at(blockIdx.x / g.down.pixels, g.down.windows, 0, width);
+    const span rows = {h * g.down.stride, (h + 1) * g.down.stride};
     const int elements = g.across.pixels * g.channels;
     FOR_ROW(e, elements) {
-        const int first = e / g.channels * g.across.stride;
-        float sum = 0.0f;
-        for (int j = first; j < first + g.across.stride; j++) {
-            const int64_t column = block + j * g.channels + e % g.channels;
-            float down = 0.0f;
-            for (int u = 0; u < g.down.stride; u++)
-                down += load(dy, column + (int64_t)u * width);
-            sum += down;
-        }
-        put(dx, (int64_t)blockIdx.x * elements + e, add, sum);
+        const int w = e / g.channels;
+        const span columns = {w * g.across.stride, (w + 1) * g.across.stride};
+        put(dx, (int64_t)blockIdx.x * elements + e, add,
+            window_sum(dy, image + e % g.channels, width, g.channels, rows, columns));
     }
 }
 

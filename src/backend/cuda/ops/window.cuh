@@ -47,6 +47,20 @@ __device__ static inline span windows_of(side s, int p) {
     return {first < 0 ? 0 : first / s.stride, end < s.windows ? end : s.windows};
 }
 
+/* Sum over columns of (sum over rows) from element `at` of an image on, whose rows have `width` elements. */
+template <class T>
+__device__ static inline float window_sum(const T *from, int64_t at, int width, int channels,
+                                          span rows, span columns) {
+    float sum = 0.0f;
+    for (int w = columns.begin; w < columns.end; w++) {
+        float down = 0.0f;
+        for (int h = rows.begin; h < rows.end; h++)
+            down += load(from, at + (int64_t)h * width + w * channels);
+        sum += down;
+    }
+    return sum;
+}
+
 /* --- a launch over the rows of images --- */
 
 /* Blocks over the elements of n images of `height` rows. */
