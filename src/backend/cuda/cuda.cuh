@@ -82,6 +82,8 @@ static cudaError_t by_type(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     return (spec->type == CGP_BF16 ? bf16 : f32)(spec, args, stream);
 }
 
+#define BY_TYPE(run) by_type<run<float>, run<bf16>>
+
 /* Elements of y. */
 static inline int64_t elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;

@@ -71,13 +71,4 @@ static cudaError_t pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     return pass((T *)args->dx[k], (const T *)args->dy, elements(spec), adds(spec, k), stream);
 }
 
-/* A run of two: by the type of the spec. */
-template <cgp__cuda_run *of_float, cgp__cuda_run *of_bf16>
-static cudaError_t by_type(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                           cudaStream_t stream) {
-    return spec->type == CGP_BF16 ? of_bf16(spec, args, stream) : of_float(spec, args, stream);
-}
-
-#define BY_TYPE(run) by_type<run<float>, run<bf16>>
-
 #endif
