@@ -16,7 +16,7 @@ if(CMAKE_CXX_COMPILER)
                               COMPILE_OPTIONS -fcf-protection=branch) # fibers have no shadow stacks
   target_include_directories(cuda_host_objects PUBLIC src/backend/cuda/host include src)
   target_compile_definitions(cuda_host_objects PUBLIC CGP_CUDA_HOST)
-  target_compile_options(cuda_host_objects PRIVATE -ffp-contract=off -mtls-dialect=gnu2
+  target_compile_options(cuda_host_objects PRIVATE -ffp-contract=off
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -O3 -march=x86-64-v3 -fno-exceptions -fno-rtti -Wno-unknown-pragmas -Wno-unused-function>")
   set_target_properties(cuda_host_objects PROPERTIES CXX_VISIBILITY_PRESET hidden)
   add_library(cgpipe_cuda_host MODULE $<TARGET_OBJECTS:cuda_host_objects>)
