@@ -143,8 +143,6 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_> struct shape {
         TM = TM_,
         TN = TN_,
         THREADS = BM / TM * (BN / TN),
-        /* Thread blocks of a multiprocessor, at least: some 168 registers a thread. */
-        RESIDENT = 384 / THREADS,
         /* Floats from one k to the next in shared memory, of a and b. */
         A_STRIDE = BM + 4,
         B_STRIDE = BN + 4,
@@ -283,7 +281,7 @@ __device__ static inline void store_quad(const output<Rows> &c, bool first, int 
 
 /* Tiles lie in blockIdx.x. parts == NULL: all blocks of k, to c; otherwise block `first` + blockIdx.y to its parts [m, n]. */
 template <class S, class A, class B, class Rows>
-__global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
+__global__ void __launch_bounds__(S::THREADS)
     tiles(A a, B b, output<Rows> c, cuts k, int first, float *parts) {
     __shared__ quad shared[2 * S::QUADS];
     /* Of the tile. Read again for each block of k: addresses in c must not take registers from the sums. */
