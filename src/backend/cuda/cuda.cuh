@@ -75,6 +75,15 @@ static inline bool adds(const cgp_kernel_spec *spec, int k) {
     return ((spec->add >> k) & 1) != 0;
 }
 
+/* The run of an op by the type of its spec. */
+template <cgp__cuda_run *f32, cgp__cuda_run *bf16>
+static cudaError_t by_type(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                           cudaStream_t stream) {
+    return (spec->type == CGP_BF16 ? bf16 : f32)(spec, args, stream);
+}
+
+#define BY_TYPE(run) by_type<run<float>, run<bf16>>
+
 /* Elements of y. */
 static inline int64_t elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
