@@ -370,6 +370,11 @@ static inline cudaError_t run_as(const A &a, const B &b, output<Rows> c, const c
     return cudaSuccess;
 }
 
+/* Rows, columns and k are numbered by int, a tile beyond the last of them too. */
+static inline bool fits(int64_t size) {
+    return size <= INT32_MAX - large::BM;
+}
+
 template <class A, class B, class Rows>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows> &c, const cuts &k,
                               void *workspace, cudaStream_t stream) {

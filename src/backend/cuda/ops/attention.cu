@@ -18,6 +18,7 @@
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/math.cuh"
 #include "backend/cuda/rng.cuh"
+#include "backend/cuda/rows.cuh"
 
 using namespace gemm;
 
@@ -177,14 +178,8 @@ __device__ static inline quad keep_of(const attention &a, const head &h, int que
 
 /* Over the 16 threads of a row of scores. */
 __device__ static inline float row_max(float x) {
-    for (int lanes = 8; lanes > 0; lanes /= 2)
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
         x = larger(__shfl_xor_sync(0xffffffffu, x, lanes), x);
-    return x;
-}
-
-__device__ static inline float row_sum(float x) {
-    for (int lanes = 8; lanes > 0; lanes /= 2)
-        x = x + __shfl_xor_sync(0xffffffffu, x, lanes);
     return x;
 }
 
@@ -202,7 +197,7 @@ __device__ static inline float softmax_row(float *s, int visible, float scale, f
         part = part + s[j];
     }
     *max = most;
-    *sum = *sum * factor + row_sum(part);
+    *sum = *sum * factor + sum_lanes(part);
     return factor;
 }
 
