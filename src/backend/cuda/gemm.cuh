@@ -279,15 +279,18 @@ __device__ static inline void store_quad(const output<Rows> &c, bool first, int 
     if (c.quads) *(quad *)(void *)to = q;
 }
 
-/* Tiles lie in blockIdx.x. parts == NULL: all blocks of k, to c; otherwise block `first` + blockIdx.y to its parts [m, n]. */
+/* Tiles are numbered by blockIdx.x, along the shorter side first, so that those of one time read little. parts == NULL: all blocks
+ * of k, to c; otherwise block `first` + blockIdx.y to its parts [m, n]. */
 template <class S, class A, class B, class Rows>
 __global__ void __launch_bounds__(S::THREADS)
     tiles(A a, B b, output<Rows> c, cuts k, int first, float *parts) {
     __shared__ quad shared[2 * S::QUADS];
     /* Of the tile. Read again for each block of k: addresses in c must not take registers from the sums. */
     __shared__ int place[2];
-    const int columns = (c.n + S::BN - 1) / S::BN;
-    const int row = blockIdx.x / columns * S::BM, column = blockIdx.x % columns * S::BN;
+    const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
+    const bool down = rows < columns;
+    const int row = (down ? blockIdx.x % rows : blockIdx.x / columns) * S::BM;
+    const int column = (down ? blockIdx.x / rows : blockIdx.x % columns) * S::BN;
     if (threadIdx.x == 0) {
         place[0] = row;
         place[1] = column;
