@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.cu -- operands and workspace of GEMMs; sums of a matrix' rows. */
 #include "backend/cuda/gemm.cuh"
+#include "backend/cuda/rows.cuh"
 
 namespace gemm {
 
@@ -41,7 +42,8 @@ int64_t workspace_bytes(int64_t m, int64_t n, int blocks) {
 
 /* --- sums of rows --- */
 
-enum { ROWS = 64, COLUMNS = 32, AT_ONCE = 32 };
+/* Columns of a thread block; loads on their way. */
+enum { COLUMNS = 32, AT_ONCE = 32 };
 
 /* Sums of 64 rows, in order, from zero. A thread block has 32 columns of BLOCK / 32 of them. */
 __global__ static void sum_blocks(float *sums, const float *x, int64_t rows, int64_t width,
@@ -50,7 +52,8 @@ __global__ static void sum_blocks(float *sums, const float *x, int64_t rows, int
     const int64_t column = blockIdx.x % columns * COLUMNS + threadIdx.x % COLUMNS;
     const int64_t block = blockIdx.x / columns * (BLOCK / COLUMNS) + threadIdx.x / COLUMNS;
     if (column >= width || block >= blocks) return;
-    const int64_t begin = block * ROWS, end = begin + ROWS < rows ? begin + ROWS : rows;
+    const int64_t begin = block * ROW_BLOCK,
+                  end = begin + ROW_BLOCK < rows ? begin + ROW_BLOCK : rows;
     float sum = 0.0f;
 #pragma unroll 8
     for (int64_t row = begin; row < end; row++)
@@ -77,12 +80,12 @@ __global__ static void add_blocks(float *sum, const float *sums, int64_t blocks,
 }
 
 int64_t cgp__cuda_sum_rows_workspace(int64_t rows, int64_t width) {
-    return ceil_div(rows, ROWS) * width * (int64_t)sizeof(float);
+    return ceil_div(rows, ROW_BLOCK) * width * (int64_t)sizeof(float);
 }
 
 cudaError_t cgp__cuda_sum_rows(float *sum, const float *x, int64_t rows, int64_t width,
                                bool add, void *workspace, cudaStream_t stream) {
-    const int64_t blocks = ceil_div(rows, ROWS);
+    const int64_t blocks = ceil_div(rows, ROW_BLOCK);
     const int64_t grid = ceil_div(width, COLUMNS) * ceil_div(blocks, BLOCK / COLUMNS);
     float *sums = (float *)workspace;
     CGP__TRY_CUDA(launch(sum_blocks, dim3((unsigned)grid), dim3(BLOCK), stream, sums, x, rows,

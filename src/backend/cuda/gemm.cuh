@@ -143,8 +143,6 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_> struct shape {
         TM = TM_,
         TN = TN_,
         THREADS = BM / TM * (BN / TN),
-        /* Thread blocks of a multiprocessor, at least: some 168 registers a thread. */
-        RESIDENT = 384 / THREADS,
         /* Floats from one k to the next in shared memory, of a and b. */
         A_STRIDE = BM + 4,
         B_STRIDE = BN + 4,
@@ -281,15 +279,18 @@ __device__ static inline void store_quad(const output<Rows> &c, bool first, int 
     if (c.quads) *(quad *)(void *)to = q;
 }
 
-/* Tiles lie in blockIdx.x. parts == NULL: all blocks of k, to c; otherwise block `first` + blockIdx.y to its parts [m, n]. */
+/* Tiles are numbered by blockIdx.x, along the shorter side first, so that those of one time read little. parts == NULL: all blocks
+ * of k, to c; otherwise block `first` + blockIdx.y to its parts [m, n]. */
 template <class S, class A, class B, class Rows>
-__global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
+__global__ void __launch_bounds__(S::THREADS)
     tiles(A a, B b, output<Rows> c, cuts k, int first, float *parts) {
     __shared__ quad shared[2 * S::QUADS];
     /* Of the tile. Read again for each block of k: addresses in c must not take registers from the sums. */
     __shared__ int place[2];
-    const int columns = (c.n + S::BN - 1) / S::BN;
-    const int row = blockIdx.x / columns * S::BM, column = blockIdx.x % columns * S::BN;
+    const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
+    const bool down = rows < columns;
+    const int row = (down ? blockIdx.x % rows : blockIdx.x / columns) * S::BM;
+    const int column = (down ? blockIdx.x / rows : blockIdx.x % columns) * S::BN;
     if (threadIdx.x == 0) {
         place[0] = row;
         place[1] = column;
@@ -370,6 +371,11 @@ static inline cudaError_t run_as(const A &a, const B &b, output<Rows> c, const c
                              stream, c, first, count, parts));
     }
     return cudaSuccess;
+}
+
+/* Rows, columns and k are numbered by int, a tile beyond the last of them too. */
+static inline bool fits(int64_t size) {
+    return size <= INT32_MAX - large::BM;
 }
 
 template <class A, class B, class Rows>

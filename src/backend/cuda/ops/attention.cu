@@ -18,6 +18,7 @@
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/math.cuh"
 #include "backend/cuda/rng.cuh"
+#include "backend/cuda/rows.cuh"
 
 using namespace gemm;
 
@@ -49,12 +50,12 @@ struct attention {
     dropout_rule dropout;
 };
 
-/* One head of one sample, and a thread block's tile and columns of it. */
+/* One head of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
 struct head {
-    int64_t sample;
     int number, first, column;
     /* Of row 0: elements of y, of qkv, of lse. */
     int64_t y, qkv, lse;
+    dropout_mask mask;
 };
 
 __device__ static inline int width_of(const attention &a) {
@@ -62,18 +63,21 @@ __device__ static inline int width_of(const attention &a) {
 }
 
 /* `reversed`: the last tiles first, where they are the longest. */
-__device__ static inline head head_of(const attention &a, int columns, bool reversed) {
+__device__ static inline void find_head(head *h, const attention &a, int columns,
+                                        bool reversed) {
     const int64_t all = a.n * a.heads, tile = blockIdx.x / all, index = blockIdx.x % all;
     const int64_t tiles = (a.rows + TILE - 1) / TILE, width = width_of(a);
-    head h;
-    h.sample = index / a.heads;
-    h.number = (int)(index % a.heads);
-    h.first = (int)(reversed ? tiles - 1 - tile : tile) * TILE;
-    h.column = (int)blockIdx.y * columns;
-    h.y = h.sample * a.rows * width + h.number * a.depth;
-    h.qkv = 3 * h.sample * a.rows * width + h.number * a.depth;
-    h.lse = index * a.rows;
-    return h;
+    const int64_t sample = index / a.heads;
+    if (threadIdx.x == 0) {
+        h->number = (int)(index % a.heads);
+        h->first = (int)(reversed ? tiles - 1 - tile : tile) * TILE;
+        h->column = (int)blockIdx.y * columns;
+        h->y = sample * a.rows * width + h->number * a.depth;
+        h->qkv = 3 * sample * a.rows * width + h->number * a.depth;
+        h->lse = index * a.rows;
+        if (a.dropout.on) h->mask = dropout_mask_of(a.dropout, sample);
+    }
+    __syncthreads();
 }
 
 /* Rows of q, k or v (part 0, 1, 2), of dy. */
@@ -161,32 +165,21 @@ put_rows(const attention &a, const head &h, float *to, int64_t stride, bool add,
 }
 
 /* Factors of the four keys of a query. */
-__device__ static inline quad keep_of(const attention &a, const head &h,
-                                      const dropout_mask &mask, int query, int key) {
+__device__ static inline quad keep_of(const attention &a, const head &h, int query, int key) {
     if (!a.dropout.on) return {{1.0f, 1.0f, 1.0f, 1.0f}};
+    const dropout_mask &mask = h.mask;
     const rng_words words =
         dropout_words(mask, (uint32_t)(h.number * a.rows + query), (uint32_t)key / 4);
     return {{dropout_factor(mask, words.at[0]), dropout_factor(mask, words.at[1]),
              dropout_factor(mask, words.at[2]), dropout_factor(mask, words.at[3])}};
 }
 
-__device__ static inline dropout_mask mask_of(const attention &a, const head &h) {
-    if (a.dropout.on) return dropout_mask_of(a.dropout, h.sample);
-    return {{0, 0}, {0, 0}, 0, 1.0f};
-}
-
 /* --- forward --- */
 
 /* Over the 16 threads of a row of scores. */
 __device__ static inline float row_max(float x) {
-    for (int lanes = 8; lanes > 0; lanes /= 2)
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
         x = larger(__shfl_xor_sync(0xffffffffu, x, lanes), x);
-    return x;
-}
-
-__device__ static inline float row_sum(float x) {
-    for (int lanes = 8; lanes > 0; lanes /= 2)
-        x = x + __shfl_xor_sync(0xffffffffu, x, lanes);
     return x;
 }
 
@@ -204,21 +197,21 @@ __device__ static inline float softmax_row(float *s, int visible, float scale, f
         part = part + s[j];
     }
     *max = most;
-    *sum = *sum * factor + row_sum(part);
+    *sum = *sum * factor + sum_lanes(part);
     return factor;
 }
 
 /* s := p keep of the keys from `key` on; y is rescaled. */
 template <int COLUMNS>
-__device__ static inline void softmax_tile(const attention &a, const head &h,
-                                           const dropout_mask &mask, int key, float (*s)[4],
-                                           float (*y)[COLUMNS / 16], float *max, float *sum) {
+__device__ static inline void softmax_tile(const attention &a, const head &h, int key,
+                                           float (*s)[4], float (*y)[COLUMNS / 16], float *max,
+                                           float *sum) {
     key += 4 * first_column<scores>();
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int query = h.first + row_of<scores>(i);
         const float factor = softmax_row(s[i], query - key + 1, a.scale, max + i, sum + i);
-        const quad keep = keep_of(a, h, mask, query, key);
+        const quad keep = keep_of(a, h, query, key);
 #pragma unroll
         for (int j = 0; j < 4; j++)
             s[i][j] = s[i][j] * keep.x[j];
@@ -231,8 +224,8 @@ __device__ static inline void softmax_tile(const attention &a, const head &h,
 template <int COLUMNS>
 __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    const head h = head_of(a, COLUMNS, true);
-    const dropout_mask mask = mask_of(a, h);
+    __shared__ head h;
+    find_head(&h, a, COLUMNS, true);
     const matrix q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
     float y[4][COLUMNS / 16], max[4], sum[4];
     int half = 0;
@@ -244,7 +237,7 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention a) {
     for (int key = 0; key <= h.first; key += TILE) {
         float s[4][4];
         multiply_rows(s, q, k, h.first, key, shared, &half);
-        softmax_tile<COLUMNS>(a, h, mask, key, s, y, max, sum);
+        softmax_tile<COLUMNS>(a, h, key, s, y, max, sum);
         store_transposed(tile, s);
         add_product<COLUMNS>(y, tile, v, key, h.column, shared, &half);
     }
@@ -273,9 +266,8 @@ __global__ static void rows_delta(attention a) {
 }
 
 /* s := p keep and dp := ds of queries and keys from `query` and `key` on. */
-__device__ static inline void softmax_backward(const attention &a, const head &h,
-                                               const dropout_mask &mask, int query, int key,
-                                               float (*s)[4], float (*dp)[4]) {
+__device__ static inline void softmax_backward(const attention &a, const head &h, int query,
+                                               int key, float (*s)[4], float (*dp)[4]) {
     key += 4 * first_column<scores>();
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -283,7 +275,7 @@ __device__ static inline void softmax_backward(const attention &a, const head &h
         const bool inside = row < a.rows;
         const float lse = inside ? a.lse[h.lse + row] : 0.0f;
         const float delta = inside ? a.delta[h.lse + row] : 0.0f;
-        const quad keep = keep_of(a, h, mask, row, key);
+        const quad keep = keep_of(a, h, row, key);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const bool visible = inside && key + j <= row;
@@ -298,8 +290,8 @@ __device__ static inline void softmax_backward(const attention &a, const head &h
 template <int COLUMNS>
 __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    const head h = head_of(a, COLUMNS, true);
-    const dropout_mask mask = mask_of(a, h);
+    __shared__ head h;
+    find_head(&h, a, COLUMNS, true);
     const matrix q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
     const matrix dy = rows_of_dy(a, h);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
@@ -310,7 +302,7 @@ __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention a) {
         float s[4][4], dp[4][4];
         multiply_rows(s, q, k, h.first, key, shared, &half);
         multiply_rows(dp, dy, v, h.first, key, shared, &half);
-        softmax_backward(a, h, mask, h.first, key, s, dp);
+        softmax_backward(a, h, h.first, key, s, dp);
         store_transposed(tile, dp);
         add_product<COLUMNS>(dq, tile, k, key, h.column, shared, &half);
     }
@@ -320,8 +312,8 @@ __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention a) {
 template <int COLUMNS>
 __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    const head h = head_of(a, COLUMNS, false);
-    const dropout_mask mask = mask_of(a, h);
+    __shared__ head h;
+    find_head(&h, a, COLUMNS, false);
     const matrix q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
     const matrix dy = rows_of_dy(a, h);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
@@ -333,7 +325,7 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention a) {
         float s[4][4], dp[4][4];
         multiply_rows(s, q, k, query, h.first, shared, &half);
         multiply_rows(dp, dy, v, query, h.first, shared, &half);
-        softmax_backward(a, h, mask, query, h.first, s, dp);
+        softmax_backward(a, h, query, h.first, s, dp);
         store_tile(tile, s);
         add_product<COLUMNS>(dv, tile, dy, query, h.column, shared, &half);
         __syncthreads(); /* all have read the tile */

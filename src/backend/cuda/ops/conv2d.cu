@@ -60,6 +60,14 @@ static cuts cuts_of_pixels(const cgp_kernel_spec *spec) {
 
 /* --- forward and the weight's gradient --- */
 
+/* Pixels, and elements of a window. */
+static bool all_fit(const cgp_kernel_spec *spec) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int64_t taps = (int64_t)g->kernel_height * g->kernel_width;
+    return fits(spec->n * g->rows) && fits(spec->n * g->height * g->width) &&
+           fits(taps * g->in) && fits(taps * g->out);
+}
+
 static windows windows_of_x(const cgp_kernel_spec *spec, const void *x) {
     const cgp_op_attributes *g = &spec->attributes;
     windows w = {};
@@ -84,6 +92,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                            cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     if (is_pointwise(g)) return run_pointwise(spec, args, stream);
+    if (!all_fit(spec)) return cudaErrorInvalidValue;
     const windows x = windows_of_x(spec, args->x[0]);
     output<plain_rows> y = output_of((float *)args->y, x.count, g->out);
     if (g->has_bias) y.bias = args->param[1];
@@ -96,6 +105,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
                                    cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     if (is_pointwise(g)) return run_pointwise(spec, args, stream);
+    if (!all_fit(spec)) return cudaErrorInvalidValue;
     const windows x = windows_of_x(spec, args->x[0]);
     const float *dy = (const float *)args->dy;
     output<plain_rows> dw = output_of(args->dparam[0], x.length, g->out);
@@ -218,6 +228,7 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
     const cgp_op_attributes *g = &spec->attributes;
     if (!args->dx[0]) return cudaSuccess;
     if (is_pointwise(g)) return run_pointwise(spec, args, stream);
+    if (!all_fit(spec)) return cudaErrorInvalidValue;
     for (int64_t i = 0; i < g->stride_height; i++)
         for (int64_t j = 0; j < g->stride_width; j++)
             CGP__TRY_CUDA(run_class(spec, args, side_down(g, i), side_across(g, j), stream));

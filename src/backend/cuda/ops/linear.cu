@@ -14,6 +14,10 @@ static int64_t rows_of(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows;
 }
 
+static bool all_fit(const cgp_kernel_spec *spec) {
+    return fits(rows_of(spec)) && fits(spec->attributes.in) && fits(spec->attributes.out);
+}
+
 /* c [m, n] = a [m, k] times a weight: of n rows along k, or of k rows across. */
 static cudaError_t times_weight(const matrix &a, const float *weight, bool along,
                                 const output<plain_rows> &c, void *workspace,
@@ -31,6 +35,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                            cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
+    if (!all_fit(spec)) return cudaErrorInvalidValue;
     output<plain_rows> y = output_of((float *)args->y, rows, g->out);
     if (g->has_bias) y.bias = args->param[1];
     return times_weight(matrix_of((const float *)args->x[0], rows, g->in, g->in),
@@ -42,6 +47,7 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
     if (!args->dx[0]) return cudaSuccess;
+    if (!all_fit(spec)) return cudaErrorInvalidValue;
     output<plain_rows> dx = output_of((float *)args->dx[0], rows, g->in);
     dx.add = adds(spec, 0);
     return times_weight(matrix_of((const float *)args->dy, rows, g->out, g->out),
@@ -52,6 +58,7 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
                                    cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
+    if (!all_fit(spec)) return cudaErrorInvalidValue;
     const matrix x = matrix_of((const float *)args->x[0], rows, g->in, g->in);
     const matrix dy = matrix_of((const float *)args->dy, rows, g->out, g->out);
     const matrix &a = g->transposed ? x : dy, &b = g->transposed ? dy : x;
