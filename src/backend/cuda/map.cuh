@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.cuh -- elementwise loops: to[i] = or += f(a[i], b[i]); copies; kernels by type. `to` may be a or b. */
+/* map.cuh -- elementwise loops: to[i] = or += f(a[i], b[i]); copies. `to` may be a or b. */
 #ifndef CGP_SRC_CUDA_MAP_CUH
 #define CGP_SRC_CUDA_MAP_CUH
 
@@ -70,14 +70,5 @@ static cudaError_t pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     if (!args->dx[k]) return cudaSuccess;
     return pass((T *)args->dx[k], (const T *)args->dy, elements(spec), adds(spec, k), stream);
 }
-
-/* A run of two: by the type of the spec. */
-template <cgp__cuda_run *of_float, cgp__cuda_run *of_bf16>
-static cudaError_t by_type(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                           cudaStream_t stream) {
-    return spec->type == CGP_BF16 ? of_bf16(spec, args, stream) : of_float(spec, args, stream);
-}
-
-#define BY_TYPE(run) by_type<run<float>, run<bf16>>
 
 #endif
