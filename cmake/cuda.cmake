@@ -9,20 +9,18 @@ include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
-  # Needed by tests too: what runs blocks, and the runtime.
-  add_library(cuda_host_runtime OBJECT ${CUDA_HOST_SOURCES})
-  target_include_directories(cuda_host_runtime PUBLIC src/backend/cuda/host include src)
-  target_compile_definitions(cuda_host_runtime PUBLIC CGP_CUDA_HOST)
-  # Fibers have no shadow stacks; what checks jumps between frames knows one stack.
-  target_compile_options(cuda_host_runtime PRIVATE -fcf-protection=branch)
-
-  add_library(cgpipe_cuda_host MODULE ${CUDA_SOURCES} ${CUDA_KERNELS} $<TARGET_OBJECTS:cuda_host_runtime>)
+  # Objects, which tests link too.
+  add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES})
   set_source_files_properties(${CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
-  target_include_directories(cgpipe_cuda_host PRIVATE src/backend/cuda/host include src)
-  target_compile_definitions(cgpipe_cuda_host PRIVATE CGP_CUDA_HOST)
-  target_compile_options(cgpipe_cuda_host PRIVATE -ffp-contract=off
+  set_source_files_properties(src/backend/cuda/host/switch.c src/backend/cuda/host/fibers.c PROPERTIES
+                              COMPILE_OPTIONS -fcf-protection=branch) # fibers have no shadow stacks
+  target_include_directories(cuda_host_objects PUBLIC src/backend/cuda/host include src)
+  target_compile_definitions(cuda_host_objects PUBLIC CGP_CUDA_HOST)
+  target_compile_options(cuda_host_objects PRIVATE -ffp-contract=off -mtls-dialect=gnu2
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -O3 -march=x86-64-v3 -fno-exceptions -fno-rtti -Wno-unknown-pragmas -Wno-unused-function>")
-  set_target_properties(cgpipe_cuda_host PROPERTIES OUTPUT_NAME cgpipe-cuda-host CXX_VISIBILITY_PRESET hidden
+  set_target_properties(cuda_host_objects PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  add_library(cgpipe_cuda_host MODULE $<TARGET_OBJECTS:cuda_host_objects>)
+  set_target_properties(cgpipe_cuda_host PROPERTIES OUTPUT_NAME cgpipe-cuda-host LINKER_LANGUAGE C
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   target_link_libraries(cgpipe_cuda_host PRIVATE Threads::Threads m)
   add_dependencies(cgpipe_plugins cgpipe_cuda_host)
@@ -49,13 +47,14 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
                  -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src)
   set(CUDA_OBJECTS "")
   foreach(source ${CUDA_KERNELS})
-    cmake_path(GET source STEM name)
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src/backend/cuda ${source})
+    string(REGEX REPLACE "[/.]" "_" name ${name})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name}.o)
     add_custom_command(OUTPUT ${object} # what ptxas says goes to NAME.ptxas, for tests/cuda
       COMMAND ${CMAKE_COMMAND} -E make_directory cuda
       COMMAND sh -c "\"$@\" 2>cuda/${name}.ptxas || { cat cuda/${name}.ptxas >&2; exit 1; }" --
               ${CGP_NVCC} ${NVCC_FLAGS} -MD -MF ${object}.d -c -o ${object} ${source}
-      DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}.cu" VERBATIM)
+      DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}" VERBATIM)
     list(APPEND CUDA_OBJECTS ${object})
   endforeach()
   add_library(cgpipe_cuda MODULE ${CUDA_SOURCES} ${CUDA_OBJECTS})

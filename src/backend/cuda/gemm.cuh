@@ -174,8 +174,8 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
         }
     }
 
-    __device__ void write(quad *panel) const {
-        float *to = (float *)(void *)panel;
+    __device__ void write(quad *at) const {
+        float *to = (float *)(void *)at;
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             const int q = threadIdx.x + i * THREADS;
@@ -186,7 +186,7 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
                     to[(k + j) * STRIDE + outer] = held[i].x[j];
             } else {
                 const int outer = q % (OUTER / 4), k = q / (OUTER / 4);
-                panel[k * (STRIDE / 4) + outer] = held[i];
+                at[k * (STRIDE / 4) + outer] = held[i];
             }
         }
     }

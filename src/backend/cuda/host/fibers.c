@@ -10,7 +10,7 @@
 #include "backend/cuda/host/internal.h"
 #include "backend/cuda/host/switch.h"
 
-CGP__SHIM_TLS cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_blockDim,
+__thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_blockDim,
     cgp__shim_gridDim;
 
 typedef enum thread_state { NEW, READY, AT_BLOCK, AT_WARP, DONE } thread_state;
@@ -41,7 +41,7 @@ typedef struct team {
 
 static pthread_key_t team_key;
 static pthread_once_t team_once = PTHREAD_ONCE_INIT;
-static CGP__SHIM_TLS team *mine;
+static __thread team *mine;
 
 static void destroy_team(void *of) {
     team *t = of;

@@ -42,10 +42,8 @@ cgp__shim_order cgp__shim_environment_order(void);
 
 /* --- of a running CUDA thread --- */
 
-#define CGP__SHIM_TLS __thread __attribute__((tls_model("initial-exec")))
-
-extern CGP__SHIM_TLS cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx,
-    cgp__shim_blockDim, cgp__shim_gridDim;
+extern __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_blockDim,
+    cgp__shim_gridDim;
 
 void cgp__shim_sync_block(void);
 /* Masks name all threads of the warp. */
