@@ -120,6 +120,7 @@ static void check_slices(const op_case *c) {
 /* As drawn, and with every row a sample of its own. BATCH_NORM takes its state. */
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
+    if (c->type == CGP_BF16 && !runner_has_bf16(tested, spec_of(c, CGP_OP_FORWARD))) return;
     if (c->op == CGP_OP_BATCH_NORM) rows.evaluate = true;
     check_slices(&rows);
     rows.n *= rows.attributes.rows;
