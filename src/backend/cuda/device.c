@@ -130,7 +130,7 @@ cgp_status cgp__cuda_finish(cgp_device *device) {
         const cudaError_t error = cudaStreamSynchronize(device->streams[q]);
         if (first == cudaSuccess) first = error;
     }
-    CGP__CUDA_TRY(cgp__cuda_end(device, first, "finish"));
+    CGP__CUDA_TRY(cgp__cuda_end(device, first, "work of its streams"));
     CGP__CUDA_TRY(cgp__cuda_failure(device));
     if (cgp__cuda_host->now_ns() - device->base_ns < BASE_NS) return CGP_OK;
     return cgp__cuda_end(device, cgp__cuda_set_base(device), "its clock");
