@@ -65,9 +65,26 @@ __device__ static inline void store(bf16 *to, int64_t i, float value) {
 }
 
 /* to[i] = or += value */
-template <class T>
-__device__ static inline void put(T *to, int64_t i, bool add, float value) {
+template <class T> __device__ static inline void put(T *to, int64_t i, bool add, float value) {
     store(to, i, add ? load(to, i) + value : value);
+}
+
+/* Rounded as in memory. */
+template <class T> __device__ static inline float rounded(float value) {
+    T element;
+    store(&element, 0, value);
+    return load(&element, 0);
+}
+
+/* RELU: value where sign > 0, or is a NaN; elsewhere slope value, and 0 of an infinity if the slope is 0. */
+__device__ static inline float rectified(float sign, float value, float slope) {
+    return sign <= 0.0f ? (slope > 0.0f ? value * slope : 0.0f) : value;
+}
+
+/* The end of an op that may end in a RELU, with the bits of two kernels. */
+template <class T> __device__ static inline float ended(float value, float slope) {
+    const float x = rounded<T>(value);
+    return slope == 1.0f ? value : rectified(x, x, slope);
 }
 
 /* Bit k of spec->add. */
@@ -75,11 +92,11 @@ static inline bool adds(const cgp_kernel_spec *spec, int k) {
     return ((spec->add >> k) & 1) != 0;
 }
 
-/* The run of an op by the type of its spec. */
-template <cgp__cuda_run *f32, cgp__cuda_run *bf16>
+/* A run of two: by the type of the spec. */
+template <cgp__cuda_run *of_float, cgp__cuda_run *of_bf16>
 static cudaError_t by_type(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    return (spec->type == CGP_BF16 ? bf16 : f32)(spec, args, stream);
+    return spec->type == CGP_BF16 ? of_bf16(spec, args, stream) : of_float(spec, args, stream);
 }
 
 #define BY_TYPE(run) by_type<run<float>, run<bf16>>

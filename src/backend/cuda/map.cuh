@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.cuh -- elementwise loops: to[i] = or += f(a[i], b[i]); copies; kernels by type. `to` may be a or b. */
+/* map.cuh -- elementwise loops: to[i] = or += f(a[i], b[i]); copies. `to` may be a or b. */
 #ifndef CGP_SRC_CUDA_MAP_CUH
 #define CGP_SRC_CUDA_MAP_CUH
 

@@ -313,17 +313,6 @@ static __global__ void fixed_factors(channel_norm w) {
 
 /* --- y or dx --- */
 
-/* Rounded as in memory, so that a fused RELU has the bits of a kernel of its own. */
-template <class T> __device__ static inline float rounded(float value) {
-    T element;
-    store(&element, 0, value);
-    return load(&element, 0);
-}
-
-__device__ static inline float rectified(float x, float slope) {
-    return !(x <= 0.0f) ? x : slope > 0.0f ? x * slope : 0.0f;
-}
-
 template <class T, bool BACKWARD>
 static __global__ void apply(channel_norm w, T *to, const T *x, const T *dy, float relu,
                              bool add) {
@@ -350,7 +339,7 @@ static __global__ void apply(channel_norm w, T *to, const T *x, const T *dy, flo
     }
 #pragma unroll
     for (int k = 0; k < APPLY_ROWS; k++) {
-        if (!BACKWARD && relu != 1.0f) out[k] = rectified(rounded<T>(out[k]), relu);
+        if (!BACKWARD) out[k] = ended<T>(out[k], relu);
         if (k < left) put(to, at + (int64_t)k * l.width, add, out[k]);
     }
 }
@@ -405,12 +394,8 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
                               stream);
 }
 
-extern const cgp__cuda_op cgp__cuda_batch_norm = {
-    {by_type<forward<float>, forward<bf16>>, by_type<backward<float>, backward<bf16>>},
-    workspace,
-    true};
+const cgp__cuda_op cgp__cuda_batch_norm = {
+    {BY_TYPE(forward), BY_TYPE(backward)}, workspace, true};
 
-extern const cgp__cuda_op cgp__cuda_instance_norm = {
-    {by_type<forward<float>, forward<bf16>>, by_type<backward<float>, backward<bf16>>},
-    workspace,
-    true};
+const cgp__cuda_op cgp__cuda_instance_norm = {
+    {BY_TYPE(forward), BY_TYPE(backward)}, workspace, true};

@@ -39,5 +39,4 @@ static cudaError_t run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
     return cudaSuccess;
 }
 
-extern const cgp__cuda_op cgp__cuda_concat = {
-    {by_type<run<float>, run<bf16>>, by_type<run<float>, run<bf16>>}, NULL, true};
+const cgp__cuda_op cgp__cuda_concat = {{BY_TYPE(run), BY_TYPE(run)}, NULL, true};

@@ -67,14 +67,13 @@ struct silu {
     }
 };
 
-/* A NaN stays one; a slope of 0 leaves nothing of an infinity. */
 struct relu {
     static constexpr bool reads_y = true;
     __device__ static float forward(float x, float slope) {
         return backward(x, x, slope);
     }
     __device__ static float backward(float y, float dy, float slope) {
-        return y <= 0.0f ? (slope > 0.0f ? dy * slope : 0.0f) : dy;
+        return rectified(y, dy, slope);
     }
 };
 

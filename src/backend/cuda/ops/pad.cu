@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pad.cu -- an image within a larger or smaller one, zero outside; dx is the same with dy as the source. */
-#include "backend/cuda/ops/window.cuh"
+#include "backend/cuda/ops/images.cuh"
 
 /* to (i, j) = or += from (i - top, j - left), or zero. */
 struct padding {
@@ -45,5 +45,4 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return pad<T>(spec, args->dx[0], args->dy, p, adds(spec, 0), stream);
 }
 
-extern const cgp__cuda_op cgp__cuda_pad = {
-    {by_type<forward<float>, forward<bf16>>, by_type<input<float>, input<bf16>>}, NULL, true};
+const cgp__cuda_op cgp__cuda_pad = {{BY_TYPE(forward), BY_TYPE(input)}, NULL, true};

@@ -7,7 +7,7 @@
  *     back      dx = sum of dy(i, j), by rows, over the windows with their maximum here
  *
  * Sums and order are those of `cpu`. The maximum's backward has the argmax of all windows in its workspace. */
-#include "backend/cuda/ops/window.cuh"
+#include "backend/cuda/ops/images.cuh"
 
 /* --- the mean --- */
 
@@ -151,14 +151,8 @@ static int64_t max_workspace(const cgp_kernel_spec *spec) {
     return elements(spec) * (int64_t)sizeof(int32_t);
 }
 
-extern const cgp__cuda_op cgp__cuda_average_pool = {
-    {by_type<average_forward_of<float>, average_forward_of<bf16>>,
-     by_type<average_input_of<float>, average_input_of<bf16>>},
-    NULL,
-    true};
+const cgp__cuda_op cgp__cuda_average_pool = {
+    {BY_TYPE(average_forward_of), BY_TYPE(average_input_of)}, NULL, true};
 
-extern const cgp__cuda_op cgp__cuda_max_pool = {
-    {by_type<max_forward_of<float>, max_forward_of<bf16>>,
-     by_type<max_input_of<float>, max_input_of<bf16>>},
-    max_workspace,
-    true};
+const cgp__cuda_op cgp__cuda_max_pool = {
+    {BY_TYPE(max_forward_of), BY_TYPE(max_input_of)}, max_workspace, true};

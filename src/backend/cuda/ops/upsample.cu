@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* upsample.cu -- each pixel becomes a block of equal ones; dx = sum over columns of (sum over rows of dy) of its block, as in `cpu`. */
-#include "backend/cuda/ops/window.cuh"
+#include "backend/cuda/ops/images.cuh"
 
 template <class T> static __global__ void upsample_forward(T *y, const T *x, window_grid g) {
     const int i = (int)(blockIdx.x % g.down.windows);
@@ -44,5 +44,4 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                   (T *)args->dx[0], (const T *)args->dy, g, adds(spec, 0));
 }
 
-extern const cgp__cuda_op cgp__cuda_upsample = {
-    {by_type<forward<float>, forward<bf16>>, by_type<input<float>, input<bf16>>}, NULL, true};
+const cgp__cuda_op cgp__cuda_upsample = {{BY_TYPE(forward), BY_TYPE(input)}, NULL, true};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* window.cuh -- images [n, H, W, C], and windows over them.
+/* images.cuh -- images [n, H, W, C], and windows over them.
  *
  * A block has a part of one row of an image: the divisions by which a thread finds its element are few, of 32 bits, or of the whole
  * block. */
-#ifndef CGP_SRC_CUDA_WINDOW_CUH
-#define CGP_SRC_CUDA_WINDOW_CUH
+#ifndef CGP_SRC_CUDA_IMAGES_CUH
+#define CGP_SRC_CUDA_IMAGES_CUH
 
 #include "backend/cuda/cuda.cuh"
 
