@@ -45,7 +45,7 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
                  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
                  -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
                  -Xptxas -v,-warn-spills -Werror all-warnings
-                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off,-fstack-protector-strong
+                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off,-fstack-protector-strong,-fno-exceptions
                  -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src)
   set(CUDA_OBJECTS "")
   foreach(source ${CUDA_KERNELS})
@@ -65,6 +65,9 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
+  if(NOT CGP_SANITIZE) # whose functions are the program's
+    target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)
+  endif()
   add_dependencies(cgpipe_plugins cgpipe_cuda)
 elseif(CGP_CUDA)
   message(STATUS "CUDA: no nvcc with its runtime: no backend cuda (cuda-host is for tests)")
