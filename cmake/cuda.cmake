@@ -9,16 +9,18 @@ include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
+  add_library(cuda_host_flags INTERFACE)
+  target_include_directories(cuda_host_flags INTERFACE ${PROJECT_SOURCE_DIR}/src/backend/cuda/host
+                                                       ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_compile_definitions(cuda_host_flags INTERFACE CGP_CUDA_HOST)
+  target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
+    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -O3 -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
   # Objects, which tests link too.
   add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES})
   set_source_files_properties(${CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
   set_source_files_properties(src/backend/cuda/host/switch.c src/backend/cuda/host/fibers.c PROPERTIES
                               COMPILE_OPTIONS -fcf-protection=branch) # fibers have no shadow stacks
-  target_include_directories(cuda_host_objects PUBLIC src/backend/cuda/host include src)
-  target_compile_definitions(cuda_host_objects PUBLIC CGP_CUDA_HOST)
-  target_compile_options(cuda_host_objects PRIVATE -ffp-contract=off
-    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -O3 -march=x86-64-v3 -fno-exceptions -fno-rtti -Wno-unknown-pragmas -Wno-unused-function>")
-  set_target_properties(cuda_host_objects PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  target_link_libraries(cuda_host_objects PRIVATE cuda_host_flags)
   add_library(cgpipe_cuda_host MODULE $<TARGET_OBJECTS:cuda_host_objects>)
   set_target_properties(cgpipe_cuda_host PROPERTIES OUTPUT_NAME cgpipe-cuda-host LINKER_LANGUAGE C
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
@@ -43,7 +45,7 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
                  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
                  -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
                  -Xptxas -v,-warn-spills -Werror all-warnings
-                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off,-fstack-protector-strong
+                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off,-fstack-protector-strong,-fno-exceptions
                  -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src)
   set(CUDA_OBJECTS "")
   foreach(source ${CUDA_KERNELS})
@@ -63,6 +65,9 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
+  if(NOT CGP_SANITIZE) # whose functions are the program's
+    target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)
+  endif()
   add_dependencies(cgpipe_plugins cgpipe_cuda)
 elseif(CGP_CUDA)
   message(STATUS "CUDA: no nvcc with its runtime: no backend cuda (cuda-host is for tests)")
