@@ -23,7 +23,8 @@ else()
   set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
 endif()
 
-add_compile_options(-Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wshadow -Wpointer-arith)
+add_compile_options(-Wall -Wextra -Wvla -Wshadow -Wpointer-arith
+                    "$<$<COMPILE_LANGUAGE:C>:SHELL:-Wstrict-prototypes -Wmissing-prototypes>")
 if(CGP_WERROR)
   add_compile_options(-Werror)
 endif()

@@ -6,7 +6,7 @@
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP_OP_FORWARD); // on a runner, a device of a backend
  *
- * Every operand is host memory of its own (both backends run on the host), `shift` floats after a multiple of 64 bytes and
+ * Every operand is host memory of its own (there.h brings it to devices with other memory), `shift` floats after a multiple of 64 bytes and
  * between guards that op_run checks (state and accumulator: a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y
  * with x[k], only where a test calls operands_alias.
  *
@@ -17,10 +17,10 @@
 
 #include <float.h>
 
-#include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 #include "cases.h"
 #include "base/bf16.h"
+#include "there.h"
 
 enum {
     SLOT_X,
@@ -198,8 +198,12 @@ static inline int slot_shift(int slot, int shift) {
     return slot >= SLOT_STATE ? 0 : shift;
 }
 
+static inline size_t guarded_bytes(int64_t count, int shift) {
+    return (size_t)(count + shift + 2 * GUARD + 15) / 16 * 16 * sizeof(float);
+}
+
 static inline float *guarded(float **memory, int64_t count, int shift, int slot) {
-    const size_t floats = (size_t)(count + shift + 2 * GUARD + 15) / 16 * 16;
+    const size_t floats = guarded_bytes(count, shift) / sizeof(float);
     const uint32_t bits = GUARD_BITS(slot);
     *memory = aligned_alloc(CGP__ALIGN, floats * sizeof **memory);
     assert_non_null(*memory);
@@ -406,30 +410,6 @@ static inline cgp_kernel_args op_args(operands *o, const value_row *row) {
     return args;
 }
 
-/* A device of a backend. */
-typedef struct runner {
-    const cgp_backend *backend;
-    cgp_device *device;
-    int threads;
-} runner;
-
-/* A device that is not pinned. */
-static inline cgp_device_options device_options(int threads) {
-    return (cgp_device_options){.struct_size = sizeof(cgp_device_options), .threads = threads};
-}
-
-static inline runner runner_open(const cgp_backend *backend, int threads) {
-    runner on = {.backend = backend, .threads = threads};
-    const cgp_device_options options = device_options(threads);
-    assert_ok(backend->device_create(&on.device, &options));
-    return on;
-}
-
-static inline void runner_close(runner *on) {
-    on->backend->device_destroy(on->device);
-    on->device = NULL;
-}
-
 /* true: its GEMMs in bf16 run on tiles, and round their f32 operands. */
 static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
@@ -439,13 +419,6 @@ static inline bool runner_has_tiles(const runner *on) {
 #define ON_BOTH(property) ON_ONE(property, ref), ON_ONE(property, cpu)
 #define ON_ONE(property, runner)                                                               \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
-
-/* The first element that is not finite; -1: none. */
-static inline int64_t find_nonfinite(const runner *on, const float *x, int64_t n) {
-    int64_t index = -2;
-    assert_ok(on->backend->find_nonfinite(on->device, x, n, &index));
-    return index;
-}
 
 /* Forward of a loss writes its own word of losses; nothing else writes any. */
 static inline void take_loss(operands *o, cgp_op_direction direction, const double *losses,
@@ -459,17 +432,31 @@ static inline void take_loss(operands *o, cgp_op_direction direction, const doub
     if (written) o->loss = losses[word];
 }
 
+/* `halves`: those of operands in bf16; NULL: there are none. */
+static inline void put_operands(there *t, const operands *o, const operands *halves) {
+    for (int slot = 0; slot < SLOTS; slot++) {
+        there_put(t, o->memory[slot],
+                  guarded_bytes(o->count[slot], slot_shift(slot, o->c.shift)));
+        if (halves)
+            there_put(t, halves->memory[slot],
+                      guarded_bytes((o->count[slot] + o->c.shift + 1) / 2, 0));
+    }
+}
+
+static inline cgp_kernel_spec spec_of(const op_case *c, cgp_op_direction direction) {
+    return (cgp_kernel_spec){c->op, direction, c->attributes, c->n, c->add, c->type};
+}
+
 /* Run one direction; the workspace begins as NaNs, which show reads before writes. */
 static inline void op_run(const runner *on, operands *o, cgp_op_direction direction) {
-    const cgp_kernel_spec spec = {o->c.op, direction, o->c.attributes,
-                                  o->c.n,  o->c.add,  o->c.type};
+    const cgp_kernel_spec spec = spec_of(&o->c, direction);
     const uint32_t bits = GUARD_BITS(SLOTS);
     int64_t bytes = 0;
     float *memory = NULL;
     cgp_kernel *kernel = NULL;
     double losses[LOSS_WORDS], before[LOSS_WORDS];
     const cgp_device_options options = device_options(on->threads);
-    const value_row row = row_of(o);
+    value_row row = row_of(o);
     assert_ok(on->backend->workspace(&options, &spec, &bytes));
     assert_ok(on->backend->kernel_create(on->device, &spec, &kernel));
     operands halves;
@@ -479,7 +466,14 @@ static inline void op_run(const runner *on, operands *o, cgp_op_direction direct
         losses[w] = before[w] = NAN;
     args.losses = losses;
     args.workspace = guarded(&memory, (bytes + 3) / 4, 0, SLOTS);
-    assert_ok(on->backend->kernel_run(kernel, &args));
+    there t = {.on = on};
+    there_put(&t, memory, guarded_bytes((bytes + 3) / 4, 0));
+    there_put(&t, losses, sizeof losses);
+    there_put(&t, &row, sizeof row);
+    put_operands(&t, o, o->c.type == CGP_BF16 ? &halves : NULL);
+    const cgp_kernel_args moved = there_args(&t, args);
+    assert_ok(on->backend->kernel_run(kernel, &moved));
+    there_end(&t);
     on->backend->kernel_destroy(kernel);
     take_loss(o, direction, losses, before);
     if (o->c.type == CGP_BF16) halves_destroy(&halves, o);

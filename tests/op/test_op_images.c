@@ -257,7 +257,7 @@ static void relu_leaves_nothing_of_what_is_below_0(void **state) {
 int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
-    cpu = runner_open(&cgp__backend_cpu, 1);
+    cpu = runner_open(backend_under_test(), 1);
     const struct CMUnitTest tests[] = {
         ON_BOTH(a_convolution_with_one_element_moves_the_image),
         ON_BOTH(a_pool_takes_the_largest_of_each_window),

@@ -72,7 +72,7 @@ static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
 int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
-    cpu = runner_open(&cgp__backend_cpu, 1);
+    cpu = runner_open(backend_under_test(), 1);
 #define BOTH(name, runner)                                                                     \
     { #name " (" #runner ")", name, NULL, NULL, &runner }
     const struct CMUnitTest tests[] = {

@@ -5,7 +5,7 @@
 #
 #     bash test_arrows.sh SOURCE_DIR BUILD_DIR
 #
-# A plug-in is a module of its own: mpi is src/transport/mpi. A header has an owner: "module/x.h" belongs to module/, <cgpipe/X.h> to module X; <cgpipe/tensor.h> and <cgpipe/op.h> to base, <cgpipe/images.h> and
+# A plug-in is a module of its own: mpi is src/transport/mpi, cuda src/backend/cuda. A header has an owner: "module/x.h" belongs to module/, <cgpipe/X.h> to module X; <cgpipe/tensor.h> and <cgpipe/op.h> to base, <cgpipe/images.h> and
 # <cgpipe/tokenizer.h> to data, <cgpipe/devices.h> to backend. A module may include what it owns and what the modules in its row own. <cgpipe/cgpipe.h> and
 # <cgpipe/models/...> are for programs. Exit code 1 if there is a forbidden arrow (printed as file:line) or if the check itself does
 # not find one that it is shown.
@@ -24,6 +24,7 @@ partition: base backend op model plugin
 plan: base backend op model partition schedule optim plugin transport
 transport: base backend
 mpi: base transport plugin
+cuda: base backend plugin
 plugin: base backend transport
 pipeline: base schedule backend op model optim partition plan plugin transport checkpoint
 data: base
@@ -68,6 +69,7 @@ check() {
             in_module = directories[1] == "src" || directories[1] == "data"
             module = directories[1] == "src" ? directories[2] : "data"
             if (module == "transport" && directories[3] == "mpi") module = "mpi" # a plug-in
+            if (module == "backend" && directories[3] == "cuda") module = "cuda" # another
             if (in_module && !(module in modules)) {
                 forbidden(file " is in no module of the table")
                 next

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# The plug-ins of src/backend/cuda: `cuda-host`, for tests, by the host's C++ compiler; `cuda`, by nvcc. Same sources, but that
+# host/ is the former's stand-in for CUDA.
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS src/backend/cuda/*.c)
+file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/backend/cuda/*.cu src/backend/cuda/ops/*.cu)
+file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS src/backend/cuda/host/*.c)
+
+include(CheckLanguage)
+check_language(CXX)
+if(CMAKE_CXX_COMPILER)
+  enable_language(CXX)
+  add_library(cuda_host_flags INTERFACE)
+  target_include_directories(cuda_host_flags INTERFACE ${PROJECT_SOURCE_DIR}/src/backend/cuda/host
+                                                       ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_compile_definitions(cuda_host_flags INTERFACE CGP_CUDA_HOST)
+  target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
+    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -O3 -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
+  # Objects, which tests link too.
+  add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES})
+  set_source_files_properties(${CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
+  set_source_files_properties(src/backend/cuda/host/switch.c src/backend/cuda/host/fibers.c PROPERTIES
+                              COMPILE_OPTIONS -fcf-protection=branch) # fibers have no shadow stacks
+  target_link_libraries(cuda_host_objects PRIVATE cuda_host_flags)
+  add_library(cgpipe_cuda_host MODULE $<TARGET_OBJECTS:cuda_host_objects>)
+  set_target_properties(cgpipe_cuda_host PROPERTIES OUTPUT_NAME cgpipe-cuda-host LINKER_LANGUAGE C
+                        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
+  target_link_libraries(cgpipe_cuda_host PRIVATE Threads::Threads m)
+  add_dependencies(cgpipe_plugins cgpipe_cuda_host)
+endif()
+
+# CUDA's own: no other machine is asked, nvcc alone says what there is.
+if(CGP_CUDA)
+  find_program(CGP_NVCC nvcc PATHS /usr/local/cuda/bin DOC "NVIDIA's compiler")
+  if(CGP_NVCC)
+    file(REAL_PATH ${CGP_NVCC} nvcc)
+    cmake_path(GET nvcc PARENT_PATH directory)
+    cmake_path(GET directory PARENT_PATH directory)
+    find_path(CGP_CUDA_INCLUDE cuda_runtime_api.h PATHS ${directory}/include ${directory}/targets/x86_64-linux/include)
+    find_library(CGP_CUDART cudart_static PATHS ${directory}/lib64 ${directory}/targets/x86_64-linux/lib)
+  endif()
+endif()
+if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
+  # A100, H100 and H200, B200, and what comes after them. A spill is a warning, a warning an error.
+  set(NVCC_FLAGS -x cu -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
+                 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+                 -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
+                 -Xptxas -v,-warn-spills -Werror all-warnings
+                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off,-fstack-protector-strong,-fno-exceptions
+                 -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src)
+  set(CUDA_OBJECTS "")
+  foreach(source ${CUDA_KERNELS})
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/src/backend/cuda ${source})
+    string(REGEX REPLACE "[/.]" "_" name ${name})
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name}.o)
+    add_custom_command(OUTPUT ${object} # what ptxas says goes to NAME.ptxas, for tests/cuda
+      COMMAND ${CMAKE_COMMAND} -E make_directory cuda
+      COMMAND sh -c "\"$@\" 2>cuda/${name}.ptxas || { cat cuda/${name}.ptxas >&2; exit 1; }" --
+              ${CGP_NVCC} ${NVCC_FLAGS} -MD -MF ${object}.d -c -o ${object} ${source}
+      DEPENDS ${source} DEPFILE ${object}.d COMMENT "nvcc ${name}" VERBATIM)
+    list(APPEND CUDA_OBJECTS ${object})
+  endforeach()
+  add_library(cgpipe_cuda MODULE ${CUDA_SOURCES} ${CUDA_OBJECTS})
+  target_include_directories(cgpipe_cuda PRIVATE include src)
+  target_include_directories(cgpipe_cuda SYSTEM PRIVATE ${CGP_CUDA_INCLUDE})
+  set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
+  # What nvcc writes for launches has statics with guards: the one thing of a C++ library, linked in.
+  target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)
+  target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
+  if(NOT CGP_SANITIZE) # whose functions are the program's
+    target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)
+  endif()
+  add_dependencies(cgpipe_plugins cgpipe_cuda)
+elseif(CGP_CUDA)
+  message(STATUS "CUDA: no nvcc with its runtime: no backend cuda (cuda-host is for tests)")
+endif()

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backend.c -- the backend `cuda`: its table, and the entry of the plug-in. */
+#include "backend/cuda/device.h"
+
+static cgp_status count(int *out) {
+    const cudaError_t error = cudaGetDeviceCount(out);
+    if (error == cudaSuccess && *out > 0) return CGP_OK;
+    (void)cudaGetLastError();
+    return cgp__cuda_host->fail(
+        CGP_EDEVICE, CGP__CUDA_NAME ": no GPU: %s",
+        cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
+}
+
+static cgp_status memory(int ordinal, int64_t *bytes) {
+    size_t available = 0, total = 0;
+    cudaError_t error = cgp__cuda_use(ordinal);
+    if (error == cudaSuccess) error = cudaMemGetInfo(&available, &total);
+    *bytes = (int64_t)available;
+    if (error == cudaSuccess) return CGP_OK;
+    (void)cudaGetLastError();
+    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its memory: %s",
+                                ordinal, cudaGetErrorString(error));
+}
+
+static bool has_cores(const cgp_device *device) {
+    (void)device;
+    return false;
+}
+
+static int64_t tag_in_progress(const cgp_device *device, bool *failed) {
+    (void)device;
+    *failed = false;
+    return -1; /* a GPU does not say */
+}
+
+/* --- on COMPUTE, beside kernels --- */
+
+static cudaStream_t compute_of(const cgp_device *device) {
+    return device->streams[CGP_QUEUE_COMPUTE];
+}
+
+static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                          const void *from, int64_t n) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device,
+                         cgp__cuda_convert(to_type, to, from_type, from, n, compute_of(device)),
+                         "conversion of %lld elements", (long long)n);
+}
+
+static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
+                         const cgp_kernel_args *args) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device, cgp__cuda_commit(spec, args, compute_of(device)),
+                         "commit of a state");
+}
+
+static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
+                               const cgp_kernel_args *args, int64_t *index) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device, cgp__cuda_check_commit(spec, args, index, compute_of(device)),
+                         "check of a state");
+}
+
+static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device,
+                         cgp__cuda_sum_squares(x, n, sum, device->partials, compute_of(device)),
+                         "sum of %lld squares", (long long)n);
+}
+
+static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n,
+                                 int64_t *index) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(
+        device, cgp__cuda_find_nonfinite(x, n, index, device->partials, compute_of(device)),
+        "search of %lld elements", (long long)n);
+}
+
+static cgp_status update(cgp_device *device, const cgp_update *u) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device, cgp__cuda_update(u, compute_of(device)),
+                         "update of %lld elements", (long long)u->n);
+}
+
+static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device, cgp__cuda_add_to(to, from, n, compute_of(device)),
+                         "addition of %lld elements", (long long)n);
+}
+
+/* --- the tables --- */
+
+static const cgp_backend backend = {
+    .struct_size = sizeof(cgp_backend),
+    .name = CGP__CUDA_NAME,
+    .asynchronous = true,
+    .fuses = true,
+    .count = count,
+    .memory = memory,
+    .device_create = cgp__cuda_device_create,
+    .device_destroy = cgp__cuda_device_destroy,
+    .has_cores = has_cores,
+    .memory_create = cgp__cuda_memory_create,
+    .memory_destroy = cgp__cuda_memory_destroy,
+    .host_memory_create = cgp__cuda_host_memory_create,
+    .host_memory_destroy = cgp__cuda_host_memory_destroy,
+    .copy = cgp__cuda_copy,
+    .convert = convert,
+    .workspace = cgp__cuda_workspace,
+    .kernel_create = cgp__cuda_kernel_create,
+    .kernel_run = cgp__cuda_kernel_run,
+    .kernel_destroy = cgp__cuda_kernel_destroy,
+    .tag_in_progress = tag_in_progress,
+    .commit = commit,
+    .check_commit = check_commit,
+    .sum_squares = sum_squares,
+    .find_nonfinite = find_nonfinite,
+    .update = update,
+    .add = add,
+    .event_create = cgp__cuda_event_create,
+    .event_destroy = cgp__cuda_event_destroy,
+    .event_record = cgp__cuda_event_record,
+    .event_wait = cgp__cuda_event_wait,
+    .event_done = cgp__cuda_event_done,
+    .event_sync = cgp__cuda_event_sync,
+    .event_time = cgp__cuda_event_time,
+    .finish = cgp__cuda_finish,
+};
+
+static const cgp_backend *const backends[] = {&backend};
+static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = CGP__CUDA_NAME,
+                                  .backends = backends, .n_backends = 1};
+
+__attribute__((visibility("default"))) cgp_plugin_entry_function cgp_plugin_entry;
+
+const cgp_plugin *cgp_plugin_entry(const cgp_host *host) {
+    cgp__cuda_host = host;
+    return host->abi == CGP_PLUGIN_ABI ? &plugin : NULL;
+}

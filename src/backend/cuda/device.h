@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.h -- what the files of the device share. */
+#ifndef CGP_SRC_CUDA_DEVICE_H
+#define CGP_SRC_CUDA_DEVICE_H
+
+#include <pthread.h>
+
+#include "backend/cuda/cuda.h"
+
+#ifdef CGP_CUDA_HOST
+#define CGP__CUDA_NAME "cuda-host"
+#else
+#define CGP__CUDA_NAME "cuda"
+#endif
+
+/* As everywhere: cuda.h is without the library's own headers. */
+#define CGP__CUDA_TRY(call)                                                                    \
+    do {                                                                                       \
+        const cgp_status status_ = (call);                                                     \
+        if (status_ != CGP_OK) return status_;                                                 \
+    } while (0)
+
+struct cgp_device {
+    int ordinal;
+    cudaStream_t streams[CGP_QUEUES];
+    void *partials; /* of sums and searches */
+    /* Times of events are counted from the last record of `base`, which ended at base_ns on the host's clock. */
+    cudaEvent_t base;
+    int64_t base_ns;
+    uint64_t bases;     /* records of it */
+    uint64_t asked[16]; /* bit set: of ordinals for access to their memory */
+    /* The first failure sticks. event_sync() may come from other threads. */
+    pthread_mutex_t lock;
+    cgp_status failed;
+    char message[256];
+};
+
+struct cgp_kernel {
+    cgp_device *device;
+    cgp_kernel_spec spec;
+    cgp__cuda_run *run;
+};
+
+/* Make an ordinal current in this thread. */
+cudaError_t cgp__cuda_use(int ordinal);
+
+/* The device's first failure, with its message. */
+cgp_status cgp__cuda_failure(cgp_device *device);
+
+/* Begin of a call on a device: no failure, and its ordinal current. */
+cgp_status cgp__cuda_begin(cgp_device *device);
+
+/* End of a call: an error is the device's first failure, unless it has one, with a message of `format`. */
+cgp_status cgp__cuda_end(cgp_device *device, cudaError_t error, const char *format, ...)
+    CGP_PRINTF(3, 4);
+
+/* A failure that does not stick: of what has been asked for. */
+cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char *what,
+                               size_t bytes);
+
+/* --- parts of the table --- */
+
+cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options);
+void cgp__cuda_device_destroy(cgp_device *device);
+cgp_status cgp__cuda_finish(cgp_device *device);
+
+cgp_status cgp__cuda_memory_create(cgp_device *device, size_t bytes, void **out);
+void cgp__cuda_memory_destroy(cgp_device *device, void *memory, size_t bytes);
+cgp_status cgp__cuda_host_memory_create(cgp_device *device, size_t bytes, void **out);
+void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t bytes);
+cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
+                          size_t bytes);
+
+cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out);
+void cgp__cuda_event_destroy(cgp_event *event);
+cgp_status cgp__cuda_event_record(cgp_device *device, cgp_queue queue, cgp_event *event);
+cgp_status cgp__cuda_event_wait(cgp_device *device, cgp_queue queue, cgp_event *event);
+cgp_status cgp__cuda_event_done(cgp_event *event, bool *done);
+cgp_status cgp__cuda_event_sync(cgp_event *event);
+int64_t cgp__cuda_event_time(cgp_event *event);
+/* Record `base` once more; the device has nothing to do. */
+cudaError_t cgp__cuda_set_base(cgp_device *device);
+
+cgp_status cgp__cuda_workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                               int64_t *bytes);
+cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
+                                   cgp_kernel **out);
+cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args);
+void cgp__cuda_kernel_destroy(cgp_kernel *kernel);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* events.c -- events, and their times on the host's clock.
+ *
+ * CUDA tells the time between two events in milliseconds, as a float: exact to 1 us for 8 s, so the one that times are counted
+ * from is recorded again now and then. */
+#include "backend/cuda/device.h"
+
+#include <stdlib.h>
+
+struct cgp_event {
+    cgp_device *device;
+    cudaEvent_t cuda;
+    uint64_t bases; /* records of the device's `base` before it */
+};
+
+cudaError_t cgp__cuda_set_base(cgp_device *device) {
+    const cudaStream_t stream = device->streams[CGP_QUEUE_COMPUTE];
+    cudaError_t error = cudaEventRecord(device->base, stream);
+    if (error == cudaSuccess) error = cudaEventSynchronize(device->base);
+    device->base_ns = cgp__cuda_host->now_ns();
+    device->bases++;
+    return error;
+}
+
+cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    cgp_event *event = calloc(1, sizeof *event);
+    if (!event)
+        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": event: out of memory");
+    event->device = device;
+    const cgp_status status = cgp__cuda_end(
+        device, cudaEventCreateWithFlags(&event->cuda, cudaEventDefault), "an event");
+    if (status == CGP_OK)
+        *out = event;
+    else
+        free(event);
+    return status;
+}
+
+void cgp__cuda_event_destroy(cgp_event *event) {
+    (void)cudaEventDestroy(event->cuda);
+    (void)cudaGetLastError();
+    free(event);
+}
+
+cgp_status cgp__cuda_event_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    event->bases = device->bases;
+    return cgp__cuda_end(device, cudaEventRecord(event->cuda, device->streams[queue]),
+                         "record of an event");
+}
+
+cgp_status cgp__cuda_event_wait(cgp_device *device, cgp_queue queue, cgp_event *event) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device, cudaStreamWaitEvent(device->streams[queue], event->cuda, 0),
+                         "wait for an event");
+}
+
+cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
+    const cudaError_t error = cudaEventQuery(event->cuda);
+    *done = error != cudaErrorNotReady;
+    if (!*done) {
+        (void)cudaGetLastError();
+        return CGP_OK;
+    }
+    CGP__CUDA_TRY(cgp__cuda_end(event->device, error, "work of a stream"));
+    return cgp__cuda_failure(event->device);
+}
+
+/* Also called by threads of other devices, whose ordinal stays current. */
+cgp_status cgp__cuda_event_sync(cgp_event *event) {
+    CGP__CUDA_TRY(
+        cgp__cuda_end(event->device, cudaEventSynchronize(event->cuda), "work of a stream"));
+    return cgp__cuda_failure(event->device);
+}
+
+int64_t cgp__cuda_event_time(cgp_event *event) {
+    const cgp_device *device = event->device;
+    const bool before = event->bases < device->bases;
+    float ms = 0;
+    if (cudaEventElapsedTime(&ms, before ? event->cuda : device->base,
+                             before ? device->base : event->cuda) != cudaSuccess)
+        (void)cudaGetLastError(); /* the device has failed: no time is asked for in earnest */
+    const int64_t ns = (int64_t)((double)ms * 1e6);
+    return device->base_ns + (before ? -ns : ns);
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fibers.c -- the threads of a block, in turn. */
+#include "backend/cuda/host/fibers.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/host/internal.h"
+#include "backend/cuda/host/switch.h"
+
+__thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_blockDim,
+    cgp__shim_gridDim;
+
+typedef enum thread_state { NEW, READY, AT_BLOCK, AT_WARP, DONE } thread_state;
+
+/* Slots of two shuffles: nobody writes a slot again before all have met once more, and so have read it. */
+typedef struct thread {
+    cgp__shim_stack *on; /* that of its fiber; NULL: NEW or DONE */
+    cgp__shim_index index;
+    thread_state state;
+    int shuffles;
+    uint64_t slot[2];
+} thread;
+
+/* The block that a thread of the host runs. */
+typedef struct team {
+    thread threads[CGP__SHIM_MAX_BLOCK];
+    int turn[CGP__SHIM_MAX_BLOCK]; /* order of threads */
+    int n;
+    int next;    /* in `turn` */
+    int current; /* thread */
+    cgp__shim_thread *run;
+    const void *arguments;
+    cgp__shim_order order;
+    uint64_t random;
+    cgp__shim_stack host; /* that of the host's thread */
+    cgp__shim_stack *idle;
+} team;
+
+static pthread_key_t team_key;
+static pthread_once_t team_once = PTHREAD_ONCE_INIT;
+static __thread team *mine;
+
+static void destroy_team(void *of) {
+    team *t = of;
+    while (t->idle) {
+        cgp__shim_stack *stack = t->idle;
+        t->idle = stack->next;
+        cgp__shim_stack_destroy(stack);
+    }
+    free(t);
+}
+
+static void create_key(void) {
+    pthread_key_create(&team_key, destroy_team);
+}
+
+static void die(const char *why) {
+    fprintf(stderr, "cuda-host: block (%u, %u, %u): %s\n", cgp__shim_blockIdx.x,
+            cgp__shim_blockIdx.y, cgp__shim_blockIdx.z, why);
+    abort();
+}
+
+static team *get_team(void) {
+    if (mine) return mine;
+    pthread_once(&team_once, create_key);
+    mine = calloc(1, sizeof *mine);
+    if (!mine) die("out of memory");
+    pthread_setspecific(team_key, mine);
+    return mine;
+}
+
+/* --- turns --- */
+
+/* splitmix64 */
+uint64_t cgp__shim_random(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static void set_turns(team *t) {
+    t->next = 0;
+    for (int i = 0; i < t->n; i++)
+        t->turn[i] = t->order == CGP__SHIM_DESCENDING ? t->n - 1 - i : i;
+    for (int i = t->n - 1; i > 0 && t->order == CGP__SHIM_SHUFFLED; i--) {
+        const int j = (int)(cgp__shim_random(&t->random) % (uint64_t)(i + 1)),
+                  swapped = t->turn[i];
+        t->turn[i] = t->turn[j];
+        t->turn[j] = swapped;
+    }
+}
+
+static int count(const team *t, int begin, int end, thread_state state) {
+    int n = 0;
+    for (int i = begin; i < end; i++)
+        n += t->threads[i].state == state;
+    return n;
+}
+
+static void release(team *t, int begin, int end) {
+    for (int i = begin; i < end; i++)
+        t->threads[i].state = READY;
+}
+
+/* Nobody can run: open the barriers at which all have arrived. */
+static bool open_barriers(team *t) {
+    if (count(t, 0, t->n, AT_BLOCK) == t->n) {
+        release(t, 0, t->n);
+        return true;
+    }
+    bool opened = false;
+    for (int begin = 0; begin < t->n; begin += CGP__SHIM_WARP) {
+        const int end = begin + CGP__SHIM_WARP < t->n ? begin + CGP__SHIM_WARP : t->n;
+        if (count(t, begin, end, AT_WARP) < end - begin) continue;
+        release(t, begin, end);
+        opened = true;
+    }
+    return opened;
+}
+
+static void die_waiting(const team *t) {
+    char why[256];
+    int first = 0;
+    while (t->threads[first].state != AT_BLOCK && t->threads[first].state != AT_WARP)
+        first++;
+    snprintf(why, sizeof why,
+             "thread %d waits for a barrier that others never reach: of %d threads %d wait in "
+             "__syncthreads(), %d for their warp, %d have ended",
+             first, t->n, count(t, 0, t->n, AT_BLOCK), count(t, 0, t->n, AT_WARP),
+             count(t, 0, t->n, DONE));
+    die(why);
+}
+
+/* Return the thread whose turn it is; -1: all are done. */
+static int next_thread(team *t) {
+    for (;;) {
+        while (t->next < t->n) {
+            const int i = t->turn[t->next++];
+            if (t->threads[i].state <= READY) return i;
+        }
+        if (open_barriers(t))
+            set_turns(t);
+        else if (count(t, 0, t->n, DONE) == t->n)
+            return -1;
+        else
+            die_waiting(t);
+    }
+}
+
+/* --- fibers --- */
+
+static void run_thread(team *t, int i, cgp__shim_stack *on) {
+    thread *of = &t->threads[i];
+    t->current = i;
+    of->on = on;
+    cgp__shim_threadIdx = of->index;
+    t->run(t->arguments);
+    of->on = NULL;
+    of->state = DONE;
+}
+
+static void resume(team *t, cgp__shim_stack *from, int i) {
+    t->current = i;
+    cgp__shim_threadIdx = t->threads[i].index;
+    cgp__shim_switch_to(from, t->threads[i].on);
+}
+
+/* The life of a fiber: new threads, one after the other. An idle one lies in the list until another needs it. */
+static void fiber(void *of) {
+    cgp__shim_stack *self = of;
+    for (;;) {
+        team *t = mine;
+        int i = next_thread(t);
+        while (i >= 0 && t->threads[i].state == NEW) {
+            run_thread(t, i, self);
+            i = next_thread(t);
+        }
+        self->next = t->idle;
+        t->idle = self;
+        if (i >= 0)
+            resume(t, self, i);
+        else
+            cgp__shim_switch_to(self, &t->host);
+    }
+}
+
+/* Go on, from any stack, with a fiber that looks for a thread. */
+static void switch_to_idle(team *t, cgp__shim_stack *from) {
+    cgp__shim_stack *to = t->idle;
+    if (to)
+        t->idle = to->next;
+    else
+        to = cgp__shim_stack_create(fiber);
+    if (!to) die("out of memory for a fiber's stack");
+    cgp__shim_switch_to(from, to);
+}
+
+static void wait_at(team *t, thread_state state) {
+    thread *self = &t->threads[t->current];
+    self->state = state;
+    const int i = next_thread(t);
+    if (t->threads[i].state == NEW) {
+        t->next--; /* its turn is the idle fiber's */
+        switch_to_idle(t, self->on);
+    } else if (&t->threads[i] != self) {
+        resume(t, self->on, i);
+    }
+}
+
+void cgp__shim_sync_block(void) {
+    wait_at(mine, AT_BLOCK);
+}
+
+static void check_mask(const team *t, unsigned mask) {
+    const int begin = t->current / CGP__SHIM_WARP * CGP__SHIM_WARP;
+    const int lanes = t->n - begin < CGP__SHIM_WARP ? t->n - begin : CGP__SHIM_WARP;
+    const unsigned all = lanes == CGP__SHIM_WARP ? 0xffffffffu : (1u << lanes) - 1;
+    if ((mask & all) != all) die("a mask without some of the warp's threads");
+}
+
+void cgp__shim_sync_warp(unsigned mask) {
+    check_mask(mine, mask);
+    wait_at(mine, AT_WARP);
+}
+
+unsigned cgp__shim_lane(void) {
+    return (unsigned)mine->current % CGP__SHIM_WARP;
+}
+
+uint64_t cgp__shim_shuffle(unsigned mask, uint64_t value, unsigned from) {
+    team *t = mine;
+    thread *self = &t->threads[t->current];
+    const int slot = self->shuffles++ & 1;
+    const int of = t->current / CGP__SHIM_WARP * CGP__SHIM_WARP + (int)from;
+    self->slot[slot] = value;
+    cgp__shim_sync_warp(mask);
+    if (from >= CGP__SHIM_WARP) return value;
+    if (of >= t->n) die("a shuffle from a lane without a thread");
+    return t->threads[of].slot[slot];
+}
+
+/* --- blocks --- */
+
+static void run_block(team *t) {
+    for (int i = 0; i < t->n; i++) {
+        t->threads[i].state = NEW;
+        t->threads[i].shuffles = 0;
+    }
+    set_turns(t);
+    switch_to_idle(t, &t->host);
+}
+
+/* Block number i of the order: any bijection will do for a shuffle. */
+static uint64_t block_at(const team *t, uint64_t i, uint64_t blocks, uint64_t offset) {
+    if (t->order == CGP__SHIM_DESCENDING) return blocks - 1 - i;
+    if (t->order == CGP__SHIM_ASCENDING) return i;
+    const uint64_t half = (blocks + 1) / 2; /* odd and even, rotated */
+    const uint64_t at = (i + offset) % blocks;
+    return at < half ? 2 * at : 2 * (at - half) + 1;
+}
+
+void cgp__shim_run_grid(dim3 grid, dim3 block, cgp__shim_order order, uint64_t seed,
+                        cgp__shim_thread *run, const void *arguments) {
+    team *t = get_team();
+    t->n = (int)(block.x * block.y * block.z);
+    t->run = run;
+    t->arguments = arguments;
+    t->order = order;
+    t->random = seed;
+    for (int i = 0; i < t->n; i++) {
+        const unsigned k = (unsigned)i;
+        t->threads[i].index =
+            (cgp__shim_index){k % block.x, k / block.x % block.y, k / block.x / block.y};
+    }
+    cgp__shim_blockDim = (cgp__shim_index){block.x, block.y, block.z};
+    cgp__shim_gridDim = (cgp__shim_index){grid.x, grid.y, grid.z};
+    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+    const uint64_t offset = cgp__shim_random(&t->random) % blocks;
+    for (uint64_t i = 0; i < blocks; i++) {
+        const uint64_t at = block_at(t, i, blocks, offset);
+        cgp__shim_blockIdx =
+            (cgp__shim_index){(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
+                              (unsigned)(at / grid.x / grid.y)};
+        run_block(t);
+    }
+}
+
+cgp__shim_order cgp__shim_environment_order(void) {
+    const char *order = getenv("CGP_CUDA_HOST_ORDER");
+    if (!order || strcmp(order, "ascending") == 0) return CGP__SHIM_ASCENDING;
+    if (strcmp(order, "descending") == 0) return CGP__SHIM_DESCENDING;
+    if (strcmp(order, "shuffled") == 0) return CGP__SHIM_SHUFFLED;
+    fprintf(stderr,
+            "cuda-host: CGP_CUDA_HOST_ORDER: expected ascending, descending or shuffled, got "
+            "%s\n",
+            order);
+    abort();
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h -- what the files of the stand-in runtime share. */
+#ifndef CGP_SRC_CUDA_HOST_INTERNAL_H
+#define CGP_SRC_CUDA_HOST_INTERNAL_H
+
+#include "backend/cuda/host/runtime.h"
+
+enum { CGP__SHIM_MAX_DEVICES = 64 };
+
+/* Begin of a call: the failure that is due, or that of the current device, which sticks. */
+cudaError_t cgp__shim_enter(void);
+/* The same, of another device. */
+cudaError_t cgp__shim_enter_on(int device);
+/* End of a call: keep its error for cudaGetLastError(). */
+cudaError_t cgp__shim_leave(cudaError_t error);
+
+/* The failure of a device; that of its first piece of work that failed. */
+cudaError_t cgp__shim_failure(int device);
+void cgp__shim_fail_device(int device, cudaError_t error);
+/* The failure of a piece of work that is due. */
+cudaError_t cgp__shim_next_work(void);
+
+int cgp__shim_current_device(void);
+
+/* The device that memory belongs to; PINNED: of the host, by cudaHostAlloc(); PAGEABLE: other memory. */
+enum { CGP__SHIM_PINNED = -1, CGP__SHIM_PAGEABLE = -2 };
+int cgp__shim_owner(const void *at, size_t bytes);
+
+/* Wait for all work of a device. */
+void cgp__shim_drain(int device);
+
+uint64_t cgp__shim_random(uint64_t *state);
+
+#define CGP__SHIM_TRY(call)                                                                    \
+    do {                                                                                       \
+        const cudaError_t error_ = (call);                                                     \
+        if (error_ != cudaSuccess) return cgp__shim_leave(error_);                             \
+    } while (0)
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime.c -- the stand-in runtime: settings, errors, devices. */
+#include "backend/cuda/host/runtime.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/host/internal.h"
+
+static cgp__shim_settings settings = {.devices = 8, .memory = INT64_C(16) << 30};
+static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of fail_call and fail_work */
+static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
+static __thread cudaError_t last_error;
+static __thread int current_device;
+
+/* --- settings --- */
+
+static int64_t environment_number(const char *name, int64_t otherwise, int64_t limit) {
+    const char *text = getenv(name);
+    if (!text) return otherwise;
+    char *end;
+    const long long value = strtoll(text, &end, 10);
+    if (end != text && *end == '\0' && value >= 0 && value <= limit) return value;
+    fprintf(stderr, "cuda-host: %s: expected 0 to %lld, got \"%s\"\n", name, (long long)limit,
+            text);
+    abort();
+}
+
+static void read_environment(void) {
+    settings.devices = (int)environment_number("CGP_CUDA_HOST_DEVICES", settings.devices,
+                                               CGP__SHIM_MAX_DEVICES);
+    settings.memory = environment_number("CGP_CUDA_HOST_MEMORY", settings.memory, INT64_MAX);
+    settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 1000000000);
+    settings.order = cgp__shim_environment_order();
+}
+
+cgp__shim_settings *cgp__shim_get_settings(void) {
+    pthread_once(&settings_once, read_environment);
+    return &settings;
+}
+
+/* --- errors --- */
+
+static bool due(int *in) {
+    pthread_mutex_lock(&lock);
+    const bool now = *in > 0 && --*in == 0;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
+cudaError_t cgp__shim_enter_on(int device) {
+    cgp__shim_settings *s = cgp__shim_get_settings();
+    return due(&s->fail_call) ? s->error : cgp__shim_failure(device);
+}
+
+cudaError_t cgp__shim_enter(void) {
+    return cgp__shim_enter_on(current_device);
+}
+
+cudaError_t cgp__shim_leave(cudaError_t error) {
+    if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+    return error;
+}
+
+cudaError_t cgp__shim_failure(int device) {
+    return (cudaError_t)atomic_load(&failures[device]);
+}
+
+void cgp__shim_fail_device(int device, cudaError_t error) {
+    int none = cudaSuccess;
+    atomic_compare_exchange_strong(&failures[device], &none, (int)error);
+}
+
+cudaError_t cgp__shim_next_work(void) {
+    cgp__shim_settings *s = cgp__shim_get_settings();
+    return due(&s->fail_work) ? s->error : cudaSuccess;
+}
+
+cudaError_t cudaPeekAtLastError(void) {
+    return last_error;
+}
+
+cudaError_t cudaGetLastError(void) {
+    const cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+typedef struct error_text {
+    cudaError_t error;
+    const char *name, *text;
+} error_text;
+
+static const error_text *find_error(cudaError_t error) {
+#define ERROR(name, text)                                                                      \
+    { name, #name, text }
+    static const error_text all[] = {
+        ERROR(cudaSuccess, "no error"),
+        ERROR(cudaErrorInvalidValue, "invalid argument"),
+        ERROR(cudaErrorMemoryAllocation, "out of memory"),
+        ERROR(cudaErrorInitializationError, "initialization error"),
+        ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
+        ERROR(cudaErrorInsufficientDriver,
+              "CUDA driver version is insufficient for CUDA runtime version"),
+        ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
+        ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+        ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
+        ERROR(cudaErrorNotReady, "device not ready"),
+        ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
+        ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
+        ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
+        ERROR(cudaErrorNotSupported, "operation not supported"),
+        ERROR(cudaErrorUnknown, "unknown error"),
+    };
+#undef ERROR
+    const size_t n = sizeof all / sizeof *all;
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].error == error) return &all[i];
+    }
+    return &all[n - 1];
+}
+
+const char *cudaGetErrorName(cudaError_t error) {
+    return find_error(error)->name;
+}
+
+const char *cudaGetErrorString(cudaError_t error) {
+    return find_error(error)->text;
+}
+
+/* --- devices --- */
+
+static bool is_device(int device) {
+    return device >= 0 && device < cgp__shim_get_settings()->devices;
+}
+
+int cgp__shim_current_device(void) {
+    return current_device;
+}
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    cgp__shim_settings *s = cgp__shim_get_settings();
+    *count = 0;
+    if (due(&s->fail_call)) return cgp__shim_leave(s->error);
+    if (s->devices == 0) return cgp__shim_leave(cudaErrorNoDevice);
+    *count = s->devices;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    if (!is_device(device)) return cgp__shim_leave(cudaErrorInvalidDevice);
+    CGP__SHIM_TRY(cgp__shim_enter_on(device));
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device) {
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void) {
+    CGP__SHIM_TRY(cgp__shim_enter());
+    cgp__shim_drain(current_device);
+    return cgp__shim_leave(cgp__shim_failure(current_device));
+}
+
+/* Even devices reach each other, and so do odd ones, so that both ways of copying are used. */
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    if (!is_device(device) || !is_device(peer)) return cgp__shim_leave(cudaErrorInvalidDevice);
+    *can = device != peer && (device - peer) % 2 == 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+    static _Atomic bool enabled[CGP__SHIM_MAX_DEVICES][CGP__SHIM_MAX_DEVICES];
+    int can = 0;
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (flags != 0) return cgp__shim_leave(cudaErrorInvalidValue);
+    CGP__SHIM_TRY(cudaDeviceCanAccessPeer(&can, current_device, peer));
+    if (!can) return cgp__shim_leave(cudaErrorNotSupported);
+    const bool was = atomic_exchange(&enabled[current_device][peer], true);
+    return cgp__shim_leave(was ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime.h -- the stand-in runtime beside cuda_runtime_api.h: how kernels are launched, and what tests set. */
+#ifndef CGP_SRC_CUDA_HOST_RUNTIME_H
+#define CGP_SRC_CUDA_HOST_RUNTIME_H
+
+#include "backend/cuda/host/fibers.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Enqueue a grid; `arguments` are copied. */
+cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
+                             cgp__shim_thread *thread, const void *arguments, size_t bytes);
+
+/* Read from the environment when first needed; changed by tests between their runs. */
+typedef struct cgp__shim_settings {
+    int devices;           /* CGP_CUDA_HOST_DEVICES; 8 */
+    int64_t memory;        /* bytes of each: CGP_CUDA_HOST_MEMORY; 16 GiB */
+    cgp__shim_order order; /* CGP_CUDA_HOST_ORDER: ascending, descending or shuffled */
+    int64_t
+        delay_ns; /* CGP_CUDA_HOST_DELAY: at most, before each piece of a stream's work; 0 */
+    /* Call n of the runtime from now on, piece n of the streams' work fails with `error`; 0: none. */
+    int fail_call, fail_work;
+    cudaError_t error;
+} cgp__shim_settings;
+
+cgp__shim_settings *cgp__shim_get_settings(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* streams.c -- the stand-in runtime: a stream is a thread with a list of work; events, copies and launches are its entries. The
+ * stream NULL is the caller's thread. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cuda/host/internal.h"
+
+typedef cudaError_t work_run(const void *payload);
+
+typedef struct work {
+    struct work *next;
+    work_run *run;
+    bool always; /* also after a failure: events, or others would wait for ever */
+    _Alignas(16) char payload[];
+} work;
+
+struct CUstream_st {
+    struct CUstream_st *next; /* of all */
+    int device;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    work *first, **end;
+    bool busy, stopped;
+    uint64_t random, seeds; /* of delays; of launches */
+};
+
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static cudaStream_t streams;
+static uint64_t n_streams; /* ever */
+
+/* --- work --- */
+
+static void delay(uint64_t *random) {
+    const int64_t limit = cgp__shim_get_settings()->delay_ns;
+    if (limit == 0) return;
+    const int64_t ns = (int64_t)(cgp__shim_random(random) % (uint64_t)limit);
+    struct timespec left = {ns / 1000000000, ns % 1000000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+}
+
+static void run_work(int device, const work *w) {
+    cudaError_t error = cgp__shim_failure(device);
+    if (error == cudaSuccess && !w->always) error = cgp__shim_next_work();
+    if (error == cudaSuccess || w->always) {
+        const cudaError_t own = w->run(w->payload);
+        if (error == cudaSuccess) error = own;
+    }
+    if (error != cudaSuccess) cgp__shim_fail_device(device, error);
+}
+
+static void *serve(void *of) {
+    cudaStream_t s = of;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (!s->first && !s->stopped)
+            pthread_cond_wait(&s->changed, &s->lock);
+        work *w = s->first;
+        if (!w) break;
+        s->first = w->next;
+        if (!s->first) s->end = &s->first;
+        s->busy = true;
+        pthread_mutex_unlock(&s->lock);
+        delay(&s->random);
+        run_work(s->device, w);
+        free(w);
+        pthread_mutex_lock(&s->lock);
+        s->busy = false;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static void wait_until_empty(cudaStream_t s) {
+    pthread_mutex_lock(&s->lock);
+    while (s->first || s->busy)
+        pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int device_of(cudaStream_t stream) {
+    return stream ? stream->device : cgp__shim_current_device();
+}
+
+/* Enqueue, of a stream of the current device. */
+static cudaError_t add(cudaStream_t stream, work_run *run, bool always, const void *payload,
+                       size_t bytes) {
+    const int device = device_of(stream);
+    if (device != cgp__shim_current_device()) return cudaErrorInvalidResourceHandle;
+    work *w = malloc(sizeof *w + bytes);
+    if (!w) return cudaErrorMemoryAllocation;
+    w->next = NULL;
+    w->run = run;
+    w->always = always;
+    memcpy(w->payload, payload, bytes);
+    if (!stream) {
+        run_work(device, w);
+        free(w);
+        return cgp__shim_failure(device);
+    }
+    pthread_mutex_lock(&stream->lock);
+    *stream->end = w;
+    stream->end = &w->next;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    return cudaSuccess;
+}
+
+/* --- streams --- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (flags != cudaStreamNonBlocking) return cgp__shim_leave(cudaErrorInvalidValue);
+    cudaStream_t s = calloc(1, sizeof *s);
+    if (!s) return cgp__shim_leave(cudaErrorMemoryAllocation);
+    s->device = cgp__shim_current_device();
+    s->end = &s->first;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    pthread_mutex_lock(&streams_lock);
+    s->random = s->seeds = ++n_streams;
+    const bool started = pthread_create(&s->thread, NULL, serve, s) == 0;
+    if (started) {
+        s->next = streams;
+        streams = s;
+    }
+    pthread_mutex_unlock(&streams_lock);
+    if (!started) {
+        free(s);
+        return cgp__shim_leave(cudaErrorMemoryAllocation);
+    }
+    *stream = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    const int device = stream->device;
+    pthread_mutex_lock(&streams_lock);
+    for (cudaStream_t *at = &streams; *at; at = &(*at)->next) {
+        if (*at != stream) continue;
+        *at = stream->next;
+        break;
+    }
+    pthread_mutex_unlock(&streams_lock);
+    pthread_mutex_lock(&stream->lock);
+    stream->stopped = true; /* once it is empty */
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+    pthread_join(stream->thread, NULL);
+    pthread_cond_destroy(&stream->changed);
+    pthread_mutex_destroy(&stream->lock);
+    free(stream);
+    return cgp__shim_leave(cgp__shim_enter_on(device));
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (stream) wait_until_empty(stream); /* after a failure, too */
+    return cgp__shim_leave(cgp__shim_enter_on(device_of(stream)));
+}
+
+void cgp__shim_drain(int device) {
+    pthread_mutex_lock(&streams_lock);
+    for (cudaStream_t s = streams; s; s = s->next) {
+        if (s->device == device) wait_until_empty(s);
+    }
+    pthread_mutex_unlock(&streams_lock);
+}
+
+/* --- events --- */
+
+struct CUevent_st {
+    int device;
+    bool timed;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t records, reached; /* enqueued; run */
+    int64_t time_ns;
+};
+
+typedef struct mark {
+    cudaEvent_t event;
+    uint64_t record;
+} mark;
+
+static cudaError_t run_record(const void *payload) {
+    const mark *m = payload;
+    struct timespec now;
+    pthread_mutex_lock(&m->event->lock);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    m->event->time_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    m->event->reached = m->record;
+    pthread_cond_broadcast(&m->event->changed);
+    pthread_mutex_unlock(&m->event->lock);
+    return cudaSuccess;
+}
+
+static cudaError_t run_wait(const void *payload) {
+    const mark *m = payload;
+    pthread_mutex_lock(&m->event->lock);
+    while (m->event->reached < m->record)
+        pthread_cond_wait(&m->event->changed, &m->event->lock);
+    pthread_mutex_unlock(&m->event->lock);
+    return cudaSuccess;
+}
+
+static mark last_record(cudaEvent_t event, int more) {
+    pthread_mutex_lock(&event->lock);
+    event->records += (uint64_t)more;
+    const mark m = {event, event->records};
+    pthread_mutex_unlock(&event->lock);
+    return m;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (flags != cudaEventDefault && flags != cudaEventDisableTiming)
+        return cgp__shim_leave(cudaErrorInvalidValue);
+    cudaEvent_t e = calloc(1, sizeof *e);
+    if (!e) return cgp__shim_leave(cudaErrorMemoryAllocation);
+    e->device = cgp__shim_current_device();
+    e->timed = flags == cudaEventDefault;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
+    *event = e;
+    return cudaSuccess;
+}
+
+/* As CUDA's: an event that work still needs goes when that has run. */
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    const int device = event->device;
+    const mark m = last_record(event, 0);
+    run_wait(&m);
+    pthread_cond_destroy(&event->changed);
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+    return cgp__shim_leave(cgp__shim_enter_on(device));
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    if (device_of(stream) != event->device)
+        return cgp__shim_leave(cudaErrorInvalidResourceHandle);
+    const mark m = last_record(event, 1);
+    const cudaError_t error = add(stream, run_record, true, &m, sizeof m);
+    if (error != cudaSuccess) run_record(&m); /* nobody waits for what was not enqueued */
+    return cgp__shim_leave(error);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (flags != 0) return cgp__shim_leave(cudaErrorInvalidValue);
+    const mark m = last_record(event, 0);
+    return cgp__shim_leave(add(stream, run_wait, true, &m, sizeof m));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    pthread_mutex_lock(&event->lock);
+    const bool done = event->reached >= event->records;
+    pthread_mutex_unlock(&event->lock);
+    return done ? cgp__shim_leave(cgp__shim_failure(event->device)) : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
+    const mark m = last_record(event, 0);
+    run_wait(&m);
+    return cgp__shim_leave(cgp__shim_failure(event->device));
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+    CGP__SHIM_TRY(cgp__shim_enter_on(begin->device));
+    if (begin->device != end->device || !begin->timed || !end->timed || begin->records == 0 ||
+        end->records == 0)
+        return cgp__shim_leave(cudaErrorInvalidResourceHandle);
+    if (cudaEventQuery(begin) == cudaErrorNotReady || cudaEventQuery(end) == cudaErrorNotReady)
+        return cudaErrorNotReady;
+    *milliseconds = (float)((double)(end->time_ns - begin->time_ns) / 1e6);
+    return cudaSuccess;
+}
+
+/* --- copies --- */
+
+typedef struct copying {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int value;
+} copying;
+
+static cudaError_t run_copy(const void *payload) {
+    const copying *c = payload;
+    memcpy(c->to, c->from, c->bytes);
+    return cudaSuccess;
+}
+
+static cudaError_t run_set(const void *payload) {
+    const copying *c = payload;
+    memset(c->to, c->value, c->bytes);
+    return cudaSuccess;
+}
+
+/* Memory that is not pinned makes a copy one that the host waits for. */
+static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
+    if (c->bytes == 0) return cudaSuccess;
+    const cudaError_t error = add(stream, run_copy, false, c, sizeof *c);
+    const bool wait = to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE;
+    return error == cudaSuccess && wait ? cudaStreamSynchronize(stream) : error;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
+    const copying c = {memory, NULL, bytes, value};
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (bytes == 0) return cudaSuccess;
+    if (cgp__shim_owner(memory, bytes) == CGP__SHIM_PAGEABLE)
+        return cgp__shim_leave(cudaErrorInvalidValue);
+    return cgp__shim_leave(add(stream, run_set, false, &c, sizeof c));
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    const copying c = {to, from, bytes, 0};
+    const int to_owner = cgp__shim_owner(to, bytes), from_owner = cgp__shim_owner(from, bytes);
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (bytes > 0 && kind != cudaMemcpyDefault &&
+        (to_device != (to_owner >= 0) || from_device != (from_owner >= 0)))
+        return cgp__shim_leave(cudaErrorInvalidValue);
+    return cgp__shim_leave(add_copy(stream, &c, to_owner, from_owner));
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+    const copying c = {to, from, bytes, 0};
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (bytes > 0 && (cgp__shim_owner(to, bytes) != to_device ||
+                      cgp__shim_owner(from, bytes) != from_device))
+        return cgp__shim_leave(cudaErrorInvalidValue);
+    return cgp__shim_leave(add_copy(stream, &c, to_device, from_device));
+}
+
+/* --- launches --- */
+
+typedef struct grid_run {
+    dim3 grid, block;
+    uint64_t seed;
+    cgp__shim_thread *thread;
+    _Alignas(16) char arguments[];
+} grid_run;
+
+static cudaError_t run_grid(const void *payload) {
+    const grid_run *g = payload;
+    cgp__shim_run_grid(g->grid, g->block, cgp__shim_get_settings()->order, g->seed, g->thread,
+                       g->arguments);
+    return cudaSuccess;
+}
+
+/* The limits of all devices since sm_30. */
+static bool launchable(dim3 grid, dim3 block) {
+    return block.x >= 1 && block.y >= 1 && block.z >= 1 && block.x <= CGP__SHIM_MAX_BLOCK &&
+           block.y <= CGP__SHIM_MAX_BLOCK && block.z <= 64 &&
+           (uint64_t)block.x * block.y * block.z <= CGP__SHIM_MAX_BLOCK && grid.x >= 1 &&
+           grid.y >= 1 && grid.z >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 &&
+           grid.z <= 65535;
+}
+
+cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
+                             cgp__shim_thread *thread, const void *arguments, size_t bytes) {
+    enum { MAX_ARGUMENTS = 4096 }; /* CUDA's limit */
+    _Alignas(16) char packed[sizeof(grid_run) + MAX_ARGUMENTS];
+    grid_run *g = (grid_run *)(void *)packed;
+    CGP__SHIM_TRY(cgp__shim_enter());
+    if (!launchable(grid, block)) return cgp__shim_leave(cudaErrorInvalidConfiguration);
+    if (bytes > MAX_ARGUMENTS) return cgp__shim_leave(cudaErrorInvalidValue);
+    *g = (grid_run){grid, block, stream ? cgp__shim_random(&stream->seeds) : 1, thread};
+    memcpy(g->arguments, arguments, bytes);
+    return cgp__shim_leave(add(stream, run_grid, false, packed, sizeof *g + bytes));
+}

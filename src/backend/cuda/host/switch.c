@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* switch.c -- stacks of fibers: x86-64, System V. Compiled without shadow stacks, which know one stack only. */
+#include "backend/cuda/host/switch.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TSAN 1
+#endif
+#endif
+#ifdef ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 4096 };
+
+/* Push the registers that a call keeps, save the stack pointer in *from, and do the reverse with `to`. */
+void cgp__shim_swap(void **from, void *to);
+
+__asm__(".text\n"
+        ".globl cgp__shim_swap\n"
+        ".hidden cgp__shim_swap\n"
+        ".type cgp__shim_swap, @function\n"
+        "cgp__shim_swap:\n"
+        "    push %rbp\n"
+        "    push %rbx\n"
+        "    push %r12\n"
+        "    push %r13\n"
+        "    push %r14\n"
+        "    push %r15\n"
+        "    mov %rsp, (%rdi)\n"
+        "    mov %rsi, %rsp\n"
+        "    pop %r15\n"
+        "    pop %r14\n"
+        "    pop %r13\n"
+        "    pop %r12\n"
+        "    pop %rbx\n"
+        "    pop %rbp\n"
+        "    ret\n"
+        ".size cgp__shim_swap, . - cgp__shim_swap\n");
+
+/* The stack that was left for the one that runs now, and the latter. */
+static __thread cgp__shim_stack *left, *entered;
+
+/* First thing on a stack. */
+static void arrive(cgp__shim_stack *self) {
+#ifdef ASAN
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(self->fake, &bottom, &bytes);
+    if (!left->memory) { /* the host's thread: known only now */
+        left->bottom = bottom;
+        left->bytes = bytes;
+    }
+#else
+    (void)self;
+#endif
+}
+
+static void begin(void) {
+    cgp__shim_stack *self = entered;
+    arrive(self);
+    self->run(self);
+    abort(); /* it never returns */
+}
+
+cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
+    cgp__shim_stack *stack = calloc(1, sizeof *stack);
+    if (!stack) return NULL;
+    stack->memory = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack->memory == MAP_FAILED || mprotect(stack->memory, GUARD_BYTES, PROT_NONE) != 0) {
+        free(stack);
+        return NULL;
+    }
+    stack->run = run;
+    stack->bottom = (char *)stack->memory + GUARD_BYTES;
+    stack->bytes = STACK_BYTES - GUARD_BYTES;
+    /* What cgp__shim_swap pops: six registers and begin(), at whose entry the stack is as after a call. */
+    void **top = (void **)(void *)((char *)stack->memory + STACK_BYTES) - 8;
+    top[6] = (void *)(uintptr_t)begin;
+    stack->top = top;
+#ifdef TSAN
+    stack->tsan = __tsan_create_fiber(0);
+#endif
+    return stack;
+}
+
+void cgp__shim_stack_destroy(cgp__shim_stack *stack) {
+#ifdef TSAN
+    __tsan_destroy_fiber(stack->tsan);
+#endif
+    munmap(stack->memory, STACK_BYTES);
+    free(stack);
+}
+
+void cgp__shim_switch_to(cgp__shim_stack *from, cgp__shim_stack *to) {
+    left = from;
+    entered = to;
+#ifdef ASAN
+    __sanitizer_start_switch_fiber(&from->fake, to->bottom, to->bytes);
+#endif
+#ifdef TSAN
+    if (!from->memory) from->tsan = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(to->tsan, 0);
+#endif
+    cgp__shim_swap(&from->top, to->top);
+    arrive(from);
+}

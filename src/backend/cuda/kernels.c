@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.c -- kernels of ops: the entry of a table, kept with its spec. */
+#include "backend/cuda/device.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static const char *const op_names[CGP_OP_KINDS] = {
+#define NAME(kind, name) #name,
+    CGP_OPS(NAME)
+#undef NAME
+};
+static const char *const directions[CGP_OP_DIRECTIONS] = {"forward", "backward input",
+                                                          "backward weight"};
+
+static const cgp__cuda_op *find_op(cgp_op_kind kind) {
+    static const cgp__cuda_op *const ops[CGP_OP_KINDS] = {
+#define OP(kind, name) &cgp__cuda_##name,
+        CGP_OPS(OP)
+#undef OP
+    };
+    return (unsigned)kind < CGP_OP_KINDS ? ops[kind] : NULL;
+}
+
+static cgp_status find_kernel(const cgp_kernel_spec *spec, const cgp__cuda_op **out) {
+    const cgp__cuda_op *op = find_op(spec->op);
+    if (!op)
+        return cgp__cuda_host->fail(CGP_EINVAL,
+                                    CGP__CUDA_NAME ": expects a built-in op, got %s",
+                                    spec->op == CGP_OP_CUSTOM ? "a custom one" : "none");
+    if ((unsigned)spec->direction >= CGP_OP_DIRECTIONS || !op->run[spec->direction])
+        return cgp__cuda_host->fail(
+            CGP_EINVAL, CGP__CUDA_NAME ": expects a direction that %s has, got %s",
+            op_names[spec->op],
+            (unsigned)spec->direction < CGP_OP_DIRECTIONS ? directions[spec->direction]
+                                                          : "none");
+    if (spec->n < 1 || spec->attributes.rows < 1)
+        return cgp__cuda_host->fail(CGP_EINVAL,
+                                    CGP__CUDA_NAME
+                                    ": expects %s of 1 or more rows, got %" PRId64
+                                    " samples of %" PRId64,
+                                    op_names[spec->op], spec->n, spec->attributes.rows);
+    if (spec->type != CGP_F32 && !(spec->type == CGP_BF16 && op->bf16))
+        return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": has no %s in bf16 (use f32)",
+                                    op_names[spec->op]);
+    *out = op;
+    return CGP_OK;
+}
+
+cgp_status cgp__cuda_workspace(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                               int64_t *bytes) {
+    const cgp__cuda_op *op = NULL;
+    (void)options;
+    CGP__CUDA_TRY(find_kernel(spec, &op));
+    *bytes = op->workspace ? op->workspace(spec) : 0;
+    return CGP_OK;
+}
+
+cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
+                                   cgp_kernel **out) {
+    const cgp__cuda_op *op = NULL;
+    CGP__CUDA_TRY(find_kernel(spec, &op));
+    cgp_kernel *kernel = malloc(sizeof *kernel);
+    if (!kernel)
+        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
+    *kernel = (cgp_kernel){device, *spec, op->run[spec->direction]};
+    *out = kernel;
+    return CGP_OK;
+}
+
+cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    cgp_device *device = kernel->device;
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(
+        device, kernel->run(&kernel->spec, args, device->streams[CGP_QUEUE_COMPUTE]), "%s, %s",
+        op_names[kernel->spec.op], directions[kernel->spec.direction]);
+}
+
+void cgp__cuda_kernel_destroy(cgp_kernel *kernel) {
+    free(kernel);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loss.cuh -- what the losses share: their scale, and the sum of their terms in order. */
+#ifndef CGP_SRC_CUDA_LOSS_CUH
+#define CGP_SRC_CUDA_LOSS_CUH
+
+#include "backend/cuda/cuda.cuh"
+
+/* cgp_step_loss_scale(), on the device. */
+__device__ static inline float loss_scale(const cgp_step_values *values, int loss) {
+    return ((const float *)(const void *)(values + 1))[loss];
+}
+
+/* One block: all threads load a tile, one adds it up. */
+static __global__ void sum_losses(double *losses, const double *terms, int64_t n,
+                                  const cgp_step_values *values, int loss) {
+    __shared__ double tile[BLOCK];
+    double sum = 0.0;
+    for (int64_t begin = 0; begin < n; begin += BLOCK) {
+        const int64_t i = begin + threadIdx.x, left = n - begin;
+        if (i < n) tile[threadIdx.x] = terms[i];
+        __syncthreads();
+        for (int k = 0; threadIdx.x == 0 && k < BLOCK && k < left; k++)
+            sum += tile[k];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) losses[values->loss_word + loss] = sum;
+}
+
+/* The loss of a run: the sum of n terms, which lie in the workspace, in order. */
+static inline cudaError_t set_loss(const cgp_kernel_args *args, int64_t n,
+                                   cudaStream_t stream) {
+    if (!args->losses) return cudaSuccess;
+    return launch(sum_losses, dim3(1), dim3(BLOCK), stream, args->losses,
+                  (const double *)args->workspace, n, args->values, args->loss);
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* map.cuh -- elementwise loops: to[i] = or += f(a[i], b[i]); copies. `to` may be a or b. */
+#ifndef CGP_SRC_CUDA_MAP_CUH
+#define CGP_SRC_CUDA_MAP_CUH
+
+#include "backend/cuda/cuda.cuh"
+
+/* Elements of a type that a thread loads and stores at once, 16 bytes a time. */
+template <class T, int n> struct alignas(n * sizeof(T) < 16 ? n * sizeof(T) : 16) pack {
+    T at[n];
+};
+
+/* Elements of a pack of several types: 16 bytes of the narrowest. */
+template <class... T> constexpr int pack_of = ((sizeof(T) == 2) || ...) ? 8 : 4;
+
+static inline bool is_aligned(const void *at) {
+    return (uintptr_t)at % 16 == 0;
+}
+
+/* F: float operator()(float a, float b) const. `packed`: all three are aligned. */
+template <class To, class A, class B, class F>
+__global__ void map_kernel(To *to, const A *a, const B *b, int64_t n, bool add, bool packed,
+                           F f) {
+    constexpr int N = pack_of<To, A, B>;
+    const int64_t packs = packed ? n / N : 0, rest = packs * N;
+    FOR_EACH(p, packs) {
+        const pack<A, N> in_a = ((const pack<A, N> *)a)[p];
+        const pack<B, N> in_b = ((const pack<B, N> *)b)[p];
+        pack<To, N> out;
+        if (add) out = ((const pack<To, N> *)to)[p];
+        for (int k = 0; k < N; k++)
+            put(out.at, k, add, f(load(in_a.at, k), load(in_b.at, k)));
+        ((pack<To, N> *)to)[p] = out;
+    }
+    FOR_EACH(i, n - rest) {
+        const int64_t at = rest + i;
+        put(to, at, add, f(load(a, at), load(b, at)));
+    }
+}
+
+/* b: a, where f has no use for it. */
+template <class To, class A, class B, class F>
+static cudaError_t map(To *to, const A *a, const B *b, int64_t n, bool add, cudaStream_t stream,
+                       F f) {
+    constexpr int N = pack_of<To, A, B>;
+    const bool packed = is_aligned(to) && is_aligned(a) && is_aligned(b);
+    if (n == 0) return cudaSuccess;
+    return launch(map_kernel<To, A, B, F>, blocks_for(packed ? ceil_div(n, N) : n), dim3(BLOCK),
+                  stream, to, a, b, n, add, packed, f);
+}
+
+struct first_of {
+    __device__ float operator()(float a, float) const {
+        return a;
+    }
+};
+
+/* to = or += from; nothing where they are one and nothing is added. */
+template <class T>
+static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t stream) {
+    if (add) return map(to, from, from, n, true, stream, first_of{});
+    if (to == from || n == 0) return cudaSuccess;
+    return cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, stream);
+}
+
+/* dx[k] = or += dy of an op that passes it on. */
+template <class T>
+static cudaError_t pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k,
+                           cudaStream_t stream) {
+    if (!args->dx[k]) return cudaSuccess;
+    return pass((T *)args->dx[k], (const T *)args->dy, elements(spec), adds(spec, k), stream);
+}
+
+#endif

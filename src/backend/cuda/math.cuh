@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* math.cuh -- exp, erf and log as written-down chains of IEEE operations: the same bits on every GPU and on the host, and those
+ * of the cpu backend's kernels. Division and square root are IEEE's: the operator and sqrtf(). Errors are in units of the last
+ * place, as tests/cuda/test_cuda_functions.c finds them. */
+#ifndef CGP_SRC_CUDA_MATH_CUH
+#define CGP_SRC_CUDA_MATH_CUH
+
+#include <math.h>
+#include <string.h>
+
+#include "backend/cuda/cuda.cuh"
+
+/* The larger one; b if one is a NaN. */
+__device__ static inline float larger(float a, float b) {
+    return a > b ? a : b;
+}
+
+/* exp(x) for x <= 88, 0 below -87, where it would be denormal; NaN stays NaN.
+ *
+ *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
+ *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
+ *
+ * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; 127 more make it the exponent of 2^n. Within
+ * 1.1 units. */
+__device__ static inline float exp_or_zero(float x) {
+    const float shift = 0x1.8p23f + 127.0f;
+    const float shifted = fmaf(x, 0x1.715476p0f, shift);
+    const float n = shifted - shift;
+    float r = fmaf(n, -0x1.62e400p-1f, x); /* ln 2 in two parts */
+    r = fmaf(n, -0x1.7f7d1cp-20f, r);
+    float p = 0x1.6d444ep-10f;
+    p = fmaf(p, r, 0x1.120c68p-7f);
+    p = fmaf(p, r, 0x1.5554e8p-5f);
+    p = fmaf(p, r, 0x1.5554dcp-3f);
+    p = fmaf(p, r, 0.5f);
+    p = fmaf(p, r * r, r) + 1.0f;
+    const float scale = __uint_as_float(__float_as_uint(shifted) << 23);
+    return x < -87.0f ? 0.0f : p * scale;
+}
+
+/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84, from where on it rounds to 1 or -1.
+ * Q interpolates erf(x) / x at Chebyshev points; within 3.7 units, and 2e-7. */
+__device__ static inline float erf_of(float x) {
+    const float q[] = {
+        0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,
+        0x1.73e814p-4f,  -0x1.2afb4cp-4f,  0x1.cdb2e2p-5f,  -0x1.4fd6a6p-5f,
+        0x1.bfc798p-6f,  -0x1.1f239ep-6f,  0x1.867a48p-7f,  -0x1.af0e68p-8f,
+        0x1.ca4068p-10f, -0x1.ea139ep-11f, 0x1.8602dcp-10f, -0x1.4c0ba4p-11f,
+    };
+    const float s = fmaf(x * x, 2.0f / (3.84f * 3.84f), -1.0f);
+    float sum = q[15];
+    for (int i = 14; i >= 0; i--)
+        sum = fmaf(sum, s, q[i]);
+    const float sign = x < 0.0f ? -1.0f : 1.0f;
+    return x >= 3.84f || x <= -3.84f ? sign : x * sum;
+}
+
+/* log(1 + e), 0 <= e <= 1:
+ *
+ *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
+ *
+ * The terms left out are below 2e-8 of it. Within 2.9 units. */
+__device__ static inline float log_one_plus(float e) {
+    const float q = e / (2.0f + e), z = q * q;
+    float sum = 1.0f / 13.0f;
+    sum = fmaf(sum, z, 1.0f / 11.0f);
+    sum = fmaf(sum, z, 1.0f / 9.0f);
+    sum = fmaf(sum, z, 1.0f / 7.0f);
+    sum = fmaf(sum, z, 1.0f / 5.0f);
+    sum = fmaf(sum, z, 1.0f / 3.0f);
+    sum = fmaf(sum, z, 1.0f);
+    return 2.0f * q * sum;
+}
+
+/* log(x) in double, for a row's sum; x > 0 and not denormal. Infinity and NaN stay as they are.
+ *
+ *     x = 2^k (1 + f), 1 + f between sqrt(1/2) and sqrt 2        s = f / (2 + f)
+ *     log(1 + f) = 2 artanh(s) = f - (f^2 / 2 - s (f^2 / 2 + R))      R = 2 s^2 (1/3 + s^2 / 5 + s^4 / 7 + ...)
+ *
+ * ln 2 is in two parts: k times the first is exact. Within 0.9 units. */
+__device__ static inline double log_of(double x) {
+    if (!(x < INFINITY)) return x;
+    int64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int64_t k = (bits - 0x3fe6a09e667f3bcd) >> 52; /* sqrt(1/2) */
+    bits -= k << 52;
+    double near;
+    memcpy(&near, &bits, sizeof near);
+    const double f = near - 1.0, s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
+    double sum = 2.0 / 23.0;
+    for (int i = 21; i >= 3; i -= 2)
+        sum = fma(sum, z, 2.0 / i);
+    const double low = s * (half + z * sum) + (double)k * 0x1.a39ef35793c76p-33;
+    return (double)k * 0x1.62e42feep-1 - ((half - low) - f);
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.c -- memory of a device, pinned memory of the host, and copies. */
+#include "backend/cuda/device.h"
+
+#include <string.h>
+
+cgp_status cgp__cuda_memory_create(cgp_device *device, size_t bytes, void **out) {
+    const cudaStream_t stream = device->streams[CGP_QUEUE_COMPUTE];
+    const size_t least = bytes > 0 ? bytes : 1;
+    void *memory = NULL;
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaMalloc(&memory, least), "memory", bytes));
+    cudaError_t error = cudaMemsetAsync(memory, 0, least, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    if (error != cudaSuccess) (void)cudaFree(memory);
+    CGP__CUDA_TRY(cgp__cuda_end(device, error, "clear %zu bytes", bytes));
+    *out = memory;
+    return CGP_OK;
+}
+
+void cgp__cuda_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
+    (void)bytes;
+    (void)cgp__cuda_finish(device);
+    (void)cudaFree(memory);
+    (void)cudaGetLastError();
+}
+
+cgp_status cgp__cuda_host_memory_create(cgp_device *device, size_t bytes, void **out) {
+    const size_t least = bytes > 0 ? bytes : 1;
+    void *memory = NULL;
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    CGP__CUDA_TRY(cgp__cuda_no_memory(
+        device, cudaHostAlloc(&memory, least, cudaHostAllocPortable), "pinned memory", bytes));
+    *out = memset(memory, 0, least);
+    return CGP_OK;
+}
+
+void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
+    (void)bytes;
+    (void)cgp__cuda_finish(device); /* copies may be under way */
+    (void)cudaFreeHost(memory);
+    (void)cudaGetLastError();
+}
+
+/* Two GPUs: directly, where one can be let into the other's memory; else the driver goes by way of the host. */
+static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_device *own,
+                                cudaStream_t stream) {
+    const int peer = to.device == own ? from.device->ordinal : to.device->ordinal;
+    int direct = 0;
+    if (peer == own->ordinal)
+        return cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDeviceToDevice, stream);
+    if (!(own->asked[peer / 64] >> peer % 64 & 1)) {
+        own->asked[peer / 64] |= UINT64_C(1) << peer % 64;
+        cudaError_t error = cudaDeviceCanAccessPeer(&direct, own->ordinal, peer);
+        if (error == cudaSuccess && direct) error = cudaDeviceEnablePeerAccess(peer, 0);
+        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled) return error;
+        (void)cudaGetLastError();
+    }
+    return cudaMemcpyPeerAsync(to.at, to.device->ordinal, from.at, from.device->ordinal, bytes,
+                               stream);
+}
+
+static cudaError_t enqueue_copy(cgp_device *device, cudaStream_t stream, cgp_place to,
+                                cgp_place from, size_t bytes) {
+    if (to.device && from.device) return copy_between(to, from, bytes, device, stream);
+    return cudaMemcpyAsync(to.at, from.at, bytes,
+                           to.device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream);
+}
+
+cgp_status cgp__cuda_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
+                          size_t bytes) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    if (to.device != device && from.device != device)
+        return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME
+                                    ": copy: expected a place on the device, got none");
+    if (bytes == 0) return CGP_OK;
+    return cgp__cuda_end(device, enqueue_copy(device, device->streams[queue], to, from, bytes),
+                         "copy of %zu bytes", bytes);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* add.cu -- y = x[0] + x[1], which may end in a RELU; dx[0] = dx[1] = dy. Saves nothing. y may be an x[k]; a dx[k] that shares dy's
+ * memory costs nothing. */
+#include "backend/cuda/map.cuh"
+
+template <class T> struct sum_of {
+    float slope;
+    __device__ float operator()(float a, float b) const {
+        return ended<T>(a + b, slope);
+    }
+};
+
+template <class T>
+static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                           cudaStream_t stream) {
+    return map((T *)args->y, (const T *)args->x[0], (const T *)args->x[1], elements(spec),
+               false, stream, sum_of<T>{spec->attributes.slope});
+}
+
+/* From the last input to the first: gradients of a value with two uses are added in that order, and both may be one value. */
+template <class T>
+static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                         cudaStream_t stream) {
+    for (int k = 1; k >= 0; k--)
+        CGP__TRY_CUDA(pass_dy<T>(spec, args, k, stream));
+    return cudaSuccess;
+}
+
+const cgp__cuda_op cgp__cuda_add = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL, true};

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* channel_norm.cu -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set.
+ *
+ *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (INSTANCE_NORM)
+ *     y = (x - mean) rstd weight + bias        rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
+ *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
+ *
+ * Sums have the order of `cpu` (ops/channel_norm.c draws the layout): several rows make one wide row, its columns are summed alone;
+ * blocks of 32 wide rows in float, blocks of a group in order and in double, then groups, and the copies of a channel, in order. So
+ * a set's bits depend on the set alone. Three kernels:
+ *
+ *     sum_groups      the two sums of each column of each group: a thread has a block of rows, a warp merges them
+ *     make_factors    the sums of each channel; all that follows from them
+ *     apply           y or dx, which may be dy */
+#include "backend/cuda/running_stats.cuh"
+
+constexpr int WIDE = 256;      /* elements of a wide row made of several rows, at most */
+constexpr int CHUNK = 512;     /* of a wide row that count for the size of a group */
+constexpr int GROUP = 131072;  /* elements of a group, about */
+constexpr int WARP = 32;       /* columns, or channels, of a thread block with sums */
+constexpr int BLOCK_ROWS = 32; /* wide rows with sums in float */
+constexpr int ROW_BLOCKS = 16; /* of a thread block, at a time */
+constexpr int TILE = 32;       /* sums that a thread block merges at a time */
+constexpr int LOADERS = 8;     /* threads of a channel that load them */
+constexpr int APPLY_ROWS = 8;  /* wide rows of a thread */
+
+enum { SCALE, SHIFT, SLOPE, FACTORS };
+
+/* Sizes that follow from a spec. */
+struct layout {
+    /* rows: of a set. */
+    int64_t sets, rows;
+    /* Wide rows of a set, of a group; groups of a set. */
+    int64_t wide, group, groups;
+    /* rest: elements behind the wide rows. */
+    int channels, copies, width, rest;
+};
+
+static layout layout_of(const cgp_kernel_spec *spec) {
+    const bool batch = spec->op == CGP_OP_BATCH_NORM;
+    const int64_t channels = spec->attributes.out;
+    const int64_t rows = spec->attributes.rows * (batch ? spec->n : 1);
+    /* The most copies that make a multiple of 16 elements; or else one. */
+    int64_t min = 16;
+    while (min > 1 && min / 2 * channels % 16 == 0)
+        min /= 2;
+    const int64_t max = WIDE / channels / min * min;
+    const int64_t wanted = max > 1 ? max : 1, copies = wanted < rows ? wanted : rows;
+    const int64_t width = copies * channels, wide = rows / copies;
+    const int64_t group = ceil_div(GROUP, width < CHUNK ? width : CHUNK);
+    return {batch ? 1 : spec->n,
+            rows,
+            wide,
+            group,
+            ceil_div(wide, group),
+            (int)channels,
+            (int)copies,
+            (int)width,
+            (int)(rows % copies * channels)};
+}
+
+/* A run: its sizes, operands and workspace. */
+struct channel_norm {
+    layout l;
+    double *sums;   /* [sets, groups, 2, width] */
+    float *factors; /* [sets, FACTORS, channels] */
+    const float *weight, *bias;
+    float *mean, *rstd;     /* [sets, channels] */
+    float *dweight, *dbias; /* NULL: not wanted */
+    float eps;
+    bool first;
+    running_stats stats;
+};
+
+static int64_t sums_bytes(const layout *l) {
+    return l->sets * l->groups * 2 * l->width * (int64_t)sizeof(double);
+}
+
+static int64_t workspace(const cgp_kernel_spec *spec) {
+    const layout l = layout_of(spec);
+    return sums_bytes(&l) + l.sets * FACTORS * l.channels * (int64_t)sizeof(float);
+}
+
+static channel_norm norm_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    channel_norm w = {};
+    w.l = layout_of(spec);
+    w.sums = (double *)args->workspace;
+    w.factors = (float *)(void *)((char *)args->workspace + sums_bytes(&w.l));
+    w.weight = args->param[0];
+    w.bias = args->param[1];
+    w.mean = args->saved[0];
+    w.rstd = args->saved[1];
+    w.dweight = args->dparam[0];
+    w.dbias = args->dparam[1];
+    w.eps = spec->attributes.eps;
+    w.first = args->first;
+    w.stats = running_stats_of(spec, args);
+    return w;
+}
+
+/* --- sums of groups --- */
+
+/* Wide rows of a group. */
+__device__ static inline int64_t group_rows(const layout &l, int64_t group) {
+    const int64_t left = l.wide - group * l.group;
+    return l.group < left ? l.group : left;
+}
+
+/* A block of wide rows of one column: those of its group before it, its first element, and how many it has. */
+struct column_block {
+    int64_t before, at;
+    int rows;
+};
+
+/* Block number `block` of a group, or none. Behind its full rows the last group has one that is not full. */
+__device__ static inline column_block block_of(const layout &l, int64_t set, int64_t group,
+                                               int64_t block, int column) {
+    const int64_t all = group_rows(l, group), begin = block * BLOCK_ROWS;
+    const int64_t left = all - begin, before = left > 0 ? begin : all;
+    const bool last = left <= 0 && left > -BLOCK_ROWS && group + 1 == l.groups;
+    const int full = (int)(left < BLOCK_ROWS ? left : BLOCK_ROWS);
+    return {before, set * l.rows * l.channels + (group * l.group + before) * l.width + column,
+            column >= l.width ? 0
+            : left > 0        ? full
+                              : (int)(last && column < l.rest)};
+}
+
+/* Blocks of a group, with one that is not full. */
+__device__ static inline int64_t blocks_of(const layout &l, int64_t group) {
+    return (group_rows(l, group) + BLOCK_ROWS - 1) / BLOCK_ROWS + 1;
+}
+
+/* Sums of a channel: of dy and dy (x - mean); or mean, and sum of squared differences. */
+struct sums {
+    double first, second;
+};
+
+/* Mean m of a block, the sums s of differences from it and q of their squares; then the exact mean m + s / n and sum of squared
+ * differences q - s^2 / n. */
+template <class T>
+__device__ static inline sums moments(const T *x, column_block b, int width) {
+    float value[BLOCK_ROWS], sum = 0.0f, s = 0.0f, q = 0.0f;
+#pragma unroll
+    for (int k = 0; k < BLOCK_ROWS; k++)
+        value[k] = k < b.rows ? load(x, b.at + (int64_t)k * width) : 0.0f;
+#pragma unroll
+    for (int k = 0; k < BLOCK_ROWS; k++)
+        sum += value[k];
+    const float m = sum / (float)b.rows;
+#pragma unroll
+    for (int k = 0; k < BLOCK_ROWS; k++) {
+        const float d = k < b.rows ? value[k] - m : 0.0f;
+        s += d;
+        q = fmaf(d, d, q);
+    }
+    const double offset = (double)s / (double)b.rows;
+    return {(double)m + offset, (double)q - (double)s * offset};
+}
+
+/* The sums of dy and of dy (x - mean). */
+template <class T>
+__device__ static inline sums products(const T *x, const T *dy, float mean, column_block b,
+                                       int width) {
+    float s = 0.0f, p = 0.0f;
+#pragma unroll
+    for (int k = 0; k < BLOCK_ROWS; k++) {
+        const int64_t at = b.at + (int64_t)k * width;
+        const float d = k < b.rows ? load(dy, at) : 0.0f;
+        const float in = k < b.rows ? load(x, at) - mean : 0.0f;
+        s += d;
+        p = fmaf(d, in, p);
+    }
+    return {(double)s, (double)p};
+}
+
+/* Those of `rows` rows, behind those of `before`; fraction = rows / (before + rows) (Chan, Golub, LeVeque 1979). */
+template <bool BACKWARD>
+__device__ static inline void merge(sums *to, sums more, double before, double fraction) {
+    if (before == 0.0) {
+        *to = more;
+    } else if (BACKWARD) {
+        to->first += more.first;
+        to->second += more.second;
+    } else {
+        const double d = more.first - to->first;
+        to->first += d * fraction;
+        to->second += more.second + d * d * (before * fraction);
+    }
+}
+
+template <class T, bool BACKWARD>
+static __global__ void __launch_bounds__(WARP *ROW_BLOCKS)
+    sum_groups(channel_norm w, const T *x, const T *dy) {
+    __shared__ sums part[ROW_BLOCKS][WARP];
+    __shared__ double fraction[ROW_BLOCKS][WARP]; /* 0: no rows */
+    const layout &l = w.l;
+    const int lane = (int)threadIdx.x, own = (int)threadIdx.y;
+    const int column = (int)blockIdx.y * WARP + lane;
+    const int64_t set = blockIdx.x / l.groups, group = blockIdx.x % l.groups;
+    const float *mean = w.mean + set * l.channels + column % l.channels;
+    sums total = {0.0, 0.0};
+    for (int64_t block = 0; block < blocks_of(l, group); block += ROW_BLOCKS) {
+        const column_block b = block_of(l, set, group, block + own, column);
+        fraction[own][lane] =
+            b.rows == 0 ? 0.0 : (double)b.rows / ((double)b.before + (double)b.rows);
+        if (b.rows > 0)
+            part[own][lane] =
+                BACKWARD ? products(x, dy, *mean, b, l.width) : moments(x, b, l.width);
+        __syncthreads();
+        for (int k = 0; k < ROW_BLOCKS && own == 0 && fraction[k][lane] > 0.0; k++) {
+            const int64_t before = block_of(l, set, group, block + k, column).before;
+            merge<BACKWARD>(&total, part[k][lane], (double)before, fraction[k][lane]);
+        }
+        __syncthreads();
+    }
+    if (own > 0 || column >= l.width) return;
+    double *to = w.sums + (int64_t)blockIdx.x * 2 * l.width + column;
+    to[0] = total.first;
+    to[l.width] = total.second;
+}
+
+/* --- factors --- */
+
+__device__ static inline double reciprocal_deviation(const channel_norm &w, double variance) {
+    return 1.0 / sqrt(variance + (double)w.eps);
+}
+
+/* Of the forward of a channel. The shift compensates the rounding of the mean to float. */
+__device__ static inline void set_factors(const channel_norm &w, int64_t set, int c,
+                                          double mean, double variance) {
+    const double scale =
+        reciprocal_deviation(w, variance) * (double)(w.weight ? w.weight[c] : 1.0f);
+    const double lost = (double)(float)mean - mean;
+    float *to = w.factors + set * FACTORS * w.l.channels + c;
+    to[SCALE * w.l.channels] = (float)scale;
+    to[SHIFT * w.l.channels] = (float)((double)(w.bias ? w.bias[c] : 0.0f) + lost * scale);
+}
+
+__device__ static inline void end_forward(const channel_norm &w, int64_t set, int c, sums of) {
+    const int64_t at = set * w.l.channels + c;
+    /* rounding may leave the sum below 0 */
+    const double variance = of.second < 0.0 ? 0.0 : of.second / (double)w.l.rows;
+    set_factors(w, set, c, of.first, variance);
+    w.mean[at] = (float)of.first;
+    w.rstd[at] = (float)reciprocal_deviation(w, variance);
+    if (w.stats.accumulator)
+        collect(w.stats, c, (float)of.first, (float)variance, (double)w.l.rows);
+}
+
+__device__ static inline void end_backward(const channel_norm &w, int64_t set, int c, sums of) {
+    const float rstd = w.rstd[set * w.l.channels + c];
+    const double r = (double)rstd, rows = (double)w.l.rows;
+    float *to = w.factors + set * FACTORS * w.l.channels + c;
+    to[SCALE * w.l.channels] = w.weight ? rstd * w.weight[c] : rstd;
+    to[SHIFT * w.l.channels] = (float)(of.first / rows);
+    to[SLOPE * w.l.channels] = (float)(-r * r * of.second / rows);
+    if (w.dweight) put(w.dweight, c, !w.first, (float)(of.second * r));
+    if (w.dbias) put(w.dbias, c, !w.first, (float)of.first);
+}
+
+/* Sums of a channel: entry e is a copy of a group, behind all copies of the groups before. */
+struct entry {
+    int64_t at;
+    double before, rows;
+};
+
+__device__ static inline entry entry_of(const channel_norm &w, int64_t set, int64_t e, int c) {
+    const layout &l = w.l;
+    const int64_t group = e / l.copies, copy = e % l.copies, rows = group_rows(l, group);
+    const int64_t longer = group + 1 == l.groups ? l.rest / l.channels : 0; /* copies */
+    return {
+        (set * l.groups + group) * 2 * l.width + copy * l.channels + c,
+        (double)(group * l.group * l.copies + copy * rows + (copy < longer ? copy : longer)),
+        (double)(rows + (copy < longer))};
+}
+
+template <bool BACKWARD> static __global__ void make_factors(channel_norm w) {
+    __shared__ sums part[TILE][WARP];
+    __shared__ double before[TILE], fraction[TILE];
+    const layout &l = w.l;
+    const int64_t chunks = (l.channels + WARP - 1) / WARP, entries = l.groups * l.copies;
+    const int64_t set = blockIdx.x / chunks;
+    const int lane = (int)threadIdx.x, c = (int)(blockIdx.x % chunks) * WARP + lane;
+    const bool merges = threadIdx.y == 0 && c < l.channels;
+    sums total = {0.0, 0.0};
+    for (int64_t first = 0; first < entries; first += TILE) {
+        const int count = (int)(entries - first < TILE ? entries - first : TILE);
+        for (int k = (int)threadIdx.y; k < count; k += LOADERS) {
+            const entry e = entry_of(w, set, first + k, c);
+            if (c < l.channels) part[k][lane] = {w.sums[e.at], w.sums[e.at + l.width]};
+            if (lane > 0) continue;
+            before[k] = e.before;
+            fraction[k] = e.rows / (e.before + e.rows);
+        }
+        __syncthreads();
+        for (int k = 0; merges && k < count; k++)
+            merge<BACKWARD>(&total, part[k][lane], before[k], fraction[k]);
+        __syncthreads();
+    }
+    if (!merges) return;
+    if (BACKWARD)
+        end_backward(w, set, c, total);
+    else
+        end_forward(w, set, c, total);
+}
+
+/* Outside training: by the running statistics. */
+static __global__ void fixed_factors(channel_norm w) {
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (c < w.l.channels)
+        set_factors(w, 0, c, (double)w.stats.mean[c], (double)w.stats.variance[c]);
+}
+
+/* --- y or dx --- */
+
+template <class T, bool BACKWARD>
+static __global__ void apply(channel_norm w, T *to, const T *x, const T *dy, float relu,
+                             bool add) {
+    const layout &l = w.l;
+    const int column = (int)(blockIdx.y * blockDim.x + threadIdx.x), c = column % l.channels;
+    const int64_t blocks = l.wide / APPLY_ROWS + 1, set = blockIdx.x / blocks;
+    const int64_t first = blockIdx.x % blocks * APPLY_ROWS;
+    const int64_t left = l.wide + (column < l.rest) - first;
+    const int64_t at = set * l.rows * l.channels + first * l.width + column;
+    const float *factors = w.factors + set * FACTORS * l.channels + c;
+    if (!BACKWARD && w.stats.accumulator && blockIdx.x + blockIdx.y + threadIdx.x == 0)
+        count_collected(w.stats, (double)l.rows);
+    if (column >= l.width) return;
+    const float mean = w.mean[set * l.channels + c], scale = factors[SCALE * l.channels];
+    const float shift = factors[SHIFT * l.channels];
+    const float slope = BACKWARD ? factors[SLOPE * l.channels] : 0.0f;
+    float out[APPLY_ROWS];
+#pragma unroll
+    for (int k = 0; k < APPLY_ROWS; k++) {
+        const int64_t i = at + (int64_t)k * l.width;
+        const float d = k < left ? load(x, i) - mean : 0.0f;
+        const float in = BACKWARD && k < left ? load(dy, i) : 0.0f;
+        out[k] = BACKWARD ? fmaf(d, slope, in - shift) * scale : fmaf(d, scale, shift);
+    }
+#pragma unroll
+    for (int k = 0; k < APPLY_ROWS; k++) {
+        if (!BACKWARD) out[k] = ended<T>(out[k], relu);
+        if (k < left) put(to, at + (int64_t)k * l.width, add, out[k]);
+    }
+}
+
+/* --- launches --- */
+
+template <class T, bool BACKWARD>
+static cudaError_t statistics(const channel_norm &w, const void *x, const void *dy,
+                              cudaStream_t stream) {
+    const layout &l = w.l;
+    const dim3 grid((unsigned)(l.sets * l.groups), (unsigned)ceil_div(l.width, WARP));
+    CGP__TRY_CUDA(launch(sum_groups<T, BACKWARD>, grid, dim3(WARP, ROW_BLOCKS), stream, w,
+                         (const T *)x, (const T *)dy));
+    return launch(make_factors<BACKWARD>, dim3((unsigned)(l.sets * ceil_div(l.channels, WARP))),
+                  dim3(WARP, LOADERS), stream, w);
+}
+
+template <class T, bool BACKWARD>
+static cudaError_t apply_all(const channel_norm &w, void *to, const void *x, const void *dy,
+                             float relu, bool add, cudaStream_t stream) {
+    const layout &l = w.l;
+    const dim3 grid((unsigned)(l.sets * (l.wide / APPLY_ROWS + 1)),
+                    (unsigned)ceil_div(l.width, BLOCK));
+    const int64_t columns = ceil_div(ceil_div(l.width, grid.y), WARP) * WARP;
+    return launch(apply<T, BACKWARD>, grid, dim3((unsigned)columns), stream, w, (T *)to,
+                  (const T *)x, (const T *)dy, relu, add);
+}
+
+template <class T>
+static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                           cudaStream_t stream) {
+    const bool fixed = spec->op == CGP_OP_BATCH_NORM && !args->training;
+    channel_norm w = norm_of(spec, args);
+    if (fixed) {
+        w.mean = w.stats.mean;
+        w.stats.accumulator = NULL;
+        CGP__TRY_CUDA(launch(fixed_factors, blocks_for(w.l.channels), dim3(BLOCK), stream, w));
+    } else {
+        CGP__TRY_CUDA((statistics<T, false>(w, args->x[0], NULL, stream)));
+    }
+    return apply_all<T, false>(w, args->y, args->x[0], NULL, spec->attributes.slope, false,
+                               stream);
+}
+
+template <class T>
+static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                            cudaStream_t stream) {
+    const channel_norm w = norm_of(spec, args);
+    CGP__TRY_CUDA((statistics<T, true>(w, args->x[0], args->dy, stream)));
+    if (!args->dx[0]) return cudaSuccess;
+    return apply_all<T, true>(w, args->dx[0], args->x[0], args->dy, 1.0f, adds(spec, 0),
+                              stream);
+}
+
+const cgp__cuda_op cgp__cuda_batch_norm = {
+    {BY_TYPE(forward), BY_TYPE(backward)}, workspace, true};
+
+const cgp__cuda_op cgp__cuda_instance_norm = {
+    {BY_TYPE(forward), BY_TYPE(backward)}, workspace, true};

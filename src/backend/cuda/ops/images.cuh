@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* images.cuh -- images [n, H, W, C], and windows over them.
+ *
+ * A block has a part of one row of an image: the divisions by which a thread finds its element are few, of 32 bits, or of the whole
+ * block. */
+#ifndef CGP_SRC_CUDA_IMAGES_CUH
+#define CGP_SRC_CUDA_IMAGES_CUH
+
+#include "backend/cuda/cuda.cuh"
+
+/* From begin to end - 1. */
+struct span {
+    int begin, end;
+};
+
+__device__ static inline int length(span s) {
+    return s.end - s.begin;
+}
+
+/* One direction of windows over an image. */
+struct side {
+    int stride, front, kernel, pixels, windows;
+};
+
+struct window_grid {
+    side down, across;
+    int channels;
+};
+
+static inline window_grid window_grid_of(const cgp_kernel_spec *spec) {
+    const cgp_op_attributes *g = &spec->attributes;
+    return {{g->stride_height, g->top, g->kernel_height, g->height, g->out_height},
+            {g->stride_width, g->left, g->kernel_width, g->width, g->out_width},
+            (int)g->in};
+}
+
+/* Pixels of window i within the image. */
+__device__ static inline span pixels_of(side s, int i) {
+    const int begin = i * s.stride - s.front, end = begin + s.kernel;
+    return {begin > 0 ? begin : 0, end < s.pixels ? end : s.pixels};
+}
+
+/* Windows over pixel p: i stride - front <= p < i stride - front + kernel. */
+__device__ static inline span windows_of(side s, int p) {
+    const int last = p + s.front, first = last - s.kernel + s.stride;
+    const int end = last / s.stride + 1;
+    return {first < 0 ? 0 : first / s.stride, end < s.windows ? end : s.windows};
+}
+
+/* Sum over columns of (sum over rows) from element `at` of an image on, whose rows have `width` elements. */
+template <class T>
+__device__ static inline float window_sum(const T *from, int64_t at, int width, int channels,
+                                          span rows, span columns) {
+    float sum = 0.0f;
+    for (int w = columns.begin; w < columns.end; w++) {
+        float down = 0.0f;
+        for (int h = rows.begin; h < rows.end; h++)
+            down += load(from, at + (int64_t)h * width + w * channels);
+        sum += down;
+    }
+    return sum;
+}
+
+/* --- a launch over the rows of images --- */
+
+/* Blocks over the elements of n images of `height` rows. */
+static inline dim3 row_blocks(int64_t n, int height, int64_t elements) {
+    const int64_t parts = ceil_div(elements, BLOCK);
+    return dim3((unsigned)(n * height), (unsigned)(parts < 65535 ? parts : 65535));
+}
+
+/* Threads of such a block: whole warps. */
+static inline dim3 row_threads(int64_t elements) {
+    const int64_t whole = ceil_div(elements, 32) * 32;
+    return dim3((unsigned)(whole < BLOCK ? whole : (int64_t)BLOCK));
+}
+
+/* Over the windows of n images, and over their pixels. */
+static inline dim3 window_blocks(int64_t n, window_grid g) {
+    return row_blocks(n, g.down.windows, (int64_t)g.across.windows * g.channels);
+}
+
+static inline dim3 window_threads(window_grid g) {
+    return row_threads((int64_t)g.across.windows * g.channels);
+}
+
+static inline dim3 pixel_blocks(int64_t n, window_grid g) {
+    return row_blocks(n, g.down.pixels, (int64_t)g.across.pixels * g.channels);
+}
+
+static inline dim3 pixel_threads(window_grid g) {
+    return row_threads((int64_t)g.across.pixels * g.channels);
+}
+
+/* The loop of a thread over the elements of the block's row. */
+#define FOR_ROW(e, elements)                                                                   \
+    for (int e = (int)(blockIdx.y * blockDim.x + threadIdx.x); e < (elements);                 \
+         e += (int)(gridDim.y * blockDim.x))
+
+/* First element of row `row` of an image of a sample, of `width` elements. */
+__device__ static inline int64_t row_at(int64_t sample, int height, int row, int width) {
+    return (sample * height + row) * width;
+}
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layer_norm.cu -- y = (x - mean) rstd weight + bias, rows of C.
+ *
+ *     mean = sum x / C     rstd = 1 / sqrt(sum (x - mean)^2 / C + eps)     h = (x - mean) rstd
+ *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
+ *     dweight = sum over rows of dy h        dbias = sum over rows of dy
+ *
+ * Forward saves mean and rstd, backward reads them and x. dx may be dy: dweight and dbias are made first, and a block reads all
+ * of its rows of dy before it writes dx. All threads of a block fill a tile with the terms of a sum, for which they wait on memory
+ * together; 16 lanes for each row add them up. Chains and bits are those of the cpu backend. */
+#include "backend/cuda/map.cuh"
+#include "backend/cuda/rows.cuh"
+
+/* Rows of a thread block. */
+enum { NORM_ROWS = 8, COLUMN_BLOCK = 128 };
+
+/* Terms of `sums` sums of each row. A row's end is LANES floats further than it need be: two rows that are read at once lie in
+ * different banks. */
+template <int sums> struct terms {
+    static constexpr int columns = 1024 / sums;
+    float at[sums][NORM_ROWS][columns + LANES];
+};
+
+/* The row of this thread in its sums; only threads of rows below NORM_ROWS have one. */
+__device__ static inline int sum_row(void) {
+    return (int)threadIdx.x / LANES;
+}
+
+/* sum[] of f(term, row, c) over the columns of each row of the block, in all lanes of the row. */
+template <int sums, class F>
+__device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, int64_t width,
+                                       F f) {
+    const int row = sum_row(), lane = (int)threadIdx.x % LANES;
+    for (int k = 0; k < sums; k++)
+        sum[k] = 0.0f;
+    for (int64_t begin = 0; begin < width; begin += tile.columns) {
+        const int64_t left = width - begin;
+        const int columns = left < tile.columns ? (int)left : (int)tile.columns;
+        for (int c = (int)threadIdx.x; c < columns; c += BLOCK) {
+            for (int r = 0; r < NORM_ROWS; r++) {
+                float term[sums];
+                f(term, r, begin + c);
+                for (int k = 0; k < sums; k++)
+                    tile.at[k][r][c] = term[k];
+            }
+        }
+        __syncthreads();
+        for (int c = lane; row < NORM_ROWS && c < columns; c += LANES) {
+            for (int k = 0; k < sums; k++)
+                sum[k] += tile.at[k][row][c];
+        }
+        __syncthreads();
+    }
+    for (int k = 0; row < NORM_ROWS && k < sums; k++)
+        sum[k] = sum_lanes(sum[k]);
+}
+
+/* Operands from the first row of the thread block on. */
+template <class T> struct operands {
+    int64_t rows, width;
+    float eps;
+    const T *x, *dy;
+    const float *weight, *bias;
+    T *y, *dx;
+    float *mean, *rstd;
+    bool add;
+};
+
+template <class T> __device__ static inline operands<T> block_of(operands<T> a) {
+    const int64_t first = (int64_t)blockIdx.x * NORM_ROWS, at = first * a.width;
+    a.rows = a.rows - first < NORM_ROWS ? a.rows - first : (int64_t)NORM_ROWS;
+    a.x += at;
+    a.mean += first;
+    a.rstd += first;
+    if (a.dy) a.dy += at;
+    if (a.y) a.y += at;
+    if (a.dx) a.dx += at;
+    return a;
+}
+
+/* Column c of all rows, before any is written: the loads need not wait for each other. */
+template <class T>
+__device__ static inline void load_rows(float (&to)[NORM_ROWS], const T *from,
+                                        const operands<T> &a, int64_t c) {
+    for (int r = 0; r < NORM_ROWS; r++)
+        to[r] = r < a.rows ? load(from, r * a.width + c) : 0.0f;
+}
+
+template <class T> __global__ void norm_forward(operands<T> all) {
+    __shared__ terms<1> tile;
+    __shared__ float means[NORM_ROWS], rstds[NORM_ROWS];
+    const operands<T> a = block_of(all);
+    const int row = sum_row();
+    const bool owns = row < a.rows && threadIdx.x % LANES == 0;
+    float sum[1];
+    row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
+        *term = r < a.rows ? load(a.x, r * a.width + c) : 0.0f;
+    });
+    if (owns) a.mean[row] = means[row] = sum[0] / (float)a.width;
+    __syncthreads();
+    row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
+        const float off = r < a.rows ? load(a.x, r * a.width + c) - means[r] : 0.0f;
+        *term = off * off;
+    });
+    if (owns) a.rstd[row] = rstds[row] = 1.0f / sqrtf(sum[0] / (float)a.width + a.eps);
+    __syncthreads();
+    for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
+        const float weight = a.weight[c], bias = a.bias[c];
+        float x[NORM_ROWS];
+        load_rows(x, a.x, a, c);
+        for (int r = 0; r < NORM_ROWS; r++) {
+            const float y = (x[r] - means[r]) * rstds[r] * weight + bias;
+            if (r < a.rows) store(a.y, r * a.width + c, y);
+        }
+    }
+}
+
+template <class T> __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
+    __shared__ terms<2> tile;
+    __shared__ float means[NORM_ROWS], rstds[NORM_ROWS], g_means[NORM_ROWS],
+        gh_means[NORM_ROWS];
+    const operands<T> a = block_of(all);
+    const int row = sum_row();
+    if ((int)threadIdx.x < a.rows) {
+        means[threadIdx.x] = a.mean[threadIdx.x];
+        rstds[threadIdx.x] = a.rstd[threadIdx.x];
+    }
+    __syncthreads();
+    float sum[2];
+    row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
+        const int64_t at = r * a.width + c;
+        term[0] = r < a.rows ? load(a.dy, at) * a.weight[c] : 0.0f;
+        term[1] = r < a.rows ? term[0] * ((load(a.x, at) - means[r]) * rstds[r]) : 0.0f;
+    });
+    if (row < a.rows && threadIdx.x % LANES == 0) {
+        g_means[row] = sum[0] / (float)a.width;
+        gh_means[row] = sum[1] / (float)a.width;
+    }
+    __syncthreads();
+    for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
+        const float weight = a.weight[c];
+        float x[NORM_ROWS], dy[NORM_ROWS];
+        load_rows(x, a.x, a, c);
+        load_rows(dy, a.dy, a, c);
+        for (int r = 0; r < NORM_ROWS; r++) {
+            const float h = (x[r] - means[r]) * rstds[r], g = dy[r] * weight;
+            const float dx = rstds[r] * (g - g_means[r] - h * gh_means[r]);
+            if (r < a.rows) put(a.dx, r * a.width + c, a.add, dx);
+        }
+    }
+}
+
+/* partial [blocks of rows, 2, C]: sums of dweight and of dbias. */
+template <class T> __global__ void norm_weight(float *partial, operands<T> a) {
+    const int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
+    const int64_t begin = (int64_t)blockIdx.x * ROW_BLOCK;
+    const int64_t end = begin + ROW_BLOCK < a.rows ? begin + ROW_BLOCK : a.rows;
+    float dweight = 0.0f, dbias = 0.0f;
+    if (c >= a.width) return;
+#pragma unroll 16
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t at = row * a.width + c;
+        const float dy = load(a.dy, at), h = (load(a.x, at) - a.mean[row]) * a.rstd[row];
+        dweight += dy * h;
+        dbias += dy;
+    }
+    partial[2 * blockIdx.x * a.width + c] = dweight;
+    partial[(2 * blockIdx.x + 1) * a.width + c] = dbias;
+}
+
+/* A dparam that is NULL is not made. */
+__global__ void norm_add_blocks(float *dweight, float *dbias, const float *partial,
+                                int64_t blocks, int64_t width, bool add) {
+    FOR_EACH(i, 2 * width) {
+        float *to = i < width ? dweight : dbias;
+        float sum = partial[i];
+#pragma unroll 16
+        for (int64_t block = 1; block < blocks; block++)
+            sum += partial[2 * block * width + i];
+        if (to) put(to, i < width ? i : i - width, add, sum);
+    }
+}
+
+template <class T>
+static operands<T> norm_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    operands<T> a = {};
+    a.rows = spec->n * spec->attributes.rows;
+    a.width = spec->attributes.out;
+    a.eps = spec->attributes.eps;
+    a.x = (const T *)args->x[0];
+    a.weight = args->param[0];
+    a.bias = args->param[1];
+    a.mean = args->saved[0];
+    a.rstd = args->saved[1];
+    return a;
+}
+
+template <class T>
+static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                           cudaStream_t stream) {
+    operands<T> a = norm_of<T>(spec, args);
+    a.y = (T *)args->y;
+    return launch(norm_forward<T>, dim3((unsigned)ceil_div(a.rows, NORM_ROWS)), dim3(BLOCK),
+                  stream, a);
+}
+
+template <class T>
+static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                         cudaStream_t stream) {
+    operands<T> a = norm_of<T>(spec, args);
+    const int64_t blocks = ceil_div(a.rows, ROW_BLOCK);
+    float *partial = (float *)args->workspace;
+    a.dy = (const T *)args->dy;
+    a.dx = (T *)args->dx[0];
+    a.add = adds(spec, 0);
+    CGP__TRY_CUDA(launch(norm_weight<T>,
+                         dim3((unsigned)blocks, (unsigned)ceil_div(a.width, COLUMN_BLOCK)),
+                         dim3(COLUMN_BLOCK), stream, partial, a));
+    CGP__TRY_CUDA(launch(norm_add_blocks, blocks_for(2 * a.width), dim3(BLOCK), stream,
+                         args->dparam[0], args->dparam[1], partial, blocks, a.width,
+                         !args->first));
+    if (!a.dx) return cudaSuccess;
+    return launch(norm_input<T>, dim3((unsigned)ceil_div(a.rows, NORM_ROWS)), dim3(BLOCK),
+                  stream, a);
+}
+
+static int64_t workspace(const cgp_kernel_spec *spec) {
+    const int64_t rows = spec->n * spec->attributes.rows;
+    if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
+    return 2 * ceil_div(rows, ROW_BLOCK) * spec->attributes.out * (int64_t)sizeof(float);
+}
+
+const cgp__cuda_op cgp__cuda_layer_norm = {
+    {BY_TYPE(forward), BY_TYPE(input), NULL}, workspace, true};

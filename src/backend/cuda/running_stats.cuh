@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* running_stats.cuh -- running statistics of BATCH_NORM, in double until a step ends. Formulas and their order are those of
+ * src/backend/running_stats.c.
+ *
+ * The accumulator: rows and micro-batches collected; the mean of each channel; then of each its future variance or, deferred, the
+ * sum of squared differences from the mean. */
+#ifndef CGP_SRC_CUDA_RUNNING_STATS_CUH
+#define CGP_SRC_CUDA_RUNNING_STATS_CUH
+
+#include "backend/cuda/cuda.cuh"
+
+struct running_stats {
+    float *mean, *variance;
+    int32_t *tracked;
+    double *accumulator; /* NULL: none */
+    int64_t channels;
+    float momentum;
+    bool first, deferred;
+};
+
+static inline running_stats running_stats_of(const cgp_kernel_spec *spec,
+                                             const cgp_kernel_args *args) {
+    return {(float *)args->state[0],
+            (float *)args->state[1],
+            (int32_t *)args->state[2],
+            (double *)args->accumulator,
+            spec->attributes.out,
+            spec->attributes.momentum,
+            args->first,
+            args->deferred};
+}
+
+__device__ static inline double rows_collected(running_stats a) {
+    return a.first ? 0.0 : a.accumulator[0];
+}
+
+__device__ static inline double batches_collected(running_stats a) {
+    return a.first ? 0.0 : a.accumulator[1];
+}
+
+/* Weight of the new value. `more`: micro-batches, or steps, since `tracked` was written, with this one. */
+__device__ static inline double running_factor(running_stats a, double more) {
+    return a.momentum < 0.0f ? 1.0 / ((double)*a.tracked + more) : (double)a.momentum;
+}
+
+__device__ static inline double unbiased(double sum_squares, double rows) {
+    return rows > 1.0 ? sum_squares / (rows - 1.0) : 0.0;
+}
+
+/* Collect one channel of a micro-batch; `variance` is biased. */
+__device__ static inline void collect(running_stats a, int64_t c, float mean, float variance,
+                                      double rows) {
+    double *to_mean = a.accumulator + 2 + c, *to_spread = to_mean + a.channels;
+    const double before = rows_collected(a), all = before + rows;
+    const double factor = running_factor(a, batches_collected(a) + 1.0);
+    const double m = !a.first ? *to_mean : a.deferred ? 0.0 : (double)a.mean[c];
+    const double s = !a.first ? *to_spread : a.deferred ? 0.0 : (double)a.variance[c];
+    const double difference = (double)mean - m, squares = (double)variance * rows;
+    *to_mean = m + (a.deferred ? difference * rows / all : factor * difference);
+    *to_spread = s + (a.deferred ? squares + difference * difference * before * rows / all
+                                 : factor * (unbiased(squares, rows) - s));
+}
+
+/* After all channels. */
+__device__ static inline void count_collected(running_stats a, double rows) {
+    a.accumulator[1] = batches_collected(a) + 1.0;
+    a.accumulator[0] = rows_collected(a) + rows;
+}
+
+#endif

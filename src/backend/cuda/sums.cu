@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sums.cu -- sums of buffers, conversions, sums of squares, and the search for what is not finite.
+ *
+ * Squares are added in double in 16 lanes for each part of SPLIT elements, lanes and parts in order, as in the cpu backend. */
+#include "backend/cuda/map.cuh"
+#include "backend/cuda/rows.cuh"
+
+enum { SPLIT = 16384, TILE = 4096 };
+
+cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream_t stream) {
+    return map(to, from, from, n, true, stream, first_of{});
+}
+
+/* Between equal types as bits, so that a NaN stays the same. */
+cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type,
+                              const void *from, int64_t n, cudaStream_t stream) {
+    if (to_type == from_type && to_type == CGP_BF16)
+        return pass((bf16 *)to, (const bf16 *)from, n, false, stream);
+    if (to_type == from_type) /* f32 or i32 */
+        return pass((float *)to, (const float *)from, n, false, stream);
+    if (to_type == CGP_BF16 && from_type == CGP_F32)
+        return map((bf16 *)to, (const float *)from, (const float *)from, n, false, stream,
+                   first_of{});
+    if (to_type == CGP_F32 && from_type == CGP_BF16)
+        return map((float *)to, (const bf16 *)from, (const bf16 *)from, n, false, stream,
+                   first_of{});
+    return cudaErrorInvalidValue;
+}
+
+/* --- sum_squares --- */
+
+/* A block for each part. */
+__global__ void sum_part(double *partial, const float *x, int64_t n) {
+    __shared__ float tile[TILE];
+    __shared__ double lanes[LANES];
+    const int64_t begin = (int64_t)blockIdx.x * SPLIT;
+    const int64_t end = begin + SPLIT < n ? begin + SPLIT : n;
+    const int thread = (int)threadIdx.x;
+    double sum = 0.0;
+    for (int64_t at = begin; at < end; at += TILE) {
+        const int count = end - at < TILE ? (int)(end - at) : TILE;
+        for (int i = thread; i < count; i += BLOCK)
+            tile[i] = x[at + i];
+        __syncthreads();
+        for (int i = thread; thread < LANES && i < count; i += LANES)
+            sum += (double)tile[i] * (double)tile[i];
+        __syncthreads();
+    }
+    if (thread < LANES) lanes[thread] = sum;
+    __syncthreads();
+    sum = 0.0;
+    for (int i = 0; thread == 0 && i < LANES; i++)
+        sum += lanes[i];
+    if (thread == 0) partial[blockIdx.x] = sum;
+}
+
+/* One block: *sum = or += the parts, in order. */
+__global__ void add_parts(double *to, const double *partial, int parts, bool first) {
+    __shared__ double tile[CGP__CUDA_PARTIALS];
+    for (int i = (int)threadIdx.x; i < parts; i += BLOCK)
+        tile[i] = partial[i];
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    double sum = first ? 0.0 : *to;
+    for (int i = 0; i < parts; i++)
+        sum += tile[i];
+    *to = sum;
+}
+
+cudaError_t cgp__cuda_sum_squares(const float *x, int64_t n, double *sum, double *partial,
+                                  cudaStream_t stream) {
+    const int64_t window = (int64_t)CGP__CUDA_PARTIALS * SPLIT;
+    if (n == 0) return cudaMemsetAsync(sum, 0, sizeof *sum, stream);
+    for (int64_t begin = 0; begin < n; begin += window) {
+        const int64_t left = n - begin < window ? n - begin : window;
+        const int parts = (int)ceil_div(left, SPLIT);
+        CGP__TRY_CUDA(launch(sum_part, dim3((unsigned)parts), dim3(BLOCK), stream, partial,
+                             x + begin, left));
+        CGP__TRY_CUDA(
+            launch(add_parts, dim3(1), dim3(BLOCK), stream, sum, partial, parts, begin == 0));
+    }
+    return cudaSuccess;
+}
+
+/* --- find_nonfinite --- */
+
+/* The least of all threads' indices, for thread 0. */
+__device__ static int64_t block_min(int64_t index) {
+    __shared__ int64_t least[BLOCK];
+    least[threadIdx.x] = index;
+    __syncthreads();
+    for (unsigned apart = BLOCK / 2; apart > 0; apart /= 2) {
+        if (threadIdx.x < apart && least[threadIdx.x + apart] < least[threadIdx.x])
+            least[threadIdx.x] = least[threadIdx.x + apart];
+        __syncthreads();
+    }
+    return least[0];
+}
+
+/* Infinity and NaN have all bits of the exponent. n: there is none. */
+__global__ void find_in_part(int64_t *partial, const float *x, int64_t n) {
+    int64_t found = n;
+    FOR_EACH(i, n) {
+        const bool finite = (__float_as_uint(x[i]) & 0x7f800000u) != 0x7f800000u;
+        found = !finite && i < found ? i : found;
+    }
+    found = block_min(found);
+    if (threadIdx.x == 0) partial[blockIdx.x] = found;
+}
+
+__global__ void find_first(int64_t *index, const int64_t *partial, int parts, int64_t n) {
+    int64_t found = n;
+    for (int i = (int)threadIdx.x; i < parts; i += BLOCK)
+        found = partial[i] < found ? partial[i] : found;
+    found = block_min(found);
+    if (threadIdx.x == 0) *index = found < n ? found : -1;
+}
+
+cudaError_t cgp__cuda_find_nonfinite(const float *x, int64_t n, int64_t *index,
+                                     int64_t *partial, cudaStream_t stream) {
+    const int64_t blocks = ceil_div(n > 0 ? n : 1, 4 * BLOCK);
+    const int parts = blocks < CGP__CUDA_PARTIALS ? (int)blocks : (int)CGP__CUDA_PARTIALS;
+    CGP__TRY_CUDA(
+        launch(find_in_part, dim3((unsigned)parts), dim3(BLOCK), stream, partial, x, n));
+    return launch(find_first, dim3(1), dim3(BLOCK), stream, index, partial, parts, n);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* windows.cuh -- operands and results of a convolution's GEMMs: windows of an image, weights with their taps in reverse, pixels.
+ *
+ * A window is a row: KH segments of KW pixels, `channels` each. Windows are not copied (no im2col): the place of an element is
+ * found as it is read, pixels outside the image are zeros. */
+#ifndef CGP_SRC_CUDA_WINDOWS_CUH
+#define CGP_SRC_CUDA_WINDOWS_CUH
+
+#include "backend/cuda/gemm.cuh"
+
+namespace gemm {
+
+/* Division by a constant of the launch, of 0 <= n < 2^31. */
+struct divisor {
+    uint32_t by, factor, shift;
+
+    __device__ int operator()(int n) const {
+        return (int)((__umulhi((uint32_t)n, factor) + (uint32_t)n) >> shift);
+    }
+};
+
+/* With shift = ceil(log2 by), n / by = n (2^32 + factor) / 2^(32 + shift), rounded down. */
+static inline divisor divisor_of(int64_t by) {
+    uint32_t shift = 0;
+    while ((int64_t)1 << shift < by)
+        shift++;
+    const uint64_t factor =
+        (((uint64_t)1 << 32) * (((uint64_t)1 << shift) - (uint64_t)by)) / (uint64_t)by;
+    return {(uint32_t)by, (uint32_t)factor + 1, shift};
+}
+
+/* Number n of rows x columns of images. */
+struct pixel {
+    int image, row, column;
+};
+
+__device__ static inline pixel pixel_of(int n, const divisor &rows, const divisor &columns) {
+    const int line = columns(n), image = rows(line);
+    return {image, line - image * (int)rows.by, n - line * (int)columns.by};
+}
+
+/* Windows of an image [n, height, width, channels] under a grid of pixels, as rows. */
+struct windows {
+    const float *image;
+    int n, height, width, channels;
+    int kernel_height, kernel_width, stride_height, stride_width, top, left;
+    /* Of the grid. */
+    int grid_height, grid_width;
+    /* Set by set_windows(). */
+    int count, length;
+    divisor of_height, of_width, of_segment, of_channels;
+    /* Four elements from a multiple of 4 on are of one pixel, and aligned for a quad. */
+    bool quads;
+
+    /* The address of element `at` of the window at a pixel; NULL: outside. */
+    __device__ const float *find(const pixel &p, int at) const {
+        const int u = of_segment(at), rest = at - u * (int)of_segment.by, v = of_channels(rest);
+        const int row = p.row * stride_height - top + u;
+        const int column = p.column * stride_width - left + v;
+        if (row < 0 || row >= height || column < 0 || column >= width) return NULL;
+        return image + (((int64_t)p.image * height + row) * width + column) * channels +
+               (rest - v * channels);
+    }
+
+    __device__ quad read(int window, int at) const {
+        quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
+        if (window >= count) return q;
+        const pixel p = pixel_of(window, of_height, of_width);
+        for (int i = 0; i < 4 && at + i < length; i++) {
+            const float *from = find(p, at + i);
+            if (from && quads) return *(const quad *)(const void *)from;
+            if (quads) return q;
+            if (from) q.x[i] = *from;
+        }
+        return q;
+    }
+};
+
+static inline int64_t segment_of(const windows &w) {
+    return (int64_t)w.kernel_width * w.channels;
+}
+
+static inline void set_windows(windows *w) {
+    w->count = w->n * w->grid_height * w->grid_width;
+    w->length = (int)(w->kernel_height * segment_of(*w));
+    w->of_height = divisor_of(w->grid_height);
+    w->of_width = divisor_of(w->grid_width);
+    w->of_segment = divisor_of(segment_of(*w));
+    w->of_channels = divisor_of(w->channels);
+    w->quads = w->channels % 4 == 0 && is_aligned(w->image);
+}
+
+/* Rows [in]: the elements of a weight [KH, KW, in, out] that windows of dy meet, in their order: segments of taps of `out`. */
+struct taps {
+    /* The first tap of the first segment. */
+    const float *at;
+    int64_t out, tap, segment;
+    int rows, length;
+    divisor of_segment, of_out;
+    bool quads;
+
+    __device__ quad read(int row, int at_k) const {
+        quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
+        if (row >= rows) return q;
+        for (int i = 0; i < 4 && at_k + i < length; i++) {
+            const int k = at_k + i, s = of_segment(k), rest = k - s * (int)of_segment.by;
+            const int t = of_out(rest);
+            const float *from = at + s * segment + t * tap + row * out + (rest - t * (int)out);
+            if (quads) return *(const quad *)(const void *)from;
+            q.x[i] = *from;
+        }
+        return q;
+    }
+};
+
+/* Pixels of a grid as rows of c: elements from one image, row, pixel to the next. */
+struct pixel_rows {
+    int64_t image, line, pixel;
+    divisor of_height, of_width;
+
+    __device__ int64_t operator()(int row) const {
+        const gemm::pixel p = pixel_of(row, of_height, of_width);
+        return p.image * image + p.row * line + p.column * pixel;
+    }
+};
+
+} // namespace gemm
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_ways.h -- a GEMM of the cuda backend with a tile's shape and blocks of k at a time that a test chooses. */
+#ifndef CGP_TESTS_CUDA_GEMM_WAYS_H
+#define CGP_TESTS_CUDA_GEMM_WAYS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { GEMM_SHAPES = 4 };
+
+typedef struct gemm_case {
+    int64_t m, n, k;
+    /* a is [m, k], b [n, k]; otherwise [k, m] and [k, n]. Not both a across and b along. */
+    bool a_along, b_along;
+    /* NULL: none. */
+    const float *a, *b, *bias;
+    bool add;
+} gemm_case;
+
+/* The number of blocks of k, and the depth of all but the last. */
+int gemm_blocks(int64_t k, int64_t *depth);
+
+/* c [m, n] = or += a b + bias. The workspace holds `together` times c. */
+cudaError_t gemm_way(const gemm_case *given, int shape, int together, float *c, void *workspace,
+                     cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

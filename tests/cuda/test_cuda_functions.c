@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_functions.c -- the cuda backend's own exp, erf and log are near libm's of a wider type, in units of the last place of
+ * the true value, over all exponents; its random words are those of the dropout rule. */
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "functions.h"
+#include "support.h"
+
+static uint64_t seed;
+
+/* The unit in the last place, of `digits` digits and a least exponent. */
+static double unit_of(double value, int digits, int least) {
+    int exponent;
+    frexp(value, &exponent);
+    if (value == 0.0 || exponent < least) exponent = least;
+    return ldexp(1.0, exponent - digits);
+}
+
+typedef struct function {
+    const char *name;
+    float (*got)(float x);
+    double (*want)(double x);
+    float from, to;
+    double units, absolute;
+} function;
+
+static void check_at(const function *f, float x) {
+    if (!(x >= f->from && x <= f->to)) return;
+    const double want = f->want((double)x), error = fabs((double)f->got(x) - want);
+    const double unit = unit_of(want, FLT_MANT_DIG, FLT_MIN_EXP);
+    if (!(error <= f->units * unit && error <= f->absolute))
+        fail_msg("%s(%a) is off by %.3f units, by %.3g", f->name, (double)x, error / unit,
+                 error);
+}
+
+/* Numbers of every exponent and both signs: the least, the greatest, some between. */
+static void check(const function *f) {
+    for (uint32_t high = 0; high < 512; high++) {
+        for (uint32_t i = 0; i < 2048; i++) {
+            const uint32_t low = i == 0 ? 0 : i == 1 ? 0x7fffffu : test_random(&seed) >> 41;
+            const uint32_t bits = high << 23 | low;
+            float x;
+            memcpy(&x, &bits, sizeof x);
+            check_at(f, x);
+        }
+    }
+}
+
+static void exp_is_near_libms(void **state) {
+    (void)state;
+    check(&(function){"exp", function_exp, exp, -87.0f, 88.0f, 1.1, INFINITY});
+    assert_true(function_exp(0.0f) == 1.0f);
+    assert_true(function_exp(nextafterf(-87.0f, -INFINITY)) == 0.0f);
+    assert_true(function_exp(-INFINITY) == 0.0f);
+    assert_true(isnan(function_exp(NAN)));
+}
+
+static void erf_is_near_libms(void **state) {
+    (void)state;
+    check(&(function){"erf", function_erf, erf, -INFINITY, INFINITY, 3.7, 2e-7});
+    assert_true(isnan(function_erf(NAN)));
+}
+
+static void log_one_plus_is_near_libms(void **state) {
+    (void)state;
+    check(&(function){"log_one_plus", function_log_one_plus, log1p, 0.0f, 1.0f, 2.9, 1.0});
+    assert_true(isnan(function_log_one_plus(NAN)));
+}
+
+static void check_log(double x) {
+    const long double want = logl((long double)x);
+    const double error = (double)fabsl((long double)function_log(x) - want);
+    const double unit = unit_of((double)want, DBL_MANT_DIG, DBL_MIN_EXP);
+    if (!(error <= 0.9 * unit)) fail_msg("log(%a) is off by %.3f units", x, error / unit);
+}
+
+/* Near 1, where the logarithm is small, too. */
+static void log_is_near_libms(void **state) {
+    (void)state;
+    for (uint64_t exponent = 1; exponent < 2047; exponent++) {
+        for (int i = 0; i < 512; i++) {
+            const uint64_t bits = exponent << 52 | (i == 0 ? 0 : test_random(&seed) >> 12);
+            double x;
+            memcpy(&x, &bits, sizeof x);
+            check_log(x);
+        }
+    }
+    for (int i = 0; i < 500000; i++)
+        check_log(0.5 + ldexp((double)(test_random(&seed) >> 11), -52));
+    assert_true(function_log(1.0) == 0.0);
+    assert_true(function_log(INFINITY) == INFINITY);
+    assert_true(isnan(function_log(NAN)));
+}
+
+static void random_words_are_the_rules(void **state) {
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        const cgp_step_values values = {.seed = test_random(&seed),
+                                        .step = test_random(&seed),
+                                        .sample = (int64_t)(test_random(&seed) >> 2)};
+        const uint32_t id = (uint32_t)test_random(&seed), group = (uint32_t)test_random(&seed),
+                       quad = (uint32_t)test_random(&seed);
+        const int64_t sample = (int64_t)(test_random(&seed) >> 2);
+        const uint64_t index = (uint64_t)(values.sample + sample);
+        const uint32_t counter[4] = {quad, group, (uint32_t)index, (uint32_t)(index >> 32)};
+        uint32_t got[4], want[4];
+        cgp__philox(want, counter,
+                    cgp__rng_derive(values.seed, CGP__RNG_DROPOUT, values.step, id));
+        function_dropout_words(got, &values, id, sample, group, quad);
+        assert_memory_equal(got, want, sizeof got);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exp_is_near_libms),          cmocka_unit_test(erf_is_near_libms),
+        cmocka_unit_test(log_one_plus_is_near_libms), cmocka_unit_test(log_is_near_libms),
+        cmocka_unit_test(random_words_are_the_rules),
+    };
+    seed = test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

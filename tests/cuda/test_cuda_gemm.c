@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_gemm.c -- the cuda backend's GEMM is the written-down chain, whatever the tile's shape and however many blocks of k are
+ * made side by side:
+ *
+ *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
+ */
+#include <math.h>
+
+#include "gemm_ways.h"
+#include "support.h"
+
+static uint64_t seed;
+static cudaStream_t stream;
+
+static float *random_floats(int64_t count) {
+    float *x = malloc((size_t)count * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = (float)((double)(int64_t)test_random(&seed) / 9223372036854775808.0);
+    return x;
+}
+
+/* An element as it is written down. */
+static float chain(const gemm_case *c, int64_t row, int64_t column, float before) {
+    int64_t depth;
+    const int blocks = gemm_blocks(c->k, &depth);
+    float sum = before;
+    for (int block = 0; block < blocks; block++) {
+        const int64_t end = (block + 1) * depth < c->k ? (block + 1) * depth : c->k;
+        float part = 0.0f;
+        for (int64_t k = block * depth; k < end; k++)
+            part = fmaf(c->a[c->a_along ? row * c->k + k : k * c->m + row],
+                        c->b[c->b_along ? column * c->k + k : k * c->n + column], part);
+        if (block == 0 && c->bias) part = part + c->bias[column];
+        sum = block == 0 && !c->add ? part : part + sum;
+    }
+    return sum;
+}
+
+static void check_way(const gemm_case *c, int shape, int together, const float *before,
+                      const float *want) {
+    const size_t bytes = (size_t)(c->m * c->n) * sizeof(float);
+    float *got = malloc(bytes), *workspace = malloc(bytes * (size_t)together);
+    memcpy(got, before, bytes);
+    assert_int_equal(gemm_way(c, shape, together, got, workspace, stream), cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    for (int64_t i = 0; i < c->m * c->n; i++)
+        if (memcmp(got + i, want + i, sizeof *got) != 0)
+            fail_msg("[%d x %d x %d] shape %d, %d blocks together: [%d, %d] is %.9g, not %.9g",
+                     (int)c->m, (int)c->n, (int)c->k, shape, together, (int)(i / c->n),
+                     (int)(i % c->n), (double)got[i], (double)want[i]);
+    free(got);
+    free(workspace);
+}
+
+static void check_case(gemm_case c) {
+    int64_t depth;
+    const int blocks = gemm_blocks(c.k, &depth);
+    float *a = random_floats(c.m * c.k), *b = random_floats(c.n * c.k),
+          *bias = random_floats(c.n), *before = random_floats(c.m * c.n);
+    float *want = malloc((size_t)(c.m * c.n) * sizeof *want);
+    c.a = a;
+    c.b = b;
+    if (test_random(&seed) & 1) c.bias = bias;
+    for (int64_t i = 0; i < c.m * c.n; i++)
+        want[i] = chain(&c, i / c.n, i % c.n, before[i]);
+    for (int shape = 0; shape < GEMM_SHAPES; shape++)
+        for (int together = 1; together <= blocks; together++)
+            check_way(&c, shape, together, before, want);
+    free(a);
+    free(b);
+    free(bias);
+    free(before);
+    free(want);
+}
+
+static void every_way_is_the_written_down_chain(void **state) {
+    static const int64_t depths[] = {1, 15, 16, 100, 512, 513, 1030, 2000};
+    (void)state;
+    for (int i = 0; i < 24; i++)
+        check_case((gemm_case){.m = test_between(&seed, 1, 150),
+                               .n = test_between(&seed, 1, 40) * (i % 2 ? 4 : 3),
+                               .k = depths[i % 8],
+                               .a_along = i / 8 < 2,
+                               .b_along = i / 8 == 0,
+                               .add = test_random(&seed) & 1});
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_way_is_the_written_down_chain)};
+    seed = test_seed();
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

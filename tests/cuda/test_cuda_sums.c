@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_sums.c -- what the cuda backend does beside kernels of ops: sums of squares are the written-down chain, the first number
+ * that is not finite is found wherever it is, copies keep their bits. */
+#include <math.h>
+
+#include "backend/cuda/cuda.h"
+#include "support.h"
+
+enum { SPLIT = 16384, LANES = 16, MAX = CGP__CUDA_PARTIALS * SPLIT + 3 * SPLIT + 5 };
+
+static uint64_t seed;
+static cudaStream_t stream;
+static float *x;
+static void *partial, *word;
+
+static const int64_t sizes[] = {0, 1, 15, 17, 4097, SPLIT - 1, SPLIT, SPLIT + 33, 100003, MAX};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static void finish(cudaError_t error) {
+    assert_int_equal(error, cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+}
+
+/* Parts in order; in a part 16 lanes, then the lanes in order. */
+static double squares(int64_t n) {
+    double sum = 0.0;
+    for (int64_t begin = 0; begin < n; begin += SPLIT) {
+        double lanes[LANES] = {0.0}, part = 0.0;
+        for (int64_t i = begin; i < n && i < begin + SPLIT; i++)
+            lanes[i % LANES] += (double)x[i] * (double)x[i];
+        for (int k = 0; k < LANES; k++)
+            part += lanes[k];
+        sum += part;
+    }
+    return sum;
+}
+
+static void squares_are_summed_in_the_written_order(void **state) {
+    (void)state;
+    for (int i = 0; i < SIZES; i++) {
+        double *got = word;
+        finish(cgp__cuda_sum_squares(x, sizes[i], got, partial, stream));
+        if (*got != squares(sizes[i]))
+            fail_msg("%d: %.17g, expected %.17g", (int)sizes[i], *got, squares(sizes[i]));
+    }
+}
+
+static void the_first_number_that_is_not_finite_is_found(void **state) {
+    int64_t *got = word;
+    (void)state;
+    for (int i = 0; i < SIZES; i++) {
+        const int64_t n = sizes[i];
+        finish(cgp__cuda_find_nonfinite(x, n, got, partial, stream));
+        assert_int_equal(*got, -1);
+        for (int k = 0; n > 0 && k < 4; k++) {
+            const int64_t first = (int64_t)(test_random(&seed) % (uint64_t)n),
+                          other = first + (int64_t)(test_random(&seed) % (uint64_t)(n - first));
+            const float kept[] = {x[first], x[other]};
+            x[other] = -INFINITY;
+            x[first] = k % 2 ? NAN : INFINITY;
+            finish(cgp__cuda_find_nonfinite(x, n, got, partial, stream));
+            x[other] = kept[1];
+            x[first] = kept[0];
+            if (*got != first) fail_msg("%d: %d, expected %d", (int)n, (int)*got, (int)first);
+        }
+    }
+}
+
+/* Of any bits, at any address. */
+static void a_type_stays_as_it_is(void **state) {
+    static const cgp_dtype types[] = {CGP_F32, CGP_I32, CGP_BF16};
+    enum { N = 1003 };
+    uint32_t *from, *to;
+    (void)state;
+    assert_int_equal(cudaMalloc((void **)&from, 2 * N * sizeof *from), cudaSuccess);
+    assert_int_equal(cudaMalloc((void **)&to, 2 * N * sizeof *to), cudaSuccess);
+    for (int i = 0; i < 2 * N; i++)
+        from[i] = (uint32_t)test_random(&seed);
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = N * cgp_dtype_bytes(types[i]);
+        memset(to, 0, 2 * N * sizeof *to);
+        finish(cgp__cuda_convert(types[i], to + i, types[i], from + 1, N, stream));
+        assert_memory_equal(to + i, from + 1, bytes);
+        assert_int_equal(*((char *)(to + i) + bytes), 0);
+    }
+    assert_int_equal(cudaFree(from), cudaSuccess);
+    assert_int_equal(cudaFree(to), cudaSuccess);
+}
+
+static void open_all(void) {
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    assert_int_equal(cudaMalloc((void **)&x, MAX * sizeof *x), cudaSuccess);
+    assert_int_equal(cudaMalloc(&partial, CGP__CUDA_PARTIALS * sizeof(double)), cudaSuccess);
+    assert_int_equal(cudaMalloc(&word, sizeof(double)), cudaSuccess);
+    for (int64_t i = 0; i < MAX; i++)
+        x[i] = (float)((double)(int64_t)test_random(&seed) / 9223372036854775808.0);
+}
+
+static void close_all(void) {
+    assert_int_equal(cudaFree(word), cudaSuccess);
+    assert_int_equal(cudaFree(partial), cudaSuccess);
+    assert_int_equal(cudaFree(x), cudaSuccess);
+    assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(squares_are_summed_in_the_written_order),
+        cmocka_unit_test(the_first_number_that_is_not_finite_is_found),
+        cmocka_unit_test(a_type_stays_as_it_is),
+    };
+    seed = test_seed();
+    open_all();
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    close_all();
+    return failed;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* there.h -- a device of a backend, and runs of its kernels on operands that lie in host memory. Where the device's memory is not the
+ * host's, all that a kernel may touch, guards included, goes there and comes back. */
+#ifndef CGP_TESTS_OP_THERE_H
+#define CGP_TESTS_OP_THERE_H
+
+#include <stdlib.h>
+
+#include "backend/cpu/cpu.h"
+#include "plugin/find.h"
+#include "support.h"
+
+/* A device of a backend. */
+typedef struct runner {
+    const cgp_backend *backend;
+    cgp_device *device;
+    int threads;
+} runner;
+
+/* A device that is not pinned. */
+static inline cgp_device_options device_options(int threads) {
+    return (cgp_device_options){.struct_size = sizeof(cgp_device_options), .threads = threads};
+}
+
+static inline runner runner_open(const cgp_backend *backend, int threads) {
+    runner on = {.backend = backend, .threads = threads};
+    const cgp_device_options options = device_options(threads);
+    assert_ok(backend->device_create(&on.device, &options));
+    return on;
+}
+
+static inline void runner_close(runner *on) {
+    on->backend->device_destroy(on->device);
+    on->device = NULL;
+}
+
+/* `cpu`, or the one that CGP_TEST_BACKEND names. */
+static inline const cgp_backend *backend_under_test(void) {
+    const char *name = getenv("CGP_TEST_BACKEND");
+    const cgp_backend *backend = &cgp__backend_cpu;
+    if (name && cgp__backend_find(name, &backend) != CGP_OK) {
+        fprintf(stderr, "%s\n", cgp_message());
+        exit(1);
+    }
+    return backend;
+}
+
+/* true: it has kernels of an op in bf16. */
+static inline bool runner_has_bf16(const runner *on, cgp_kernel_spec spec) {
+    const cgp_device_options options = device_options(on->threads);
+    int64_t bytes = 0;
+    spec.type = CGP_BF16;
+    return on->backend->workspace(&options, &spec, &bytes) == CGP_OK;
+}
+
+/* --- memory of the device --- */
+
+enum { MAX_PARTS = 64 };
+
+typedef struct there {
+    const runner *on;
+    int n;
+    struct {
+        char *here;
+        void *there;
+        size_t bytes;
+    } parts[MAX_PARTS];
+} there;
+
+static inline void there_copy(const runner *on, cgp_place to, cgp_place from, size_t bytes) {
+    const cgp_queue queue = to.device ? CGP_QUEUE_IN : CGP_QUEUE_OUT;
+    assert_ok(on->backend->copy(on->device, queue, to, from, bytes));
+    if (on->backend->asynchronous) assert_ok(on->backend->finish(on->device));
+}
+
+/* Bring memory of the host there; NULL: there is none. */
+static inline void there_put(there *t, void *here, size_t bytes) {
+    if (!here || t->on->backend->host_addressable) return;
+    void *copy = NULL;
+    assert_true(t->n < MAX_PARTS);
+    assert_ok(t->on->backend->memory_create(t->on->device, bytes, &copy));
+    there_copy(t->on, (cgp_place){t->on->device, copy}, (cgp_place){NULL, here}, bytes);
+    t->parts[t->n].here = here;
+    t->parts[t->n].there = copy;
+    t->parts[t->n++].bytes = bytes;
+}
+
+/* The same place, there. */
+static inline void *there_of(const there *t, const void *here) {
+    for (int i = 0; i < t->n; i++) {
+        const char *at = here, *begin = t->parts[i].here;
+        if (at >= begin && at < begin + t->parts[i].bytes)
+            return (char *)t->parts[i].there + (at - begin);
+    }
+    return (void *)(uintptr_t)here; /* NULL, or the host's memory is the device's */
+}
+
+/* Bring all back once the device is done. */
+static inline void there_end(there *t) {
+    if (t->on->backend->asynchronous) assert_ok(t->on->backend->finish(t->on->device));
+    for (int i = 0; i < t->n; i++) {
+        there_copy(t->on, (cgp_place){NULL, t->parts[i].here},
+                   (cgp_place){t->on->device, t->parts[i].there}, t->parts[i].bytes);
+        t->on->backend->memory_destroy(t->on->device, t->parts[i].there, t->parts[i].bytes);
+    }
+    t->n = 0;
+}
+
+/* Arguments of which all were put there. */
+static inline cgp_kernel_args there_args(const there *t, cgp_kernel_args a) {
+#define MOVE(operand) operand = there_of(t, operand)
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
+        MOVE(a.x[k]);
+        MOVE(a.dx[k]);
+    }
+    for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
+        MOVE(a.saved[k]);
+    for (int k = 0; k < CGP_OP_MAX_STATE; k++)
+        MOVE(a.state[k]);
+    for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++) {
+        MOVE(a.param[k]);
+        MOVE(a.dparam[k]);
+    }
+    MOVE(a.y);
+    MOVE(a.accumulator);
+    MOVE(a.dy);
+    MOVE(a.workspace);
+    MOVE(a.values);
+    MOVE(a.losses);
+#undef MOVE
+    return a;
+}
+
+/* The first element that is not finite; -1: none. */
+static inline int64_t find_nonfinite(const runner *on, const float *x, int64_t n) {
+    int64_t index = -2;
+    there t = {.on = on};
+    there_put(&t, (void *)(uintptr_t)x, (size_t)n * sizeof *x);
+    there_put(&t, &index, sizeof index);
+    assert_ok(
+        on->backend->find_nonfinite(on->device, there_of(&t, x), n, there_of(&t, &index)));
+    there_end(&t);
+    return index;
+}
+
+#endif
