@@ -10,11 +10,12 @@
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 
-enum { ROW_LANES = 64, LOSS_ROWS = BLOCK / ROW_LANES, WARP = 32 };
+enum { ROW_LANES = 64, LOSS_ROWS = BLOCK / ROW_LANES, WARP = 32, AT_ONCE = 8 };
 
 /* The maximum of a lane's elements that are numbers. */
 template <class T> __device__ static inline float lane_max(const T *x, int64_t n, int lane) {
     float max = -INFINITY;
+#pragma unroll 16
     for (int64_t c = lane; c < n; c += ROW_LANES)
         max = larger(load(x, c), max);
     return max;
@@ -25,6 +26,7 @@ template <class T>
 __device__ static inline float lane_exp_sum(const T *x, int64_t n, float max, int lane) {
     const int64_t whole = n / 64 * 64, sixteens = n / 16 * 16;
     float sum = 0.0f;
+#pragma unroll 16
     for (int64_t c = lane; c < whole; c += ROW_LANES)
         sum += exp_or_zero(load(x, c) - max);
     for (int64_t c = whole + lane; lane < 16 && c < sixteens; c += 16)
@@ -72,7 +74,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     return set_loss(args, rows, stream);
 }
 
-/* A block for each row. */
+/* A block for each row. A thread loads some logits before it writes: dx may be x, so later loads would wait. */
 template <class T>
 __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets,
                                     const float *saved, int64_t classes, int64_t ignore,
@@ -82,10 +84,18 @@ __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets,
     const float lse = saved[row], scale = loss_scale(values, loss);
     const bool counts = target != ignore;
     if (!counts && add) return;
-    for (int64_t c = threadIdx.x; c < classes; c += BLOCK) {
-        const float e = exp_or_zero(load(x, first + c) - lse);
-        const float g = scale * (e - (c == target ? 1.0f : 0.0f));
-        put(dx, first + c, add, counts ? g : 0.0f);
+    for (int64_t begin = threadIdx.x; begin < classes; begin += AT_ONCE * BLOCK) {
+        float in[AT_ONCE];
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int64_t c = begin + k * BLOCK;
+            in[k] = c < classes ? load(x, first + c) : 0.0f;
+        }
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int64_t c = begin + k * BLOCK;
+            const float e = exp_or_zero(in[k] - lse);
+            const float g = scale * (e - (c == target ? 1.0f : 0.0f));
+            if (c < classes) put(dx, first + c, add, counts ? g : 0.0f);
+        }
     }
 }
 

@@ -152,19 +152,20 @@ template <class T> __global__ void __launch_bounds__(BLOCK, 2) norm_input(operan
 
 /* partial [blocks of rows, 2, C]: sums of dweight and of dbias. */
 template <class T> __global__ void norm_weight(float *partial, operands<T> a) {
-    const int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const int64_t begin = (int64_t)blockIdx.y * ROW_BLOCK;
+    const int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
+    const int64_t begin = (int64_t)blockIdx.x * ROW_BLOCK;
     const int64_t end = begin + ROW_BLOCK < a.rows ? begin + ROW_BLOCK : a.rows;
     float dweight = 0.0f, dbias = 0.0f;
     if (c >= a.width) return;
+#pragma unroll 16
     for (int64_t row = begin; row < end; row++) {
         const int64_t at = row * a.width + c;
         const float dy = load(a.dy, at), h = (load(a.x, at) - a.mean[row]) * a.rstd[row];
         dweight += dy * h;
         dbias += dy;
     }
-    partial[2 * blockIdx.y * a.width + c] = dweight;
-    partial[(2 * blockIdx.y + 1) * a.width + c] = dbias;
+    partial[2 * blockIdx.x * a.width + c] = dweight;
+    partial[(2 * blockIdx.x + 1) * a.width + c] = dbias;
 }
 
 /* A dparam that is NULL is not made. */
@@ -173,6 +174,7 @@ __global__ void norm_add_blocks(float *dweight, float *dbias, const float *parti
     FOR_EACH(i, 2 * width) {
         float *to = i < width ? dweight : dbias;
         float sum = partial[i];
+#pragma unroll 16
         for (int64_t block = 1; block < blocks; block++)
             sum += partial[2 * block * width + i];
         if (to) put(to, i < width ? i : i - width, add, sum);
@@ -212,7 +214,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     a.dx = (T *)args->dx[0];
     a.add = adds(spec, 0);
     CGP__TRY_CUDA(launch(norm_weight<T>,
-                         dim3((unsigned)ceil_div(a.width, COLUMN_BLOCK), (unsigned)blocks),
+                         dim3((unsigned)blocks, (unsigned)ceil_div(a.width, COLUMN_BLOCK)),
                          dim3(COLUMN_BLOCK), stream, partial, a));
     CGP__TRY_CUDA(launch(norm_add_blocks, blocks_for(2 * a.width), dim3(BLOCK), stream,
                          args->dparam[0], args->dparam[1], partial, blocks, a.width,

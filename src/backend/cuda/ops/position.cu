@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* position.cu -- y = x + weight [R, C], the same weight for every sample; dx = dy, dweight = sum over samples of dy.
  *
- * A thread owns elements of the weight and goes through the samples. dweight is summed in blocks of 64 samples. */
+ * dweight is summed in blocks of 64 samples. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
 template <class T>
 __global__ void position_forward(T *y, const T *x, const float *weight, int64_t n,
                                  int64_t size) {
-    FOR_EACH(i, size) {
-        const float w = weight[i];
-        for (int64_t at = i; at < n * size; at += size)
-            store(y, at, load(x, at) + w);
+    for (int64_t sample = blockIdx.y; sample < n; sample += gridDim.y) {
+        const int64_t first = sample * size;
+        FOR_EACH(i, size) {
+            store(y, first + i, load(x, first + i) + weight[i]);
+        }
     }
 }
 
@@ -19,8 +20,9 @@ template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const int64_t size = spec->attributes.rows * spec->attributes.out;
-    return launch(position_forward<T>, blocks_for(size), dim3(BLOCK), stream, (T *)args->y,
-                  (const T *)args->x[0], args->param[0], spec->n, size);
+    const unsigned samples = (unsigned)(spec->n < 65535 ? spec->n : 65535);
+    return launch(position_forward<T>, dim3(blocks_for(size).x, samples), dim3(BLOCK), stream,
+                  (T *)args->y, (const T *)args->x[0], args->param[0], spec->n, size);
 }
 
 template <class T>

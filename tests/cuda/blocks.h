@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* blocks.h -- kernels that meet at barriers, for tests of what runs them. */
+#ifndef CGP_TESTS_CUDA_BLOCKS_H
+#define CGP_TESTS_CUDA_BLOCKS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The order in which threads came past each of three barriers: seen[3 t + barrier] is a place. */
+cudaError_t blocks_order(int *seen, int threads, cudaStream_t stream);
+/* sums[block] of x [blocks, threads], by shuffles and shared memory. */
+cudaError_t blocks_sum(const float *x, float *sums, int blocks, int threads,
+                       cudaStream_t stream);
+/* Lane numbers of 64 threads, exchanged in three ways: out [3, 64]. */
+cudaError_t blocks_shuffle(int *out, cudaStream_t stream);
+/* out[i] = the linear number of thread i by its block's and its own indices. */
+cudaError_t blocks_numbers(int64_t *out, dim3 grid, dim3 block, cudaStream_t stream);
+/* Every thread but the first `missing` meets at a barrier; of the block, or of its warp. */
+cudaError_t blocks_miss(int threads, int missing, bool warp, cudaStream_t stream);
+cudaError_t blocks_empty(dim3 grid, dim3 block, cudaStream_t stream);
+/* x[i] = 2 x[i] + 1, `times` times. */
+cudaError_t blocks_step(float *x, int n, int times, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_fibers.c -- blocks of cuda-host: threads take turns at barriers only, in the order that is set; shuffles give the lane that
+ * is asked; a barrier that a thread never reaches ends the program with a message. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/cuda/host/runtime.h"
+#include "blocks.h"
+#include "support.h"
+
+static const cgp__shim_order orders[] = {CGP__SHIM_ASCENDING, CGP__SHIM_DESCENDING,
+                                         CGP__SHIM_SHUFFLED};
+
+/* Between two barriers each thread has one of the next `THREADS` places. */
+static void threads_take_turns_in_the_order_that_is_set(void **state) {
+    enum { THREADS = 100 };
+    int seen[3 * THREADS];
+    (void)state;
+    for (int o = 0; o < 3; o++) {
+        int ascending = 0, descending = 0;
+        cgp__shim_get_settings()->order = orders[o];
+        assert_int_equal(blocks_order(seen, THREADS, NULL), cudaSuccess);
+        for (int barrier = 0; barrier < 3; barrier++) {
+            bool taken[THREADS] = {false};
+            for (int i = 0; i < THREADS; i++) {
+                const int place = seen[3 * i + barrier] - barrier * THREADS;
+                assert_in_range(place, 0, THREADS - 1);
+                assert_false(taken[place]);
+                taken[place] = true;
+                ascending += place == i;
+                descending += place == THREADS - 1 - i;
+            }
+        }
+        assert_int_equal(ascending == 3 * THREADS, orders[o] == CGP__SHIM_ASCENDING);
+        assert_int_equal(descending == 3 * THREADS, orders[o] == CGP__SHIM_DESCENDING);
+    }
+    cgp__shim_get_settings()->order = CGP__SHIM_ASCENDING;
+}
+
+static void a_sum_of_a_block_has_the_same_bits_in_every_order(void **state) {
+    enum { BLOCKS = 7, MOST = 1024 };
+    static float x[BLOCKS * MOST], sums[BLOCKS], first[BLOCKS];
+    uint64_t seed = test_seed();
+    (void)state;
+    for (int i = 0; i < BLOCKS * MOST; i++)
+        x[i] = (float)(test_random(&seed) % 1000003) / 7.0f;
+    for (int threads = 32; threads <= MOST; threads *= 2) {
+        for (int o = 0; o < 3; o++) {
+            cgp__shim_get_settings()->order = orders[o];
+            assert_int_equal(blocks_sum(x, sums, BLOCKS, threads, NULL), cudaSuccess);
+            if (o == 0) memcpy(first, sums, sizeof sums);
+            assert_memory_equal(sums, first, sizeof sums);
+        }
+        double exact = 0.0;
+        for (int i = 0; i < threads; i++)
+            exact += (double)x[i];
+        assert_true(fabs(exact - (double)sums[0]) < 1e-6 * exact);
+    }
+    cgp__shim_get_settings()->order = CGP__SHIM_ASCENDING;
+}
+
+static void shuffles_give_the_lane_that_is_asked(void **state) {
+    int out[3 * 64];
+    (void)state;
+    assert_int_equal(blocks_shuffle(out, NULL), cudaSuccess);
+    for (int i = 0; i < 64; i++) {
+        const int warp = i / 32 * 32, lane = i % 32;
+        assert_int_equal(out[i], warp + 5);
+        assert_int_equal(out[64 + i], warp + (lane ^ 3));
+        assert_int_equal(out[128 + i], lane + 30 < 32 ? i + 30 : i);
+    }
+}
+
+static void every_thread_of_a_grid_runs_once(void **state) {
+    static const struct {
+        dim3 grid, block;
+    } cases[] = {{{5, 1, 1}, {33, 1, 1}}, {{3, 4, 5}, {2, 3, 4}}, {{1, 1, 7}, {1, 1, 64}}};
+    (void)state;
+    for (int c = 0; c < 3; c++) {
+        const dim3 g = cases[c].grid, b = cases[c].block;
+        const int64_t n = (int64_t)g.x * g.y * g.z * b.x * b.y * b.z;
+        for (int o = 0; o < 3; o++) {
+            int64_t *out = calloc((size_t)n, sizeof *out);
+            assert_non_null(out);
+            cgp__shim_get_settings()->order = orders[o];
+            assert_int_equal(blocks_numbers(out, g, b, NULL), cudaSuccess);
+            for (int64_t i = 0; i < n; i++)
+                assert_int_equal(out[i], i);
+            free(out);
+        }
+    }
+    cgp__shim_get_settings()->order = CGP__SHIM_ASCENDING;
+}
+
+/* The message that a launch ends with, in a process of its own. */
+static void message_of(int threads, int missing, bool warp, char *text, size_t size) {
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        signal(SIGABRT, SIG_DFL);
+        (void)blocks_miss(threads, missing, warp, NULL);
+        _exit(0);
+    }
+    close(ends[1]);
+    const ssize_t n = read(ends[0], text, size - 1);
+    text[n > 0 ? n : 0] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_barrier_that_threads_miss_is_named(void **state) {
+    char text[512];
+    (void)state;
+    message_of(64, 5, false, text, sizeof text);
+    assert_string_equal(text, "cuda-host: block (0, 0, 0): thread 5 waits for a barrier that "
+                              "others never reach: of 64 threads 59 wait in __syncthreads(), 0 "
+                              "for their warp, 5 have ended\n");
+    message_of(64, 33, true, text, sizeof text);
+    assert_string_equal(text, "cuda-host: block (0, 0, 0): thread 33 waits for a barrier that "
+                              "others never reach: of 64 threads 0 wait in __syncthreads(), 31 "
+                              "for their warp, 33 have ended\n");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_take_turns_in_the_order_that_is_set),
+        cmocka_unit_test(a_sum_of_a_block_has_the_same_bits_in_every_order),
+        cmocka_unit_test(shuffles_give_the_lane_that_is_asked),
+        cmocka_unit_test(every_thread_of_a_grid_runs_once),
+        cmocka_unit_test(a_barrier_that_threads_miss_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_orders.c -- every op of cuda has the same bits whatever the order of threads between barriers, and of blocks: no kernel
+ * misses a barrier, and none depends on another block. */
+#include "../op/harness.h"
+
+#include "in_program.h"
+
+static uint64_t seed;
+static runner on;
+
+static void run_all(operands *o, cgp__shim_order order) {
+    cgp__shim_get_settings()->order = order;
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
+        if (case_has(&o->c, (cgp_op_direction)d)) op_run(&on, o, (cgp_op_direction)d);
+    }
+}
+
+static void check_orders(const op_case *c) {
+    operands first, other;
+    if (c->type == CGP_BF16 && !runner_has_bf16(&on, spec_of(c, CGP_OP_FORWARD))) return;
+    operands_create_bent(&first, c, &seed);
+    for (int order = CGP__SHIM_DESCENDING; order <= CGP__SHIM_SHUFFLED; order++) {
+        operands begin;
+        operands_copy(&begin, &first);
+        operands_copy(&other, &first);
+        run_all(&begin, CGP__SHIM_ASCENDING);
+        run_all(&other, (cgp__shim_order)order);
+        for (int slot = SLOT_Y; slot < SLOTS; slot++)
+            assert_same_bits(&other, &begin, slot, 0, "another order of threads");
+        assert_memory_equal(&other.loss, &begin.loss, sizeof other.loss);
+        operands_destroy(&begin);
+        operands_destroy(&other);
+    }
+    operands_destroy(&first);
+}
+
+static void orders_do_not_matter(void **state) {
+    for_each_case(*(const cgp_op_kind *)*state, 6, check_orders, &seed);
+}
+
+int main(void) {
+    static cgp_op_kind kinds[CGP_OP_KINDS];
+    struct CMUnitTest tests[CGP_OP_KINDS];
+    for (int op = 0; op < CGP_OP_KINDS; op++) {
+        kinds[op] = (cgp_op_kind)op;
+        tests[op] = (struct CMUnitTest){.name = cgp__op_find(kinds[op])->op.name,
+                                        .test_func = orders_do_not_matter,
+                                        .initial_state = &kinds[op]};
+    }
+    seed = test_seed();
+    on = runner_open(cuda_host(), 1);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&on);
+    return failed;
+}

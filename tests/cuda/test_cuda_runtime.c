@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_runtime.c -- the runtime of cuda-host does what CUDA's documents: streams run beside the host and each other, in order;
+ * events order them; failures stick to a device. */
+#include "backend/cuda/host/runtime.h"
+#include "blocks.h"
+#include "support.h"
+
+enum { N = 1000 };
+
+#define OK(call) assert_int_equal(call, cudaSuccess)
+
+static cudaStream_t new_stream(void) {
+    cudaStream_t stream = NULL;
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+static cudaEvent_t new_event(void) {
+    cudaEvent_t event = NULL;
+    OK(cudaEventCreateWithFlags(&event, cudaEventDefault));
+    return event;
+}
+
+static void *memory_of(size_t bytes) {
+    void *memory = NULL;
+    OK(cudaMalloc(&memory, bytes));
+    return memory;
+}
+
+/* In, 20 kernels, out, over three streams with delays: events alone keep them in order. */
+static void events_order_streams(void **state) {
+    float *here = NULL, *x = memory_of(N * sizeof *x);
+    cudaStream_t in = new_stream(), compute = new_stream(), out = new_stream();
+    cudaEvent_t ready = new_event(), done = new_event();
+    (void)state;
+    OK(cudaHostAlloc((void **)&here, N * sizeof *here, cudaHostAllocPortable));
+    cgp__shim_get_settings()->delay_ns = 200000;
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < N; i++)
+            here[i] = (float)(i + round);
+        OK(cudaMemcpyAsync(x, here, N * sizeof *x, cudaMemcpyHostToDevice, in));
+        OK(cudaEventRecord(ready, in));
+        OK(cudaStreamWaitEvent(compute, ready, 0));
+        for (int k = 0; k < 5; k++)
+            OK(blocks_step(x, N, 1, compute));
+        OK(cudaEventRecord(done, compute));
+        OK(cudaStreamWaitEvent(out, done, 0));
+        OK(cudaMemcpyAsync(here, x, N * sizeof *x, cudaMemcpyDeviceToHost, out));
+        OK(cudaStreamSynchronize(out));
+        for (int i = 0; i < N; i++)
+            assert_true(here[i] == (float)(32 * (i + round) + 31));
+    }
+    cgp__shim_get_settings()->delay_ns = 0;
+    float ms = -1.0f;
+    OK(cudaEventElapsedTime(&ms, ready, done));
+    assert_true(ms >= 0.0f && ms < 60000.0f);
+    OK(cudaEventDestroy(ready));
+    OK(cudaEventDestroy(done));
+    OK(cudaStreamDestroy(in));
+    OK(cudaStreamDestroy(compute));
+    OK(cudaStreamDestroy(out));
+    OK(cudaFreeHost(here));
+    OK(cudaFree(x));
+}
+
+static void an_event_is_not_ready_before_its_work(void **state) {
+    cudaStream_t first = new_stream(), second = new_stream();
+    cudaEvent_t gate = new_event(), after = new_event();
+    float *x = memory_of(N * sizeof *x);
+    (void)state;
+    OK(cudaEventQuery(gate)); /* never recorded: done */
+    cgp__shim_get_settings()->delay_ns = 50000000;
+    OK(blocks_step(x, N, 1, first));
+    OK(cudaEventRecord(gate, first));
+    OK(cudaStreamWaitEvent(second, gate, 0));
+    OK(cudaEventRecord(after, second));
+    if (cudaEventQuery(after) == cudaSuccess) OK(cudaEventQuery(gate));
+    OK(cudaEventSynchronize(after));
+    OK(cudaEventQuery(gate));
+    cgp__shim_get_settings()->delay_ns = 0;
+    OK(cudaStreamDestroy(first));
+    OK(cudaStreamDestroy(second));
+    OK(cudaEventDestroy(gate));
+    OK(cudaEventDestroy(after));
+    OK(cudaFree(x));
+}
+
+static void wrong_calls_are_refused_and_do_not_stick(void **state) {
+    cudaStream_t stream = new_stream();
+    char here[64], *there = memory_of(64);
+    (void)state;
+    assert_int_equal(blocks_empty((dim3){1, 1, 1}, (dim3){1025, 1, 1}, stream),
+                     cudaErrorInvalidConfiguration);
+    assert_int_equal(blocks_empty((dim3){1, 65536, 1}, (dim3){1, 1, 1}, stream),
+                     cudaErrorInvalidConfiguration);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    assert_int_equal(cudaMemcpyAsync(here, there, 65, cudaMemcpyDeviceToHost, stream),
+                     cudaErrorInvalidValue);
+    assert_int_equal(cudaMemcpyAsync(here, here, 1, cudaMemcpyHostToDevice, stream),
+                     cudaErrorInvalidValue);
+    assert_int_equal(cudaMemsetAsync(here, 0, 64, stream), cudaErrorInvalidValue);
+    assert_int_equal(cudaSetDevice(64), cudaErrorInvalidDevice);
+    assert_int_equal(cudaFree(here), cudaErrorInvalidValue);
+    void *huge = NULL;
+    assert_int_equal(cudaMalloc(&huge, (size_t)1 << 50), cudaErrorMemoryAllocation);
+    (void)cudaGetLastError();
+    OK(blocks_empty((dim3){1, 1, 1}, (dim3){1024, 1, 1}, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaStreamDestroy(stream));
+    OK(cudaFree(there));
+}
+
+/* Device 7 fails; the others go on. */
+static void a_failure_sticks_to_its_device(void **state) {
+    (void)state;
+    OK(cudaSetDevice(7));
+    cudaStream_t stream = new_stream();
+    cudaEvent_t event = new_event();
+    float *x = memory_of(N * sizeof *x);
+    cgp__shim_get_settings()->error = cudaErrorIllegalAddress;
+    cgp__shim_get_settings()->fail_work = 2;
+    OK(blocks_step(x, N, 1, stream));
+    OK(cudaStreamSynchronize(stream));
+    OK(blocks_step(x, N, 1, stream));
+    assert_int_equal(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+    assert_int_equal(blocks_step(x, N, 1, stream), cudaErrorIllegalAddress);
+    assert_int_equal(cudaEventRecord(event, stream), cudaErrorIllegalAddress);
+    assert_int_equal(cudaEventSynchronize(event), cudaErrorIllegalAddress);
+    assert_string_equal(cudaGetErrorString(cudaErrorIllegalAddress),
+                        "an illegal memory access was encountered");
+    (void)cudaStreamDestroy(stream);
+    (void)cudaEventDestroy(event);
+    (void)cudaFree(x);
+    OK(cudaSetDevice(0));
+    (void)cudaGetLastError();
+    OK(cudaDeviceSynchronize());
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_order_streams),
+        cmocka_unit_test(an_event_is_not_ready_before_its_work),
+        cmocka_unit_test(wrong_calls_are_refused_and_do_not_stick),
+        cmocka_unit_test(a_failure_sticks_to_its_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
