@@ -111,6 +111,7 @@ int main(void) {
             .name = names[op], .test_func = bits_are_those_of_cpu, .initial_state = &kinds[op]};
     }
     setenv("CGP_CPU_ISA", "v4", 1);
+    setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0); /* a missing barrier shows */
     if (cgp__backend_cpu.isa(CGP_F32, &isa) != CGP_OK) {
         fprintf(stderr, "skipped: %s\n", cgp_message());
         return 77;
