@@ -63,7 +63,8 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   target_include_directories(cgpipe_cuda PRIVATE include src)
   target_include_directories(cgpipe_cuda SYSTEM PRIVATE ${CGP_CUDA_INCLUDE})
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
-  target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} Threads::Threads ${CMAKE_DL_LIBS} rt m)
+  # What nvcc writes for launches has statics with guards: the one thing of a C++ library, linked in.
+  target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
   if(NOT CGP_SANITIZE) # whose functions are the program's
     target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)

@@ -18,7 +18,8 @@ static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, in
     c.bias = given.bias;
     c.add = given.add;
     if (shape == 0) return run_as<few>(a, b, c, k, together, workspace, stream);
-    if (shape == 1) return run_as<medium>(a, b, c, k, together, workspace, stream);
+    if (shape == 1) return run_as<small>(a, b, c, k, together, workspace, stream);
+    if (shape == 2) return run_as<medium>(a, b, c, k, together, workspace, stream);
     return run_as<large>(a, b, c, k, together, workspace, stream);
 }
 

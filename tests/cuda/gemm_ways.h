@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { GEMM_SHAPES = 3 };
+enum { GEMM_SHAPES = 4 };
 
 typedef struct gemm_case {
     int64_t m, n, k;

@@ -2,26 +2,6 @@
 /* backend.c -- the backend `cuda`: its table, and the entry of the plug-in. */
 #include "backend/cuda/device.h"
 
-static cgp_status count(int *out) {
-    const cudaError_t error = cudaGetDeviceCount(out);
-    if (error == cudaSuccess && *out > 0) return CGP_OK;
-    (void)cudaGetLastError();
-    return cgp__cuda_host->fail(
-        CGP_EDEVICE, CGP__CUDA_NAME ": no GPU: %s",
-        cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
-}
-
-static cgp_status memory(int ordinal, int64_t *bytes) {
-    size_t available = 0, total = 0;
-    cudaError_t error = cgp__cuda_use(ordinal);
-    if (error == cudaSuccess) error = cudaMemGetInfo(&available, &total);
-    *bytes = (int64_t)available;
-    if (error == cudaSuccess) return CGP_OK;
-    (void)cudaGetLastError();
-    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its memory: %s",
-                                ordinal, cudaGetErrorString(error));
-}
-
 static bool has_cores(const cgp_device *device) {
     (void)device;
     return false;
@@ -95,8 +75,8 @@ static const cgp_backend backend = {
     .name = CGP__CUDA_NAME,
     .asynchronous = true,
     .fuses = true,
-    .count = count,
-    .memory = memory,
+    .count = cgp__cuda_count,
+    .memory = cgp__cuda_memory,
     .device_create = cgp__cuda_device_create,
     .device_destroy = cgp__cuda_device_destroy,
     .has_cores = has_cores,

@@ -66,17 +66,33 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 
 /* --- devices --- */
 
+cgp_status cgp__cuda_count(int *count) {
+    cudaError_t error = cudaGetDeviceCount(count);
+    if (error == cudaSuccess && *count == 0) error = cudaErrorNoDevice;
+    if (error == cudaSuccess) return CGP_OK;
+    (void)cudaGetLastError();
+    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": no GPU: %s",
+                                cudaGetErrorString(error));
+}
+
 static cgp_status check_ordinal(int ordinal) {
     int n = 0;
-    const cudaError_t error = cudaGetDeviceCount(&n);
-    if (error != cudaSuccess) {
-        (void)cudaGetLastError();
-        return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": no GPU: %s",
-                                    cudaGetErrorString(error));
-    }
+    CGP__CUDA_TRY(cgp__cuda_count(&n));
     if (ordinal >= 0 && ordinal < n) return CGP_OK;
     return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": expected ordinal 0 to %d, got %d",
                                 n - 1, ordinal);
+}
+
+cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
+    size_t available = 0, total = 0;
+    CGP__CUDA_TRY(check_ordinal(ordinal));
+    cudaError_t error = cgp__cuda_use(ordinal);
+    if (error == cudaSuccess) error = cudaMemGetInfo(&available, &total);
+    *bytes = (int64_t)available;
+    if (error == cudaSuccess) return CGP_OK;
+    (void)cudaGetLastError();
+    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its memory: %s",
+                                ordinal, cudaGetErrorString(error));
 }
 
 static cgp_status create_parts(cgp_device *device) {
@@ -130,7 +146,7 @@ cgp_status cgp__cuda_finish(cgp_device *device) {
         const cudaError_t error = cudaStreamSynchronize(device->streams[q]);
         if (first == cudaSuccess) first = error;
     }
-    CGP__CUDA_TRY(cgp__cuda_end(device, first, "finish"));
+    CGP__CUDA_TRY(cgp__cuda_end(device, first, "work of its streams"));
     CGP__CUDA_TRY(cgp__cuda_failure(device));
     if (cgp__cuda_host->now_ns() - device->base_ns < BASE_NS) return CGP_OK;
     return cgp__cuda_end(device, cgp__cuda_set_base(device), "its clock");

@@ -13,7 +13,7 @@
 #define CGP__CUDA_NAME "cuda"
 #endif
 
-/* As everywhere: cuda.h is without the library's own headers. */
+/* The library's CGP_TRY, which is not a plug-in's. */
 #define CGP__CUDA_TRY(call)                                                                    \
     do {                                                                                       \
         const cgp_status status_ = (call);                                                     \
@@ -60,6 +60,8 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 
 /* --- parts of the table --- */
 
+cgp_status cgp__cuda_count(int *count);
+cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes);
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options);
 void cgp__cuda_device_destroy(cgp_device *device);
 cgp_status cgp__cuda_finish(cgp_device *device);

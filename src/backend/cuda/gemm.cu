@@ -28,11 +28,16 @@ matrix matrix_of(const float *at, int64_t rows, int64_t columns, int64_t stride)
             columns % 4 == 0 && stride % 4 == 0 && is_aligned(at)};
 }
 
+/* Floats of the parts of one time, at most. */
+template <class S> constexpr int64_t most_of() {
+    return busy<S>() * S::BM * S::BN;
+}
+
 /* Parts are at most `busy` tiles, and at most `blocks` times c. */
 int64_t workspace_bytes(int64_t m, int64_t n, int blocks) {
+    constexpr int64_t most = most_of<medium>();
     const int64_t all = blocks * m * n;
-    const int64_t most = busy<medium>() * medium::BM * medium::BN;
-    static_assert(busy<few>() * few::BM * few::BN <= busy<medium>() * medium::BM * medium::BN,
+    static_assert(most >= most_of<few>() && most >= most_of<small>(),
                   "the parts of medium tiles are the largest");
     if (blocks == 1) return 0;
     return (all < most ? all : most) * (int64_t)sizeof(float);

@@ -135,13 +135,15 @@ __device__ static inline float end_block(const output<Rows> &c, bool first, int 
 
 /* --- tiles --- */
 
-template <int BM_, int BN_, int BK_, int TM_, int TN_> struct shape {
+/* RESIDENT: thread blocks on a multiprocessor, a limit of their registers; 0: the compiler's choice. */
+template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0> struct shape {
     enum {
         BM = BM_,
         BN = BN_,
         BK = BK_,
         TM = TM_,
         TN = TN_,
+        RESIDENT = RESIDENT_,
         THREADS = BM / TM * (BN / TN),
         /* Floats from one k to the next in shared memory, of a and b. */
         A_STRIDE = BM + 4,
@@ -155,6 +157,7 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_> struct shape {
 
 typedef shape<128, 64, 16, 8, 8> large;
 typedef shape<64, 64, 16, 8, 4> medium;
+typedef shape<32, 64, 32, 4, 4, 4> small;
 typedef shape<16, 64, 32, 4, 4> few;
 
 /* A thread's part of a panel of OUTER x BK, on its way to [BK][OUTER + 4] in shared memory. */
@@ -282,7 +285,7 @@ __device__ static inline void store_quad(const output<Rows> &c, bool first, int 
 /* Tiles are numbered by blockIdx.x, along the shorter side first, so that those of one time read little. parts == NULL: all blocks
  * of k, to c; otherwise block `first` + blockIdx.y to its parts [m, n]. */
 template <class S, class A, class B, class Rows>
-__global__ void __launch_bounds__(S::THREADS)
+__global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     tiles(A a, B b, output<Rows> c, cuts k, int first, float *parts) {
     __shared__ quad shared[2 * S::QUADS];
     /* Of the tile. Read again for each block of k: addresses in c must not take registers from the sums. */
@@ -373,11 +376,12 @@ static inline cudaError_t run_as(const A &a, const B &b, output<Rows> c, const c
     return cudaSuccess;
 }
 
-/* Rows, columns and k are numbered by int, a tile beyond the last of them too. */
+/* Rows, columns and k are numbered by int, the end of the last tile or block too. */
 static inline bool fits(int64_t size) {
-    return size <= INT32_MAX - large::BM;
+    return size <= INT32_MAX / 2;
 }
 
+/* The larger the tiles, the less is read; smaller ones where larger ones would leave multiprocessors idle. */
 template <class A, class B, class Rows>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows> &c, const cuts &k,
                               void *workspace, cudaStream_t stream) {
@@ -385,7 +389,9 @@ static inline cudaError_t run(const A &a, const B &b, const output<Rows> &c, con
         return run_as<few>(a, b, c, k, at_a_time<few>(c.m, c.n, k), workspace, stream);
     if (tiles_of<large>(c.m, c.n) >= 2 * MULTIPROCESSORS)
         return run_as<large>(a, b, c, k, 1, workspace, stream);
-    return run_as<medium>(a, b, c, k, at_a_time<medium>(c.m, c.n, k), workspace, stream);
+    if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * MULTIPROCESSORS)
+        return run_as<medium>(a, b, c, k, at_a_time<medium>(c.m, c.n, k), workspace, stream);
+    return run_as<small>(a, b, c, k, at_a_time<small>(c.m, c.n, k), workspace, stream);
 }
 
 } // namespace gemm

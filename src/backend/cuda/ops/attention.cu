@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.cu -- causal attention, y = softmax(scale q k^T) v per head, in tiles of 64 queries by 64 keys; never a matrix of R x R.
+/* attention.cu -- causal attention, y = softmax(scale q k^T) v per head, in tiles of 64 queries by 64 keys, never R x R.
  *
  *               keys                       forward, dq: a thread block has a tile of queries and walks along its keys
  *            [#\          ]                dk, dv: it has a tile of keys and walks down its queries

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_device.c -- the device of cuda, on the runtime of cuda-host: copies between host and devices, events on the host's clock,
+ * failures with names, and every call of the runtime failing once. */
+#include "in_program.h"
+
+#include "base/base.h"
+
+static const cgp_backend *b;
+
+static cgp_device *open_device(int ordinal) {
+    cgp_device *device = NULL;
+    const cgp_device_options options = {.struct_size = sizeof options, .ordinal = ordinal};
+    assert_ok(b->device_create(&device, &options));
+    return device;
+}
+
+static void assert_fails(cgp_status status, cgp_status expected, const char *message) {
+    assert_int_equal(status, expected);
+    assert_string_equal(cgp_message(), message);
+}
+
+/* Host, device 0, and devices 0 (once more), 1 and 2: one that lets others in, and one that does not. */
+static void copies_arrive(void **state) {
+    static const int peers[] = {0, 1, 2};
+    enum { BYTES = 4099 };
+    (void)state;
+    cgp_device *first = open_device(0);
+    for (int p = 0; p < 3; p++) {
+        cgp_device *second = open_device(peers[p]);
+        void *here, *back, *one, *two;
+        cgp_event *event = NULL;
+        assert_ok(b->host_memory_create(first, BYTES, &here));
+        assert_ok(b->host_memory_create(second, BYTES, &back));
+        assert_ok(b->memory_create(first, BYTES, &one));
+        assert_ok(b->memory_create(second, BYTES, &two));
+        assert_ok(b->event_create(first, &event));
+        for (int i = 0; i < BYTES; i++)
+            ((char *)here)[i] = (char)(i * 7 + p);
+        cgp__shim_get_settings()->delay_ns = 1000000;
+        assert_ok(b->copy(first, CGP_QUEUE_IN, (cgp_place){first, one}, (cgp_place){NULL, here},
+                          BYTES));
+        assert_ok(b->event_record(first, CGP_QUEUE_IN, event));
+        assert_ok(b->event_wait(second, CGP_QUEUE_IN, event));
+        assert_ok(b->copy(second, CGP_QUEUE_IN, (cgp_place){second, two},
+                          (cgp_place){first, one}, BYTES));
+        assert_ok(b->finish(second));
+        cgp__shim_get_settings()->delay_ns = 0;
+        assert_ok(b->copy(second, CGP_QUEUE_OUT, (cgp_place){NULL, back},
+                          (cgp_place){second, two}, BYTES));
+        assert_ok(b->finish(second));
+        assert_memory_equal(here, back, BYTES);
+        b->event_destroy(event);
+        b->memory_destroy(second, two, BYTES);
+        b->memory_destroy(first, one, BYTES);
+        b->host_memory_destroy(second, back, BYTES);
+        b->host_memory_destroy(first, here, BYTES);
+        b->device_destroy(second);
+    }
+    b->device_destroy(first);
+}
+
+static void events_have_times_of_the_hosts_clock(void **state) {
+    cgp_device *device = open_device(3);
+    cgp_event *event = NULL;
+    bool done = false;
+    int64_t last = 0;
+    (void)state;
+    assert_ok(b->event_create(device, &event));
+    assert_ok(b->event_done(event, &done));
+    assert_true(done); /* never recorded */
+    for (int i = 0; i < 10; i++) {
+        const int64_t before = cgp__now_ns();
+        assert_ok(b->event_record(device, CGP_QUEUE_OUT, event));
+        assert_ok(b->event_sync(event));
+        const int64_t time = b->event_time(event), after = cgp__now_ns();
+        /* The clock's zero is read after an event has ended: late by what the host took, here at most a second. */
+        assert_true(time >= before - 1000 && time <= after + 1000000000);
+        assert_true(time >= last);
+        last = time;
+        assert_ok(b->event_done(event, &done));
+        assert_true(done);
+    }
+    b->event_destroy(event);
+    b->device_destroy(device);
+}
+
+static void failures_have_names(void **state) {
+    static const char *const message =
+        "cuda-host: device 5: work of its streams: unspecified launch failure";
+    cgp_device *device = open_device(5), *other = open_device(4);
+    cgp_event *event = NULL;
+    void *x = NULL, *y = NULL;
+    (void)state;
+    assert_ok(b->event_create(device, &event));
+    assert_ok(b->memory_create(device, 64, &x));
+    assert_ok(b->memory_create(other, 64, &y));
+    void *huge = NULL;
+    assert_fails(b->memory_create(device, (size_t)1 << 50, &huge), CGP_ENOMEM,
+                 "cuda-host: device 5: memory of 1125899906842624 bytes: out of memory");
+    assert_ok(b->add(device, x, x, 16)); /* that one does not stick */
+    assert_ok(b->finish(device));
+    cgp__shim_get_settings()->error = cudaErrorLaunchFailure;
+    cgp__shim_get_settings()->fail_work = 1;
+    assert_ok(b->add(device, x, x, 16));
+    assert_fails(b->finish(device), CGP_EDEVICE, message);
+    assert_fails(b->event_record(device, CGP_QUEUE_COMPUTE, event), CGP_EDEVICE, message);
+    assert_fails(b->event_sync(event), CGP_EDEVICE, message);
+    assert_fails(b->add(device, x, x, 16), CGP_EDEVICE, message);
+    bool done = false;
+    assert_fails(b->event_done(event, &done), CGP_EDEVICE, message);
+    assert_ok(b->add(other, y, y, 16));
+    assert_ok(b->finish(other));
+    b->event_destroy(event);
+    b->memory_destroy(device, x, 64);
+    b->memory_destroy(other, y, 64);
+    b->device_destroy(device);
+    b->device_destroy(other);
+}
+
+static void what_is_not_there_is_refused(void **state) {
+    cgp_device *device = NULL;
+    cgp_kernel_spec spec = {.op = CGP_OP_LINEAR, .n = 1, .type = CGP_BF16};
+    cgp_device_options options = {.struct_size = sizeof options, .ordinal = 8};
+    int64_t bytes = 0;
+    int n = 0;
+    (void)state;
+    assert_fails(b->device_create(&device, &options), CGP_EINVAL,
+                 "cuda-host: expected ordinal 0 to 7, got 8");
+    spec.attributes.rows = spec.attributes.in = spec.attributes.out = 1;
+    assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
+                 "cuda-host: has no linear in bf16 (use f32)");
+    spec = (cgp_kernel_spec){.op = CGP_OP_CUSTOM, .n = 1};
+    assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
+                 "cuda-host: expects a built-in op, got a custom one");
+    spec = (cgp_kernel_spec){.op = CGP_OP_RELU, .direction = CGP_OP_BACKWARD_WEIGHT, .n = 1};
+    assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
+                 "cuda-host: expects a direction that relu has, got backward weight");
+    cgp__shim_get_settings()->devices = 0;
+    assert_fails(b->count(&n), CGP_EDEVICE,
+                 "cuda-host: no GPU: no CUDA-capable device is detected");
+    cgp__shim_get_settings()->devices = 8;
+}
+
+/* A device's life; the first failure. */
+static cgp_status live(void) {
+    const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
+    cgp_device *device = NULL;
+    cgp_event *event = NULL;
+    void *x = NULL, *here = NULL;
+    cgp_status status = b->device_create(&device, &options);
+    if (status != CGP_OK) return status;
+    if (status == CGP_OK) status = b->event_create(device, &event);
+    if (status == CGP_OK) status = b->memory_create(device, 256, &x);
+    if (status == CGP_OK) status = b->host_memory_create(device, 256, &here);
+    if (status == CGP_OK)
+        status =
+            b->copy(device, CGP_QUEUE_IN, (cgp_place){device, x}, (cgp_place){NULL, here}, 256);
+    if (status == CGP_OK) status = b->event_record(device, CGP_QUEUE_IN, event);
+    if (status == CGP_OK) status = b->event_wait(device, CGP_QUEUE_COMPUTE, event);
+    if (status == CGP_OK) status = b->add(device, x, x, 64);
+    if (status == CGP_OK) status = b->event_record(device, CGP_QUEUE_COMPUTE, event);
+    if (status == CGP_OK) status = b->event_sync(event);
+    if (status == CGP_OK) status = b->finish(device);
+    if (here) b->host_memory_destroy(device, here, 256);
+    if (x) b->memory_destroy(device, x, 256);
+    if (event) b->event_destroy(event);
+    b->device_destroy(device);
+    return status;
+}
+
+static void any_call_may_fail(void **state) {
+    cgp__shim_settings *s = cgp__shim_get_settings();
+    int failed = 0;
+    (void)state;
+    s->error = cudaErrorUnknown;
+    for (int call = 1;; call++) {
+        s->fail_call = call;
+        const cgp_status status = live();
+        const bool reached = s->fail_call == 0;
+        s->fail_call = 0;
+        if (status != CGP_OK) {
+            assert_int_equal(status, CGP_EDEVICE);
+            assert_non_null(strstr(cgp_message(), ": unknown error"));
+            failed++;
+        }
+        if (!reached) break;
+    }
+    assert_true(failed >= 15); /* the others are the end's, which cannot fail */
+    assert_ok(live());
+}
+
+int main(void) {
+    b = cuda_host();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_arrive),
+        cmocka_unit_test(events_have_times_of_the_hosts_clock),
+        cmocka_unit_test(failures_have_names),
+        cmocka_unit_test(what_is_not_there_is_refused),
+        cmocka_unit_test(any_call_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test_cuda_nvcc.sh SOURCE_DIR BUILD_DIR -- what nvcc says of every kernel of the plug-in `cuda`: no spills, at most 48 KiB of shared
+# memory, all of sm_80, sm_90 and sm_100; printed for sm_90. The plug-in is whole: it can be loaded, and exports its entry alone.
+# Skipped where the build has found no nvcc.
+set -u
+cd "$2" || exit 1
+plugin=plugins/libcgpipe-cuda.so
+[ -f CMakeFiles/cgpipe_cuda.dir/build.make ] || grep -qs libcgpipe-cuda.so build.ninja || { echo "skip: needs nvcc"; exit 77; }
+[ -f "$plugin" ] || { echo "not ok: no $plugin: build the target cgpipe_plugins"; exit 1; }
+failed=0
+fail() { echo "not ok: $*"; failed=1; }
+
+table=$(mktemp) || exit 1
+# kernel, architecture, registers, shared bytes, spilled bytes
+cat cuda/*.ptxas | c++filt -t 2>/dev/null | awk '
+    /Compiling entry function/ { split($0, part, "\047"); kernel = part[2]; arch = part[4] }
+    /bytes spill stores/ { spilled = $5 + $9 }
+    /Used [0-9]+ registers/ {
+        shared = 0
+        for (i = 1; i <= NF; i++) if ($i == "smem,") shared = $(i - 2); else if ($i == "smem") shared = $(i - 2)
+        for (i = 1; i <= NF; i++) if ($i == "Used") registers = $(i + 1)
+        sub(/\(.*/, "", kernel)
+        print kernel "\t" arch "\t" registers "\t" shared "\t" spilled
+    }' >"$table"
+trap 'rm -f "$table"' EXIT
+
+for arch in sm_80 sm_90 sm_100; do
+    n=$(cut -f2 "$table" | grep -cx "$arch")
+    [ "$n" -ge 40 ] || fail "$arch has $n kernels"
+done
+bad=$(awk -F'\t' '$5 > 0 || $4 > 49152' "$table")
+[ -z "$bad" ] || fail "spills, or too much shared memory (kernel, architecture, registers, shared, spilled):
+$bad"
+exported=$(nm -D --defined-only "$plugin" | awk '{ print $3 }')
+[ "$exported" = cgp_plugin_entry ] || fail "exports: $exported"
+missing=$(ldd -r "$plugin" 2>&1 | grep -E "undefined symbol|not found")
+[ -z "$missing" ] || fail "needs: $missing"
+echo "registers  shared  kernel (sm_90)"
+awk -F'\t' '$2 == "sm_90" { printf "%9d %7d  %s\n", $3, $4, $1 }' "$table" | sort -k3
+[ "$failed" = 0 ] && echo "ok: $(cut -f1,2 "$table" | wc -l) kernels for three architectures, no spills"
+exit $failed

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test_cuda_train.sh SOURCE_DIR BUILD_DIR -- training on cuda-host: the same weights, bit for bit, on one device, on two, on two of one
+# ordinal, with streams that are late and threads in any order; near the cpu's; and beside the cpu.
+# shellcheck source=tests/cli/support.sh
+. "$(dirname "$0")/../cli/support.sh"
+export CGP_PLUGIN_PATH=$2/plugins
+
+gpt2="gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 3 --batch 4 --chunks 2 --optimizer adamw --dropout 0.1 --clip 1"
+resnet="resnet:depth=8,width=4,classes=10,image=32 --data shapes:size=32,validation=8 --steps 2 --batch 4 --chunks 2"
+
+train() { # NAME MODEL_AND_OPTIONS DEVICES...
+    # shellcheck disable=SC2086
+    run train $2 --run "$1" --json "$1.json" --devices "${@:3}" --quiet
+}
+weights() { jq -er .weights_sha256 "$1.json" || echo "none of $1"; }
+
+for model in gpt2 resnet; do
+    options=${!model}
+    train $model-1 "$options" cuda-host --stages 1
+    check "$model on one device" test "$code" = 0
+    one=$(weights $model-1)
+    train $model-2 "$options" 'cuda-host*2' --stages 2
+    check "$model: two devices of one ordinal have the same bits" test "$(weights $model-2)" = "$one"
+    CGP_CUDA_HOST_ORDER=shuffled CGP_CUDA_HOST_DELAY=200000 train $model-peers "$options" cuda-host:0,cuda-host:2 --stages 2
+    check "$model: two ordinals, late streams, threads shuffled" test "$(weights $model-peers)" = "$one"
+    CGP_CUDA_HOST_ORDER=descending train $model-staged "$options" cuda-host:1,cuda-host:0 --stages 2 --schedule gpipe
+    check "$model: two that do not reach each other, threads descending" test "$(weights $model-staged)" = "$one"
+    train $model-cpu "$options" cpu --stages 1
+    check "$model: losses are near the cpu's" test "$(jq -s '(.[0].loss_last - .[1].loss_last) | fabs < 1e-4' $model-1.json $model-cpu.json)" = true
+done
+train mixed "$gpt2" cuda-host,cpu --stages 2
+check "beside the cpu" test "$code" = 0
+fails 2 "layer h.0, op linear, device cuda-host:0: cuda-host: has no linear in bf16 (use f32) (put that layer on a cpu device)" \
+    train gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 1 --precision bf16 --devices cuda-host --run refused
+fails 2 "cuda-host: expected ordinal 0 to 7, got 8" train gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 1 \
+    --devices cuda-host:8 --run refused
+finish

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_op_bits.c -- products are chains of FMAs over blocks of k that are written down: LINEAR and CONV2D in f32 have the same bits on
+ * the cpu backend, with narrow vectors, and on the backend that CGP_TEST_BACKEND names. */
+#include "harness.h"
+
+static uint64_t seed;
+static runner narrow, tested;
+
+static void check_direction(const op_case *c, cgp_op_direction direction) {
+    operands a, b;
+    operands_create(&a, c, &seed);
+    operands_copy(&b, &a);
+    op_run(&tested, &a, direction);
+    op_run(&narrow, &b, direction);
+    for (int slot = SLOT_Y; slot < SLOTS; slot++)
+        assert_same_bits(&a, &b, slot, 0, "same bits");
+    operands_destroy(&a);
+    operands_destroy(&b);
+}
+
+static void check_bits(const op_case *given) {
+    op_case c = *given;
+    c.type = CGP_F32;
+    for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
+        check_direction(&c, (cgp_op_direction)direction);
+}
+
+static void products_have_the_same_bits(void **state) {
+    const cgp_op_kind *kind = *state;
+    for_each_case(*kind, 4, check_bits, &seed);
+    for (int i = 0; i < BLOCK_CASES; i++) {
+        const op_case c = block_case(i);
+        if (c.op == *kind) check_bits(&c);
+    }
+}
+
+int main(void) {
+    static cgp_op_kind kinds[] = {CGP_OP_LINEAR, CGP_OP_CONV2D};
+    const struct CMUnitTest tests[] = {
+        {"products_have_the_same_bits (linear)", products_have_the_same_bits, NULL, NULL,
+         &kinds[0]},
+        {"products_have_the_same_bits (conv2d)", products_have_the_same_bits, NULL, NULL,
+         &kinds[1]},
+    };
+    cgp_device_options options = device_options(1);
+    options.isa = CGP_ISA_V3;
+    seed = test_seed();
+    narrow = (runner){.backend = &cgp__backend_cpu, .threads = 1};
+    assert_ok(cgp__backend_cpu.device_create(&narrow.device, &options));
+    tested = runner_open(backend_under_test(), 1);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&tested);
+    runner_close(&narrow);
+    return failed;
+}
