@@ -3,6 +3,7 @@
  *
  *     a row        16 lanes, lane l has the elements l, l + 16, l + 32 ... in order; then lanes l and l + 8, l + 4, l + 2, l + 1
  *     all rows     blocks of 64 rows in order, then the blocks in order
+ *     a buffer     parts of 16384 elements in double: 16 lanes likewise, then lanes in order; then the parts in order
  */
 #ifndef CGP_SRC_CUDA_ROWS_CUH
 #define CGP_SRC_CUDA_ROWS_CUH
@@ -11,13 +12,40 @@
 
 enum {
     ROW_BLOCK = 64, /* rows in a partial sum of a parameter's gradient */
-    LANES = 16      /* of a sum of a row */
+    LANES = 16,     /* of a sum of a row, or of a part */
+    PART = 16384,
+    PART_TILE = 4096
 };
 
 /* The sum of a row, in all its lanes. */
 __device__ static inline float sum_lanes(float sum) {
     for (int apart = LANES / 2; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
+    return sum;
+}
+
+/* Sum of widened(term(i)) over the n elements of a part, for thread 0. All threads make the terms, which are float; each lane adds
+ * its own. */
+template <class Term, class Widened>
+__device__ static inline double part_sum(int n, Term term, Widened widened) {
+    __shared__ float tile[PART_TILE];
+    __shared__ double lanes[LANES];
+    const int thread = (int)threadIdx.x;
+    double sum = 0.0;
+    for (int begin = 0; begin < n; begin += PART_TILE) {
+        const int count = n - begin < PART_TILE ? n - begin : (int)PART_TILE;
+        for (int i = thread; i < count; i += BLOCK)
+            tile[i] = term(begin + i);
+        __syncthreads();
+        for (int i = thread; thread < LANES && i < count; i += LANES)
+            sum += widened(tile[i]);
+        __syncthreads();
+    }
+    if (thread < LANES) lanes[thread] = sum;
+    __syncthreads();
+    sum = 0.0;
+    for (int i = 0; thread == 0 && i < LANES; i++)
+        sum += lanes[i];
     return sum;
 }
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sums.cu -- sums of buffers, conversions, sums of squares, and the search for what is not finite.
  *
- * Squares are added in double in 16 lanes for each part of SPLIT elements, lanes and parts in order, as in the cpu backend. */
+ * Squares are added in double, in the order of a buffer in rows.cuh. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
-
-enum { SPLIT = 16384, TILE = 4096 };
 
 cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream_t stream) {
     return map(to, from, from, n, true, stream, first_of{});
@@ -31,27 +29,11 @@ cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type,
 
 /* A block for each part. */
 __global__ void sum_part(double *partial, const float *x, int64_t n) {
-    __shared__ float tile[TILE];
-    __shared__ double lanes[LANES];
-    const int64_t begin = (int64_t)blockIdx.x * SPLIT;
-    const int64_t end = begin + SPLIT < n ? begin + SPLIT : n;
-    const int thread = (int)threadIdx.x;
-    double sum = 0.0;
-    for (int64_t at = begin; at < end; at += TILE) {
-        const int count = end - at < TILE ? (int)(end - at) : TILE;
-        for (int i = thread; i < count; i += BLOCK)
-            tile[i] = x[at + i];
-        __syncthreads();
-        for (int i = thread; thread < LANES && i < count; i += LANES)
-            sum += (double)tile[i] * (double)tile[i];
-        __syncthreads();
-    }
-    if (thread < LANES) lanes[thread] = sum;
-    __syncthreads();
-    sum = 0.0;
-    for (int i = 0; thread == 0 && i < LANES; i++)
-        sum += lanes[i];
-    if (thread == 0) partial[blockIdx.x] = sum;
+    const int64_t begin = (int64_t)blockIdx.x * PART, left = n - begin;
+    const double sum = part_sum(
+        left < PART ? (int)left : (int)PART, [&](int i) { return x[begin + i]; },
+        [](float one) { return (double)one * (double)one; });
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 /* One block: *sum = or += the parts, in order. */
@@ -69,11 +51,11 @@ __global__ void add_parts(double *to, const double *partial, int parts, bool fir
 
 cudaError_t cgp__cuda_sum_squares(const float *x, int64_t n, double *sum, double *partial,
                                   cudaStream_t stream) {
-    const int64_t window = (int64_t)CGP__CUDA_PARTIALS * SPLIT;
+    const int64_t window = (int64_t)CGP__CUDA_PARTIALS * PART;
     if (n == 0) return cudaMemsetAsync(sum, 0, sizeof *sum, stream);
     for (int64_t begin = 0; begin < n; begin += window) {
         const int64_t left = n - begin < window ? n - begin : window;
-        const int parts = (int)ceil_div(left, SPLIT);
+        const int parts = (int)ceil_div(left, PART);
         CGP__TRY_CUDA(launch(sum_part, dim3((unsigned)parts), dim3(BLOCK), stream, partial,
                              x + begin, left));
         CGP__TRY_CUDA(

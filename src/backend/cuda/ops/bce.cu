@@ -4,14 +4,12 @@
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        dx = scale (s(x) - t)
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
  *
- * so that nothing overflows and nothing is lost. Losses are float; a sample's are summed in parts of SPLIT elements, in 16 lanes
- * of double, and the parts in order, as in the cpu backend. dx may be x. */
+ * so that nothing overflows and nothing is lost. Losses are float; their sum is double, of a sample as of a buffer in rows.cuh, then
+ * of the samples in order. dx may be x. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 #include "backend/cuda/rows.cuh"
-
-enum { SPLIT = 16384, TILE = 2048 };
 
 __device__ static inline float exp_of_minus_abs(float x) {
     return exp_or_zero(x > 0.0f ? -x : x);
@@ -25,33 +23,17 @@ __device__ static inline float loss_of(float x, float target) {
 template <class T>
 __global__ void bce_forward(double *losses, const T *x, const T *targets, int64_t size,
                             int64_t parts) {
-    __shared__ float tile[TILE];
-    __shared__ double lanes[LANES];
-    const int64_t sample = blockIdx.x / parts, begin = blockIdx.x % parts * SPLIT;
-    const int64_t end = begin + SPLIT < size ? begin + SPLIT : size;
-    const int thread = (int)threadIdx.x;
-    double sum = 0.0;
-    x += sample * size;
-    targets += sample * size;
-    for (int64_t at = begin; at < end; at += TILE) {
-        const int n = end - at < TILE ? (int)(end - at) : TILE;
-        for (int i = thread; i < n; i += BLOCK)
-            tile[i] = loss_of(load(x, at + i), load(targets, at + i));
-        __syncthreads();
-        for (int i = thread; thread < LANES && i < n; i += LANES)
-            sum += (double)tile[i];
-        __syncthreads();
-    }
-    if (thread < LANES) lanes[thread] = sum;
-    __syncthreads();
-    sum = 0.0;
-    for (int i = 0; thread == 0 && i < LANES; i++)
-        sum += lanes[i];
-    if (thread == 0) losses[blockIdx.x] = sum;
+    const int64_t sample = blockIdx.x / parts, begin = blockIdx.x % parts * PART;
+    const int64_t left = size - begin, at = sample * size + begin;
+    const double sum = part_sum(
+        left < PART ? (int)left : (int)PART,
+        [&](int i) { return loss_of(load(x, at + i), load(targets, at + i)); },
+        [](float loss) { return (double)loss; });
+    if (threadIdx.x == 0) losses[blockIdx.x] = sum;
 }
 
 static int64_t parts_of(const cgp_kernel_spec *spec) {
-    return ceil_div(spec->attributes.rows * spec->attributes.out, SPLIT);
+    return ceil_div(spec->attributes.rows * spec->attributes.out, PART);
 }
 
 template <class T>
