@@ -18,7 +18,7 @@ if(CMAKE_CXX_COMPILER)
   # Objects, which tests link too.
   add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES})
   set_source_files_properties(${CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
-  set_source_files_properties(src/backend/cuda/host/switch.c src/backend/cuda/host/fibers.c PROPERTIES
+  set_source_files_properties(src/backend/cuda/host/switch.c PROPERTIES
                               COMPILE_OPTIONS -fcf-protection=branch) # fibers have no shadow stacks
   target_link_libraries(cuda_host_objects PRIVATE cuda_host_flags)
   add_library(cgpipe_cuda_host MODULE $<TARGET_OBJECTS:cuda_host_objects>)
@@ -45,7 +45,8 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
                  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
                  -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
                  -Xptxas -v,-warn-spills -Werror all-warnings
-                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off,-fstack-protector-strong,-fno-exceptions
+                 -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off
+                 -Xcompiler -fstack-protector-strong,-fcf-protection=full,-fno-exceptions
                  -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src)
   set(CUDA_OBJECTS "")
   foreach(source ${CUDA_KERNELS})

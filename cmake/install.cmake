@@ -4,7 +4,7 @@
 #     bin/cgpipe                              finds ../lib/libcgpipe.so by itself
 #     lib/libcgpipe.so -> .so.0.1 -> .so.0.1.0        lib/libcgpipe.a
 #     lib/libcgpipe_data.so, .a               the same, unless CGP_DATA is OFF; and without bin/, man1/
-#     lib/cgpipe/                             plug-ins, libcgpipe-*.so: that of MPI, if there is one
+#     lib/cgpipe/                             plug-ins, libcgpipe-*.so: those of MPI and CUDA, if there are such
 #     lib/pkgconfig/cgpipe.pc, cgpipe_data.pc lib/cmake/cgpipe/cgpipeConfig.cmake
 #     include/cgpipe/                         share/man/man1/cgpipe*.1
 #     share/cgpipe/recipes/                   share/doc/cgpipe/examples/
@@ -33,6 +33,9 @@ install(TARGETS cgpipe EXPORT cgpipe-shared INCLUDES DESTINATION ${CMAKE_INSTALL
 install(TARGETS cgpipe_static EXPORT cgpipe-static INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET cgpipe_mpi)
   install(TARGETS cgpipe_mpi DESTINATION ${CMAKE_INSTALL_LIBDIR}/cgpipe)
+endif()
+if(TARGET cgpipe_cuda)
+  install(TARGETS cgpipe_cuda DESTINATION ${CMAKE_INSTALL_LIBDIR}/cgpipe)
 endif()
 install(DIRECTORY include/cgpipe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" ${DATA_HEADERS})
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
