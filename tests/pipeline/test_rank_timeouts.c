@@ -12,7 +12,8 @@ static const double timeout = 0.4; /* seconds; an action of these models takes l
 /* The call begins after `pause` seconds on rank 1. */
 static struct {
     double pause;
-    bool mute; /* and rank 1 is silent meanwhile */
+    bool mute;     /* and rank 1 is silent meanwhile */
+    double drowsy; /* of rank 0 */
     double seconds[MAX_RANKS];
     char *text[MAX_RANKS]; /* diagnoses after the step */
     char *idle_text;       /* of rank 0, if it has waited */
@@ -32,6 +33,7 @@ static void step_in_time(rank *r) {
     note_create(r);
     note(r, cgp_pipeline_set_timeout(r->pipeline, timeout));
     const cgp_tensor *inputs[] = {r->batch->inputs[0], r->batch->inputs[1]};
+    if (r->number == 0) loopback_make_drowsy(r->communicator, the.drowsy);
     if (r->number == 1) pause_for(0.1); /* all have sent a beat */
     if (r->number == 1 && the.mute) loopback_mute(r->communicator);
     if (r->number == 1) pause_for(the.pause);
@@ -116,6 +118,14 @@ static void a_hanging_action_is_named_on_all_ranks(void **unused) {
     assert_text(3, "\"events\": [");
 }
 
+/* The supervisor looks between the end of its worker's wait and what that says. */
+static void a_rank_that_wakes_late_names_the_one_that_hangs(void **unused) {
+    (void)unused;
+    the.drowsy = 1.2;
+    a_hanging_action_is_named_on_all_ranks(NULL);
+    the.drowsy = 0;
+}
+
 static void a_silent_rank_is_named_on_all_others(void **unused) {
     (void)unused;
     rank ranks[3];
@@ -178,6 +188,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bubble_longer_than_the_limit_is_no_hang),
         cmocka_unit_test(a_hanging_action_is_named_on_all_ranks),
+        cmocka_unit_test(a_rank_that_wakes_late_names_the_one_that_hangs),
         cmocka_unit_test(a_silent_rank_is_named_on_all_others),
         cmocka_unit_test(a_rank_that_comes_late_is_waited_for),
         cmocka_unit_test(a_lost_message_is_named_on_all_ranks),

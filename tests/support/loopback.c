@@ -241,6 +241,9 @@ static bool hold(cgp_link *link, const char *call, int state, int64_t timeout_ns
         waits = loopback_wait_until(&link->changed, &communicator->net->lock, deadline);
     }
     link->waits = false;
+    if (communicator->ended && communicator->drowsy_ns > 0)
+        (void)loopback_wait_until(&link->changed, &communicator->net->lock,
+                                  cgp__now_ns() + communicator->drowsy_ns);
     if (i >= 0) {
         buffer *b = &link->buffers[i];
         b->state = HELD;
@@ -480,6 +483,12 @@ static void beats(cgp_communicator *communicator, cgp_beat *out) {
 void loopback_mute(cgp_communicator *communicator) {
     pthread_mutex_lock(&communicator->net->lock);
     communicator->mute = true;
+    pthread_mutex_unlock(&communicator->net->lock);
+}
+
+void loopback_make_drowsy(cgp_communicator *communicator, double seconds) {
+    pthread_mutex_lock(&communicator->net->lock);
+    communicator->drowsy_ns = (int64_t)(1e9 * seconds);
     pthread_mutex_unlock(&communicator->net->lock);
 }
 

@@ -24,4 +24,7 @@ CGP_MUST_CHECK cgp_status loopback_create(int n, uint64_t seed, cgp_communicator
 /* Let a rank send no beats any more, and find no silent rank, as if its process had been stopped. Its threads go on. */
 void loopback_mute(cgp_communicator *communicator);
 
+/* Let a rank's waits for messages return so many seconds after the ranks' end, as if its threads found no free core. */
+void loopback_make_drowsy(cgp_communicator *communicator, double seconds);
+
 #endif

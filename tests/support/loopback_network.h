@@ -70,6 +70,7 @@ struct cgp_communicator {
     pthread_cond_t changed;
     int64_t timeout_ns, next_beat_ns; /* 0: it does not watch */
     bool mute;                        /* sends no beats, as if it had been stopped */
+    int64_t drowsy_ns;                /* a wait returns so much later after the end */
     cgp_beat mine, *known;            /* [n] */
     item *inbox[]; /* [n] agreements that came from each rank, first to last */
 };

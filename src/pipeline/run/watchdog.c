@@ -227,6 +227,18 @@ static void write_report(cgp__executor *executor, cgp__view *views, int64_t now,
     executor->report = report;
 }
 
+/* Fail with what another rank said when it failed, if one has: that has ended the waits here, though workers may not have woken. */
+static bool give_up_with_peer(cgp__executor *executor) {
+    const cgp__ranks *ranks = &executor->ranks;
+    char message[1024];
+    int rank = -1;
+    if (!ranks->transport || ranks->transport->failure(ranks->communicator, &rank, message,
+                                                       sizeof message) == CGP_OK)
+        return false;
+    cgp__team_give_up(executor->team, cgp_fail(CGP_EPEER, "rank %d: %s", rank, message));
+    return true;
+}
+
 /* Fail with what hangs: here, or, where a message does not come, elsewhere. */
 static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
     const cgp_status status = elsewhere ? CGP_EPEER : CGP_EDEVICE;
@@ -238,6 +250,7 @@ static void give_up(cgp__executor *executor, const char *what, bool elsewhere) {
 
 static bool time_out(void *self) {
     cgp__executor *executor = self;
+    if (give_up_with_peer(executor)) return true;
     const int n = executor->plan->n_devices;
     const int64_t now = cgp__now_ns();
     char text[768] = "pipeline: no action ended in time (timeout)";
