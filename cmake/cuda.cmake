@@ -29,7 +29,7 @@ if(CMAKE_CXX_COMPILER)
 endif()
 
 # CUDA's own: no other machine is asked, nvcc alone says what there is.
-if(CGP_CUDA)
+if(CGP_CUDA AND NOT CGP_SANITIZE) # what runs under sanitizers is cuda-host
   find_program(CGP_NVCC nvcc PATHS /usr/local/cuda/bin DOC "NVIDIA's compiler")
   if(CGP_NVCC)
     file(REAL_PATH ${CGP_NVCC} nvcc)
@@ -67,10 +67,8 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   # What nvcc writes for launches has statics with guards: the one thing of a C++ library, linked in.
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
-  if(NOT CGP_SANITIZE) # whose functions are the program's
-    target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)
-  endif()
+  target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)
   add_dependencies(cgpipe_plugins cgpipe_cuda)
-elseif(CGP_CUDA)
+elseif(CGP_CUDA AND NOT CGP_SANITIZE)
   message(STATUS "CUDA: no nvcc with its runtime: no backend cuda (cuda-host is for tests)")
 endif()
