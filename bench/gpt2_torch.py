@@ -4,9 +4,9 @@
 
     /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads, or on a GPU (--device cuda), there also compiled (--compile) and in bf16 (--bf16). --chunks M > 1 adds up the gradients of M micro-batches. --pipeline K runs K
-partitions on a thread each, written by hand: all forwards, then all backwards, with queues between the partitions. As with
-cgpipe the figure is the median of all --steps but the first two.
+Eager PyTorch on --threads threads, or on a GPU (--device cuda), there also compiled (--compile) and in bf16 (--bf16). --chunks M > 1
+adds up the gradients of M micro-batches. --pipeline K runs K partitions on a thread each, written by hand: all forwards, then all
+backwards, with queues between the partitions. As with cgpipe the figure is the median of all --steps but the first two.
 
 Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that after the first optimizer
 step, when weights, gradients and momentum are there.

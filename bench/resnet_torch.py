@@ -4,8 +4,8 @@
 
     /usr/bin/python3 bench/resnet_torch.py --batch 8 --image 224      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads, or on a GPU (--device cuda, there also --compile), channels-last with --channels-last 1. --chunks M > 1 adds up the gradients of M
-micro-batches. As with cgpipe the figure is the median of all --steps but the first two. Prints one JSON line;
+Eager PyTorch on --threads threads, or on a GPU (--device cuda, there also --compile), channels-last with --channels-last 1.
+--chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe the figure is the median of all --steps but the first two. Prints one JSON line;
 --profile 1 adds how much of a step's time its convolutions take.
 """
 import argparse

@@ -72,7 +72,7 @@ pack() { # DIR [LLMC]
         cp "$2"/llmc/*.h "$dir/llm.c/llmc/"
         cp "$2/LICENSE" "$dir/llm.c/"
     fi
-    echo "$dir: $(du -sk "$dir" | cut -f1) KiB; there: tools/gpu_check.sh --packed DIR (with a C library as new as this one, $(getconf GNU_LIBC_VERSION))"
+    echo "$dir: $(du -sk "$dir" | cut -f1) KiB; there, with $(getconf GNU_LIBC_VERSION) or later: tools/gpu_check.sh --packed DIR"
 }
 
 case ${1-} in
