@@ -10,6 +10,7 @@ RESULTS/QUESTION.csv, what is printed to RESULTS/QUESTION.txt.
     ROUNDS=5                         rounds, at least 5 for figures to publish
     STEPS=                           steps of a run, the first two not counted [the question's]
     BUILD=build                      where cgpipe and bench_peak are
+    PYTHON=/usr/bin/python3          which has PyTorch
     RESULTS=bench/results            where the CSV, text and SVG files go
     TINY=                            1: tiny models, to try a script (with another RESULTS)
 """
@@ -27,7 +28,7 @@ ROUNDS = int(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ROUNDS") or 5
 BUILD = pathlib.Path(os.environ.get("BUILD") or ROOT / "build")
 RESULTS = pathlib.Path(os.environ.get("RESULTS") or ROOT / "bench" / "results")
 PROGRAM = BUILD / "cgpipe"
-PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's PyTorch
+PYTHON = os.environ.get("PYTHON") or "/usr/bin/python3"  # Debian's, which has Debian's PyTorch
 SPEED = "samples_per_second"
 
 # The GPT-2 benchmark's model, and one so small that an interpreter would show.

@@ -4,9 +4,9 @@
 
     /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads. --chunks M > 1 adds up the gradients of M micro-batches. --pipeline K runs K
-partitions on a thread each, written by hand: all forwards, then all backwards, with queues between the partitions. As with
-cgpipe the figure is the median of all --steps but the first two.
+Eager PyTorch on --threads threads, or on a GPU (--device cuda), there also compiled (--compile) and in bf16 (--bf16). --chunks M > 1
+adds up the gradients of M micro-batches. --pipeline K runs K partitions on a thread each, written by hand: all forwards, then all
+backwards, with queues between the partitions. As with cgpipe the figure is the median of all --steps but the first two.
 
 Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that after the first optimizer
 step, when weights, gradients and momentum are there.
@@ -24,14 +24,17 @@ def parse():
     for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("pipeline", 1), ("steps", 5), ("layers", 12),
                           ("width", 768), ("heads", 12), ("vocab", 3000), ("seq", 128)]:
         parser.add_argument("--" + name, type=int, default=default)
+    torch_peer.add_options(parser)
     options = parser.parse_args()
+    if options.pipeline > 1 and options.device != "cpu":
+        parser.error(f"--pipeline: expects --device cpu, got {options.device}")
     if options.batch % options.chunks:
         parser.error(f"--chunks: expects a divisor of the batch, {options.batch}, got {options.chunks}")
     return options
 
 
 options = parse()
-blas = torch_peer.start(options.threads)
+blas = torch_peer.start(options)
 
 import torch  # noqa: E402, after the variables that it reads
 import torch.nn.functional as F  # noqa: E402
@@ -61,8 +64,11 @@ class Block(nn.Module):
     def attention(self, x):
         n, t, c = x.shape
         q, k, v = self.c_attn(x).view(n, t, 3, HEADS, c // HEADS).permute(2, 0, 3, 1, 4)
-        weights = F.softmax((q / math.sqrt(c // HEADS)) @ k.transpose(-1, -2) + self.mask, -1)
-        return self.attn_proj((weights @ v).transpose(1, 2).reshape(n, t, c))
+        if hasattr(F, "scaled_dot_product_attention"):  # PyTorch 2
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            y = F.softmax((q / math.sqrt(c // HEADS)) @ k.transpose(-1, -2) + self.mask, -1) @ v
+        return self.attn_proj(y.transpose(1, 2).reshape(n, t, c))
 
     def forward(self, x):
         x = x + self.attention(self.ln_1(x))
@@ -82,16 +88,16 @@ def loss_of(logits, targets):
 
 
 class Serial:
-    def __init__(self, model):
-        self.model = model
+    def __init__(self, forward):
+        self.forward = forward
 
     def step(self, tokens, targets):
         total = 0.0
         for x, t in zip(tokens.chunk(options.chunks), targets.chunk(options.chunks)):
-            loss = loss_of(self.model(x), t)
+            loss = loss_of(self.forward(x), t)
             loss.backward()
-            total += float(loss)
-        return total
+            total += loss.detach()  # a GPU is waited for once a step
+        return float(total)
 
 
 class Pipeline:
@@ -135,10 +141,10 @@ class Pipeline:
 def main():
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    model = make_model()
-    runner = Pipeline(model, options.pipeline) if options.pipeline > 1 else Serial(model)
-    tokens = torch.randint(options.vocab, (options.batch, options.seq))
-    targets = torch.randint(options.vocab, (options.batch, options.seq))
+    model, forward = torch_peer.prepare(torch, make_model(), options)
+    runner = Pipeline(model, options.pipeline) if options.pipeline > 1 else Serial(forward)
+    tokens = torch.randint(options.vocab, (options.batch, options.seq), device=options.device)
+    targets = torch.randint(options.vocab, (options.batch, options.seq), device=options.device)
     torch_peer.measure(torch, model, lambda: runner.step(tokens, targets), options, blas)
 
 

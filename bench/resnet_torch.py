@@ -4,8 +4,8 @@
 
     /usr/bin/python3 bench/resnet_torch.py --batch 8 --image 224      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads, channels-last with --channels-last 1. --chunks M > 1 adds up the gradients of M
-micro-batches. As with cgpipe the figure is the median of all --steps but the first two. Prints one JSON line;
+Eager PyTorch on --threads threads, or on a GPU (--device cuda, there also --compile), channels-last with --channels-last 1.
+--chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe the figure is the median of all --steps but the first two. Prints one JSON line;
 --profile 1 adds how much of a step's time its convolutions take.
 """
 import argparse
@@ -18,6 +18,7 @@ def parse():
     for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("steps", 5), ("depth", 101), ("classes", 1000),
                           ("image", 224), ("channels-last", 0), ("profile", 0)]:
         parser.add_argument("--" + name, type=int, default=default)
+    torch_peer.add_options(parser)
     options = parser.parse_args()
     if options.depth not in BLOCKS:
         parser.error(f"--depth: expects one of {' '.join(map(str, BLOCKS))}, got {options.depth}")
@@ -26,7 +27,7 @@ def parse():
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 options = parse()
-blas = torch_peer.start(options.threads)
+blas = torch_peer.start(options)
 
 import torch  # noqa: E402, after the variables that it reads
 import torch.nn.functional as F  # noqa: E402
@@ -69,17 +70,18 @@ def main():
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     layout = torch.channels_last if options.channels_last else torch.contiguous_format
-    model = make_model().to(memory_format=layout)
-    images = torch.randn(options.batch, 3, options.image, options.image).contiguous(memory_format=layout)
-    labels = torch.randint(options.classes, (options.batch,))
+    model, forward = torch_peer.prepare(torch, make_model().to(memory_format=layout), options)
+    images = torch.randn(options.batch, 3, options.image, options.image, device=options.device)
+    images = images.contiguous(memory_format=layout)
+    labels = torch.randint(options.classes, (options.batch,), device=options.device)
 
     def step():
         total = 0.0
         for x, t in zip(images.chunk(options.chunks), labels.chunk(options.chunks)):
-            loss = F.cross_entropy(model(x), t) * len(t) / options.batch
+            loss = F.cross_entropy(forward(x), t) * len(t) / options.batch
             loss.backward()
-            total += float(loss)
-        return total
+            total += loss.detach()  # a GPU is waited for once a step
+        return float(total)
 
     def profiled():
         with torch.autograd.profiler.profile() as profile:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts that measure PyTorch share: which BLAS, the optimizer of `cgpipe bench`, the timed steps.
+"""What the scripts that measure PyTorch share: options, which BLAS, the optimizer of `cgpipe bench`, the timed steps.
 
-Import it before PyTorch: it reads OMP_NUM_THREADS.
+Import it before PyTorch: it reads OMP_NUM_THREADS. On a GPU (--device cuda) f32 is f32: TF32 is off.
 """
 import ctypes
 import gc
@@ -33,15 +33,53 @@ def best_blas():
     return f"OpenBLAS for {core}{told}"
 
 
-def start(threads):
-    """The variables that PyTorch reads; call it before the import. Name the BLAS."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # for each thread that a pipeline starts too
-    return best_blas()
+def add_options(parser):
+    """Those of a GPU."""
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--compile", action="store_true", help="by torch.compile")
+    parser.add_argument("--bf16", action="store_true", help="autocast to bf16")
+
+
+def start(options):
+    """The variables that PyTorch reads; call it before the import. Name the BLAS, or the GPU's libraries."""
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for each thread that a pipeline starts too
+    return best_blas() if options.device == "cpu" else "cuBLAS and cuDNN"
+
+
+def prepare(torch, model, options):
+    """The model on its device, and the function that runs it."""
+    if options.device != "cpu":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+    model = model.to(options.device)
+    run = torch.compile(model) if options.compile else model
+
+    def forward(x):
+        with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.bf16):
+            y = run(x)
+        return y.float()
+
+    return model, forward if options.bf16 else run
 
 
 def resident_mib(key):
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith(key))
+
+
+def begin_peak(torch, on_cpu):
+    if not on_cpu:
+        torch.cuda.reset_peak_memory_stats()
+        return
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # VmHWM begins anew
+
+
+def memory_mib(torch, on_cpu, key):
+    """Resident memory now (VmRSS) or at most (VmHWM); on a GPU, of PyTorch's tensors."""
+    if on_cpu:
+        return resident_mib(key)
+    return (torch.cuda.memory_allocated() if key == "VmRSS" else torch.cuda.max_memory_allocated()) / 2**20
 
 
 def make_optimizer(torch, model):
@@ -55,21 +93,23 @@ def make_optimizer(torch, model):
 
 def measure(torch, model, step, options, blas, more=None):
     """Run `step()`, which gives the loss of a mini-batch and leaves gradients, and print one JSON line."""
+    on_cpu = options.device == "cpu"
     optimizer = make_optimizer(torch, model)
     gc.collect()
-    before = resident_mib("VmRSS")
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # VmHWM begins anew
+    begin_peak(torch, on_cpu)
+    before = memory_mib(torch, on_cpu, "VmRSS")
     seconds, losses = [], []
     for _ in range(options.steps):
         begin = time.perf_counter()
-        optimizer.zero_grad(set_to_none=False)
+        optimizer.zero_grad(set_to_none=not on_cpu and options.chunks == 1)
         losses.append(step())
         optimizer.step()
+        if not on_cpu:
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
     median = statistics.median(seconds[2:] or seconds)
     print(json.dumps({
         "torch": torch.__version__, "blas": blas, "parameters": sum(p.numel() for p in model.parameters()),
         "step_seconds": median, "samples_per_second": options.batch / median,
-        "activation_mib": round(resident_mib("VmHWM") - before, 1), "losses": [round(loss, 5) for loss in losses],
+        "activation_mib": round(memory_mib(torch, on_cpu, "VmHWM") - before, 1), "losses": [round(loss, 5) for loss in losses],
         **(more() if more else {})}))

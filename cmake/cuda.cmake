@@ -40,10 +40,16 @@ if(CGP_CUDA AND NOT CGP_SANITIZE) # what runs under sanitizers is cuda-host
   endif()
 endif()
 if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
-  # A100, H100 and H200, B200, and what comes after them. A spill is a warning, a warning an error.
-  set(NVCC_FLAGS -x cu -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
-                 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
-                 -gencode arch=compute_100,code=sm_100 -gencode arch=compute_100,code=compute_100
+  # A100, H100 and H200, B200, and what comes after them.
+  set(CGP_CUDA_ARCHITECTURES 80 90 100 CACHE STRING "Compute capabilities of the kernels; the last one for later GPUs, too")
+  set(GENCODE "")
+  foreach(arch ${CGP_CUDA_ARCHITECTURES})
+    list(APPEND GENCODE -gencode arch=compute_${arch},code=sm_${arch})
+  endforeach()
+  list(GET CGP_CUDA_ARCHITECTURES -1 arch)
+  list(APPEND GENCODE -gencode arch=compute_${arch},code=compute_${arch})
+  # A spill is a warning, a warning an error.
+  set(NVCC_FLAGS -x cu -std=c++17 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true ${GENCODE}
                  -Xptxas -v,-warn-spills -Werror all-warnings
                  -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden,-ffp-contract=off
                  -Xcompiler -fstack-protector-strong,-fcf-protection=full,-fno-exceptions

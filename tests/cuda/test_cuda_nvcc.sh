@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_cuda_nvcc.sh SOURCE_DIR BUILD_DIR -- what nvcc says of every kernel of the plug-in `cuda`: no spills, at most 48 KiB of shared
-# memory, all of sm_80, sm_90 and sm_100; printed for sm_90. The plug-in is whole: it can be loaded, and exports its entry alone.
-# Skipped where the build has found no nvcc.
+# memory, all of sm_80, sm_90 and sm_100. The table of registers, shared memory and spills is printed, and left in BUILD_DIR/cuda/kernels.txt.
+# The plug-in is whole: it can be loaded, and exports its entry alone. Skipped where the build has found no nvcc.
 set -u
 cd "$2" || exit 1
 plugin=plugins/libcgpipe-cuda.so
@@ -12,17 +12,21 @@ failed=0
 fail() { echo "not ok: $*"; failed=1; }
 
 table=$(mktemp) || exit 1
-# kernel, architecture, registers, shared bytes, spilled bytes
-cat cuda/*.ptxas | c++filt -t 2>/dev/null | awk '
-    /Compiling entry function/ { split($0, part, "\047"); kernel = part[2]; arch = part[4] }
-    /bytes spill stores/ { spilled = $5 + $9 }
-    /Used [0-9]+ registers/ {
-        shared = 0
-        for (i = 1; i <= NF; i++) if ($i == "smem,") shared = $(i - 2); else if ($i == "smem") shared = $(i - 2)
-        for (i = 1; i <= NF; i++) if ($i == "Used") registers = $(i + 1)
-        sub(/\(.*/, "", kernel)
-        print kernel "\t" arch "\t" registers "\t" shared "\t" spilled
-    }' >"$table"
+# source: kernel, architecture, registers, shared bytes, spilled bytes
+for said in cuda/*.ptxas; do
+    name=${said#cuda/} name=${name%_cu.ptxas}
+    c++filt -t <"$said" 2>/dev/null | awk -v source="$name" '
+        /Compiling entry function/ { split($0, part, "\047"); kernel = part[2]; arch = part[4] }
+        /bytes spill stores/ { spilled = $5 + $9 }
+        /Used [0-9]+ registers/ {
+            shared = 0
+            for (i = 1; i <= NF; i++) if ($i == "smem,") shared = $(i - 2); else if ($i == "smem") shared = $(i - 2)
+            for (i = 1; i <= NF; i++) if ($i == "Used") registers = $(i + 1)
+            sub(/^void /, "", kernel)
+            sub(/\(.*/, "", kernel)
+            print source ": " kernel "\t" arch "\t" registers "\t" shared "\t" spilled
+        }'
+done >"$table"
 trap 'rm -f "$table"' EXIT
 
 for arch in sm_80 sm_90 sm_100; do
@@ -36,7 +40,21 @@ exported=$(nm -D --defined-only "$plugin" | awk '{ print $3 }')
 [ "$exported" = cgp_plugin_entry ] || fail "exports: $exported"
 missing=$(ldd -r "$plugin" 2>&1 | grep -E "undefined symbol|not found")
 [ -z "$missing" ] || fail "needs: $missing"
-echo "registers  shared  kernel (sm_90)"
-awk -F'\t' '$2 == "sm_90" { printf "%9d %7d  %s\n", $3, $4, $1 }' "$table" | sort -k3
+sort "$table" | awk -F'\t' '
+    BEGIN {
+        n = split("sm_80 sm_90 sm_100", archs, " ")
+        for (i = 1; i <= n; i++) printf "%-26s", archs[i]
+        print ""
+        for (i = 1; i <= n; i++) printf "registers shared spilled  "
+        print "kernel"
+    }
+    function row(    i) {
+        for (i = 1; i <= n; i++) printf "%s  ", archs[i] in cell ? cell[archs[i]] : sprintf("%9s %6s %7s", "-", "-", "-")
+        print kernel
+        delete cell
+    }
+    NR > 1 && ($1 != kernel || $2 in cell) { row() }
+    { kernel = $1; cell[$2] = sprintf("%9d %6d %7d", $3, $4, $5) }
+    END { if (NR) row() }' | tee cuda/kernels.txt
 [ "$failed" = 0 ] && echo "ok: $(cut -f1,2 "$table" | wc -l) kernels for three architectures, no spills"
 exit $failed

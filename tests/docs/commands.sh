@@ -123,6 +123,16 @@ skip "cgpipe plan $gpt2 --stages 2 --chunks 8 --schedule zb-h1 --costs costs.jso
 skip 'mpirun -n 4 cgpipe bench transport --json cluster.json' 'test_mpi_hosts; needs MPI'
 skip 'cgpipe plan MODEL --stages 4 --costs costs.json --cluster cluster.json' 'a form; test_cluster runs it'
 
+# --- docs/how-to/check-a-gpu.md ---
+skip 'tools/gpu_check.sh' 'needs a GPU; test_cuda_gpu_check runs it on cuda-host'
+skip 'tools/gpu_check.sh --part digests' 'likewise'
+skip 'tools/gpu_check.sh --pack build-pack' 'copies into the project; .ci/nightly gpu'
+skip 'tools/gpu_check.sh --pack build-pack --llmc ~/llm.c' 'needs a checkout of llm.c'
+skip 'tools/gpu_check.sh --packed build-pack' 'needs a GPU; .ci/nightly gpu builds against it'
+skip 'tools/gpu_check.sh --backend cuda-host' 'builds; test_cuda_gpu_check, .ci/nightly gpu'
+skip 'tools/gpu_check/digests.py build >tests/cuda/digests.txt' 'writes a file of the project; test_cuda_gpu_check compares it'
+skip 'ctest --test-dir build -R test_cuda_nvcc -V' 'is a test of this build'
+
 # --- docs/how-to/install.md ---
 skip 'cmake -S . -B build-mpich -G Ninja -DMPI_C_COMPILER=/usr/bin/mpicc.mpich -DMPIEXEC_EXECUTABLE=/usr/bin/mpiexec.mpich' 'builds; needs MPICH'
 skip 'cmake --build build-mpich' 'builds; needs MPICH'

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* digests.c -- SHA-256 of what each kernel of a backend gives for fixed operands: a GPU's are those of cuda-host, bit for bit.
+ *
+ *     cuda_digests BACKEND        a line for each (op, direction, case), update and sum: digest, name
+ *
+ * Operands come from splitmix64, seeded by the names of ops, and see no libm. Forward hashes y, saved, accumulator and the loss; backward,
+ * which reads what forward saved, dx or dparam. tools/gpu_check.sh compares the lines with those in digests.txt. */
+#include "../op/harness.h"
+
+static runner on;
+
+/* --- lines --- */
+
+/* Names of ops and updates: a new one moves no other's operands. */
+static uint64_t seed_of(const char *name) {
+    uint64_t seed = 0;
+    for (const char *c = name; *c; c++)
+        seed = 31 * seed + (unsigned char)*c;
+    return seed;
+}
+
+static cgp__sha256 *hash_begin(void) {
+    cgp__sha256 *hash = NULL;
+    assert_ok(cgp__sha256_create(&hash));
+    return hash;
+}
+
+static void hash_end(cgp__sha256 *hash, const char *format, ...) CGP_PRINTF(2, 3);
+static void hash_end(cgp__sha256 *hash, const char *format, ...) {
+    char hex[65];
+    va_list list;
+    assert_ok(cgp__sha256_finish(hash, hex));
+    cgp__sha256_destroy(hash);
+    printf("%s  ", hex);
+    va_start(list, format);
+    vprintf(format, list);
+    va_end(list);
+    putchar('\n');
+}
+
+/* --- ops --- */
+
+static const char *const directions[CGP_OP_DIRECTIONS] = {
+    [CGP_OP_FORWARD] = "forward",
+    [CGP_OP_BACKWARD_INPUT] = "backward-input",
+    [CGP_OP_BACKWARD_WEIGHT] = "backward-weight",
+};
+
+/* "gelu f32 #2, n 3, 1x3 -> 3": unlike case_text(), what a reader of the file needs. */
+static const char *name_of(const op_case *c, int number) {
+    static char text[192];
+    const cgp_op_attributes *g = &c->attributes;
+    const int used = snprintf(text, sizeof text,
+                              "%s %s #%d, n %" PRId64 ", %" PRId64 "x%" PRId64 " -> %" PRId64,
+                              cgp__op_find(c->op)->op.name, cgp_dtype_name(c->type), number,
+                              c->n, g->rows, g->in, g->out);
+    if (is_window_op(c->op))
+        snprintf(text + used, sizeof text - (size_t)used,
+                 ", image %dx%d, kernel %dx%d, stride %dx%d", g->height, g->width,
+                 g->kernel_height, g->kernel_width, g->stride_height, g->stride_width);
+    return text;
+}
+
+static bool is_result(int slot, cgp_op_direction direction) {
+    if (direction == CGP_OP_FORWARD)
+        return (slot >= SLOT_Y && slot < SLOT_PARAM) || slot == SLOT_ACCUMULATOR;
+    return direction == CGP_OP_BACKWARD_INPUT ? slot >= SLOT_DX && slot < SLOT_DPARAM
+                                              : slot >= SLOT_DPARAM && slot < SLOT_STATE;
+}
+
+static void print_direction(operands *o, cgp_op_direction direction, int number) {
+    if (!case_has(&o->c, direction)) return;
+    op_run(&on, o, direction);
+    cgp__sha256 *hash = hash_begin();
+    for (int slot = 0; slot < SLOTS; slot++) {
+        if (is_result(slot, direction) && o->at[slot])
+            assert_ok(cgp__sha256_add(hash, o->at[slot],
+                                      (size_t)o->count[slot] * sizeof *o->at[slot]));
+    }
+    if (is_loss(o->c.op)) assert_ok(cgp__sha256_add(hash, &o->loss, sizeof o->loss));
+    hash_end(hash, "%s, %s", directions[direction], name_of(&o->c, number));
+}
+
+/* A state moves when it is committed; op_run() leaves it. */
+static void print_commit(operands *o, int number) {
+    const cgp_kernel_spec spec = spec_of(&o->c, CGP_OP_FORWARD);
+    const value_row row = row_of(o);
+    const cgp_kernel_args args = op_args(o, &row);
+    int64_t index = -2;
+    there t = {.on = &on};
+    there_put(&t, &index, sizeof index);
+    put_operands(&t, o, NULL);
+    const cgp_kernel_args moved = there_args(&t, args);
+    assert_ok(on.backend->check_commit(on.device, &spec, &moved, there_of(&t, &index)));
+    assert_ok(on.backend->commit(on.device, &spec, &moved));
+    there_end(&t);
+    cgp__sha256 *hash = hash_begin();
+    assert_ok(cgp__sha256_add(hash, &index, sizeof index));
+    for (int slot = SLOT_STATE; slot < SLOT_ACCUMULATOR; slot++)
+        assert_ok(
+            cgp__sha256_add(hash, o->at[slot], (size_t)o->count[slot] * sizeof *o->at[slot]));
+    hash_end(hash, "commit, %s", name_of(&o->c, number));
+}
+
+static void print_case(const op_case *c, int number, uint64_t *seed) {
+    operands o;
+    operands_create_bent(&o, c, seed);
+    print_direction(&o, CGP_OP_FORWARD, number);
+    if (c->op == CGP_OP_BATCH_NORM && !c->evaluate) print_commit(&o, number);
+    print_direction(&o, CGP_OP_BACKWARD_INPUT, number);
+    print_direction(&o, CGP_OP_BACKWARD_WEIGHT, number);
+    operands_destroy(&o);
+}
+
+/* true: a product of cuBLASLt, whose order of additions is nobody's to write down. */
+static bool is_product(cgp_op_kind op) {
+    return op == CGP_OP_LINEAR || op == CGP_OP_CONV2D || op == CGP_OP_ATTENTION;
+}
+
+/* Rows and widths that end in the middle of a block of threads, at its end, and after one element. */
+static void print_op(cgp_op_kind op) {
+    static const struct {
+        int64_t rows, width, out;
+    } sizes[] = {{1, 3, 5}, {65, 17, 64}, {128, 64, 130}, {200, 130, 17}};
+    uint64_t seed = seed_of(cgp__op_find(op)->op.name);
+    for (int type = 0; type < (is_product(op) ? 1 : 2); type++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            op_case c = draw_case(op, 3, &seed);
+            c.type = type ? CGP_BF16 : CGP_F32;
+            c.attributes =
+                draw_attributes(op, sizes[i].rows, sizes[i].width, sizes[i].out, &seed);
+            print_case(&c, (int)i, &seed);
+        }
+    }
+}
+
+static void print_ops(void) {
+    for (int op = 0; op < CGP_OP_KINDS; op++)
+        print_op((cgp_op_kind)op);
+    for (int i = 0; i < BLOCK_CASES; i++) {
+        const op_case c = block_case(i);
+        uint64_t seed = seed_of("block") + (uint64_t)i;
+        print_case(&c, 10 + i, &seed);
+    }
+}
+
+/* --- updates and sums --- */
+
+enum { PARAM, GRAD, FIRST, SECOND, BUFFERS, N = 1027 };
+
+/* RMSprop's first state, like a second moment, is never negative. */
+static const struct {
+    const char *name;
+    cgp_update update;
+    int states;
+} updates[] = {
+    {"sgd", {.rule = CGP_UPDATE_SGD, .weight_decay = 0.01}, 0},
+    {"sgd, momentum", {.rule = CGP_UPDATE_SGD, .weight_decay = 0.01, .momentum = 0.9}, 1},
+    {"sgd, nesterov", {.rule = CGP_UPDATE_SGD, .momentum = 0.9, .nesterov = true}, 1},
+    {"adam", {.rule = CGP_UPDATE_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, 2},
+    {"adamw",
+     {.rule = CGP_UPDATE_ADAMW, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
+     2},
+    {"rmsprop", {.rule = CGP_UPDATE_RMSPROP, .alpha = 0.99, .eps = 1e-8}, 1},
+    {"rmsprop, momentum",
+     {.rule = CGP_UPDATE_RMSPROP, .momentum = 0.9, .alpha = 0.9, .eps = 1e-8},
+     2},
+};
+
+static void print_update(size_t i) {
+    static float buffers[BUFFERS][N];
+    cgp_update_values values = {
+        .lr = 0.003, .correction1 = 0.271, .correction2_sqrt = 0.0547, .gradient_scale = 0.7};
+    cgp_update update = updates[i].update;
+    uint64_t seed = seed_of(updates[i].name);
+    for (int b = 0; b < BUFFERS; b++)
+        fill_random(buffers[b], N, &seed);
+    for (int k = 0; k < N; k++) {
+        buffers[SECOND][k] = fabsf(buffers[SECOND][k]);
+        if (update.rule == CGP_UPDATE_RMSPROP) buffers[FIRST][k] = fabsf(buffers[FIRST][k]);
+    }
+    there t = {.on = &on};
+    there_put(&t, &values, sizeof values);
+    there_put(&t, buffers, sizeof buffers);
+    update.n = N;
+    update.values = there_of(&t, &values);
+    update.param = there_of(&t, buffers[PARAM]);
+    update.grad = there_of(&t, buffers[GRAD]);
+    for (int s = 0; s < updates[i].states; s++)
+        update.state[s] = there_of(&t, buffers[FIRST + s]);
+    assert_ok(on.backend->update(on.device, &update));
+    there_end(&t);
+    cgp__sha256 *hash = hash_begin();
+    assert_ok(cgp__sha256_add(hash, buffers, sizeof buffers));
+    hash_end(hash, "update, %s", updates[i].name);
+}
+
+/* Sums of squares, their places that are not finite, and additions. */
+static void print_sums(int64_t n) {
+    const size_t bytes = (size_t)n * sizeof(float);
+    float *x = malloc(bytes), *y = malloc(bytes);
+    uint64_t seed = seed_of("sums") + (uint64_t)n;
+    struct {
+        double sum;
+        int64_t index;
+    } got = {0.0, -2};
+    assert_non_null(x);
+    assert_non_null(y);
+    fill_random(x, n, &seed);
+    fill_random(y, n, &seed);
+    there t = {.on = &on};
+    there_put(&t, x, bytes);
+    there_put(&t, y, bytes);
+    there_put(&t, &got, sizeof got);
+    assert_ok(on.backend->sum_squares(on.device, there_of(&t, x), n, there_of(&t, &got.sum)));
+    assert_ok(
+        on.backend->find_nonfinite(on.device, there_of(&t, x), n, there_of(&t, &got.index)));
+    assert_ok(on.backend->add(on.device, there_of(&t, x), there_of(&t, y), n));
+    there_end(&t);
+    cgp__sha256 *hash = hash_begin();
+    assert_ok(cgp__sha256_add(hash, &got, sizeof got));
+    assert_ok(cgp__sha256_add(hash, x, bytes));
+    hash_end(hash, "sum of squares, search, add, %" PRId64 " elements", n);
+    free(x);
+    free(y);
+}
+
+int main(int argc, char **argv) {
+    static const int64_t sizes[] = {1, 17, 4097, 100003};
+    const cgp_backend *backend = NULL;
+    if (argc != 2 || cgp__backend_find(argv[1], &backend) != CGP_OK) {
+        fprintf(stderr, "cuda_digests: expected a backend: %s\n",
+                argc == 2 ? cgp_message() : "cuda_digests BACKEND");
+        return 2;
+    }
+    on = runner_open(backend, 1);
+    print_ops();
+    for (size_t i = 0; i < sizeof updates / sizeof *updates; i++)
+        print_update(i);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        print_sums(sizes[i]);
+    runner_close(&on);
+    return 0;
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# test_cuda_gpu_check.sh SOURCE_DIR BUILD_DIR -- tools/gpu_check.sh on cuda-host: digests are the committed ones, and one that is another
+# is noticed; a sanitizer that did not run is never clean; what is done is kept, what is left is said.
+set -u
+source_dir=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
+command -v python3 >/dev/null || { echo "skip: needs python3"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset CGP_LOG CGP_FAULT CGP_LIMITS CGP_PLUGIN_PATH
+export PYTHON=python3
+failed=0
+fail() { echo "not ok - $*"; failed=1; }
+ok() { echo "ok - $*"; }
+
+# run EXPECTED_CODE WORDS... : the script, in a directory of results of its own.
+run() {
+    local expected=$1
+    shift
+    "$source_dir/tools/gpu_check.sh" --backend cuda-host --built "$build" --out "$work/results" "$@" >"$work/out" 2>&1
+    local code=$?
+    [ $code = "$expected" ] && return
+    fail "gpu_check.sh $*: exit code $code, expected $expected"
+    cat "$work/out"
+}
+says() { if grep -qE -- "$1" "$work/out"; then ok "says: $1"; else fail "does not say: $1"; cat "$work/out"; fi; }
+
+run 3 --minutes 0
+says '^digests +left'
+says '^left: digests bits'
+run 0 --part digests
+says 'ops, cuda-host here and committed: all [0-9]{3} equal'
+says '10 steps, (cuda-host here and committed: all 6 equal|committed: of another libm)'
+run 3 --minutes 0
+says '^digests +passed'
+
+# A kernel that gives something else, in the cells of a part that has stopped: it goes on with them.
+python3 - "$work"/results/*/digests.json <<'END'
+import json, sys
+with open(sys.argv[1]) as file:
+    part = json.load(file)
+part["verdict"] = "not finished"
+name = next(iter(part["cells"]["cuda-host"]["ops"]))
+part["cells"]["cuda-host"]["ops"][name] = 64 * "0"
+with open(sys.argv[1], "w") as file:
+    json.dump(part, file)
+END
+run 1 --part digests
+says 'FAILED ops, cuda-host here and committed: 1 of [0-9]+ differ: forward, '
+
+# Sanitizers of all kinds: clean, with errors, and two that say nothing of value.
+mkdir "$work/bin"
+cat >"$work/bin/compute-sanitizer" <<'END'
+#!/bin/sh
+case $2 in
+memcheck) echo "0000000000000000000000000000000000000000000000000000000000000000  sum of squares, search, add, 100003 elements"
+    echo "========= ERROR SUMMARY: 0 errors" ;;
+racecheck) echo "========= RACECHECK SUMMARY: 3 hazards displayed (3 errors, 0 warnings)" ;;
+synccheck) echo "========= ERROR SUMMARY: 0 errors"; exit 1 ;;
+initcheck) echo "Device not supported" >&2; exit 1 ;;
+esac
+END
+chmod +x "$work/bin/compute-sanitizer"
+PATH=$work/bin:$PATH run 1 --part sanitizers
+says ' memcheck: clean$'
+says 'FAILED racecheck: 3 errors$'
+says 'synccheck: not run \(exit code 1'
+says 'initcheck: not run \(exit code 1: Device not supported\)$'
+sed -i 's/3 hazards/0 hazards/' "$work/bin/compute-sanitizer"
+PATH=$work/bin:$PATH run 0 --part sanitizers
+says '^sanitizers +not run'
+
+[ $failed = 0 ] && echo "ok: gpu_check.sh on cuda-host"
+exit $failed

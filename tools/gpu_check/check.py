@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of a check share: commands with a time-out, cells that are kept, verdicts."""
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+class NotRun(Exception):
+    """A part cannot run here; the message is the reason."""
+
+
+class Failed(Exception):
+    """A command failed, or gave something else than it has to."""
+
+
+class OutOfTime(Exception):
+    """A part's time, or the check's, is up."""
+
+
+@dataclasses.dataclass
+class Check:
+    """Where and on what the parts run. `cuda-host` stands in for a GPU: everything is small, and no speed counts."""
+    backend: str
+    build: pathlib.Path
+    results: pathlib.Path  # a JSON file for each part
+    packed: pathlib.Path
+    python: str
+    facts: dict
+    deadline: float
+    part: str = ""
+    part_deadline: float = 0.0
+    state: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def small(self):
+        return self.backend != "cuda"
+
+    def left(self):
+        return min(self.deadline, self.part_deadline) - time.monotonic()
+
+    def environment(self):
+        """For programs of this build."""
+        return {**os.environ, "CGP_PLUGIN_PATH": str(self.build / "plugins"), "CGP_LOG": "error",
+                **({"LD_LIBRARY_PATH": str(self.packed / "lib")} if self.packed else {})}
+
+    def devices(self, count=1, limit=""):
+        return f"{self.backend}:0{limit}*{count}"
+
+    def run(self, words, limit=None, **options):
+        """Run a command for as long as there is time, `limit` seconds at most."""
+        seconds = min(self.left(), limit or self.left())
+        if seconds <= 0:
+            raise OutOfTime(self.part)
+        words = [str(word) for word in words]
+        try:
+            child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                     **{"cwd": ROOT, **options})
+        except OSError as error:
+            raise NotRun(f"{words[0]}: {error.strerror}") from error
+        try:
+            out, err = child.communicate(timeout=seconds)
+        except BaseException as stopped:
+            os.killpg(child.pid, signal.SIGKILL)  # and what it has started
+            child.communicate()
+            if isinstance(stopped, subprocess.TimeoutExpired):
+                raise OutOfTime(f"{words[0]}: not done after {seconds:.0f} s") from stopped
+            raise
+        return subprocess.CompletedProcess(words, child.returncode, out, err)
+
+    def json_of(self, words, ours=True):
+        """What a command prints, as JSON."""
+        done = self.run(words, env=self.environment() if ours else None)
+        if done.returncode != 0:
+            raise Failed(f"{' '.join(map(str, words))}: exit code {done.returncode}: {done.stderr.strip()[-400:]}")
+        return json.loads(done.stdout.strip().splitlines()[-1] if not ours else done.stdout)
+
+    def cgpipe(self, command, *operands, **options):
+        words = [word for key, value in options.items() for word in ("--" + key.replace("_", "-"), str(value))]
+        return self.json_of([self.build / "cgpipe", command, *operands, *words, "--json", "-", "--quiet"])
+
+    def cell(self, key, function):
+        """What `function` returns, kept: a part that goes on, goes on behind it."""
+        if key not in self.state:
+            self.state[key] = function()
+            self.keep()
+        return self.state[key]
+
+    def keep(self, **result):
+        self.results.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"part": self.part, "cells": self.state, **result}, indent=1)
+        at = self.results / f"{self.part}.json"
+        at.with_suffix(".new").write_text(text + "\n")
+        at.with_suffix(".new").replace(at)
+
+    def rounds(self, cases, rounds, key="samples_per_second"):
+        """Run the cases {name: function} in turn, A B A B; the medians of a key. Every run is kept."""
+        for number in range(1, rounds + 1):
+            for name, function in cases.items():
+                self.cell(f"{name}, round {number}", function)
+        return {name: statistics.median(self.state[f"{name}, round {number}"][key] for number in range(1, rounds + 1))
+                for name in cases}
+
+    def need_torch(self):
+        if not self.facts["torch"]:
+            raise NotRun(f"{self.python} has no PyTorch")
+
+
+def result(verdict, lines, goals=()):
+    """A part's result; `verdict`: passed, failed or measured."""
+    return {"verdict": verdict, "lines": list(lines), "goals": [goal for goal in goals if goal]}
+
+
+def goal(check, text, value, bound, at_most=False):
+    """A figure beside what it is meant to reach; a stand-in has none."""
+    if check.small or value is None:
+        return None
+    return {"text": text, "value": round(value, 4), "bound": bound, "at_most": at_most,
+            "met": value <= bound if at_most else value >= bound}
+
+
+def verdict_of(lines):
+    return "failed" if any(line.startswith("FAILED") for line in lines) else "passed"

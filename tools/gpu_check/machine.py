@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine, and the kernels' tree: what a result is of."""
+import datetime
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+KERNELS = ROOT / "src" / "backend" / "cuda"
+# Dense products of bf16 with f32 sums, TFLOP/s, by NVIDIA's data sheets.
+BF16_PEAKS = {"A100": 312.0, "H100": 989.4, "H200": 989.4, "B200": 2250.0}
+
+
+def output(*words):
+    """What a command prints; "" where there is none, or it fails."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def git_object(kind, data):
+    return hashlib.sha1(f"{kind} {len(data)}\0".encode() + data)
+
+
+def tree_hash(directory=KERNELS):
+    """git's hash of a directory as it is on disk: a copy of the sources has no .git, and may have changes."""
+    def entries(at):
+        for path in at.iterdir():
+            if path.is_dir():
+                yield path.name + "/", "40000", path.name, tree(path)
+            else:
+                mode = "100755" if os.access(path, os.X_OK) else "100644"
+                yield path.name, mode, path.name, git_object("blob", path.read_bytes()).digest()
+
+    def tree(at):
+        return git_object("tree", b"".join(f"{mode} {name}\0".encode() + digest
+                                           for _, mode, name, digest in sorted(entries(at)))).digest()
+    return tree(directory).hex()
+
+
+def commit(packed):
+    """The commit of the sources: git's, or the one that the pack was made from."""
+    of_pack = packed / "commit" if packed else None
+    changed = " and changes" if output("git", "status", "--porcelain", "-uno") else ""
+    found = output("git", "rev-parse", "HEAD")
+    if found:
+        return found + changed
+    return of_pack.read_text().strip() if of_pack and of_pack.exists() else "unknown"
+
+
+def cpu_name():
+    names = re.findall(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return names[0] if names else "unknown CPU"
+
+
+def find_nvcc():
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def gpu():
+    """Name, driver and compute capability ("90") of the first GPU; None: there is none."""
+    line = output("nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader").partition("\n")[0]
+    parts = [part.strip() for part in line.split(",")]
+    return {"name": parts[0], "driver": parts[1], "capability": parts[2].replace(".", "")} if len(parts) == 3 else None
+
+
+def facts(backend, python, packed):
+    """What a report begins with."""
+    found = gpu() if backend == "cuda" else None
+    nvcc = find_nvcc()
+    toolkit = re.findall(r"release [^,]*, (V\S+)", output(nvcc, "--version")) if nvcc else []
+    return {
+        "backend": backend,
+        "date": datetime.date.today().isoformat(),
+        "device": found["name"] if found else f"{backend} on {cpu_name()}",
+        "driver": found["driver"] if found else None,
+        "toolkit": toolkit[0] if toolkit else None,
+        "torch": output(python, "-c", "from importlib.metadata import version; print(version('torch'))") or None,
+        "commit": commit(packed),
+        "kernels_tree": tree_hash(),
+    }
+
+
+def slug(text):
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def bf16_peak(device):
+    return next((peak for name, peak in BF16_PEAKS.items() if name in device), None)

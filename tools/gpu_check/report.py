@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report: a table, JSON, and the line that says when these kernels last ran on a GPU."""
+import json
+
+import machine
+
+FINAL = ("passed", "failed", "measured", "not run")
+
+
+def kept(results, name):
+    """What a part has left; {} if nothing."""
+    at = results / f"{name}.json"
+    return json.loads(at.read_text()) if at.exists() else {}
+
+
+def goal_line(goal):
+    sign = "at most" if goal["at_most"] else "at least"
+    return f"{'met' if goal['met'] else 'MISSED'}: {goal['text']}: {goal['value']:.3f}, to be {sign} {goal['bound']:g}"
+
+
+def print_table(facts, parts):
+    print()
+    for key in ("device", "driver", "toolkit", "torch", "commit", "kernels_tree", "date"):
+        print(f"{key:13} {facts[key] or '-'}")
+    if facts["backend"] != "cuda":
+        print("no GPU: models are small, and speeds are none")
+    print(f"\n{'part':13} {'verdict':13} {'s':>6}")
+    for name, part in parts.items():
+        print(f"{name:13} {part['verdict']:13} {part.get('seconds', 0):6.1f}")
+        for line in part["lines"] + [goal_line(goal) for goal in part["goals"]]:
+            print(f"    {line}")
+
+
+def write(check, names, directory, wanted):
+    """Print and write the report of all parts so far. Return the exit code."""
+    nothing = {"verdict": "left", "lines": [], "goals": []}
+    parts = {name: {**nothing, **kept(check.results, name)} for name in names}
+    shown = {name: part for name, part in parts.items() if not wanted or name in [*wanted, "build"]}
+    left = [name for name, part in shown.items() if part["verdict"] not in FINAL]
+    print_table(check.facts, shown)
+    directory.mkdir(parents=True, exist_ok=True)
+    at = directory / f"gpu_check.{machine.slug(check.facts['device'])}.json"
+    for part in parts.values():
+        part.pop("cells", None)
+        part.pop("part", None)
+    at.write_text(json.dumps({**check.facts, "parts": parts}, indent=1) + "\n")
+    print(f"\n{at}")
+    if any(part["verdict"] == "failed" for part in shown.values()):
+        return 1
+    if left:
+        print(f"left: {' '.join(left)} (call again)")
+    return 3 if left else 0
+
+
+def when(directory):
+    """The README's line."""
+    ran = []
+    for path in sorted(directory.glob("gpu_check.*.json")):
+        found = json.loads(path.read_text())
+        if found["backend"] == "cuda" and found["parts"]["digests"]["verdict"] in ("passed", "failed"):
+            ran.append(found)
+    if not ran:
+        return "CUDA kernels: never ran on a GPU."
+    last = max(ran, key=lambda found: found["date"])
+    digests = "the digests are cuda-host's" if last["parts"]["digests"]["verdict"] == "passed" else "digests differ from cuda-host's"
+    changed = "" if last["kernels_tree"] == machine.tree_hash() else ", before their last change"
+    return f"CUDA kernels: last ran on a GPU on {last['date']}, {last['device']}{changed}: {digests}."
