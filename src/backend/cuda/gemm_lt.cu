@@ -3,13 +3,13 @@
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/cuda.cuh"
 
-/* In [-1, 1), a function of i. */
+/* In [-1, 1), of magnitudes 2^-7 to 1, so that additions round; a function of i. */
 __device__ static inline float number(uint32_t salt, int64_t i) {
     uint32_t x = (uint32_t)i * 0x9e3779b9u + (uint32_t)(i >> 32) + salt * 0x85ebca6bu;
     x = (x ^ (x >> 16)) * 0x7feb352du;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
     x = x ^ (x >> 16);
-    return (float)(int)(x >> 8) * 0x1p-23f - 1.0f;
+    return ((float)(int)(x >> 8) * 0x1p-23f - 1.0f) / (float)(1 << x % 8);
 }
 
 /* An odd k ends in a zero; a k of 1, if it cancels, is zero itself. */
