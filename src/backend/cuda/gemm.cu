@@ -32,7 +32,8 @@ template <class S> constexpr int64_t most_of() {
 int64_t workspace_bytes(int64_t m, int64_t n, int blocks) {
     constexpr int64_t most = most_of<medium>();
     const int64_t all = blocks * m * n;
-    static_assert(most >= most_of<few>() && most >= most_of<small>(),
+    static_assert(most >= most_of<few>() && most >= most_of<small>() &&
+                      most >= most_of<rounding>(),
                   "the parts of medium tiles are the largest");
     if (blocks == 1) return 0;
     return (all < most ? all : most) * (int64_t)sizeof(float);

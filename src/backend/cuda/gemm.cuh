@@ -148,9 +148,7 @@ template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t 
 }
 
 /* Sums of blocks cannot lie in c before they are complete. */
-template <class T> constexpr bool is_rounded() {
-    return sizeof(T) < sizeof(float);
-}
+template <class T> constexpr bool is_rounded = sizeof(T) < sizeof(float);
 
 /* An element after a block's chain: `before` is what it was. */
 template <class Rows, class T>
@@ -188,6 +186,8 @@ typedef shape<128, 64, 16, 8, 8> large;
 typedef shape<64, 64, 16, 8, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
 typedef shape<16, 64, 32, 4, 4> few;
+/* Of a rounded c, which takes registers for sums twice. */
+typedef shape<64, 64, 16, 4, 4> rounding;
 
 /* A thread's part of a panel of OUTER x BK, on its way to [BK][OUTER + 4] in shared memory. */
 template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
@@ -311,7 +311,7 @@ __device__ static inline void store_part(float *part, int n, bool quads, int row
 template <class Rows, class T>
 __device__ static inline void end_four(const output<Rows, T> &c, bool first, bool last, int row,
                                        int column, const float *sums, float *held) {
-    constexpr bool HOLDS = is_rounded<T>();
+    constexpr bool HOLDS = is_rounded<T>;
     T *to = c.at + c.rows(row) + column;
     const bool reads = first ? c.add : !HOLDS;
     const bool writes = last || !HOLDS;
@@ -334,7 +334,7 @@ __device__ static inline void end_four(const output<Rows, T> &c, bool first, boo
 template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     tiles(A a, B b, output<Rows, T> c, cuts k, int first, float *parts) {
-    enum { HOLDS = is_rounded<T>() };
+    enum { HOLDS = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
     /* Of the tile. Read again for each block of k: addresses in c must not take registers from the sums. */
     __shared__ int place[2];
@@ -403,7 +403,7 @@ template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
 template <class S, class Rows, class T>
 static inline int at_a_time(const output<Rows, T> &c, const cuts &k) {
     const int64_t most = busy<S>() / tiles_of<S>(c.m, c.n);
-    if (most <= 1 || (is_rounded<T>() && most < k.count)) return 1;
+    if (most <= 1 || (is_rounded<T> && most < k.count)) return 1;
     return (int)ceil_div(k.count, ceil_div(k.count, most));
 }
 
@@ -435,19 +435,20 @@ static inline bool fits(int64_t size) {
     return size <= INT32_MAX / 2;
 }
 
-/* The larger the tiles, the less is read; smaller ones where larger ones would leave multiprocessors idle. Sums and what they hold
- * of a rounded c do not fit the registers of the largest. */
+/* The larger the tiles, the less is read; smaller ones where larger ones would leave multiprocessors idle. */
 template <class A, class B, class Rows, class T>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c, const cuts &k,
                               void *workspace, cudaStream_t stream) {
     if (c.m <= few::BM) return run_as<few>(a, b, c, k, at_a_time<few>(c, k), workspace, stream);
-    if constexpr (!is_rounded<T>()) {
+    if constexpr (is_rounded<T>) {
+        return run_as<rounding>(a, b, c, k, at_a_time<rounding>(c, k), workspace, stream);
+    } else {
         if (tiles_of<large>(c.m, c.n) >= 2 * MULTIPROCESSORS)
             return run_as<large>(a, b, c, k, 1, workspace, stream);
+        if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * MULTIPROCESSORS)
+            return run_as<medium>(a, b, c, k, at_a_time<medium>(c, k), workspace, stream);
+        return run_as<small>(a, b, c, k, at_a_time<small>(c, k), workspace, stream);
     }
-    if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * MULTIPROCESSORS)
-        return run_as<medium>(a, b, c, k, at_a_time<medium>(c, k), workspace, stream);
-    return run_as<small>(a, b, c, k, at_a_time<small>(c, k), workspace, stream);
 }
 
 } // namespace gemm

@@ -43,7 +43,7 @@ typedef struct cgp__cuda_lt_operands {
     void *workspace;
 } cgp__cuda_lt_operands;
 
-enum { CGP__CUDA_LT_ALIGN = 16, CGP__CUDA_LT_WORKSPACE = 1 << 20 };
+enum { CGP__CUDA_LT_ALIGN = 16, CGP__CUDA_LT_WORKSPACE = 1 << 16 };
 
 /* Of a device: the library, and what was chosen. */
 typedef struct cgp__cuda_lt cgp__cuda_lt;
