@@ -4,6 +4,7 @@
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS src/backend/cuda/*.c)
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/backend/cuda/*.cu src/backend/cuda/ops/*.cu)
 file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS src/backend/cuda/host/*.c)
+file(GLOB CUDA_HOST_KERNELS CONFIGURE_DEPENDS src/backend/cuda/host/*.cu)
 
 include(CheckLanguage)
 check_language(CXX)
@@ -16,8 +17,8 @@ if(CMAKE_CXX_COMPILER)
   target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -O3 -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
   # Objects, which tests link too.
-  add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES})
-  set_source_files_properties(${CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
+  add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES} ${CUDA_HOST_KERNELS})
+  set_source_files_properties(${CUDA_KERNELS} ${CUDA_HOST_KERNELS} PROPERTIES LANGUAGE CXX)
   set_source_files_properties(src/backend/cuda/host/switch.c PROPERTIES
                               COMPILE_OPTIONS -fcf-protection=branch) # fibers have no shadow stacks
   target_link_libraries(cuda_host_objects PRIVATE cuda_host_flags)
@@ -69,6 +70,14 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   add_library(cgpipe_cuda MODULE ${CUDA_SOURCES} ${CUDA_OBJECTS})
   target_include_directories(cgpipe_cuda PRIVATE include src)
   target_include_directories(cgpipe_cuda SYSTEM PRIVATE ${CGP_CUDA_INCLUDE})
+  # cuBLASLt is opened at run time, where the toolkit has it or the system finds it; its types are those of the toolkit.
+  if(EXISTS ${CGP_CUDA_INCLUDE}/cublasLt.h)
+    cmake_path(GET CGP_CUDART PARENT_PATH directory)
+    target_link_options(cgpipe_cuda PRIVATE LINKER:-rpath,${directory})
+  else()
+    message(STATUS "CUDA: no cublasLt.h: products in bf16 by own kernels")
+    target_compile_definitions(cgpipe_cuda PRIVATE CGP_CUDA_NO_CUBLASLT)
+  endif()
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   # What nvcc writes for launches has statics with guards: the one thing of a C++ library, linked in.
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)

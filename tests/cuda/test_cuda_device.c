@@ -127,8 +127,10 @@ static void what_is_not_there_is_refused(void **state) {
     assert_fails(b->device_create(&device, &options), CGP_EINVAL,
                  "cuda-host: expected ordinal 0 to 7, got 8");
     spec.attributes.rows = spec.attributes.in = spec.attributes.out = 1;
+    assert_ok(b->workspace(&options, &spec, &bytes));
+    spec.type = CGP_I32;
     assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
-                 "cuda-host: has no linear in bf16 (use f32)");
+                 "cuda-host: linear: expects f32 or bf16, got i32");
     spec = (cgp_kernel_spec){.op = CGP_OP_CUSTOM, .n = 1};
     assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
                  "cuda-host: expects a built-in op, got a custom one");

@@ -45,14 +45,6 @@ static inline const cgp_backend *backend_under_test(void) {
     return backend;
 }
 
-/* true: it has kernels of an op in bf16. */
-static inline bool runner_has_bf16(const runner *on, cgp_kernel_spec spec) {
-    const cgp_device_options options = device_options(on->threads);
-    int64_t bytes = 0;
-    spec.type = CGP_BF16;
-    return on->backend->workspace(&options, &spec, &bytes) == CGP_OK;
-}
-
 /* --- memory of the device --- */
 
 enum { MAX_PARTS = 64 };

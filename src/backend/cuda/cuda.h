@@ -30,8 +30,6 @@ typedef struct cgp__cuda_op {
     cgp__cuda_run *run[CGP_OP_DIRECTIONS];
     /* Bytes; fewer samples never need more. NULL: none. */
     int64_t (*workspace)(const cgp_kernel_spec *spec);
-    /* It has kernels of bf16. */
-    bool bf16;
 } cgp__cuda_op;
 
 #define CGP__CUDA_OP(kind, name) extern const cgp__cuda_op cgp__cuda_##name;

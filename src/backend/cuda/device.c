@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- a GPU of CUDA: its streams, and failures with names. */
 #include "backend/cuda/device.h"
+#include "backend/cuda/gemm_lt.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -131,6 +132,7 @@ void cgp__cuda_device_destroy(cgp_device *device) {
         (void)cudaStreamSynchronize(device->streams[q]);
         (void)cudaStreamDestroy(device->streams[q]);
     }
+    cgp__cuda_lt_destroy(device->lt);
     if (device->base) (void)cudaEventDestroy(device->base);
     (void)cudaFree(device->partials);
     (void)cudaGetLastError();

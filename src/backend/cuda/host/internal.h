@@ -5,6 +5,10 @@
 
 #include "backend/cuda/host/runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { CGP__SHIM_MAX_DEVICES = 64 };
 
 /* Begin of a call: the failure that is due, or that of the current device, which sticks. */
@@ -37,4 +41,7 @@ uint64_t cgp__shim_random(uint64_t *state);
         if (error_ != cudaSuccess) return cgp__shim_leave(error_);                             \
     } while (0)
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -10,7 +10,8 @@
 
 #include "backend/cuda/host/internal.h"
 
-static cgp__shim_settings settings = {.devices = 8, .memory = INT64_C(16) << 30};
+static cgp__shim_settings settings = {
+    .devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of fail_call and fail_work */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
@@ -35,6 +36,8 @@ static void read_environment(void) {
                                                CGP__SHIM_MAX_DEVICES);
     settings.memory = environment_number("CGP_CUDA_HOST_MEMORY", settings.memory, INT64_MAX);
     settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 1000000000);
+    settings.algorithms =
+        (int)environment_number("CGP_CUDA_HOST_ALGORITHMS", settings.algorithms, 8);
     settings.order = cgp__shim_environment_order();
 }
 

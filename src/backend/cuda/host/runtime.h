@@ -23,6 +23,8 @@ typedef struct cgp__shim_settings {
     /* Call n of the runtime from now on, piece n of the streams' work fails with `error`; 0: none. */
     int fail_call, fail_work;
     cudaError_t error;
+    /* Of cuBLASLt: CGP_CUDA_HOST_ALGORITHMS, 2; 0: there is no library. The first `broken` let a row depend on the number of rows. */
+    int algorithms, broken;
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);

@@ -97,5 +97,4 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * (int64_t)sizeof(place);
 }
 
-const cgp__cuda_op cgp__cuda_embedding = {
-    {BY_TYPE(forward), NULL, BY_TYPE(weight)}, workspace, true};
+const cgp__cuda_op cgp__cuda_embedding = {{BY_TYPE(forward), NULL, BY_TYPE(weight)}, workspace};
