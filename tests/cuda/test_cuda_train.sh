@@ -19,6 +19,8 @@ for model in gpt2 resnet; do
     options=${!model}
     train $model-1 "$options" cuda-host --stages 1
     check "$model on one device" test "$code" = 0
+    check "$model: planned, allocated, and apart the host's and the driver's bytes" test "$(jq '.devices[0] |
+        .planned_bytes == .allocated_bytes and .host_bytes > 0 and .driver_bytes == (312 * 1048576)' $model-1.json)" = true
     one=$(weights $model-1)
     train $model-2 "$options" 'cuda-host*2' --stages 2
     check "$model: two devices of one ordinal have the same bits" test "$(weights $model-2)" = "$one"
@@ -29,6 +31,9 @@ for model in gpt2 resnet; do
     train $model-cpu "$options" cpu --stages 1
     check "$model: losses are near the cpu's" test "$(jq -s '(.[0].loss_last - .[1].loss_last) | fabs < 1e-4' $model-1.json $model-cpu.json)" = true
 done
+run devices --json devices.json
+check "cgpipe devices: what the driver takes before a kernel has run" test "$(jq -c '[.backends[] | .name as $name | .devices[] |
+    select(.ordinal < 2) | [$name, .driver_bytes]]' devices.json)" = '[["cpu",null],["ref",null],["cuda-host",314572800],["cuda-host",314572800]]'
 train mixed "$gpt2" cuda-host,cpu --stages 2
 check "beside the cpu" test "$code" = 0
 

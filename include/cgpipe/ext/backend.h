@@ -326,6 +326,9 @@ typedef struct cgp_backend {
     cgp_status (*count)(int *count);
     /** Bytes that devices of an ordinal can allocate now; INT64_MAX: not known. */
     cgp_status (*memory)(int ordinal, int64_t *bytes);
+    /** Bytes of an ordinal that are neither free nor allocated by devices of this process: the driver's, which takes some for itself and
+     *  more when kernels first run, and those of other programs. NULL: not known. Threads: any. */
+    cgp_status (*driver_bytes)(int ordinal, int64_t *bytes);
 
     /** A device belongs to the thread that creates it. @retval CGP_EINVAL There is no such ordinal: plans do not look. */
     cgp_status (*device_create)(cgp_device **out, const cgp_device_options *options);
@@ -336,11 +339,12 @@ typedef struct cgp_backend {
     /** Zeroed memory at a multiple of 64 bytes, resident on return. */
     cgp_status (*memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*memory_destroy)(cgp_device *device, void *memory, size_t bytes);
-    /** Zeroed host memory, likewise, for copies from and to the device. NULL where the device's memory is host memory. */
+    /** Zeroed host memory, likewise, for copies from and to devices of the backend. NULL where the device's memory is host memory. */
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
 
-    /** Copy between the host, this device and other devices of the same backend; the device is one of the two. */
+    /** Copy between the host, this device and other devices of the same backend; the device is one of the two. A place of the host
+     *  lies in memory of host_memory_create(), of any device of the backend, where the backend has that function. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
 

@@ -77,6 +77,7 @@ static const cgp_backend backend = {
     .fuses = true,
     .count = cgp__cuda_count,
     .memory = cgp__cuda_memory,
+    .driver_bytes = cgp__cuda_driver_bytes,
     .device_create = cgp__cuda_device_create,
     .device_destroy = cgp__cuda_device_destroy,
     .has_cores = has_cores,

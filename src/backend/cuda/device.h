@@ -20,6 +20,8 @@
         if (status_ != CGP_OK) return status_;                                                 \
     } while (0)
 
+enum { CGP__CUDA_ORDINALS = 1024 };
+
 struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES];
@@ -28,8 +30,9 @@ struct cgp_device {
     /* Times of events are counted from the last record of `base`, which ended at base_ns on the host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
-    uint64_t bases;     /* records of it */
-    uint64_t asked[16]; /* bit set: of ordinals for access to their memory */
+    uint64_t bases; /* records of it */
+    uint64_t
+        asked[CGP__CUDA_ORDINALS / 64]; /* bit set: of ordinals for access to their memory */
     /* The first failure sticks. event_sync() may come from other threads. */
     pthread_mutex_t lock;
     cgp_status failed;
@@ -56,6 +59,10 @@ cgp_status cgp__cuda_begin(cgp_device *device);
 cgp_status cgp__cuda_end(cgp_device *device, cudaError_t error, const char *format, ...)
     CGP_PRINTF(3, 4);
 
+/* Memory of an ordinal, counted for cgp__cuda_driver_bytes(). As cudaMalloc() and cudaFree(). */
+cudaError_t cgp__cuda_allocate(int ordinal, void **memory, size_t bytes);
+cudaError_t cgp__cuda_free(int ordinal, void *memory, size_t bytes);
+
 /* A failure that does not stick: of what has been asked for. */
 cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char *what,
                                size_t bytes);
@@ -64,6 +71,7 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 
 cgp_status cgp__cuda_count(int *count);
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes);
+cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes);
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options);
 void cgp__cuda_device_destroy(cgp_device *device);
 cgp_status cgp__cuda_finish(cgp_device *device);

@@ -4,7 +4,8 @@
  *     caller        enqueues ──► COMPUTE   a thread with a cpu device
  *                            ──► IN, OUT   threads that copy
  *
- * Every operand of a kernel, and every device's end of a copy, must lie in memory of the device. */
+ * Every operand of a kernel, and every device's end of a copy, must lie in memory of the device; the host's end in memory of
+ * host_memory_create(). */
 #include "backend/late/late.h"
 
 #include <stdlib.h>
@@ -13,8 +14,18 @@
 #include "backend/late/queue.h"
 
 #define MAX_MEMORIES 64
+#define MAX_HOST_MEMORIES 256
 
 _Atomic long cgp__late_delay_ns[CGP_QUEUES];
+
+typedef struct region {
+    char *begin;
+    size_t bytes;
+} region;
+
+/* Of all devices. */
+static pthread_mutex_t host_lock = PTHREAD_MUTEX_INITIALIZER;
+static region host_memories[MAX_HOST_MEMORIES];
 
 struct cgp_device {
     cgp_device_options options;
@@ -23,10 +34,7 @@ struct cgp_device {
     cgp_device *cpu;     /* of COMPUTE's thread */
     _Atomic int64_t tag; /* of the kernel that runs; -1: none */
     _Atomic int64_t failed_tag;
-    struct {
-        char *begin;
-        size_t bytes;
-    } memories[MAX_MEMORIES];
+    region memories[MAX_MEMORIES];
 };
 
 struct cgp_kernel {
@@ -136,48 +144,70 @@ static cgp_status finish(cgp_device *device) {
 
 /* --- memory --- */
 
-static bool owns(const cgp_device *device, const void *at, size_t bytes) {
+static bool lies_in(const region *list, int n, const void *at, size_t bytes) {
     const char *begin = at;
-    for (int i = 0; i < MAX_MEMORIES; i++) {
-        if (begin >= device->memories[i].begin &&
-            begin + bytes <= device->memories[i].begin + device->memories[i].bytes)
+    for (int i = 0; i < n; i++) {
+        if (list[i].begin && begin >= list[i].begin &&
+            begin + bytes <= list[i].begin + list[i].bytes)
             return true;
     }
     return false;
 }
 
-static cgp_status host_memory_create(cgp_device *device, size_t bytes, void **out) {
+static bool owns(const cgp_device *device, const void *at, size_t bytes) {
+    return lies_in(device->memories, MAX_MEMORIES, at, bytes);
+}
+
+static bool is_of_host(const void *at, size_t bytes) {
+    pthread_mutex_lock(&host_lock);
+    const bool found = lies_in(host_memories, MAX_HOST_MEMORIES, at, bytes);
+    pthread_mutex_unlock(&host_lock);
+    return found;
+}
+
+/* Allocate, and note it in a list. */
+static cgp_status allocate(region *list, int n, size_t bytes, void **out) {
     const size_t capacity = (size_t)cgp__align_up((int64_t)bytes + 1);
-    void *memory = aligned_alloc(CGP__ALIGN, capacity);
-    (void)device;
+    int i = 0;
+    while (i < n && list[i].begin)
+        i++;
+    void *memory = i < n ? aligned_alloc(CGP__ALIGN, capacity) : NULL;
     if (!memory) return cgp__no_memory("late: memory", bytes);
-    *out = memset(memory, 0, capacity);
+    list[i].begin = *out = memset(memory, 0, capacity);
+    list[i].bytes = bytes;
     return CGP_OK;
+}
+
+static void release(region *list, int n, void *begin, size_t bytes) {
+    for (int i = 0; i < n; i++) {
+        if (list[i].begin == begin) list[i].begin = NULL;
+    }
+    memset(begin, 0xff, bytes);
+    free(begin);
+}
+
+static cgp_status host_memory_create(cgp_device *device, size_t bytes, void **out) {
+    (void)device;
+    pthread_mutex_lock(&host_lock);
+    const cgp_status status = allocate(host_memories, MAX_HOST_MEMORIES, bytes, out);
+    pthread_mutex_unlock(&host_lock);
+    return status;
 }
 
 static void host_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
-    (void)device;
-    memset(memory, 0xff, bytes);
-    free(memory);
+    (void)finish(device);
+    pthread_mutex_lock(&host_lock);
+    release(host_memories, MAX_HOST_MEMORIES, memory, bytes);
+    pthread_mutex_unlock(&host_lock);
 }
 
 static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
-    int i = 0;
-    while (i < MAX_MEMORIES && device->memories[i].begin)
-        i++;
-    if (i == MAX_MEMORIES) return cgp__no_memory("late: memories", bytes);
-    CGP_TRY(host_memory_create(device, bytes, out));
-    device->memories[i].begin = *out;
-    device->memories[i].bytes = bytes;
-    return CGP_OK;
+    return allocate(device->memories, MAX_MEMORIES, bytes, out);
 }
 
 static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     (void)finish(device);
-    for (int i = 0; i < MAX_MEMORIES; i++) {
-        if (device->memories[i].begin == memory) device->memories[i].begin = NULL;
-    }
-    host_memory_destroy(device, memory, bytes);
+    release(device->memories, MAX_MEMORIES, memory, bytes);
 }
 
 typedef struct copying {
@@ -194,9 +224,11 @@ static cgp_status run_copy(void *device, const void *payload) {
 }
 
 static cgp_status check_place(const char *what, cgp_place place, size_t bytes) {
-    if (!place.device || owns(place.device, place.at, bytes)) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "late: %s: expected memory of the device, got other memory",
-                    what);
+    if (place.device ? owns(place.device, place.at, bytes) : is_of_host(place.at, bytes))
+        return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "late: %s: expected %s, got other memory", what,
+                    place.device ? "memory of the device"
+                                 : "the host's memory of host_memory_create()");
 }
 
 static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,

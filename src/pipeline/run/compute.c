@@ -60,7 +60,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
 }
 
-/* A copy of the caller's data that is converted by way of the workspace arrives there first. */
+/* A copy of the caller's data that is converted by way of the workspace arrives there first; staged (staging.c). */
 static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_backend *backend = cgp__backend_of(s->worker);
@@ -73,10 +73,9 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     if (host && !backend->host_addressable) {
         const bool converts = call->workspace.arena != CGP__NOWHERE;
         void *copy = converts ? cgp__address(s, call->workspace) : to;
-        CGP_TRY(backend->copy(s->worker->device, CGP_QUEUE_COMPUTE,
-                              cgp__device_place(s->worker, copy), cgp__host_place(from),
-                              (size_t)count * cgp_dtype_bytes(call->from_type)));
-        if (!converts) return CGP_OK;
+        CGP_TRY(cgp__staging_put(s->worker, copy, from,
+                                 (size_t)count * cgp_dtype_bytes(call->from_type)));
+        if (!converts || cgp__is_stopped(s->worker)) return CGP_OK;
         from = copy;
     }
     return backend->convert(s->worker->device, call->to_type, to, call->from_type, from, count);
@@ -134,9 +133,8 @@ static cgp_status copy_output(const cgp__execution *s) {
         return backend->convert(s->worker->device, type->dtype, to,
                                 cgp__plan_value_type(s->plan, value), cgp__address(s, location),
                                 count);
-    return backend->copy(s->worker->device, CGP_QUEUE_COMPUTE, cgp__host_place(to),
-                         cgp__device_place(s->worker, cgp__address(s, location)),
-                         (size_t)count * cgp_dtype_bytes(type->dtype));
+    return cgp__staging_get(s->worker, to, cgp__address(s, location),
+                            (size_t)count * cgp_dtype_bytes(type->dtype));
 }
 
 /* Copy the action's row of step values to the place that kernels read, on a device that does not share the host's memory. */

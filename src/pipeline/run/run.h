@@ -68,6 +68,7 @@ typedef struct cgp__flight {
     const cgp__bound_action *bound;
     cgp__event event;
     cgp_event *start, *end;
+    int64_t pieces; /* of staging, taken by its end */
     /* Handed over between ranks when the flight has landed; NULL: none. */
     const cgp_transport *transport;
     cgp_link *link;
@@ -75,6 +76,12 @@ typedef struct cgp__flight {
 } cgp__flight;
 
 enum { CGP__FLIGHTS = 2 * CGP__AHEAD }; /* a power of two */
+
+/* A piece of staging in use: its bytes go to the host's memory; NULL: they came from there. */
+typedef struct cgp__piece {
+    char *to;
+    size_t bytes;
+} cgp__piece;
 
 /* A device and all that its thread alone touches. */
 struct cgp__worker {
@@ -93,6 +100,11 @@ struct cgp__worker {
     int n_cache, cache_capacity;
     double *words;   /* [step.n_words] that kernels write, in memory of the device */
     double *fetched; /* [step.n_words] the same for the host */
+
+    /* Of a device that does not share the host's memory: [staging.pieces]; numbers returned .. taken - 1 are in use (staging.c). */
+    cgp__piece *pieces;
+    int64_t taken, returned;
+    cgp_event *ring_end; /* to wait for when all are in use */
 
     /* Asynchronous devices: action i of the list is flights[i % CGP__FLIGHTS]; those before `landed` have ended. */
     cgp__flight flights[CGP__FLIGHTS];
@@ -258,6 +270,17 @@ extern int cgp__site_off; /* -1: none */
 #define CGP__ON(site) true
 #endif
 
+/* staging.c: copy between the host and a device that does not share its memory, on COMPUTE. `put`: from the host, whose memory may
+ * change on return. `get`: to the host, where it arrives when the action has ended, or with cgp__worker_finish(). */
+cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes);
+cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes);
+
+/* Give the pieces before number `end` back, with which COMPUTE is done: theirs arrive. */
+void cgp__staging_return(cgp__worker *worker, int64_t end);
+
+/* Wait for an event of the worker's device. Messages between ranks go on meanwhile. */
+cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event);
+
 /* Wait until the device has done all that it was given. */
 cgp_status cgp__worker_finish(cgp__worker *worker);
 
@@ -296,14 +319,16 @@ static inline const cgp_backend *cgp__backend_of(const cgp__worker *worker) {
     return worker->executor->plan->devices[worker->index].backend;
 }
 
-/* Return whether the run in progress was given up. A worker that goes on may touch neither plan nor the caller's memory. */
-static inline bool cgp__is_stopped(const cgp__worker *worker) {
-    return atomic_load_explicit(&worker->executor->team->stopped, memory_order_acquire);
-}
-
 static inline cgp__thread *cgp__thread_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
     return &executor->team->threads[worker->index - executor->ranks.first];
+}
+
+/* Return whether the worker's job, one with a time limit, was given up: if it goes on it may touch neither plan nor the caller's
+ * memory. A job without one, as of a getter after a failure, is waited for. */
+static inline bool cgp__is_stopped(const cgp__worker *worker) {
+    return cgp__thread_of(worker)->timed &&
+           atomic_load_explicit(&worker->executor->team->stopped, memory_order_acquire);
 }
 
 static inline cgp_place cgp__device_place(const cgp__worker *worker, void *at) {

@@ -15,9 +15,7 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
     if (device->backend->host_addressable) return CGP_OK;
     char *to = worker->memory + device->step.update;
     *out = (const cgp_update_values *)(const void *)to;
-    return device->backend->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                 cgp__device_place(worker, to), cgp__host_place(values),
-                                 sizeof *values);
+    return cgp__staging_put(worker, to, values, sizeof *values);
 }
 
 static cgp_status update_device(cgp__worker *worker, void *argument) {

@@ -26,6 +26,10 @@ cudaError_t cgp__shim_next_work(void);
 
 int cgp__shim_current_device(void);
 
+/* A kernel has been launched on the device, now or ever. */
+void cgp__shim_note_launch(int device);
+bool cgp__shim_has_launched(int device);
+
 /* The device that memory belongs to; PINNED: of the host, by cudaHostAlloc(); PAGEABLE: other memory. */
 enum { CGP__SHIM_PINNED = -1, CGP__SHIM_PAGEABLE = -2 };
 int cgp__shim_owner(const void *at, size_t bytes);

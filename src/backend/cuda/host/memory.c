@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- the stand-in runtime: memory of devices, and pinned memory of the host. It begins as NaN. */
+/* memory.c -- the stand-in runtime: memory of devices, and pinned memory of the host. It begins as NaN. Beside it a device has what a
+ * driver takes, of fixed sizes. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,9 @@ static void give_back(block *b) {
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     const int device = cgp__shim_current_device();
     CGP__SHIM_TRY(cgp__shim_enter());
-    const int64_t all = cgp__shim_get_settings()->memory, left = all - used(device);
+    const int64_t all = cgp__shim_get_settings()->memory,
+                  left = all - used(device) - CGP__SHIM_CONTEXT_BYTES -
+                         (cgp__shim_has_launched(device) ? CGP__SHIM_KERNELS_BYTES : 0);
     *total = (size_t)all;
     *available = left > 0 ? (size_t)left : 0;
     return cudaSuccess;

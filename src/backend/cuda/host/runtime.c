@@ -145,6 +145,16 @@ int cgp__shim_current_device(void) {
     return current_device;
 }
 
+static _Atomic bool launched[CGP__SHIM_MAX_DEVICES];
+
+void cgp__shim_note_launch(int device) {
+    atomic_store_explicit(&launched[device], true, memory_order_relaxed);
+}
+
+bool cgp__shim_has_launched(int device) {
+    return atomic_load_explicit(&launched[device], memory_order_relaxed);
+}
+
 cudaError_t cudaGetDeviceCount(int *count) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     *count = 0;
@@ -179,8 +189,13 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     return cudaSuccess;
 }
 
+static _Atomic bool enabled[CGP__SHIM_MAX_DEVICES][CGP__SHIM_MAX_DEVICES];
+
+bool cgp__shim_peer_enabled(int device, int peer) {
+    return atomic_load(&enabled[device][peer]);
+}
+
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-    static _Atomic bool enabled[CGP__SHIM_MAX_DEVICES][CGP__SHIM_MAX_DEVICES];
     int can = 0;
     CGP__SHIM_TRY(cgp__shim_enter());
     if (flags != 0) return cgp__shim_leave(cudaErrorInvalidValue);

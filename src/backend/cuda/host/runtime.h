@@ -13,6 +13,9 @@ extern "C" {
 cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
                              cgp__shim_thread *thread, const void *arguments, size_t bytes);
 
+/* Bytes of a device that its driver takes: for the context; for kernels, when the first one is launched. */
+enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 };
+
 /* Read from the environment when first needed; changed by tests between their runs. */
 typedef struct cgp__shim_settings {
     int devices;           /* CGP_CUDA_HOST_DEVICES; 8 */
@@ -28,6 +31,9 @@ typedef struct cgp__shim_settings {
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);
+
+/* A device has been let into a peer's memory. Copies between others go by way of the host, as CUDA's driver does it. */
+bool cgp__shim_peer_enabled(int device, int peer);
 
 #ifdef __cplusplus
 }

@@ -306,12 +306,11 @@ static cudaError_t run_set(const void *payload) {
     return cudaSuccess;
 }
 
-/* Memory that is not pinned makes a copy one that the host waits for. */
+/* Stricter than CUDA: a copy of memory that is not pinned, for which the host would wait, is an error. */
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
     if (c->bytes == 0) return cudaSuccess;
-    const cudaError_t error = add(stream, run_copy, false, c, sizeof *c);
-    const bool wait = to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE;
-    return error == cudaSuccess && wait ? cudaStreamSynchronize(stream) : error;
+    if (to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE) return cudaErrorInvalidValue;
+    return add(stream, run_copy, false, c, sizeof *c);
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
@@ -336,14 +335,29 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return cgp__shim_leave(add_copy(stream, &c, to_owner, from_owner));
 }
 
+/* From a peer to memory of the host, and from there on. */
+static cudaError_t run_staged_copy(const void *payload) {
+    const copying *c = payload;
+    void *between = malloc(c->bytes);
+    if (!between) return cudaErrorMemoryAllocation;
+    memcpy(between, c->from, c->bytes);
+    memcpy(c->to, between, c->bytes);
+    free(between);
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t stream) {
     const copying c = {to, from, bytes, 0};
+    const int here = cgp__shim_current_device(),
+              peer = here == to_device ? from_device : to_device;
     CGP__SHIM_TRY(cgp__shim_enter());
-    if (bytes > 0 && (cgp__shim_owner(to, bytes) != to_device ||
-                      cgp__shim_owner(from, bytes) != from_device))
+    if (bytes == 0) return cudaSuccess;
+    if (cgp__shim_owner(to, bytes) != to_device || cgp__shim_owner(from, bytes) != from_device)
         return cgp__shim_leave(cudaErrorInvalidValue);
-    return cgp__shim_leave(add_copy(stream, &c, to_device, from_device));
+    const bool direct = here == peer || cgp__shim_peer_enabled(here, peer);
+    return cgp__shim_leave(
+        add(stream, direct ? run_copy : run_staged_copy, false, &c, sizeof c));
 }
 
 /* --- launches --- */
@@ -381,5 +395,6 @@ cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
     if (bytes > MAX_ARGUMENTS) return cgp__shim_leave(cudaErrorInvalidValue);
     *g = (grid_run){grid, block, stream ? cgp__shim_random(&stream->seeds) : 1, thread};
     memcpy(g->arguments, arguments, bytes);
+    cgp__shim_note_launch(device_of(stream));
     return cgp__shim_leave(add(stream, run_grid, false, packed, sizeof *g + bytes));
 }
