@@ -41,7 +41,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     cgp_kernel_args args = {
         .values = s->values,
         .id = node->id,
-        .tag = cgp__tag_of((int)(s->bound - s->list->actions), i),
+        .tag = cgp__tag_of(s->records ? 0 : (int)(s->bound - s->list->actions), i),
         .first = call->direction == CGP_OP_BACKWARD_WEIGHT ? s->variant->first_weight
                                                            : s->variant->first,
         .training = s->context->training,
@@ -174,25 +174,33 @@ static void make_progress(cgp__worker *worker) {
     ranks->transport->progress(ranks->communicator);
 }
 
-bool cgp__compute(const cgp__execution *s) {
+bool cgp__run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
     const int first =
         worker->first_call[s->variant->stage * CGP__PROGRAMS + s->variant->program];
     cgp_kernel *const *kernels = worker->sets[s->variant->kernels].kernels + first;
     const cgp__call *calls = program->calls;
-    const int n = s->variant->end;
-    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK)
-        return cgp__fail_on_device(s, -1);
-    for (int i = s->variant->begin; i < n; i++) {
+    for (int i = begin; i < end; i++) {
         atomic_store_explicit(&worker->call, i, memory_order_relaxed);
         const cgp_status status = worker->node_times ? measure_call(s, i, &calls[i], kernels[i])
                                                      : run_call(s, i, &calls[i], kernels[i]);
         if (cgp__is_stopped(worker)) return false;
         if (status != CGP_OK) return cgp__fail_on_device(s, i);
-        make_progress(worker);
+        if (!s->records) make_progress(worker);
     }
-    atomic_store_explicit(&worker->call, n, memory_order_relaxed);
+    return true;
+}
+
+bool cgp__compute(const cgp__execution *s) {
+    const cgp__variant *variant = s->variant;
+    const cgp__program *program = cgp__stage_program(s->stage, variant->program);
+    int i = variant->begin;
+    if (i < program->n_caller) i = (int)cgp__min(program->n_caller, variant->end);
+    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK)
+        return cgp__fail_on_device(s, -1);
+    if (!cgp__run_calls(s, variant->begin, i) || !cgp__run_recorded(s, i)) return false;
+    atomic_store_explicit(&s->worker->call, variant->end, memory_order_relaxed);
     if (copy_output(s) != CGP_OK) return cgp__fail_on_device(s, -1);
-    return !cgp__is_stopped(worker);
+    return !cgp__is_stopped(s->worker);
 }
