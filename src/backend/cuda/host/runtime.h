@@ -23,6 +23,8 @@ typedef struct cgp__shim_settings {
     /* Call n of the runtime from now on, piece n of the streams' work fails with `error`; 0: none. */
     int fail_call, fail_work;
     cudaError_t error;
+    /* Captured node n from now on is missing from its graph; 0: none. */
+    int drop_node;
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);
