@@ -405,8 +405,9 @@ typedef struct cgp_backend {
     /* Asynchronous backends that record launches, all four; NULL for others. Where the backend is `host_addressable` nothing is
      * recorded. */
 
-    /** From now on kernel_run(), convert(), update() and add() are recorded, not run, with the operands of now; values in memory of
-     *  the device are read when the recording runs. No other work is given to the device before record_end(). */
+    /** From now on all that COMPUTE gets is recorded, not run, with the operands of now: kernels, conversions, commits and their checks,
+     *  sums, searches, updates, additions. What they read in memory of the device they read when the recording runs. Copies and
+     *  events, and other queues, get nothing before record_end(). */
     cgp_status (*record_begin)(cgp_device *device);
     /** End it, also after a call that failed. Memory and kernels outlive the recording. *out: NULL, nothing was recorded, or it
      *  failed. @retval CGP_ENOMEM There is no recording; the device has not failed. */

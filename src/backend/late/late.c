@@ -330,7 +330,7 @@ static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args) {
     const call c = {.spec = *spec, .args = *args};
     CGP_TRY(check_args(device, args));
-    return compute(device, run_commit, &c, sizeof c);
+    return compute_or_record(device, run_commit, &c, sizeof c);
 }
 
 static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
@@ -338,7 +338,7 @@ static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
     const call c = {.spec = *spec, .args = *args, .index = index};
     CGP_TRY(check_args(device, args));
     CGP_TRY(check_operands(device, (const void *[]){index}, 1));
-    return compute(device, run_commit, &c, sizeof c);
+    return compute_or_record(device, run_commit, &c, sizeof c);
 }
 
 /* A sum or a search: of one tensor, to a word or another tensor. */
@@ -367,8 +367,7 @@ static cgp_status run_pass(cgp_device *device, cgp__late_run *run, const float *
                            void *out) {
     const pass p = {x, n, out};
     CGP_TRY(check_operands(device, (const void *[]){x, out}, 2));
-    return run == run_add ? compute_or_record(device, run, &p, sizeof p)
-                          : compute(device, run, &p, sizeof p);
+    return compute_or_record(device, run, &p, sizeof p);
 }
 
 static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
@@ -427,22 +426,24 @@ static cgp_status recording_run(cgp_recording *recording, int64_t tag) {
     return CGP_OK;
 }
 
+/* Return what two entries do not have in common; NULL: nothing. */
+static const char *differing(const cgp__late_recorded *a, const cgp__late_recorded *b) {
+    const void *x = a->payload, *y = b->payload;
+    const call *p = x, *q = y;
+    if (a->run != b->run) return "the function";
+    if (a->run == run_update) return cgp__late_differing_update(x, y);
+    if (a->run != run_kernel && a->run != run_commit)
+        return memcmp(x, y, a->bytes) == 0 ? NULL : "an operand";
+    if (p->kernel != q->kernel || p->index != q->index) return "the kernel";
+    return cgp__late_differing_args(&p->args, &q->args);
+}
+
 cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recording *b) {
     const int n = a ? a->n : 0, now = b ? b->n : 0;
     if (n != now)
         return cgp_fail(CGP_EDEVICE, "late: recording: expected %d entries, got %d", n, now);
     for (int i = 0; i < n; i++) {
-        const cgp__late_recorded *x = a->entries[i], *y = b->entries[i];
-        const bool kernels = x->run == run_kernel;
-        const call *p = (const call *)(const void *)x->payload,
-                   *q = (const call *)(const void *)y->payload;
-        const char *what = NULL;
-        if (x->run != y->run || (kernels && p->kernel != q->kernel))
-            what = "the kernel";
-        else if (kernels)
-            what = cgp__late_differing(&p->args, &q->args);
-        else if (memcmp(x->payload, y->payload, x->bytes) != 0)
-            what = "an operand";
+        const char *what = differing(a->entries[i], b->entries[i]);
         if (what)
             return cgp_fail(CGP_EDEVICE, "late: recording: entry %d of %d: %s has changed", i,
                             n, what);

@@ -26,9 +26,10 @@ void cgp__late_recording_destroy(cgp_recording *recording) {
     free(recording);
 }
 
-const char *cgp__late_differing(const cgp_kernel_args *a, const cgp_kernel_args *b) {
 #define COMPARE(member)                                                                        \
-    if (memcmp(&a->member, &b->member, sizeof a->member) != 0) return "args." #member
+    if (memcmp(&a->member, &b->member, sizeof a->member) != 0) return #member
+
+const char *cgp__late_differing_args(const cgp_kernel_args *a, const cgp_kernel_args *b) {
     COMPARE(x);
     COMPARE(y);
     COMPARE(saved);
@@ -48,6 +49,22 @@ const char *cgp__late_differing(const cgp_kernel_args *a, const cgp_kernel_args 
     COMPARE(deferred);
     COMPARE(recomputing);
     COMPARE(n_prefetch);
-#undef COMPARE
+    return NULL;
+}
+
+const char *cgp__late_differing_update(const cgp_update *a, const cgp_update *b) {
+    COMPARE(rule);
+    COMPARE(n);
+    COMPARE(param);
+    COMPARE(grad);
+    COMPARE(state);
+    COMPARE(weight_decay);
+    COMPARE(momentum);
+    COMPARE(nesterov);
+    COMPARE(beta1);
+    COMPARE(beta2);
+    COMPARE(eps);
+    COMPARE(alpha);
+    COMPARE(values);
     return NULL;
 }

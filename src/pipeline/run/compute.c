@@ -174,7 +174,8 @@ static void make_progress(cgp__worker *worker) {
     ranks->transport->progress(ranks->communicator);
 }
 
-bool cgp__run_calls(const cgp__execution *s, int begin, int end) {
+/* Give the device calls begin .. end - 1. */
+static bool run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
     const int first =
@@ -192,6 +193,34 @@ bool cgp__run_calls(const cgp__execution *s, int begin, int end) {
     return true;
 }
 
+/* Calls of an action from one on. */
+typedef struct rest {
+    const cgp__execution *execution;
+    int begin;
+} rest;
+
+static cgp_status launch_rest(cgp__worker *worker, const void *what, bool records) {
+    const rest *r = what;
+    cgp__execution s = *r->execution;
+    (void)worker;
+    s.records = records;
+    return run_calls(&s, r->begin, s.variant->end) ? CGP_OK : CGP_EDEVICE; /* reported */
+}
+
+/* As a recording, but where kernels are measured. */
+static bool run_rest(const cgp__execution *s, int begin) {
+    cgp__worker *worker = s->worker;
+    const int end = s->variant->end, i = s->variant->recordings;
+    const rest r = {s, begin};
+    if (begin == end || i < 0 || worker->node_times) return run_calls(s, begin, end);
+    cgp__recorded *recorded =
+        &worker->recordings[i].of[s->context->training][s->context->with_loss];
+    const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
+    if (cgp__run_recorded(worker, recorded, tag, launch_rest, &r) != CGP_OK)
+        return cgp__fail_on_device(s, -1); /* if that is not reported */
+    return !cgp__is_stopped(worker);
+}
+
 bool cgp__compute(const cgp__execution *s) {
     const cgp__variant *variant = s->variant;
     const cgp__program *program = cgp__stage_program(s->stage, variant->program);
@@ -199,7 +228,7 @@ bool cgp__compute(const cgp__execution *s) {
     if (i < program->n_caller) i = (int)cgp__min(program->n_caller, variant->end);
     if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK)
         return cgp__fail_on_device(s, -1);
-    if (!cgp__run_calls(s, variant->begin, i) || !cgp__run_recorded(s, i)) return false;
+    if (!run_calls(s, variant->begin, i) || !run_rest(s, i)) return false;
     atomic_store_explicit(&s->worker->call, variant->end, memory_order_relaxed);
     if (copy_output(s) != CGP_OK) return cgp__fail_on_device(s, -1);
     return !cgp__is_stopped(s->worker);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recordings.c -- recorded launches: a device gets the kernels of an action as one piece of work.
+/* recordings.c -- recorded launches: a device gets the kernels of an action, or of a job, as one piece of work.
  *
  *     the row, the caller's data    copied, each time
  *     the calls behind them         first use of a variant: one by one; second: recorded, and run; later: run
  *     the output                    copied, each time
  *
  * Between two actions of one variant, in runs of one kind, only the tags of these calls change, and what they read in memory of the
- * device: operands are slots of the variant, or have fixed places. Copies and events between actions are not recorded, nor is a run
- * whose kernels are measured. */
+ * device: operands are slots of the variant, or have fixed places. So have those of a job. Copies and events are not recorded, nor is
+ * a run whose kernels are measured. */
 #include "pipeline/run/run.h"
 
 #include <stdlib.h>
@@ -49,77 +49,63 @@ cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list) {
     return CGP_OK;
 }
 
+static void destroy(const cgp__worker *worker, const cgp__recorded *recorded) {
+    if (recorded->recording) cgp__backend_of(worker)->recording_destroy(recorded->recording);
+}
+
 void cgp__recordings_destroy(cgp__worker *worker) {
-    for (int i = 0; i < 4 * worker->n_recordings; i++) {
-        cgp_recording *recording = worker->recordings[i / 4].of[i / 2 % 2][i % 2].recording;
-        if (recording) cgp__backend_of(worker)->recording_destroy(recording);
-    }
+    for (int i = 0; i < 4 * worker->n_recordings; i++)
+        destroy(worker, &worker->recordings[i / 4].of[i / 2 % 2][i % 2]);
+    for (int i = 0; i < CGP__RECORDED_JOBS; i++)
+        destroy(worker, &worker->recorded_jobs[i]);
     free(worker->recordings);
 }
 
-/* Record calls from `begin` on. *out: NULL, there is no recording. */
-static bool record(const cgp__execution *s, int begin, cgp_recording **out) {
-    cgp__worker *worker = s->worker;
+/* *out: NULL, there is no recording. */
+static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *what,
+                         cgp_recording **out) {
     const cgp_backend *backend = cgp__backend_of(worker);
-    cgp__execution recorded = *s;
-    recorded.records = true;
     *out = NULL;
-    if (backend->record_begin(worker->device) != CGP_OK) return cgp__fail_on_device(s, -1);
-    const bool all = cgp__run_calls(&recorded, begin, s->variant->end);
-    const cgp_status status = backend->record_end(worker->device, out);
-    if (!all) { /* reported */
+    CGP_TRY(backend->record_begin(worker->device));
+    const cgp_status status = launch(worker, what, true);
+    const cgp_status end = backend->record_end(worker->device, out);
+    if (status != CGP_OK) {
         if (*out) backend->recording_destroy(*out);
         *out = NULL;
-        return false;
+        return status;
     }
-    if (status != CGP_ENOMEM) return status == CGP_OK || cgp__fail_on_device(s, -1);
+    if (end != CGP_ENOMEM) return end;
     worker->records = false;
-    cgp_log(CGP_LOG_INFO, "pipeline", "device %s: no memory for more recordings: %s",
-            s->plan->devices[worker->index].name, cgp_message());
-    return true;
+    cgp_log(CGP_LOG_INFO, "pipeline", "device %d: no memory for more recordings: %s",
+            worker->index, cgp_message());
+    return CGP_OK;
 }
 
 #ifdef CGP_TEST_SITES
 /* Record once more, and compare. */
-static bool is_as_recorded(const cgp__execution *s, int begin, const cgp_recording *recorded) {
+static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *what,
+                        const cgp_recording *recorded) {
     cgp_recording *now = NULL;
-    if (!cgp__recordings_compare) return true;
-    if (!record(s, begin, &now)) return false;
-    const bool same = cgp__recordings_compare(recorded, now) == CGP_OK;
-    if (!same) (void)cgp__fail_on_device(s, -1);
-    if (now) cgp__backend_of(s->worker)->recording_destroy(now);
-    return same;
+    if (!cgp__recordings_compare) return CGP_OK;
+    CGP_TRY(record(worker, launch, what, &now));
+    const cgp_status status = cgp__recordings_compare(recorded, now);
+    if (now) cgp__backend_of(worker)->recording_destroy(now);
+    return status;
 }
 #else
-#define is_as_recorded(s, begin, recorded) true
+#define check(worker, launch, what, recorded) CGP_OK
 #endif
 
-/* Run what was recorded. */
-static bool replay(const cgp__execution *s, int begin, cgp_recording *recording) {
-    cgp__worker *worker = s->worker;
-    const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
-    atomic_store_explicit(&worker->call, begin, memory_order_relaxed);
-    if (recording && cgp__backend_of(worker)->recording_run(recording, tag) != CGP_OK)
-        return cgp__fail_on_device(s, -1);
-    return !cgp__is_stopped(worker);
-}
-
-bool cgp__run_recorded(const cgp__execution *s, int begin) {
-    cgp__worker *worker = s->worker;
-    const cgp__variant *variant = s->variant;
-    if (begin == variant->end || variant->recordings < 0 || worker->node_times)
-        return cgp__run_calls(s, begin, variant->end);
-    cgp__recorded *r = &worker->recordings[variant->recordings]
-                            .of[s->context->training][s->context->with_loss];
-    if (r->state == CGP__RECORDED)
-        return is_as_recorded(s, begin, r->recording) && replay(s, begin, r->recording);
-    if (r->state == CGP__USED && worker->records) {
-        if (!record(s, begin, &r->recording)) return false;
-        if (worker->records) {
-            r->state = CGP__RECORDED;
-            return replay(s, begin, r->recording);
-        }
+cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
+                             cgp__launch *launch, const void *what) {
+    if (r->state == CGP__RECORDED) {
+        CGP_TRY(check(worker, launch, what, r->recording));
+    } else if (r->state == CGP__USED && worker->records) {
+        CGP_TRY(record(worker, launch, what, &r->recording));
+        if (worker->records) r->state = CGP__RECORDED;
+    } else {
+        r->state = CGP__USED;
     }
-    r->state = CGP__USED;
-    return cgp__run_calls(s, begin, variant->end);
+    if (r->state != CGP__RECORDED) return launch(worker, what, false);
+    return r->recording ? cgp__backend_of(worker)->recording_run(r->recording, tag) : CGP_OK;
 }

@@ -47,18 +47,19 @@ typedef struct cgp__cached_kernel {
     cgp_kernel *kernel;
 } cgp__cached_kernel;
 
-/* The launches of a variant's calls, for one kind of run: given to the device one by one at their first use, recorded at the
- * second. */
+/* Launches that are the same each time: given to the device one by one at their first use, recorded at the second. */
 typedef struct cgp__recorded {
     enum { CGP__UNUSED, CGP__USED, CGP__RECORDED } state;
     cgp_recording *recording; /* NULL: none, or of no launch */
 } cgp__recorded;
 
-/* Of all lists that have the variant. */
+/* A variant's calls, in all lists that have it, by kind of run. */
 typedef struct cgp__recordings {
     cgp__variant variant;
     cgp__recorded of[2][2]; /* [training][with_loss] */
 } cgp__recordings;
+
+enum { CGP__RECORDED_UPDATE, CGP__RECORDED_SQUARES, CGP__RECORDED_JOBS };
 
 /* Total time of one of a node's kernels, over full micro-batches. */
 typedef struct cgp__node_time {
@@ -106,7 +107,8 @@ struct cgp__worker {
     int n_cache, cache_capacity;
     cgp__recordings *recordings;
     int n_recordings, recordings_capacity;
-    bool records;    /* more of them */
+    bool records; /* more of them */
+    cgp__recorded recorded_jobs[CGP__RECORDED_JOBS];
     double *words;   /* [step.n_words] that kernels write, in memory of the device */
     double *fetched; /* [step.n_words] the same for the host */
 
@@ -239,11 +241,12 @@ static inline int cgp__tag_call(int64_t tag) {
 /* compute.c: give the device the calls of an action, and the copy of its output to the caller. */
 bool cgp__compute(const cgp__execution *execution);
 
-/* compute.c: give the device calls begin .. end - 1. */
-bool cgp__run_calls(const cgp__execution *execution, int begin, int end);
+/* Give the device launches, one by one; `records`: they are recorded. The run may be given up meanwhile. */
+typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool records);
 
-/* recordings.c: the same, from `begin` to the variant's end, as a recording where there is one or is to be one. */
-bool cgp__run_recorded(const cgp__execution *execution, int begin);
+/* recordings.c: the same, as a recording where there is one or is to be one, whose kernels have `tag` added to theirs. */
+cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *recorded, int64_t tag,
+                             cgp__launch *launch, const void *what);
 
 /* recordings.c: read CGP_GRAPHS; make place for the recordings of a list's variants; destroy all. */
 cgp_status cgp__recordings_read(bool *records);
