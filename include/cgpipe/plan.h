@@ -143,7 +143,8 @@ typedef struct cgp_plan_device {
     int64_t receive_bytes;
     /** The rank that owns it. */
     int rank;
-    /** Variants of actions that compute, in a step of a full mini-batch: (stage, program, slots, range, first, samples). */
+    /** Variants of actions that compute, in a step of a full mini-batch: (stage, program, slots, range, first, samples). Where the
+     *  backend records launches, as many recordings. */
     int variants;
     /** Number of the hardware. */
     int ordinal;

@@ -33,6 +33,7 @@ struct cgp_device {
     uint64_t bases; /* records of it */
     uint64_t
         asked[CGP__CUDA_ORDINALS / 64]; /* bit set: of ordinals for access to their memory */
+    int64_t launches; /* of its thread when the recording in progress began */
     /* The first failure sticks. event_sync() may come from other threads. */
     pthread_mutex_t lock;
     cgp_status failed;
@@ -99,5 +100,10 @@ cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *sp
                                    cgp_kernel **out);
 cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args);
 void cgp__cuda_kernel_destroy(cgp_kernel *kernel);
+
+cgp_status cgp__cuda_record_begin(cgp_device *device);
+cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out);
+cgp_status cgp__cuda_recording_run(cgp_recording *recording, int64_t tag);
+void cgp__cuda_recording_destroy(cgp_recording *recording);
 
 #endif

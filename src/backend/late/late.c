@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "backend/late/queue.h"
+#include "backend/late/recording.h"
 
 #define MAX_MEMORIES 64
 #define MAX_HOST_MEMORIES 256
@@ -31,8 +32,9 @@ struct cgp_device {
     cgp_device_options options;
     cgp__late_queue queues[CGP_QUEUES];
     cgp__late_failure failure;
-    cgp_device *cpu;     /* of COMPUTE's thread */
-    _Atomic int64_t tag; /* of the kernel that runs; -1: none */
+    cgp_recording *recording; /* in progress; NULL: none */
+    cgp_device *cpu;          /* of COMPUTE's thread */
+    _Atomic int64_t tag;      /* of the kernel that runs; -1: none */
     _Atomic int64_t failed_tag;
     region memories[MAX_MEMORIES];
 };
@@ -100,13 +102,21 @@ static cgp_status run_wait(void *device, const void *payload) {
     return CGP_OK;
 }
 
+/* The contract: while launches are recorded nothing else is given to the device. */
+static cgp_status check_not_recording(const cgp_device *device, const char *what) {
+    if (!device->recording) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "late: %s: expected record_end() first, got none", what);
+}
+
 static cgp_status event_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
+    CGP_TRY(check_not_recording(device, "record of an event"));
     const mark m = {event, ++event->records};
     return cgp__late_queue_add(&device->queues[queue], run_record, &m, sizeof m, true);
 }
 
 static cgp_status event_wait(cgp_device *device, cgp_queue queue, cgp_event *event) {
     const mark m = {event, event->records};
+    CGP_TRY(check_not_recording(device, "wait for an event"));
     return cgp__late_queue_add(&device->queues[queue], run_wait, &m, sizeof m, true);
 }
 
@@ -234,6 +244,7 @@ static cgp_status check_place(const char *what, cgp_place place, size_t bytes) {
 static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes) {
     const copying c = {to.at, from.at, bytes};
+    CGP_TRY(check_not_recording(device, "copy"));
     CGP_TRY(check_place("copy to", to, bytes));
     CGP_TRY(check_place("copy from", from, bytes));
     if (to.device != device && from.device != device)
@@ -250,6 +261,7 @@ static cgp_status run_discard(void *device, const void *payload) {
 
 static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t bytes) {
     const copying c = {at, NULL, bytes};
+    CGP_TRY(check_not_recording(device, "discard"));
     CGP_TRY(check_place("discard", (cgp_place){device, at}, bytes));
     return cgp__late_queue_add(&device->queues[queue], run_discard, &c, sizeof c, false);
 }
@@ -258,7 +270,15 @@ static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t 
 
 static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *payload,
                           size_t bytes) {
+    CGP_TRY(check_not_recording(device, "work of COMPUTE"));
     return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
+}
+
+/* The same for what may be recorded. */
+static cgp_status compute_or_record(cgp_device *device, cgp__late_run *run, const void *payload,
+                                    size_t bytes) {
+    return device->recording ? cgp__late_recording_add(device->recording, run, payload, bytes)
+                             : compute(device, run, payload, bytes);
 }
 
 /* The contract: no kernel sees memory of the host. */
@@ -290,7 +310,7 @@ static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_d
                           const void *from, int64_t n) {
     const conversion c = {to_type, from_type, to, from, n};
     CGP_TRY(check_operands(device, (const void *[]){to, from}, 2));
-    return compute(device, run_convert, &c, sizeof c);
+    return compute_or_record(device, run_convert, &c, sizeof c);
 }
 
 /* A run of a kernel, a commit, or its check. */
@@ -328,7 +348,7 @@ static cgp_status check_args(const cgp_device *device, const cgp_kernel_args *ar
 static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     const call c = {.kernel = kernel, .args = *args};
     CGP_TRY(check_args(kernel->device, args));
-    return compute(kernel->device, run_kernel, &c, sizeof c);
+    return compute_or_record(kernel->device, run_kernel, &c, sizeof c);
 }
 
 static cgp_status run_commit(void *device, const void *payload) {
@@ -342,7 +362,7 @@ static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args) {
     const call c = {.spec = *spec, .args = *args};
     CGP_TRY(check_args(device, args));
-    return compute(device, run_commit, &c, sizeof c);
+    return compute_or_record(device, run_commit, &c, sizeof c);
 }
 
 static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
@@ -350,7 +370,7 @@ static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
     const call c = {.spec = *spec, .args = *args, .index = index};
     CGP_TRY(check_args(device, args));
     CGP_TRY(check_operands(device, (const void *[]){index}, 1));
-    return compute(device, run_commit, &c, sizeof c);
+    return compute_or_record(device, run_commit, &c, sizeof c);
 }
 
 /* A sum or a search: of one tensor, to a word or another tensor. */
@@ -379,7 +399,7 @@ static cgp_status run_pass(cgp_device *device, cgp__late_run *run, const float *
                            void *out) {
     const pass p = {x, n, out};
     CGP_TRY(check_operands(device, (const void *[]){x, out}, 2));
-    return compute(device, run, &p, sizeof p);
+    return compute_or_record(device, run, &p, sizeof p);
 }
 
 static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
@@ -402,7 +422,65 @@ static cgp_status run_update(void *device, const void *payload) {
 static cgp_status update(cgp_device *device, const cgp_update *u) {
     CGP_TRY(check_operands(
         device, (const void *[]){u->param, u->grad, u->state[0], u->state[1], u->values}, 5));
-    return compute(device, run_update, u, sizeof *u);
+    return compute_or_record(device, run_update, u, sizeof *u);
+}
+
+/* --- recordings --- */
+
+static cgp_status record_begin(cgp_device *device) {
+    CGP_TRY(check_not_recording(device, "record_begin"));
+    device->recording = cgp__calloc(1, sizeof *device->recording);
+    if (!device->recording) return cgp__no_memory("late: recording", sizeof *device->recording);
+    device->recording->device = device;
+    return CGP_OK;
+}
+
+static cgp_status record_end(cgp_device *device, cgp_recording **out) {
+    cgp_recording *recording = device->recording;
+    device->recording = NULL;
+    *out = recording->n > 0 ? recording : NULL;
+    if (recording->n == 0) cgp__late_recording_destroy(recording);
+    return CGP_OK;
+}
+
+static cgp_status recording_run(cgp_recording *recording, int64_t tag) {
+    for (int i = 0; i < recording->n; i++) {
+        const cgp__late_recorded *entry = recording->entries[i];
+        const void *payload = entry->payload;
+        call c;
+        if (entry->run == run_kernel) {
+            c = *(const call *)payload;
+            c.args.tag += tag;
+            payload = &c;
+        }
+        CGP_TRY(compute(recording->device, entry->run, payload, entry->bytes));
+    }
+    return CGP_OK;
+}
+
+/* Return what two entries do not have in common; NULL: nothing. */
+static const char *differing(const cgp__late_recorded *a, const cgp__late_recorded *b) {
+    const void *x = a->payload, *y = b->payload;
+    const call *p = x, *q = y;
+    if (a->run != b->run) return "the function";
+    if (a->run == run_update) return cgp__late_differing_update(x, y);
+    if (a->run != run_kernel && a->run != run_commit)
+        return memcmp(x, y, a->bytes) == 0 ? NULL : "an operand";
+    if (p->kernel != q->kernel || p->index != q->index) return "the kernel";
+    return cgp__late_differing_args(&p->args, &q->args);
+}
+
+cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recording *b) {
+    const int n = a ? a->n : 0, now = b ? b->n : 0;
+    if (n != now)
+        return cgp_fail(CGP_EDEVICE, "late: recording: expected %d entries, got %d", n, now);
+    for (int i = 0; i < n; i++) {
+        const char *what = differing(a->entries[i], b->entries[i]);
+        if (what)
+            return cgp_fail(CGP_EDEVICE, "late: recording: entry %d of %d: %s has changed", i,
+                            n, what);
+    }
+    return CGP_OK;
 }
 
 /* --- kernels and devices: made on COMPUTE's thread, by entries that the caller waits for --- */
@@ -554,4 +632,8 @@ const cgp_backend cgp__backend_late = {
     .finish = finish,
     .discard = discard,
     .isa = isa,
+    .record_begin = record_begin,
+    .record_end = record_end,
+    .recording_run = recording_run,
+    .recording_destroy = cgp__late_recording_destroy,
 };

@@ -116,6 +116,8 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     CGP_TRY(create_words(worker));
     CGP_TRY(create_events(worker));
     CGP_TRY(create_link_events(worker));
+    worker->records = worker->executor->records && cgp__backend_of(worker)->record_begin &&
+                      !cgp__backend_of(worker)->host_addressable;
     return number_calls(worker);
 }
 
@@ -145,7 +147,8 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     (void)unused;
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp_plan_device *info = &worker->executor->plan->devices[worker->index].info;
-    if (worker->device && backend->asynchronous) (void)backend->finish(worker->device);
+    if (worker->device) (void)cgp__worker_finish(worker);
+    cgp__recordings_destroy(worker);
     for (int i = 0; i < worker->n_cache; i++)
         backend->kernel_destroy(worker->cache[i].kernel);
     for (int i = 0; i < worker->n_sets; i++)
@@ -236,6 +239,7 @@ cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *argument) {
     cgp__list *list = &run->lists[worker->index];
     for (int i = 0; i < list->n_variants; i++)
         CGP_TRY(find_set(worker, list->variants[i].samples, &list->variants[i].kernels));
+    CGP_TRY(cgp__recordings_bind(worker, list));
     const cgp_status status = cgp__trace_reserve(&worker->trace, list->n);
     worker->trace_start = worker->trace.written;
     return status;

@@ -12,8 +12,8 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     const cgp__list *list = &context->run->lists[worker->index];
     const cgp__variant *variant = &list->variants[bound->variant];
     const cgp__stage_plan *stage = &plan->stages[variant->stage];
-    cgp__execution s = {worker,  plan,  context, list,   bound,
-                        variant, stage, NULL,    {NULL}, {NULL}};
+    cgp__execution s = {worker, plan, context, list,   bound, variant,
+                        stage,  NULL, {NULL},  {NULL}, false};
     s.values =
         (const cgp_step_values *)(const void *)(device->backend->host_addressable
                                                     ? worker->executor->rows +

@@ -39,6 +39,7 @@ cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp
     CGP_TRY(CGP__NEW(executor->ends, plan->n_links, "pipeline"));
     CGP_TRY(CGP__NEW(executor->reads, 2 * plan->model->n_inputs, "pipeline"));
     find_reads(executor);
+    CGP_TRY(cgp__recordings_read(&executor->records));
     return cgp__injected_faults_read(executor);
 }
 

@@ -47,6 +47,20 @@ typedef struct cgp__cached_kernel {
     cgp_kernel *kernel;
 } cgp__cached_kernel;
 
+/* Launches that are the same each time: given to the device one by one at their first use, recorded at the second. */
+typedef struct cgp__recorded {
+    enum { CGP__UNUSED, CGP__USED, CGP__RECORDED } state;
+    cgp_recording *recording; /* NULL: none, or of no launch */
+} cgp__recorded;
+
+/* A variant's calls, in all lists that have it, by kind of run. */
+typedef struct cgp__recordings {
+    cgp__variant variant;
+    cgp__recorded of[2][2]; /* [training][with_loss] */
+} cgp__recordings;
+
+enum { CGP__RECORDED_UPDATE, CGP__RECORDED_SQUARES, CGP__RECORDED_JOBS };
+
 /* Total time of one of a node's kernels, over full micro-batches. */
 typedef struct cgp__node_time {
     int64_t ns, runs;
@@ -98,6 +112,10 @@ struct cgp__worker {
     int n_sets, sets_capacity;
     cgp__cached_kernel *cache; /* one kernel for all calls of one spec */
     int n_cache, cache_capacity;
+    cgp__recordings *recordings;
+    int n_recordings, recordings_capacity;
+    bool records; /* more of them */
+    cgp__recorded recorded_jobs[CGP__RECORDED_JOBS];
     double *words;   /* [step.n_words] that kernels write, in memory of the device */
     double *fetched; /* [step.n_words] the same for the host */
 
@@ -140,6 +158,7 @@ struct cgp__executor {
     int64_t run_start_ns;
     char *report;                /* of the run that timed out */
     char *diagnosis;             /* of the moment of the first failure */
+    bool records;                /* launches, where the backend does */
     cgp__injected_fault *faults; /* of CGP_FAULT */
     int n_faults, faults_capacity;
 };
@@ -200,6 +219,8 @@ typedef struct cgp__execution {
     char *base[CGP__ARENAS];
     /* The first reads of the next action: a kernel has driven them out of cache. */
     const void *next[4];
+    /* The calls are recorded, for every action of the variant. */
+    bool records;
 } cgp__execution;
 
 /* execute.c: the address of an operand; NULL: none. */
@@ -231,6 +252,18 @@ static inline int cgp__tag_call(int64_t tag) {
 
 /* compute.c: give the device the calls of an action, and the copy of its output to the caller. */
 bool cgp__compute(const cgp__execution *execution);
+
+/* Give the device launches, one by one; `records`: they are recorded. The run may be given up meanwhile. */
+typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool records);
+
+/* recordings.c: the same, as a recording where there is one or is to be one, whose kernels have `tag` added to theirs. */
+cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *recorded, int64_t tag,
+                             cgp__launch *launch, const void *what);
+
+/* recordings.c: read CGP_GRAPHS; make place for the recordings of a list's variants; destroy all. */
+cgp_status cgp__recordings_read(bool *records);
+cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list);
+void cgp__recordings_destroy(cgp__worker *worker);
 
 /* transfer.c: send or receive a message. */
 bool cgp__transfer(const cgp__execution *execution, cgp__flight *flight);
@@ -264,6 +297,9 @@ enum {
     CGP__SITES
 };
 #ifdef CGP_TEST_SITES
+/* recordings.c: what would be recorded now is what was recorded; NULL: is not compared. */
+extern cgp_status (*cgp__recordings_compare)(const cgp_recording *recorded,
+                                             const cgp_recording *now);
 extern int cgp__site_off; /* -1: none */
 #define CGP__ON(site) (cgp__site_off != (site))
 #else

@@ -23,6 +23,8 @@ cudaError_t cgp__shim_failure(int device);
 void cgp__shim_fail_device(int device, cudaError_t error);
 /* The failure of a piece of work that is due. */
 cudaError_t cgp__shim_next_work(void);
+/* Return whether the next node of a graph is to be missing. */
+bool cgp__shim_drops_node(void);
 
 int cgp__shim_current_device(void);
 
@@ -38,6 +40,32 @@ int cgp__shim_owner(const void *at, size_t bytes);
 void cgp__shim_drain(int device);
 
 uint64_t cgp__shim_random(uint64_t *state);
+
+/* A piece of a stream's work: runs with a copy of its payload. */
+typedef cudaError_t cgp__shim_run(const void *payload);
+
+typedef struct cgp__shim_work {
+    struct cgp__shim_work *next;
+    cgp__shim_run *run;
+    size_t bytes;
+    bool always; /* also after a failure: events, or others would wait for ever */
+    _Alignas(16) char payload[];
+} cgp__shim_work;
+
+/* NULL: out of memory. */
+cgp__shim_work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void *payload,
+                                    size_t bytes);
+/* Enqueue work that was made, of a stream of the current device; it is taken. */
+cudaError_t cgp__shim_enqueue(cudaStream_t stream, cgp__shim_work *work);
+
+/* graphs.c: this thread captures a stream; NULL: any. */
+bool cgp__shim_captures(cudaStream_t stream);
+/* Take work that a captured stream gets. */
+cudaError_t cgp__shim_capture(cgp__shim_work *work);
+/* A call that is not allowed while this thread captures, and then makes the capture void. */
+cudaError_t cgp__shim_refuse_capture(void);
+/* A stream goes. */
+void cgp__shim_drop_capture(cudaStream_t stream);
 
 #define CGP__SHIM_TRY(call)                                                                    \
     do {                                                                                       \

@@ -91,6 +91,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
     const int device = cgp__shim_current_device();
     size_t available, total;
     *memory = NULL;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cudaMemGetInfo(&available, &total));
     if (bytes == 0) return cudaSuccess;
     return cgp__shim_leave(bytes > available ? cudaErrorMemoryAllocation
@@ -100,6 +101,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 /* As CUDA's: it waits for the device's work. */
 cudaError_t cudaFree(void *memory) {
     if (!memory) return cudaSuccess;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     block *b = take(memory, false);
     if (!b) return cgp__shim_leave(cudaErrorInvalidValue);
     cgp__shim_drain(b->owner);
@@ -110,6 +112,7 @@ cudaError_t cudaFree(void *memory) {
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
     *memory = NULL;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter());
     if (flags != cudaHostAllocDefault && flags != cudaHostAllocPortable)
         return cgp__shim_leave(cudaErrorInvalidValue);
@@ -119,6 +122,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
 
 cudaError_t cudaFreeHost(void *memory) {
     if (!memory) return cudaSuccess;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     block *b = take(memory, true);
     if (!b) return cgp__shim_leave(cudaErrorInvalidValue);
     give_back(b);

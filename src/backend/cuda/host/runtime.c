@@ -13,7 +13,8 @@
 static cgp__shim_settings settings = {
     .devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of fail_call and fail_work */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* of fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
 static __thread cudaError_t last_error;
 static __thread int current_device;
@@ -83,6 +84,10 @@ cudaError_t cgp__shim_next_work(void) {
     return due(&s->fail_work) ? s->error : cudaSuccess;
 }
 
+bool cgp__shim_drops_node(void) {
+    return due(&cgp__shim_get_settings()->drop_node);
+}
+
 cudaError_t cudaPeekAtLastError(void) {
     return last_error;
 }
@@ -117,6 +122,10 @@ static const error_text *find_error(cudaError_t error) {
         ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
         ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
         ERROR(cudaErrorNotSupported, "operation not supported"),
+        ERROR(cudaErrorStreamCaptureUnsupported,
+              "operation not permitted when stream is capturing"),
+        ERROR(cudaErrorStreamCaptureInvalidated,
+              "operation failed due to a previous error during capture"),
         ERROR(cudaErrorUnknown, "unknown error"),
     };
 #undef ERROR
@@ -177,6 +186,7 @@ cudaError_t cudaGetDevice(int *device) {
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter());
     cgp__shim_drain(current_device);
     return cgp__shim_leave(cgp__shim_failure(current_device));

@@ -28,6 +28,8 @@ typedef struct cgp__shim_settings {
     cudaError_t error;
     /* Of cuBLASLt: CGP_CUDA_HOST_ALGORITHMS, 2; 0: there is no library. The first `broken` let a row depend on the number of rows. */
     int algorithms, broken;
+    /* Captured node n from now on is missing from its graph; 0: none. */
+    int drop_node;
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);
