@@ -25,6 +25,14 @@ run() {
 }
 says() { if grep -qE -- "$1" "$work/out"; then ok "says: $1"; else fail "does not say: $1"; cat "$work/out"; fi; }
 
+# Without a GPU nothing runs, and nothing is written.
+if ! command -v nvidia-smi >/dev/null; then
+    "$source_dir/tools/gpu_check.sh" --built "$build" --out "$work/none" --report "$work/none" >"$work/out" 2>&1
+    code=$?
+    says '^gpu_check: expected a GPU'
+    if [ $code != 2 ] || [ -e "$work/none" ]; then fail "without a GPU: exit code $code"; fi
+fi
+
 run 3 --minutes 0
 says '^digests +left'
 says '^left: digests bits'

@@ -33,6 +33,6 @@ says "CUDA kernels: never ran on a GPU."
 report "$tree" 2030-01-02 passed >"$example/gpu_check.x.json"
 says "CUDA kernels: last ran on a GPU on 2030-01-02, GPU X: the digests are cuda-host's."
 report other 2030-01-03 failed >"$example/gpu_check.y.json"
-says "CUDA kernels: last ran on a GPU on 2030-01-03, GPU X, before their last change: digests differ from cuda-host's."
+says "CUDA kernels: last ran on a GPU on 2030-01-03, GPU X, before their last change: the digests are not cuda-host's."
 [ "$failed" = 0 ] && echo "ok: README.md: $line"
 exit $failed

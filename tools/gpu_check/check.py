@@ -78,7 +78,8 @@ class Check:
         """What a command prints, as JSON."""
         done = self.run(words, env=self.environment() if ours else None)
         if done.returncode != 0:
-            raise Failed(f"{' '.join(map(str, words))}: exit code {done.returncode}: {done.stderr.strip()[-400:]}")
+            said = done.stderr.strip().splitlines() or ["nothing said"]
+            raise Failed(f"{' '.join(map(str, words))}: exit code {done.returncode}: {said[-1]}")
         return json.loads(done.stdout.strip().splitlines()[-1] if not ours else done.stdout)
 
     def cgpipe(self, command, *operands, **options):
@@ -106,10 +107,6 @@ class Check:
                 self.cell(f"{name}, round {number}", function)
         return {name: statistics.median(self.state[f"{name}, round {number}"][key] for number in range(1, rounds + 1))
                 for name in cases}
-
-    def need_torch(self):
-        if not self.facts["torch"]:
-            raise NotRun(f"{self.python} has no PyTorch")
 
 
 def result(verdict, lines, goals=()):

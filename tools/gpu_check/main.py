@@ -32,7 +32,8 @@ PARTS = [
 
 def parse():
     parser = argparse.ArgumentParser(prog="tools/gpu_check.sh", description="Check and measure the CUDA kernels on this machine's GPU.",
-                                     epilog="Exit code 0: all parts are done, none has failed; 1: one has failed; 3: parts are left, call again.")
+                                     epilog="Exit code 0: all parts are done, none has failed; 1: one has failed; 2: nothing was run; "
+                                            "3: parts are left, call again.")
     names = [name for name, *_ in PARTS]
     parser.add_argument("--part", action="append", choices=names, metavar="NAME", help="this part alone, anew if it is done: " + " ".join(names))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build-gpu" / "results", metavar="DIR",
@@ -104,6 +105,9 @@ def main():
     if options.when:
         print(report.when(ROOT / "bench" / "results"))
         return 0
+    if options.backend == "cuda" and not machine.gpu():
+        print("gpu_check: expected a GPU, nvidia-smi names none (--backend cuda-host tries the script without one)", file=sys.stderr)
+        return 2
     begin = time.monotonic()
     python = os.environ.get("PYTHON") or sys.executable
     packed = options.packed.resolve() if options.packed else None

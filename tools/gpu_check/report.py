@@ -62,6 +62,6 @@ def when(directory):
     if not ran:
         return "CUDA kernels: never ran on a GPU."
     last = max(ran, key=lambda found: found["date"])
-    digests = "the digests are cuda-host's" if last["parts"]["digests"]["verdict"] == "passed" else "digests differ from cuda-host's"
+    digests = "the digests are cuda-host's" if last["parts"]["digests"]["verdict"] == "passed" else "the digests are not cuda-host's"
     changed = "" if last["kernels_tree"] == machine.tree_hash() else ", before their last change"
     return f"CUDA kernels: last ran on a GPU on {last['date']}, {last['device']}{changed}: {digests}."

@@ -6,6 +6,7 @@
 
 #ifndef CGP_CUDA_NO_CUBLASLT
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,6 +221,19 @@ static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_product *produ
     return status;
 }
 
+static void log_choice(const cgp__cuda_lt_choice *choice, int number, int count) {
+    const cgp__cuda_product *p = &choice->product;
+    char text[64];
+    if (choice->is_there)
+        snprintf(text, sizeof text, "cuBLASLt's algorithm %d of %d", number, count);
+    else
+        snprintf(text, sizeof text, "own kernels: none of cuBLASLt's %d algorithms passes",
+                 count);
+    cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "%s in bf16, %lld x %lld: %s",
+                        p->a_across ? "weight's gradient" : "product with a weight",
+                        (long long)(p->a_across ? p->m : p->k), (long long)p->n, text);
+}
+
 static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
     const cgp__cuda_product *p = &choice->product;
     cublasLtMatmulHeuristicResult_t offers[OFFERED];
@@ -238,12 +252,7 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
     }
     const cudaError_t error = cudaFree(t.memory);
     if (status == CGP_OK) status = cgp__cuda_end(device, error, "the test's memory");
-    if (status == CGP_OK)
-        cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME,
-                            "product of bf16, %s %lld, %lld: %s %d of %d of cuBLASLt",
-                            p->a_across ? "weight's gradient," : "n, k", (long long)p->n,
-                            (long long)(p->a_across ? p->m : p->k),
-                            choice->is_there ? "algorithm" : "own kernels, failed", i, count);
+    if (status == CGP_OK) log_choice(choice, i, count);
     return status;
 }
 
