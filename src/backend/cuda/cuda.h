@@ -19,9 +19,10 @@ extern "C" {
 /* Functions of the library. */
 extern const cgp_host *cgp__cuda_host;
 
-/* Count a kernel, copy or clearing that this thread enqueues (cuda.cuh); return all, ever. */
+/* Count a kernel, copy or clearing that this thread enqueues (cuda.cuh). */
 void cgp__cuda_count_launch(void);
-int64_t cgp__cuda_launches(void);
+/* Count a call of a library that enqueues one or more. */
+void cgp__cuda_count_library(void);
 
 /* Enqueue an op's run on a stream; returns the first launch's error. Reads of *args what is not in memory of the device. A dx[k]
  * that is NULL is not made. */

@@ -33,7 +33,8 @@ struct cgp_device {
     uint64_t bases; /* records of it */
     uint64_t
         asked[CGP__CUDA_ORDINALS / 64]; /* bit set: of ordinals for access to their memory */
-    int64_t launches; /* of its thread when the recording in progress began */
+    /* Counts of its thread when the recording in progress began. */
+    int64_t launches, libraries;
     /* The first failure sticks. event_sync() may come from other threads. */
     pthread_mutex_t lock;
     cgp_status failed;

@@ -189,6 +189,7 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_
     if (g->product.bias)
         LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                              &o->bias, sizeof o->bias));
+    cgp__cuda_count_library();
     return calls->Matmul(g->lt->handle, g->operation, &one, o->b, g->b, o->a, g->a, &before,
                          o->c, g->c, o->c, g->c, &g->algorithm, o->workspace,
                          CGP__CUDA_LT_WORKSPACE, stream);

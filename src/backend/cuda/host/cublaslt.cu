@@ -289,6 +289,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     p.m = of_d->rows;
     p.n = of_d->columns;
     p.k = operation->transpose_a == CUBLAS_OP_T ? of_a->rows : of_a->columns;
-    const cudaError_t error = launch(multiply, dim3((unsigned)p.n), dim3(1), stream, p);
+    const cudaError_t error = cgp__shim_launch_kernel(multiply, dim3((unsigned)p.n), dim3(1), stream, p);
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

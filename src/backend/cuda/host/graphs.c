@@ -5,7 +5,7 @@
  * the host's pageable memory or between devices. The capture is void then, as with CUDA. */
 #include <stdlib.h>
 
-#include "backend/cuda/host/internal.h"
+#include "backend/cuda/host/work.h"
 
 typedef cgp__shim_work work;
 

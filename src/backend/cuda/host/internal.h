@@ -41,27 +41,8 @@ void cgp__shim_drain(int device);
 
 uint64_t cgp__shim_random(uint64_t *state);
 
-/* A piece of a stream's work: runs with a copy of its payload. */
-typedef cudaError_t cgp__shim_run(const void *payload);
-
-typedef struct cgp__shim_work {
-    struct cgp__shim_work *next;
-    cgp__shim_run *run;
-    size_t bytes;
-    bool always; /* also after a failure: events, or others would wait for ever */
-    _Alignas(16) char payload[];
-} cgp__shim_work;
-
-/* NULL: out of memory. */
-cgp__shim_work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void *payload,
-                                    size_t bytes);
-/* Enqueue work that was made, of a stream of the current device; it is taken. */
-cudaError_t cgp__shim_enqueue(cudaStream_t stream, cgp__shim_work *work);
-
 /* graphs.c: this thread captures a stream; NULL: any. */
 bool cgp__shim_captures(cudaStream_t stream);
-/* Take work that a captured stream gets. */
-cudaError_t cgp__shim_capture(cgp__shim_work *work);
 /* A call that is not allowed while this thread captures, and then makes the capture void. */
 cudaError_t cgp__shim_refuse_capture(void);
 /* A stream goes. */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "backend/cuda/host/internal.h"
+#include "backend/cuda/host/work.h"
 
 typedef cgp__shim_work work;
 
