@@ -4,6 +4,7 @@
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS src/backend/cuda/*.c)
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/backend/cuda/*.cu src/backend/cuda/ops/*.cu)
 file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS src/backend/cuda/host/*.c)
+file(GLOB CUDA_HOST_KERNELS CONFIGURE_DEPENDS src/backend/cuda/host/*.cu)
 
 include(CheckLanguage)
 check_language(CXX)
@@ -16,8 +17,8 @@ if(CMAKE_CXX_COMPILER)
   target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -O3 -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
   # Objects, which tests link too.
-  add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES})
-  set_source_files_properties(${CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
+  add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES} ${CUDA_HOST_KERNELS})
+  set_source_files_properties(${CUDA_KERNELS} ${CUDA_HOST_KERNELS} PROPERTIES LANGUAGE CXX)
   set_source_files_properties(src/backend/cuda/host/switch.c PROPERTIES
                               COMPILE_OPTIONS -fcf-protection=branch) # fibers have no shadow stacks
   target_link_libraries(cuda_host_objects PRIVATE cuda_host_flags)
@@ -29,7 +30,7 @@ if(CMAKE_CXX_COMPILER)
 endif()
 
 # CUDA's own: no other machine is asked, nvcc alone says what there is.
-if(CGP_CUDA)
+if(CGP_CUDA AND NOT CGP_SANITIZE) # what runs under sanitizers is cuda-host
   find_program(CGP_NVCC nvcc PATHS /usr/local/cuda/bin DOC "NVIDIA's compiler")
   if(CGP_NVCC)
     file(REAL_PATH ${CGP_NVCC} nvcc)
@@ -69,14 +70,20 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   add_library(cgpipe_cuda MODULE ${CUDA_SOURCES} ${CUDA_OBJECTS})
   target_include_directories(cgpipe_cuda PRIVATE include src)
   target_include_directories(cgpipe_cuda SYSTEM PRIVATE ${CGP_CUDA_INCLUDE})
+  # cuBLASLt is opened at run time, where the toolkit has it or the system finds it; its types are those of the toolkit.
+  if(EXISTS ${CGP_CUDA_INCLUDE}/cublasLt.h)
+    cmake_path(GET CGP_CUDART PARENT_PATH directory)
+    target_link_options(cgpipe_cuda PRIVATE LINKER:-rpath,${directory})
+  else()
+    message(STATUS "CUDA: no cublasLt.h: products in bf16 by own kernels")
+    target_compile_definitions(cgpipe_cuda PRIVATE CGP_CUDA_NO_CUBLASLT)
+  endif()
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   # What nvcc writes for launches has statics with guards: the one thing of a C++ library, linked in.
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
-  if(NOT CGP_SANITIZE) # whose functions are the program's
-    target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)
-  endif()
+  target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)
   add_dependencies(cgpipe_plugins cgpipe_cuda)
-elseif(CGP_CUDA)
+elseif(CGP_CUDA AND NOT CGP_SANITIZE)
   message(STATUS "CUDA: no nvcc with its runtime: no backend cuda (cuda-host is for tests)")
 endif()

@@ -71,12 +71,16 @@ static json_t *text_json(const char *text) {
     return string ? string : json_null();
 }
 
+static json_t *bytes_json(int64_t bytes) {
+    return bytes == INT64_MAX ? json_null() : json_integer(bytes);
+}
+
 static json_t *ordinal_json(const char *backend, int i) {
-    int64_t bytes = INT64_MAX;
-    const cgp_status status = cgp_backend_memory(&bytes, backend, i);
-    const bool known = status == CGP_OK && bytes != INT64_MAX;
-    return json_pack("{s:i, s:o, s:o}", "ordinal", i, "free_bytes",
-                     known ? json_integer(bytes) : json_null(), "reason",
+    int64_t bytes = INT64_MAX, driver = INT64_MAX;
+    cgp_status status = cgp_backend_memory(&bytes, backend, i);
+    if (status == CGP_OK) status = cgp_backend_driver_bytes(&driver, backend, i);
+    return json_pack("{s:i, s:o, s:o, s:o}", "ordinal", i, "free_bytes", bytes_json(bytes),
+                     "driver_bytes", bytes_json(driver), "reason",
                      text_json(status == CGP_OK ? NULL : cgp_message()));
 }
 

@@ -2,8 +2,11 @@
 /* json.c -- plans and results as JSON. */
 #include "report/report.h"
 
+#include "common.h"
 #include "files.h"
 #include "ranks.h"
+
+#include <stdlib.h>
 
 /* --- devices --- */
 
@@ -103,6 +106,23 @@ static void put_ranks(json_t *o, const cli_session *session) {
     }
 }
 
+/* Add what devices have allocated, what their drivers have taken besides, and how busy they were. */
+static cgp_status put_devices(const json_t *devices, const cli_session *session) {
+    const int n = cgp_plan_devices(session->plan);
+    int64_t *driver = cli_calloc((size_t)n, sizeof *driver);
+    const cgp_status status = cgp_pipeline_driver_bytes(session->pipeline, driver);
+    for (int d = 0; d < n && status == CGP_OK; d++) {
+        json_t *device = json_array_get(devices, (size_t)d);
+        put_integer(device, "allocated_bytes",
+                    cgp_pipeline_allocated_bytes(session->pipeline, d));
+        json_object_set_new(device, "driver_bytes",
+                            driver[d] == INT64_MAX ? json_null() : json_integer(driver[d]));
+        put_real(device, "busy", cli_measured(session, CLI_BUSY + d));
+    }
+    free(driver);
+    return status;
+}
+
 cgp_status cli_run_json(const cli_session *session, json_t **out) {
     const cli_measures *m = &session->measures;
     const double step = cli_measured(session, CLI_STEP_SECONDS);
@@ -127,12 +147,10 @@ cgp_status cli_run_json(const cli_session *session, json_t **out) {
                  states ? state_sha256 : NULL);
     put_integer(o, "allocated_bytes_total", cli_allocated_bytes(session));
     put_integer(o, "resident_growth_bytes", session->resident_growth);
-    for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
-        json_t *device = json_array_get(devices, (size_t)d);
-        put_integer(device, "allocated_bytes",
-                    cgp_pipeline_allocated_bytes(session->pipeline, d));
-        put_real(device, "busy", cli_measured(session, CLI_BUSY + d));
-    }
-    *out = o;
-    return CGP_OK;
+    const cgp_status status = put_devices(devices, session);
+    if (status == CGP_OK)
+        *out = o;
+    else
+        json_decref(o);
+    return status;
 }

@@ -226,6 +226,10 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
         print_device(out, device, layers);
     }
     print_device(out, &total, "");
+    char bytes[CLI_NUMBER];
+    if (total.host_bytes > 0)
+        fprintf(out, "%-7s %10s of the host besides, for copies\n", "",
+                cgp_bytes_text(total.host_bytes, bytes, sizeof bytes));
 }
 
 /* Apply the rule of cgp_pipeline_create(), with its message; the hosts of several ranks are not known before. */

@@ -330,6 +330,7 @@ cgp_plan_device cli_plan_total(const cgp_plan *plan) {
         total.transfer_bytes += device->transfer_bytes;
         total.activation_bytes += device->activation_bytes;
         total.planned_bytes += device->planned_bytes;
+        total.host_bytes += device->host_bytes;
     }
     return total;
 }

@@ -63,6 +63,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *ba
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_memory(int64_t *bytes, const char *backend,
                                                      int ordinal);
 
+/** Find the bytes of an ordinal that are neither free nor allocated by devices of this process: the driver's, which takes more when
+ *  kernels first run, and those of other programs. INT64_MAX: not known. @param backend Its name. Borrowed.
+ *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads: any. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_backend_driver_bytes(int64_t *bytes, const char *backend,
+                                                           int ordinal);
+
 /** A transport; texts are static. */
 typedef struct cgp_transport_info {
     const char *name;   /**< "inproc" */

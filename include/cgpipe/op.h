@@ -173,6 +173,9 @@ struct cgp_op {
     /** The caller's integers of input k are refused before a step unless they are 0 .. upper_bound - 1, e.g. the number of
      *  classes. NULL, or 0: all are valid. */
     int64_t (*upper_bound)(const cgp_op_node *node, int k);
+
+    /** Reserved, for kernels on devices that call no functions of the host: NULL. */
+    const void *device;
 };
 
 /* --- functions for ops to call --- */

@@ -407,6 +407,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeli
 /** Return the bytes that a device has allocated, in one piece. */
 CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);
 
+/** Find the bytes that the driver of each device's hardware and other programs have taken beside what this process has allocated there:
+ *  cgp_backend_driver_bytes(). Devices of one ordinal have the same figure.
+ *  @param[out] bytes [devices]; INT64_MAX: not known. @retval CGP_EDEVICE */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline,
+                                                            int64_t *bytes);
+
 /** Measured times of the last run: a step, or its forward or backward alone; of an evaluation or prediction, its last piece of at
  * most 256 micro-batches. */
 typedef struct cgp_pipeline_times {

@@ -136,13 +136,15 @@ typedef struct cgp_plan_device {
     int64_t planned_bytes;    /**< All. */
     /** Of a device that does not share the host's memory: values that change from step to step, and scalars. */
     int64_t step_bytes;
-    /** Memory of the host that it needs besides, for messages to and from devices that cannot read its own. */
+    /** Memory of the host that a device which does not share it needs besides: the caller's data go through it, and messages of
+     *  devices that cannot reach each other's memory. */
     int64_t host_bytes;
     /** Buffers for messages from other ranks. */
     int64_t receive_bytes;
     /** The rank that owns it. */
     int rank;
-    /** Variants of actions that compute, in a step of a full mini-batch: (stage, program, slots, range, first, samples). */
+    /** Variants of actions that compute, in a step of a full mini-batch: (stage, program, slots, range, first, samples). Where the
+     *  backend records launches, as many recordings. */
     int variants;
     /** Number of the hardware. */
     int ordinal;

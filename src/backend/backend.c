@@ -58,6 +58,12 @@ static const char *missing_function(const cgp_backend *b) {
         CHECK(event_time);
         CHECK(finish);
     }
+    if (b->record_begin || b->record_end || b->recording_run || b->recording_destroy) {
+        CHECK(record_begin);
+        CHECK(record_end);
+        CHECK(recording_run);
+        CHECK(recording_destroy);
+    }
 #undef CHECK
     return NULL;
 }

@@ -42,6 +42,7 @@ typedef struct profiler {
     float *block;
     uint16_t *halves; /* the same in bf16 */
     int32_t *integers;
+    void *staged; /* [BLOCK] for copies to a device that does not share the host's memory */
     /* [MAX_RUNS or repeats] */
     double *runs;
     measurement *measured;
@@ -86,10 +87,11 @@ static cgp_status finish(const profiler *p) {
     return p->backend->asynchronous ? p->backend->finish(p->device) : CGP_OK;
 }
 
-/* Copy from the host to memory of the device. */
+/* Copy from the host to memory of the device; at most a block of floats. */
 static cgp_status put(const profiler *p, void *to, const void *from, size_t bytes) {
+    if (p->staged) memcpy(p->staged, from, bytes);
     CGP_TRY(p->backend->copy(p->device, CGP_QUEUE_COMPUTE, (cgp_place){p->device, to},
-                             (cgp_place){NULL, (void *)from}, bytes));
+                             (cgp_place){NULL, p->staged ? p->staged : (void *)from}, bytes));
     return finish(p);
 }
 
@@ -378,6 +380,9 @@ static cgp_status begin(profiler *p) {
     for (int i = 0; i < BLOCK; i++)
         p->halves[i] = cgp__bf16_from_float(p->block[i]);
     CGP_TRY(p->backend->device_create(&p->device, &p->device_options));
+    if (!p->backend->host_addressable)
+        CGP_TRY(
+            p->backend->host_memory_create(p->device, BLOCK * sizeof *p->block, &p->staged));
     for (int i = 0; p->backend->asynchronous && i < 2; i++)
         CGP_TRY(p->backend->event_create(p->device, &p->timer[i]));
     return CGP_OK;
@@ -386,6 +391,8 @@ static cgp_status begin(profiler *p) {
 static void end(profiler *p) {
     for (int i = 0; i < 2; i++)
         if (p->timer[i]) p->backend->event_destroy(p->timer[i]);
+    if (p->staged)
+        p->backend->host_memory_destroy(p->device, p->staged, BLOCK * sizeof *p->block);
     if (p->device) p->backend->device_destroy(p->device);
     cgp__index_release(&p->measured_index);
     free(p->measured);

@@ -5,6 +5,7 @@
 #include "pipeline/pipeline.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Bytes of the host's memory that a rank needs: all of a device that shares it, of others what they need besides. */
 static int64_t host_bytes(const cgp_plan *plan, int rank) {
@@ -97,6 +98,30 @@ cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank) {
         if (cgp__plan_is_on(plan, d, rank) && !plan->devices[d].backend->host_addressable)
             CGP_TRY(check_hardware(plan, rank, d));
     }
+    return CGP_OK;
+}
+
+static cgp_status read_driver_bytes(const cgp__executor *executor, int64_t *bytes) {
+    const cgp_plan *plan = executor->plan;
+    for (int d = 0; d < plan->n_devices; d++) {
+        const cgp__device_plan *device = &plan->devices[d];
+        bytes[d] = INT64_MAX;
+        if (cgp__ranks_own(&executor->ranks, d) && device->backend->driver_bytes)
+            CGP_TRY(device->backend->driver_bytes(device->info.ordinal, &bytes[d]));
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(bytes);
+    const cgp__executor *executor = &pipeline->executor;
+    int64_t *figures = executor->ranks.figures;
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    CGP_TRY(cgp__ranks_agree(&executor->ranks, read_driver_bytes(executor, figures)));
+    CGP_TRY(
+        cgp__ranks_share_devices(&executor->ranks, pipeline->plan, figures, sizeof *figures));
+    memcpy(bytes, figures, (size_t)pipeline->plan->n_devices * sizeof *bytes);
     return CGP_OK;
 }
 

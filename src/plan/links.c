@@ -39,13 +39,18 @@ static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int 
     if (!cgp__grow(&plan->links, &plan->links_capacity, plan->n_links + 1, sizeof *plan->links))
         return cgp__no_memory("plan: links", sizeof *plan->links);
     const cgp__device_plan *a = &plan->devices[from], *b = &plan->devices[to];
+    const bool receives = a->info.rank != b->info.rank;
+    const bool to_it =
+        a->backend->host_addressable && !b->backend->host_addressable && !receives;
+    const bool from_it = !a->backend->host_addressable && are_apart(plan, from, to);
     plan->links[plan->n_links++] =
         (cgp__link_plan){.from = from,
                          .to = to,
                          .bytes = bytes,
                          .capacity = capacity,
-                         .in_host = !a->backend->host_addressable && are_apart(plan, from, to),
-                         .receives = a->info.rank != b->info.rank,
+                         .holder = to_it ? to : from,
+                         .in_host = to_it || from_it,
+                         .receives = receives,
                          .receives_in_host = !b->backend->host_addressable};
     return CGP_OK;
 }
@@ -94,7 +99,7 @@ static int64_t reserve(cgp_plan_device *info, bool in_host, int64_t bytes, int64
 void cgp__plan_place_links(cgp_plan *plan) {
     for (int l = 0; l < plan->n_links; l++) {
         cgp__link_plan *link = &plan->links[l];
-        cgp_plan_device *from = &plan->devices[link->from].info,
+        cgp_plan_device *from = &plan->devices[link->holder].info,
                         *to = &plan->devices[link->to].info;
         const int64_t bytes =
             link->capacity * (link->bytes + (link->receives ? CGP_LINK_HEADER_BYTES : 0));

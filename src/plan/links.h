@@ -12,9 +12,12 @@ typedef struct cgp__link_plan {
     int64_t bytes;
     /* buffers, on each side that has some */
     int capacity;
-    /* The sender's buffers are in the host's memory of its device, as the receiver cannot read the device's. */
+    /* The device that has the sender's buffers: the sender's, but for one that shares the host's memory and sends to one of its rank
+     * that does not, which copies from its own memory of the host only. */
+    int holder;
+    /* They are in the host's memory of that device, as one of the two cannot reach the other's. */
     bool in_host;
-    /* of the sender's buffers, in the memory of its device, or in_host */
+    /* of the sender's buffers, in the memory of the holder, or in_host */
     int64_t offset;
     /* The ends are on different ranks: the receiver has buffers of its own, in its device's memory or the host's. */
     bool receives, receives_in_host;

@@ -67,7 +67,7 @@ static void bind_calls(const binder *b, cgp_action_kind kind, cgp__variant *v) {
         v->first_weight = first_time(&b->begun_weight[v->stage]);
 }
 
-static bool same(const cgp__variant *a, const cgp__variant *b) {
+bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b) {
     return a->stage == b->stage && a->input_slot == b->input_slot &&
            a->saved_slot == b->saved_slot && a->program == b->program && a->begin == b->begin &&
            a->end == b->end && a->first == b->first && a->first_weight == b->first_weight &&
@@ -83,7 +83,7 @@ static int find_variant(binder *b, const cgp__variant *v) {
     uint32_t tried = 0;
     int i;
     while ((i = cgp__index_next(&b->index, hash, &tried)) >= 0) {
-        if (same(&list->variants[i], v)) return i;
+        if (cgp__same_variant(&list->variants[i], v)) return i;
     }
     if (!cgp__grow(&list->variants, &list->variants_capacity, list->n_variants + 1,
                    sizeof *list->variants) ||

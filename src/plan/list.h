@@ -30,8 +30,8 @@ typedef struct cgp__variant {
     int first_weight;
     /* of a micro-batch */
     int64_t samples;
-    /* filled in by the pipeline: index of the worker's kernel set */
-    int kernels;
+    /* filled in by the pipeline: index of the worker's kernel set; of its recordings, -1: none */
+    int kernels, recordings;
 } cgp__variant;
 
 typedef struct cgp__bound_action {
@@ -63,6 +63,9 @@ typedef struct cgp__minibatch {
 cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
                           cgp__minibatch minibatch, int device, cgp__list *list);
 void cgp__list_release(cgp__list *list);
+
+/* Return whether two variants are one, of two lists too. */
+bool cgp__same_variant(const cgp__variant *a, const cgp__variant *b);
 
 /* The queue of a device that runs an action. */
 cgp_queue cgp__queue_of(cgp_action_kind kind);

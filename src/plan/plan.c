@@ -298,6 +298,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(cgp__plan_actions(plan, o));
     CGP_TRY(cgp__plan_links(plan));
     cgp__plan_step_memory(plan);
+    cgp__plan_staging(plan);
     add_up(plan);
     CGP_TRY(count_variants(plan));
     return check_limits(plan);

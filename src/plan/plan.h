@@ -29,6 +29,7 @@
 #include "plan/list.h"
 #include "plan/location.h"
 #include "plan/memory/parameters.h"
+#include "plan/memory/staging.h"
 #include "plan/memory/step_memory.h"
 #include "plan/messages.h"
 #include "plan/program/program.h"
@@ -57,6 +58,7 @@ typedef struct cgp__device_plan {
     /* offsets in its memory */
     int64_t parameters, gradients, optimizer, state, workspace;
     cgp__step_memory step;
+    cgp__staging staging;
 } cgp__device_plan;
 
 struct cgp_plan {

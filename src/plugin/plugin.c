@@ -121,6 +121,19 @@ cgp_status cgp_backend_memory(int64_t *bytes, const char *backend, int ordinal) 
     return CGP_OK;
 }
 
+cgp_status cgp_backend_driver_bytes(int64_t *bytes, const char *backend, int ordinal) {
+    CGP__NEED(bytes);
+    CGP__NEED(backend);
+    const cgp_backend *found = NULL;
+    const cgp_device_options options = {.struct_size = sizeof options, .ordinal = ordinal};
+    int64_t n = INT64_MAX;
+    CGP_TRY(cgp__backend_find(backend, &found));
+    CGP_TRY(cgp__device_check_ordinal(found, &options));
+    if (found->driver_bytes) CGP_TRY(found->driver_bytes(ordinal, &n));
+    *bytes = n;
+    return CGP_OK;
+}
+
 cgp_transport_info cgp_transport_info_at(int index) {
     cgp__plugins_open();
     const cgp_transport *transport = cgp__transport_at(index);

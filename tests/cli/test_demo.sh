@@ -3,10 +3,13 @@
 # make demo keeps its word: it learns, samples, gives the same weights in one stage as in two, and in bf16 losses within
 # 1 % of those in f32, at each of 200 steps.
 #
-#     bash test_demo.sh SOURCE_DIR BUILD_DIR
+#     bash test_demo.sh SOURCE_DIR BUILD_DIR [STEPS]
+#
+# STEPS is 400; the demo's own 1,200 are for .ci/nightly.
 set -u
 source_dir=$1
 build_dir=$2
+steps=${3:-400}
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 failed=0
@@ -26,12 +29,14 @@ demo() { # NAME STAGES STEPS [OPTION...]
     check "$1: training and sampling end well" [ $? = 0 ]
 }
 
-demo 2 2 1200
+demo 2 2 "$steps"
 demo short-1 1 100
 demo short-2 2 100
 loss=$(sed -n 's/^validation *loss \([0-9.]*\).*/\1/p' "$temp/out-2")
 echo "validation loss $loss"
-check "the validation loss is below 2.6 nats a byte" awk -v loss="$loss" 'BEGIN {exit !(loss > 0 && loss < 2.6)}'
+limit=2.8
+[ "$steps" -lt 1200 ] || limit=2.6
+check "the validation loss is below $limit nats a byte" awk -v loss="$loss" -v limit=$limit 'BEGIN {exit !(loss > 0 && loss < limit)}'
 first=$(sed -n 's/^step *1\/.* loss \([0-9.]*\) .*/\1/p' "$temp/out-2")
 check "the loss begins near ln 256 ($first)" awk -v loss="$first" 'BEGIN {exit !(loss > 5.4 && loss < 5.7)}'
 for word in "memory per device" "schedule 1f1b" "F0 F1" "tok/s" "bubble" "planned" "resident" "busy" "sample of 200"; do

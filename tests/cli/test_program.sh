@@ -234,7 +234,7 @@ plan_keys="model parameters layers stages chunks schedule recompute precision de
     activation_bytes planned_bytes"
 run_keys="step_seconds samples_per_second forward_seconds backward_seconds bubble_measured
     transport ranks isa libm host
-    gap_median_seconds wake_median_seconds loss_first loss_last weights_sha256 state_sha256 allocated_bytes_total allocated_bytes busy"
+    gap_median_seconds wake_median_seconds loss_first loss_last weights_sha256 state_sha256 allocated_bytes_total allocated_bytes driver_bytes busy"
 
 run plan gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128 --stages 4 \
     --balance 5,3,3,5 --batch 64

@@ -13,7 +13,7 @@ extern "C" int gemm_blocks(int64_t k, int64_t *depth) {
 template <class A, class B>
 static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, int shape,
                               int together, float *to, void *workspace, cudaStream_t stream) {
-    output<plain_rows> c = output_of(to, given.m, given.n);
+    output<plain_rows, float> c = output_of(to, given.m, given.n);
     const cuts k = even_cuts(given.k);
     c.bias = given.bias;
     c.add = given.add;
@@ -26,10 +26,10 @@ static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, in
 extern "C" cudaError_t gemm_way(const gemm_case *given, int shape, int together, float *c,
                                 void *workspace, cudaStream_t stream) {
     const int64_t m = given->m, n = given->n, k = given->k;
-    const along_k<matrix> a = {matrix_of(given->a, m, k, k)};
-    const along_k<matrix> b = {matrix_of(given->b, n, k, k)};
-    const across_k<matrix> a_across = {matrix_of(given->a, k, m, m)};
-    const across_k<matrix> b_across = {matrix_of(given->b, k, n, n)};
+    const along_k<matrix<float>> a = {matrix_of(given->a, m, k, k)};
+    const along_k<matrix<float>> b = {matrix_of(given->b, n, k, k)};
+    const across_k<matrix<float>> a_across = {matrix_of(given->a, k, m, m)};
+    const across_k<matrix<float>> b_across = {matrix_of(given->b, k, n, n)};
     if (given->b_along) return with_shape(a, b, *given, shape, together, c, workspace, stream);
     if (given->a_along)
         return with_shape(a, b_across, *given, shape, together, c, workspace, stream);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_device.c -- the device of cuda, on the runtime of cuda-host: copies between host and devices, events on the host's clock,
  * failures with names, and every call of the runtime failing once. */
+#include "custom_ops.h"
 #include "in_program.h"
 
 #include "base/base.h"
@@ -49,6 +50,7 @@ static void copies_arrive(void **state) {
                           (cgp_place){second, two}, BYTES));
         assert_ok(b->finish(second));
         assert_memory_equal(here, back, BYTES);
+        assert_int_equal(cgp__shim_peer_enabled(peers[p], 0), peers[p] == 2);
         b->event_destroy(event);
         b->memory_destroy(second, two, BYTES);
         b->memory_destroy(first, one, BYTES);
@@ -127,8 +129,10 @@ static void what_is_not_there_is_refused(void **state) {
     assert_fails(b->device_create(&device, &options), CGP_EINVAL,
                  "cuda-host: expected ordinal 0 to 7, got 8");
     spec.attributes.rows = spec.attributes.in = spec.attributes.out = 1;
+    assert_ok(b->workspace(&options, &spec, &bytes));
+    spec.type = CGP_I32;
     assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
-                 "cuda-host: has no linear in bf16 (use f32)");
+                 "cuda-host: linear: expects f32 or bf16, got i32");
     spec = (cgp_kernel_spec){.op = CGP_OP_CUSTOM, .n = 1};
     assert_fails(b->workspace(&options, &spec, &bytes), CGP_EINVAL,
                  "cuda-host: expects a built-in op, got a custom one");
@@ -139,6 +143,77 @@ static void what_is_not_there_is_refused(void **state) {
     assert_fails(b->count(&n), CGP_EDEVICE,
                  "cuda-host: no GPU: no CUDA-capable device is detected");
     cgp__shim_get_settings()->devices = 8;
+}
+
+/* Such a copy would block the host until the stream is there. */
+static void memory_that_is_not_pinned_is_not_copied(void **state) {
+    cgp_device *device = open_device(4);
+    char here[64] = "";
+    void *there = NULL;
+    (void)state;
+    assert_ok(b->memory_create(device, sizeof here, &there));
+    assert_fails(b->copy(device, CGP_QUEUE_IN, (cgp_place){device, there},
+                         (cgp_place){NULL, here}, sizeof here),
+                 CGP_EDEVICE, "cuda-host: device 4: copy of 64 bytes: invalid argument");
+    b->memory_destroy(device, there, sizeof here);
+    b->device_destroy(device);
+}
+
+static int64_t driver_bytes(int ordinal) {
+    int64_t bytes = 0;
+    assert_ok(b->driver_bytes(ordinal, &bytes));
+    return bytes;
+}
+
+/* What it takes does not depend on what devices allocate, but grows when a kernel has run. */
+static void the_driver_takes_memory_beside_the_devices(void **state) {
+    const int64_t context = CGP__SHIM_CONTEXT_BYTES, kernels = CGP__SHIM_KERNELS_BYTES;
+    void *x = NULL, *y = NULL;
+    (void)state;
+    assert_int_equal(driver_bytes(7), context);
+    cgp_device *first = open_device(7), *second = open_device(7);
+    assert_ok(b->memory_create(first, 1000, &x));
+    assert_int_equal(driver_bytes(7), context);
+    assert_ok(b->memory_create(second, 1 << 20, &y));
+    assert_ok(b->add(first, x, x, 16));
+    assert_ok(b->finish(first));
+    assert_int_equal(driver_bytes(7), context + kernels);
+    b->memory_destroy(first, x, 1000);
+    b->memory_destroy(second, y, 1 << 20);
+    b->device_destroy(first);
+    b->device_destroy(second);
+    assert_int_equal(driver_bytes(7), context + kernels);
+    int64_t bytes = 0;
+    assert_fails(b->driver_bytes(8, &bytes), CGP_EINVAL,
+                 "cuda-host: expected ordinal 0 to 7, got 8");
+}
+
+/* A custom op's functions are the host's. */
+static void a_custom_op_is_refused_by_the_plan_with_the_way_out(void **state) {
+    cgp_model *model = NULL;
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = cgp_plan_options_default();
+    (void)state;
+    assert_ok(cgp_model_create(&model, "model"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (const int64_t[]){8});
+    const cgp_value target = cgp_model_input(model, "target", CGP_I32, 1, (const int64_t[]){1});
+    cgp_model_layer(model, "first");
+    x = cgp_linear(model, x, "first", (cgp_linear_options){.out = 8});
+    cgp_model_layer(model, "mine");
+    x = cgp_op_apply(model, &test_custom_scale, &x, "mine", NULL);
+    cgp_model_loss_cross_entropy(model, x, target, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    o.stages = 2;
+    o.batch = o.chunks = 2;
+    o.devices = (const char *const[]){"cuda-host", "cuda-host"};
+    assert_fails(
+        cgp_plan_create(&plan, model, &o), CGP_EINVAL,
+        "layer mine, op scale: device cuda-host:1 runs no custom ops (put that layer on "
+        "a cpu device)");
+    o.devices = (const char *const[]){"cuda-host", "cpu"};
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
 }
 
 /* A device's life; the first failure. */
@@ -196,6 +271,9 @@ int main(void) {
         cmocka_unit_test(events_have_times_of_the_hosts_clock),
         cmocka_unit_test(failures_have_names),
         cmocka_unit_test(what_is_not_there_is_refused),
+        cmocka_unit_test(memory_that_is_not_pinned_is_not_copied),
+        cmocka_unit_test(the_driver_takes_memory_beside_the_devices),
+        cmocka_unit_test(a_custom_op_is_refused_by_the_plan_with_the_way_out),
         cmocka_unit_test(any_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

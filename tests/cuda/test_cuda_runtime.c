@@ -137,11 +137,89 @@ static void a_failure_sticks_to_its_device(void **state) {
     OK(cudaDeviceSynchronize());
 }
 
+/* --- graphs --- */
+
+static cudaGraph_t captured(float *x, int kernels, cudaStream_t stream) {
+    cudaGraph_t graph = NULL;
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int k = 0; k < kernels; k++)
+        OK(blocks_step(x, N, 1, stream));
+    OK(cudaStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+/* Nothing runs while it is captured; every launch runs all, in order with what else the stream has. */
+static void a_graph_runs_when_it_is_launched(void **state) {
+    cudaStream_t stream = new_stream();
+    float here[1], *x = memory_of(N * sizeof *x);
+    cudaGraphExec_t exec = NULL;
+    size_t nodes = 0;
+    (void)state;
+    cgp__shim_get_settings()->delay_ns = 100000;
+    OK(cudaMemsetAsync(x, 0, N * sizeof *x, stream));
+    cudaGraph_t graph = captured(x, 3, stream);
+    OK(cudaGraphGetNodes(graph, NULL, &nodes));
+    assert_int_equal(nodes, 3);
+    OK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaGraphUpload(exec, stream));
+    OK(cudaMemcpyAsync(here, x, sizeof here, cudaMemcpyDeviceToHost, stream));
+    assert_true(here[0] == 0.0f);
+    OK(cudaGraphLaunch(exec, stream));
+    OK(blocks_step(x, N, 1, stream));
+    OK(cudaGraphLaunch(exec, stream));
+    OK(cudaMemcpyAsync(here, x, sizeof here, cudaMemcpyDeviceToHost, stream));
+    assert_true(here[0] == 127.0f); /* 7 kernels: 2^7 - 1 */
+    cgp__shim_get_settings()->delay_ns = 0;
+    OK(cudaGraphExecDestroy(exec));
+    OK(cudaStreamDestroy(stream));
+    OK(cudaFree(x));
+}
+
+/* Each of these calls is refused in a capture, makes it void, and is allowed afterwards. */
+static void a_capture_refuses_what_cuda_refuses(void **state) {
+    cudaStream_t stream = new_stream();
+    cudaEvent_t event = new_event();
+    float here[1], *x = memory_of(N * sizeof *x);
+    (void)state;
+    for (int call = 0; call < 9; call++) {
+        void *memory = NULL;
+        cudaGraph_t graph = NULL;
+        OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        OK(blocks_step(x, N, 1, stream));
+        const cudaError_t error =
+            call == 0   ? cudaMalloc(&memory, 64)
+            : call == 1 ? cudaFree(x)
+            : call == 2 ? cudaHostAlloc(&memory, 64, cudaHostAllocPortable)
+            : call == 3 ? cudaStreamSynchronize(stream)
+            : call == 4 ? cudaEventQuery(event)
+            : call == 5 ? cudaEventRecord(event, stream)
+            : call == 6 ? cudaMemcpyAsync(x, here, sizeof here, cudaMemcpyHostToDevice, stream)
+            : call == 7 ? cudaMemcpyPeerAsync(x, 0, x, 0, 4, stream)
+                        : blocks_step(x, N, 1, NULL);
+        assert_int_equal(error, cudaErrorStreamCaptureUnsupported);
+        assert_int_equal(blocks_step(x, N, 1, stream), cudaErrorStreamCaptureInvalidated);
+        assert_int_equal(cudaStreamEndCapture(stream, &graph),
+                         cudaErrorStreamCaptureInvalidated);
+        assert_null(graph);
+        OK(cudaStreamSynchronize(stream));
+        OK(cudaEventQuery(event));
+    }
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    OK(blocks_step(x, N, 1, stream));
+    OK(cudaStreamDestroy(stream)); /* with its capture */
+    OK(cudaEventDestroy(event));
+    OK(cudaFree(x));
+    (void)cudaGetLastError();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_order_streams),
         cmocka_unit_test(an_event_is_not_ready_before_its_work),
         cmocka_unit_test(wrong_calls_are_refused_and_do_not_stick),
+        cmocka_unit_test(a_graph_runs_when_it_is_launched),
+        cmocka_unit_test(a_capture_refuses_what_cuda_refuses),
         cmocka_unit_test(a_failure_sticks_to_its_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,8 @@ for model in gpt2 resnet; do
     options=${!model}
     train $model-1 "$options" cuda-host --stages 1
     check "$model on one device" test "$code" = 0
+    check "$model: planned, allocated, and apart the host's and the driver's bytes" test "$(jq '.devices[0] |
+        .planned_bytes == .allocated_bytes and .host_bytes > 0 and .driver_bytes == (312 * 1048576)' $model-1.json)" = true
     one=$(weights $model-1)
     train $model-2 "$options" 'cuda-host*2' --stages 2
     check "$model: two devices of one ordinal have the same bits" test "$(weights $model-2)" = "$one"
@@ -29,10 +31,29 @@ for model in gpt2 resnet; do
     train $model-cpu "$options" cpu --stages 1
     check "$model: losses are near the cpu's" test "$(jq -s '(.[0].loss_last - .[1].loss_last) | fabs < 1e-4' $model-1.json $model-cpu.json)" = true
 done
+run devices --json devices.json
+check "cgpipe devices: what the driver takes before a kernel has run" test "$(jq -c '[.backends[] | .name as $name | .devices[] |
+    select(.ordinal < 2) | [$name, .driver_bytes]]' devices.json)" = '[["cpu",null],["ref",null],["cuda-host",314572800],["cuda-host",314572800]]'
 train mixed "$gpt2" cuda-host,cpu --stages 2
 check "beside the cpu" test "$code" = 0
-fails 2 "layer h.0, op linear, device cuda-host:0: cuda-host: has no linear in bf16 (use f32) (put that layer on a cpu device)" \
-    train gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 1 --precision bf16 --devices cuda-host --run refused
+
+# In bf16, by the stand-in of cuBLASLt, and without it by own kernels.
+for model in gpt2 resnet; do
+    options="${!model} --precision bf16"
+    train $model-bf16-1 "$options" cuda-host --stages 1
+    check "$model in bf16 on one device" test "$code" = 0
+    CGP_CUDA_HOST_ORDER=shuffled train $model-bf16-2 "$options" cuda-host:0,cuda-host:2 --stages 2
+    check "$model in bf16: two devices have the same bits" test "$(weights $model-bf16-2)" = "$(weights $model-bf16-1)"
+    train $model-bf16-cpu "$options" cpu --stages 1
+    check "$model in bf16: losses are near the cpu's" \
+        test "$(jq -s '(.[0].loss_last - .[1].loss_last) | fabs < 0.02' $model-bf16-1.json $model-bf16-cpu.json)" = true
+    export CGP_CUDA_HOST_ALGORITHMS=0
+    train $model-own-1 "$options" cuda-host --stages 1
+    train $model-own-2 "$options" 'cuda-host*2' --stages 2
+    unset CGP_CUDA_HOST_ALGORITHMS
+    check "$model in bf16, own kernels: two devices have the same bits" test "$(weights $model-own-2)" = "$(weights $model-own-1)"
+    check "$model in bf16: own kernels are not cuBLASLt" test "$(weights $model-own-1)" != "$(weights $model-bf16-1)"
+done
 fails 2 "cuda-host: expected ordinal 0 to 7, got 8" train gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 1 \
     --devices cuda-host:8 --run refused
 finish

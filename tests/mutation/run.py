@@ -4,9 +4,10 @@
 
     tests/mutation/run.py BUILD [NAME...]
 
-The sources are copied to BUILD/mutation. Each mutation of mutations.toml, applied there alone, must make its test fail, hang for
-more than 60 s or crash in the function named; without mutation the test must pass. A mutation is a text and its replacement: the
-text stands exactly once in the sources, in any file and at any line, and spaces and line breaks in it match any others.
+The sources are copied to BUILD/mutation. Each mutation of mutations.toml and cuda.toml, applied there alone, must make its test fail,
+hang for more than 60 s or crash in the function named; without mutation the test must pass. A mutation is a text and its replacement:
+the text stands exactly once in the sources, in any file and at any line, and spaces and line breaks in it match any others. A program
+NAME_cuda_host is NAME on the backend cuda-host, as in CTest.
 """
 import os
 import re
@@ -41,7 +42,7 @@ def find(copy, text):
     pattern = re.compile(r"\s+".join(re.escape(word) for word in text.split()))
     found = []
     for directory in ("src", "data", "models"):
-        for path in sorted((copy / directory).rglob("*.c")):
+        for path in sorted((copy / directory).rglob("*.c*")):
             found += [(path, match) for match in pattern.finditer(path.read_text())]
     if len(found) == 1:
         return found[0], None
@@ -56,12 +57,17 @@ class Build:
 
     def run(self, program):
         """Build and run a test program: its exit code and output; code None if it does not build."""
+        environment = dict(os.environ)
+        if program.endswith("_cuda_host"):
+            program = program.removesuffix("_cuda_host")
+            environment |= {"CGP_TEST_BACKEND": "cuda-host", "CGP_PLUGIN_PATH": str(self.directory / "plugins"),
+                            "CGP_CUDA_HOST_ORDER": "shuffled"}
         built = subprocess.run(["cmake", "--build", self.directory, "--target", program], capture_output=True, text=True)
         if built.returncode != 0:
             return None, built.stdout[-2000:]
         try:
             done = subprocess.run([self.directory / "tests" / program], capture_output=True, text=True, errors="replace",
-                                  timeout=TIMEOUT, cwd=self.directory)
+                                  timeout=TIMEOUT, cwd=self.directory, env=environment)
             return done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as hung:
             return "hung", ((hung.stdout or b"") + (hung.stderr or b"")).decode(errors="replace")
@@ -72,9 +78,9 @@ def verdict(code, output, function):
         return f"does not build:\n{output}"
     if code == 0:
         return "nothing fails"
-    if re.search(rf"^\[  FAILED  \] {function}$", output, re.M):
+    if re.search(rf"^\[  FAILED  \] {re.escape(function)}$", output, re.M):
         return None
-    began = re.findall(r"^\[ RUN      \] (\w+)", output, re.M)
+    began = re.findall(r"^\[ RUN      \] (.+)$", output, re.M)
     if (code == "hung" or code < 0) and began and began[-1] == function:
         return None
     return f"fails with {code}, but not in {function}"
@@ -85,10 +91,10 @@ def main():
         sys.exit("run.py: expected BUILD [NAME...]")
     copy = Path(sys.argv[1]).resolve() / "mutation"
     copy.mkdir(parents=True, exist_ok=True)
-    mutations = tomllib.loads((HERE / "mutations.toml").read_text())["mutation"]
+    mutations = [m for name in ("mutations", "cuda") for m in tomllib.loads((HERE / f"{name}.toml").read_text())["mutation"]]
     unknown = set(sys.argv[2:]) - {m["name"] for m in mutations}
     if unknown:
-        sys.exit(f"run.py: {', '.join(sorted(unknown))}: no such mutation in mutations.toml")
+        sys.exit(f"run.py: {', '.join(sorted(unknown))}: no such mutation in mutations.toml or cuda.toml")
     wanted = [m for m in mutations if len(sys.argv) == 2 or m["name"] in sys.argv[2:]]
     copy_sources(copy)
     for m in mutations: # an earlier run may have left the object of a mutated file
@@ -98,7 +104,7 @@ def main():
     build = Build(copy)
     passes, failed = {}, 0
     for m in wanted:
-        program, function = m["fails"].split()
+        program, function = m["fails"].split(maxsplit=1)
         place, wrong = find(copy, m["find"])
         if program not in passes:
             passes[program] = build.run(program)[0] == 0

@@ -9,8 +9,8 @@
  * In bf16 both backends begin with equal numbers and compute as in f32; a difference of d becomes, after both round to bf16,
  * one of d and half a unit of bf16 each, 2^-8 of the value.
  *
- * On tiles (AMX) GEMMs in bf16 also round their f32 operands, by 2^-8 at most: weights, which the tests round to bf16 first
- * (round_weights), and attention's P and dS, for which the bounds are wider. */
+ * On tiles (AMX) and by cuBLASLt, GEMMs in bf16 also round their f32 operands, by 2^-8 at most: weights, which the tests round to bf16
+ * first (round_weights), and on tiles attention's P and dS, for which the bounds are wider. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -33,11 +33,14 @@ static inline bound norm_bound(int slot, double rstd, double terms) {
     return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
 }
 
-/* Operands of LINEAR that are rounded where they are multiplied. */
+/* Operands of LINEAR and CONV2D that are rounded where they are multiplied. */
 static inline void round_weights(operands *o) {
-    for (int64_t i = 0; o->c.op == CGP_OP_LINEAR && i < o->count[SLOT_PARAM]; i++) {
-        float *weight = &o->at[SLOT_PARAM][i];
-        *weight = cgp__bf16_to_float(cgp__bf16_from_float(*weight));
+    if (o->c.op != CGP_OP_LINEAR && o->c.op != CGP_OP_CONV2D) return;
+    for (int slot = SLOT_PARAM; slot < SLOT_PARAM + 2; slot++) {
+        for (int64_t i = 0; i < o->count[slot]; i++) {
+            float *weight = &o->at[slot][i];
+            *weight = cgp__bf16_to_float(cgp__bf16_from_float(*weight));
+        }
     }
 }
 

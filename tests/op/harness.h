@@ -305,13 +305,14 @@ static inline void operands_round(operands *o) {
     }
 }
 
-/* `out`: the operands for a kernel in bf16, shared alike. */
-static inline void halves_create(operands *out, const operands *o) {
+/* `out`: the operands for a kernel in bf16, shared alike; shifted by so many elements for each of the case. */
+static inline void halves_create(operands *out, const operands *o, int step) {
     *out = *o;
+    out->c.shift *= step;
     for (int slot = 0; slot < SLOTS; slot++) {
         out->memory[slot] = NULL;
         if (!o->memory[slot] || !is_activation(o, slot)) continue;
-        const int shift = o->c.shift;
+        const int shift = out->c.shift;
         float *begin = guarded(&out->memory[slot], (o->count[slot] + shift + 1) / 2, 0, slot);
         uint16_t *to = (uint16_t *)(void *)begin + shift;
         out->at[slot] = (float *)(void *)to;
@@ -415,6 +416,14 @@ static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
+/* true: cuBLASLt, or its stand-in, may multiply in bf16: LINEAR, and CONV2D of a window of one pixel. It rounds f32 operands, too, and
+ * takes operands at multiples of 16 bytes. */
+static inline bool runner_has_library(const runner *on) {
+    const char *algorithms = getenv("CGP_CUDA_HOST_ALGORITHMS");
+    return strncmp(on->backend->name, "cuda", 4) == 0 &&
+           !(algorithms && strcmp(algorithms, "0") == 0);
+}
+
 /* A property as two tests, on the runners `ref` and `cpu`: their initial state. */
 #define ON_BOTH(property) ON_ONE(property, ref), ON_ONE(property, cpu)
 #define ON_ONE(property, runner)                                                               \
@@ -439,7 +448,7 @@ static inline void put_operands(there *t, const operands *o, const operands *hal
                   guarded_bytes(o->count[slot], slot_shift(slot, o->c.shift)));
         if (halves)
             there_put(t, halves->memory[slot],
-                      guarded_bytes((o->count[slot] + o->c.shift + 1) / 2, 0));
+                      guarded_bytes((o->count[slot] + halves->c.shift + 1) / 2, 0));
     }
 }
 
@@ -460,7 +469,7 @@ static inline void op_run(const runner *on, operands *o, cgp_op_direction direct
     assert_ok(on->backend->workspace(&options, &spec, &bytes));
     assert_ok(on->backend->kernel_create(on->device, &spec, &kernel));
     operands halves;
-    if (o->c.type == CGP_BF16) halves_create(&halves, o);
+    if (o->c.type == CGP_BF16) halves_create(&halves, o, runner_has_library(on) ? 8 : 1);
     cgp_kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o, &row);
     for (int w = 0; w < LOSS_WORDS; w++)
         losses[w] = before[w] = NAN;

@@ -76,6 +76,13 @@ static cgp_status nearly_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
+static void the_reserved_field_is_null(void **state) {
+    (void)state;
+    cgp_op op = good;
+    op.device = &op;
+    expect(&op, "op square: device: expected NULL, which is reserved");
+}
+
 static void a_wrong_gradient_is_found(void **state) {
     (void)state;
     cgp_op op = good;
@@ -461,6 +468,7 @@ static void what_would_never_be_used_is_reported(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_of_the_tests_passes),
+        cmocka_unit_test(the_reserved_field_is_null),
         cmocka_unit_test(a_wrong_gradient_is_found),
         cmocka_unit_test(what_is_read_is_named_and_what_is_named_is_read),
         cmocka_unit_test(memory_is_written_whole_and_nothing_else),

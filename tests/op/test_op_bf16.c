@@ -8,8 +8,8 @@
  * also where it adds: no tolerance. Results that are f32 in both (saved values, gradients of parameters, the loss) are
  * equal unrounded.
  *
- * GEMM on tiles (AMX) has another rule, in test_op_tiles.c: for LINEAR and ATTENTION this one is tested on a device without
- * them. */
+ * GEMM on tiles (AMX) has another rule, in test_op_tiles.c, and so has cuBLASLt's, in test_cuda_products.c: for LINEAR and
+ * ATTENTION this one is tested on a device without them, on cuda-host without the library. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -81,15 +81,10 @@ static bool on_tiles(const runner *on, cgp_op_kind op) {
     return runner_has_tiles(on) && (op == CGP_OP_LINEAR || op == CGP_OP_ATTENTION);
 }
 
-static bool in_bf16(const runner *on, cgp_op_kind op) {
-    const op_case c = draw_case(op, 1, &(uint64_t){1});
-    return runner_has_bf16(on, spec_of(&c, CGP_OP_FORWARD));
-}
-
 static void bf16_is_f32_rounded(void **state) {
     const runner *on = *state;
     for (int op = 0; op < CGP_OP_KINDS; op++) {
-        if (on_tiles(on, (cgp_op_kind)op) || !in_bf16(on, (cgp_op_kind)op)) continue;
+        if (on_tiles(on, (cgp_op_kind)op)) continue;
         for (int i = test_between(&seed, 0, FEWER - 1); i < 2 * WIDTHS; i += FEWER) {
             op_case c = draw_case((cgp_op_kind)op, 3, &seed);
             const int64_t width = widths[i / 2], max = c.op == CGP_OP_ATTENTION ? 40 : 257;
@@ -101,7 +96,7 @@ static void bf16_is_f32_rounded(void **state) {
     }
     for (int i = 0; on != &ref && i < BLOCK_CASES; i++) {
         const op_case c = block_case(i);
-        if (!on_tiles(on, c.op) && in_bf16(on, c.op)) check_case(on, &c);
+        if (!on_tiles(on, c.op)) check_case(on, &c);
     }
 }
 

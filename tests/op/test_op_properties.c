@@ -26,7 +26,6 @@ static void fewer_samples_need_no_more_workspace(void **state) {
         int64_t before = 0, bytes = 0;
         spec.n = 1;
         if (!op_has(op, spec.direction)) continue;
-        if (spec.type == CGP_BF16 && !runner_has_bf16(on, spec)) continue;
         for (spec.n = 1; spec.n <= max; spec.n++, before = bytes) {
             assert_ok(on->backend->workspace(&options, &spec, &bytes));
             if (bytes < before)
@@ -120,7 +119,6 @@ static void check_slices(const op_case *c) {
 /* As drawn, and with every row a sample of its own. BATCH_NORM takes its state. */
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
-    if (c->type == CGP_BF16 && !runner_has_bf16(tested, spec_of(c, CGP_OP_FORWARD))) return;
     if (c->op == CGP_OP_BATCH_NORM) rows.evaluate = true;
     check_slices(&rows);
     rows.n *= rows.attributes.rows;

@@ -45,14 +45,6 @@ static inline const cgp_backend *backend_under_test(void) {
     return backend;
 }
 
-/* true: it has kernels of an op in bf16. */
-static inline bool runner_has_bf16(const runner *on, cgp_kernel_spec spec) {
-    const cgp_device_options options = device_options(on->threads);
-    int64_t bytes = 0;
-    spec.type = CGP_BF16;
-    return on->backend->workspace(&options, &spec, &bytes) == CGP_OK;
-}
-
 /* --- memory of the device --- */
 
 enum { MAX_PARTS = 64 };
@@ -67,10 +59,23 @@ typedef struct there {
     } parts[MAX_PARTS];
 } there;
 
+/* Copy between the host and the device, by way of memory that is for copies. */
 static inline void there_copy(const runner *on, cgp_place to, cgp_place from, size_t bytes) {
     const cgp_queue queue = to.device ? CGP_QUEUE_IN : CGP_QUEUE_OUT;
-    assert_ok(on->backend->copy(on->device, queue, to, from, bytes));
-    if (on->backend->asynchronous) assert_ok(on->backend->finish(on->device));
+    const cgp_backend *b = on->backend;
+    void *pinned = NULL;
+    if (b->host_addressable) {
+        assert_ok(b->copy(on->device, queue, to, from, bytes));
+        return;
+    }
+    assert_ok(b->host_memory_create(on->device, bytes, &pinned));
+    if (to.device) memcpy(pinned, from.at, bytes);
+    const cgp_place host = {NULL, pinned};
+    assert_ok(
+        b->copy(on->device, queue, to.device ? to : host, to.device ? host : from, bytes));
+    if (b->asynchronous) assert_ok(b->finish(on->device));
+    if (!to.device) memcpy(to.at, pinned, bytes);
+    b->host_memory_destroy(on->device, pinned, bytes);
 }
 
 /* Bring memory of the host there; NULL: there is none. */

@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /** Of the structs in this header. */
-#define CGP_BACKEND_ABI 1
+#define CGP_BACKEND_ABI 2
 
 /** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one input, whose backward reads either
  *  x or y. */
@@ -273,6 +273,8 @@ typedef struct cgp_update {
 typedef struct cgp_device cgp_device;
 typedef struct cgp_kernel cgp_kernel;
 typedef struct cgp_event cgp_event;
+/** Work of COMPUTE to run again. */
+typedef struct cgp_recording cgp_recording;
 
 /** See the drawing above. */
 typedef enum cgp_queue { CGP_QUEUE_COMPUTE, CGP_QUEUE_IN, CGP_QUEUE_OUT, CGP_QUEUES } cgp_queue;
@@ -326,6 +328,9 @@ typedef struct cgp_backend {
     cgp_status (*count)(int *count);
     /** Bytes that devices of an ordinal can allocate now; INT64_MAX: not known. */
     cgp_status (*memory)(int ordinal, int64_t *bytes);
+    /** Bytes of an ordinal that are neither free nor allocated by devices of this process: the driver's, which takes some for itself and
+     *  more when kernels first run, and those of other programs. NULL: not known. Threads: any. */
+    cgp_status (*driver_bytes)(int ordinal, int64_t *bytes);
 
     /** A device belongs to the thread that creates it. @retval CGP_EINVAL There is no such ordinal: plans do not look. */
     cgp_status (*device_create)(cgp_device **out, const cgp_device_options *options);
@@ -336,11 +341,12 @@ typedef struct cgp_backend {
     /** Zeroed memory at a multiple of 64 bytes, resident on return. */
     cgp_status (*memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*memory_destroy)(cgp_device *device, void *memory, size_t bytes);
-    /** Zeroed host memory, likewise, for copies from and to the device. NULL where the device's memory is host memory. */
+    /** Zeroed host memory, likewise, for copies from and to devices of the backend. NULL where the device's memory is host memory. */
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
 
-    /** Copy between the host, this device and other devices of the same backend; the device is one of the two. */
+    /** Copy between the host, this device and other devices of the same backend; the device is one of the two. A place of the host
+     *  lies in memory of host_memory_create(), of any device of the backend, where the backend has that function. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
 
@@ -399,6 +405,21 @@ typedef struct cgp_backend {
     /** Find the best instruction set of kernels of a type, CGP_F32 or CGP_BF16, on this machine. NULL where there is one kind of
      *  kernels. @retval CGP_EDEVICE There is none. @retval CGP_EINVAL The environment demands one that is not there. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
+
+    /* Asynchronous backends that record launches, all four; NULL for others. Where the backend is `host_addressable` nothing is
+     * recorded. */
+
+    /** From now on all that COMPUTE gets is recorded, not run, with the operands of now: kernels, conversions, commits and their checks,
+     *  sums, searches, updates, additions. What they read in memory of the device they read when the recording runs. Copies and
+     *  events, and other queues, get nothing before record_end(). */
+    cgp_status (*record_begin)(cgp_device *device);
+    /** End it, also after a call that failed. Memory and kernels outlive the recording. *out: NULL, nothing was recorded, or it
+     *  failed. @retval CGP_ENOMEM There is no recording; the device has not failed. */
+    cgp_status (*record_end)(cgp_device *device, cgp_recording **out);
+    /** Enqueue all of it in COMPUTE, in order; also while it runs. `tag` is added to the tags of its kernels. */
+    cgp_status (*recording_run)(cgp_recording *recording, int64_t tag);
+    /** It does not run any more. */
+    void (*recording_destroy)(cgp_recording *recording);
 } cgp_backend;
 
 #ifdef __cplusplus

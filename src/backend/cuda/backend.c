@@ -77,6 +77,7 @@ static const cgp_backend backend = {
     .fuses = true,
     .count = cgp__cuda_count,
     .memory = cgp__cuda_memory,
+    .driver_bytes = cgp__cuda_driver_bytes,
     .device_create = cgp__cuda_device_create,
     .device_destroy = cgp__cuda_device_destroy,
     .has_cores = has_cores,
@@ -105,6 +106,10 @@ static const cgp_backend backend = {
     .event_sync = cgp__cuda_event_sync,
     .event_time = cgp__cuda_event_time,
     .finish = cgp__cuda_finish,
+    .record_begin = cgp__cuda_record_begin,
+    .record_end = cgp__cuda_record_end,
+    .recording_run = cgp__cuda_recording_run,
+    .recording_destroy = cgp__cuda_recording_destroy,
 };
 
 static const cgp_backend *const backends[] = {&backend};

@@ -6,16 +6,35 @@
 #include "backend/cuda/cuda.h"
 
 #ifdef CGP_CUDA_HOST
-#include "backend/cuda/host/device.h" /* __global__, threadIdx, __syncthreads, launch() ... for the host's compiler */
-#else
+#include "backend/cuda/host/device.h" /* __global__, threadIdx, __syncthreads ... for the host's compiler */
+#endif
+
+/* --- all that kernels' runs enqueue: counted, so that what is missing from a recording is noticed --- */
+
 /* Enqueue a kernel; arguments are converted to the types of its parameters. */
 template <class... P, class... A>
 static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block,
                                  cudaStream_t stream, A... arguments) {
+    cgp__cuda_count_launch();
+#ifdef CGP_CUDA_HOST
+    return cgp__shim_launch_kernel(kernel, grid, block, stream, static_cast<P>(arguments)...);
+#else
     kernel<<<grid, block, 0, stream>>>(static_cast<P>(arguments)...);
     return cudaGetLastError();
-}
 #endif
+}
+
+/* Within the device. */
+static inline cudaError_t copy_bytes(void *to, const void *from, int64_t bytes,
+                                     cudaStream_t stream) {
+    cgp__cuda_count_launch();
+    return cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, stream);
+}
+
+static inline cudaError_t clear_bytes(void *at, int64_t bytes, cudaStream_t stream) {
+    cgp__cuda_count_launch();
+    return cudaMemsetAsync(at, 0, (size_t)bytes, stream);
+}
 
 #define CGP__TRY_CUDA(call)                                                                    \
     do {                                                                                       \

@@ -19,6 +19,10 @@ extern "C" {
 /* Functions of the library. */
 extern const cgp_host *cgp__cuda_host;
 
+/* Count a kernel, copy or clearing that this thread enqueues (cuda.cuh); return all, ever. */
+void cgp__cuda_count_launch(void);
+int64_t cgp__cuda_launches(void);
+
 /* Enqueue an op's run on a stream; returns the first launch's error. Reads of *args what is not in memory of the device. A dx[k]
  * that is NULL is not made. */
 typedef cudaError_t cgp__cuda_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
@@ -30,8 +34,6 @@ typedef struct cgp__cuda_op {
     cgp__cuda_run *run[CGP_OP_DIRECTIONS];
     /* Bytes; fewer samples never need more. NULL: none. */
     int64_t (*workspace)(const cgp_kernel_spec *spec);
-    /* It has kernels of bf16. */
-    bool bf16;
 } cgp__cuda_op;
 
 #define CGP__CUDA_OP(kind, name) extern const cgp__cuda_op cgp__cuda_##name;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- a GPU of CUDA: its streams, and failures with names. */
 #include "backend/cuda/device.h"
+#include "backend/cuda/gemm_lt.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -78,32 +79,75 @@ cgp_status cgp__cuda_count(int *count) {
 static cgp_status check_ordinal(int ordinal) {
     int n = 0;
     CGP__CUDA_TRY(cgp__cuda_count(&n));
+    if (n > CGP__CUDA_ORDINALS) n = CGP__CUDA_ORDINALS;
     if (ordinal >= 0 && ordinal < n) return CGP_OK;
     return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": expected ordinal 0 to %d, got %d",
                                 n - 1, ordinal);
 }
 
-cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
-    size_t available = 0, total = 0;
+static cgp_status memory_info(int ordinal, size_t *available, size_t *total) {
     CGP__CUDA_TRY(check_ordinal(ordinal));
     cudaError_t error = cgp__cuda_use(ordinal);
-    if (error == cudaSuccess) error = cudaMemGetInfo(&available, &total);
-    *bytes = (int64_t)available;
+    if (error == cudaSuccess) error = cudaMemGetInfo(available, total);
     if (error == cudaSuccess) return CGP_OK;
     (void)cudaGetLastError();
     return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its memory: %s",
                                 ordinal, cudaGetErrorString(error));
 }
 
+cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
+    size_t available = 0, total = 0;
+    CGP__CUDA_TRY(memory_info(ordinal, &available, &total));
+    *bytes = (int64_t)available;
+    return CGP_OK;
+}
+
+/* --- memory beside the plan --- */
+
+/* Of devices of this process, by ordinal. */
+static pthread_mutex_t allocated_lock = PTHREAD_MUTEX_INITIALIZER;
+static int64_t allocated[CGP__CUDA_ORDINALS];
+
+static void count_bytes(int ordinal, int64_t bytes) {
+    pthread_mutex_lock(&allocated_lock);
+    allocated[ordinal] += bytes;
+    pthread_mutex_unlock(&allocated_lock);
+}
+
+cudaError_t cgp__cuda_allocate(int ordinal, void **memory, size_t bytes) {
+    const cudaError_t error = cudaMalloc(memory, bytes);
+    if (error == cudaSuccess) count_bytes(ordinal, (int64_t)bytes);
+    return error;
+}
+
+cudaError_t cgp__cuda_free(int ordinal, void *memory, size_t bytes) {
+    if (!memory) return cudaSuccess;
+    count_bytes(ordinal, -(int64_t)bytes);
+    return cudaFree(memory);
+}
+
+cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes) {
+    size_t available = 0, total = 0;
+    CGP__CUDA_TRY(memory_info(ordinal, &available, &total));
+    pthread_mutex_lock(&allocated_lock);
+    *bytes = (int64_t)(total - available) - allocated[ordinal];
+    pthread_mutex_unlock(&allocated_lock);
+    return CGP_OK;
+}
+
+/* --- a device --- */
+
+enum { PARTIAL_BYTES = CGP__CUDA_PARTIALS * sizeof(double) };
+
 static cgp_status create_parts(cgp_device *device) {
-    const size_t bytes = CGP__CUDA_PARTIALS * sizeof(double);
     CGP__CUDA_TRY(cgp__cuda_begin(device));
     for (int q = 0; q < CGP_QUEUES; q++)
         CGP__CUDA_TRY(cgp__cuda_end(
             device, cudaStreamCreateWithFlags(&device->streams[q], cudaStreamNonBlocking),
             "a stream"));
-    CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaMalloc(&device->partials, bytes),
-                                      "memory for sums", bytes));
+    CGP__CUDA_TRY(cgp__cuda_no_memory(
+        device, cgp__cuda_allocate(device->ordinal, &device->partials, PARTIAL_BYTES),
+        "memory for sums", PARTIAL_BYTES));
     CGP__CUDA_TRY(cgp__cuda_end(
         device, cudaEventCreateWithFlags(&device->base, cudaEventDefault), "an event"));
     return cgp__cuda_end(device, cgp__cuda_set_base(device), "its clock");
@@ -131,8 +175,9 @@ void cgp__cuda_device_destroy(cgp_device *device) {
         (void)cudaStreamSynchronize(device->streams[q]);
         (void)cudaStreamDestroy(device->streams[q]);
     }
+    cgp__cuda_lt_destroy(device->lt);
     if (device->base) (void)cudaEventDestroy(device->base);
-    (void)cudaFree(device->partials);
+    (void)cgp__cuda_free(device->ordinal, device->partials, PARTIAL_BYTES);
     (void)cudaGetLastError();
     pthread_mutex_destroy(&device->lock);
     free(device);

@@ -20,15 +20,20 @@
         if (status_ != CGP_OK) return status_;                                                 \
     } while (0)
 
+enum { CGP__CUDA_ORDINALS = 1024 };
+
 struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES];
-    void *partials; /* of sums and searches */
+    void *partials;          /* of sums and searches */
+    struct cgp__cuda_lt *lt; /* for products in bf16; NULL: none yet, or no library */
     /* Times of events are counted from the last record of `base`, which ended at base_ns on the host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
-    uint64_t bases;     /* records of it */
-    uint64_t asked[16]; /* bit set: of ordinals for access to their memory */
+    uint64_t bases; /* records of it */
+    uint64_t
+        asked[CGP__CUDA_ORDINALS / 64]; /* bit set: of ordinals for access to their memory */
+    int64_t launches; /* of its thread when the recording in progress began */
     /* The first failure sticks. event_sync() may come from other threads. */
     pthread_mutex_t lock;
     cgp_status failed;
@@ -39,6 +44,7 @@ struct cgp_kernel {
     cgp_device *device;
     cgp_kernel_spec spec;
     cgp__cuda_run *run;
+    struct cgp__cuda_lt_gemm *product; /* NULL: `run` has it */
 };
 
 /* Make an ordinal current in this thread. */
@@ -54,6 +60,10 @@ cgp_status cgp__cuda_begin(cgp_device *device);
 cgp_status cgp__cuda_end(cgp_device *device, cudaError_t error, const char *format, ...)
     CGP_PRINTF(3, 4);
 
+/* Memory of an ordinal, counted for cgp__cuda_driver_bytes(). As cudaMalloc() and cudaFree(). */
+cudaError_t cgp__cuda_allocate(int ordinal, void **memory, size_t bytes);
+cudaError_t cgp__cuda_free(int ordinal, void *memory, size_t bytes);
+
 /* A failure that does not stick: of what has been asked for. */
 cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char *what,
                                size_t bytes);
@@ -62,6 +72,7 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 
 cgp_status cgp__cuda_count(int *count);
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes);
+cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes);
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options);
 void cgp__cuda_device_destroy(cgp_device *device);
 cgp_status cgp__cuda_finish(cgp_device *device);
@@ -89,5 +100,10 @@ cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *sp
                                    cgp_kernel **out);
 cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args);
 void cgp__cuda_kernel_destroy(cgp_kernel *kernel);
+
+cgp_status cgp__cuda_record_begin(cgp_device *device);
+cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out);
+cgp_status cgp__cuda_recording_run(cgp_recording *recording, int64_t tag);
+void cgp__cuda_recording_destroy(cgp_recording *recording);
 
 #endif

@@ -23,11 +23,6 @@ cuts even_cuts(int64_t k) {
     return cuts_of(k, k, part_of(k));
 }
 
-matrix matrix_of(const float *at, int64_t rows, int64_t columns, int64_t stride) {
-    return {at, stride, (int)rows, (int)columns,
-            columns % 4 == 0 && stride % 4 == 0 && is_aligned(at)};
-}
-
 /* Floats of the parts of one time, at most. */
 template <class S> constexpr int64_t most_of() {
     return busy<S>() * S::BM * S::BN;
@@ -37,7 +32,8 @@ template <class S> constexpr int64_t most_of() {
 int64_t workspace_bytes(int64_t m, int64_t n, int blocks) {
     constexpr int64_t most = most_of<medium>();
     const int64_t all = blocks * m * n;
-    static_assert(most >= most_of<few>() && most >= most_of<small>(),
+    static_assert(most >= most_of<few>() && most >= most_of<small>() &&
+                      most >= most_of<rounding>(),
                   "the parts of medium tiles are the largest");
     if (blocks == 1) return 0;
     return (all < most ? all : most) * (int64_t)sizeof(float);
@@ -51,7 +47,8 @@ int64_t workspace_bytes(int64_t m, int64_t n, int blocks) {
 enum { COLUMNS = 32, AT_ONCE = 32 };
 
 /* Sums of 64 rows, in order, from zero. A thread block has 32 columns of BLOCK / 32 of them. */
-__global__ static void sum_blocks(float *sums, const float *x, int64_t rows, int64_t width,
+template <class T>
+__global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
                                   int64_t blocks) {
     const int64_t columns = (width + COLUMNS - 1) / COLUMNS;
     const int64_t column = blockIdx.x % columns * COLUMNS + threadIdx.x % COLUMNS;
@@ -62,7 +59,7 @@ __global__ static void sum_blocks(float *sums, const float *x, int64_t rows, int
     float sum = 0.0f;
 #pragma unroll 8
     for (int64_t row = begin; row < end; row++)
-        sum = sum + x[row * width + column];
+        sum = sum + load(x, row * width + column);
     sums[block * width + column] = sum;
 }
 
@@ -88,13 +85,19 @@ int64_t cgp__cuda_sum_rows_workspace(int64_t rows, int64_t width) {
     return ceil_div(rows, ROW_BLOCK) * width * (int64_t)sizeof(float);
 }
 
-cudaError_t cgp__cuda_sum_rows(float *sum, const float *x, int64_t rows, int64_t width,
-                               bool add, void *workspace, cudaStream_t stream) {
+template <class T>
+cudaError_t cgp__cuda_sum_rows(float *sum, const T *x, int64_t rows, int64_t width, bool add,
+                               void *workspace, cudaStream_t stream) {
     const int64_t blocks = ceil_div(rows, ROW_BLOCK);
     const int64_t grid = ceil_div(width, COLUMNS) * ceil_div(blocks, BLOCK / COLUMNS);
     float *sums = (float *)workspace;
-    CGP__TRY_CUDA(launch(sum_blocks, dim3((unsigned)grid), dim3(BLOCK), stream, sums, x, rows,
-                         width, blocks));
+    CGP__TRY_CUDA(launch(sum_blocks<T>, dim3((unsigned)grid), dim3(BLOCK), stream, sums, x,
+                         rows, width, blocks));
     return launch(add_blocks, blocks_for(width), dim3(BLOCK), stream, sum, sums, blocks, width,
                   add);
 }
+
+template cudaError_t cgp__cuda_sum_rows(float *, const float *, int64_t, int64_t, bool, void *,
+                                        cudaStream_t);
+template cudaError_t cgp__cuda_sum_rows(float *, const bf16 *, int64_t, int64_t, bool, void *,
+                                        cudaStream_t);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cuh -- c [m, n] = or += a [m, k] b [k, n] + bias [n], exact f32.
+/* gemm.cuh -- c [m, n] = or += a [m, k] b [k, n] + bias [n] in exact f32; a, b and c of f32 or bf16.
  *
  *            BK                BN
  *         +---+---+     +---+---+---+      A thread block makes a tile BM x BN of c. Tile by tile of BK of k, panels of a and b
@@ -13,7 +13,8 @@
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  *
  * The blocks (`cuts`) are a function of k alone, at most 512 deep: those of the cpu backend, with its bits. Where c has few tiles,
- * thread blocks make one block of k each, a kernel of its own adds them: the same chains and sums.
+ * thread blocks make one block of k each, a kernel of its own adds them: the same chains and sums. bf16 is widened when it is read;
+ * c is rounded once, at the end: until then it lies in registers, or in parts that are added all at once.
  *
  * a and b are read by rows of contiguous elements, of a matrix or of windows of an image (windows.cuh); along_k and across_k say
  * how a row lies in the product. */
@@ -24,13 +25,32 @@
 
 namespace gemm {
 
-/* Four floats in one load. */
-struct alignas(16) quad {
-    float x[4];
-};
+/* Four elements in one load or store. */
+template <class T> struct alignas(4 * sizeof(T)) four { T x[4]; };
+typedef four<float> quad;
 
-static inline bool is_aligned(const void *at) {
-    return (uintptr_t)at % sizeof(quad) == 0;
+template <class T> static inline bool is_aligned(const T *at) {
+    return (uintptr_t)at % sizeof(four<T>) == 0;
+}
+
+__device__ static inline quad load_four(const float *from) {
+    return *(const quad *)(const void *)from;
+}
+
+__device__ static inline quad load_four(const bf16 *from) {
+    const four<bf16> q = *(const four<bf16> *)(const void *)from;
+    return {{load(q.x, 0), load(q.x, 1), load(q.x, 2), load(q.x, 3)}};
+}
+
+__device__ static inline void store_four(float *to, const quad &q) {
+    *(quad *)(void *)to = q;
+}
+
+__device__ static inline void store_four(bf16 *to, const quad &q) {
+    four<bf16> held;
+    for (int i = 0; i < 4; i++)
+        store(held.x, i, q.x[i]);
+    *(four<bf16> *)(void *)to = held;
 }
 
 /* --- blocks of k --- */
@@ -59,27 +79,31 @@ cuts even_cuts(int64_t k);
 
 /* --- operands --- */
 
-/* Rows of contiguous floats, `stride` apart. */
-struct matrix {
-    const float *at;
+/* Rows of contiguous elements, `stride` apart. */
+template <class T> struct matrix {
+    const T *at;
     int64_t stride;
     int rows, columns;
-    /* Every fourth element of a row is aligned for a quad. */
+    /* Every fourth element of a row is aligned for four. */
     bool quads;
 
     /* Elements column .. column + 3 of a row, column a multiple of 4; 0 outside. */
     __device__ quad read(int row, int column) const {
         quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
-        const float *from = at + row * stride + column;
+        const T *from = at + row * stride + column;
         if (row >= rows) return q;
-        if (quads) return column < columns ? *(const quad *)(const void *)from : q;
+        if (quads) return column < columns ? load_four(from) : q;
         for (int i = 0; i < 4; i++)
-            if (column + i < columns) q.x[i] = from[i];
+            if (column + i < columns) q.x[i] = load(from, i);
         return q;
     }
 };
 
-matrix matrix_of(const float *at, int64_t rows, int64_t columns, int64_t stride);
+template <class T>
+static inline matrix<T> matrix_of(const T *at, int64_t rows, int64_t columns, int64_t stride) {
+    return {at, stride, (int)rows, (int)columns,
+            columns % 4 == 0 && stride % 4 == 0 && is_aligned(at)};
+}
 
 /* An operand's element (outer, k): outer is a row of a or a column of b. Its rows lie along k, or across. */
 template <class Rows> struct along_k {
@@ -108,24 +132,27 @@ struct plain_rows {
 };
 
 /* `rows` gives the place of a row. */
-template <class Rows> struct output {
-    float *at;
+template <class Rows, class T> struct output {
+    T *at;
     Rows rows;
     int m, n;
     /* NULL: none. */
     const float *bias;
     bool add;
-    /* Set by run(): every fourth element of a row, here and in the workspace, is aligned for a quad. */
+    /* Set by run(): every fourth element of a row, here and in the workspace, is aligned for four. */
     bool quads;
 };
 
-static inline output<plain_rows> output_of(float *at, int64_t m, int64_t n) {
+template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t m, int64_t n) {
     return {at, {n}, (int)m, (int)n, NULL, false, false};
 }
 
+/* Sums of blocks cannot lie in c before they are complete. */
+template <class T> constexpr bool is_rounded = sizeof(T) < sizeof(float);
+
 /* An element after a block's chain: `before` is what it was. */
-template <class Rows>
-__device__ static inline float end_block(const output<Rows> &c, bool first, int column,
+template <class Rows, class T>
+__device__ static inline float end_block(const output<Rows, T> &c, bool first, int column,
                                          float before, float chain) {
     float sum = chain;
     if (first && c.bias) sum = sum + c.bias[column];
@@ -159,6 +186,8 @@ typedef shape<128, 64, 16, 8, 8> large;
 typedef shape<64, 64, 16, 8, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
 typedef shape<16, 64, 32, 4, 4> few;
+/* Of a rounded c, which takes registers for sums twice. */
+typedef shape<64, 64, 16, 4, 4> rounding;
 
 /* A thread's part of a panel of OUTER x BK, on its way to [BK][OUTER + 4] in shared memory. */
 template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
@@ -266,27 +295,46 @@ __device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const 
 
 /* --- kernels --- */
 
-/* Four columns of a row of a tile, to c or to `part` [m, n]. */
-template <class Rows>
-__device__ static inline void store_quad(const output<Rows> &c, bool first, int row, int column,
-                                         const float *sums, float *part) {
-    float *to = part ? part + (int64_t)row * c.n + column : c.at + c.rows(row) + column;
-    const bool reads = !part && (!first || c.add);
-    quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
-    if (reads && c.quads) q = *(const quad *)(const void *)to;
-    for (int j = 0; j < 4 && column + j < c.n; j++) {
-        if (reads && !c.quads) q.x[j] = to[j];
-        q.x[j] = part ? sums[j] : end_block(c, first, column + j, q.x[j], sums[j]);
-        if (!c.quads) to[j] = q.x[j];
+/* Four columns of a row of a tile, to `part` [m, n]. */
+__device__ static inline void store_part(float *part, int n, bool quads, int row, int column,
+                                         const float *sums) {
+    float *to = part + (int64_t)row * n + column;
+    if (quads) {
+        store_four(to, {{sums[0], sums[1], sums[2], sums[3]}});
+        return;
     }
-    if (c.quads) *(quad *)(void *)to = q;
+    for (int j = 0; j < 4 && column + j < n; j++)
+        to[j] = sums[j];
+}
+
+/* Four columns of a row of a tile after a block. Between blocks they lie in c, or in `held` if c is rounded. */
+template <class Rows, class T>
+__device__ static inline void end_four(const output<Rows, T> &c, bool first, bool last, int row,
+                                       int column, const float *sums, float *held) {
+    constexpr bool HOLDS = is_rounded<T>;
+    T *to = c.at + c.rows(row) + column;
+    const bool reads = first ? c.add : !HOLDS;
+    const bool writes = last || !HOLDS;
+    quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
+    if (reads && c.quads) q = load_four(to);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        if (column + j >= c.n) continue;
+        if (reads && !c.quads) q.x[j] = load(to, j);
+        if (HOLDS && !first) q.x[j] = held[j];
+        q.x[j] = end_block(c, first, column + j, q.x[j], sums[j]);
+        if (HOLDS) held[j] = q.x[j];
+        if (writes && !c.quads) store(to, j, q.x[j]);
+    }
+    if (writes && c.quads) store_four(to, q);
 }
 
 /* Tiles are numbered by blockIdx.x, along the shorter side first, so that those of one time read little. parts == NULL: all blocks
  * of k, to c; otherwise block `first` + blockIdx.y to its parts [m, n]. */
-template <class S, class A, class B, class Rows>
+template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
-    tiles(A a, B b, output<Rows> c, cuts k, int first, float *parts) {
+    tiles(A a, B b, output<Rows, T> c, cuts k, int first, float *parts) {
+    enum { HOLDS = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
     /* Of the tile. Read again for each block of k: addresses in c must not take registers from the sums. */
     __shared__ int place[2];
@@ -301,6 +349,7 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     const int begin = parts ? first + (int)blockIdx.y : 0;
     const int end = parts ? begin + 1 : k.count;
     float *part = parts ? parts + (int64_t)blockIdx.y * c.m * c.n : NULL;
+    float held[HOLDS ? S::TM : 1][HOLDS ? S::TN : 4];
     int half = 0;
     for (int block = begin; block < end; block++) {
         float sums[S::TM][S::TN];
@@ -312,23 +361,27 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
                 const int at_row = place[0] + row_of<S>(i);
                 const int at_column =
                     place[1] + j / 4 * (4 * S::BN / S::TN) + 4 * first_column<S>();
-                if (at_row < c.m && at_column < c.n)
-                    store_quad(c, block == 0, at_row, at_column, sums[i] + j, part);
+                if (at_row >= c.m || at_column >= c.n) continue;
+                if (part)
+                    store_part(part, c.n, c.quads, at_row, at_column, sums[i] + j);
+                else
+                    end_four(c, block == 0, block + 1 == end, at_row, at_column, sums[i] + j,
+                             HOLDS ? held[i] + j : NULL);
             }
     }
 }
 
-/* c, after blocks `first` .. `first` + count - 1. */
-template <class Rows>
-__global__ void add_parts(output<Rows> c, int first, int count, const float *parts) {
+/* c, after blocks `first` .. `first` + count - 1; all of them, if c is rounded. */
+template <class Rows, class T>
+__global__ void add_parts(output<Rows, T> c, int first, int count, const float *parts) {
     const int size = c.m * c.n;
     FOR_EACH(i, size) {
         const int row = (int)i / c.n, column = (int)i % c.n;
-        float *to = c.at + c.rows(row) + column;
-        float sum = first > 0 || c.add ? *to : 0.0f;
+        T *to = c.at + c.rows(row) + column;
+        float sum = first > 0 || c.add ? load(to, 0) : 0.0f;
         for (int part = 0; part < count; part++)
             sum = end_block(c, first + part == 0, column, sum, parts[(int64_t)part * size + i]);
-        *to = sum;
+        store(to, 0, sum);
     }
 }
 
@@ -347,30 +400,31 @@ template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
 }
 
 /* Blocks of k at a time, in even runs: 1: each thread block makes all. */
-template <class S> static inline int at_a_time(int64_t m, int64_t n, const cuts &k) {
-    const int64_t most = busy<S>() / tiles_of<S>(m, n);
-    if (most <= 1) return 1;
+template <class S, class Rows, class T>
+static inline int at_a_time(const output<Rows, T> &c, const cuts &k) {
+    const int64_t most = busy<S>() / tiles_of<S>(c.m, c.n);
+    if (most <= 1 || (is_rounded<T> && most < k.count)) return 1;
     return (int)ceil_div(k.count, ceil_div(k.count, most));
 }
 
 /* Bytes of workspace: for this m and k and all smaller ones. */
 int64_t workspace_bytes(int64_t m, int64_t n, int blocks);
 
-/* With a tile's shape, `together` blocks of k at a time. */
-template <class S, class A, class B, class Rows>
-static inline cudaError_t run_as(const A &a, const B &b, output<Rows> c, const cuts &k,
+/* With a tile's shape, `together` blocks of k at a time: 1 or all, if c is rounded. */
+template <class S, class A, class B, class Rows, class T>
+static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, const cuts &k,
                                  int together, void *workspace, cudaStream_t stream) {
     const unsigned grid = (unsigned)tiles_of<S>(c.m, c.n);
     float *parts = (float *)workspace;
     c.quads = c.n % 4 == 0 && is_aligned(c.at) && is_aligned(parts);
     if (together == 1)
-        return launch(tiles<S, A, B, Rows>, dim3(grid), dim3(S::THREADS), stream, a, b, c, k, 0,
-                      (float *)NULL);
+        return launch(tiles<S, A, B, Rows, T>, dim3(grid), dim3(S::THREADS), stream, a, b, c, k,
+                      0, (float *)NULL);
     for (int first = 0; first < k.count; first += together) {
         const int left = k.count - first, count = left < together ? left : together;
-        CGP__TRY_CUDA(launch(tiles<S, A, B, Rows>, dim3(grid, (unsigned)count),
+        CGP__TRY_CUDA(launch(tiles<S, A, B, Rows, T>, dim3(grid, (unsigned)count),
                              dim3(S::THREADS), stream, a, b, c, k, first, parts));
-        CGP__TRY_CUDA(launch(add_parts<Rows>, blocks_for((int64_t)c.m * c.n), dim3(BLOCK),
+        CGP__TRY_CUDA(launch(add_parts<Rows, T>, blocks_for((int64_t)c.m * c.n), dim3(BLOCK),
                              stream, c, first, count, parts));
     }
     return cudaSuccess;
@@ -382,23 +436,27 @@ static inline bool fits(int64_t size) {
 }
 
 /* The larger the tiles, the less is read; smaller ones where larger ones would leave multiprocessors idle. */
-template <class A, class B, class Rows>
-static inline cudaError_t run(const A &a, const B &b, const output<Rows> &c, const cuts &k,
+template <class A, class B, class Rows, class T>
+static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c, const cuts &k,
                               void *workspace, cudaStream_t stream) {
-    if (c.m <= few::BM)
-        return run_as<few>(a, b, c, k, at_a_time<few>(c.m, c.n, k), workspace, stream);
-    if (tiles_of<large>(c.m, c.n) >= 2 * MULTIPROCESSORS)
-        return run_as<large>(a, b, c, k, 1, workspace, stream);
-    if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * MULTIPROCESSORS)
-        return run_as<medium>(a, b, c, k, at_a_time<medium>(c.m, c.n, k), workspace, stream);
-    return run_as<small>(a, b, c, k, at_a_time<small>(c.m, c.n, k), workspace, stream);
+    if (c.m <= few::BM) return run_as<few>(a, b, c, k, at_a_time<few>(c, k), workspace, stream);
+    if constexpr (is_rounded<T>) {
+        return run_as<rounding>(a, b, c, k, at_a_time<rounding>(c, k), workspace, stream);
+    } else {
+        if (tiles_of<large>(c.m, c.n) >= 2 * MULTIPROCESSORS)
+            return run_as<large>(a, b, c, k, 1, workspace, stream);
+        if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * MULTIPROCESSORS)
+            return run_as<medium>(a, b, c, k, at_a_time<medium>(c, k), workspace, stream);
+        return run_as<small>(a, b, c, k, at_a_time<small>(c, k), workspace, stream);
+    }
 }
 
 } // namespace gemm
 
 /* sum [width] = or += the rows of x [rows, width], in blocks of 64 in order. */
 int64_t cgp__cuda_sum_rows_workspace(int64_t rows, int64_t width);
-cudaError_t cgp__cuda_sum_rows(float *sum, const float *x, int64_t rows, int64_t width,
-                               bool add, void *workspace, cudaStream_t stream);
+template <class T>
+cudaError_t cgp__cuda_sum_rows(float *sum, const T *x, int64_t rows, int64_t width, bool add,
+                               void *workspace, cudaStream_t stream);
 
 #endif

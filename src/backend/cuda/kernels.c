@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.c -- kernels of ops: the entry of a table, kept with its spec. */
 #include "backend/cuda/device.h"
+#include "backend/cuda/gemm_lt.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -40,9 +41,10 @@ static cgp_status find_kernel(const cgp_kernel_spec *spec, const cgp__cuda_op **
                                     ": expects %s of 1 or more rows, got %" PRId64
                                     " samples of %" PRId64,
                                     op_names[spec->op], spec->n, spec->attributes.rows);
-    if (spec->type != CGP_F32 && !(spec->type == CGP_BF16 && op->bf16))
-        return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": has no %s in bf16 (use f32)",
-                                    op_names[spec->op]);
+    if (spec->type != CGP_F32 && spec->type != CGP_BF16)
+        return cgp__cuda_host->fail(CGP_EINVAL,
+                                    CGP__CUDA_NAME ": %s: expects f32 or bf16, got %s",
+                                    op_names[spec->op], spec->type == CGP_I32 ? "i32" : "none");
     *out = op;
     return CGP_OK;
 }
@@ -56,6 +58,12 @@ cgp_status cgp__cuda_workspace(const cgp_device_options *options, const cgp_kern
     return CGP_OK;
 }
 
+static cgp_status create_product(cgp_kernel *kernel) {
+    cgp__cuda_product product;
+    if (!cgp__cuda_product_of(&kernel->spec, &product)) return CGP_OK;
+    return cgp__cuda_lt_gemm_create(kernel->device, &product, &kernel->product);
+}
+
 cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
                                    cgp_kernel **out) {
     const cgp__cuda_op *op = NULL;
@@ -63,19 +71,29 @@ cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *sp
     cgp_kernel *kernel = malloc(sizeof *kernel);
     if (!kernel)
         return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
-    *kernel = (cgp_kernel){device, *spec, op->run[spec->direction]};
-    *out = kernel;
-    return CGP_OK;
+    *kernel = (cgp_kernel){device, *spec, op->run[spec->direction], NULL};
+    const cgp_status status = create_product(kernel);
+    if (status == CGP_OK)
+        *out = kernel;
+    else
+        free(kernel);
+    return status;
+}
+
+static cudaError_t enqueue(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cudaStream_t stream = kernel->device->streams[CGP_QUEUE_COMPUTE];
+    return kernel->product ? cgp__cuda_run_product(&kernel->spec, args, kernel->product, stream)
+                           : kernel->run(&kernel->spec, args, stream);
 }
 
 cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_device *device = kernel->device;
     CGP__CUDA_TRY(cgp__cuda_begin(device));
-    return cgp__cuda_end(
-        device, kernel->run(&kernel->spec, args, device->streams[CGP_QUEUE_COMPUTE]), "%s, %s",
-        op_names[kernel->spec.op], directions[kernel->spec.direction]);
+    return cgp__cuda_end(device, enqueue(kernel, args), "%s, %s", op_names[kernel->spec.op],
+                         directions[kernel->spec.direction]);
 }
 
 void cgp__cuda_kernel_destroy(cgp_kernel *kernel) {
+    if (kernel) cgp__cuda_lt_gemm_destroy(kernel->product);
     free(kernel);
 }

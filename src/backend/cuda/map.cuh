@@ -60,7 +60,7 @@ template <class T>
 static cudaError_t pass(T *to, const T *from, int64_t n, bool add, cudaStream_t stream) {
     if (add) return map(to, from, from, n, true, stream, first_of{});
     if (to == from || n == 0) return cudaSuccess;
-    return cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, stream);
+    return copy_bytes(to, from, n * (int64_t)sizeof *to, stream);
 }
 
 /* dx[k] = or += dy of an op that passes it on. */

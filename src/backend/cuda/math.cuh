@@ -83,7 +83,7 @@ __device__ static inline double log_of(double x) {
     int64_t bits;
     memcpy(&bits, &x, sizeof bits);
     const int64_t k = (bits - 0x3fe6a09e667f3bcd) >> 52; /* sqrt(1/2) */
-    bits -= k << 52;
+    bits -= k * (INT64_C(1) << 52);
     double near;
     memcpy(&near, &bits, sizeof near);
     const double f = near - 1.0, s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;

@@ -9,19 +9,19 @@ cgp_status cgp__cuda_memory_create(cgp_device *device, size_t bytes, void **out)
     const size_t least = bytes > 0 ? bytes : 1;
     void *memory = NULL;
     CGP__CUDA_TRY(cgp__cuda_begin(device));
-    CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaMalloc(&memory, least), "memory", bytes));
+    CGP__CUDA_TRY(cgp__cuda_no_memory(
+        device, cgp__cuda_allocate(device->ordinal, &memory, least), "memory", bytes));
     cudaError_t error = cudaMemsetAsync(memory, 0, least, stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-    if (error != cudaSuccess) (void)cudaFree(memory);
+    if (error != cudaSuccess) (void)cgp__cuda_free(device->ordinal, memory, least);
     CGP__CUDA_TRY(cgp__cuda_end(device, error, "clear %zu bytes", bytes));
     *out = memory;
     return CGP_OK;
 }
 
 void cgp__cuda_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
-    (void)bytes;
     (void)cgp__cuda_finish(device);
-    (void)cudaFree(memory);
+    (void)cgp__cuda_free(device->ordinal, memory, bytes > 0 ? bytes : 1);
     (void)cudaGetLastError();
 }
 

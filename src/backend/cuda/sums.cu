@@ -52,7 +52,7 @@ __global__ void add_parts(double *to, const double *partial, int parts, bool fir
 cudaError_t cgp__cuda_sum_squares(const float *x, int64_t n, double *sum, double *partial,
                                   cudaStream_t stream) {
     const int64_t window = (int64_t)CGP__CUDA_PARTIALS * PART;
-    if (n == 0) return cudaMemsetAsync(sum, 0, sizeof *sum, stream);
+    if (n == 0) return clear_bytes(sum, (int64_t)sizeof *sum, stream);
     for (int64_t begin = 0; begin < n; begin += window) {
         const int64_t left = n - begin < window ? n - begin : window;
         const int parts = (int)ceil_div(left, PART);

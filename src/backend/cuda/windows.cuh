@@ -40,8 +40,8 @@ __device__ static inline pixel pixel_of(int n, const divisor &rows, const diviso
 }
 
 /* Windows of an image [n, height, width, channels] under a grid of pixels, as rows. */
-struct windows {
-    const float *image;
+template <class T> struct windows {
+    const T *image;
     int n, height, width, channels;
     int kernel_height, kernel_width, stride_height, stride_width, top, left;
     /* Of the grid. */
@@ -53,7 +53,7 @@ struct windows {
     bool quads;
 
     /* The address of element `at` of the window at a pixel; NULL: outside. */
-    __device__ const float *find(const pixel &p, int at) const {
+    __device__ const T *find(const pixel &p, int at) const {
         const int u = of_segment(at), rest = at - u * (int)of_segment.by, v = of_channels(rest);
         const int row = p.row * stride_height - top + u;
         const int column = p.column * stride_width - left + v;
@@ -67,20 +67,20 @@ struct windows {
         if (window >= count) return q;
         const pixel p = pixel_of(window, of_height, of_width);
         for (int i = 0; i < 4 && at + i < length; i++) {
-            const float *from = find(p, at + i);
-            if (from && quads) return *(const quad *)(const void *)from;
+            const T *from = find(p, at + i);
+            if (from && quads) return load_four(from);
             if (quads) return q;
-            if (from) q.x[i] = *from;
+            if (from) q.x[i] = load(from, 0);
         }
         return q;
     }
 };
 
-static inline int64_t segment_of(const windows &w) {
+template <class T> static inline int64_t segment_of(const windows<T> &w) {
     return (int64_t)w.kernel_width * w.channels;
 }
 
-static inline void set_windows(windows *w) {
+template <class T> static inline void set_windows(windows<T> *w) {
     w->count = w->n * w->grid_height * w->grid_width;
     w->length = (int)(w->kernel_height * segment_of(*w));
     w->of_height = divisor_of(w->grid_height);
@@ -106,7 +106,7 @@ struct taps {
             const int k = at_k + i, s = of_segment(k), rest = k - s * (int)of_segment.by;
             const int t = of_out(rest);
             const float *from = at + s * segment + t * tap + row * out + (rest - t * (int)out);
-            if (quads) return *(const quad *)(const void *)from;
+            if (quads) return load_four(from);
             q.x[i] = *from;
         }
         return q;

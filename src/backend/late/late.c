@@ -4,29 +4,39 @@
  *     caller        enqueues ──► COMPUTE   a thread with a cpu device
  *                            ──► IN, OUT   threads that copy
  *
- * Every operand of a kernel, and every device's end of a copy, must lie in memory of the device. */
+ * Every operand of a kernel, and every device's end of a copy, must lie in memory of the device; the host's end in memory of
+ * host_memory_create(). */
 #include "backend/late/late.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/late/queue.h"
+#include "backend/late/recording.h"
 
 #define MAX_MEMORIES 64
+#define MAX_HOST_MEMORIES 256
 
 _Atomic long cgp__late_delay_ns[CGP_QUEUES];
+
+typedef struct region {
+    char *begin;
+    size_t bytes;
+} region;
+
+/* Of all devices. */
+static pthread_mutex_t host_lock = PTHREAD_MUTEX_INITIALIZER;
+static region host_memories[MAX_HOST_MEMORIES];
 
 struct cgp_device {
     cgp_device_options options;
     cgp__late_queue queues[CGP_QUEUES];
     cgp__late_failure failure;
-    cgp_device *cpu;     /* of COMPUTE's thread */
-    _Atomic int64_t tag; /* of the kernel that runs; -1: none */
+    cgp_recording *recording; /* in progress; NULL: none */
+    cgp_device *cpu;          /* of COMPUTE's thread */
+    _Atomic int64_t tag;      /* of the kernel that runs; -1: none */
     _Atomic int64_t failed_tag;
-    struct {
-        char *begin;
-        size_t bytes;
-    } memories[MAX_MEMORIES];
+    region memories[MAX_MEMORIES];
 };
 
 struct cgp_kernel {
@@ -92,13 +102,21 @@ static cgp_status run_wait(void *device, const void *payload) {
     return CGP_OK;
 }
 
+/* The contract: while launches are recorded nothing else is given to the device. */
+static cgp_status check_not_recording(const cgp_device *device, const char *what) {
+    if (!device->recording) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "late: %s: expected record_end() first, got none", what);
+}
+
 static cgp_status event_record(cgp_device *device, cgp_queue queue, cgp_event *event) {
+    CGP_TRY(check_not_recording(device, "record of an event"));
     const mark m = {event, ++event->records};
     return cgp__late_queue_add(&device->queues[queue], run_record, &m, sizeof m, true);
 }
 
 static cgp_status event_wait(cgp_device *device, cgp_queue queue, cgp_event *event) {
     const mark m = {event, event->records};
+    CGP_TRY(check_not_recording(device, "wait for an event"));
     return cgp__late_queue_add(&device->queues[queue], run_wait, &m, sizeof m, true);
 }
 
@@ -136,48 +154,70 @@ static cgp_status finish(cgp_device *device) {
 
 /* --- memory --- */
 
-static bool owns(const cgp_device *device, const void *at, size_t bytes) {
+static bool lies_in(const region *list, int n, const void *at, size_t bytes) {
     const char *begin = at;
-    for (int i = 0; i < MAX_MEMORIES; i++) {
-        if (begin >= device->memories[i].begin &&
-            begin + bytes <= device->memories[i].begin + device->memories[i].bytes)
+    for (int i = 0; i < n; i++) {
+        if (list[i].begin && begin >= list[i].begin &&
+            begin + bytes <= list[i].begin + list[i].bytes)
             return true;
     }
     return false;
 }
 
-static cgp_status host_memory_create(cgp_device *device, size_t bytes, void **out) {
+static bool owns(const cgp_device *device, const void *at, size_t bytes) {
+    return lies_in(device->memories, MAX_MEMORIES, at, bytes);
+}
+
+static bool is_of_host(const void *at, size_t bytes) {
+    pthread_mutex_lock(&host_lock);
+    const bool found = lies_in(host_memories, MAX_HOST_MEMORIES, at, bytes);
+    pthread_mutex_unlock(&host_lock);
+    return found;
+}
+
+/* Allocate, and note it in a list. */
+static cgp_status allocate(region *list, int n, size_t bytes, void **out) {
     const size_t capacity = (size_t)cgp__align_up((int64_t)bytes + 1);
-    void *memory = aligned_alloc(CGP__ALIGN, capacity);
-    (void)device;
+    int i = 0;
+    while (i < n && list[i].begin)
+        i++;
+    void *memory = i < n ? aligned_alloc(CGP__ALIGN, capacity) : NULL;
     if (!memory) return cgp__no_memory("late: memory", bytes);
-    *out = memset(memory, 0, capacity);
+    list[i].begin = *out = memset(memory, 0, capacity);
+    list[i].bytes = bytes;
     return CGP_OK;
+}
+
+static void release(region *list, int n, void *begin, size_t bytes) {
+    for (int i = 0; i < n; i++) {
+        if (list[i].begin == begin) list[i].begin = NULL;
+    }
+    memset(begin, 0xff, bytes);
+    free(begin);
+}
+
+static cgp_status host_memory_create(cgp_device *device, size_t bytes, void **out) {
+    (void)device;
+    pthread_mutex_lock(&host_lock);
+    const cgp_status status = allocate(host_memories, MAX_HOST_MEMORIES, bytes, out);
+    pthread_mutex_unlock(&host_lock);
+    return status;
 }
 
 static void host_memory_destroy(cgp_device *device, void *memory, size_t bytes) {
-    (void)device;
-    memset(memory, 0xff, bytes);
-    free(memory);
+    (void)finish(device);
+    pthread_mutex_lock(&host_lock);
+    release(host_memories, MAX_HOST_MEMORIES, memory, bytes);
+    pthread_mutex_unlock(&host_lock);
 }
 
 static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
-    int i = 0;
-    while (i < MAX_MEMORIES && device->memories[i].begin)
-        i++;
-    if (i == MAX_MEMORIES) return cgp__no_memory("late: memories", bytes);
-    CGP_TRY(host_memory_create(device, bytes, out));
-    device->memories[i].begin = *out;
-    device->memories[i].bytes = bytes;
-    return CGP_OK;
+    return allocate(device->memories, MAX_MEMORIES, bytes, out);
 }
 
 static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     (void)finish(device);
-    for (int i = 0; i < MAX_MEMORIES; i++) {
-        if (device->memories[i].begin == memory) device->memories[i].begin = NULL;
-    }
-    host_memory_destroy(device, memory, bytes);
+    release(device->memories, MAX_MEMORIES, memory, bytes);
 }
 
 typedef struct copying {
@@ -194,14 +234,17 @@ static cgp_status run_copy(void *device, const void *payload) {
 }
 
 static cgp_status check_place(const char *what, cgp_place place, size_t bytes) {
-    if (!place.device || owns(place.device, place.at, bytes)) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "late: %s: expected memory of the device, got other memory",
-                    what);
+    if (place.device ? owns(place.device, place.at, bytes) : is_of_host(place.at, bytes))
+        return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "late: %s: expected %s, got other memory", what,
+                    place.device ? "memory of the device"
+                                 : "the host's memory of host_memory_create()");
 }
 
 static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes) {
     const copying c = {to.at, from.at, bytes};
+    CGP_TRY(check_not_recording(device, "copy"));
     CGP_TRY(check_place("copy to", to, bytes));
     CGP_TRY(check_place("copy from", from, bytes));
     if (to.device != device && from.device != device)
@@ -218,6 +261,7 @@ static cgp_status run_discard(void *device, const void *payload) {
 
 static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t bytes) {
     const copying c = {at, NULL, bytes};
+    CGP_TRY(check_not_recording(device, "discard"));
     CGP_TRY(check_place("discard", (cgp_place){device, at}, bytes));
     return cgp__late_queue_add(&device->queues[queue], run_discard, &c, sizeof c, false);
 }
@@ -226,7 +270,15 @@ static cgp_status discard(cgp_device *device, cgp_queue queue, void *at, size_t 
 
 static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *payload,
                           size_t bytes) {
+    CGP_TRY(check_not_recording(device, "work of COMPUTE"));
     return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
+}
+
+/* The same for what may be recorded. */
+static cgp_status compute_or_record(cgp_device *device, cgp__late_run *run, const void *payload,
+                                    size_t bytes) {
+    return device->recording ? cgp__late_recording_add(device->recording, run, payload, bytes)
+                             : compute(device, run, payload, bytes);
 }
 
 /* The contract: no kernel sees memory of the host. */
@@ -258,7 +310,7 @@ static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_d
                           const void *from, int64_t n) {
     const conversion c = {to_type, from_type, to, from, n};
     CGP_TRY(check_operands(device, (const void *[]){to, from}, 2));
-    return compute(device, run_convert, &c, sizeof c);
+    return compute_or_record(device, run_convert, &c, sizeof c);
 }
 
 /* A run of a kernel, a commit, or its check. */
@@ -296,7 +348,7 @@ static cgp_status check_args(const cgp_device *device, const cgp_kernel_args *ar
 static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
     const call c = {.kernel = kernel, .args = *args};
     CGP_TRY(check_args(kernel->device, args));
-    return compute(kernel->device, run_kernel, &c, sizeof c);
+    return compute_or_record(kernel->device, run_kernel, &c, sizeof c);
 }
 
 static cgp_status run_commit(void *device, const void *payload) {
@@ -310,7 +362,7 @@ static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args) {
     const call c = {.spec = *spec, .args = *args};
     CGP_TRY(check_args(device, args));
-    return compute(device, run_commit, &c, sizeof c);
+    return compute_or_record(device, run_commit, &c, sizeof c);
 }
 
 static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
@@ -318,7 +370,7 @@ static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
     const call c = {.spec = *spec, .args = *args, .index = index};
     CGP_TRY(check_args(device, args));
     CGP_TRY(check_operands(device, (const void *[]){index}, 1));
-    return compute(device, run_commit, &c, sizeof c);
+    return compute_or_record(device, run_commit, &c, sizeof c);
 }
 
 /* A sum or a search: of one tensor, to a word or another tensor. */
@@ -347,7 +399,7 @@ static cgp_status run_pass(cgp_device *device, cgp__late_run *run, const float *
                            void *out) {
     const pass p = {x, n, out};
     CGP_TRY(check_operands(device, (const void *[]){x, out}, 2));
-    return compute(device, run, &p, sizeof p);
+    return compute_or_record(device, run, &p, sizeof p);
 }
 
 static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
@@ -370,7 +422,65 @@ static cgp_status run_update(void *device, const void *payload) {
 static cgp_status update(cgp_device *device, const cgp_update *u) {
     CGP_TRY(check_operands(
         device, (const void *[]){u->param, u->grad, u->state[0], u->state[1], u->values}, 5));
-    return compute(device, run_update, u, sizeof *u);
+    return compute_or_record(device, run_update, u, sizeof *u);
+}
+
+/* --- recordings --- */
+
+static cgp_status record_begin(cgp_device *device) {
+    CGP_TRY(check_not_recording(device, "record_begin"));
+    device->recording = cgp__calloc(1, sizeof *device->recording);
+    if (!device->recording) return cgp__no_memory("late: recording", sizeof *device->recording);
+    device->recording->device = device;
+    return CGP_OK;
+}
+
+static cgp_status record_end(cgp_device *device, cgp_recording **out) {
+    cgp_recording *recording = device->recording;
+    device->recording = NULL;
+    *out = recording->n > 0 ? recording : NULL;
+    if (recording->n == 0) cgp__late_recording_destroy(recording);
+    return CGP_OK;
+}
+
+static cgp_status recording_run(cgp_recording *recording, int64_t tag) {
+    for (int i = 0; i < recording->n; i++) {
+        const cgp__late_recorded *entry = recording->entries[i];
+        const void *payload = entry->payload;
+        call c;
+        if (entry->run == run_kernel) {
+            c = *(const call *)payload;
+            c.args.tag += tag;
+            payload = &c;
+        }
+        CGP_TRY(compute(recording->device, entry->run, payload, entry->bytes));
+    }
+    return CGP_OK;
+}
+
+/* Return what two entries do not have in common; NULL: nothing. */
+static const char *differing(const cgp__late_recorded *a, const cgp__late_recorded *b) {
+    const void *x = a->payload, *y = b->payload;
+    const call *p = x, *q = y;
+    if (a->run != b->run) return "the function";
+    if (a->run == run_update) return cgp__late_differing_update(x, y);
+    if (a->run != run_kernel && a->run != run_commit)
+        return memcmp(x, y, a->bytes) == 0 ? NULL : "an operand";
+    if (p->kernel != q->kernel || p->index != q->index) return "the kernel";
+    return cgp__late_differing_args(&p->args, &q->args);
+}
+
+cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recording *b) {
+    const int n = a ? a->n : 0, now = b ? b->n : 0;
+    if (n != now)
+        return cgp_fail(CGP_EDEVICE, "late: recording: expected %d entries, got %d", n, now);
+    for (int i = 0; i < n; i++) {
+        const char *what = differing(a->entries[i], b->entries[i]);
+        if (what)
+            return cgp_fail(CGP_EDEVICE, "late: recording: entry %d of %d: %s has changed", i,
+                            n, what);
+    }
+    return CGP_OK;
 }
 
 /* --- kernels and devices: made on COMPUTE's thread, by entries that the caller waits for --- */
@@ -522,4 +632,8 @@ const cgp_backend cgp__backend_late = {
     .finish = finish,
     .discard = discard,
     .isa = isa,
+    .record_begin = record_begin,
+    .record_end = record_end,
+    .recording_run = recording_run,
+    .recording_destroy = cgp__late_recording_destroy,
 };

@@ -55,6 +55,9 @@ cgp_status cgp__custom_check(const cgp_op *op, const void *attributes) {
     if (op->n_inputs < 1 || op->n_inputs > CGP_OP_MAX_INPUTS)
         return cgp_fail(CGP_EINVAL, "op %s: expected 1 to %d inputs, got %d", op->name,
                         CGP_OP_MAX_INPUTS, op->n_inputs);
+    if (op->device)
+        return cgp_fail(CGP_EINVAL, "op %s: device: expected NULL, which is reserved",
+                        op->name);
     CGP_TRY(check_functions(op));
     CGP_TRY(check_needs(op));
     if (op->attribute_bytes > 0 && !attributes)

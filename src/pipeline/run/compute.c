@@ -41,7 +41,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     cgp_kernel_args args = {
         .values = s->values,
         .id = node->id,
-        .tag = cgp__tag_of((int)(s->bound - s->list->actions), i),
+        .tag = cgp__tag_of(s->records ? 0 : (int)(s->bound - s->list->actions), i),
         .first = call->direction == CGP_OP_BACKWARD_WEIGHT ? s->variant->first_weight
                                                            : s->variant->first,
         .training = s->context->training,
@@ -60,7 +60,7 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
 }
 
-/* A copy of the caller's data that is converted by way of the workspace arrives there first. */
+/* A copy of the caller's data that is converted by way of the workspace arrives there first; staged (staging.c). */
 static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_backend *backend = cgp__backend_of(s->worker);
@@ -73,10 +73,9 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     if (host && !backend->host_addressable) {
         const bool converts = call->workspace.arena != CGP__NOWHERE;
         void *copy = converts ? cgp__address(s, call->workspace) : to;
-        CGP_TRY(backend->copy(s->worker->device, CGP_QUEUE_COMPUTE,
-                              cgp__device_place(s->worker, copy), cgp__host_place(from),
-                              (size_t)count * cgp_dtype_bytes(call->from_type)));
-        if (!converts) return CGP_OK;
+        CGP_TRY(cgp__staging_put(s->worker, copy, from,
+                                 (size_t)count * cgp_dtype_bytes(call->from_type)));
+        if (!converts || cgp__is_stopped(s->worker)) return CGP_OK;
         from = copy;
     }
     return backend->convert(s->worker->device, call->to_type, to, call->from_type, from, count);
@@ -134,9 +133,8 @@ static cgp_status copy_output(const cgp__execution *s) {
         return backend->convert(s->worker->device, type->dtype, to,
                                 cgp__plan_value_type(s->plan, value), cgp__address(s, location),
                                 count);
-    return backend->copy(s->worker->device, CGP_QUEUE_COMPUTE, cgp__host_place(to),
-                         cgp__device_place(s->worker, cgp__address(s, location)),
-                         (size_t)count * cgp_dtype_bytes(type->dtype));
+    return cgp__staging_get(s->worker, to, cgp__address(s, location),
+                            (size_t)count * cgp_dtype_bytes(type->dtype));
 }
 
 /* Copy the action's row of step values to the place that kernels read, on a device that does not share the host's memory. */
@@ -174,25 +172,62 @@ static void make_progress(cgp__worker *worker) {
     ranks->transport->progress(ranks->communicator);
 }
 
-bool cgp__compute(const cgp__execution *s) {
+/* Give the device calls begin .. end - 1. */
+static bool run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
     const int first =
         worker->first_call[s->variant->stage * CGP__PROGRAMS + s->variant->program];
     cgp_kernel *const *kernels = worker->sets[s->variant->kernels].kernels + first;
     const cgp__call *calls = program->calls;
-    const int n = s->variant->end;
-    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK)
-        return cgp__fail_on_device(s, -1);
-    for (int i = s->variant->begin; i < n; i++) {
+    for (int i = begin; i < end; i++) {
         atomic_store_explicit(&worker->call, i, memory_order_relaxed);
         const cgp_status status = worker->node_times ? measure_call(s, i, &calls[i], kernels[i])
                                                      : run_call(s, i, &calls[i], kernels[i]);
         if (cgp__is_stopped(worker)) return false;
         if (status != CGP_OK) return cgp__fail_on_device(s, i);
-        make_progress(worker);
+        if (!s->records) make_progress(worker);
     }
-    atomic_store_explicit(&worker->call, n, memory_order_relaxed);
-    if (copy_output(s) != CGP_OK) return cgp__fail_on_device(s, -1);
+    return true;
+}
+
+/* Calls of an action from one on. */
+typedef struct rest {
+    const cgp__execution *execution;
+    int begin;
+} rest;
+
+static cgp_status launch_rest(cgp__worker *worker, const void *what, bool records) {
+    const rest *r = what;
+    cgp__execution s = *r->execution;
+    (void)worker;
+    s.records = records;
+    return run_calls(&s, r->begin, s.variant->end) ? CGP_OK : CGP_EDEVICE; /* reported */
+}
+
+/* As a recording, but where kernels are measured. */
+static bool run_rest(const cgp__execution *s, int begin) {
+    cgp__worker *worker = s->worker;
+    const int end = s->variant->end, i = s->variant->recordings;
+    const rest r = {s, begin};
+    if (begin == end || i < 0 || worker->node_times) return run_calls(s, begin, end);
+    cgp__recorded *recorded =
+        &worker->recordings[i].of[s->context->training][s->context->with_loss];
+    const int64_t tag = cgp__tag_of((int)(s->bound - s->list->actions), 0);
+    if (cgp__run_recorded(worker, recorded, tag, launch_rest, &r) != CGP_OK)
+        return cgp__fail_on_device(s, -1); /* if that is not reported */
     return !cgp__is_stopped(worker);
+}
+
+bool cgp__compute(const cgp__execution *s) {
+    const cgp__variant *variant = s->variant;
+    const cgp__program *program = cgp__stage_program(s->stage, variant->program);
+    int i = variant->begin;
+    if (i < program->n_caller) i = (int)cgp__min(program->n_caller, variant->end);
+    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK)
+        return cgp__fail_on_device(s, -1);
+    if (!run_calls(s, variant->begin, i) || !run_rest(s, i)) return false;
+    atomic_store_explicit(&s->worker->call, variant->end, memory_order_relaxed);
+    if (copy_output(s) != CGP_OK) return cgp__fail_on_device(s, -1);
+    return !cgp__is_stopped(s->worker);
 }

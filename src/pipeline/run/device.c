@@ -45,7 +45,26 @@ static cgp_status create_memory(cgp__worker *worker) {
     if (host == 0) return CGP_OK;
     CGP_TRY(backend->host_memory_create(worker->device, (size_t)host, &memory));
     worker->host = memory;
-    return CGP_OK;
+    return device->staging.pieces > 0
+               ? CGP__NEW(worker->pieces, device->staging.pieces, "worker")
+               : CGP_OK;
+}
+
+/* Log what the device has, and what its driver has taken before a kernel has run. */
+static void log_memory(const cgp__worker *worker) {
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    char planned[32], host[32], driver[32] = "not known";
+    int64_t bytes = INT64_MAX;
+    if (device->backend->host_addressable) return;
+    if (device->backend->driver_bytes &&
+        device->backend->driver_bytes(device->info.ordinal, &bytes) == CGP_OK)
+        cgp_bytes_text(bytes, driver, sizeof driver);
+    cgp_log(
+        CGP_LOG_INFO, "pipeline",
+        "device %s: allocated %s, %s of the host for copies; beside them the driver and other "
+        "programs: %s",
+        device->info.name, cgp_bytes_text(worker->bytes, planned, sizeof planned),
+        cgp_bytes_text(device->info.host_bytes, host, sizeof host), driver);
 }
 
 /* Words that kernels write, and the host's copy of them: one, where the device shares the host's memory. */
@@ -65,6 +84,7 @@ static cgp_status create_events(cgp__worker *worker) {
         CGP_TRY(backend->event_create(worker->device, &worker->flights[i].start));
         CGP_TRY(backend->event_create(worker->device, &worker->flights[i].end));
     }
+    CGP_TRY(backend->event_create(worker->device, &worker->ring_end));
     CGP_TRY(backend->event_create(worker->device, &worker->timer[0]));
     return backend->event_create(worker->device, &worker->timer[1]);
 }
@@ -92,9 +112,12 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     const cgp_device_options options = options_of(worker);
     CGP_TRY(cgp__backend_of(worker)->device_create(&worker->device, &options));
     CGP_TRY(create_memory(worker));
+    log_memory(worker);
     CGP_TRY(create_words(worker));
     CGP_TRY(create_events(worker));
     CGP_TRY(create_link_events(worker));
+    worker->records = worker->executor->records && cgp__backend_of(worker)->record_begin &&
+                      !cgp__backend_of(worker)->host_addressable;
     return number_calls(worker);
 }
 
@@ -107,6 +130,7 @@ static void destroy_events(cgp__worker *worker) {
         if (worker->flights[i].start) backend->event_destroy(worker->flights[i].start);
         if (worker->flights[i].end) backend->event_destroy(worker->flights[i].end);
     }
+    if (worker->ring_end) backend->event_destroy(worker->ring_end);
     for (int i = 0; i < 2; i++)
         if (worker->timer[i]) backend->event_destroy(worker->timer[i]);
     for (int k = 0; k < 2 * plan->n_links; k++) {
@@ -124,6 +148,7 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp_plan_device *info = &worker->executor->plan->devices[worker->index].info;
     if (worker->device) (void)cgp__worker_finish(worker);
+    cgp__recordings_destroy(worker);
     for (int i = 0; i < worker->n_cache; i++)
         backend->kernel_destroy(worker->cache[i].kernel);
     for (int i = 0; i < worker->n_sets; i++)
@@ -134,6 +159,7 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     if (worker->memory)
         backend->memory_destroy(worker->device, worker->memory, (size_t)worker->bytes);
     if (worker->device) backend->device_destroy(worker->device);
+    free(worker->pieces);
     free(worker->fetched);
     free(worker->cache);
     free(worker->sets);
@@ -213,6 +239,7 @@ cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *argument) {
     cgp__list *list = &run->lists[worker->index];
     for (int i = 0; i < list->n_variants; i++)
         CGP_TRY(find_set(worker, list->variants[i].samples, &list->variants[i].kernels));
+    CGP_TRY(cgp__recordings_bind(worker, list));
     const cgp_status status = cgp__trace_reserve(&worker->trace, list->n);
     worker->trace_start = worker->trace.written;
     return status;

@@ -12,8 +12,8 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     const cgp__list *list = &context->run->lists[worker->index];
     const cgp__variant *variant = &list->variants[bound->variant];
     const cgp__stage_plan *stage = &plan->stages[variant->stage];
-    cgp__execution s = {worker,  plan,  context, list,   bound,
-                        variant, stage, NULL,    {NULL}, {NULL}};
+    cgp__execution s = {worker, plan, context, list,   bound, variant,
+                        stage,  NULL, {NULL},  {NULL}, false};
     s.values =
         (const cgp_step_values *)(const void *)(device->backend->host_addressable
                                                     ? worker->executor->rows +
@@ -129,11 +129,8 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
 static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     if (device->backend->host_addressable) return CGP_OK;
-    return device->backend->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                 cgp__device_place(worker, worker->memory + device->step.rows),
-                                 cgp__host_place(worker->executor->rows),
-                                 (size_t)run->minibatch.chunks *
-                                     (size_t)device->step.row_bytes);
+    return cgp__staging_put(worker, worker->memory + device->step.rows, worker->executor->rows,
+                            (size_t)run->minibatch.chunks * (size_t)device->step.row_bytes);
 }
 
 /* Bring the sums of losses back. */
@@ -163,8 +160,8 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
 }
 
 /* The device has ended all that it was given before the job ends, also after a failure: then it touches neither the plan nor the
- * caller's memory. (After a time-out the caller does not wait for the job's end: a device that resumes may still read and write
- * the tensors of that one call.) */
+ * caller's memory. (After a time-out the caller does not wait for the job's end: a device that shares the host's memory may still
+ * read and write the tensors of that one call when it resumes.) */
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     /* a copy: the executor's is overwritten by the next run, which a worker that hung may live to see */
     const cgp__run_context context = *(const cgp__run_context *)argument;
@@ -174,5 +171,6 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     if (run_actions(worker, &context)) return read_losses(worker, &context);
     if (backend->asynchronous) (void)backend->finish(worker->device);
-    return CGP_OK; /* reported through first_status */
+    worker->returned = worker->taken; /* nothing more goes to the caller */
+    return CGP_OK;                    /* reported through first_status */
 }

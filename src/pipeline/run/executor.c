@@ -39,6 +39,7 @@ cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp
     CGP_TRY(CGP__NEW(executor->ends, plan->n_links, "pipeline"));
     CGP_TRY(CGP__NEW(executor->reads, 2 * plan->model->n_inputs, "pipeline"));
     find_reads(executor);
+    CGP_TRY(cgp__recordings_read(&executor->records));
     return cgp__injected_faults_read(executor);
 }
 
@@ -66,7 +67,7 @@ static bool all_have_cores(const cgp__executor *executor) {
 /* Return the buffers of a link's end: the sender's, or, between ranks, the receiver's own. */
 static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *link, bool sends) {
     const bool own = !sends && link->receives;
-    const cgp__worker *worker = &executor->workers[own ? link->to : link->from];
+    const cgp__worker *worker = &executor->workers[own ? link->to : link->holder];
     const bool in_host = own ? link->receives_in_host : link->in_host;
     return (in_host ? worker->host : worker->memory) +
            (own ? link->receive_offset : link->offset);

@@ -52,6 +52,7 @@ static void land(cgp__worker *worker) {
     event.start_ns = cgp__max(event.start_ns, before);
     event.ready_ns = cgp__max(backend->event_time(f->start), event.start_ns);
     event.end_ns = cgp__max(backend->event_time(f->end), event.ready_ns);
+    cgp__staging_return(worker, f->pieces);
     cgp__trace_add(&worker->trace, event);
     if (f->transport && cgp__is_send(f->bound->action.kind))
         f->transport->post(f->link, &f->message);
@@ -80,8 +81,7 @@ bool cgp__flight_land(cgp__worker *worker, const cgp__list *list) {
     return true;
 }
 
-/* Wait for an event of the worker's device. Messages between ranks go on meanwhile. */
-static cgp_status wait_for(const cgp__worker *worker, cgp_event *event) {
+cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event) {
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp__ranks *ranks = &worker->executor->ranks;
     if (!ranks->transport) return backend->event_sync(event);
@@ -97,7 +97,8 @@ static cgp_status wait_for(const cgp__worker *worker, cgp_event *event) {
 /* Wait until at most `n` actions are in flight. */
 static bool land_but(cgp__worker *worker, const cgp__list *list, int64_t n) {
     while (worker->begun - worker->landed > n) {
-        const cgp_status status = wait_for(worker, flight_at(worker, worker->landed)->end);
+        const cgp_status status =
+            cgp__worker_wait(worker, flight_at(worker, worker->landed)->end);
         if (!land_or_fail(worker, list, status)) return false;
     }
     return true;
@@ -147,10 +148,12 @@ bool cgp__flight_end(const cgp__execution *s, cgp__flight *f) {
     cgp__worker *worker = s->worker;
     const cgp_backend *backend = cgp__backend_of(worker);
     if (!backend->asynchronous) {
+        cgp__staging_return(worker, worker->taken);
         f->event.end_ns = cgp__now_ns();
         cgp__trace_add(&worker->trace, f->event);
         return true;
     }
+    f->pieces = worker->taken;
     if (backend->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=
         CGP_OK)
         return cgp__fail_on_device(s, -1);
@@ -174,20 +177,31 @@ int64_t cgp__flight_patience(const cgp__worker *worker) {
 
 cgp_status cgp__worker_finish(cgp__worker *worker) {
     const cgp_backend *backend = cgp__backend_of(worker);
-    return backend->asynchronous ? backend->finish(worker->device) : CGP_OK;
+    const cgp_status status = backend->asynchronous ? backend->finish(worker->device) : CGP_OK;
+    if (status == CGP_OK && !cgp__is_stopped(worker))
+        cgp__staging_return(worker, worker->taken);
+    worker->returned = worker->taken; /* after a failure nothing arrives, now or later */
+    return status;
 }
 
 cgp_status cgp__worker_read(cgp__worker *worker, void *out, const void *from, size_t bytes) {
-    CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                          cgp__host_place(out),
-                                          cgp__device_place(worker, (void *)from), bytes));
-    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
+    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_place there = cgp__device_place(worker, (void *)(uintptr_t)from);
+    const cgp_status status = backend->host_addressable
+                                  ? backend->copy(worker->device, CGP_QUEUE_COMPUTE,
+                                                  cgp__host_place(out), there, bytes)
+                                  : cgp__staging_get(worker, out, from, bytes);
+    if (status == CGP_OK && !cgp__is_stopped(worker)) return cgp__worker_finish(worker);
+    worker->returned = worker->taken;
+    return status;
 }
 
 cgp_status cgp__worker_write(cgp__worker *worker, void *to, const void *in, size_t bytes) {
-    CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                          cgp__device_place(worker, to), cgp__host_place(in),
-                                          bytes));
+    const cgp_backend *backend = cgp__backend_of(worker);
+    const cgp_place there = cgp__device_place(worker, to);
+    CGP_TRY(backend->host_addressable ? backend->copy(worker->device, CGP_QUEUE_COMPUTE, there,
+                                                      cgp__host_place(in), bytes)
+                                      : cgp__staging_put(worker, to, in, bytes));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 

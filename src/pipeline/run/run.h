@@ -47,6 +47,20 @@ typedef struct cgp__cached_kernel {
     cgp_kernel *kernel;
 } cgp__cached_kernel;
 
+/* Launches that are the same each time: given to the device one by one at their first use, recorded at the second. */
+typedef struct cgp__recorded {
+    enum { CGP__UNUSED, CGP__USED, CGP__RECORDED } state;
+    cgp_recording *recording; /* NULL: none, or of no launch */
+} cgp__recorded;
+
+/* A variant's calls, in all lists that have it, by kind of run. */
+typedef struct cgp__recordings {
+    cgp__variant variant;
+    cgp__recorded of[2][2]; /* [training][with_loss] */
+} cgp__recordings;
+
+enum { CGP__RECORDED_UPDATE, CGP__RECORDED_SQUARES, CGP__RECORDED_JOBS };
+
 /* Total time of one of a node's kernels, over full micro-batches. */
 typedef struct cgp__node_time {
     int64_t ns, runs;
@@ -68,6 +82,7 @@ typedef struct cgp__flight {
     const cgp__bound_action *bound;
     cgp__event event;
     cgp_event *start, *end;
+    int64_t pieces; /* of staging, taken by its end */
     /* Handed over between ranks when the flight has landed; NULL: none. */
     const cgp_transport *transport;
     cgp_link *link;
@@ -75,6 +90,12 @@ typedef struct cgp__flight {
 } cgp__flight;
 
 enum { CGP__FLIGHTS = 2 * CGP__AHEAD }; /* a power of two */
+
+/* A piece of staging in use: its bytes go to the host's memory; NULL: they came from there. */
+typedef struct cgp__piece {
+    char *to;
+    size_t bytes;
+} cgp__piece;
 
 /* A device and all that its thread alone touches. */
 struct cgp__worker {
@@ -91,8 +112,17 @@ struct cgp__worker {
     int n_sets, sets_capacity;
     cgp__cached_kernel *cache; /* one kernel for all calls of one spec */
     int n_cache, cache_capacity;
+    cgp__recordings *recordings;
+    int n_recordings, recordings_capacity;
+    bool records; /* more of them */
+    cgp__recorded recorded_jobs[CGP__RECORDED_JOBS];
     double *words;   /* [step.n_words] that kernels write, in memory of the device */
     double *fetched; /* [step.n_words] the same for the host */
+
+    /* Of a device that does not share the host's memory: [staging.pieces]; numbers returned .. taken - 1 are in use (staging.c). */
+    cgp__piece *pieces;
+    int64_t taken, returned;
+    cgp_event *ring_end; /* to wait for when all are in use */
 
     /* Asynchronous devices: action i of the list is flights[i % CGP__FLIGHTS]; those before `landed` have ended. */
     cgp__flight flights[CGP__FLIGHTS];
@@ -128,6 +158,7 @@ struct cgp__executor {
     int64_t run_start_ns;
     char *report;                /* of the run that timed out */
     char *diagnosis;             /* of the moment of the first failure */
+    bool records;                /* launches, where the backend does */
     cgp__injected_fault *faults; /* of CGP_FAULT */
     int n_faults, faults_capacity;
 };
@@ -188,6 +219,8 @@ typedef struct cgp__execution {
     char *base[CGP__ARENAS];
     /* The first reads of the next action: a kernel has driven them out of cache. */
     const void *next[4];
+    /* The calls are recorded, for every action of the variant. */
+    bool records;
 } cgp__execution;
 
 /* execute.c: the address of an operand; NULL: none. */
@@ -219,6 +252,18 @@ static inline int cgp__tag_call(int64_t tag) {
 
 /* compute.c: give the device the calls of an action, and the copy of its output to the caller. */
 bool cgp__compute(const cgp__execution *execution);
+
+/* Give the device launches, one by one; `records`: they are recorded. The run may be given up meanwhile. */
+typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool records);
+
+/* recordings.c: the same, as a recording where there is one or is to be one, whose kernels have `tag` added to theirs. */
+cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *recorded, int64_t tag,
+                             cgp__launch *launch, const void *what);
+
+/* recordings.c: read CGP_GRAPHS; make place for the recordings of a list's variants; destroy all. */
+cgp_status cgp__recordings_read(bool *records);
+cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list);
+void cgp__recordings_destroy(cgp__worker *worker);
 
 /* transfer.c: send or receive a message. */
 bool cgp__transfer(const cgp__execution *execution, cgp__flight *flight);
@@ -252,11 +297,25 @@ enum {
     CGP__SITES
 };
 #ifdef CGP_TEST_SITES
+/* recordings.c: what would be recorded now is what was recorded; NULL: is not compared. */
+extern cgp_status (*cgp__recordings_compare)(const cgp_recording *recorded,
+                                             const cgp_recording *now);
 extern int cgp__site_off; /* -1: none */
 #define CGP__ON(site) (cgp__site_off != (site))
 #else
 #define CGP__ON(site) true
 #endif
+
+/* staging.c: copy between the host and a device that does not share its memory, on COMPUTE. `put`: from the host, whose memory may
+ * change on return. `get`: to the host, where it arrives when the action has ended, or with cgp__worker_finish(). */
+cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes);
+cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes);
+
+/* Give the pieces before number `end` back, with which COMPUTE is done: theirs arrive. */
+void cgp__staging_return(cgp__worker *worker, int64_t end);
+
+/* Wait for an event of the worker's device. Messages between ranks go on meanwhile. */
+cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event);
 
 /* Wait until the device has done all that it was given. */
 cgp_status cgp__worker_finish(cgp__worker *worker);
@@ -296,14 +355,16 @@ static inline const cgp_backend *cgp__backend_of(const cgp__worker *worker) {
     return worker->executor->plan->devices[worker->index].backend;
 }
 
-/* Return whether the run in progress was given up. A worker that goes on may touch neither plan nor the caller's memory. */
-static inline bool cgp__is_stopped(const cgp__worker *worker) {
-    return atomic_load_explicit(&worker->executor->team->stopped, memory_order_acquire);
-}
-
 static inline cgp__thread *cgp__thread_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
     return &executor->team->threads[worker->index - executor->ranks.first];
+}
+
+/* Return whether the worker's job, one with a time limit, was given up: if it goes on it may touch neither plan nor the caller's
+ * memory. A job without one, as of a getter after a failure, is waited for. */
+static inline bool cgp__is_stopped(const cgp__worker *worker) {
+    return cgp__thread_of(worker)->timed &&
+           atomic_load_explicit(&worker->executor->team->stopped, memory_order_acquire);
 }
 
 static inline cgp_place cgp__device_place(const cgp__worker *worker, void *at) {

@@ -79,7 +79,7 @@ static cgp_place place_of(const cgp__execution *s, const cgp__link_plan *link, b
                           void *buffer) {
     const bool own = sends || link->receives;
     const bool in_host = sends || !link->receives ? link->in_host : link->receives_in_host;
-    const int device = own ? s->worker->index : link->from;
+    const int device = own ? s->worker->index : link->holder;
     if (in_host || s->plan->devices[device].backend != cgp__backend_of(s->worker))
         return cgp__host_place(buffer);
     return (cgp_place){s->worker->executor->workers[device].device, buffer};

@@ -19,15 +19,17 @@ static bool owns_gradient(const cgp__worker *worker, int p) {
            cgp__owner_of(plan, p)->device == worker->index;
 }
 
-/* The sums go to words from *n on. */
-static cgp_status sum_squares(cgp__worker *worker, int *n) {
+/* The sums go to words from *what on. */
+static cgp_status launch_squares(cgp__worker *worker, const void *what, bool records) {
     const cgp_plan *plan = worker->executor->plan;
+    int n = *(const int *)what;
+    (void)records;
     for (int p = 0; p < plan->model->n_params; p++) {
         if (!owns_gradient(worker, p)) continue;
         const float *gradient = cgp__copy_data(worker, cgp__owner_of(plan, p), CGP__GRADIENT);
         CGP_TRY(cgp__backend_of(worker)->sum_squares(
             worker->device, gradient, cgp_shape_count(&plan->model->params[p].shape),
-            &worker->words[(*n)++]));
+            &worker->words[n++]));
         if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     }
     return CGP_OK;
@@ -40,8 +42,13 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     const bool clips = worker->executor->plan->optim.clip_norm > 0;
     CGP_TRY(cgp__states_check(worker, &n));
     const int squares = n;
-    if (clips && !cgp__is_stopped(worker)) CGP_TRY(sum_squares(worker, &n));
     if (cgp__is_stopped(worker)) return CGP_OK;
+    if (clips)
+        CGP_TRY(cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_SQUARES], 0,
+                                  launch_squares, &squares));
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    for (int p = 0; clips && p < worker->executor->plan->model->n_params; p++)
+        n += owns_gradient(worker, p);
     CGP_TRY(cgp__worker_fetch_words(worker, n));
     if (cgp__is_stopped(worker)) return CGP_OK;
     step->nonfinite[worker->index].tensor = cgp__states_first_nonfinite(worker);

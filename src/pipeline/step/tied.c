@@ -21,17 +21,24 @@ static cgp_place place_of(const cgp__worker *worker, int device, float *buffer) 
     return (cgp_place){same ? executor->workers[device].device : NULL, buffer};
 }
 
+/* Copy from such a place; staged, where the device does not share the host's memory. */
+static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size_t bytes) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    if (!from.device && !backend->host_addressable)
+        return cgp__staging_put(worker, to, from.at, bytes);
+    return backend->copy(worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to), from,
+                         bytes);
+}
+
 /* Add another device's buffer to one of this worker's, through its workspace. */
-static cgp_status add_buffer(const cgp__worker *worker, float *to, cgp_place from,
-                             int64_t count) {
+static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int64_t count) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     float *piece = (float *)(void *)(worker->memory + device->workspace);
     const int64_t capacity = device->info.workspace_bytes / 4;
     for (int64_t at = 0; at < count; at += capacity) {
         const int64_t n = cgp__min(count - at, capacity);
         const cgp_place part = {from.device, (float *)from.at + at};
-        CGP_TRY(device->backend->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                      cgp__device_place(worker, piece), part, 4 * (size_t)n));
+        CGP_TRY(copy_from(worker, piece, part, 4 * (size_t)n));
         if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
         CGP_TRY(device->backend->add(worker->device, to + at, piece, n));
         if (cgp__is_stopped(worker)) return CGP_OK;
@@ -158,8 +165,8 @@ static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp_
     if (copy->device != worker->index) return CGP_OK;
     float *to = gradient_at(executor, copy->device, copy->gradient);
     if (tie >= 0) return receive_tensor(worker, tie, to, count, false);
-    return cgp__backend_of(worker)->copy(
-        worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(worker, to),
+    return copy_from(
+        worker, to,
         place_of(worker, owner->device, gradient_at(executor, owner->device, owner->gradient)),
         4 * (size_t)count);
 }

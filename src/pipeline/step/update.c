@@ -15,18 +15,14 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
     if (device->backend->host_addressable) return CGP_OK;
     char *to = worker->memory + device->step.update;
     *out = (const cgp_update_values *)(const void *)to;
-    return device->backend->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                 cgp__device_place(worker, to), cgp__host_place(values),
-                                 sizeof *values);
+    return cgp__staging_put(worker, to, values, sizeof *values);
 }
 
-static cgp_status update_device(cgp__worker *worker, void *argument) {
-    const cgp__step *step = argument;
-    cgp_update update = step->update;
-    if (cgp__is_stopped(worker)) return CGP_OK;
+/* All copies on the worker's device. `what`: the constants. */
+static cgp_status launch_updates(cgp__worker *worker, const void *what, bool records) {
     const cgp_plan *plan = worker->executor->plan;
-    CGP_TRY(write_values(worker, &step->update_values, &update.values));
-    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    cgp_update update = *(const cgp_update *)what;
+    (void)records;
     const double decay = update.weight_decay;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
@@ -41,7 +37,18 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
         CGP_TRY(cgp__backend_of(worker)->update(worker->device, &update));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
-    return cgp__worker_finish(worker);
+    return CGP_OK;
+}
+
+static cgp_status update_device(cgp__worker *worker, void *argument) {
+    const cgp__step *step = argument;
+    cgp_update update = step->update;
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    CGP_TRY(write_values(worker, &step->update_values, &update.values));
+    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    CGP_TRY(cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_UPDATE], 0,
+                              launch_updates, &update));
+    return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {

@@ -30,7 +30,7 @@ static void *thread_main(void *argument) {
         if (!thread->assigned) break;
         cgp__job *job = team->job;
         void *job_argument = team->argument;
-        const bool timed = team->timed;
+        const bool timed = thread->timed = team->timed;
         thread->assigned = false;
         thread->busy = true;
         pthread_mutex_unlock(&team->lock);

@@ -27,6 +27,8 @@ typedef struct cgp__thread {
     pthread_t thread;
     /* Under the team's lock. A job is: assigned and not begun; begun; begun and not ended in time. */
     bool assigned, busy, stuck;
+    /* Of the thread: its job has a time limit. */
+    bool timed;
     /* Of the last job. */
     cgp_status status;
     char message[1024];
@@ -56,7 +58,7 @@ struct cgp__team {
     void *argument;
     int remaining; /* threads that the caller waits for */
     bool quit, release;
-    /* A run has failed: from here on no worker touches the plan or the caller's memory. */
+    /* A run has failed: from here on no job with a time limit touches the plan or the caller's memory. */
     atomic_bool stopped;
     /* A stuck worker may touch memory of other devices. */
     bool stuck_shares_memory;

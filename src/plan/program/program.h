@@ -35,6 +35,9 @@ typedef struct cgp__program {
     int n, capacity;
     /* of a split backward: the first n_input calls are I, the others W */
     int n_input;
+    /* Calls at the beginning that copy the caller's data. Where a device does not share the host's memory, no other call has an operand
+     * of the caller's. */
+    int n_caller;
 } cgp__program;
 
 /* Fill the programs of all stages. */

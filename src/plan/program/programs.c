@@ -359,6 +359,32 @@ static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     return CGP_OK;
 }
 
+static bool is_callers(cgp__location location) {
+    return location.arena == CGP__HOST || location.arena == CGP__HOST_GRADIENT;
+}
+
+/* Count the copies of the caller's data, which come first. Anything else that reads it there is a bug of this library, reported before
+ * anything runs: the calls behind the copies may be recorded. */
+static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *program) {
+    program->n_caller = 0;
+    while (program->n_caller < program->n && program->calls[program->n_caller].node < 0 &&
+           is_callers(program->calls[program->n_caller].dy))
+        program->n_caller++;
+    for (int i = program->n_caller; i < program->n && !cgp__builder_shares_host(b); i++) {
+        const cgp__call *call = &program->calls[i];
+        bool reads = is_callers(call->dy);
+        for (int k = 0; k < CGP_OP_MAX_INPUTS; k++)
+            reads = reads || is_callers(call->x[k]);
+        if (reads)
+            return cgp_fail(
+                CGP_EDEVICE,
+                "stage %d: call %d reads the caller's memory, expected of the first "
+                "%d alone",
+                b->index, i, program->n_caller);
+    }
+    return CGP_OK;
+}
+
 static cgp_status make_stage(cgp__stage_builder *b, int index) {
     cgp_plan *plan = b->plan;
     begin_stage(b, index);
@@ -381,6 +407,7 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
         if (plan->devices[stage->info.device].backend->fuses) cgp__program_fuse(plan, all[i]);
         if (plan->devices[stage->info.device].backend->prefetches)
             cgp__program_prefetch(plan, all[i], all[i] == &stage->backward);
+        CGP_TRY(count_callers(b, all[i]));
     }
     return CGP_OK;
 }

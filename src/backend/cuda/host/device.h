@@ -179,12 +179,12 @@ template <class... P> struct cgp__shim_call {
     }
 };
 
-/* Enqueue a kernel; arguments are converted to the types of its parameters. */
-template <class... P, class... A>
-static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block,
-                                 cudaStream_t stream, A... arguments) {
+/* kernel<<<grid, block, 0, stream>>>(arguments) */
+template <class... P>
+static inline cudaError_t cgp__shim_launch_kernel(void (*kernel)(P...), dim3 grid, dim3 block,
+                                                  cudaStream_t stream, P... arguments) {
     static_assert((std::is_trivially_copyable_v<P> && ...), "arguments are copied as bytes");
-    const cgp__shim_call<P...> call = {kernel, std::tuple<P...>(static_cast<P>(arguments)...)};
+    const cgp__shim_call<P...> call = {kernel, std::tuple<P...>(arguments...)};
     return cgp__shim_launch(stream, grid, block, cgp__shim_call<P...>::thread, &call,
                             sizeof call);
 }

@@ -5,6 +5,10 @@
 
 #include "backend/cuda/host/runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { CGP__SHIM_MAX_DEVICES = 64 };
 
 /* Begin of a call: the failure that is due, or that of the current device, which sticks. */
@@ -19,8 +23,14 @@ cudaError_t cgp__shim_failure(int device);
 void cgp__shim_fail_device(int device, cudaError_t error);
 /* The failure of a piece of work that is due. */
 cudaError_t cgp__shim_next_work(void);
+/* Return whether the next node of a graph is to be missing. */
+bool cgp__shim_drops_node(void);
 
 int cgp__shim_current_device(void);
+
+/* A kernel has been launched on the device, now or ever. */
+void cgp__shim_note_launch(int device);
+bool cgp__shim_has_launched(int device);
 
 /* The device that memory belongs to; PINNED: of the host, by cudaHostAlloc(); PAGEABLE: other memory. */
 enum { CGP__SHIM_PINNED = -1, CGP__SHIM_PAGEABLE = -2 };
@@ -31,10 +41,39 @@ void cgp__shim_drain(int device);
 
 uint64_t cgp__shim_random(uint64_t *state);
 
+/* A piece of a stream's work: runs with a copy of its payload. */
+typedef cudaError_t cgp__shim_run(const void *payload);
+
+typedef struct cgp__shim_work {
+    struct cgp__shim_work *next;
+    cgp__shim_run *run;
+    size_t bytes;
+    bool always; /* also after a failure: events, or others would wait for ever */
+    _Alignas(16) char payload[];
+} cgp__shim_work;
+
+/* NULL: out of memory. */
+cgp__shim_work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void *payload,
+                                    size_t bytes);
+/* Enqueue work that was made, of a stream of the current device; it is taken. */
+cudaError_t cgp__shim_enqueue(cudaStream_t stream, cgp__shim_work *work);
+
+/* graphs.c: this thread captures a stream; NULL: any. */
+bool cgp__shim_captures(cudaStream_t stream);
+/* Take work that a captured stream gets. */
+cudaError_t cgp__shim_capture(cgp__shim_work *work);
+/* A call that is not allowed while this thread captures, and then makes the capture void. */
+cudaError_t cgp__shim_refuse_capture(void);
+/* A stream goes. */
+void cgp__shim_drop_capture(cudaStream_t stream);
+
 #define CGP__SHIM_TRY(call)                                                                    \
     do {                                                                                       \
         const cudaError_t error_ = (call);                                                     \
         if (error_ != cudaSuccess) return cgp__shim_leave(error_);                             \
     } while (0)
 
+#ifdef __cplusplus
+}
+#endif
 #endif

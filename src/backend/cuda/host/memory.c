@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- the stand-in runtime: memory of devices, and pinned memory of the host. It begins as NaN. */
+/* memory.c -- the stand-in runtime: memory of devices, and pinned memory of the host. It begins as NaN. Beside it a device has what a
+ * driver takes, of fixed sizes. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,9 @@ static void give_back(block *b) {
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
     const int device = cgp__shim_current_device();
     CGP__SHIM_TRY(cgp__shim_enter());
-    const int64_t all = cgp__shim_get_settings()->memory, left = all - used(device);
+    const int64_t all = cgp__shim_get_settings()->memory,
+                  left = all - used(device) - CGP__SHIM_CONTEXT_BYTES -
+                         (cgp__shim_has_launched(device) ? CGP__SHIM_KERNELS_BYTES : 0);
     *total = (size_t)all;
     *available = left > 0 ? (size_t)left : 0;
     return cudaSuccess;
@@ -88,6 +91,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
     const int device = cgp__shim_current_device();
     size_t available, total;
     *memory = NULL;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cudaMemGetInfo(&available, &total));
     if (bytes == 0) return cudaSuccess;
     return cgp__shim_leave(bytes > available ? cudaErrorMemoryAllocation
@@ -97,6 +101,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
 /* As CUDA's: it waits for the device's work. */
 cudaError_t cudaFree(void *memory) {
     if (!memory) return cudaSuccess;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     block *b = take(memory, false);
     if (!b) return cgp__shim_leave(cudaErrorInvalidValue);
     cgp__shim_drain(b->owner);
@@ -107,6 +112,7 @@ cudaError_t cudaFree(void *memory) {
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
     *memory = NULL;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter());
     if (flags != cudaHostAllocDefault && flags != cudaHostAllocPortable)
         return cgp__shim_leave(cudaErrorInvalidValue);
@@ -116,6 +122,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags) {
 
 cudaError_t cudaFreeHost(void *memory) {
     if (!memory) return cudaSuccess;
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     block *b = take(memory, true);
     if (!b) return cgp__shim_leave(cudaErrorInvalidValue);
     give_back(b);

@@ -10,9 +10,11 @@
 
 #include "backend/cuda/host/internal.h"
 
-static cgp__shim_settings settings = {.devices = 8, .memory = INT64_C(16) << 30};
+static cgp__shim_settings settings = {
+    .devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of fail_call and fail_work */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* of fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
 static __thread cudaError_t last_error;
 static __thread int current_device;
@@ -35,6 +37,8 @@ static void read_environment(void) {
                                                CGP__SHIM_MAX_DEVICES);
     settings.memory = environment_number("CGP_CUDA_HOST_MEMORY", settings.memory, INT64_MAX);
     settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 1000000000);
+    settings.algorithms =
+        (int)environment_number("CGP_CUDA_HOST_ALGORITHMS", settings.algorithms, 8);
     settings.order = cgp__shim_environment_order();
 }
 
@@ -80,6 +84,10 @@ cudaError_t cgp__shim_next_work(void) {
     return due(&s->fail_work) ? s->error : cudaSuccess;
 }
 
+bool cgp__shim_drops_node(void) {
+    return due(&cgp__shim_get_settings()->drop_node);
+}
+
 cudaError_t cudaPeekAtLastError(void) {
     return last_error;
 }
@@ -114,6 +122,10 @@ static const error_text *find_error(cudaError_t error) {
         ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
         ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
         ERROR(cudaErrorNotSupported, "operation not supported"),
+        ERROR(cudaErrorStreamCaptureUnsupported,
+              "operation not permitted when stream is capturing"),
+        ERROR(cudaErrorStreamCaptureInvalidated,
+              "operation failed due to a previous error during capture"),
         ERROR(cudaErrorUnknown, "unknown error"),
     };
 #undef ERROR
@@ -142,6 +154,16 @@ int cgp__shim_current_device(void) {
     return current_device;
 }
 
+static _Atomic bool launched[CGP__SHIM_MAX_DEVICES];
+
+void cgp__shim_note_launch(int device) {
+    atomic_store_explicit(&launched[device], true, memory_order_relaxed);
+}
+
+bool cgp__shim_has_launched(int device) {
+    return atomic_load_explicit(&launched[device], memory_order_relaxed);
+}
+
 cudaError_t cudaGetDeviceCount(int *count) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     *count = 0;
@@ -164,6 +186,7 @@ cudaError_t cudaGetDevice(int *device) {
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter());
     cgp__shim_drain(current_device);
     return cgp__shim_leave(cgp__shim_failure(current_device));
@@ -176,8 +199,13 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
     return cudaSuccess;
 }
 
+static _Atomic bool enabled[CGP__SHIM_MAX_DEVICES][CGP__SHIM_MAX_DEVICES];
+
+bool cgp__shim_peer_enabled(int device, int peer) {
+    return atomic_load(&enabled[device][peer]);
+}
+
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-    static _Atomic bool enabled[CGP__SHIM_MAX_DEVICES][CGP__SHIM_MAX_DEVICES];
     int can = 0;
     CGP__SHIM_TRY(cgp__shim_enter());
     if (flags != 0) return cgp__shim_leave(cudaErrorInvalidValue);

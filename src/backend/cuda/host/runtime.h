@@ -13,6 +13,9 @@ extern "C" {
 cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
                              cgp__shim_thread *thread, const void *arguments, size_t bytes);
 
+/* Bytes of a device that its driver takes: for the context; for kernels, when the first one is launched. */
+enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 };
+
 /* Read from the environment when first needed; changed by tests between their runs. */
 typedef struct cgp__shim_settings {
     int devices;           /* CGP_CUDA_HOST_DEVICES; 8 */
@@ -23,9 +26,16 @@ typedef struct cgp__shim_settings {
     /* Call n of the runtime from now on, piece n of the streams' work fails with `error`; 0: none. */
     int fail_call, fail_work;
     cudaError_t error;
+    /* Of cuBLASLt: CGP_CUDA_HOST_ALGORITHMS, 2; 0: there is no library. The first `broken` let a row depend on the number of rows. */
+    int algorithms, broken;
+    /* Captured node n from now on is missing from its graph; 0: none. */
+    int drop_node;
 } cgp__shim_settings;
 
 cgp__shim_settings *cgp__shim_get_settings(void);
+
+/* A device has been let into a peer's memory. Copies between others go by way of the host, as CUDA's driver does it. */
+bool cgp__shim_peer_enabled(int device, int peer);
 
 #ifdef __cplusplus
 }

@@ -9,14 +9,7 @@
 
 #include "backend/cuda/host/internal.h"
 
-typedef cudaError_t work_run(const void *payload);
-
-typedef struct work {
-    struct work *next;
-    work_run *run;
-    bool always; /* also after a failure: events, or others would wait for ever */
-    _Alignas(16) char payload[];
-} work;
+typedef cgp__shim_work work;
 
 struct CUstream_st {
     struct CUstream_st *next; /* of all */
@@ -88,17 +81,23 @@ static int device_of(cudaStream_t stream) {
     return stream ? stream->device : cgp__shim_current_device();
 }
 
-/* Enqueue, of a stream of the current device. */
-static cudaError_t add(cudaStream_t stream, work_run *run, bool always, const void *payload,
-                       size_t bytes) {
-    const int device = device_of(stream);
-    if (device != cgp__shim_current_device()) return cudaErrorInvalidResourceHandle;
+work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void *payload, size_t bytes) {
     work *w = malloc(sizeof *w + bytes);
-    if (!w) return cudaErrorMemoryAllocation;
+    if (!w) return NULL;
     w->next = NULL;
     w->run = run;
+    w->bytes = bytes;
     w->always = always;
     memcpy(w->payload, payload, bytes);
+    return w;
+}
+
+cudaError_t cgp__shim_enqueue(cudaStream_t stream, work *w) {
+    const int device = device_of(stream);
+    if (device != cgp__shim_current_device()) {
+        free(w);
+        return cudaErrorInvalidResourceHandle;
+    }
     if (!stream) {
         run_work(device, w);
         free(w);
@@ -110,6 +109,16 @@ static cudaError_t add(cudaStream_t stream, work_run *run, bool always, const vo
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     return cudaSuccess;
+}
+
+/* Enqueue, or capture: events are in no graph. */
+static cudaError_t add(cudaStream_t stream, cgp__shim_run *run, bool always,
+                       const void *payload, size_t bytes) {
+    const bool captures = stream && cgp__shim_captures(stream);
+    if ((captures && always) || !stream) CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    work *w = cgp__shim_make_work(run, always, payload, bytes);
+    if (!w) return cudaErrorMemoryAllocation;
+    return captures ? cgp__shim_capture(w) : cgp__shim_enqueue(stream, w);
 }
 
 /* --- streams --- */
@@ -141,6 +150,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     const int device = stream->device;
+    cgp__shim_drop_capture(stream);
     pthread_mutex_lock(&streams_lock);
     for (cudaStream_t *at = &streams; *at; at = &(*at)->next) {
         if (*at != stream) continue;
@@ -160,6 +170,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     if (stream) wait_until_empty(stream); /* after a failure, too */
     return cgp__shim_leave(cgp__shim_enter_on(device_of(stream)));
 }
@@ -260,6 +271,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
     pthread_mutex_lock(&event->lock);
     const bool done = event->reached >= event->records;
@@ -268,6 +280,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
     const mark m = last_record(event, 0);
     run_wait(&m);
@@ -306,12 +319,11 @@ static cudaError_t run_set(const void *payload) {
     return cudaSuccess;
 }
 
-/* Memory that is not pinned makes a copy one that the host waits for. */
+/* Stricter than CUDA: a copy of memory that is not pinned, for which the host would wait, is an error. */
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
     if (c->bytes == 0) return cudaSuccess;
-    const cudaError_t error = add(stream, run_copy, false, c, sizeof *c);
-    const bool wait = to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE;
-    return error == cudaSuccess && wait ? cudaStreamSynchronize(stream) : error;
+    if (to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE) return cudaErrorInvalidValue;
+    return add(stream, run_copy, false, c, sizeof *c);
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
@@ -336,14 +348,30 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return cgp__shim_leave(add_copy(stream, &c, to_owner, from_owner));
 }
 
+/* From a peer to memory of the host, and from there on. */
+static cudaError_t run_staged_copy(const void *payload) {
+    const copying *c = payload;
+    void *between = malloc(c->bytes);
+    if (!between) return cudaErrorMemoryAllocation;
+    memcpy(between, c->from, c->bytes);
+    memcpy(c->to, between, c->bytes);
+    free(between);
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t stream) {
     const copying c = {to, from, bytes, 0};
+    const int here = cgp__shim_current_device(),
+              peer = here == to_device ? from_device : to_device;
     CGP__SHIM_TRY(cgp__shim_enter());
-    if (bytes > 0 && (cgp__shim_owner(to, bytes) != to_device ||
-                      cgp__shim_owner(from, bytes) != from_device))
+    CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    if (bytes == 0) return cudaSuccess;
+    if (cgp__shim_owner(to, bytes) != to_device || cgp__shim_owner(from, bytes) != from_device)
         return cgp__shim_leave(cudaErrorInvalidValue);
-    return cgp__shim_leave(add_copy(stream, &c, to_device, from_device));
+    const bool direct = here == peer || cgp__shim_peer_enabled(here, peer);
+    return cgp__shim_leave(
+        add(stream, direct ? run_copy : run_staged_copy, false, &c, sizeof c));
 }
 
 /* --- launches --- */
@@ -381,5 +409,6 @@ cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
     if (bytes > MAX_ARGUMENTS) return cgp__shim_leave(cudaErrorInvalidValue);
     *g = (grid_run){grid, block, stream ? cgp__shim_random(&stream->seeds) : 1, thread};
     memcpy(g->arguments, arguments, bytes);
+    cgp__shim_note_launch(device_of(stream));
     return cgp__shim_leave(add(stream, run_grid, false, packed, sizeof *g + bytes));
 }

@@ -26,4 +26,4 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return cudaSuccess;
 }
 
-const cgp__cuda_op cgp__cuda_add = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL, true};
+const cgp__cuda_op cgp__cuda_add = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};

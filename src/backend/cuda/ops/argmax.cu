@@ -40,4 +40,4 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                   (const T *)args->x[0], spec->attributes.in);
 }
 
-const cgp__cuda_op cgp__cuda_argmax = {{BY_TYPE(forward), NULL, NULL}, NULL, true};
+const cgp__cuda_op cgp__cuda_argmax = {{BY_TYPE(forward), NULL, NULL}, NULL};

@@ -38,11 +38,10 @@ enum {
 /* --- operands --- */
 
 /* A launch. */
-struct attention {
-    const float *qkv;
-    float *y, *lse;
-    const float *dy;
-    float *dqkv, *delta;
+template <class T> struct attention {
+    const T *qkv, *dy;
+    T *y, *dqkv;
+    float *lse, *delta;
     bool add, quads;
     int heads, rows, depth;
     int64_t n;
@@ -58,12 +57,13 @@ struct head {
     dropout_mask mask;
 };
 
-__device__ static inline int width_of(const attention &a) {
+template <class T> __device__ static inline int width_of(const attention<T> &a) {
     return a.heads * a.depth;
 }
 
 /* `reversed`: the last tiles first, where they are the longest. */
-__device__ static inline void find_head(head *h, const attention &a, int columns,
+template <class T>
+__device__ static inline void find_head(head *h, const attention<T> &a, int columns,
                                         bool reversed) {
     const int64_t all = a.n * a.heads, tile = blockIdx.x / all, index = blockIdx.x % all;
     const int64_t tiles = (a.rows + TILE - 1) / TILE, width = width_of(a);
@@ -81,21 +81,25 @@ __device__ static inline void find_head(head *h, const attention &a, int columns
 }
 
 /* Rows of q, k or v (part 0, 1, 2), of dy. */
-__device__ static inline matrix rows_of(const attention &a, const head &h, int part) {
+template <class T>
+__device__ static inline matrix<T> rows_of(const attention<T> &a, const head &h, int part) {
     const int64_t width = width_of(a);
     return {a.qkv + h.qkv + part * width, 3 * width, a.rows, a.depth, a.quads};
 }
 
-__device__ static inline matrix rows_of_dy(const attention &a, const head &h) {
+template <class T>
+__device__ static inline matrix<T> rows_of_dy(const attention<T> &a, const head &h) {
     return {a.dy + h.y, width_of(a), a.rows, a.depth, a.quads};
 }
 
 /* --- tiles --- */
 
 /* s = x y^T for queries and keys of a tile. */
-__device__ static inline void multiply_rows(float (*s)[4], const matrix &x, const matrix &y,
-                                            int query, int key, quad *shared, int *half) {
-    sum_block<scores>(s, along_k<matrix>{x}, along_k<matrix>{y}, query, key, 0, x.columns,
+template <class T>
+__device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
+                                            const matrix<T> &y, int query, int key,
+                                            quad *shared, int *half) {
+    sum_block<scores>(s, along_k<matrix<T>>{x}, along_k<matrix<T>>{y}, query, key, 0, x.columns,
                       shared, half);
 }
 
@@ -117,20 +121,20 @@ __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) 
 
 /* sums += tile^T x, of rows `first` .. first + 63 of x and COLUMNS of its columns. The tile was written by this thread block since
  * its last barrier. */
-template <int COLUMNS>
+template <int COLUMNS, class T>
 __device__ static inline void add_product(float (*sums)[COLUMNS / 16], const quad *tile,
-                                          const matrix &x, int first, int column, quad *shared,
-                                          int *half) {
+                                          const matrix<T> &x, int first, int column,
+                                          quad *shared, int *half) {
     enum { BK = scores::BK, STRIDE = (COLUMNS + 4) / 4 };
     static_assert(BK * STRIDE <= scores::QUADS, "shared memory is made for scores");
     panel<scores::THREADS, COLUMNS, BK, false> of_x;
-    of_x.read(across_k<matrix>{x}, column, first);
+    of_x.read(across_k<matrix<T>>{x}, column, first);
 #pragma unroll 1
     for (int k = 0; k < TILE; k += BK, *half ^= 1) {
         quad *to = shared + *half * scores::QUADS;
         of_x.write(to);
         __syncthreads();
-        if (k + BK < TILE) of_x.read(across_k<matrix>{x}, column, first + k + BK);
+        if (k + BK < TILE) of_x.read(across_k<matrix<T>>{x}, column, first + k + BK);
         const quad *a = tile + k * TILE_STRIDE + first_row<scores>();
         const quad *b = to + first_column<scores>();
 #pragma unroll 4
@@ -148,9 +152,9 @@ template <int COLUMNS> __device__ static inline void clear(float (*sums)[COLUMNS
 }
 
 /* Rows `stride` apart from row 0 on = or += sums / divisors. */
-template <int COLUMNS>
+template <int COLUMNS, class T>
 __device__ static inline void
-put_rows(const attention &a, const head &h, float *to, int64_t stride, bool add,
+put_rows(const attention<T> &a, const head &h, T *to, int64_t stride, bool add,
          const float (*sums)[COLUMNS / 16], const float *divisors) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -165,7 +169,9 @@ put_rows(const attention &a, const head &h, float *to, int64_t stride, bool add,
 }
 
 /* Factors of the four keys of a query. */
-__device__ static inline quad keep_of(const attention &a, const head &h, int query, int key) {
+template <class T>
+__device__ static inline quad keep_of(const attention<T> &a, const head &h, int query,
+                                      int key) {
     if (!a.dropout.on) return {{1.0f, 1.0f, 1.0f, 1.0f}};
     const dropout_mask &mask = h.mask;
     const rng_words words =
@@ -202,8 +208,8 @@ __device__ static inline float softmax_row(float *s, int visible, float scale, f
 }
 
 /* s := p keep of the keys from `key` on; y is rescaled. */
-template <int COLUMNS>
-__device__ static inline void softmax_tile(const attention &a, const head &h, int key,
+template <int COLUMNS, class T>
+__device__ static inline void softmax_tile(const attention<T> &a, const head &h, int key,
                                            float (*s)[4], float (*y)[COLUMNS / 16], float *max,
                                            float *sum) {
     key += 4 * first_column<scores>();
@@ -221,12 +227,12 @@ __device__ static inline void softmax_tile(const attention &a, const head &h, in
     }
 }
 
-template <int COLUMNS>
-__global__ void __launch_bounds__(scores::THREADS) forward_tile(attention a) {
+template <int COLUMNS, class T>
+__global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head h;
     find_head(&h, a, COLUMNS, true);
-    const matrix q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
+    const matrix<T> q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
     float y[4][COLUMNS / 16], max[4], sum[4];
     int half = 0;
     clear<COLUMNS>(y);
@@ -252,21 +258,22 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention a) {
 /* --- backward --- */
 
 /* A warp has a row of a head. */
-__global__ static void rows_delta(attention a) {
+template <class T> __global__ static void rows_delta(attention<T> a) {
     const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     const int64_t line = i / a.rows, row = i % a.rows;
     const int64_t at = (line / a.heads * a.rows + row) * width_of(a) + line % a.heads * a.depth;
     float sum = 0.0f;
     if (i >= a.n * a.heads * a.rows) return;
     for (int d = threadIdx.x % WARP; d < a.depth; d += WARP)
-        sum = fmaf(a.dy[at + d], a.y[at + d], sum);
+        sum = fmaf(load(a.dy, at + d), load(a.y, at + d), sum);
     for (int lanes = WARP / 2; lanes > 0; lanes /= 2)
         sum = sum + __shfl_xor_sync(0xffffffffu, sum, lanes);
     if (threadIdx.x % WARP == 0) a.delta[i] = sum;
 }
 
 /* s := p keep and dp := ds of queries and keys from `query` and `key` on. */
-__device__ static inline void softmax_backward(const attention &a, const head &h, int query,
+template <class T>
+__device__ static inline void softmax_backward(const attention<T> &a, const head &h, int query,
                                                int key, float (*s)[4], float (*dp)[4]) {
     key += 4 * first_column<scores>();
 #pragma unroll
@@ -287,13 +294,13 @@ __device__ static inline void softmax_backward(const attention &a, const head &h
     }
 }
 
-template <int COLUMNS>
-__global__ void __launch_bounds__(scores::THREADS) queries_tile(attention a) {
+template <int COLUMNS, class T>
+__global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head h;
     find_head(&h, a, COLUMNS, true);
-    const matrix q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
-    const matrix dy = rows_of_dy(a, h);
+    const matrix<T> q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
+    const matrix<T> dy = rows_of_dy(a, h);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     float dq[4][COLUMNS / 16];
     int half = 0;
@@ -309,13 +316,13 @@ __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention a) {
     put_rows<COLUMNS>(a, h, a.dqkv + h.qkv, 3 * width_of(a), a.add, dq, one);
 }
 
-template <int COLUMNS>
-__global__ void __launch_bounds__(scores::THREADS) keys_tile(attention a) {
+template <int COLUMNS, class T>
+__global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head h;
     find_head(&h, a, COLUMNS, false);
-    const matrix q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
-    const matrix dy = rows_of_dy(a, h);
+    const matrix<T> q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
+    const matrix<T> dy = rows_of_dy(a, h);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
     float dk[4][COLUMNS / 16], dv[4][COLUMNS / 16];
     int half = 0;
@@ -333,22 +340,23 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention a) {
         add_product<COLUMNS>(dk, tile, q, query, h.column, shared, &half);
     }
     const int64_t width = width_of(a);
-    float *to = a.dqkv + h.qkv + width;
+    T *to = a.dqkv + h.qkv + width;
     put_rows<COLUMNS>(a, h, to, 3 * width, a.add, dk, one);
     put_rows<COLUMNS>(a, h, to + width, 3 * width, a.add, dv, one);
 }
 
 /* --- host --- */
 
-static attention attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+template <class T>
+static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t depth = g->out / g->heads;
-    attention a = {};
-    a.qkv = (const float *)args->x[0];
-    a.y = (float *)args->y;
+    attention<T> a = {};
+    a.qkv = (const T *)args->x[0];
+    a.y = (T *)args->y;
     a.lse = args->saved[0];
-    a.dy = (const float *)args->dy;
-    a.dqkv = (float *)args->dx[0];
+    a.dy = (const T *)args->dy;
+    a.dqkv = (T *)args->dx[0];
     a.delta = (float *)args->workspace;
     a.add = adds(spec, 0);
     a.quads = depth % 4 == 0 && is_aligned(a.qkv) && is_aligned(a.dy);
@@ -361,33 +369,36 @@ static attention attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args
     return a;
 }
 
-static cudaError_t launch_tiles(void (*kernel)(attention), int columns, const attention &a,
-                                cudaStream_t stream) {
+template <class T>
+static cudaError_t launch_tiles(void (*kernel)(attention<T>), int columns,
+                                const attention<T> &a, cudaStream_t stream) {
     const int64_t tiles = ceil_div(a.rows, TILE) * a.n * a.heads;
     return launch(kernel, dim3((unsigned)tiles, (unsigned)ceil_div(a.depth, columns)),
                   dim3(scores::THREADS), stream, a);
 }
 
+template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    const attention a = attention_of(spec, args);
-    if (a.depth <= NARROW) return launch_tiles(forward_tile<NARROW>, NARROW, a, stream);
-    return launch_tiles(forward_tile<WIDE>, WIDE, a, stream);
+    const attention<T> a = attention_of<T>(spec, args);
+    if (a.depth <= NARROW) return launch_tiles(forward_tile<NARROW, T>, NARROW, a, stream);
+    return launch_tiles(forward_tile<WIDE, T>, WIDE, a, stream);
 }
 
+template <class T>
 static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             cudaStream_t stream) {
     if (!args->dx[0]) return cudaSuccess;
-    const attention a = attention_of(spec, args);
+    const attention<T> a = attention_of<T>(spec, args);
     const int64_t lines = a.n * a.heads * a.rows;
-    CGP__TRY_CUDA(launch(rows_delta, dim3((unsigned)ceil_div(lines, BLOCK / WARP)), dim3(BLOCK),
-                         stream, a));
+    CGP__TRY_CUDA(launch(rows_delta<T>, dim3((unsigned)ceil_div(lines, BLOCK / WARP)),
+                         dim3(BLOCK), stream, a));
     if (a.depth <= NARROW) {
-        CGP__TRY_CUDA(launch_tiles(queries_tile<NARROW>, NARROW, a, stream));
-        return launch_tiles(keys_tile<NARROW>, NARROW, a, stream);
+        CGP__TRY_CUDA(launch_tiles(queries_tile<NARROW, T>, NARROW, a, stream));
+        return launch_tiles(keys_tile<NARROW, T>, NARROW, a, stream);
     }
-    CGP__TRY_CUDA(launch_tiles(queries_tile<WIDE>, WIDE, a, stream));
-    return launch_tiles(keys_tile<WIDE>, WIDE, a, stream);
+    CGP__TRY_CUDA(launch_tiles(queries_tile<WIDE, T>, WIDE, a, stream));
+    return launch_tiles(keys_tile<WIDE, T>, WIDE, a, stream);
 }
 
 /* delta */
@@ -397,4 +408,5 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     return spec->n * g->heads * g->rows * (int64_t)sizeof(float);
 }
 
-const cgp__cuda_op cgp__cuda_attention = {{forward, backward, NULL}, workspace, false};
+const cgp__cuda_op cgp__cuda_attention = {{BY_TYPE(forward), BY_TYPE(backward), NULL},
+                                          workspace};

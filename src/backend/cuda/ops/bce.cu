@@ -70,5 +70,5 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     return spec->n * parts_of(spec) * (int64_t)sizeof(double);
 }
 
-const cgp__cuda_op cgp__cuda_bce_with_logits = {
-    {BY_TYPE(forward), BY_TYPE(input), NULL}, workspace, true};
+const cgp__cuda_op cgp__cuda_bce_with_logits = {{BY_TYPE(forward), BY_TYPE(input), NULL},
+                                                workspace};

@@ -394,8 +394,6 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
                               stream);
 }
 
-const cgp__cuda_op cgp__cuda_batch_norm = {
-    {BY_TYPE(forward), BY_TYPE(backward)}, workspace, true};
+const cgp__cuda_op cgp__cuda_batch_norm = {{BY_TYPE(forward), BY_TYPE(backward)}, workspace};
 
-const cgp__cuda_op cgp__cuda_instance_norm = {
-    {BY_TYPE(forward), BY_TYPE(backward)}, workspace, true};
+const cgp__cuda_op cgp__cuda_instance_norm = {{BY_TYPE(forward), BY_TYPE(backward)}, workspace};

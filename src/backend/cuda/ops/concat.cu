@@ -39,4 +39,4 @@ static cudaError_t run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
     return cudaSuccess;
 }
 
-const cgp__cuda_op cgp__cuda_concat = {{BY_TYPE(run), BY_TYPE(run)}, NULL, true};
+const cgp__cuda_op cgp__cuda_concat = {{BY_TYPE(run), BY_TYPE(run)}, NULL};

@@ -11,6 +11,7 @@
  *
  * Blocks of k are those of the cpu backend: whole segments of windows, or equal parts of one, at most 512; for dW, whole rows of
  * pixels, or equal parts of one. */
+#include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/windows.cuh"
 
 using namespace gemm;
@@ -26,22 +27,23 @@ static bool is_pointwise(const cgp_op_attributes *g) {
            g->out_width == g->width;
 }
 
-static cgp_kernel_spec pointwise(const cgp_kernel_spec *spec) {
-    cgp_kernel_spec linear = *spec;
-    linear.attributes.transposed = true;
-    return linear;
+bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
+    *linear = *spec;
+    linear->attributes.transposed = true;
+    return is_pointwise(&spec->attributes);
 }
 
 static cudaError_t run_pointwise(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                  cudaStream_t stream) {
-    const cgp_kernel_spec linear = pointwise(spec);
+    cgp_kernel_spec linear;
+    cgp__cuda_pointwise(spec, &linear);
     return cgp__cuda_linear.run[spec->direction](&linear, args, stream);
 }
 
 /* --- blocks of k --- */
 
 /* Windows are k. */
-static cuts cuts_of_windows(const windows &w) {
+template <class T> static cuts cuts_of_windows(const windows<T> &w) {
     const int64_t segment = segment_of(w), height = w.kernel_height;
     const int64_t fit = DEPTH / segment;
     if (fit == 0) return cuts_of(height * segment, segment, part_of(segment));
@@ -68,10 +70,10 @@ static bool all_fit(const cgp_kernel_spec *spec) {
            fits(taps * g->in) && fits(taps * g->out);
 }
 
-static windows windows_of_x(const cgp_kernel_spec *spec, const void *x) {
+template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, const T *x) {
     const cgp_op_attributes *g = &spec->attributes;
-    windows w = {};
-    w.image = (const float *)x;
+    windows<T> w = {};
+    w.image = x;
     w.n = (int)spec->n;
     w.height = g->height;
     w.width = g->width;
@@ -88,30 +90,32 @@ static windows windows_of_x(const cgp_kernel_spec *spec, const void *x) {
     return w;
 }
 
+template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     if (is_pointwise(g)) return run_pointwise(spec, args, stream);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
-    const windows x = windows_of_x(spec, args->x[0]);
-    output<plain_rows> y = output_of((float *)args->y, x.count, g->out);
+    const windows<T> x = windows_of_x(spec, (const T *)args->x[0]);
+    output<plain_rows, T> y = output_of((T *)args->y, x.count, g->out);
     if (g->has_bias) y.bias = args->param[1];
-    return run(along_k<windows>{x},
-               across_k<matrix>{matrix_of(args->param[0], x.length, g->out, g->out)}, y,
+    return run(along_k<windows<T>>{x},
+               across_k<matrix<float>>{matrix_of(args->param[0], x.length, g->out, g->out)}, y,
                cuts_of_windows(x), args->workspace, stream);
 }
 
+template <class T>
 static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                    cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     if (is_pointwise(g)) return run_pointwise(spec, args, stream);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
-    const windows x = windows_of_x(spec, args->x[0]);
-    const float *dy = (const float *)args->dy;
-    output<plain_rows> dw = output_of(args->dparam[0], x.length, g->out);
+    const windows<T> x = windows_of_x(spec, (const T *)args->x[0]);
+    const T *dy = (const T *)args->dy;
+    output<plain_rows, float> dw = output_of(args->dparam[0], x.length, g->out);
     dw.add = !args->first;
-    CGP__TRY_CUDA(run(across_k<windows>{x},
-                      across_k<matrix>{matrix_of(dy, x.count, g->out, g->out)}, dw,
+    CGP__TRY_CUDA(run(across_k<windows<T>>{x},
+                      across_k<matrix<T>>{matrix_of(dy, x.count, g->out, g->out)}, dw,
                       cuts_of_pixels(spec), args->workspace, stream));
     if (!g->has_bias) return cudaSuccess;
     return cgp__cuda_sum_rows(args->dparam[1], dy, x.count, g->out, !args->first,
@@ -142,11 +146,12 @@ static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int
     return s;
 }
 
-static windows windows_of_dy(const cgp_kernel_spec *spec, const side &vertical,
-                             const side &horizontal, const void *dy) {
+template <class T>
+static windows<T> windows_of_dy(const cgp_kernel_spec *spec, const side &vertical,
+                                const side &horizontal, const T *dy) {
     const cgp_op_attributes *g = &spec->attributes;
-    windows w = {};
-    w.image = (const float *)dy;
+    windows<T> w = {};
+    w.image = dy;
     w.n = (int)spec->n;
     w.height = g->out_height;
     w.width = g->out_width;
@@ -178,8 +183,9 @@ static taps taps_of(const cgp_kernel_spec *spec, const side &vertical, const sid
             g->out % 4 == 0 && is_aligned(weight)};
 }
 
-static output<pixel_rows> pixels_of_dx(const cgp_kernel_spec *spec, const side &vertical,
-                                       const side &horizontal, float *dx) {
+template <class T>
+static output<pixel_rows, T> pixels_of_dx(const cgp_kernel_spec *spec, const side &vertical,
+                                          const side &horizontal, T *dx) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t line = g->width * g->in;
     return {dx + vertical.first * line + horizontal.first * g->in,
@@ -193,24 +199,25 @@ static output<pixel_rows> pixels_of_dx(const cgp_kernel_spec *spec, const side &
 }
 
 /* Pixels outside all windows. */
-__global__ static void clear_pixels(output<pixel_rows> dx) {
+template <class T> __global__ static void clear_pixels(output<pixel_rows, T> dx) {
     FOR_EACH(i, (int64_t)dx.m * dx.n) {
-        dx.at[dx.rows((int)(i / dx.n)) + i % dx.n] = 0.0f;
+        store(dx.at, dx.rows((int)(i / dx.n)) + i % dx.n, 0.0f);
     }
 }
 
+template <class T>
 static cudaError_t run_class(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                              const side &vertical, const side &horizontal,
                              cudaStream_t stream) {
     const bool has_pixels = vertical.pixels > 0 && horizontal.pixels > 0;
     const bool has_taps = vertical.taps > 0 && horizontal.taps > 0;
     if (!has_pixels || (!has_taps && adds(spec, 0))) return cudaSuccess;
-    const output<pixel_rows> dx =
-        pixels_of_dx(spec, vertical, horizontal, (float *)args->dx[0]);
+    const output<pixel_rows, T> dx = pixels_of_dx(spec, vertical, horizontal, (T *)args->dx[0]);
     if (!has_taps)
-        return launch(clear_pixels, blocks_for((int64_t)dx.m * dx.n), dim3(BLOCK), stream, dx);
-    const windows dy = windows_of_dy(spec, vertical, horizontal, args->dy);
-    return run(along_k<windows>{dy},
+        return launch(clear_pixels<T>, blocks_for((int64_t)dx.m * dx.n), dim3(BLOCK), stream,
+                      dx);
+    const windows<T> dy = windows_of_dy(spec, vertical, horizontal, (const T *)args->dy);
+    return run(along_k<windows<T>>{dy},
                along_k<taps>{taps_of(spec, vertical, horizontal, args->param[0])}, dx,
                cuts_of_windows(dy), args->workspace, stream);
 }
@@ -223,6 +230,7 @@ static side side_across(const cgp_op_attributes *g, int64_t c) {
     return side_of(c, g->stride_width, g->width, g->kernel_width, g->left);
 }
 
+template <class T>
 static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -231,7 +239,7 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     for (int64_t i = 0; i < g->stride_height; i++)
         for (int64_t j = 0; j < g->stride_width; j++)
-            CGP__TRY_CUDA(run_class(spec, args, side_down(g, i), side_across(g, j), stream));
+            CGP__TRY_CUDA(run_class<T>(spec, args, side_down(g, i), side_across(g, j), stream));
     return cudaSuccess;
 }
 
@@ -239,7 +247,7 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
-    const windows x = windows_of_x(spec, NULL);
+    const windows<float> x = windows_of_x<float>(spec, NULL);
     const int64_t bytes = workspace_bytes(x.length, g->out, cuts_of_pixels(spec).count);
     const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(x.count, g->out) : 0;
     return bytes > sums ? bytes : sums;
@@ -253,7 +261,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec) {
         for (int64_t j = 0; j < g->stride_width; j++) {
             const side down = side_down(g, i), across = side_across(g, j);
             if (down.pixels * across.pixels * down.taps * across.taps == 0) continue;
-            const windows dy = windows_of_dy(spec, down, across, NULL);
+            const windows<float> dy = windows_of_dy<float>(spec, down, across, NULL);
             const int64_t bytes = workspace_bytes(dy.count, g->in, cuts_of_windows(dy).count);
             most = bytes > most ? bytes : most;
         }
@@ -262,15 +270,13 @@ static int64_t input_workspace(const cgp_kernel_spec *spec) {
 }
 
 static int64_t workspace(const cgp_kernel_spec *spec) {
-    if (is_pointwise(&spec->attributes)) {
-        const cgp_kernel_spec linear = pointwise(spec);
-        return cgp__cuda_linear.workspace(&linear);
-    }
+    cgp_kernel_spec linear;
+    if (cgp__cuda_pointwise(spec, &linear)) return cgp__cuda_linear.workspace(&linear);
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return weight_workspace(spec);
     if (spec->direction == CGP_OP_BACKWARD_INPUT) return input_workspace(spec);
-    const windows x = windows_of_x(spec, NULL);
+    const windows<float> x = windows_of_x<float>(spec, NULL);
     return workspace_bytes(x.count, spec->attributes.out, cuts_of_windows(x).count);
 }
 
 const cgp__cuda_op cgp__cuda_conv2d = {
-    {forward, backward_input, backward_weight}, workspace, false};
+    {BY_TYPE(forward), BY_TYPE(backward_input), BY_TYPE(backward_weight)}, workspace};

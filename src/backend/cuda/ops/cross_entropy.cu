@@ -115,5 +115,5 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * (int64_t)sizeof(double);
 }
 
-const cgp__cuda_op cgp__cuda_cross_entropy = {
-    {BY_TYPE(forward), BY_TYPE(input), NULL}, workspace, true};
+const cgp__cuda_op cgp__cuda_cross_entropy = {{BY_TYPE(forward), BY_TYPE(input), NULL},
+                                              workspace};

@@ -102,5 +102,5 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return run(spec, args, (T *)args->dx[0], (const T *)args->dy, adds(spec, 0), stream);
 }
 
-const cgp__cuda_op cgp__cuda_dropout = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL, true};
-const cgp__cuda_op cgp__cuda_dropout2d = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL, true};
+const cgp__cuda_op cgp__cuda_dropout = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};
+const cgp__cuda_op cgp__cuda_dropout2d = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};

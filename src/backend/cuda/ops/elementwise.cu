@@ -112,6 +112,5 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     const cgp__cuda_op cgp__cuda_##name = {                                                    \
         {by_type<forward<name, float>, forward<name, bf16>>,                                   \
          by_type<input<name, float>, input<name, bf16>>, NULL},                                \
-        NULL,                                                                                  \
-        true};
+        NULL};
 CGP_ELEMENTWISE_OPS(OP)

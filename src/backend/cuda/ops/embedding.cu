@@ -82,8 +82,8 @@ static cudaError_t weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
     const int32_t *ids = (const int32_t *)args->x[0];
     place *places = (place *)args->workspace;
     if (args->first)
-        CGP__TRY_CUDA(cudaMemsetAsync(
-            args->dparam[0], 0, (size_t)(spec->attributes.in * width) * sizeof(float), stream));
+        CGP__TRY_CUDA(clear_bytes(
+            args->dparam[0], spec->attributes.in * width * (int64_t)sizeof(float), stream));
     CGP__TRY_CUDA(launch(sort_rows, dim3((unsigned)ceil_div(rows, BLOCK / 32)), dim3(BLOCK),
                          stream, places, ids, rows));
     return launch(embedding_weight<T>,
@@ -97,5 +97,4 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * (int64_t)sizeof(place);
 }
 
-const cgp__cuda_op cgp__cuda_embedding = {
-    {BY_TYPE(forward), NULL, BY_TYPE(weight)}, workspace, true};
+const cgp__cuda_op cgp__cuda_embedding = {{BY_TYPE(forward), NULL, BY_TYPE(weight)}, workspace};

@@ -14,4 +14,4 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return pass_dy<T>(spec, args, 0, stream);
 }
 
-const cgp__cuda_op cgp__cuda_flatten = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL, true};
+const cgp__cuda_op cgp__cuda_flatten = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};

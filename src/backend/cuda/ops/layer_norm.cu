@@ -230,5 +230,4 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     return 2 * ceil_div(rows, ROW_BLOCK) * spec->attributes.out * (int64_t)sizeof(float);
 }
 
-const cgp__cuda_op cgp__cuda_layer_norm = {
-    {BY_TYPE(forward), BY_TYPE(input), NULL}, workspace, true};
+const cgp__cuda_op cgp__cuda_layer_norm = {{BY_TYPE(forward), BY_TYPE(input), NULL}, workspace};

@@ -5,8 +5,12 @@
  *
  * The weight is stored as W (transposed = 1) or as W^T: its rows lie across k or along it. Nothing is saved. y is overwritten; dx
  * overwritten or added to; dW and dbias are overwritten by the first micro-batch and added to by the others. dW is made in its
- * storage layout. */
+ * storage layout.
+ *
+ * In bf16 products are cuBLASLt's where it serves (gemm_lt.h): of weights and bias rounded to bf16, in copies in the workspace. Others
+ * widen x and dy to f32, and have the bits of f32, rounded. */
 #include "backend/cuda/gemm.cuh"
+#include "backend/cuda/gemm_lt.h"
 
 using namespace gemm;
 
@@ -19,59 +23,157 @@ static bool all_fit(const cgp_kernel_spec *spec) {
 }
 
 /* c [m, n] = a [m, k] times a weight: of n rows along k, or of k rows across. */
-static cudaError_t times_weight(const matrix &a, const float *weight, bool along,
-                                const output<plain_rows> &c, void *workspace,
+template <class T>
+static cudaError_t times_weight(const matrix<T> &a, const float *weight, bool along,
+                                const output<plain_rows, T> &c, void *workspace,
                                 cudaStream_t stream) {
     const int64_t k = a.columns, n = c.n;
     const cuts blocks = even_cuts(k);
     if (along)
-        return run(along_k<matrix>{a}, along_k<matrix>{matrix_of(weight, n, k, k)}, c, blocks,
-                   workspace, stream);
-    return run(along_k<matrix>{a}, across_k<matrix>{matrix_of(weight, k, n, n)}, c, blocks,
-               workspace, stream);
+        return run(along_k<matrix<T>>{a}, along_k<matrix<float>>{matrix_of(weight, n, k, k)}, c,
+                   blocks, workspace, stream);
+    return run(along_k<matrix<T>>{a}, across_k<matrix<float>>{matrix_of(weight, k, n, n)}, c,
+               blocks, workspace, stream);
 }
 
+template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
-    output<plain_rows> y = output_of((float *)args->y, rows, g->out);
+    output<plain_rows, T> y = output_of((T *)args->y, rows, g->out);
     if (g->has_bias) y.bias = args->param[1];
-    return times_weight(matrix_of((const float *)args->x[0], rows, g->in, g->in),
-                        args->param[0], !g->transposed, y, args->workspace, stream);
+    return times_weight(matrix_of((const T *)args->x[0], rows, g->in, g->in), args->param[0],
+                        !g->transposed, y, args->workspace, stream);
 }
 
+template <class T>
 static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
     if (!args->dx[0]) return cudaSuccess;
     if (!all_fit(spec)) return cudaErrorInvalidValue;
-    output<plain_rows> dx = output_of((float *)args->dx[0], rows, g->in);
+    output<plain_rows, T> dx = output_of((T *)args->dx[0], rows, g->in);
     dx.add = adds(spec, 0);
-    return times_weight(matrix_of((const float *)args->dy, rows, g->out, g->out),
-                        args->param[0], g->transposed, dx, args->workspace, stream);
+    return times_weight(matrix_of((const T *)args->dy, rows, g->out, g->out), args->param[0],
+                        g->transposed, dx, args->workspace, stream);
 }
 
+template <class T>
+static cudaError_t bias_gradient(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                 cudaStream_t stream) {
+    if (!spec->attributes.has_bias) return cudaSuccess;
+    return cgp__cuda_sum_rows(args->dparam[1], (const T *)args->dy, rows_of(spec),
+                              spec->attributes.out, !args->first, args->workspace, stream);
+}
+
+template <class T>
 static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                    cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
-    const matrix x = matrix_of((const float *)args->x[0], rows, g->in, g->in);
-    const matrix dy = matrix_of((const float *)args->dy, rows, g->out, g->out);
-    const matrix &a = g->transposed ? x : dy, &b = g->transposed ? dy : x;
-    output<plain_rows> dw = output_of(args->dparam[0], a.columns, b.columns);
+    const matrix<T> x = matrix_of((const T *)args->x[0], rows, g->in, g->in);
+    const matrix<T> dy = matrix_of((const T *)args->dy, rows, g->out, g->out);
+    const matrix<T> &a = g->transposed ? x : dy, &b = g->transposed ? dy : x;
+    output<plain_rows, float> dw = output_of(args->dparam[0], a.columns, b.columns);
     dw.add = !args->first;
-    CGP__TRY_CUDA(run(across_k<matrix>{a}, across_k<matrix>{b}, dw, even_cuts(rows),
+    CGP__TRY_CUDA(run(across_k<matrix<T>>{a}, across_k<matrix<T>>{b}, dw, even_cuts(rows),
                       args->workspace, stream));
-    if (!g->has_bias) return cudaSuccess;
-    return cgp__cuda_sum_rows(args->dparam[1], dy.at, rows, g->out, !args->first,
-                              args->workspace, stream);
+    return bias_gradient<T>(spec, args, stream);
 }
 
-static int64_t workspace(const cgp_kernel_spec *spec) {
+/* --- cuBLASLt --- */
+
+/* The LINEAR of a kernel. */
+static bool linear_of(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
+    if (spec->op == CGP_OP_CONV2D) return cgp__cuda_pointwise(spec, linear);
+    *linear = *spec;
+    return spec->op == CGP_OP_LINEAR;
+}
+
+bool cgp__cuda_product_of(const cgp_kernel_spec *spec, cgp__cuda_product *out) {
+    cgp_kernel_spec linear;
+    if (spec->type != CGP_BF16 || !linear_of(spec, &linear) || !all_fit(&linear)) return false;
+    const cgp_op_attributes *g = &linear.attributes;
+    const int64_t rows = rows_of(&linear), in = g->in, outs = g->out;
+    const bool forward = spec->direction == CGP_OP_FORWARD, transposed = g->transposed;
+    if (spec->direction == CGP_OP_BACKWARD_WEIGHT) {
+        const int64_t m = transposed ? in : outs, n = transposed ? outs : in;
+        *out = {m, n, rows, true, false, m, false, CGP_F32};
+        return true;
+    }
+    const int64_t k = forward ? in : outs, n = forward ? outs : in;
+    *out = {rows,    n, k, false, forward ? !transposed : transposed, k, forward && g->has_bias,
+            CGP_BF16};
+    return true;
+}
+
+/* Bytes of a copy in bf16. */
+static int64_t copy_bytes(int64_t n) {
+    return ceil_div(n * (int64_t)sizeof(bf16), 64) * 64;
+}
+
+/* The library's, then copies of weight and bias. */
+static int64_t product_workspace(const cgp_kernel_spec *spec) {
+    const cgp_op_attributes *g = &spec->attributes;
+    if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return CGP__CUDA_LT_WORKSPACE;
+    return CGP__CUDA_LT_WORKSPACE + copy_bytes(g->in * g->out) + copy_bytes(g->out);
+}
+
+static bool can_be_read(const void *at) {
+    return (uintptr_t)at % CGP__CUDA_LT_ALIGN == 0;
+}
+
+static cudaError_t product_of_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                     cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const bool forward = spec->direction == CGP_OP_FORWARD;
+    char *weight = (char *)args->workspace + CGP__CUDA_LT_WORKSPACE;
+    char *bias = weight + copy_bytes(g->in * g->out);
+    const cgp__cuda_lt_operands o = {
+        forward ? args->x[0] : args->dy, weight,         bias, forward ? args->y : args->dx[0],
+        !forward && adds(spec, 0),       args->workspace};
+    CGP__TRY_CUDA(
+        cgp__cuda_convert(CGP_BF16, weight, CGP_F32, args->param[0], g->in * g->out, stream));
+    if (forward && g->has_bias)
+        CGP__TRY_CUDA(
+            cgp__cuda_convert(CGP_BF16, bias, CGP_F32, args->param[1], g->out, stream));
+    return cgp__cuda_lt_gemm_run(gemm, &o, stream);
+}
+
+static cudaError_t product_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                   cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const void *a = g->transposed ? args->x[0] : args->dy;
+    const void *b = g->transposed ? args->dy : args->x[0];
+    const cgp__cuda_lt_operands o = {
+        a, b, NULL, args->dparam[0], !args->first, args->workspace};
+    CGP__TRY_CUDA(cgp__cuda_lt_gemm_run(gemm, &o, stream));
+    return bias_gradient<bf16>(spec, args, stream);
+}
+
+/* Plans have operands at multiples of 64 bytes; those of others may be anywhere. */
+cudaError_t cgp__cuda_run_product(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                  cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
+    cgp_kernel_spec linear;
+    const bool of_rows = spec->direction == CGP_OP_BACKWARD_WEIGHT;
+    const bool forward = spec->direction == CGP_OP_FORWARD;
+    const void *to = of_rows ? args->dparam[0] : forward ? args->y : args->dx[0];
+    if (!to && !of_rows) return cudaSuccess;
+    if (!linear_of(spec, &linear)) return cudaErrorInvalidValue;
+    if (!can_be_read(to) || !can_be_read(forward ? NULL : args->dy) ||
+        !can_be_read(forward || of_rows ? args->x[0] : NULL))
+        return cgp__cuda_linear.run[spec->direction](&linear, args, stream);
+    return of_rows ? product_of_rows(&linear, args, gemm, stream)
+                   : product_of_weight(&linear, args, gemm, stream);
+}
+
+/* --- workspace --- */
+
+static int64_t own_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
     if (spec->direction == CGP_OP_FORWARD)
@@ -83,5 +185,11 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     return bytes > sums ? bytes : sums;
 }
 
+static int64_t workspace(const cgp_kernel_spec *spec) {
+    const int64_t own = own_workspace(spec);
+    const int64_t product = spec->type == CGP_BF16 ? product_workspace(spec) : 0;
+    return own > product ? own : product;
+}
+
 const cgp__cuda_op cgp__cuda_linear = {
-    {forward, backward_input, backward_weight}, workspace, false};
+    {BY_TYPE(forward), BY_TYPE(backward_input), BY_TYPE(backward_weight)}, workspace};

@@ -45,4 +45,4 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return pad<T>(spec, args->dx[0], args->dy, p, adds(spec, 0), stream);
 }
 
-const cgp__cuda_op cgp__cuda_pad = {{BY_TYPE(forward), BY_TYPE(input)}, NULL, true};
+const cgp__cuda_op cgp__cuda_pad = {{BY_TYPE(forward), BY_TYPE(input)}, NULL};

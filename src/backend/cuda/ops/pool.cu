@@ -152,7 +152,7 @@ static int64_t max_workspace(const cgp_kernel_spec *spec) {
 }
 
 const cgp__cuda_op cgp__cuda_average_pool = {
-    {BY_TYPE(average_forward_of), BY_TYPE(average_input_of)}, NULL, true};
+    {BY_TYPE(average_forward_of), BY_TYPE(average_input_of)}, NULL};
 
-const cgp__cuda_op cgp__cuda_max_pool = {
-    {BY_TYPE(max_forward_of), BY_TYPE(max_input_of)}, max_workspace, true};
+const cgp__cuda_op cgp__cuda_max_pool = {{BY_TYPE(max_forward_of), BY_TYPE(max_input_of)},
+                                         max_workspace};

@@ -56,5 +56,5 @@ static cudaError_t weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
                   (const T *)args->dy, spec->n, size, !args->first);
 }
 
-const cgp__cuda_op cgp__cuda_position = {
-    {BY_TYPE(forward), BY_TYPE(input), BY_TYPE(weight)}, NULL, true};
+const cgp__cuda_op cgp__cuda_position = {{BY_TYPE(forward), BY_TYPE(input), BY_TYPE(weight)},
+                                         NULL};

@@ -44,4 +44,4 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
                   (T *)args->dx[0], (const T *)args->dy, g, adds(spec, 0));
 }
 
-const cgp__cuda_op cgp__cuda_upsample = {{BY_TYPE(forward), BY_TYPE(input)}, NULL, true};
+const cgp__cuda_op cgp__cuda_upsample = {{BY_TYPE(forward), BY_TYPE(input)}, NULL};

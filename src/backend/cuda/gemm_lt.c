@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_lt.c -- cuBLASLt: opened at run time, and a product in its words.
+ *
+ * The library's matrices are column-major. What is row-major [rows, columns] here is [columns, rows] there, so c = a b is asked for as
+ * c^T = b^T a^T: b goes in front, and a or b is transposed if it is not stored as it is multiplied. */
+#include "backend/cuda/device.h"
+#include "backend/cuda/gemm_lt.h"
+
+#ifdef CGP_CUDA_NO_CUBLASLT
+
+cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_product *product,
+                                    cgp__cuda_lt_gemm **out) {
+    (void)device, (void)product, (void)out;
+    return CGP_OK;
+}
+
+void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm) {
+    (void)gemm;
+}
+
+cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm,
+                                  const cgp__cuda_lt_operands *operands, cudaStream_t stream) {
+    (void)gemm, (void)operands, (void)stream;
+    return cudaErrorNotSupported;
+}
+
+void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
+    (void)lt;
+}
+
+#else
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/gemm_lt_library.h"
+
+#ifdef CGP_CUDA_HOST
+#include "backend/cuda/host/runtime.h"
+#endif
+
+/* --- the library --- */
+
+#ifdef CGP_CUDA_HOST
+
+static const cgp__cuda_lt_calls *find_library(void) {
+#define OWN(name) .name = cublasLt##name,
+    static const cgp__cuda_lt_calls calls = {CGP__CUDA_LT_CALLS(OWN)};
+#undef OWN
+    return cgp__shim_get_settings()->algorithms > 0 ? &calls : NULL;
+}
+
+#else
+
+/* Of the version that the types are of. */
+#define TEXT(x) #x
+#define VERSION(major) "libcublasLt.so." TEXT(major)
+
+static cgp__cuda_lt_calls opened;
+static bool is_open;
+
+static void *find(void *object, const char *name) {
+    void *function = dlsym(object, name);
+    if (!function)
+        cgp__cuda_host->log(CGP_LOG_WARN, CGP__CUDA_NAME, "%s: expected %s in it, got none",
+                            VERSION(CUBLAS_VER_MAJOR), name);
+    return function;
+}
+
+static void open_library(void) {
+    void *object = dlopen(VERSION(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
+    void *function = object;
+#define FIND(name)                                                                             \
+    if (function) function = find(object, "cublasLt" #name);                                   \
+    memcpy(&opened.name, &function, sizeof function);
+    CGP__CUDA_LT_CALLS(FIND)
+#undef FIND
+    is_open = function != NULL;
+    if (!object)
+        cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "products in bf16 by own kernels: %s",
+                            dlerror());
+}
+
+static const cgp__cuda_lt_calls *find_library(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_library);
+    return is_open ? &opened : NULL;
+}
+
+#endif
+
+bool cgp__cuda_lt_refuses(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+           status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+cudaError_t cgp__cuda_lt_error(cublasStatus_t status) {
+    if (status == CUBLAS_STATUS_SUCCESS) return cudaSuccess;
+    if (status == CUBLAS_STATUS_ALLOC_FAILED) return cudaErrorMemoryAllocation;
+    if (status == CUBLAS_STATUS_EXECUTION_FAILED) return cudaErrorLaunchFailure;
+    if (cgp__cuda_lt_refuses(status)) return cudaErrorNotSupported;
+    return cudaErrorUnknown;
+}
+
+static cgp_status open_on(cgp_device *device) {
+    const cgp__cuda_lt_calls *calls = find_library();
+    if (device->lt || !calls) return CGP_OK;
+    cgp__cuda_lt *lt = calloc(1, sizeof *lt);
+    if (!lt)
+        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
+    lt->calls = calls;
+    const cublasStatus_t status = calls->Create(&lt->handle);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        device->lt = lt;
+    else
+        free(lt);
+    return cgp__cuda_end(device, cgp__cuda_lt_error(status), "cuBLASLt, to begin");
+}
+
+void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
+    if (!lt) return;
+    (void)lt->calls->Destroy(lt->handle);
+    free(lt->choices);
+    free(lt);
+}
+
+/* --- a product --- */
+
+#define LT_TRY(call)                                                                           \
+    do {                                                                                       \
+        const cublasStatus_t status_ = (call);                                                 \
+        if (status_ != CUBLAS_STATUS_SUCCESS) return status_;                                  \
+    } while (0)
+
+static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
+    const cgp__cuda_lt_calls *calls = g->lt->calls;
+    const int32_t of_b = g->product.b_along ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t of_a = g->product.a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const uint32_t epilogue =
+        g->product.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSA, &of_b,
+                                         sizeof of_b));
+    LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_a,
+                                         sizeof of_a));
+    return calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                         sizeof epilogue);
+}
+
+cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *g, const cgp__cuda_lt *lt,
+                                      const cgp__cuda_product *p) {
+    const cgp__cuda_lt_calls *calls = lt->calls;
+    const uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
+    const uint64_t b_rows = p->b_along ? k : n;
+    *g = (cgp__cuda_lt_gemm){.lt = lt, .product = *p};
+    LT_TRY(calls->MatmulDescCreate(&g->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    LT_TRY(set_operation(g));
+    LT_TRY(calls->MatrixLayoutCreate(&g->a, CUDA_R_16BF, p->a_across ? m : k,
+                                     p->a_across ? k : m, p->a_stride));
+    LT_TRY(calls->MatrixLayoutCreate(&g->b, CUDA_R_16BF, b_rows, p->b_along ? n : k,
+                                     (int64_t)b_rows));
+    return calls->MatrixLayoutCreate(&g->c, p->type == CGP_BF16 ? CUDA_R_16BF : CUDA_R_32F, n,
+                                     m, p->n);
+}
+
+void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *g) {
+    const cgp__cuda_lt_calls *calls = g->lt->calls;
+    if (g->c) (void)calls->MatrixLayoutDestroy(g->c);
+    if (g->b) (void)calls->MatrixLayoutDestroy(g->b);
+    if (g->a) (void)calls->MatrixLayoutDestroy(g->a);
+    if (g->operation) (void)calls->MatmulDescDestroy(g->operation);
+}
+
+cublasStatus_t cgp__cuda_lt_gemm_set(cgp__cuda_lt_gemm *g,
+                                     const cublasLtMatmulAlgo_t *algorithm) {
+    cublasLtMatmulHeuristicResult_t result;
+    memset(&result, 0, sizeof result);
+    g->algorithm = *algorithm;
+    LT_TRY(g->lt->calls->MatmulAlgoCheck(g->lt->handle, g->operation, g->b, g->a, g->c, g->c,
+                                         &g->algorithm, &result));
+    return result.workspaceSize <= CGP__CUDA_LT_WORKSPACE ? CUBLAS_STATUS_SUCCESS
+                                                          : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_lt_operands *o,
+                                          cudaStream_t stream) {
+    const cgp__cuda_lt_calls *calls = g->lt->calls;
+    const float one = 1.0f, before = o->add ? 1.0f : 0.0f;
+    if (g->product.bias)
+        LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                             &o->bias, sizeof o->bias));
+    return calls->Matmul(g->lt->handle, g->operation, &one, o->b, g->b, o->a, g->a, &before,
+                         o->c, g->c, o->c, g->c, &g->algorithm, o->workspace,
+                         CGP__CUDA_LT_WORKSPACE, stream);
+}
+
+/* --- of a kernel --- */
+
+cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_product *product,
+                                    cgp__cuda_lt_gemm **out) {
+    const cgp__cuda_lt_choice *choice = NULL;
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    CGP__CUDA_TRY(open_on(device));
+    if (!device->lt) return CGP_OK;
+    CGP__CUDA_TRY(cgp__cuda_lt_choose(device, product, &choice));
+    if (!choice->is_there) return CGP_OK;
+    cgp__cuda_lt_gemm *gemm = malloc(sizeof *gemm);
+    if (!gemm)
+        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
+    cublasStatus_t status = cgp__cuda_lt_gemm_init(gemm, device->lt, product);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cgp__cuda_lt_gemm_set(gemm, &choice->algorithm);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        *out = gemm;
+        return CGP_OK;
+    }
+    cgp__cuda_lt_gemm_destroy(gemm);
+    if (!cgp__cuda_lt_refuses(status))
+        return cgp__cuda_end(device, cgp__cuda_lt_error(status), "cuBLASLt, for a product");
+    cgp__cuda_host->log(CGP_LOG_WARN, CGP__CUDA_NAME,
+                        "product of %lld x %lld x %lld in bf16: by own kernels: cuBLASLt's "
+                        "algorithm for other rows refuses these",
+                        (long long)product->m, (long long)product->n, (long long)product->k);
+    return CGP_OK;
+}
+
+void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm) {
+    if (gemm) cgp__cuda_lt_gemm_clear(gemm);
+    free(gemm);
+}
+
+cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm,
+                                  const cgp__cuda_lt_operands *operands, cudaStream_t stream) {
+    return cgp__cuda_lt_error(cgp__cuda_lt_gemm_multiply(gemm, operands, stream));
+}
+
+#endif

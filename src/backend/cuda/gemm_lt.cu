@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_lt.cu -- kernels of the test that cuBLASLt's algorithms pass: numbers, and comparisons. */
+#include "backend/cuda/gemm_lt.h"
+#include "backend/cuda/cuda.cuh"
+
+/* In [-1, 1), of magnitudes 2^-7 to 1, so that additions round; a function of i. */
+__device__ static inline float number(uint32_t salt, int64_t i) {
+    uint32_t x = (uint32_t)i * 0x9e3779b9u + (uint32_t)(i >> 32) + salt * 0x85ebca6bu;
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    x = x ^ (x >> 16);
+    return ((float)(int)(x >> 8) * 0x1p-23f - 1.0f) / (float)(1 << x % 8);
+}
+
+/* An odd k ends in a zero; a k of 1, if it cancels, is zero itself. */
+__global__ static void fill(bf16 *to, int64_t outer, int64_t k, bool across, bool cancels,
+                            uint32_t salt) {
+    const int64_t half = k / 2;
+    FOR_EACH(i, outer * k) {
+        const int64_t o = across ? i % outer : i / k, q = across ? i / outer : i % k;
+        const bool second = half > 0 && q >= half;
+        float x = q > 0 && q == 2 * half ? 0.0f : number(salt, o * k + (second ? q - half : q));
+        if (cancels && o % 2 == 0) x = half == 0 ? 0.0f : second ? -x : x;
+        store(to, i, x);
+    }
+}
+
+cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, bool cancels,
+                              uint32_t salt, cudaStream_t stream) {
+    return launch(fill, blocks_for(outer * k), dim3(BLOCK), stream, (bf16 *)to, outer, k,
+                  across, cancels, salt);
+}
+
+__global__ static void compare(const bf16 *x, const bf16 *y, int64_t n, int32_t *failed) {
+    FOR_EACH(i, n) {
+        if (x[i] != y[i]) *failed = 1;
+    }
+}
+
+cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, int32_t *failed,
+                                 cudaStream_t stream) {
+    return launch(compare, blocks_for(bytes / 2), dim3(BLOCK), stream, (const bf16 *)x,
+                  (const bf16 *)y, bytes / 2, failed);
+}
+
+/* Terms are at most 1, their sums less than k, and each addition is good to 2^-22 of them; bf16 to 2^-8. */
+__global__ static void check_row(cgp__cuda_product p, cgp__cuda_lt_operands o, int64_t row,
+                                 int32_t *failed) {
+    const bf16 *a = (const bf16 *)o.a, *b = (const bf16 *)o.b;
+    FOR_EACH(column, p.n) {
+        const int64_t at = row * p.n + column;
+        float sum = o.bias ? load((const bf16 *)o.bias, column) : 0.0f;
+        for (int64_t q = 0; q < p.k; q++)
+            sum = fmaf(load(a, p.a_across ? q * p.a_stride + row : row * p.a_stride + q),
+                       load(b, p.b_along ? column * p.k + q : q * p.n + column), sum);
+        const float c =
+            p.type == CGP_BF16 ? load((const bf16 *)o.c, at) : load((const float *)o.c, at);
+        const float limit = 0x1p-7f * fabsf(sum) + 0x1p-20f * (float)p.k;
+        if (!(fabsf(c - sum) <= limit)) *failed = 1;
+    }
+}
+
+cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_product *product,
+                                   const cgp__cuda_lt_operands *operands, int64_t row,
+                                   int32_t *failed, cudaStream_t stream) {
+    return launch(check_row, blocks_for(product->n), dim3(BLOCK), stream, *product, *operands,
+                  row, failed);
+}

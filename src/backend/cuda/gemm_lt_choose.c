@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_lt_choose.c -- the algorithm of a product: the first that the library offers and that passes the test of gemm_lt.h.
+ *
+ * The test has memory of its own, for as long as it lasts; a device makes it once for a product, whatever the rows. */
+#include "backend/cuda/gemm_lt.h"
+
+#ifndef CGP_CUDA_NO_CUBLASLT
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/gemm_lt_library.h"
+
+enum {
+    ROWS = 4096, /* that an algorithm is chosen for */
+/* Rows of the test: a tile, and a part of one. The stand-in has none. */
+#ifdef CGP_CUDA_HOST
+    MANY = 40,
+    SOME = 24,
+#else
+    MANY = 320,
+    SOME = 40,
+#endif
+    OFFERED = 8
+};
+
+/* All that the algorithm is a function of. */
+static cgp__cuda_product with_rows(const cgp__cuda_product *product, int64_t rows) {
+    cgp__cuda_product p = *product;
+    *(p.a_across ? &p.k : &p.m) = rows;
+    if (!p.a_across) p.a_stride = p.k;
+    return p;
+}
+
+static bool are_equal(const cgp__cuda_product *p, const cgp__cuda_product *q) {
+    return p->m == q->m && p->n == q->n && p->k == q->k && p->a_across == q->a_across &&
+           p->b_along == q->b_along && p->a_stride == q->a_stride && p->bias == q->bias &&
+           p->type == q->type;
+}
+
+/* --- memory of the test --- */
+
+typedef struct trial {
+    cgp_device *device;
+    cudaStream_t stream;
+    cgp__cuda_product product; /* of MANY rows */
+    char *memory;
+    cgp__cuda_lt_operands whole;
+    void *again;
+    int32_t *failed;
+} trial;
+
+static int64_t element_of(const cgp__cuda_product *p) {
+    return p->type == CGP_BF16 ? 2 : 4;
+}
+
+static int64_t bytes_of_c(const cgp__cuda_product *p) {
+    return p->m * p->n * element_of(p);
+}
+
+/* The next part of memory that begins at NULL, or at the trial's. */
+static void *take(trial *t, int64_t *bytes, int64_t size) {
+    char *at = t->memory ? t->memory + *bytes : NULL;
+    *bytes += (size + 255) / 256 * 256;
+    return at;
+}
+
+static int64_t lay_out(trial *t) {
+    const cgp__cuda_product *p = &t->product;
+    int64_t bytes = 0;
+    t->whole.a = take(t, &bytes, 2 * p->a_stride * (p->a_across ? p->k : p->m));
+    t->whole.b = take(t, &bytes, 2 * p->n * p->k);
+    t->whole.bias = p->bias ? take(t, &bytes, 2 * p->n) : NULL;
+    t->whole.c = take(t, &bytes, bytes_of_c(p));
+    t->whole.workspace = take(t, &bytes, CGP__CUDA_LT_WORKSPACE);
+    t->again = take(t, &bytes, bytes_of_c(p));
+    t->failed = take(t, &bytes, sizeof *t->failed);
+    return bytes;
+}
+
+static cudaError_t fill(const trial *t) {
+    const cgp__cuda_product *p = &t->product;
+    const cgp__cuda_lt_operands *o = &t->whole;
+    cudaError_t error =
+        cgp__cuda_lt_fill((void *)(uintptr_t)o->a, p->a_across ? p->a_stride : p->m, p->k,
+                          p->a_across, false, 1, t->stream);
+    if (error == cudaSuccess)
+        error = cgp__cuda_lt_fill((void *)(uintptr_t)o->b, p->n, p->k, !p->b_along, true, 2,
+                                  t->stream);
+    if (error == cudaSuccess && p->bias)
+        error =
+            cgp__cuda_lt_fill((void *)(uintptr_t)o->bias, p->n, 1, true, true, 3, t->stream);
+    return error;
+}
+
+static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_product *product) {
+    *t = (trial){.device = device, .stream = device->streams[CGP_QUEUE_COMPUTE]};
+    t->product = with_rows(product, MANY);
+    if (t->product.m > MANY) t->product.m = MANY;
+    const size_t bytes = (size_t)lay_out(t);
+    CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaMalloc((void **)&t->memory, bytes),
+                                      "memory to test a product", bytes));
+    lay_out(t);
+    const cgp_status status = cgp__cuda_end(device, fill(t), "numbers to test a product");
+    if (status != CGP_OK) (void)cudaFree(t->memory);
+    return status;
+}
+
+/* --- the test --- */
+
+static const void *row_of(const void *at, int64_t elements, int64_t size) {
+    return (const char *)at + elements * size;
+}
+
+/* The product of some rows, to `to`. */
+static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
+                               int64_t first, int64_t rows, void *to) {
+    cgp__cuda_product p = t->product;
+    cgp__cuda_lt_operands o = t->whole;
+    cgp__cuda_lt_gemm gemm;
+    p.m = rows;
+    o.a = row_of(o.a, p.a_across ? first : first * p.a_stride, 2);
+    o.c = to;
+    cublasStatus_t status = cgp__cuda_lt_gemm_init(&gemm, t->device->lt, &p);
+    if (status == CUBLAS_STATUS_SUCCESS) status = cgp__cuda_lt_gemm_set(&gemm, algorithm);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cgp__cuda_lt_gemm_multiply(&gemm, &o, t->stream);
+    cgp__cuda_lt_gemm_clear(&gemm);
+    return status;
+}
+
+/* Rows by themselves, beginning as NaNs, are those of the whole. */
+static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
+                                int64_t first, int64_t rows, cublasStatus_t *status) {
+    const int64_t row = t->product.n * element_of(&t->product);
+    const cudaError_t error =
+        cudaMemsetAsync(t->again, 0xff, (size_t)bytes_of_c(&t->product), t->stream);
+    if (error != cudaSuccess) return error;
+    *status = multiply(t, algorithm, first, rows, t->again);
+    if (*status != CUBLAS_STATUS_SUCCESS) return cudaSuccess;
+    return cgp__cuda_lt_compare(t->again, row_of(t->whole.c, first, row), rows * row, t->failed,
+                                t->stream);
+}
+
+/* Operands begin at multiples of 16 bytes, so rows alone are multiples of 8. */
+static cudaError_t compare_all(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
+                               cublasStatus_t *status) {
+    const int64_t m = t->product.m, some = m < SOME ? m : SOME;
+    const int64_t runs[][2] = {{0, m},
+                               {(m - some) / 2 / 8 * 8, some},
+                               {0, 1},
+                               {m / 2 / 8 * 8, 1},
+                               {(m - 1) / 8 * 8, 1}};
+    cudaError_t error = cudaSuccess;
+    *status = multiply(t, algorithm, 0, m, t->whole.c);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        if (error != cudaSuccess || *status != CUBLAS_STATUS_SUCCESS) return error;
+        error = compare_rows(t, algorithm, runs[i][0], runs[i][1], status);
+    }
+    for (int64_t row = 0; error == cudaSuccess && row<m; row += m> 1 ? m - 1 : 1)
+        error = cgp__cuda_lt_check_row(&t->product, &t->whole, row, t->failed, t->stream);
+    return error;
+}
+
+static cgp_status try_algorithm(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
+                                bool *passed) {
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    int32_t failed = 1;
+    *passed = false;
+    cudaError_t error = cudaMemsetAsync(t->failed, 0, sizeof failed, t->stream);
+    if (error == cudaSuccess) error = compare_all(t, algorithm, &status);
+    if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS)
+        error = cudaMemcpyAsync(&failed, t->failed, sizeof failed, cudaMemcpyDeviceToHost,
+                                t->stream);
+    const cudaError_t last = cudaStreamSynchronize(t->stream);
+    if (error == cudaSuccess && !cgp__cuda_lt_refuses(status))
+        error = cgp__cuda_lt_error(status);
+    if (error == cudaSuccess) error = last;
+    *passed = failed == 0;
+    return cgp__cuda_end(t->device, error, "cuBLASLt, the test of a product");
+}
+
+/* --- the choice --- */
+
+static cublasStatus_t set_preference(const cgp__cuda_lt_calls *calls,
+                                     cublasLtMatmulPreference_t preference) {
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE, align = CGP__CUDA_LT_ALIGN;
+    const uint64_t workspace = CGP__CUDA_LT_WORKSPACE;
+    cublasStatus_t status = calls->MatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = calls->MatmulPreferenceSetAttribute(
+            preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < 4; i++)
+        status = calls->MatmulPreferenceSetAttribute(preference, alignments[i], &align,
+                                                     sizeof align);
+    return status;
+}
+
+static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_product *product,
+                          const void *bias, cublasLtMatmulHeuristicResult_t *offers,
+                          int *count) {
+    const cgp__cuda_lt_calls *calls = lt->calls;
+    cublasLtMatmulPreference_t preference = NULL;
+    cgp__cuda_lt_gemm g;
+    cublasStatus_t status = cgp__cuda_lt_gemm_init(&g, lt, product);
+    if (status == CUBLAS_STATUS_SUCCESS && product->bias) /* its alignment is looked at */
+        status = calls->MatmulDescSetAttribute(g.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                               &bias, sizeof bias);
+    if (status == CUBLAS_STATUS_SUCCESS) status = calls->MatmulPreferenceCreate(&preference);
+    if (status == CUBLAS_STATUS_SUCCESS) status = set_preference(calls, preference);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = calls->MatmulAlgoGetHeuristic(lt->handle, g.operation, g.b, g.a, g.c, g.c,
+                                               preference, OFFERED, offers, count);
+    if (preference) (void)calls->MatmulPreferenceDestroy(preference);
+    cgp__cuda_lt_gemm_clear(&g);
+    return status;
+}
+
+static void log_choice(const cgp__cuda_lt_choice *choice, int number, int count) {
+    const cgp__cuda_product *p = &choice->product;
+    char text[64];
+    if (choice->is_there)
+        snprintf(text, sizeof text, "cuBLASLt's algorithm %d of %d", number, count);
+    else
+        snprintf(text, sizeof text, "own kernels: none of cuBLASLt's %d algorithms passes",
+                 count);
+    cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "%s in bf16, %lld x %lld: %s",
+                        p->a_across ? "weight's gradient" : "product with a weight",
+                        (long long)(p->a_across ? p->m : p->k), (long long)p->n, text);
+}
+
+static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
+    const cgp__cuda_product *p = &choice->product;
+    cublasLtMatmulHeuristicResult_t offers[OFFERED];
+    trial t;
+    int count = 0, i = 0;
+    memset(offers, 0, sizeof offers);
+    CGP__CUDA_TRY(trial_begin(&t, device, p));
+    const cublasStatus_t asked = ask(device->lt, p, t.whole.bias, offers, &count);
+    cgp_status status = CGP_OK;
+    if (!cgp__cuda_lt_refuses(asked))
+        status = cgp__cuda_end(device, cgp__cuda_lt_error(asked), "cuBLASLt, its algorithms");
+    for (; status == CGP_OK && i < count && !choice->is_there; i++) {
+        choice->algorithm = offers[i].algo;
+        if (offers[i].state == CUBLAS_STATUS_SUCCESS)
+            status = try_algorithm(&t, &choice->algorithm, &choice->is_there);
+    }
+    const cudaError_t error = cudaFree(t.memory);
+    if (status == CGP_OK) status = cgp__cuda_end(device, error, "the test's memory");
+    if (status == CGP_OK) log_choice(choice, i, count);
+    return status;
+}
+
+cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_product *product,
+                               const cgp__cuda_lt_choice **out) {
+    cgp__cuda_lt *lt = device->lt;
+    cgp__cuda_lt_choice choice = {.product = with_rows(product, ROWS)};
+    for (int i = 0; i < lt->n_choices; i++) {
+        if (!are_equal(&lt->choices[i].product, &choice.product)) continue;
+        *out = &lt->choices[i];
+        return CGP_OK;
+    }
+    CGP__CUDA_TRY(choose_now(device, &choice));
+    cgp__cuda_lt_choice *more =
+        realloc(lt->choices, (size_t)(lt->n_choices + 1) * sizeof *more);
+    if (!more)
+        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
+    lt->choices = more;
+    more[lt->n_choices] = choice;
+    *out = &more[lt->n_choices++];
+    return CGP_OK;
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_lt_library.h -- what gemm_lt.c and gemm_lt_choose.c share: functions of the library, and a product in its words. */
+#ifndef CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
+#define CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
+
+#include <cublasLt.h>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/gemm_lt.h"
+
+#define CGP__CUDA_LT_CALLS(X)                                                                  \
+    X(Create)                                                                                  \
+    X(Destroy)                                                                                 \
+    X(Matmul)                                                                                  \
+    X(MatmulAlgoCheck)                                                                         \
+    X(MatmulAlgoGetHeuristic)                                                                  \
+    X(MatmulDescCreate)                                                                        \
+    X(MatmulDescDestroy)                                                                       \
+    X(MatmulDescSetAttribute)                                                                  \
+    X(MatmulPreferenceCreate)                                                                  \
+    X(MatmulPreferenceDestroy)                                                                 \
+    X(MatmulPreferenceSetAttribute)                                                            \
+    X(MatrixLayoutCreate)                                                                      \
+    X(MatrixLayoutDestroy)
+
+/* Functions of the library, without their prefix. */
+typedef struct cgp__cuda_lt_calls {
+#define CGP__CUDA_LT_FIELD(name) __typeof__(cublasLt##name) *name;
+    CGP__CUDA_LT_CALLS(CGP__CUDA_LT_FIELD)
+#undef CGP__CUDA_LT_FIELD
+} cgp__cuda_lt_calls;
+
+/* The algorithm of a product; without: gemm.cuh has it. */
+typedef struct cgp__cuda_lt_choice {
+    cgp__cuda_product product;
+    bool is_there;
+    cublasLtMatmulAlgo_t algorithm;
+} cgp__cuda_lt_choice;
+
+struct cgp__cuda_lt {
+    const cgp__cuda_lt_calls *calls;
+    cublasLtHandle_t handle;
+    cgp__cuda_lt_choice *choices;
+    int n_choices;
+};
+
+struct cgp__cuda_lt_gemm {
+    const cgp__cuda_lt *lt;
+    cgp__cuda_product product;
+    cublasLtMatmulAlgo_t algorithm;
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, c;
+};
+
+/* The library says that it cannot, which is no failure. */
+bool cgp__cuda_lt_refuses(cublasStatus_t status);
+cudaError_t cgp__cuda_lt_error(cublasStatus_t status);
+
+/* Describe a product, without an algorithm; to be cleared after a failure, too. */
+cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt *lt,
+                                      const cgp__cuda_product *product);
+void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *gemm);
+/* The algorithm serves this product, in the workspace. */
+cublasStatus_t cgp__cuda_lt_gemm_set(cgp__cuda_lt_gemm *gemm,
+                                     const cublasLtMatmulAlgo_t *algorithm);
+cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *gemm,
+                                          const cgp__cuda_lt_operands *operands,
+                                          cudaStream_t stream);
+
+/* The algorithm of a product whatever its rows, chosen now or before. */
+cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_product *product,
+                               const cgp__cuda_lt_choice **out);
+
+#endif

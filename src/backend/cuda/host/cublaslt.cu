@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cublaslt.cu -- cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias, column-major, by a chain of FMAs over k in f32.
+ *
+ * It offers as many algorithms as tests say. The first `broken` of them are like the library's where k is cut for few columns: their
+ * sums are two chains, where there are fewer than 16 columns; so are those of all where a reduction is allowed. An algorithm
+ * scribbles over all of the workspace that it says it needs. */
+#include <cublasLt.h>
+#include <stdlib.h>
+
+#include "backend/cuda/cuda.cuh"
+#include "backend/cuda/host/internal.h"
+
+struct cublasLtContext {
+    int device;
+};
+
+struct cgp__shim_operation {
+    int32_t transpose_a, transpose_b;
+    uint32_t epilogue;
+    const bf16 *bias;
+};
+
+struct cgp__shim_layout {
+    cudaDataType_t type;
+    int64_t rows, columns, stride;
+};
+
+struct cgp__shim_preference {
+    uint64_t workspace;
+    uint32_t reductions, alignments[4];
+};
+
+enum { ALIGNED = 16, NEEDED = 4096, FEW = 16 };
+
+/* Words of an algorithm: whether its sums are cut. */
+enum { IS_CUT };
+
+static cublasStatus_t status_of(cudaError_t error) {
+    if (error == cudaSuccess) return CUBLAS_STATUS_SUCCESS;
+    return error == cudaErrorMemoryAllocation ? CUBLAS_STATUS_ALLOC_FAILED
+                                              : CUBLAS_STATUS_INTERNAL_ERROR;
+}
+
+#define ENTER()                                                                                \
+    do {                                                                                       \
+        const cudaError_t error_ = cgp__shim_enter();                                          \
+        if (error_ != cudaSuccess) return status_of(error_);                                   \
+    } while (0)
+
+/* --- descriptions --- */
+
+template <class Handle, class Object>
+static cublasStatus_t create(Handle *out, const Object &object) {
+    ENTER();
+    *out = (Object *)malloc(sizeof object);
+    if (!*out) return CUBLAS_STATUS_ALLOC_FAILED;
+    **out = object;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+template <class Handle> static cublasStatus_t destroy(Handle object) {
+    free(object);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+template <class T> static cublasStatus_t set(T *to, const void *value, size_t bytes) {
+    if (bytes != sizeof *to) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    return create(handle, cublasLtContext{cgp__shim_current_device()});
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    return destroy(handle);
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *operation,
+                                        cublasComputeType_t compute, cudaDataType_t scale) {
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return create(operation, cgp__shim_operation{CUBLAS_OP_N, CUBLAS_OP_N,
+                                                 CUBLASLT_EPILOGUE_DEFAULT, NULL});
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
+    return destroy(operation);
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes) {
+    ENTER();
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&operation->transpose_a, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&operation->transpose_b, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&operation->epilogue, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&operation->bias, value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t columns, int64_t stride) {
+    if (stride < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE;
+    return create(layout, cgp__shim_layout{type, (int64_t)rows, (int64_t)columns, stride});
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+    return destroy(layout);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
+    return create(preference, cgp__shim_preference{
+                                  0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}});
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    return destroy(preference);
+}
+
+cublasStatus_t
+cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                     cublasLtMatmulPreferenceAttributes_t attribute,
+                                     const void *value, size_t bytes) {
+    ENTER();
+    switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(&preference->workspace, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(&preference->reductions, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(
+            &preference->alignments[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
+            value, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* --- algorithms --- */
+
+/* Sizes fit, and types are those of a product in bf16. */
+static bool is_product(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
+                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                       cublasLtMatrixLayout_t d) {
+    const bool ta = op->transpose_a == CUBLAS_OP_T, tb = op->transpose_b == CUBLAS_OP_T;
+    const int64_t m = ta ? a->columns : a->rows, k = ta ? a->rows : a->columns;
+    const int64_t n = tb ? b->rows : b->columns, k_b = tb ? b->columns : b->rows;
+    const bool biased = op->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    return k == k_b && c->rows == m && c->columns == n && d->rows == m && d->columns == n &&
+           a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && c->type == d->type &&
+           !(biased && d->type != CUDA_R_16BF);
+}
+
+cublasStatus_t
+cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                               cublasLtMatmulPreference_t preference, int wanted,
+                               cublasLtMatmulHeuristicResult_t *results, int *count) {
+    const cgp__shim_settings *s = cgp__shim_get_settings();
+    ENTER();
+    if (!is_product(operation, a, b, c, d)) return CUBLAS_STATUS_INVALID_VALUE;
+    *count = 0;
+    for (int i = 0; i < 4; i++)
+        if (preference->alignments[i] < ALIGNED) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (preference->workspace < NEEDED) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (; *count < wanted && *count < s->algorithms; ++*count) {
+        cublasLtMatmulHeuristicResult_t result = {};
+        result.algo.data[IS_CUT] =
+            *count < s->broken || preference->reductions != CUBLASLT_REDUCTION_SCHEME_NONE;
+        result.workspaceSize = NEEDED;
+        results[*count] = result;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *,
+                                       cublasLtMatmulHeuristicResult_t *result) {
+    ENTER();
+    if (!is_product(operation, a, b, c, d)) return CUBLAS_STATUS_INVALID_VALUE;
+    result->workspaceSize = NEEDED;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* --- the product --- */
+
+struct matmul {
+    cgp__shim_operation operation;
+    cgp__shim_layout a, b, d;
+    const bf16 *at_a, *at_b;
+    void *c;
+    float alpha, beta;
+    bool cut;
+    unsigned char *workspace;
+    int64_t m, n, k;
+};
+
+enum { AT_ONCE = 64 };
+
+/* sums [count] = chains over k from `begin` to `end`, of rows from `row` on and one column. */
+static void chains(const matmul &p, int64_t row, int64_t column, int count, int64_t begin,
+                   int64_t end, float *sums) {
+    const bool ta = p.operation.transpose_a == CUBLAS_OP_T;
+    const bool tb = p.operation.transpose_b == CUBLAS_OP_T;
+    for (int i = 0; i < count; i++)
+        sums[i] = 0.0f;
+    for (int64_t q = begin; q < end; q++) {
+        const float b = load(p.at_b, tb ? q * p.b.stride + column : column * p.b.stride + q);
+        const bf16 *a = p.at_a + (ta ? row * p.a.stride + q : q * p.a.stride + row);
+        for (int i = 0; !ta && i < count; i++)
+            sums[i] = fmaf(load(a, i), b, sums[i]);
+        for (int i = 0; ta && i < count; i++)
+            sums[i] = fmaf(load(a, i * p.a.stride), b, sums[i]);
+    }
+}
+
+template <class T> static void end(const matmul &p, int64_t row, int64_t column, float sum) {
+    const int64_t at = column * p.d.stride + row;
+    float x = p.alpha * sum;
+    if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) x = x + load(p.operation.bias, row);
+    if (p.beta != 0.0f) x = fmaf(p.beta, load((const T *)p.c, at), x);
+    store((T *)p.c, at, x);
+}
+
+/* A block has a column of d. */
+static void multiply(matmul p) {
+    const int64_t column = blockIdx.x;
+    const int64_t middle = p.cut && p.n < FEW ? p.k / 2 : p.k;
+    for (int64_t i = column; i < NEEDED; i += p.n)
+        p.workspace[i] = 0xff;
+    for (int64_t row = 0; row < p.m; row += AT_ONCE) {
+        float sums[AT_ONCE], others[AT_ONCE];
+        const int count = p.m - row < AT_ONCE ? (int)(p.m - row) : (int)AT_ONCE;
+        chains(p, row, column, count, 0, middle, sums);
+        chains(p, row, column, count, middle, p.k, others);
+        for (int i = 0; i < count; i++) {
+            const float sum = middle < p.k ? sums[i] + others[i] : sums[i];
+            if (p.d.type == CUDA_R_16BF)
+                end<bf16>(p, row + i, column, sum);
+            else
+                end<float>(p, row + i, column, sum);
+        }
+    }
+}
+
+static bool is_aligned(const void *at) {
+    return (uintptr_t)at % ALIGNED == 0;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                              const void *alpha, const void *a, cublasLtMatrixLayout_t of_a,
+                              const void *b, cublasLtMatrixLayout_t of_b, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t of_c, void *d,
+                              cublasLtMatrixLayout_t of_d,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              size_t bytes, cudaStream_t stream) {
+    ENTER();
+    if (handle->device != cgp__shim_current_device() || c != d || bytes < NEEDED ||
+        !is_product(operation, of_a, of_b, of_c, of_d))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_aligned(a) || !is_aligned(b) || !is_aligned(d) || !is_aligned(operation->bias) ||
+        !is_aligned(workspace))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    matmul p = {};
+    p.operation = *operation;
+    p.a = *of_a;
+    p.b = *of_b;
+    p.d = *of_d;
+    p.at_a = (const bf16 *)a;
+    p.at_b = (const bf16 *)b;
+    p.c = d;
+    memcpy(&p.alpha, alpha, sizeof p.alpha);
+    memcpy(&p.beta, beta, sizeof p.beta);
+    p.cut = algorithm->data[IS_CUT] != 0;
+    p.workspace = (unsigned char *)workspace;
+    p.m = of_d->rows;
+    p.n = of_d->columns;
+    p.k = operation->transpose_a == CUBLAS_OP_T ? of_a->rows : of_a->columns;
+    const cudaError_t error = launch(multiply, dim3((unsigned)p.n), dim3(1), stream, p);
+    return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recordings.c -- recorded launches: CUDA graphs, captured from COMPUTE's stream.
+ *
+ * A graph must have a node for every kernel, copy and clearing that was enqueued while its stream was captured: drivers have been seen
+ * to leave one out and to report success. */
+#include "backend/cuda/device.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct cgp_recording {
+    cgp_device *device;
+    cudaGraphExec_t graph;
+};
+
+static _Thread_local int64_t launches;
+
+void cgp__cuda_count_launch(void) {
+    launches++;
+}
+
+int64_t cgp__cuda_launches(void) {
+    return launches;
+}
+
+cgp_status cgp__cuda_record_begin(cgp_device *device) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    device->launches = cgp__cuda_launches();
+    /* Calls that no capture allows are refused to this thread alone. */
+    return cgp__cuda_end(device,
+                         cudaStreamBeginCapture(device->streams[CGP_QUEUE_COMPUTE],
+                                                cudaStreamCaptureModeThreadLocal),
+                         "begin of a recording");
+}
+
+static cgp_status no_memory(const cgp_device *device, size_t nodes) {
+    (void)cudaGetLastError();
+    return cgp__cuda_host->fail(
+        CGP_ENOMEM, CGP__CUDA_NAME ": device %d: a graph of %zu nodes: %s", device->ordinal,
+        nodes, cudaGetErrorString(cudaErrorMemoryAllocation));
+}
+
+static cgp_status check_nodes(cgp_device *device, cudaGraph_t graph, size_t *nodes) {
+    const int64_t enqueued = cgp__cuda_launches() - device->launches;
+    CGP__CUDA_TRY(
+        cgp__cuda_end(device, cudaGraphGetNodes(graph, NULL, nodes), "nodes of a recording"));
+    if ((int64_t)*nodes == enqueued) return CGP_OK;
+    return cgp__cuda_host->fail(CGP_EDEVICE,
+                                CGP__CUDA_NAME ": device %d: expected a recording of %" PRId64
+                                               " launches, got %zu (set CGP_GRAPHS=off)",
+                                device->ordinal, enqueued, *nodes);
+}
+
+static cgp_status instantiate(cgp_device *device, cudaGraph_t graph, cgp_recording **out) {
+    const cudaStream_t stream = device->streams[CGP_QUEUE_COMPUTE];
+    size_t nodes = 0;
+    CGP__CUDA_TRY(check_nodes(device, graph, &nodes));
+    if (nodes == 0) return CGP_OK;
+    cgp_recording *recording = calloc(1, sizeof *recording);
+    if (!recording) return no_memory(device, nodes);
+    recording->device = device;
+    cudaError_t error = cudaGraphInstantiateWithFlags(&recording->graph, graph, 0);
+    if (error == cudaSuccess) error = cudaGraphUpload(recording->graph, stream);
+    if (error == cudaSuccess) {
+        *out = recording;
+        return CGP_OK;
+    }
+    cgp__cuda_recording_destroy(recording);
+    if (error == cudaErrorMemoryAllocation) return no_memory(device, nodes);
+    return cgp__cuda_end(device, error, "a graph of %zu nodes", nodes);
+}
+
+/* After a call that failed: the device has its error, which the capture's end does not replace. */
+cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
+    cudaGraph_t graph = NULL;
+    *out = NULL;
+    const cudaError_t error = cudaStreamEndCapture(device->streams[CGP_QUEUE_COMPUTE], &graph);
+    cgp_status status = cgp__cuda_end(device, error, "end of a recording");
+    if (status == CGP_OK) status = cgp__cuda_failure(device);
+    if (status == CGP_OK) status = instantiate(device, graph, out);
+    if (graph) (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+    return status;
+}
+
+/* A GPU names no kernel, and so has no tags. */
+cgp_status cgp__cuda_recording_run(cgp_recording *recording, int64_t tag) {
+    cgp_device *device = recording->device;
+    (void)tag;
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device,
+                         cudaGraphLaunch(recording->graph, device->streams[CGP_QUEUE_COMPUTE]),
+                         "a recording");
+}
+
+void cgp__cuda_recording_destroy(cgp_recording *recording) {
+    if (recording->graph) (void)cudaGraphExecDestroy(recording->graph);
+    (void)cudaGetLastError();
+    free(recording);
+}

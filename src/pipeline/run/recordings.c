@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recordings.c -- recorded launches: a device gets the kernels of an action, or of a job, as one piece of work.
+ *
+ *     the row, the caller's data    copied, each time
+ *     the calls behind them         first use of a variant: one by one; second: recorded, and run; later: run
+ *     the output                    copied, each time
+ *
+ * Between two actions of one variant, in runs of one kind, only the tags of these calls change, and what they read in memory of the
+ * device: operands are slots of the variant, or have fixed places. So have those of a job. Copies and events are not recorded, nor is
+ * a run whose kernels are measured. */
+#include "pipeline/run/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef CGP_TEST_SITES
+cgp_status (*cgp__recordings_compare)(const cgp_recording *recorded, const cgp_recording *now);
+#endif
+
+cgp_status cgp__recordings_read(bool *records) {
+    const char *text = getenv("CGP_GRAPHS");
+    *records = !text || strcmp(text, "off") != 0;
+    if (!text || !*records || strcmp(text, "on") == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "CGP_GRAPHS: expects on or off, got \"%s\"", text);
+}
+
+/* Those of other lists, up to `known`, may have the variant. */
+static cgp_status find(cgp__worker *worker, int known, cgp__variant *variant) {
+    for (int i = 0; i < known; i++) {
+        variant->recordings = i;
+        if (cgp__same_variant(&worker->recordings[i].variant, variant)) return CGP_OK;
+    }
+    if (!cgp__grow(&worker->recordings, &worker->recordings_capacity, worker->n_recordings + 1,
+                   sizeof *worker->recordings))
+        return cgp__no_memory("recordings", sizeof *worker->recordings);
+    variant->recordings = worker->n_recordings;
+    worker->recordings[worker->n_recordings++] = (cgp__recordings){.variant = *variant};
+    return CGP_OK;
+}
+
+cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list) {
+    const int known = worker->n_recordings;
+    for (int i = 0; i < list->n_variants; i++) {
+        cgp__variant *variant = &list->variants[i];
+        variant->recordings = -1;
+        if (worker->records && variant->end > variant->begin)
+            CGP_TRY(find(worker, known, variant));
+    }
+    return CGP_OK;
+}
+
+static void destroy(const cgp__worker *worker, const cgp__recorded *recorded) {
+    if (recorded->recording) cgp__backend_of(worker)->recording_destroy(recorded->recording);
+}
+
+void cgp__recordings_destroy(cgp__worker *worker) {
+    for (int i = 0; i < 4 * worker->n_recordings; i++)
+        destroy(worker, &worker->recordings[i / 4].of[i / 2 % 2][i % 2]);
+    for (int i = 0; i < CGP__RECORDED_JOBS; i++)
+        destroy(worker, &worker->recorded_jobs[i]);
+    free(worker->recordings);
+}
+
+/* *out: NULL, there is no recording. */
+static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *what,
+                         cgp_recording **out) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    *out = NULL;
+    CGP_TRY(backend->record_begin(worker->device));
+    const cgp_status status = launch(worker, what, true);
+    const cgp_status end = backend->record_end(worker->device, out);
+    if (status != CGP_OK) {
+        if (*out) backend->recording_destroy(*out);
+        *out = NULL;
+        return status;
+    }
+    if (end != CGP_ENOMEM) return end;
+    worker->records = false;
+    cgp_log(CGP_LOG_INFO, "pipeline", "device %d: no memory for more recordings: %s",
+            worker->index, cgp_message());
+    return CGP_OK;
+}
+
+#ifdef CGP_TEST_SITES
+/* Record once more, and compare. */
+static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *what,
+                        const cgp_recording *recorded) {
+    cgp_recording *now = NULL;
+    if (!cgp__recordings_compare) return CGP_OK;
+    CGP_TRY(record(worker, launch, what, &now));
+    const cgp_status status = cgp__recordings_compare(recorded, now);
+    if (now) cgp__backend_of(worker)->recording_destroy(now);
+    return status;
+}
+#else
+#define check(worker, launch, what, recorded) CGP_OK
+#endif
+
+cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
+                             cgp__launch *launch, const void *what) {
+    if (r->state == CGP__RECORDED) {
+        CGP_TRY(check(worker, launch, what, r->recording));
+    } else if (r->state == CGP__USED && worker->records) {
+        CGP_TRY(record(worker, launch, what, &r->recording));
+        if (worker->records) r->state = CGP__RECORDED;
+    } else {
+        r->state = CGP__USED;
+    }
+    if (r->state != CGP__RECORDED) return launch(worker, what, false);
+    return r->recording ? cgp__backend_of(worker)->recording_run(r->recording, tag) : CGP_OK;
+}

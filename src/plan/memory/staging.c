@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* staging.c -- sizes of staging.h. */
+#include "plan/memory/staging.h"
+
+#include "plan/plan.h"
+
+/* Of a piece: small ones take longer for weights, large ones are memory that no copy needs. Where actions have more data than the
+ * most pieces, the worker waits for some. */
+enum { LEAST_BYTES = 65536, MOST_BYTES = 1048576, MOST_PIECES = 256 };
+
+/* Bytes of a call that copies the caller's data; 0: another call. */
+static int64_t caller_bytes(const cgp_plan *plan, const cgp__call *call) {
+    const cgp__arena from = call->dy.arena;
+    if (call->node >= 0 || (from != CGP__HOST && from != CGP__HOST_GRADIENT)) return 0;
+    return call->copy_count * plan->microbatch * (int64_t)cgp_dtype_bytes(call->from_type);
+}
+
+/* Bytes of the output that a program gives to the caller. */
+static int64_t output_bytes(const cgp_plan *plan, const cgp__stage_plan *stage, int program) {
+    if (program != CGP__FORWARD_NOSAVE && program != CGP__FORWARD_SAVED) return 0;
+    if (stage->output[program == CGP__FORWARD_SAVED].arena == CGP__NOWHERE) return 0;
+    return cgp__type_bytes(&plan->model->values[plan->model->output].type, plan->microbatch);
+}
+
+static int64_t rows_bytes(const cgp__device_plan *device) {
+    return device->step.n_rows * device->step.row_bytes;
+}
+
+/* The largest copy of a device, within the bounds. */
+static int64_t piece_bytes(const cgp_plan *plan, const cgp__device_plan *device) {
+    int64_t most = cgp__max(rows_bytes(device), LEAST_BYTES);
+    for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {
+        const int j = device->info.stage_list[k / CGP__PROGRAMS];
+        const cgp__stage_plan *stage = &plan->stages[j];
+        const cgp__program *program = cgp__stage_program(stage, k % CGP__PROGRAMS);
+        most = cgp__max(most, output_bytes(plan, stage, k % CGP__PROGRAMS));
+        for (int i = 0; i < program->n; i++)
+            most = cgp__max(most, caller_bytes(plan, &program->calls[i]));
+    }
+    return cgp__align_up(cgp__min(most, MOST_BYTES));
+}
+
+static int64_t pieces_of(int64_t bytes, int64_t piece) {
+    return (bytes + piece - 1) / piece;
+}
+
+/* The most pieces of an action. */
+static int64_t action_pieces(const cgp_plan *plan, const cgp__device_plan *device,
+                             int64_t piece) {
+    int64_t most = 1;
+    for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {
+        const int j = device->info.stage_list[k / CGP__PROGRAMS];
+        const cgp__program *program = cgp__stage_program(&plan->stages[j], k % CGP__PROGRAMS);
+        int64_t n = output_bytes(plan, &plan->stages[j], k % CGP__PROGRAMS) > 0;
+        for (int i = 0; i < program->n; i++)
+            n += pieces_of(caller_bytes(plan, &program->calls[i]), piece);
+        most = cgp__max(most, n);
+    }
+    return most;
+}
+
+void cgp__plan_staging(cgp_plan *plan) {
+    for (int d = 0; d < plan->n_devices; d++) {
+        cgp__device_plan *device = &plan->devices[d];
+        cgp__staging *s = &device->staging;
+        if (device->backend->host_addressable) continue;
+        s->piece_bytes = piece_bytes(plan, device);
+        const int64_t in_flight = device->backend->asynchronous ? CGP__AHEAD : 1;
+        s->pieces =
+            (int)cgp__min(MOST_PIECES, in_flight * action_pieces(plan, device, s->piece_bytes) +
+                                           pieces_of(rows_bytes(device), s->piece_bytes));
+        s->offset = device->info.host_bytes;
+        device->info.host_bytes += s->pieces * s->piece_bytes;
+    }
+}

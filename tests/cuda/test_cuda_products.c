@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_products.c -- LINEAR in bf16 by cuBLASLt, on its stand-in: its bits are those of plain loops over rounded weights; an algorithm
+ * that lets a row depend on the number of rows is not taken, and own kernels are where there is no other; every call fails once. */
+#include "tests/op/harness.h"
+
+#include "in_program.h"
+
+static uint64_t seed;
+static runner on;
+
+/* A device that has chosen nothing yet, of a library that offers some algorithms. */
+static void open_with(int algorithms, int broken) {
+    cgp__shim_get_settings()->algorithms = algorithms;
+    cgp__shim_get_settings()->broken = broken;
+    on = runner_open(cuda_host(), 1);
+}
+
+static op_case draw(int i) {
+    static const struct {
+        int64_t rows, in, out;
+    } sizes[] = {{1, 1, 1}, {3, 8, 16}, {70, 33, 65}, {17, 40, 9}, {200, 64, 72}, {5, 600, 24}};
+    op_case c = draw_case(CGP_OP_LINEAR, 2, &seed);
+    c.attributes = linear_attributes(sizes[i % 6].rows, sizes[i % 6].in, sizes[i % 6].out,
+                                     test_random(&seed) & 1, test_random(&seed) & 1);
+    c.type = CGP_BF16;
+    return c;
+}
+
+/* A pointwise convolution has the same operands. */
+static void as_convolution(op_case *c) {
+    c->op = CGP_OP_CONV2D;
+    c->attributes = image_attributes(c->op, c->attributes.rows, 1, c->attributes.in,
+                                     (cgp__attributes){.size = (int)c->attributes.out,
+                                                       .bias = c->attributes.has_bias,
+                                                       .kernel = {1, 1},
+                                                       .stride = {1, 1}});
+}
+
+static void run_all(operands *o) {
+    op_run(&on, o, CGP_OP_FORWARD);
+    op_run(&on, o, CGP_OP_BACKWARD_INPUT);
+    op_run(&on, o, CGP_OP_BACKWARD_WEIGHT);
+}
+
+/* --- plain loops --- */
+
+static float rounded(float x) {
+    return cgp__bf16_to_float(cgp__bf16_from_float(x));
+}
+
+static float weight_at(const operands *o, int64_t in, int64_t out) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    const bool transposed = g->transposed || o->c.op == CGP_OP_CONV2D;
+    return rounded(o->at[SLOT_PARAM][transposed ? in * g->out + out : out * g->in + in]);
+}
+
+static void expect_forward(operands *o, int64_t rows) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    for (int64_t i = 0; i < rows * g->out; i++) {
+        const int64_t row = i / g->out, column = i % g->out;
+        float sum = 0.0f;
+        for (int64_t k = 0; k < g->in; k++)
+            sum = fmaf(weight_at(o, k, column), o->at[SLOT_X][row * g->in + k], sum);
+        if (g->has_bias) sum = sum + rounded(o->at[SLOT_PARAM + 1][column]);
+        o->at[SLOT_Y][i] = rounded(sum);
+    }
+}
+
+static void expect_input(operands *o, int64_t rows) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    for (int64_t i = 0; i < rows * g->in; i++) {
+        const int64_t row = i / g->in, column = i % g->in;
+        float sum = 0.0f, *dx = &o->at[SLOT_DX][i];
+        for (int64_t k = 0; k < g->out; k++)
+            sum = fmaf(weight_at(o, column, k), o->at[SLOT_DY][row * g->out + k], sum);
+        *dx = rounded(o->c.add & 1 ? *dx + sum : sum);
+    }
+}
+
+static void expect_weight(operands *o, int64_t rows) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    const bool transposed = g->transposed || o->c.op == CGP_OP_CONV2D;
+    for (int64_t i = 0; i < g->in * g->out; i++) {
+        const int64_t in = transposed ? i / g->out : i % g->in;
+        const int64_t out = transposed ? i % g->out : i / g->in;
+        float sum = 0.0f, *dw = &o->at[SLOT_DPARAM][i];
+        for (int64_t row = 0; row < rows; row++)
+            sum =
+                fmaf(o->at[SLOT_X][row * g->in + in], o->at[SLOT_DY][row * g->out + out], sum);
+        *dw = o->c.accumulate ? *dw + sum : sum;
+    }
+}
+
+/* --- laws --- */
+
+static void assert_same(const operands *got, const operands *want, const char *text) {
+    for (int slot = SLOT_Y; slot < SLOTS; slot++)
+        if (slot == SLOT_Y || slot >= SLOT_DX) assert_same_bits(got, want, slot, 0, text);
+}
+
+/* The bias' gradient is not the library's. */
+static void the_library_multiplies_rounded_weights(void **state) {
+    (void)state;
+    open_with(2, 0);
+    for (int i = 0; i < 36; i++) {
+        op_case c = draw(i);
+        operands got, want;
+        if (i % 2) c.shift = 0;
+        if (i >= 18) as_convolution(&c);
+        operands_create_bent(&got, &c, &seed);
+        operands_copy(&want, &got);
+        run_all(&got);
+        const int64_t rows = c.n * c.attributes.rows;
+        expect_forward(&want, rows);
+        expect_input(&want, rows);
+        if (c.shift == 0) /* others are not at multiples of 16 bytes */
+            expect_weight(&want, rows);
+        else
+            copy_slot(&want, &got, SLOT_DPARAM);
+        copy_slot(&want, &got, SLOT_DPARAM + 1);
+        assert_same(&got, &want, "plain loops");
+        operands_destroy(&got);
+        operands_destroy(&want);
+    }
+    runner_close(&on);
+}
+
+/* With algorithms of which the first are broken. */
+static void run_with(operands *o, const operands *from, int algorithms, int broken) {
+    open_with(algorithms, broken);
+    operands_copy(o, from);
+    run_all(o);
+    runner_close(&on);
+}
+
+static void an_algorithm_that_breaks_the_law_of_rows_is_not_taken(void **state) {
+    (void)state;
+    static const int sizes[] = {2, 4, 5}; /* no side is below 16 */
+    for (int i = 0; i < 6; i++) {
+        op_case c = draw(sizes[i % 3]);
+        operands from, none, good, second, broken;
+        c.shift = 0;
+        operands_create_bent(&from, &c, &seed);
+        run_with(&none, &from, 0, 0);
+        run_with(&good, &from, 2, 0);
+        run_with(&second, &from, 3, 2);
+        run_with(&broken, &from, 3, 3);
+        assert_same(&second, &good, "an algorithm behind broken ones");
+        assert_same(&broken, &none, "own kernels, for want of an algorithm");
+        assert_memory_not_equal(good.at[SLOT_Y], none.at[SLOT_Y],
+                                (size_t)good.count[SLOT_Y] * sizeof(float));
+        operands *all[] = {&from, &none, &good, &second, &broken};
+        for (int k = 0; k < 5; k++)
+            operands_destroy(all[k]);
+    }
+}
+
+static void unaligned_operands_have_own_kernels(void **state) {
+    (void)state;
+    op_case c = draw(4);
+    operands got, want;
+    c.accumulate = false;
+    c.shift = 1; /* of a weight's gradient: 4 bytes */
+    operands_create_bent(&got, &c, &seed);
+    operands_copy(&want, &got);
+    open_with(2, 0);
+    op_run(&on, &got, CGP_OP_BACKWARD_WEIGHT);
+    runner_close(&on);
+    open_with(0, 0);
+    op_run(&on, &want, CGP_OP_BACKWARD_WEIGHT);
+    runner_close(&on);
+    assert_same(&got, &want, "own kernels at any address");
+    operands_destroy(&got);
+    operands_destroy(&want);
+}
+
+/* --- failures --- */
+
+enum { WIDTH = 16 };
+
+/* A device that makes kernels and runs them; the first failure. */
+static cgp_status live(cgp_op_direction direction) {
+    const cgp_backend *b = cuda_host();
+    const cgp_device_options options = device_options(1);
+    const cgp_kernel_spec spec = {.op = CGP_OP_LINEAR,
+                                  .direction = direction,
+                                  .attributes = linear_attributes(4, WIDTH, WIDTH, true, false),
+                                  .n = 1,
+                                  .type = CGP_BF16};
+    cgp_device *device = NULL;
+    cgp_kernel *kernel = NULL, *other = NULL;
+    int64_t bytes = 0;
+    void *memory = NULL;
+    assert_ok(b->workspace(&options, &spec, &bytes));
+    bytes += 5 * WIDTH * WIDTH * 4;
+    cgp_status status = b->device_create(&device, &options);
+    if (status != CGP_OK) return status;
+    if (status == CGP_OK) status = b->memory_create(device, (size_t)bytes, &memory);
+    if (status == CGP_OK) status = b->kernel_create(device, &spec, &kernel);
+    if (status == CGP_OK) status = b->kernel_create(device, &spec, &other);
+    if (status == CGP_OK) {
+        float *at[5];
+        for (int i = 0; i < 5; i++)
+            at[i] = (float *)memory + i * WIDTH * WIDTH;
+        const cgp_kernel_args args = {.x = {at[0]},
+                                      .y = at[1],
+                                      .param = {at[2], at[2]},
+                                      .dy = at[1],
+                                      .dparam = {at[3], at[4]},
+                                      .workspace = (float *)memory + 5 * WIDTH * WIDTH,
+                                      .first = true};
+        status = b->kernel_run(kernel, &args);
+    }
+    if (status == CGP_OK) status = b->finish(device);
+    b->kernel_destroy(kernel);
+    b->kernel_destroy(other);
+    if (memory) b->memory_destroy(device, memory, (size_t)bytes);
+    b->device_destroy(device);
+    return status;
+}
+
+/* `due`: of the settings; the numbers of calls that make it fail. */
+static int fail_each(int *due, cgp_op_direction direction) {
+    int failed = 0;
+    for (int n = 1;; n++) {
+        *due = n;
+        const cgp_status status = live(direction);
+        const bool reached = *due == 0;
+        *due = 0;
+        if (status != CGP_OK) {
+            assert_int_equal(status, CGP_EDEVICE);
+            if (!strstr(cgp_message(), ": unknown error") &&
+                !strstr(cgp_message(), ": unspecified launch failure")) /* of a product */
+                fail_msg("call %d: %s", n, cgp_message());
+            failed++;
+        }
+        if (!reached) return failed;
+    }
+}
+
+static void any_call_may_fail(void **state) {
+    cgp__shim_settings *s = cgp__shim_get_settings();
+    (void)state;
+    s->error = cudaErrorUnknown;
+    s->algorithms = 2;
+    s->broken = 1;
+    for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_WEIGHT; d += 2)
+        assert_true(fail_each(&s->fail_call, (cgp_op_direction)d) >= 100);
+    assert_ok(live(CGP_OP_FORWARD));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_library_multiplies_rounded_weights),
+        cmocka_unit_test(an_algorithm_that_breaks_the_law_of_rows_is_not_taken),
+        cmocka_unit_test(unaligned_operands_have_own_kernels),
+        cmocka_unit_test(any_call_may_fail),
+    };
+    seed = test_seed();
+    setenv("CGP_CUDA_HOST_ORDER", "shuffled", 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_recordings.c -- recorded launches of cuda, on the runtime of cuda-host: they change no bit, a launch that is missing from a
+ * graph is noticed, and so is every call that fails. */
+#include "graphs.h"
+#include "in_program.h"
+
+#include "base/base.h"
+
+enum { N = 64, STEPS = 4 };
+
+static const cgp_backend *b;
+
+/* --- the device alone --- */
+
+static void put(cgp_device *device, float *to, const float *from) {
+    assert_ok(b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, to},
+                      (cgp_place){NULL, (void *)(uintptr_t)from}, N * sizeof *to));
+    assert_ok(b->finish(device));
+}
+
+static void what_is_recorded_runs_each_time(void **state) {
+    const cgp_device_options options = {.struct_size = sizeof options};
+    cgp_device *device = NULL;
+    cgp_recording *recording = NULL;
+    float here[N], got[N];
+    void *x = NULL;
+    (void)state;
+    for (int i = 0; i < N; i++)
+        here[i] = (float)i;
+    assert_ok(b->device_create(&device, &options));
+    assert_ok(b->memory_create(device, sizeof here, &x));
+    put(device, x, here);
+    assert_ok(b->record_begin(device));
+    assert_ok(b->record_end(device, &recording));
+    assert_null(recording); /* of nothing */
+    assert_ok(b->record_begin(device));
+    assert_ok(b->add(device, x, x, N));
+    assert_ok(b->add(device, x, x, N));
+    assert_ok(b->record_end(device, &recording));
+    put(device, x, here); /* nothing has run */
+    for (int i = 0; i < 3; i++)
+        assert_ok(b->recording_run(recording, i));
+    assert_ok(b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, got}, (cgp_place){device, x},
+                      sizeof got));
+    assert_ok(b->finish(device));
+    for (int i = 0; i < N; i++)
+        assert_true(got[i] == 64.0f * here[i]);
+    b->recording_destroy(recording);
+    b->memory_destroy(device, x, sizeof here);
+    b->device_destroy(device);
+}
+
+/* A life of a device with a recording; the first failure. `wrong`: with a call that no capture allows. */
+static cgp_status live(bool wrong) {
+    const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
+    cgp_device *device = NULL;
+    cgp_recording *recording = NULL;
+    void *x = NULL, *y = NULL;
+    cgp_status status = b->device_create(&device, &options);
+    if (status != CGP_OK) return status;
+    status = b->memory_create(device, 256, &x);
+    if (status == CGP_OK) status = b->record_begin(device);
+    if (status == CGP_OK) {
+        status = b->add(device, x, x, N);
+        if (wrong) status = b->memory_create(device, 256, &y);
+        const cgp_status end = b->record_end(device, &recording);
+        if (status == CGP_OK) status = end;
+    }
+    if (status == CGP_OK) status = b->recording_run(recording, 0);
+    if (status == CGP_OK) status = b->recording_run(recording, 0);
+    if (status == CGP_OK) status = b->finish(device);
+    char message[256];
+    snprintf(message, sizeof message, "%s", cgp_message());
+    if (recording) b->recording_destroy(recording);
+    if (x) b->memory_destroy(device, x, 256);
+    b->device_destroy(device);
+    return status == CGP_OK ? status : cgp_fail(status, "%s", message);
+}
+
+static void any_call_may_fail(void **state) {
+    cgp__shim_settings *s = cgp__shim_get_settings();
+    int failed = 0;
+    (void)state;
+    for (int memory = 0; memory < 2; memory++) {
+        s->error = memory ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+        for (int call = 1;; call++) {
+            s->fail_call = call;
+            const cgp_status status = live(false);
+            const bool reached = s->fail_call == 0;
+            s->fail_call = 0;
+            if (status != CGP_OK) {
+                assert_true(status == CGP_EDEVICE || (memory && status == CGP_ENOMEM));
+                assert_message(memory ? ": out of memory" : ": unknown error");
+                failed++;
+            }
+            if (!reached) break;
+        }
+    }
+    assert_true(failed >= 30);
+    assert_ok(live(false));
+}
+
+static void a_call_that_no_capture_allows_is_named(void **state) {
+    (void)state;
+    assert_status(live(true), CGP_EDEVICE);
+    assert_message("cuda-host: device 6: memory of 256 bytes: operation not permitted when "
+                   "stream is capturing");
+    assert_ok(live(false));
+}
+
+/* --- a training --- */
+
+static const test_sizes sizes = {
+    .layers = 2, .sequence = 4, .width = 8, .heads = 2, .vocab = 11, .dropout = 0.1};
+static cgp_model *model;
+static test_batch batch;
+
+/* Four steps. From the second on `at`, a setting of the runtime or NULL, is n. */
+static cgp_status train(int *at, int n, char sha256[65]) {
+    cgp_plan_options o = cgp_plan_options_default();
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    o.stages = 2;
+    o.batch = 5;
+    o.chunks = 3; /* the last micro-batch is smaller */
+    o.devices = (const char *const[]){"cuda-host:1", "cuda-host:3"};
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    cgp_status status = CGP_OK;
+    for (int s = 0; s < STEPS && status == CGP_OK; s++) {
+        if (s == 1 && at) *at = n;
+        status = cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL);
+        if (status == CGP_OK) status = cgp_optim_step(pipeline);
+    }
+    if (at) *at = 0;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", cgp_message());
+    if (status == CGP_OK) assert_ok(cgp_pipeline_weights_sha256(pipeline, sha256));
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    return status == CGP_OK ? status : cgp_fail(status, "%s", message);
+}
+
+static void recorded_or_not_the_bits_are_the_same(void **state) {
+    char expected[65], got[65];
+    (void)state;
+    setenv("CGP_GRAPHS", "off", 1);
+    assert_ok(train(NULL, 0, expected));
+    unsetenv("CGP_GRAPHS");
+    cgp__shim_get_settings()->delay_ns = 20000;
+    assert_ok(train(NULL, 0, got));
+    cgp__shim_get_settings()->delay_ns = 0;
+    assert_string_equal(got, expected);
+}
+
+static void a_missing_node_is_noticed(void **state) {
+    char sha256[65];
+    (void)state;
+    for (int node = 1; node < 60; node += 13) {
+        assert_status(train(&cgp__shim_get_settings()->drop_node, node, sha256), CGP_EDEVICE);
+        assert_message("expected a recording of ");
+        assert_message("(set CGP_GRAPHS=off)");
+        assert_message("stage ");
+    }
+}
+
+static void a_failing_call_ends_the_step(void **state) {
+    cgp__shim_settings *s = cgp__shim_get_settings();
+    uint64_t seed = test_seed();
+    char sha256[65];
+    (void)state;
+    s->error = cudaErrorUnknown;
+    for (int i = 0; i < test_scaled(20); i++) {
+        const cgp_status status = train(&s->fail_call, test_between(&seed, 1, 500), sha256);
+        if (status == CGP_OK) continue; /* a call whose failure is no matter */
+        assert_int_equal(status, CGP_EDEVICE);
+        assert_message(": unknown error");
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_recorded_runs_each_time),
+        cmocka_unit_test(any_call_may_fail),
+        cmocka_unit_test(a_call_that_no_capture_allows_is_named),
+        cmocka_unit_test(recorded_or_not_the_bits_are_the_same),
+        cmocka_unit_test(a_missing_node_is_noticed),
+        cmocka_unit_test(a_failing_call_ends_the_step),
+    };
+    uint64_t seed = 1;
+    b = cuda_host();
+    model = test_gpt2(&sizes);
+    test_batch_fill(&batch, model, &sizes, 5, &seed);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+    return failed;
+}

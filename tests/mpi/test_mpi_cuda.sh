@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_mpi_cuda.sh SOURCE_DIR BUILD_DIR -- cuda-host devices in several MPI processes, alone and beside the cpu: messages go through
+# planned memory of the host, and the weights are those of one process, with late streams, too.
+set -u
+build_dir=$2
+cgpipe=$build_dir/cgpipe
+# shellcheck source=tests/mpi/mpirun.sh
+. "$(dirname "$0")/mpirun.sh"
+needs_mpi "$build_dir"
+[ -e "$CGP_PLUGIN_PATH/libcgpipe-cuda-host.so" ] || { echo "skip: no cuda-host (a C++ compiler)"; exit 77; }
+export TERM=dumb
+
+make_text
+gpt2="gpt2:layers=2,width=32,heads=2,vocab=256,seq=16,tied=1 --data $work/text.txt --batch 8 --chunks 4 --steps 3 --seed 3 --clip 0.5"
+weights() { jq -er .weights_sha256 "$1" || echo "none of $1"; }
+
+compare() { # NAME RANKS OPTION...
+    local name=$1 n=$2
+    shift 2
+    "$cgpipe" train "$@" --run "$work/one" --overwrite --json "$work/one.json" --quiet >"$work/out" 2>"$work/err"
+    check "$name: one process ends well" [ $? = 0 ]
+    CGP_CUDA_HOST_DELAY=100000 run_ranks "$n" "$cgpipe" train "$@" --run "$work/ranks" --overwrite --json "$work/ranks.json" --quiet >"$work/out" 2>"$work/err"
+    check "$name: ranks end well" [ $? = 0 ]
+    check "$name: the weights of one process" [ "$(weights "$work/one.json")" = "$(weights "$work/ranks.json")" ]
+    check "$name: the losses of one process" [ "$(jq -c '[.loss_first, .loss_last]' "$work/one.json")" = "$(jq -c '[.loss_first, .loss_last]' "$work/ranks.json")" ]
+    check "$name: allocated as planned" test "$(jq '.allocated_bytes_total == .planned_bytes_total' "$work/ranks.json")" = true
+}
+# shellcheck disable=SC2086 # words
+{
+    compare "two devices" 2 $gpt2 --stages 2 --devices 'cuda-host*2'
+    same=$(weights "$work/ranks.json")
+    "$cgpipe" train $gpt2 --stages 1 --devices cuda-host --run "$work/alone" --json "$work/alone.json" --quiet >"$work/out" 2>"$work/err"
+    check "two devices: the weights of one stage" [ "$(weights "$work/alone.json")" = "$same" ]
+    check "messages of ranks go through memory of the host" test "$(jq '[.devices[] | .receive_bytes == 0 and .transfer_bytes == 0 and .host_bytes > 0] | all' "$work/ranks.json")" = true
+    check "what the drivers took comes from both ranks" test "$(jq -c '[.devices[].driver_bytes]' "$work/ranks.json")" = '[327155712,327155712]'
+    compare "cuda-host between cpus, on three ranks" 3 $gpt2 --stages 3 --devices cpu,cuda-host,cpu --schedule gpipe
+    compare "two devices a rank" 2 $gpt2 --stages 4 --devices cuda-host,cpu,cuda-host:1,cuda-host:2
+    compare "images" 2 resnet:depth=8,width=4,classes=10,image=32 --data shapes:size=32,validation=8 --steps 2 --batch 4 --chunks 2 --stages 2 --devices 'cuda-host*2'
+}
+run_ranks 2 "$cgpipe" check gpt2:layers=2,width=32,heads=2,vocab=64,seq=16 --stages 2 --devices 'cuda-host*2' --batch 4 --chunks 4 >"$work/out" 2>"$work/err"
+check "cgpipe check on two ranks" [ $? = 0 ]
+exit $failed

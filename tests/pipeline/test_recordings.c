@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_recordings.c -- recorded launches change no bit: on `late`, and with every action recorded once more at each use, which must give
+ * what was recorded. (On cuda-host: test_cuda_recordings.) */
+#include "graphs.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+
+#include "backend/late/late.h"
+#include "custom_models.h"
+#include "pipeline/pipeline.h"
+
+enum { STEPS = 3, DRAWS = 6 };
+
+/* --- `late`, counted --- */
+
+static struct {
+    atomic_int begun, run;
+    atomic_int memory;  /* for so many recordings */
+    atomic_bool forgot; /* every kernel's `first` is another than it was */
+} counted;
+
+static cgp_status counted_begin(cgp_device *device) {
+    counted.begun++;
+    return cgp__backend_late.record_begin(device);
+}
+
+static cgp_status counted_end(cgp_device *device, cgp_recording **out) {
+    CGP_TRY(cgp__backend_late.record_end(device, out));
+    if (counted.memory-- > 0) return CGP_OK;
+    if (*out) cgp__backend_late.recording_destroy(*out);
+    *out = NULL;
+    return cgp_fail(CGP_ENOMEM, "counted: no memory");
+}
+
+static cgp_status counted_run(cgp_recording *recording, int64_t tag) {
+    counted.run++;
+    return cgp__backend_late.recording_run(recording, tag);
+}
+
+static cgp_status counted_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    cgp_kernel_args a = *args;
+    a.first = a.first != counted.forgot;
+    return cgp__backend_late.kernel_run(kernel, &a);
+}
+
+static void add_counted(void) {
+    static cgp_backend backend;
+    if (!backend.name) {
+        backend = cgp__backend_late;
+        backend.name = "counted";
+        backend.record_begin = counted_begin;
+        backend.record_end = counted_end;
+        backend.recording_run = counted_run;
+        backend.kernel_run = counted_kernel;
+    }
+    assert_ok(cgp__backend_add(&backend));
+    counted.begun = counted.run = 0;
+    counted.memory = INT_MAX;
+    counted.forgot = false;
+}
+
+static const char *const on_counted[8] = {"counted", "counted", "counted", "counted",
+                                          "counted", "counted", "counted", "counted"};
+static const char *const on_cpu[8] = {"cpu", "cpu", "cpu", "cpu", "cpu", "cpu", "cpu", "cpu"};
+
+/* --- the bits --- */
+
+/* A model, its training and three mini-batches; the second may be smaller. */
+typedef struct draw {
+    test_sizes sizes;
+    cgp_model *model;
+    cgp_plan_options options;
+    int balance[64];
+    test_batch batches[STEPS];
+} draw;
+
+static void make_draw(draw *d, uint64_t *state, bool images, bool external) {
+    *d = (draw){.sizes = {.layers = 5, .sequence = 5, .width = 8, .heads = 2, .vocab = 11}};
+    d->sizes.dropout = 0.2;
+    d->sizes.no_loss = external;
+    d->model =
+        images ? test_random_images(state, &d->sizes) : test_random_graph(state, &d->sizes);
+    d->options = cgp_plan_options_default();
+    test_random_training(state, d->model, &d->options, d->balance);
+    if (external) {
+        const int stages = cgp_plan_options_stages(&d->options);
+        d->options.schedule = "gpipe";
+        d->options.virtual_stages = d->options.group = 0;
+        d->options.stages = stages < 8 ? stages : 8;
+        d->options.external_loss = true;
+        test_random_balance(state, cgp_model_layers(d->model), d->options.stages, d->balance);
+    }
+    d->options.optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
+                                                 : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
+    if (test_between(state, 0, 1)) d->options.optim.clip_norm = 1;
+    if (d->options.chunks > 1) d->options.batch = 2 * d->options.chunks - 1; /* a rest of one */
+    d->options.deferred_batch_norm = test_between(state, 0, 1);
+    for (int s = 0; s < STEPS; s++)
+        test_batch_fill(
+            &d->batches[s], d->model, &d->sizes,
+            s == 1 ? test_between(state, 1, (int)d->options.batch) : d->options.batch, state);
+}
+
+static void release_draw(draw *d) {
+    for (int s = 0; s < STEPS; s++)
+        test_batch_release(&d->batches[s]);
+    cgp_model_destroy(d->model);
+}
+
+typedef struct outcome {
+    double losses[STEPS], evaluations[STEPS], outputs[STEPS];
+    char sha256[65], state_sha256[65];
+} outcome;
+
+/* An output for the batch; the caller frees its data. */
+static cgp_tensor output_of(const cgp_model *model, const test_batch *b) {
+    const cgp_shape one = cgp_model_output_shape(model);
+    cgp_tensor y = {CGP_F32, {one.rank + 1, {b->tensors[0].shape.dims[0]}}, NULL};
+    for (int i = 0; i < one.rank; i++)
+        y.shape.dims[i + 1] = one.dims[i];
+    y.data = calloc((size_t)cgp_shape_count(&y.shape), sizeof(float));
+    assert_non_null(y.data);
+    return y;
+}
+
+static double sum_of(const cgp_tensor *y) {
+    double sum = 0;
+    for (int64_t i = 0; i < cgp_shape_count(&y->shape); i++)
+        sum += ((const float *)y->data)[i] * (double)(i % 97 + 1);
+    return sum;
+}
+
+/* A step with a loss outside of the model, y . y / 2; its gradient is y. */
+static void external_step(cgp_pipeline *pipeline, const draw *d, int s, outcome *out) {
+    cgp_tensor y = output_of(d->model, &d->batches[s]);
+    assert_ok(cgp_pipeline_forward(pipeline, d->batches[s].inputs, d->batches[s].n, &y));
+    out->losses[s] = sum_of(&y);
+    assert_ok(cgp_pipeline_backward(pipeline, &y));
+    free(y.data);
+}
+
+static void train(const draw *d, const char *const *devices, outcome *out) {
+    cgp_plan_options o = d->options;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    o.devices = devices;
+    memset(out, 0, sizeof *out);
+    assert_ok(cgp_plan_create(&plan, d->model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 7));
+    for (int s = 0; s < STEPS; s++) {
+        const test_batch *b = &d->batches[s];
+        cgp_tensor y = output_of(d->model, b);
+        if (o.external_loss)
+            external_step(pipeline, d, s, out);
+        else
+            assert_ok(cgp_pipeline_step(pipeline, b->inputs, b->n, &out->losses[s]));
+        assert_ok(cgp_optim_step(pipeline));
+        if (!o.external_loss)
+            assert_ok(cgp_pipeline_evaluate(pipeline, b->inputs, b->n, &out->evaluations[s]));
+        assert_ok(cgp_pipeline_predict(pipeline, b->inputs, b->n, &y));
+        out->outputs[s] = sum_of(&y);
+        free(y.data);
+    }
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, out->sha256));
+    assert_ok(cgp_pipeline_state_sha256(pipeline, out->state_sha256));
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+}
+
+static void recorded_or_not_the_bits_are_the_same(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < test_scaled(DRAWS); i++) {
+        draw d;
+        outcome expected, got;
+        make_draw(&d, &state, i % 3 == 1, i % 3 == 2);
+        train(&d, on_cpu, &expected);
+        add_counted();
+        setenv("CGP_GRAPHS", "off", 1);
+        train(&d, on_counted, &got);
+        unsetenv("CGP_GRAPHS");
+        assert_memory_equal(&expected, &got, sizeof got);
+        assert_int_equal(counted.begun, 0);
+        train(&d, on_counted, &got);
+        assert_memory_equal(&expected, &got, sizeof got);
+        assert_true(counted.run > 0);
+        cgp__recordings_compare = cgp__late_recording_compare;
+        train(&d, on_counted, &got);
+        cgp__recordings_compare = NULL;
+        assert_memory_equal(&expected, &got, sizeof got);
+        print_message("%s, %s, %d stages, %d micro-batches: %d recordings run\n",
+                      cgp_model_name(d.model), d.options.schedule, d.options.stages,
+                      d.options.chunks, counted.run);
+        release_draw(&d);
+    }
+}
+
+/* --- a training on a small GPT-2 --- */
+
+static const test_sizes sizes = {
+    .layers = 3, .sequence = 4, .width = 8, .heads = 2, .vocab = 11, .dropout = 0.1};
+
+typedef struct training {
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+    test_batch batch;
+} training;
+
+static void open_training(training *t, const char *schedule, int stages,
+                          cgp_recompute recompute) {
+    uint64_t state = 1;
+    cgp_plan_options o = cgp_plan_options_default();
+    add_counted();
+    o.stages = stages;
+    o.batch = o.chunks = 4;
+    o.schedule = schedule;
+    o.recompute = recompute;
+    o.devices = on_counted;
+    t->plan = NULL;
+    t->pipeline = NULL;
+    t->model = test_gpt2(&sizes);
+    test_batch_fill(&t->batch, t->model, &sizes, 4, &state);
+    assert_ok(cgp_plan_create(&t->plan, t->model, &o));
+    assert_ok(cgp_pipeline_create(&t->pipeline, t->plan, 1));
+}
+
+static cgp_status step_of(training *t) {
+    cgp_status status = cgp_pipeline_step(t->pipeline, t->batch.inputs, t->batch.n, NULL);
+    return status == CGP_OK ? cgp_optim_step(t->pipeline) : status;
+}
+
+static void close_training(training *t, char sha256[65]) {
+    if (sha256) assert_ok(cgp_pipeline_weights_sha256(t->pipeline, sha256));
+    cgp_pipeline_destroy(t->pipeline);
+    cgp_plan_destroy(t->plan);
+    test_batch_release(&t->batch);
+    cgp_model_destroy(t->model);
+}
+
+/* Two steps record what the plan counts, and the update of each device; the third runs it. */
+static void there_are_as_many_recordings_as_variants(void **unused) {
+    static const struct {
+        const char *schedule;
+        int stages;
+        cgp_recompute recompute;
+    } cases[] = {{"gpipe", 1, CGP_RECOMPUTE_NEVER},
+                 {"1f1b", 3, CGP_RECOMPUTE_NEVER},
+                 {"interleaved", 2, CGP_RECOMPUTE_EXCEPT_LAST},
+                 {"zb-h1", 2, CGP_RECOMPUTE_NEVER_SELECTIVE}};
+    (void)unused;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        training t;
+        int recordings = 0;
+        open_training(&t, cases[i].schedule, cases[i].stages, cases[i].recompute);
+        for (int d = 0; d < cgp_plan_devices(t.plan); d++)
+            recordings += cgp_plan_device_at(t.plan, d)->variants + 1;
+        assert_ok(step_of(&t));
+        assert_ok(step_of(&t));
+        assert_int_equal(counted.begun, recordings);
+        const int run = counted.run;
+        assert_ok(step_of(&t));
+        assert_int_equal(counted.begun, recordings);
+        assert_true(counted.run >= run + recordings);
+        close_training(&t, NULL);
+    }
+}
+
+static void measured_kernels_are_not_recorded(void **unused) {
+    training t;
+    cgp_layer_cost costs[16];
+    (void)unused;
+    open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
+    for (int s = 0; s < 3; s++)
+        assert_ok(step_of(&t));
+    const int run = counted.run, begun = counted.begun;
+    assert_ok(cgp_pipeline_measure_layers(t.pipeline, true));
+    assert_ok(step_of(&t));
+    assert_ok(cgp_pipeline_layer_costs(t.pipeline, costs));
+    assert_int_equal(counted.run, run + 2); /* the updates */
+    assert_ok(cgp_pipeline_measure_layers(t.pipeline, false));
+    assert_ok(step_of(&t));
+    assert_true(counted.run > run);
+    assert_int_equal(counted.begun, begun);
+    close_training(&t, NULL);
+}
+
+/* What does not fit runs one by one. */
+static void without_memory_for_more_the_bits_are_the_same(void **unused) {
+    char expected[65], got[65];
+    (void)unused;
+    for (int memory = -1; memory < 4; memory++) {
+        training t;
+        open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
+        if (memory >= 0) counted.memory = memory;
+        for (int s = 0; s < 4; s++)
+            assert_ok(step_of(&t));
+        assert_true((counted.run > 0) == (memory != 0));
+        close_training(&t, memory < 0 ? expected : got);
+        if (memory >= 0) assert_string_equal(got, expected);
+    }
+}
+
+/* The comparison above has teeth. */
+static void an_operand_that_changes_is_noticed(void **unused) {
+    training t;
+    (void)unused;
+    open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);
+    cgp__recordings_compare = cgp__late_recording_compare;
+    for (int s = 0; s < 3; s++)
+        assert_ok(step_of(&t));
+    counted.forgot = true;
+    assert_status(step_of(&t), CGP_EDEVICE);
+    assert_message("stage 0, micro-batch 0, 0F0: late: recording: entry 0 of ");
+    assert_message(": first has changed");
+    cgp__recordings_compare = NULL;
+    close_training(&t, NULL);
+}
+
+/* --- failures --- */
+
+/* A relu that fails in its run number `failing` from now on. */
+static atomic_int failing;
+
+static cgp_status fragile_forward(const cgp_op_run *run) {
+    if (failing > 0 && --failing == 0) return cgp_fail(CGP_EDEVICE, "broke");
+    return relu(run);
+}
+
+/* The message names the action that runs the recording, not the one that made it. */
+static void a_kernel_of_a_recording_that_fails_is_named(void **unused) {
+    (void)unused;
+    add_counted();
+    for (int k = 1; k <= 4; k++) {
+        cgp_op fragile = custom_relu;
+        parts p = begin();
+        world w;
+        char expected[64];
+        fragile.name = "fragile";
+        fragile.forward = fragile_forward;
+        layer(&p, "middle");
+        p.x = cgp_op_apply(p.model, &fragile, &p.x, NULL, NULL);
+        cgp_model *model = finish(&p);
+        cgp_plan_options o = options();
+        o.schedule = "gpipe";
+        o.devices = on_counted;
+        start_with(&w, model, &o);
+        step(&w);
+        step(&w);
+        failing = k;
+        assert_status(cgp_pipeline_step(w.pipeline, w.batch.inputs, 2, NULL), CGP_EDEVICE);
+        failing = 0;
+        snprintf(expected, sizeof expected,
+                 "stage 0, micro-batch %d, 0F%d: layer middle, fragile: ", k - 1, k - 1);
+        assert_message(expected);
+        assert_message("broke");
+        stop(&w);
+        cgp_model_destroy(model);
+    }
+}
+
+static void wrong_switches_and_tables_are_refused(void **unused) {
+    (void)unused;
+    training t;
+    cgp_pipeline *pipeline = NULL;
+    static cgp_backend three;
+    three = cgp__backend_late;
+    three.name = "three";
+    three.recording_destroy = NULL;
+    assert_status(cgp__backend_add(&three), CGP_EINVAL);
+    assert_message("backend three: expected a function recording_destroy, got NULL");
+    open_training(&t, "gpipe", 1, CGP_RECOMPUTE_NEVER);
+    setenv("CGP_GRAPHS", "no", 1);
+    assert_status(cgp_pipeline_create(&pipeline, t.plan, 1), CGP_EINVAL);
+    assert_message("CGP_GRAPHS: expects on or off, got \"no\"");
+    unsetenv("CGP_GRAPHS");
+    close_training(&t, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recorded_or_not_the_bits_are_the_same),
+        cmocka_unit_test(there_are_as_many_recordings_as_variants),
+        cmocka_unit_test(measured_kernels_are_not_recorded),
+        cmocka_unit_test(without_memory_for_more_the_bits_are_the_same),
+        cmocka_unit_test(an_operand_that_changes_is_noticed),
+        cmocka_unit_test(a_kernel_of_a_recording_that_fails_is_named),
+        cmocka_unit_test(wrong_switches_and_tables_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

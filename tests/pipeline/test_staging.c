@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_staging.c -- a device that does not share the host's memory reaches it through planned memory alone: of that size, whatever the
+ * caller's data are. (`late` refuses to copy from or to other memory of the host: so all tests on it are tests of this.) */
+#include "graphs.h"
+
+#include "backend/late/late.h"
+#include "plan/plan.h"
+
+/* --- `late`, counted --- */
+
+static _Atomic int64_t host_bytes;
+
+static cgp_status counted_create(cgp_device *device, size_t bytes, void **out) {
+    host_bytes += (int64_t)bytes;
+    return cgp__backend_late.host_memory_create(device, bytes, out);
+}
+
+static void add_counted(void) {
+    static cgp_backend counted;
+    counted = cgp__backend_late;
+    counted.name = "counted";
+    counted.host_memory_create = counted_create;
+    assert_ok(cgp__backend_add(&counted));
+}
+
+static void the_hosts_memory_is_what_was_planned(void **unused) {
+    static const char *const lists[][3] = {{"counted"},
+                                           {"counted", "counted"},
+                                           {"cpu", "counted", "cpu"},
+                                           {"counted", "cpu", "counted"}};
+    static const int stages[] = {1, 2, 3, 3};
+    (void)unused;
+    uint64_t state = test_seed();
+    test_sizes sizes = {.layers = 4, .sequence = 6, .width = 8, .heads = 2, .vocab = 11};
+    add_counted();
+    for (int i = 0; i < 4; i++) {
+        cgp_model *model = test_random_graph(&state, &sizes);
+        cgp_plan_options o = cgp_plan_options_default();
+        cgp_plan *plan = NULL;
+        cgp_pipeline *pipeline = NULL;
+        int64_t planned = 0;
+        o.stages = stages[i];
+        o.batch = o.chunks = 4;
+        o.devices = lists[i];
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        for (int d = 0; d < o.stages; d++) {
+            const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+            assert_int_equal(device->host_bytes > 0, strncmp(lists[i][d], "cpu", 3) != 0);
+            planned += device->host_bytes;
+        }
+        host_bytes = 0;
+        assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+        assert_int_equal(host_bytes, planned);
+        cgp_pipeline_destroy(pipeline);
+        cgp_plan_destroy(plan);
+        cgp_model_destroy(model);
+    }
+}
+
+/* --- data larger than the planned memory --- */
+
+enum { SAMPLES = 3, IDS = 256, WIDTH = 16384, VOCAB = 5 };
+
+/* ids -> rows, the model's output: 16 MiB a sample. */
+static cgp_model *wide(void) {
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "wide"));
+    cgp_model_layer(model, "rows");
+    const cgp_value ids = cgp_model_input(model, "ids", CGP_I32, 1, (int64_t[]){IDS});
+    cgp_model_output(
+        model, cgp_embedding(model, ids, "rows", VOCAB, WIDTH, (cgp_init){CGP_INIT_NORMAL, 1}));
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+/* Predict with a device; the output, freed by the caller. */
+static float *predict(const char *device, const cgp_model *model, const cgp_tensor *ids) {
+    const size_t bytes = sizeof(float) * SAMPLES * IDS * WIDTH;
+    const cgp_tensor output = {CGP_F32, {3, {SAMPLES, IDS, WIDTH}}, malloc(bytes)};
+    cgp_plan_options o = cgp_plan_options_default();
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    o.inference = true;
+    o.batch = o.chunks = SAMPLES;
+    o.devices = &device;
+    assert_non_null(output.data);
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_true(cgp_plan_device_at(plan, 0)->host_bytes < (int64_t)bytes / SAMPLES);
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    assert_ok(cgp_pipeline_predict(pipeline, &ids, 1, &output));
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    return output.data;
+}
+
+static void an_output_larger_than_the_planned_memory_arrives(void **unused) {
+    (void)unused;
+    static int32_t numbers[SAMPLES * IDS];
+    const cgp_tensor ids = {CGP_I32, {2, {SAMPLES, IDS}}, numbers};
+    uint64_t state = test_seed();
+    for (int i = 0; i < SAMPLES * IDS; i++)
+        numbers[i] = (int32_t)(test_random(&state) % VOCAB);
+    cgp_model *model = wide();
+    float *expected = predict("cpu", model, &ids), *got = predict("late", model, &ids);
+    assert_memory_equal(expected, got, sizeof(float) * SAMPLES * IDS * WIDTH);
+    free(expected);
+    free(got);
+    cgp_model_destroy(model);
+}
+
+/* --- the contract --- */
+
+static void other_memory_of_the_host_is_refused(void **unused) {
+    (void)unused;
+    const cgp_backend *b = &cgp__backend_late;
+    const cgp_device_options options = {.struct_size = sizeof options, .threads = 1};
+    cgp_device *device = NULL;
+    void *there = NULL;
+    char here[64];
+    assert_ok(b->device_create(&device, &options));
+    assert_ok(b->memory_create(device, sizeof here, &there));
+    assert_status(b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, there},
+                          (cgp_place){NULL, here}, sizeof here),
+                  CGP_EINVAL);
+    assert_message("late: copy from: expected the host's memory of host_memory_create()");
+    b->memory_destroy(device, there, sizeof here);
+    b->device_destroy(device);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_hosts_memory_is_what_was_planned),
+        cmocka_unit_test(an_output_larger_than_the_planned_memory_arrives),
+        cmocka_unit_test(other_memory_of_the_host_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
