@@ -9,6 +9,8 @@ import statistics
 import subprocess
 import time
 
+from machine import find_nvcc
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -45,10 +47,14 @@ class Check:
     def left(self):
         return min(self.deadline, self.part_deadline) - time.monotonic()
 
-    def environment(self):
-        """For programs of this build."""
-        return {**os.environ, "CGP_PLUGIN_PATH": str(self.build / "plugins"), "CGP_LOG": "error",
-                **({"LD_LIBRARY_PATH": str(self.packed / "lib")} if self.packed else {})}
+    def environment(self, **variables):
+        """For programs of this build: what was packed, and the toolkit's libraries, which cuda opens."""
+        toolkit = find_nvcc()
+        places = [str(self.packed / "lib")] if self.packed else []
+        places += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
+        places += [str(pathlib.Path(toolkit).resolve().parent.parent / "lib64")] if toolkit else []
+        return {**os.environ, "CGP_PLUGIN_PATH": str(self.build / "plugins"), "CGP_LOG": "error", "LD_LIBRARY_PATH": ":".join(places),
+                **variables}
 
     def devices(self, count=1, limit=""):
         return f"{self.backend}:0{limit}*{count}"
@@ -74,17 +80,17 @@ class Check:
             raise
         return subprocess.CompletedProcess(words, child.returncode, out, err)
 
-    def json_of(self, words, ours=True):
+    def json_of(self, words, ours=True, **variables):
         """What a command prints, as JSON."""
-        done = self.run(words, env=self.environment() if ours else None)
+        done = self.run(words, env=self.environment(**variables) if ours else None)
         if done.returncode != 0:
             said = done.stderr.strip().splitlines() or ["nothing said"]
             raise Failed(f"{' '.join(map(str, words))}: exit code {done.returncode}: {said[-1]}")
         return json.loads(done.stdout.strip().splitlines()[-1] if not ours else done.stdout)
 
-    def cgpipe(self, command, *operands, **options):
+    def cgpipe(self, command, *operands, variables=None, **options):
         words = [word for key, value in options.items() for word in ("--" + key.replace("_", "-"), str(value))]
-        return self.json_of([self.build / "cgpipe", command, *operands, *words, "--json", "-", "--quiet"])
+        return self.json_of([self.build / "cgpipe", command, *operands, *words, "--json", "-", "--quiet"], **(variables or {}))
 
     def cell(self, key, function):
         """What `function` returns, kept: a part that goes on, goes on behind it."""

@@ -2,8 +2,6 @@
 """Parts that have one right answer: digests, sanitizers, bits over layouts, memory, properties of bf16."""
 import re
 import shutil
-import subprocess
-import threading
 
 from check import Failed, NotRun, OutOfTime, ROOT, result, verdict_of
 
@@ -122,14 +120,15 @@ def sanitizers(check):
 
 MODELS = {"gpt2": ("gpt2:layers=4,width=32,heads=2,vocab=50,seq=16", {"dropout": 0.1, "optimizer": "adamw"}),
           "amoebanetd": ("amoebanetd:L=3,D=8,classes=10,image=32", {})}
-LAYOUTS = [(1, "gpipe", "never"), (2, "gpipe", "except_last"), (4, "1f1b", "never"), (4, "zb-h1", "never")]
+LAYOUTS = [(1, "gpipe", "never", "on"), (2, "gpipe", "except_last", "on"), (4, "1f1b", "never", "on"), (4, "zb-h1", "never", "off")]
 MIXED = [("gpipe", "never"), ("1f1b", "always"), ("zb-h1", "never")]
 
 
-def weights(check, model, devices, stages, schedule, recompute, **options):
+def weights(check, model, devices, stages, schedule, recompute, graphs="on", **options):
+    """After three steps: launches are recorded in the second, and run again in the third."""
     text, more = MODELS[model]
-    run = check.cgpipe("bench", text, devices=devices, stages=stages, schedule=schedule, recompute=recompute, batch=8, chunks=4, steps=2,
-                       **more, **options)
+    run = check.cgpipe("bench", text, devices=devices, stages=stages, schedule=schedule, recompute=recompute, batch=8, chunks=4, steps=3,
+                       variables={"CGP_GRAPHS": graphs}, **more, **options)
     return run["weights_sha256"]
 
 
@@ -140,10 +139,10 @@ def same(what, found):
 
 
 def layouts(check, model, **options):
-    return {f"K={k} {schedule} {recompute}":
-            check.cell(" ".join(map(str, (model, k, schedule, recompute, *options.values()))),
-                       lambda: weights(check, model, check.devices(k), k, schedule, recompute, **options))
-            for k, schedule, recompute in LAYOUTS}
+    return {f"K={k} {schedule} {recompute} graphs {graphs}":
+            check.cell(" ".join(map(str, (model, k, schedule, recompute, graphs, *options.values()))),
+                       lambda: weights(check, model, check.devices(k), k, schedule, recompute, graphs, **options))
+            for k, schedule, recompute, graphs in LAYOUTS}
 
 
 def bits(check):
@@ -160,41 +159,10 @@ def bits(check):
 
 # --- memory ---
 
-WATCH = """
-import sys, threading, torch
-torch.cuda.mem_get_info()
-done = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), done.set()), daemon=True).start()
-first = least = torch.cuda.mem_get_info()[0]
-print("ready", flush=True)
-while not done.wait(0.005):
-    least = min(least, torch.cuda.mem_get_info()[0])
-print(first - least)
-"""
-
-
-def watched(check, function):
-    """(What `function` returns, the most bytes by which the GPU's free memory fell meanwhile), by cudaMemGetInfo of another process."""
-    with subprocess.Popen([check.python, "-c", WATCH], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
-        limit = threading.Timer(max(check.left(), 1), watcher.kill)
-        limit.start()
-        try:
-            watcher.stdout.readline()
-            returned = function()
-            return returned, int(watcher.communicate()[0] or -1)
-        finally:
-            limit.cancel()
-            watcher.kill()
-
-
 def memory_cell(check, stages, chunks):
     sizes = {"model": "gpt2:layers=4,width=32,heads=2,vocab=50,seq=16", "batch": 8} if check.small else {"batch": 64}
-
-    def run():
-        return check.cgpipe("bench", "gpt2", devices=check.devices(stages), stages=stages, chunks=chunks, steps=2, **sizes)
-    report, taken = watched(check, run) if not check.small and check.facts["torch"] else (run(), None)
-    return {"planned": [device["planned_bytes"] for device in report["devices"]],
-            "allocated": [device["allocated_bytes"] for device in report["devices"]], "taken": taken}
+    report = check.cgpipe("bench", "gpt2", devices=check.devices(stages), stages=stages, chunks=chunks, steps=3, **sizes)
+    return {key: [device[key + "_bytes"] for device in report["devices"]] for key in ("planned", "allocated", "driver")}
 
 
 def memory(check):
@@ -203,12 +171,10 @@ def memory(check):
         cell = check.cell(f"K={stages} M={chunks}", lambda: memory_cell(check, stages, chunks))
         planned, allocated = sum(cell["planned"]), sum(cell["allocated"])
         equal = cell["planned"] == cell["allocated"]
-        line = f"{'' if equal else 'FAILED '}K={stages} M={chunks}: planned {planned:,} bytes, allocated {allocated:,}"
-        if cell["taken"] is None or cell["taken"] < 0:
-            line += f"; the driver's part: not measured ({'no GPU' if check.small else 'PyTorch is asked for it'})"
-        else:
-            line += f"; beside it the driver took {(cell['taken'] - allocated) / 2**20:,.0f} MiB (context, modules, graphs)"
-        lines.append(line)
+        driver = cell["driver"][0]  # of one ordinal: the same figure for all
+        taken = "not known" if driver is None else f"{driver / 2**20:,.0f} MiB, other programs included"
+        lines.append(f"{'' if equal else 'FAILED '}K={stages} M={chunks}: planned {planned:,} bytes, allocated {allocated:,}; "
+                     f"the driver's part besides: {taken}")
     return result(verdict_of(lines), lines)
 
 
@@ -231,11 +197,22 @@ def property_test(check, name):
     return "passed" if done.returncode == 0 else f"{', '.join(wrong[:4]) or f'exit code {done.returncode}'} ({' '.join(seed)})"
 
 
+def products(check):
+    """The log's lines about products in bf16: cuBLASLt's algorithms, or own kernels and why."""
+    model = "gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128"
+    done = check.run([check.build / "cgpipe", "bench", model, "--devices", f"{check.backend}:0", "--precision", "bf16", "--batch", 8,
+                      "--chunks", 1, "--steps", 1, "--quiet"], env=check.environment(CGP_LOG="info"))
+    if done.returncode != 0:
+        raise Failed(f"a step in bf16: exit code {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+    return sorted(set(re.findall(r"(?:products? [^,\n]*|weight's gradient) in bf16.*|products in bf16 by.*", done.stderr)))
+
+
 def bf16(check):
     refused = refusal(check)
     if refused:
         raise NotRun(f"refused at plan time: {refused}")
-    lines = [same("gpt2 in bf16", layouts(check, "gpt2", precision="bf16"))]
+    lines = check.cell("products", lambda: products(check))
+    lines = lines + [same("gpt2 in bf16", layouts(check, "gpt2", precision="bf16"))]
     for name in PROPERTIES:
         said = check.cell(name, lambda name=name: property_test(check, name))
         lines.append(f"{'' if said == 'passed' else 'FAILED '}{name}: {said}")
