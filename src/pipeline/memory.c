@@ -103,11 +103,15 @@ cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank) {
 
 static cgp_status read_driver_bytes(const cgp__executor *executor, int64_t *bytes) {
     const cgp_plan *plan = executor->plan;
+    char text[32];
     for (int d = 0; d < plan->n_devices; d++) {
         const cgp__device_plan *device = &plan->devices[d];
         bytes[d] = INT64_MAX;
-        if (cgp__ranks_own(&executor->ranks, d) && device->backend->driver_bytes)
-            CGP_TRY(device->backend->driver_bytes(device->info.ordinal, &bytes[d]));
+        if (!cgp__ranks_own(&executor->ranks, d) || !device->backend->driver_bytes) continue;
+        CGP_TRY(device->backend->driver_bytes(device->info.ordinal, &bytes[d]));
+        cgp_log(CGP_LOG_INFO, "pipeline",
+                "device %s: beside what is allocated the driver and other programs have %s",
+                device->info.name, cgp_bytes_text(bytes[d], text, sizeof text));
     }
     return CGP_OK;
 }

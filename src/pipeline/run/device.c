@@ -61,7 +61,7 @@ static void log_memory(const cgp__worker *worker) {
         cgp_bytes_text(bytes, driver, sizeof driver);
     cgp_log(
         CGP_LOG_INFO, "pipeline",
-        "device %s: allocated %s, %s of the host for copies; beside them the driver and other "
+        "device %s: allocated %s, %s of the host for copies; beside that the driver and other "
         "programs: %s",
         device->info.name, cgp_bytes_text(worker->bytes, planned, sizeof planned),
         cgp_bytes_text(device->info.host_bytes, host, sizeof host), driver);
