@@ -50,7 +50,7 @@ cgp__shim_work *cgp__shim_make_work(cgp__shim_run *run, bool always, const void 
 /* Enqueue work that was made, of a stream of the current device; it is taken. */
 cudaError_t cgp__shim_enqueue(cudaStream_t stream, cgp__shim_work *work);
 
-/* graphs.c: this thread captures a stream; NULL: any. */
+/* graphs.c: return whether this thread captures the stream. */
 bool cgp__shim_captures(cudaStream_t stream);
 /* Take work that a captured stream gets. */
 cudaError_t cgp__shim_capture(cgp__shim_work *work);

@@ -114,7 +114,7 @@ cudaError_t cgp__shim_enqueue(cudaStream_t stream, work *w) {
 /* Enqueue, or capture: events are in no graph. */
 static cudaError_t add(cudaStream_t stream, cgp__shim_run *run, bool always,
                        const void *payload, size_t bytes) {
-    const bool captures = stream && cgp__shim_captures(stream);
+    const bool captures = cgp__shim_captures(stream);
     if ((captures && always) || !stream) CGP__SHIM_TRY(cgp__shim_refuse_capture());
     work *w = cgp__shim_make_work(run, always, payload, bytes);
     if (!w) return cudaErrorMemoryAllocation;
