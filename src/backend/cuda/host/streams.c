@@ -321,10 +321,9 @@ static cudaError_t run_set(const void *payload) {
 
 /* Memory that is not pinned makes a copy one that the host waits for. */
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
-    const bool wait = to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE;
     if (c->bytes == 0) return cudaSuccess;
-    if (wait) CGP__SHIM_TRY(cgp__shim_refuse_capture());
     const cudaError_t error = add(stream, run_copy, false, c, sizeof *c);
+    const bool wait = to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE;
     return error == cudaSuccess && wait ? cudaStreamSynchronize(stream) : error;
 }
 
@@ -353,8 +352,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t stream) {
     const copying c = {to, from, bytes, 0};
-    CGP__SHIM_TRY(cgp__shim_enter());
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    CGP__SHIM_TRY(cgp__shim_enter());
     if (bytes > 0 && (cgp__shim_owner(to, bytes) != to_device ||
                       cgp__shim_owner(from, bytes) != from_device))
         return cgp__shim_leave(cudaErrorInvalidValue);
