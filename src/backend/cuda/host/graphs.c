@@ -50,7 +50,7 @@ static work *copy_of(const work *w) {
 /* --- for the other files --- */
 
 bool cgp__shim_captures(cudaStream_t stream) {
-    return captured && (!stream || stream == captured);
+    return stream && stream == captured;
 }
 
 cudaError_t cgp__shim_capture(work *w) {
@@ -69,7 +69,7 @@ cudaError_t cgp__shim_refuse_capture(void) {
 }
 
 void cgp__shim_drop_capture(cudaStream_t stream) {
-    if (stream != captured) return;
+    if (!cgp__shim_captures(stream)) return;
     free_graph(capture);
     captured = NULL;
     capture = NULL;
@@ -90,7 +90,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     *graph = NULL;
-    if (!stream || stream != captured) return cgp__shim_leave(cudaErrorInvalidValue);
+    if (!cgp__shim_captures(stream)) return cgp__shim_leave(cudaErrorInvalidValue);
     const bool invalid = capture->invalid;
     cudaError_t error = cgp__shim_enter();
     if (error == cudaSuccess && invalid) error = cudaErrorStreamCaptureInvalidated;

@@ -41,7 +41,7 @@ void cgp__shim_drain(int device);
 
 uint64_t cgp__shim_random(uint64_t *state);
 
-/* graphs.c: this thread captures a stream; NULL: any. */
+/* graphs.c: return whether this thread captures the stream. */
 bool cgp__shim_captures(cudaStream_t stream);
 /* A call that is not allowed while this thread captures, and then makes the capture void. */
 cudaError_t cgp__shim_refuse_capture(void);

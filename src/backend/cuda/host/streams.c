@@ -114,7 +114,7 @@ cudaError_t cgp__shim_enqueue(cudaStream_t stream, work *w) {
 /* Enqueue, or capture: events are in no graph. */
 static cudaError_t add(cudaStream_t stream, cgp__shim_run *run, bool always,
                        const void *payload, size_t bytes) {
-    const bool captures = stream && cgp__shim_captures(stream);
+    const bool captures = cgp__shim_captures(stream);
     if ((captures && always) || !stream) CGP__SHIM_TRY(cgp__shim_refuse_capture());
     work *w = cgp__shim_make_work(run, always, payload, bytes);
     if (!w) return cudaErrorMemoryAllocation;
@@ -364,8 +364,8 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
     const copying c = {to, from, bytes, 0};
     const int here = cgp__shim_current_device(),
               peer = here == to_device ? from_device : to_device;
-    CGP__SHIM_TRY(cgp__shim_enter());
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
+    CGP__SHIM_TRY(cgp__shim_enter());
     if (bytes == 0) return cudaSuccess;
     if (cgp__shim_owner(to, bytes) != to_device || cgp__shim_owner(from, bytes) != from_device)
         return cgp__shim_leave(cudaErrorInvalidValue);
