@@ -6,7 +6,7 @@ import shutil
 from check import Failed, ROOT, result
 from machine import find_nvcc, gpu
 
-TARGETS = ("cgpipe_program", "cgpipe_plugins", "cuda_digests", "test_op_backends", "test_op_properties", "test_op_bf16")
+TARGETS = ("cgpipe_program", "cgpipe_plugins", "cuda_digests", "test_op_backends", "test_op_properties")
 
 
 def options(check):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the parts of tools/gpu_check.sh, in the order of their importance, and go on where an earlier call has stopped."""
 import argparse
+import math
 import os
 import pathlib
 import sys
@@ -56,7 +57,7 @@ def function_of(path):
 
 def run_part(check, name, path, limit, anew):
     """Run a part; what it left is {"verdict", "lines", "goals", "seconds", "date", ..}."""
-    check.part, check.part_deadline = name, time.monotonic() + limit
+    check.part, check.part_deadline = name, time.monotonic() + (math.inf if check.small else limit)
     kept = report.kept(check.results, name)
     check.state = {} if anew else kept.get("cells", {})
     begin = time.monotonic()

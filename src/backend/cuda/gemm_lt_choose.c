@@ -48,7 +48,7 @@ typedef struct trial {
     char *memory;
     cgp__cuda_lt_operands whole;
     void *again;
-    int32_t *failed;
+    int32_t *failed, *verdict; /* verdict: pinned */
 } trial;
 
 static int64_t element_of(const cgp__cuda_product *p) {
@@ -94,6 +94,12 @@ static cudaError_t fill(const trial *t) {
     return error;
 }
 
+static cudaError_t trial_end(const trial *t) {
+    const cudaError_t error = t->verdict ? cudaFreeHost(t->verdict) : cudaSuccess,
+                      last = cudaFree(t->memory);
+    return error == cudaSuccess ? last : error;
+}
+
 static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_product *product) {
     *t = (trial){.device = device, .stream = device->streams[CGP_QUEUE_COMPUTE]};
     t->product = with_rows(product, MANY);
@@ -101,9 +107,14 @@ static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_prod
     const size_t bytes = (size_t)lay_out(t);
     CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaMalloc((void **)&t->memory, bytes),
                                       "memory to test a product", bytes));
-    lay_out(t);
-    const cgp_status status = cgp__cuda_end(device, fill(t), "numbers to test a product");
-    if (status != CGP_OK) (void)cudaFree(t->memory);
+    cgp_status status = cgp__cuda_no_memory(
+        device, cudaHostAlloc((void **)&t->verdict, sizeof *t->verdict, cudaHostAllocPortable),
+        "pinned memory to test a product", sizeof *t->verdict);
+    if (status == CGP_OK) {
+        lay_out(t);
+        status = cgp__cuda_end(device, fill(t), "numbers to test a product");
+    }
+    if (status != CGP_OK) (void)trial_end(t);
     return status;
 }
 
@@ -166,18 +177,18 @@ static cudaError_t compare_all(const trial *t, const cublasLtMatmulAlgo_t *algor
 static cgp_status try_algorithm(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                 bool *passed) {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    int32_t failed = 1;
+    *t->verdict = 1;
     *passed = false;
-    cudaError_t error = cudaMemsetAsync(t->failed, 0, sizeof failed, t->stream);
+    cudaError_t error = cudaMemsetAsync(t->failed, 0, sizeof *t->failed, t->stream);
     if (error == cudaSuccess) error = compare_all(t, algorithm, &status);
     if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS)
-        error = cudaMemcpyAsync(&failed, t->failed, sizeof failed, cudaMemcpyDeviceToHost,
-                                t->stream);
+        error = cudaMemcpyAsync(t->verdict, t->failed, sizeof *t->failed,
+                                cudaMemcpyDeviceToHost, t->stream);
     const cudaError_t last = cudaStreamSynchronize(t->stream);
     if (error == cudaSuccess && !cgp__cuda_lt_refuses(status))
         error = cgp__cuda_lt_error(status);
     if (error == cudaSuccess) error = last;
-    *passed = failed == 0;
+    *passed = *t->verdict == 0;
     return cgp__cuda_end(t->device, error, "cuBLASLt, the test of a product");
 }
 
@@ -250,7 +261,7 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
         if (offers[i].state == CUBLAS_STATUS_SUCCESS)
             status = try_algorithm(&t, &choice->algorithm, &choice->is_there);
     }
-    const cudaError_t error = cudaFree(t.memory);
+    const cudaError_t error = trial_end(&t);
     if (status == CGP_OK) status = cgp__cuda_end(device, error, "the test's memory");
     if (status == CGP_OK) log_choice(choice, i, count);
     return status;
