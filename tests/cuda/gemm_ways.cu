@@ -12,6 +12,17 @@ extern "C" int gemm_blocks(int64_t k, int64_t *depth) {
 
 template <class A, class B>
 static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, int shape,
+                              int together, bf16 *to, void *workspace, cudaStream_t stream) {
+    output<plain_rows, bf16> c = output_of(to, given.m, given.n);
+    const cuts k = even_cuts(given.k);
+    c.bias = given.bias;
+    c.add = given.add;
+    if (shape == 0) return run_as<few>(a, b, c, k, together, workspace, stream);
+    return run_as<rounding>(a, b, c, k, together, workspace, stream);
+}
+
+template <class A, class B>
+static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, int shape,
                               int together, float *to, void *workspace, cudaStream_t stream) {
     output<plain_rows, float> c = output_of(to, given.m, given.n);
     const cuts k = even_cuts(given.k);
@@ -23,8 +34,9 @@ static cudaError_t with_shape(const A &a, const B &b, const gemm_case &given, in
     return run_as<large>(a, b, c, k, together, workspace, stream);
 }
 
-extern "C" cudaError_t gemm_way(const gemm_case *given, int shape, int together, float *c,
-                                void *workspace, cudaStream_t stream) {
+template <class T>
+static cudaError_t with_layout(const gemm_case *given, int shape, int together, T *c,
+                               void *workspace, cudaStream_t stream) {
     const int64_t m = given->m, n = given->n, k = given->k;
     const along_k<matrix<float>> a = {matrix_of(given->a, m, k, k)};
     const along_k<matrix<float>> b = {matrix_of(given->b, n, k, k)};
@@ -34,4 +46,14 @@ extern "C" cudaError_t gemm_way(const gemm_case *given, int shape, int together,
     if (given->a_along)
         return with_shape(a, b_across, *given, shape, together, c, workspace, stream);
     return with_shape(a_across, b_across, *given, shape, together, c, workspace, stream);
+}
+
+extern "C" cudaError_t gemm_way(const gemm_case *given, int shape, int together, float *c,
+                                void *workspace, cudaStream_t stream) {
+    return with_layout(given, shape, together, c, workspace, stream);
+}
+
+extern "C" cudaError_t gemm_rounded_way(const gemm_case *given, int shape, int together,
+                                        uint16_t *c, void *workspace, cudaStream_t stream) {
+    return with_layout(given, shape, together, c, workspace, stream);
 }

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-enum { GEMM_SHAPES = 4 };
+enum { GEMM_SHAPES = 4, GEMM_ROUNDED_SHAPES = 2 };
 
 typedef struct gemm_case {
     int64_t m, n, k;
@@ -28,6 +28,9 @@ int gemm_blocks(int64_t k, int64_t *depth);
 /* c [m, n] = or += a b + bias. The workspace holds `together` times c. */
 cudaError_t gemm_way(const gemm_case *given, int shape, int together, float *c, void *workspace,
                      cudaStream_t stream);
+/* With c in bf16; `together` is 1 or all. */
+cudaError_t gemm_rounded_way(const gemm_case *given, int shape, int together, uint16_t *c,
+                             void *workspace, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

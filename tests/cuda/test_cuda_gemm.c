@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "base/bf16.h"
 #include "gemm_ways.h"
 #include "support.h"
 
@@ -53,6 +54,30 @@ static void check_way(const gemm_case *c, int shape, int together, const float *
     free(workspace);
 }
 
+/* In bf16: the chain from what c has there, rounded once. */
+static void check_rounded_way(const gemm_case *c, int shape, int together,
+                              const float *before) {
+    const int64_t count = c->m * c->n;
+    uint16_t *got = malloc((size_t)count * sizeof *got);
+    float *workspace = malloc((size_t)(count * together) * sizeof *workspace);
+    for (int64_t i = 0; i < count; i++)
+        got[i] = cgp__bf16_from_float(before[i]);
+    assert_int_equal(gemm_rounded_way(c, shape, together, got, workspace, stream), cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    for (int64_t i = 0; i < count; i++) {
+        const float from = cgp__bf16_to_float(cgp__bf16_from_float(before[i]));
+        const uint16_t want = cgp__bf16_from_float(chain(c, i / c->n, i % c->n, from));
+        if (got[i] != want)
+            fail_msg("[%d x %d x %d] in bf16, shape %d, %d blocks together: [%d, %d] is %.9g, "
+                     "not %.9g",
+                     (int)c->m, (int)c->n, (int)c->k, shape, together, (int)(i / c->n),
+                     (int)(i % c->n), (double)cgp__bf16_to_float(got[i]),
+                     (double)cgp__bf16_to_float(want));
+    }
+    free(got);
+    free(workspace);
+}
+
 static void check_case(gemm_case c) {
     int64_t depth;
     const int blocks = gemm_blocks(c.k, &depth);
@@ -67,6 +92,8 @@ static void check_case(gemm_case c) {
     for (int shape = 0; shape < GEMM_SHAPES; shape++)
         for (int together = 1; together <= blocks; together++)
             check_way(&c, shape, together, before, want);
+    for (int way = 0; way < 2 * GEMM_ROUNDED_SHAPES; way++)
+        check_rounded_way(&c, way / 2, way % 2 ? blocks : 1, before);
     free(a);
     free(b);
     free(bias);
