@@ -38,7 +38,6 @@ if(CGP_CUDA AND NOT CGP_SANITIZE) # what runs under sanitizers is cuda-host
     cmake_path(GET directory PARENT_PATH directory)
     find_path(CGP_CUDA_INCLUDE cuda_runtime_api.h PATHS ${directory}/include ${directory}/targets/x86_64-linux/include)
     find_library(CGP_CUDART cudart_static PATHS ${directory}/lib64 ${directory}/targets/x86_64-linux/lib)
-    find_library(CGP_CUBLASLT cublasLt PATHS ${directory}/lib64 ${directory}/targets/x86_64-linux/lib)
   endif()
 endif()
 if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
@@ -71,13 +70,10 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
   add_library(cgpipe_cuda MODULE ${CUDA_SOURCES} ${CUDA_OBJECTS})
   target_include_directories(cgpipe_cuda PRIVATE include src)
   target_include_directories(cgpipe_cuda SYSTEM PRIVATE ${CGP_CUDA_INCLUDE})
-  # cuBLASLt is opened at run time, where the system has it or the toolkit had it; its types are the toolkit's.
+  # cuBLASLt is opened at run time, where the system finds it; its types are the toolkit's.
   if(NOT EXISTS ${CGP_CUDA_INCLUDE}/cublasLt.h)
     message(STATUS "CUDA: no cublasLt.h: products in bf16 by own kernels")
     target_compile_definitions(cgpipe_cuda PRIVATE CGP_CUDA_NO_CUBLASLT)
-  elseif(CGP_CUBLASLT)
-    cmake_path(GET CGP_CUBLASLT PARENT_PATH directory)
-    target_link_options(cgpipe_cuda PRIVATE LINKER:-rpath,${directory})
   endif()
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
   # What nvcc writes for launches has statics with guards: the one thing of a C++ library, linked in.

@@ -15,6 +15,7 @@ rm -f "$build_dir/install_manifest.txt"
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 lib=$(dirname "$(find "$prefix" -name libcgpipe.so)")
+rm -f "$lib/cgpipe/libcgpipe-cuda.so" # one of the library's own backends, where there is an nvcc
 export PKG_CONFIG_PATH=$lib/pkgconfig
 
 example=$(find "$prefix" -path '*/examples/own_backend' -type d)
