@@ -20,6 +20,14 @@ static const char *capabilities(const cgp_backend_info *info) {
     return text;
 }
 
+/* The reason why there is no backend for GPUs; NULL: there is one. */
+static const char *no_cuda(void) {
+    cgp_backend_info info;
+    for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
+        if (strcmp(info.name, "cuda") == 0) return NULL;
+    return "no plug-in has it (one is built where nvcc is)";
+}
+
 /* --- text --- */
 
 static const char *origin(const char *plugin) {
@@ -54,6 +62,7 @@ static void print(FILE *out) {
     fprintf(out, "%-12s %-11s %-42s %s\n", "device", "free", "what it does", "from");
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
         print_backend(out, &info);
+    if (no_cuda()) fprintf(out, "%-12s not here: %s\n", "cuda", no_cuda());
     fprintf(out, "%-12s %s\n", "transport", "from");
     for (int i = 0; (transport = cgp_transport_info_at(i)).name; i++)
         fprintf(out, "%-12s %s\n", transport.name, cli_shown(origin(transport.plugin)));
@@ -104,6 +113,9 @@ static json_t *devices_json(void) {
     cgp_plugin_info plugin;
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
         json_array_append_new(backends, backend_json(&info));
+    if (no_cuda())
+        json_array_append_new(backends, json_pack("{s:s, s:n, s:s, s:[]}", "name", "cuda",
+                                                  "plugin", "reason", no_cuda(), "devices"));
     for (int i = 0; (transport = cgp_transport_info_at(i)).name; i++)
         json_array_append_new(transports, json_pack("{s:s, s:o}", "name", transport.name,
                                                     "plugin", text_json(transport.plugin)));

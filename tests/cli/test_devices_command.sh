@@ -50,6 +50,10 @@ run devices --json away.json
 check "a backend without hardware says why" grep -qxE "away +not here: away: no driver of it here \(from $plugins/away/libcgpipe-away.so\)" "$out"
 check "the same as JSON" test "$(jq -c '.backends[2] | [.name, .reason, .devices]' away.json)" = '["away","away: no driver of it here",[]]'
 
+check "that there is none for GPUs, too" grep -qxE 'cuda +not here: no plug-in has it \(one is built where nvcc is\)' "$out"
+check "the same as JSON" test "$(jq -c '.backends[3] | [.name, .reason, .devices]' away.json)" = \
+    '["cuda","no plug-in has it (one is built where nvcc is)",[]]'
+
 # Nothing in the current directory is opened, whatever its name.
 unset CGP_PLUGIN_PATH
 cp "$plugins/good/libcgpipe-good.so" . && mkdir -p cgpipe && cp "$plugins/good/libcgpipe-good.so" cgpipe/

@@ -22,6 +22,10 @@ cudaError_t cgp__cuda_use(int ordinal) {
     return error;
 }
 
+cudaError_t cgp__cuda_use_any(int ordinal) {
+    return current >= 0 ? cudaSuccess : cgp__cuda_use(ordinal);
+}
+
 /* --- failures --- */
 
 cgp_status cgp__cuda_failure(cgp_device *device) {
@@ -87,6 +91,7 @@ static cgp_status check_ordinal(int ordinal) {
 
 static cgp_status memory_info(int ordinal, size_t *available, size_t *total) {
     CGP__CUDA_TRY(check_ordinal(ordinal));
+    current = -1; /* the thread may be the program's, which changes it, too */
     cudaError_t error = cgp__cuda_use(ordinal);
     if (error == cudaSuccess) error = cudaMemGetInfo(available, total);
     if (error == cudaSuccess) return CGP_OK;

@@ -50,6 +50,8 @@ struct cgp_kernel {
 
 /* Make an ordinal current in this thread. */
 cudaError_t cgp__cuda_use(int ordinal);
+/* The same where none is: CUDA would make a context on the first GPU. */
+cudaError_t cgp__cuda_use_any(int ordinal);
 
 /* The device's first failure, with its message. */
 cgp_status cgp__cuda_failure(cgp_device *device);

@@ -69,8 +69,9 @@ cgp_status cgp__cuda_event_done(cgp_event *event, bool *done) {
 
 /* Also called by threads of other devices, whose ordinal stays current. */
 cgp_status cgp__cuda_event_sync(cgp_event *event) {
-    CGP__CUDA_TRY(
-        cgp__cuda_end(event->device, cudaEventSynchronize(event->cuda), "work of a stream"));
+    cudaError_t error = cgp__cuda_use_any(event->device->ordinal);
+    if (error == cudaSuccess) error = cudaEventSynchronize(event->cuda);
+    CGP__CUDA_TRY(cgp__cuda_end(event->device, error, "work of a stream"));
     return cgp__cuda_failure(event->device);
 }
 

@@ -137,12 +137,16 @@ static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
     const cgp__cuda_lt_calls *calls = g->lt->calls;
     const int32_t of_b = g->product.b_along ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t of_a = g->product.a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const void *aligned = (const void *)(uintptr_t)CGP__CUDA_LT_ALIGN;
     const uint32_t epilogue =
         g->product.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSA, &of_b,
                                          sizeof of_b));
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_a,
                                          sizeof of_a));
+    if (g->product.bias) /* its alignment counts, before there is one */
+        LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                             &aligned, sizeof aligned));
     return calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                          sizeof epilogue);
 }
@@ -218,11 +222,12 @@ cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_product 
     cgp__cuda_lt_gemm_destroy(gemm);
     if (!cgp__cuda_lt_refuses(status))
         return cgp__cuda_end(device, cgp__cuda_lt_error(status), "cuBLASLt, for a product");
-    cgp__cuda_host->log(CGP_LOG_WARN, CGP__CUDA_NAME,
-                        "product of %lld x %lld x %lld in bf16: by own kernels: cuBLASLt's "
-                        "algorithm for other rows refuses these",
-                        (long long)product->m, (long long)product->n, (long long)product->k);
-    return CGP_OK;
+    return cgp__cuda_host->fail(
+        CGP_EDEVICE,
+        CGP__CUDA_NAME ": device %d: product of %lld x %lld x %lld in bf16: expected "
+                       "cuBLASLt's algorithm for other rows to take these (use "
+                       "micro-batches of another size, or f32)",
+        device->ordinal, (long long)product->m, (long long)product->n, (long long)product->k);
 }
 
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm) {

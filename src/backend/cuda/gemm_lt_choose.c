@@ -14,16 +14,24 @@
 
 enum {
     ROWS = 4096, /* that an algorithm is chosen for */
-/* Rows of the test: a tile, and a part of one. The stand-in has none. */
-#ifdef CGP_CUDA_HOST
-    MANY = 40,
-    SOME = 24,
-#else
-    MANY = 320,
-    SOME = 40,
-#endif
+    SOME = 40,   /* of the test, by themselves: a tile, and a part of one */
     OFFERED = 8
 };
+
+static int64_t element_of(const cgp__cuda_product *p) {
+    return p->type == CGP_BF16 ? 2 : 4;
+}
+
+/* Rows of the test: as many as fill a GPU more than once, if c has at most 128 MiB then. The stand-in has neither tiles nor waves. */
+static int64_t many_of(const cgp__cuda_product *p) {
+#ifdef CGP_CUDA_HOST
+    (void)p;
+    return 2 * SOME;
+#else
+    const int64_t many = ((int64_t)1 << 27) / (p->n * element_of(p)) / 8 * 8;
+    return many < 8 * SOME ? 8 * SOME : many < ROWS ? many : ROWS;
+#endif
+}
 
 /* All that the algorithm is a function of. */
 static cgp__cuda_product with_rows(const cgp__cuda_product *product, int64_t rows) {
@@ -44,16 +52,12 @@ static bool are_equal(const cgp__cuda_product *p, const cgp__cuda_product *q) {
 typedef struct trial {
     cgp_device *device;
     cudaStream_t stream;
-    cgp__cuda_product product; /* of MANY rows */
+    cgp__cuda_product product; /* of many_of() rows */
     char *memory;
     cgp__cuda_lt_operands whole;
     void *again;
     int32_t *failed, *verdict; /* verdict: pinned */
 } trial;
-
-static int64_t element_of(const cgp__cuda_product *p) {
-    return p->type == CGP_BF16 ? 2 : 4;
-}
 
 static int64_t bytes_of_c(const cgp__cuda_product *p) {
     return p->m * p->n * element_of(p);
@@ -102,8 +106,9 @@ static cudaError_t trial_end(const trial *t) {
 
 static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_product *product) {
     *t = (trial){.device = device, .stream = device->streams[CGP_QUEUE_COMPUTE]};
-    t->product = with_rows(product, MANY);
-    if (t->product.m > MANY) t->product.m = MANY;
+    const int64_t many = many_of(product);
+    t->product = with_rows(product, many);
+    if (t->product.m > many) t->product.m = many;
     const size_t bytes = (size_t)lay_out(t);
     CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaMalloc((void **)&t->memory, bytes),
                                       "memory to test a product", bytes));
@@ -192,6 +197,21 @@ static cgp_status try_algorithm(const trial *t, const cublasLtMatmulAlgo_t *algo
     return cgp__cuda_end(t->device, error, "cuBLASLt, the test of a product");
 }
 
+/* Return whether it takes few rows and many, odd numbers too: there is one for all. */
+static bool takes_all_rows(const cgp__cuda_lt *lt, const cgp__cuda_product *product,
+                           const cublasLtMatmulAlgo_t *algorithm) {
+    static const int64_t rows[] = {1, 8, 37, 1000, ROWS, 65536};
+    bool takes = true;
+    for (size_t i = 0; takes && i < sizeof rows / sizeof *rows; i++) {
+        const cgp__cuda_product p = with_rows(product, rows[i]);
+        cgp__cuda_lt_gemm g;
+        takes = cgp__cuda_lt_gemm_init(&g, lt, &p) == CUBLAS_STATUS_SUCCESS &&
+                cgp__cuda_lt_gemm_set(&g, algorithm) == CUBLAS_STATUS_SUCCESS;
+        cgp__cuda_lt_gemm_clear(&g);
+    }
+    return takes;
+}
+
 /* --- the choice --- */
 
 static cublasStatus_t set_preference(const cgp__cuda_lt_calls *calls,
@@ -213,15 +233,11 @@ static cublasStatus_t set_preference(const cgp__cuda_lt_calls *calls,
 }
 
 static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_product *product,
-                          const void *bias, cublasLtMatmulHeuristicResult_t *offers,
-                          int *count) {
+                          cublasLtMatmulHeuristicResult_t *offers, int *count) {
     const cgp__cuda_lt_calls *calls = lt->calls;
     cublasLtMatmulPreference_t preference = NULL;
     cgp__cuda_lt_gemm g;
     cublasStatus_t status = cgp__cuda_lt_gemm_init(&g, lt, product);
-    if (status == CUBLAS_STATUS_SUCCESS && product->bias) /* its alignment is looked at */
-        status = calls->MatmulDescSetAttribute(g.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                               &bias, sizeof bias);
     if (status == CUBLAS_STATUS_SUCCESS) status = calls->MatmulPreferenceCreate(&preference);
     if (status == CUBLAS_STATUS_SUCCESS) status = set_preference(calls, preference);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -252,13 +268,14 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
     int count = 0, i = 0;
     memset(offers, 0, sizeof offers);
     CGP__CUDA_TRY(trial_begin(&t, device, p));
-    const cublasStatus_t asked = ask(device->lt, p, t.whole.bias, offers, &count);
+    const cublasStatus_t asked = ask(device->lt, p, offers, &count);
     cgp_status status = CGP_OK;
     if (!cgp__cuda_lt_refuses(asked))
         status = cgp__cuda_end(device, cgp__cuda_lt_error(asked), "cuBLASLt, its algorithms");
     for (; status == CGP_OK && i < count && !choice->is_there; i++) {
         choice->algorithm = offers[i].algo;
-        if (offers[i].state == CUBLAS_STATUS_SUCCESS)
+        if (offers[i].state == CUBLAS_STATUS_SUCCESS &&
+            takes_all_rows(device->lt, p, &choice->algorithm))
             status = try_algorithm(&t, &choice->algorithm, &choice->is_there);
     }
     const cudaError_t error = trial_end(&t);

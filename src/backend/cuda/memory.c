@@ -51,9 +51,9 @@ static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_
         return cudaMemcpyAsync(to.at, from.at, bytes, cudaMemcpyDeviceToDevice, stream);
     if (!(own->asked[peer / 64] >> peer % 64 & 1)) {
         own->asked[peer / 64] |= UINT64_C(1) << peer % 64;
-        cudaError_t error = cudaDeviceCanAccessPeer(&direct, own->ordinal, peer);
-        if (error == cudaSuccess && direct) error = cudaDeviceEnablePeerAccess(peer, 0);
-        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled) return error;
+        const cudaError_t error = cudaDeviceCanAccessPeer(&direct, own->ordinal, peer);
+        if (error != cudaSuccess) return error;
+        if (direct) (void)cudaDeviceEnablePeerAccess(peer, 0); /* or there are too many */
         (void)cudaGetLastError();
     }
     return cudaMemcpyPeerAsync(to.at, to.device->ordinal, from.at, from.device->ordinal, bytes,

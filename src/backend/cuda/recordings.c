@@ -78,6 +78,7 @@ cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out) {
     cudaGraph_t graph = NULL;
     *out = NULL;
     const cudaError_t error = cudaStreamEndCapture(device->streams[CGP_QUEUE_COMPUTE], &graph);
+    if (error == cudaErrorMemoryAllocation) return no_memory(device, 0);
     cgp_status status = cgp__cuda_end(device, error, "end of a recording");
     if (status == CGP_OK) status = cgp__cuda_failure(device);
     if (status == CGP_OK) status = instantiate(device, graph, out);

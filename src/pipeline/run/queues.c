@@ -153,7 +153,8 @@ bool cgp__flight_end(const cgp__execution *s, cgp__flight *f) {
         cgp__trace_add(&worker->trace, f->event);
         return true;
     }
-    f->pieces = worker->taken;
+    /* Copies of pieces are behind COMPUTE's events alone. */
+    f->pieces = cgp__queue_of(s->bound->action.kind) == CGP_QUEUE_COMPUTE ? worker->taken : 0;
     if (backend->event_record(worker->device, cgp__queue_of(s->bound->action.kind), f->end) !=
         CGP_OK)
         return cgp__fail_on_device(s, -1);

@@ -102,6 +102,7 @@ cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
         CGP_TRY(check(worker, launch, what, r->recording));
     } else if (r->state == CGP__USED && worker->records) {
         CGP_TRY(record(worker, launch, what, &r->recording));
+        if (cgp__is_stopped(worker)) return CGP_OK; /* a part; the plan may be gone */
         if (worker->records) r->state = CGP__RECORDED;
     } else {
         r->state = CGP__USED;
