@@ -36,7 +36,8 @@ def parse():
                                      epilog="Exit code 0: all parts are done, none has failed; 1: one has failed; 2: nothing was run; "
                                             "3: parts are left, call again.")
     names = [name for name, *_ in PARTS]
-    parser.add_argument("--part", action="append", choices=names, metavar="NAME", help="this part alone, anew if it is done, without a limit but --minutes: " + " ".join(names))
+    parser.add_argument("--part", action="append", choices=names, metavar="NAME",
+                        help="this part alone, anew if it is done, without a limit but --minutes: " + " ".join(names))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build-gpu" / "results", metavar="DIR",
                         help="where parts leave their JSON [build-gpu/results]")
     parser.add_argument("--minutes", type=float, default=8, metavar="N", help="no part begins that would end later [8]")

@@ -201,4 +201,5 @@ def llmc(check):
         raise NotRun("the pack has no llm.c (tools/gpu_check.sh --pack DIR --llmc CHECKOUT)")
     cases = {"llm.c f32": lambda: of_others(lambda: llmc_run(check, source, sizes(check))), "cgpipe M=1": lambda: gpt2_ours(check, 1)}
     medians = check.rounds(cases, 2)
-    return result("measured", ["llm.c: TF32 off, tied embeddings, 3072 columns of vocabulary, AdamW; ours: untied, SGD", *table(medians), *did_not_run(check)])
+    about = "llm.c: TF32 off, tied embeddings, 3072 columns of vocabulary, AdamW; ours: untied, SGD"
+    return result("measured", [about, *table(medians), *did_not_run(check)])
