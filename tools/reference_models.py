@@ -32,17 +32,19 @@ import math
 import os
 import sys
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-
-from reference_numbers import hashes
 
 EPS, MOMENTUM = 1e-5, 0.1
 
 
+def hashes(p, count):
+    from reference_numbers import hashes as of  # which needs numpy; bench/images_torch.py does without
+    return of(p, count)
+
+
 def uniform(p, count):
-    return hashes(p, count).astype(np.float64) / 2.0**32 - 0.5
+    return hashes(p, count).astype("float64") / 2.0**32 - 0.5
 
 
 class Net:
@@ -63,7 +65,7 @@ class Net:
             u = uniform(p, math.prod(shape))
             outputs = shape[-1] if len(shape) == 4 else shape[0]
             values = u * (2 * math.sqrt(6 / (u.size // outputs))) if kind == "weight" else u / 2 + (kind == "norm")
-            values = torch.from_numpy(values.astype(np.float32).reshape(shape))
+            values = torch.from_numpy(values.astype("float32").reshape(shape))
             self.parameters.append(values.to(self.dtype).requires_grad_())
         return self.parameters[p]
 
@@ -269,10 +271,10 @@ def loss_of(y, targets, count):
 
 def make_batch(model, dtype):
     n, side = model["batch"], model["image"]
-    images = (4 * uniform(9000, n * side * side * 3)).astype(np.float32).reshape(n, side, side, 3)
+    images = (4 * uniform(9000, n * side * side * 3)).astype("float32").reshape(n, side, side, 3)
     images = torch.from_numpy(images).to(dtype).permute(0, 3, 1, 2).contiguous()
     if model["classes"]:
-        return images, torch.from_numpy((hashes(9001, n) % np.uint64(model["classes"])).astype(np.int64))
+        return images, torch.from_numpy(hashes(9001, n).astype("int64") % model["classes"])
     masks = (uniform(9001, n * side * side) < 0).reshape(n, 1, side, side)
     return images, torch.from_numpy(masks).to(dtype)
 

@@ -57,6 +57,19 @@ run 1 --part digests
 says 'FAILED ops, cuda-host here and committed: 1 of [0-9]+ differ: forward, '
 
 # Sanitizers of all kinds: clean, with errors, and two that say nothing of value.
+tried() { # BACKEND [SECONDS]
+    PATH=$work/bin:$PATH PYTHONDONTWRITEBYTECODE=1 python3 - "$source_dir" "$work" "$@" >"$work/out" 2>&1 <<'END'
+import pathlib, sys, time
+sys.path.insert(0, sys.argv[1] + "/tools/gpu_check")
+import check, exactness
+work, end = pathlib.Path(sys.argv[2]), time.monotonic() + int(sys.argv[4:][0] if sys.argv[4:] else 3600)
+try:
+    found = exactness.sanitizers(check.Check(sys.argv[3], work, work / "sanitizers", None, "python3", {}, end, "sanitizers", end))
+    print("verdict:", found["verdict"], *found["lines"], sep="\n")
+except (check.NotRun, check.OutOfTime) as stopped:
+    print(f"{type(stopped).__name__}: {stopped}")
+END
+}
 mkdir "$work/bin"
 cat >"$work/bin/compute-sanitizer" <<'END'
 #!/bin/sh
@@ -69,14 +82,36 @@ initcheck) echo "Device not supported" >&2; exit 1 ;;
 esac
 END
 chmod +x "$work/bin/compute-sanitizer"
-PATH=$work/bin:$PATH run 1 --part sanitizers
-says ' memcheck: clean$'
+tried cuda
+says '^failed$'
+says '^memcheck: clean$'
 says 'FAILED racecheck: 3 errors$'
 says 'synccheck: not run \(exit code 1'
 says 'initcheck: not run \(exit code 1: Device not supported\)$'
 sed -i 's/3 hazards/0 hazards/' "$work/bin/compute-sanitizer"
+tried cuda
+says '^not run$'
+sed -i 's/ERROR SUMMARY/Target application terminated before first instrumented API call\n&/' "$work/bin/compute-sanitizer"
+tried cuda
+says '^memcheck: not run \(it saw no call of CUDA\)$'
+tried cuda 60
+says '^OutOfTime: memcheck$'
 PATH=$work/bin:$PATH run 0 --part sanitizers
 says '^sanitizers +not run'
+says '^    no GPU$'
+
+# A program of others that fails is a line, and no median.
+PYTHONDONTWRITEBYTECODE=1 python3 - "$source_dir" "$work" >"$work/out" 2>&1 <<'END'
+import pathlib, sys, time
+sys.path.insert(0, sys.argv[1] + "/tools/gpu_check")
+import check, speed
+work, end = pathlib.Path(sys.argv[2]), time.monotonic() + 60
+sys.argv[1:] = []  # bench/cases.py reads them
+of = check.Check("cuda", work, work / "others", None, "no-such-python", {}, end, "gpt2", end)
+print(of.rounds({"ours": lambda: {"samples_per_second": 2.0}, "PyTorch": lambda: speed.gpt2_torch(of, 1)}, 2), *speed.did_not_run(of), sep="\n")
+END
+says "^\{'ours': 2.0\}$"
+says '^PyTorch: did not run: no-such-python: No such file'
 
 [ $failed = 0 ] && echo "ok: gpu_check.sh on cuda-host"
 exit $failed

@@ -28,7 +28,7 @@ def build(check):
     if check.backend == "cuda" and not find_nvcc():
         raise Failed("no nvcc on PATH or in /usr/local/cuda/bin: the backend cuda cannot be built here (--backend cuda-host needs none)")
     check.build.mkdir(parents=True, exist_ok=True)
-    jobs = ["--parallel", os.environ.get("JOBS") or os.cpu_count()]
+    jobs = ["--parallel", os.environ.get("JOBS") or len(os.sched_getaffinity(0))]
     for words in (["cmake", "-S", ROOT, "-B", check.build, *options(check)],
                   ["cmake", "--build", check.build, *jobs, "--target", *TARGETS]):
         done = check.run(words)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of a check share: commands with a time-out, cells that are kept, verdicts."""
+"""For all parts of a check: commands with a time-out, cells that are kept, verdicts."""
 import dataclasses
 import json
 import os
@@ -12,6 +12,10 @@ import time
 from machine import find_nvcc
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+# A result is of the defaults: nothing that a caller has set for cgpipe or bench/ counts.
+for name in [name for name in os.environ if name.startswith("CGP_") or name in ("TINY", "STEPS", "ROUNDS")]:
+    del os.environ[name]
 
 
 class NotRun(Exception):
@@ -28,7 +32,7 @@ class OutOfTime(Exception):
 
 @dataclasses.dataclass
 class Check:
-    """Where and on what the parts run. `cuda-host` stands in for a GPU: everything is small, and no speed counts."""
+    """The build, backend and results of the parts. `cuda-host` stands in for a GPU: everything is small, and no speed counts."""
     backend: str
     build: pathlib.Path
     results: pathlib.Path  # a JSON file for each part
@@ -52,7 +56,9 @@ class Check:
         toolkit = find_nvcc()
         places = [str(self.packed / "lib")] if self.packed else []
         places += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
-        places += [str(pathlib.Path(toolkit).resolve().parent.parent / "lib64")] if toolkit else []
+        if toolkit:
+            directory = pathlib.Path(toolkit).resolve().parent.parent
+            places += [str(directory / name) for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
         return {**os.environ, "CGP_PLUGIN_PATH": str(self.build / "plugins"), "CGP_LOG": "error", "LD_LIBRARY_PATH": ":".join(places),
                 **variables}
 
@@ -81,7 +87,7 @@ class Check:
         return subprocess.CompletedProcess(words, child.returncode, out, err)
 
     def json_of(self, words, ours=True, **variables):
-        """What a command prints, as JSON."""
+        """The JSON that a command prints."""
         done = self.run(words, env=self.environment(**variables) if ours else None)
         if done.returncode != 0:
             said = done.stderr.strip().splitlines() or ["nothing said"]
@@ -93,7 +99,7 @@ class Check:
         return self.json_of([self.build / "cgpipe", command, *operands, *words, "--json", "-", "--quiet"], **(variables or {}))
 
     def cell(self, key, function):
-        """What `function` returns, kept: a part that goes on, goes on behind it."""
+        """The result of `function`, kept: a part that goes on, goes on behind it."""
         if key not in self.state:
             self.state[key] = function()
             self.keep()
@@ -107,12 +113,14 @@ class Check:
         at.with_suffix(".new").replace(at)
 
     def rounds(self, cases, rounds, key="samples_per_second"):
-        """Run the cases {name: function} in turn, A B A B; the medians of a key. Every run is kept."""
+        """Run the cases {name: function} in turn, A B A B; the medians of a key, without cases that have failed. Every run is kept."""
+        failed = set()
         for number in range(1, rounds + 1):
             for name, function in cases.items():
-                self.cell(f"{name}, round {number}", function)
+                if name not in failed and "failed" in self.cell(f"{name}, round {number}", function):
+                    failed.add(name)
         return {name: statistics.median(self.state[f"{name}, round {number}"][key] for number in range(1, rounds + 1))
-                for name in cases}
+                for name in cases if name not in failed}
 
 
 def result(verdict, lines, goals=()):

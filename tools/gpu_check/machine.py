@@ -15,7 +15,7 @@ BF16_PEAKS = {"A100": 312.0, "H100": 989.4, "H200": 989.4, "B200": 2250.0}
 
 
 def output(*words):
-    """What a command prints; "" where there is none, or it fails."""
+    """The output of a command; "" where there is none, or it fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=ROOT)
     except (OSError, subprocess.TimeoutExpired):
@@ -41,6 +41,15 @@ def tree_hash(directory=KERNELS):
         return git_object("tree", b"".join(f"{mode} {name}\0".encode() + digest
                                            for _, mode, name, digest in sorted(entries(at)))).digest()
     return tree(directory).hex()
+
+
+def sources_hash():
+    """Of all that a result depends on: the sources, the benchmarks without their results, the digests."""
+    paths = [path for name in ("src", "include", "bench") for path in (ROOT / name).rglob("*") if path.is_file()]
+    names = [path.relative_to(ROOT) for path in [*paths, *(ROOT / "tests" / "cuda").glob("digests*")]]
+    lines = [f"{name} {git_object('blob', (ROOT / name).read_bytes()).hexdigest()}\n" for name in sorted(names)
+             if "__pycache__" not in name.parts and name.parts[:2] != ("bench", "results")]
+    return hashlib.sha1("".join(lines).encode()).hexdigest()
 
 
 def commit(packed):
@@ -70,7 +79,7 @@ def gpu():
 
 
 def facts(backend, python, packed):
-    """What a report begins with."""
+    """The head of a report."""
     found = gpu() if backend == "cuda" else None
     nvcc = find_nvcc()
     toolkit = re.findall(r"release [^,]*, (V\S+)", output(nvcc, "--version")) if nvcc else []
@@ -83,6 +92,7 @@ def facts(backend, python, packed):
         "torch": output(python, "-c", "from importlib.metadata import version; print(version('torch'))") or None,
         "commit": commit(packed),
         "kernels_tree": tree_hash(),
+        "sources": sources_hash(),
     }
 
 

@@ -14,11 +14,11 @@ import report
 from check import Check, Failed, NotRun, OutOfTime, ROOT
 
 # Name, module and function, seconds that have to be left for it to begin on a GPU, seconds at most. A part that is cut goes on in the next
-# call.
+# call. `--part` lifts the limit: a run that is longer than its part could not end otherwise.
 PARTS = [
     ("digests", "exactness.digests", 20, 120),
     ("bits", "exactness.bits", 20, 90),
-    ("sanitizers", "exactness.sanitizers", 60, 360),
+    ("sanitizers", "exactness.sanitizers", 100, 400),
     ("memory", "exactness.memory", 20, 60),
     ("bf16", "exactness.bf16", 30, 120),
     ("gpt2", "speed.gpt2", 60, 300),
@@ -36,7 +36,8 @@ def parse():
                                      epilog="Exit code 0: all parts are done, none has failed; 1: one has failed; 2: nothing was run; "
                                             "3: parts are left, call again.")
     names = [name for name, *_ in PARTS]
-    parser.add_argument("--part", action="append", choices=names, metavar="NAME", help="this part alone, anew if it is done: " + " ".join(names))
+    parser.add_argument("--part", action="append", choices=names, metavar="NAME",
+                        help="this part alone, anew if it is done, without a limit but --minutes: " + " ".join(names))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build-gpu" / "results", metavar="DIR",
                         help="where parts leave their JSON [build-gpu/results]")
     parser.add_argument("--minutes", type=float, default=8, metavar="N", help="no part begins that would end later [8]")
@@ -56,7 +57,7 @@ def function_of(path):
 
 
 def run_part(check, name, path, limit, anew):
-    """Run a part; what it left is {"verdict", "lines", "goals", "seconds", "date", ..}."""
+    """Run a part; what it left is {"verdict", "lines", "goals", "seconds", "date", "commit", ..}."""
     check.part, check.part_deadline = name, time.monotonic() + (math.inf if check.small else limit)
     kept = report.kept(check.results, name)
     check.state = {} if anew else kept.get("cells", {})
@@ -73,7 +74,7 @@ def run_part(check, name, path, limit, anew):
         traceback.print_exc()
         found = {"verdict": "failed", "lines": [f"FAILED {type(bug).__name__}: {bug}"], "goals": []}
     seconds = time.monotonic() - begin + (0 if anew else kept.get("seconds", 0))
-    check.keep(seconds=round(seconds, 1), date=check.facts["date"], **found)
+    check.keep(seconds=round(seconds, 1), **{key: check.facts[key] for key in report.OF_A_PART}, **found)
     return found["verdict"]
 
 
@@ -92,7 +93,7 @@ def run_parts(check, wanted):
             print(f"{name}: is left for the next call (begins with {estimate} s or more)", flush=True)
             continue
         print(f"{name} ...", flush=True)
-        verdict = run_part(check, name, path, limit, done)
+        verdict = run_part(check, name, path, math.inf if wanted else limit, done)
         print(f"{name}: {verdict}", flush=True)
 
 
@@ -115,7 +116,7 @@ def main():
     build = (options.built or ROOT / "build-gpu" / "build").resolve()
     os.environ.update(BUILD=str(build), PYTHON=python)
     facts = machine.facts(options.backend, python, packed)
-    results = options.out.resolve() / f"{machine.slug(facts['device'])}-{facts['kernels_tree'][:12]}"
+    results = options.out.resolve() / f"{machine.slug(facts['device'])}-{facts['sources'][:12]}"
     check = Check(options.backend, build, results, packed, python, facts, begin + 60 * options.minutes)
     built = "passed"
     if not options.built and needs_a_build(check, options.part):

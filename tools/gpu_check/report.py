@@ -5,10 +5,11 @@ import json
 import machine
 
 FINAL = ("passed", "failed", "measured", "not run")
+OF_A_PART = ("date", "commit", "driver", "toolkit")  # of the call that has run it
 
 
 def kept(results, name):
-    """What a part has left; {} if nothing."""
+    """The JSON that a part has left; {} if none."""
     at = results / f"{name}.json"
     return json.loads(at.read_text()) if at.exists() else {}
 
@@ -53,15 +54,15 @@ def write(check, names, directory, wanted):
 
 
 def when(directory):
-    """The README's line."""
+    """The README's line: of the part `digests`, where a GPU gave some."""
     ran = []
     for path in sorted(directory.glob("gpu_check.*.json")):
         found = json.loads(path.read_text())
-        if found["backend"] == "cuda" and found["parts"]["digests"]["verdict"] in ("passed", "failed"):
-            ran.append(found)
+        if found["backend"] == "cuda" and "equal" in found["parts"]["digests"]:
+            ran.append({**found, **found["parts"]["digests"]})
     if not ran:
         return "CUDA kernels: never ran on a GPU."
     last = max(ran, key=lambda found: found["date"])
-    digests = "the digests are cuda-host's" if last["parts"]["digests"]["verdict"] == "passed" else "the digests are not cuda-host's"
+    digests = "the digests are cuda-host's" if last["equal"] else "the digests are not cuda-host's"
     changed = "" if last["kernels_tree"] == machine.tree_hash() else ", before their last change"
     return f"CUDA kernels: last ran on a GPU on {last['date']}, {last['device']}{changed}: {digests}."
