@@ -13,10 +13,10 @@ check "cpu is here, with memory" grep -qE '^cpu:0 +[0-9.]+ [KMGT]iB +runs in ste
 check "so is ref" grep -qE '^ref:0 +[0-9.]+ [KMGT]iB ' "$out"
 check "a transport, too" test "$(tail -n 2 "$out" | tr -s ' ')" = "transport from
 inproc cgpipe"
-check "nothing else" test "$(wc -l <"$out")" = 5
+check "why there is none for GPUs; nothing else" test "$(wc -l <"$out") $(grep -c '^cuda  *not here: ' "$out")" = "6 1"
 run devices --json devices.json
 check "the same as JSON" test "$(jq -c '[.backends[] | [.name, .plugin, .asynchronous, .host_addressable, .custom_ops, .reason,
-    (.devices | length)]]' devices.json)" = '[["cpu",null,false,true,true,null,1],["ref",null,false,true,true,null,1]]'
+    (.devices | length)]]' devices.json)" = '[["cpu",null,false,true,true,null,1],["ref",null,false,true,true,null,1],["cuda",null,null,null,null,"no plug-in has it (one is built where nvcc is)",0]]'
 check "free memory is a number" test "$(jq '.backends[0].devices[0] | .ordinal == 0 and .free_bytes > 1000000 and .reason == null' devices.json)" = true
 check "transports" test "$(jq -c .transports devices.json)" = '[{"name":"inproc","plugin":null}]'
 check "no plug-ins" test "$(jq -c '[.plugins, .version]' devices.json)" = "[[],\"$("$program" --version | cut -d' ' -f2)\"]"
