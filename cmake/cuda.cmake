@@ -10,12 +10,16 @@ include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
+  set(OPTIMIZATION -O3)
+  if(CGP_SANITIZE) # whose code takes minutes to compile
+    set(OPTIMIZATION -O1)
+  endif()
   add_library(cuda_host_flags INTERFACE)
   target_include_directories(cuda_host_flags INTERFACE ${PROJECT_SOURCE_DIR}/src/backend/cuda/host
                                                        ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_definitions(cuda_host_flags INTERFACE CGP_CUDA_HOST)
   target_compile_options(cuda_host_flags INTERFACE -ffp-contract=off
-    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 -O3 -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
+    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-x c++ -std=c++17 ${OPTIMIZATION} -march=x86-64-v3 -fno-exceptions -fno-rtti -fvisibility=hidden -Wno-unknown-pragmas -Wno-unused-function>")
   # Objects, which tests link too.
   add_library(cuda_host_objects OBJECT ${CUDA_SOURCES} ${CUDA_KERNELS} ${CUDA_HOST_SOURCES} ${CUDA_HOST_KERNELS})
   set_source_files_properties(${CUDA_KERNELS} ${CUDA_HOST_KERNELS} PROPERTIES LANGUAGE CXX)

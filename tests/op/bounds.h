@@ -53,7 +53,8 @@ static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
 
 /* Scores of `depth` terms, then means of values up to 2 over up to `rows` keys. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
-    const double depth = (double)(g->out / g->heads), rows = (double)g->rows;
+    const int64_t width = g->out / g->heads; /* of a head */
+    const double depth = (double)width, rows = (double)g->rows;
     if (slot == SLOT_SAVED) return (bound){U * (16 + depth), 4 * U};
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + rows + depth), 8 * U};
 }
