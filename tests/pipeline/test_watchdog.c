@@ -705,6 +705,8 @@ static void a_worker_that_waited_for_another_device_touches_no_plan(void **unuse
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
     assert_true(pipeline->team.threads[0].stuck && pipeline->team.threads[1].stuck);
     cgp_pipeline_destroy(pipeline);
+    for (int d = 0; d < 2; d++)
+        free(w.plan->devices[d].name);
     memset(w.plan->devices, 0, 2 * sizeof *w.plan->devices);
     const int threads = count_threads();
     atomic_store(&kernels_hang, false);
