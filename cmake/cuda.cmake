@@ -80,7 +80,7 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
     target_compile_definitions(cgpipe_cuda PRIVATE CGP_CUDA_NO_CUBLASLT)
   endif()
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
-  # What nvcc writes for launches has statics with guards: the one thing of a C++ library, linked in.
+  # Launches, as nvcc writes them, have statics with guards: the one thing of a C++ library, linked in.
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
   target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)

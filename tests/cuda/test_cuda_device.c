@@ -165,7 +165,7 @@ static int64_t driver_bytes(int ordinal) {
     return bytes;
 }
 
-/* What it takes does not depend on what devices allocate, but grows when a kernel has run. */
+/* The driver's bytes do not depend on those of devices, but grow when a kernel has run. */
 static void the_driver_takes_memory_beside_the_devices(void **state) {
     const int64_t context = CGP__SHIM_CONTEXT_BYTES, kernels = CGP__SHIM_KERNELS_BYTES;
     void *x = NULL, *y = NULL;

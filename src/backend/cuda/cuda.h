@@ -41,7 +41,7 @@ typedef struct cgp__cuda_op {
 CGP_OPS(CGP__CUDA_OP)
 #undef CGP__CUDA_OP
 
-/* What a backend does beside kernels; as in ext/backend.h, enqueued on a stream. */
+/* A backend's other functions; as in ext/backend.h, enqueued on a stream. */
 cudaError_t cgp__cuda_convert(cgp_dtype to_type, void *to, cgp_dtype from_type,
                               const void *from, int64_t n, cudaStream_t stream);
 cudaError_t cgp__cuda_add_to(float *to, const float *from, int64_t n, cudaStream_t stream);

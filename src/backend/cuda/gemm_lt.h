@@ -7,7 +7,7 @@
  * them: no reductions, a workspace of one size, and one algorithm for each product of n and k and layouts, whatever its rows. Of the
  * algorithms that it offers for ROWS rows the first is taken that passes a test on the device: all rows twice, some of them, and rows
  * alone have the same bits, in sums whose terms cancel, which show every other order of additions; and a row is the product.
- * Where none passes, and where there is no library, the product is that of gemm.cuh.
+ * If none passes, or there is no library, the product is that of gemm.cuh.
  *
  * In a weight's gradient k is the rows. Its law is weaker: equal rows give equal bits in every place and run, since micro-batches are
  * added by cgpipe, in their order. One algorithm without reductions, chosen whatever the rows, keeps it; the same test guards it.

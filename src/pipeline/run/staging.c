@@ -44,36 +44,32 @@ static cgp_status wait_for_piece(cgp__worker *worker) {
     return CGP_OK;
 }
 
-cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes) {
+/* Copy by pieces between memory of the host and of the device: to the device, or from it. */
+static cgp_status copy_pieces(cgp__worker *worker, char *host, char *device, size_t bytes,
+                              bool puts) {
     const size_t most = (size_t)ring_of(worker)->piece_bytes;
     for (size_t at = 0; at < bytes; at += most) {
         CGP_TRY(wait_for_piece(worker));
         if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
         const size_t n = bytes - at < most ? bytes - at : most;
         char *memory = memory_of(worker, worker->taken);
-        worker->pieces[worker->taken++ % ring_of(worker)->pieces] = (cgp__piece){NULL, 0};
-        memcpy(memory, (const char *)from + at, n);
+        cgp__piece *piece = &worker->pieces[worker->taken++ % ring_of(worker)->pieces];
+        const cgp_place here = cgp__host_place(memory),
+                        there = cgp__device_place(worker, device + at);
+        *piece = (cgp__piece){NULL, n};
+        if (puts) memcpy(memory, host + at, n);
         CGP_TRY(cgp__backend_of(worker)->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                              cgp__device_place(worker, (char *)to + at),
-                                              cgp__host_place(memory), n));
+                                              puts ? there : here, puts ? here : there, n));
         if (cgp__is_stopped(worker)) return CGP_OK;
+        if (!puts) piece->to = host + at;
     }
     return CGP_OK;
 }
 
+cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes) {
+    return copy_pieces(worker, (char *)(uintptr_t)from, to, bytes, true);
+}
+
 cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes) {
-    const size_t most = (size_t)ring_of(worker)->piece_bytes;
-    for (size_t at = 0; at < bytes; at += most) {
-        CGP_TRY(wait_for_piece(worker));
-        if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
-        const size_t n = bytes - at < most ? bytes - at : most;
-        char *memory = memory_of(worker, worker->taken);
-        CGP_TRY(cgp__backend_of(worker)->copy(
-            worker->device, CGP_QUEUE_COMPUTE, cgp__host_place(memory),
-            cgp__device_place(worker, (char *)(uintptr_t)from + at), n));
-        if (cgp__is_stopped(worker)) return CGP_OK;
-        worker->pieces[worker->taken++ % ring_of(worker)->pieces] =
-            (cgp__piece){(char *)to + at, n};
-    }
-    return CGP_OK;
+    return copy_pieces(worker, to, (char *)(uintptr_t)from, bytes, false);
 }

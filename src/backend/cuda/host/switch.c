@@ -92,7 +92,7 @@ cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
     stack->run = run;
     stack->bottom = (char *)stack->memory + GUARD_BYTES;
     stack->bytes = STACK_BYTES - GUARD_BYTES;
-    /* What cgp__shim_swap pops: six registers and begin(), at whose entry the stack is as after a call. */
+    /* Popped by cgp__shim_swap: six registers and begin(), at whose entry the stack is as after a call. */
     void **top = (void **)(void *)((char *)stack->memory + STACK_BYTES) - 8;
     top[6] = (void *)(uintptr_t)begin;
     stack->top = top;
