@@ -227,6 +227,9 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
     }
     print_device(out, &total, "");
     char bytes[CLI_NUMBER];
+    if (total.packed_bytes > 0)
+        fprintf(out, "%-7s %10s of it for packed parameters\n", "",
+                cgp_bytes_text(total.packed_bytes, bytes, sizeof bytes));
     if (total.host_bytes > 0)
         fprintf(out, "%-7s %10s of the host besides, for copies\n", "",
                 cgp_bytes_text(total.host_bytes, bytes, sizeof bytes));

@@ -3,7 +3,7 @@
  *
  * A plan cuts a model into stages, orders their work by a schedule, and lays out each device's memory:
  *
- *     parameters + gradients + optimizer + state + slots + workspace + step + transfer + receive
+ *     parameters + gradients + optimizer + state + packed + slots + workspace + step + transfer + receive
  *
  * A device that does not share the host's memory has the values of a step there; messages from other ranks are received.
  *
@@ -130,10 +130,13 @@ typedef struct cgp_plan_device {
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
     /** Op state across steps, and its accumulators in training. */
     int64_t state_bytes;
+    /** Copies of parameters in the layout of the backend's kernels, as rounded to bf16, made anew after an update. */
+    int64_t packed_bytes;
     int64_t slot_bytes; /**< All input and saved slots of its stages. */
     int64_t workspace_bytes, transfer_bytes;
-    int64_t activation_bytes; /**< All but parameters, gradients, optimizer and state. */
-    int64_t planned_bytes;    /**< All. */
+    int64_t
+        activation_bytes;  /**< All but parameters, gradients, optimizer, state and packed. */
+    int64_t planned_bytes; /**< All. */
     /** Of a device that does not share the host's memory: values that change from step to step, and scalars. */
     int64_t step_bytes;
     /** Memory of the host that a device which does not share it needs besides: the caller's data go through it, and messages of

@@ -43,6 +43,7 @@ static const char *missing_function(const cgp_backend *b) {
     CHECK(find_nonfinite);
     CHECK(update);
     CHECK(add);
+    if (b->packed) CHECK(pack);
     if (!b->host_addressable) {
         CHECK(host_memory_create);
         CHECK(host_memory_destroy);

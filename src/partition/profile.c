@@ -177,6 +177,20 @@ static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
     return make_buffer(p, max, &args->workspace);
 }
 
+/* A kernel's parameters as it reads them. */
+static cgp_status make_packed(profiler *p, const cgp_kernel_spec *spec, cgp_kernel_args *args) {
+    int64_t bytes = 0;
+    int layout = 0;
+    void *memory = NULL;
+    args->packed = NULL;
+    if (!p->backend->packed) return CGP_OK;
+    CGP_TRY(p->backend->packed(&p->device_options, spec, &bytes, &layout));
+    if (bytes == 0) return CGP_OK;
+    CGP_TRY(make_buffer(p, bytes, &memory));
+    args->packed = memory;
+    return p->backend->pack(p->device, spec, args->param, memory);
+}
+
 /* The step values of a first micro-batch, with loss scales of 1, and a place for the loss. */
 static cgp_status make_values(profiler *p, cgp_kernel_args *args) {
     const cgp_step_values values = {0};
@@ -279,6 +293,7 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
     cgp_kernel *kernel = NULL;
     if (!cgp__grow(&p->measured, &p->measured_capacity, p->n_measured + 1, sizeof *p->measured))
         return cgp__no_memory("profile", sizeof *p->measured);
+    CGP_TRY(make_packed(p, &kernels->spec[d], args));
     CGP_TRY(p->backend->kernel_create(p->device, &kernels->spec[d], &kernel));
     args->first = d == CGP_OP_FORWARD; /* most micro-batches add to gradients of parameters */
     const cgp_status status = run_often(p, kernel, args, seconds);

@@ -18,6 +18,7 @@ typedef enum cgp__arena {
     CGP__PARAMETERS,
     CGP__GRADIENTS,
     CGP__STATE,
+    CGP__PACKED,
     /* slots of the micro-batch */
     CGP__INPUT_SLOT,
     CGP__SAVED_SLOT,

@@ -206,7 +206,8 @@ static void add_up(cgp_plan *plan) {
         device->gradients = info->parameter_bytes;
         device->optimizer = device->gradients + info->gradient_bytes;
         device->state = device->optimizer + info->optimizer_bytes;
-        const int64_t slots = device->state + info->state_bytes;
+        device->packed = device->state + info->state_bytes;
+        const int64_t slots = device->packed + info->packed_bytes;
         device->workspace = place_slots(plan, info, slots);
         info->slot_bytes = device->workspace - slots;
         info->planned_bytes = device->workspace + info->workspace_bytes;
@@ -245,18 +246,19 @@ static const char *section_text(const char *name, int64_t bytes, char text[64]) 
 }
 
 static cgp_status check_limits(const cgp_plan *plan) {
-    char text[6][32], step[64], receive[64];
+    char text[6][32], packed[64], step[64], receive[64];
     for (int d = 0; d < plan->n_devices; d++) {
         const cgp_plan_device *i = &plan->devices[d].info;
         if (i->limit_bytes == 0 || i->planned_bytes <= i->limit_bytes) continue;
         return cgp_fail(CGP_ELIMIT,
-                        "device %s: needs %s (parameters, gradients, optimizer and state %s, "
+                        "device %s: needs %s (parameters, gradients, optimizer and state %s%s, "
                         "slots %s, workspace %s, transfer %s%s%s) but its memory is limited to "
                         "%s (%s)",
                         i->name, cgp_bytes_text(i->planned_bytes, text[0], sizeof text[0]),
                         cgp_bytes_text(i->parameter_bytes + i->gradient_bytes +
                                            i->optimizer_bytes + i->state_bytes,
                                        text[1], sizeof text[1]),
+                        section_text("packed", i->packed_bytes, packed),
                         cgp_bytes_text(i->slot_bytes, text[2], sizeof text[2]),
                         cgp_bytes_text(i->workspace_bytes, text[3], sizeof text[3]),
                         cgp_bytes_text(i->transfer_bytes, text[4], sizeof text[4]),
@@ -346,6 +348,8 @@ void cgp_plan_destroy(cgp_plan *plan) {
     cgp_schedule_destroy(plan->table);
     cgp__index_release(&plan->memo_index);
     free(plan->memo);
+    cgp__index_release(&plan->packing_index);
+    free(plan->packings);
     free(plan->links);
     free(plan->first_stage_edge);
     free(plan->stage_edges);

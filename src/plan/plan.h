@@ -2,7 +2,7 @@
 /* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls; per edge, messages; per device,
  * sections of one allocation.
  *
- *     parameters | gradients | optimizer | state | slots ... | workspace | step | transfer, receive
+ *     parameters | gradients | optimizer | state | packed | slots ... | workspace | step | transfer, receive
  *
  *     program         runs for                         results that backward needs go to
  *     forward_nosave  F of a recomputed micro-batch,   nowhere: all in the workspace
@@ -56,7 +56,7 @@ typedef struct cgp__device_plan {
     cgp_device_options options;
     char *name;
     /* offsets in its memory */
-    int64_t parameters, gradients, optimizer, state, workspace;
+    int64_t parameters, gradients, optimizer, state, packed, workspace;
     cgp__step_memory step;
     cgp__staging staging;
 } cgp__device_plan;
@@ -112,6 +112,9 @@ struct cgp_plan {
     struct cgp__workspace_memo *memo;
     int n_memo, memo_capacity;
     cgp__index memo_index;
+    struct cgp__packing *packings;
+    int n_packings, packings_capacity;
+    cgp__index packing_index;
     /* Iterations of the loops that could grow faster than the model, for a test. */
     int64_t steps;
 };

@@ -192,24 +192,26 @@ static cgp_status live(cgp_op_direction direction) {
     int64_t bytes = 0;
     void *memory = NULL;
     assert_ok(b->workspace(&options, &spec, &bytes));
-    bytes += 5 * WIDTH * WIDTH * 4;
+    bytes += 6 * WIDTH * WIDTH * 4;
     cgp_status status = b->device_create(&device, &options);
     if (status != CGP_OK) return status;
     if (status == CGP_OK) status = b->memory_create(device, (size_t)bytes, &memory);
     if (status == CGP_OK) status = b->kernel_create(device, &spec, &kernel);
     if (status == CGP_OK) status = b->kernel_create(device, &spec, &other);
     if (status == CGP_OK) {
-        float *at[5];
-        for (int i = 0; i < 5; i++)
+        float *at[6];
+        for (int i = 0; i < 6; i++)
             at[i] = (float *)memory + i * WIDTH * WIDTH;
         const cgp_kernel_args args = {.x = {at[0]},
                                       .y = at[1],
                                       .param = {at[2], at[2]},
                                       .dy = at[1],
                                       .dparam = {at[3], at[4]},
-                                      .workspace = (float *)memory + 5 * WIDTH * WIDTH,
+                                      .packed = at[5],
+                                      .workspace = (float *)memory + 6 * WIDTH * WIDTH,
                                       .first = true};
-        status = b->kernel_run(kernel, &args);
+        status = b->pack(device, &spec, args.param, at[5]);
+        if (status == CGP_OK) status = b->kernel_run(kernel, &args);
     }
     if (status == CGP_OK) status = b->finish(device);
     b->kernel_destroy(kernel);

@@ -480,9 +480,11 @@ static inline void op_run(const runner *on, operands *o, cgp_op_direction direct
     there_put(&t, losses, sizeof losses);
     there_put(&t, &row, sizeof row);
     put_operands(&t, o, o->c.type == CGP_BF16 ? &halves : NULL);
-    const cgp_kernel_args moved = there_args(&t, args);
+    cgp_kernel_args moved = there_args(&t, args);
+    void *packed = there_pack(&t, &spec, &moved);
     assert_ok(on->backend->kernel_run(kernel, &moved));
     there_end(&t);
+    if (packed) on->backend->memory_destroy(on->device, packed, there_packed_bytes(on, &spec));
     on->backend->kernel_destroy(kernel);
     take_loss(o, direction, losses, before);
     if (o->c.type == CGP_BF16) halves_destroy(&halves, o);

@@ -136,6 +136,27 @@ static inline cgp_kernel_args there_args(const there *t, cgp_kernel_args a) {
     return a;
 }
 
+static inline size_t there_packed_bytes(const runner *on, const cgp_kernel_spec *spec) {
+    const cgp_device_options options = device_options(on->threads);
+    int64_t bytes = 0;
+    int layout = 0;
+    if (on->backend->packed) assert_ok(on->backend->packed(&options, spec, &bytes, &layout));
+    return (size_t)bytes;
+}
+
+/* Make the packed parameters of a kernel whose arguments are there. Owned by the caller; NULL: it has none. */
+static inline void *there_pack(const there *t, const cgp_kernel_spec *spec,
+                               cgp_kernel_args *args) {
+    const cgp_backend *b = t->on->backend;
+    const size_t bytes = there_packed_bytes(t->on, spec);
+    void *packed = NULL;
+    if (bytes == 0) return NULL;
+    assert_ok(b->memory_create(t->on->device, bytes, &packed));
+    assert_ok(b->pack(t->on->device, spec, args->param, packed));
+    args->packed = packed;
+    return packed;
+}
+
 /* The first element that is not finite; -1: none. */
 static inline int64_t find_nonfinite(const runner *on, const float *x, int64_t n) {
     int64_t index = -2;

@@ -207,6 +207,8 @@ typedef struct cgp_kernel_args {
     /** Collects the step's changes to the state; NULL: none. */
     void *accumulator;
     const float *param[CGP_OP_MAX_PARAMETERS];
+    /** Of a kernel that has packed(): as pack() left them, of these parameters. */
+    const void *packed;
     const void *dy;
     void *dx[CGP_OP_MAX_INPUTS];
     float *dparam[CGP_OP_MAX_PARAMETERS];
@@ -360,6 +362,15 @@ typedef struct cgp_backend {
     cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes);
 
+    /** Bytes of a kernel's parameters in a layout of the backend's, as rounded or rearranged copies: memory of the plan, in which pack()
+     *  writes them once for all runs of the kernels, until parameters change. Kernels of the same parameters and *layout share it. 0: it
+     *  has none. Whatever n is. NULL: no kernel has any; then pack() is NULL. */
+    cgp_status (*packed)(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                         int64_t *bytes, int *layout);
+    /** Enqueue it in COMPUTE: write as many bytes from parameters. */
+    cgp_status (*pack)(cgp_device *device, const cgp_kernel_spec *spec,
+                       const float *const *param, void *packed);
+
     cgp_status (*kernel_create)(cgp_device *device, const cgp_kernel_spec *spec,
                                 cgp_kernel **out);
     cgp_status (*kernel_run)(cgp_kernel *kernel, const cgp_kernel_args *args);
@@ -409,8 +420,8 @@ typedef struct cgp_backend {
     /* Asynchronous backends that record launches, all four; NULL for others. Where the backend is `host_addressable` nothing is
      * recorded. */
 
-    /** From now on all that COMPUTE gets is recorded, not run, with the operands of now: kernels, conversions, commits and their checks,
-     *  sums, searches, updates, additions. What they read in memory of the device they read when the recording runs. Copies and
+    /** From now on all that COMPUTE gets is recorded, not run, with the operands of now: kernels, packs, conversions, commits and their
+     *  checks, sums, searches, updates, additions. What they read in memory of the device they read when the recording runs. Copies and
      *  events, and other queues, get nothing before record_end(). */
     cgp_status (*record_begin)(cgp_device *device);
     /** End it, also after a call that failed. Memory and kernels outlive the recording. *out: NULL, nothing was recorded, or it

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the backend `cuda`: its table, and the entry of the plug-in. */
 #include "backend/cuda/device.h"
+#include "backend/cuda/gemm_lt.h"
 
 static bool has_cores(const cgp_device *device) {
     (void)device;
@@ -25,6 +26,21 @@ static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_d
     return cgp__cuda_end(device,
                          cgp__cuda_convert(to_type, to, from_type, from, n, compute_of(device)),
                          "conversion of %lld elements", (long long)n);
+}
+
+static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                         int64_t *bytes, int *layout) {
+    (void)options;
+    *bytes = cgp__cuda_packed(spec);
+    *layout = 0; /* one, in bf16 */
+    return CGP_OK;
+}
+
+static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec,
+                       const float *const *param, void *to) {
+    CGP__CUDA_TRY(cgp__cuda_begin(device));
+    return cgp__cuda_end(device, cgp__cuda_pack(spec, param, to, compute_of(device)),
+                         "packed parameters");
 }
 
 static cgp_status commit(cgp_device *device, const cgp_kernel_spec *spec,
@@ -88,6 +104,8 @@ static const cgp_backend backend = {
     .copy = cgp__cuda_copy,
     .convert = convert,
     .workspace = cgp__cuda_workspace,
+    .packed = packed,
+    .pack = pack,
     .kernel_create = cgp__cuda_kernel_create,
     .kernel_run = cgp__cuda_kernel_run,
     .kernel_destroy = cgp__cuda_kernel_destroy,

@@ -66,6 +66,11 @@ bool cgp__cuda_product_of(const cgp_kernel_spec *spec, cgp__cuda_product *out);
 cudaError_t cgp__cuda_run_product(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cgp__cuda_lt_gemm *gemm, cudaStream_t stream);
 
+/* Bytes of its packed parameters, weight and bias in bf16; 0: none. Make them. */
+int64_t cgp__cuda_packed(const cgp_kernel_spec *spec);
+cudaError_t cgp__cuda_pack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
+                           cudaStream_t stream);
+
 /* The LINEAR that a CONV2D is; false: it is none. */
 bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 

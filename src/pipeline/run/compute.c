@@ -10,6 +10,7 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call,
     args->y = cgp__address(s, call->y);
     args->dy = cgp__address(s, call->dy);
     args->workspace = cgp__address(s, call->workspace);
+    args->packed = cgp__address(s, call->packed);
     if (s->context->training) args->accumulator = cgp__address(s, call->accumulator);
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         args->x[k] = cgp__address(s, call->x[k]);

@@ -23,6 +23,7 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     s.base[CGP__PARAMETERS] = worker->memory + device->parameters;
     s.base[CGP__GRADIENTS] = worker->memory + device->gradients;
     s.base[CGP__STATE] = worker->memory + device->state;
+    s.base[CGP__PACKED] = worker->memory + device->packed;
     s.base[CGP__WORKSPACE] = worker->memory + device->workspace;
     if (variant->input_slot >= 0)
         s.base[CGP__INPUT_SLOT] = worker->memory + stage->input_slots +
@@ -169,6 +170,8 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_rows(worker, context.run));
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    CGP_TRY(cgp__pack_parameters(worker));
+    if (cgp__is_stopped(worker)) return CGP_OK;
     if (run_actions(worker, &context)) return read_losses(worker, &context);
     if (backend->asynchronous) (void)backend->finish(worker->device);
     worker->returned = worker->taken; /* nothing more goes to the caller */

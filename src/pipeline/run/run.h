@@ -59,7 +59,7 @@ typedef struct cgp__recordings {
     cgp__recorded of[2][2]; /* [training][with_loss] */
 } cgp__recordings;
 
-enum { CGP__RECORDED_UPDATE, CGP__RECORDED_SQUARES, CGP__RECORDED_JOBS };
+enum { CGP__RECORDED_UPDATE, CGP__RECORDED_PACKS, CGP__RECORDED_SQUARES, CGP__RECORDED_JOBS };
 
 /* Total time of one of a node's kernels, over full micro-batches. */
 typedef struct cgp__node_time {
@@ -114,7 +114,8 @@ struct cgp__worker {
     int n_cache, cache_capacity;
     cgp__recordings *recordings;
     int n_recordings, recordings_capacity;
-    bool records; /* more of them */
+    bool records;   /* more of them */
+    bool is_packed; /* packed parameters are those of now */
     cgp__recorded recorded_jobs[CGP__RECORDED_JOBS];
     double *words;   /* [step.n_words] that kernels write, in memory of the device */
     double *fetched; /* [step.n_words] the same for the host */
@@ -264,6 +265,9 @@ cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *recorded, int64
 cgp_status cgp__recordings_read(bool *records);
 cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list);
 void cgp__recordings_destroy(cgp__worker *worker);
+
+/* packings.c: enqueue packed parameters, where they are not those of now. */
+cgp_status cgp__pack_parameters(cgp__worker *worker);
 
 /* transfer.c: send or receive a message. */
 bool cgp__transfer(const cgp__execution *execution, cgp__flight *flight);

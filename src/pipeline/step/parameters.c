@@ -44,6 +44,7 @@ typedef struct move {
 static cgp_status move_tensor(cgp__worker *worker, void *argument) {
     const move *m = argument;
     float *data = cgp__copy_data(worker, m->copy, m->tensor);
+    if (m->in && m->tensor == CGP__VALUES) worker->is_packed = false;
     return m->out ? cgp__worker_read(worker, m->out, data, m->bytes)
                   : cgp__worker_write(worker, data, m->in, m->bytes);
 }

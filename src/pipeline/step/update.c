@@ -46,6 +46,7 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_values(worker, &step->update_values, &update.values));
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    worker->is_packed = false;
     CGP_TRY(cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_UPDATE], 0,
                               launch_updates, &update));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);

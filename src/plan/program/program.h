@@ -20,7 +20,7 @@ typedef struct cgp__call {
     int64_t copy_count;
     cgp_dtype from_type, to_type;
     cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED],
-        param[CGP_OP_MAX_PARAMETERS];
+        param[CGP_OP_MAX_PARAMETERS], packed;
     /* accumulator: NOWHERE in a call that collects no statistics */
     cgp__location state[CGP_OP_MAX_STATE], accumulator;
     cgp__location dy, dx[CGP_OP_MAX_INPUTS], dparam[CGP_OP_MAX_PARAMETERS], workspace;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* programs.c -- makes the programs of a stage: first with live ranges as operands, then, once all of the stage's are known,
  * with their locations. The caller's inputs and the input slot have locations from the start. */
+#include "plan/memory/packings.h"
 #include "plan/program/builder.h"
 
 #include <stdlib.h>
@@ -124,6 +125,7 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
         call->state[k] = (cgp__location){CGP__STATE, b->plan->state[n->first_state + k]};
     for (int k = 0; k < n->use.shapes.n_saved; k++)
         call->saved[k] = b->stats[(node - b->stage->first_node) * CGP_OP_MAX_SAVED + k];
+    CGP_TRY(cgp__plan_packing(b->plan, b->stage->info.device, call));
     CGP_TRY(workspace_bytes(b, call, &call->workspace_bytes));
     if (call->workspace_bytes > 0) {
         const int range = cgp__builder_range(b, call->workspace_bytes, time);

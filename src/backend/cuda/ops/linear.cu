@@ -7,7 +7,7 @@
  * overwritten or added to; dW and dbias are overwritten by the first micro-batch and added to by the others. dW is made in its
  * storage layout.
  *
- * In bf16 products are cuBLASLt's where it serves (gemm_lt.h): of weights and bias rounded to bf16, in copies in the workspace. Others
+ * In bf16 products are cuBLASLt's where it serves (gemm_lt.h): of weight and bias rounded to bf16, the packed parameters. Others
  * widen x and dy to f32, and have the bits of f32, rounded. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/gemm_lt.h"
@@ -116,11 +116,26 @@ static int64_t copy_bytes(int64_t n) {
     return ceil_div(n * (int64_t)sizeof(bf16), 64) * 64;
 }
 
-/* The library's, then copies of weight and bias. */
-static int64_t product_workspace(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
-    if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return CGP__CUDA_LT_WORKSPACE;
-    return CGP__CUDA_LT_WORKSPACE + copy_bytes(g->in * g->out) + copy_bytes(g->out);
+/* Weight and bias, for forward and for the gradient of the input. */
+int64_t cgp__cuda_packed(const cgp_kernel_spec *spec) {
+    cgp_kernel_spec linear;
+    if (spec->type != CGP_BF16 || spec->direction == CGP_OP_BACKWARD_WEIGHT ||
+        !linear_of(spec, &linear))
+        return 0;
+    const cgp_op_attributes *g = &linear.attributes;
+    return copy_bytes(g->in * g->out) + (g->has_bias ? copy_bytes(g->out) : 0);
+}
+
+cudaError_t cgp__cuda_pack(const cgp_kernel_spec *spec, const float *const *param, void *packed,
+                           cudaStream_t stream) {
+    cgp_kernel_spec linear;
+    if (!linear_of(spec, &linear)) return cudaErrorInvalidValue;
+    const cgp_op_attributes *g = &linear.attributes;
+    const int64_t n = g->in * g->out;
+    char *bias = (char *)packed + copy_bytes(n);
+    CGP__TRY_CUDA(cgp__cuda_convert(CGP_BF16, packed, CGP_F32, param[0], n, stream));
+    return g->has_bias ? cgp__cuda_convert(CGP_BF16, bias, CGP_F32, param[1], g->out, stream)
+                       : cudaSuccess;
 }
 
 static bool can_be_read(const void *at) {
@@ -131,16 +146,13 @@ static cudaError_t product_of_weight(const cgp_kernel_spec *spec, const cgp_kern
                                      cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const bool forward = spec->direction == CGP_OP_FORWARD;
-    char *weight = (char *)args->workspace + CGP__CUDA_LT_WORKSPACE;
-    char *bias = weight + copy_bytes(g->in * g->out);
-    const cgp__cuda_lt_operands o = {
-        forward ? args->x[0] : args->dy, weight,         bias, forward ? args->y : args->dx[0],
-        !forward && adds(spec, 0),       args->workspace};
-    CGP__TRY_CUDA(
-        cgp__cuda_convert(CGP_BF16, weight, CGP_F32, args->param[0], g->in * g->out, stream));
-    if (forward && g->has_bias)
-        CGP__TRY_CUDA(
-            cgp__cuda_convert(CGP_BF16, bias, CGP_F32, args->param[1], g->out, stream));
+    const char *bias = (const char *)args->packed + copy_bytes(g->in * g->out);
+    const cgp__cuda_lt_operands o = {forward ? args->x[0] : args->dy,
+                                     args->packed,
+                                     forward && g->has_bias ? bias : NULL,
+                                     forward ? args->y : args->dx[0],
+                                     !forward && adds(spec, 0),
+                                     args->workspace};
     return cgp__cuda_lt_gemm_run(gemm, &o, stream);
 }
 
@@ -187,7 +199,7 @@ static int64_t own_workspace(const cgp_kernel_spec *spec) {
 
 static int64_t workspace(const cgp_kernel_spec *spec) {
     const int64_t own = own_workspace(spec);
-    const int64_t product = spec->type == CGP_BF16 ? product_workspace(spec) : 0;
+    const int64_t product = spec->type == CGP_BF16 ? CGP__CUDA_LT_WORKSPACE : 0;
     return own > product ? own : product;
 }
 

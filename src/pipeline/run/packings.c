@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* packings.c -- packed parameters are made anew in front of the first run that follows a change of the parameters: after their beginning,
+ * an update, or a write of the caller's. */
+#include "pipeline/run/run.h"
+#include "plan/memory/packings.h"
+
+static const float *parameter_of(const cgp__worker *worker, cgp__location location) {
+    if (location.arena == CGP__NOWHERE) return NULL;
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    return (const float *)(const void *)(worker->memory + device->parameters + location.offset);
+}
+
+static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool records) {
+    const cgp_plan *plan = worker->executor->plan;
+    const cgp__device_plan *device = &plan->devices[worker->index];
+    (void)unused, (void)records;
+    for (int i = 0; i < plan->n_packings; i++) {
+        const cgp__packing *packing = &plan->packings[i];
+        const float *param[CGP_OP_MAX_PARAMETERS];
+        if (packing->device != worker->index) continue;
+        for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
+            param[k] = parameter_of(worker, packing->param[k]);
+        CGP_TRY(device->backend->pack(worker->device, &packing->spec, param,
+                                      worker->memory + device->packed + packing->offset));
+        if (cgp__is_stopped(worker)) return CGP_OK;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__pack_parameters(cgp__worker *worker) {
+    if (worker->is_packed ||
+        worker->executor->plan->devices[worker->index].info.packed_bytes == 0)
+        return CGP_OK;
+    worker->is_packed = true;
+    return cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_PACKS], 0,
+                             launch_packs, NULL);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_packed_parameters.c -- packed parameters: every kernel finds those of now, made once between two changes, and each in one place.
+ * On `ref`, whose kernels check them: LINEAR's in one layout, LAYER_NORM's in one for each direction. */
+#include "graphs.h"
+
+#include <stdatomic.h>
+
+#include <cgpipe/models/gpt2.h>
+
+#include "backend/backend.h"
+
+enum { KERNELS = 1024, LAYERS = 3, WIDTH = 8, VOCAB = 11 };
+
+static const test_sizes sizes = {LAYERS, 4, WIDTH, 2, VOCAB, 0, false, false};
+
+/* --- a backend that packs --- */
+
+static struct {
+    cgp_kernel *kernel;
+    cgp_kernel_spec spec;
+} kernels[KERNELS];
+static atomic_int n_kernels, packs, checks;
+
+/* Elements of parameter k. */
+static int64_t elements(const cgp_kernel_spec *spec, int k) {
+    const cgp_op_attributes *a = &spec->attributes;
+    if (spec->op == CGP_OP_LAYER_NORM) return a->out;
+    return k == 0 ? a->in * a->out : a->has_bias ? a->out : 0;
+}
+
+static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                         int64_t *bytes, int *layout) {
+    (void)options;
+    *bytes = 0;
+    *layout = spec->op == CGP_OP_LAYER_NORM && spec->direction == CGP_OP_BACKWARD_INPUT;
+    if ((spec->op == CGP_OP_LINEAR && spec->direction != CGP_OP_BACKWARD_WEIGHT) ||
+        spec->op == CGP_OP_LAYER_NORM)
+        *bytes = 4 * (elements(spec, 0) + elements(spec, 1));
+    return CGP_OK;
+}
+
+static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec,
+                       const float *const *param, void *to) {
+    (void)device;
+    packs++;
+    memcpy(to, param[0], 4 * (size_t)elements(spec, 0));
+    if (elements(spec, 1) > 0)
+        memcpy((float *)to + elements(spec, 0), param[1], 4 * (size_t)elements(spec, 1));
+    return CGP_OK;
+}
+
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
+                                cgp_kernel **out) {
+    CGP_TRY(cgp__backend_ref.kernel_create(device, spec, out));
+    const int i = n_kernels++;
+    if (i >= KERNELS) return cgp_fail(CGP_ELIMIT, "too many kernels");
+    kernels[i].kernel = *out;
+    kernels[i].spec = *spec;
+    return CGP_OK;
+}
+
+static cgp_status kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    int64_t bytes = 0;
+    int i = n_kernels - 1, layout = 0;
+    while (kernels[i].kernel != kernel)
+        i--;
+    const cgp_kernel_spec *spec = &kernels[i].spec;
+    CGP_TRY(packed(NULL, spec, &bytes, &layout));
+    for (int k = 0; k < 2 && bytes > 0; k++) {
+        const float *copy = (const float *)args->packed + (k ? elements(spec, 0) : 0);
+        if (elements(spec, k) > 0 &&
+            memcmp(copy, args->param[k], 4 * (size_t)elements(spec, k)) != 0)
+            return cgp_fail(CGP_EDEVICE, "parameter %d is not the packed one", k);
+        checks++;
+    }
+    if (bytes == 0 && args->packed) return cgp_fail(CGP_EDEVICE, "packed, expected none");
+    return cgp__backend_ref.kernel_run(kernel, args);
+}
+
+static void add_packing(void) {
+    static cgp_backend backend;
+    if (!backend.name) {
+        backend = cgp__backend_ref;
+        backend.name = "packing";
+        backend.packed = packed;
+        backend.pack = pack;
+        backend.kernel_create = kernel_create;
+        backend.kernel_run = kernel_run;
+    }
+    assert_ok(cgp__backend_add(&backend));
+    n_kernels = packs = checks = 0;
+}
+
+/* --- tests --- */
+
+static const char *const on_packing[] = {"packing", "packing", "packing", "packing"};
+static const char *const on_ref[] = {"ref", "ref", "ref", "ref"};
+
+/* Four LINEARs and two LAYER_NORMs of a block, the last LAYER_NORM, the head. */
+static int count_packings(bool trains) {
+    return 4 * LAYERS + 1 + (2 * LAYERS + 1) * (trains ? 2 : 1);
+}
+
+static int64_t up(int64_t floats) {
+    return (4 * floats + 63) / 64 * 64;
+}
+
+static int64_t count_bytes(bool trains) {
+    const int64_t w = WIDTH, norm = up(2 * w) * (trains ? 2 : 1);
+    const int64_t block = up(3 * w * w + 3 * w) + up(w * w + w) + up(4 * w * w + 4 * w) +
+                          up(4 * w * w + w) + 2 * norm;
+    return LAYERS * block + norm + up(VOCAB * w);
+}
+
+static int64_t packed_bytes(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        bytes += cgp_plan_device_at(plan, d)->packed_bytes;
+    return bytes;
+}
+
+static cgp_plan_options options_of(int stages, const char *const *devices) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = stages;
+    o.batch = 6;
+    o.chunks = 3;
+    o.devices = devices;
+    o.optim = cgp_optim_adamw(1e-2, 0.01);
+    return o;
+}
+
+static void a_plan_has_each_of_them_once(void **state) {
+    (void)state;
+    cgp_model *model = test_gpt2(&sizes);
+    add_packing();
+    for (int c = 0; c < 12; c++) {
+        cgp_plan *plan = NULL;
+        cgp_plan_options o = options_of(1 + c % 3, c % 2 ? on_packing : on_ref);
+        o.inference = c >= 6;
+        o.recompute = CGP_RECOMPUTE_ALWAYS;
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        assert_int_equal(packed_bytes(plan), c % 2 ? count_bytes(!o.inference) : 0);
+        for (int d = 0; d < o.stages; d++) {
+            const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+            assert_int_equal(device->planned_bytes,
+                             device->parameter_bytes + device->gradient_bytes +
+                                 device->optimizer_bytes + device->state_bytes +
+                                 device->packed_bytes + device->activation_bytes);
+        }
+        cgp_plan_destroy(plan);
+    }
+    cgp_model_destroy(model);
+}
+
+/* Run a training and look at how often they are made. */
+static void train(const cgp_model *model, const test_batch *batch, int stages, bool packs_them,
+                  char sha256[65]) {
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    cgp_plan_options o = options_of(stages, packs_them ? on_packing : on_ref);
+    const int once = packs_them ? count_packings(true) : 0;
+    float *weight = NULL;
+    double loss = 0;
+    add_packing();
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 3));
+    for (int s = 1; s <= 3; s++) {
+        assert_ok(cgp_pipeline_step(pipeline, batch->inputs, batch->n, &loss));
+        assert_ok(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &loss));
+        assert_int_equal(packs, s * once);
+        assert_ok(cgp_optim_step(pipeline));
+    }
+    const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, 0));
+    weight = malloc((size_t)count * sizeof *weight);
+    assert_non_null(weight);
+    assert_ok(cgp_pipeline_get_parameter(pipeline, 0, weight));
+    assert_ok(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &loss));
+    assert_int_equal(packs, 4 * once);
+    for (int64_t i = 0; i < count; i++)
+        weight[i] += 0.25f;
+    /* the embedding's, which is the head's too, on the last device */
+    assert_ok(cgp_pipeline_set_parameter(pipeline, 0, weight));
+    assert_ok(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &loss));
+    assert_true(packs > 4 * once || !packs_them);
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, sha256));
+    assert_true((checks > 0) == packs_them);
+    free(weight);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+}
+
+static void kernels_find_those_of_now(void **state) {
+    (void)state;
+    char expected[65], sha256[65];
+    uint64_t seed = test_seed();
+    cgp_model *model = test_gpt2(&sizes);
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, 6, &seed);
+    train(model, &batch, 1, false, expected);
+    for (int stages = 1; stages <= 4; stages++) {
+        train(model, &batch, stages, true, sha256);
+        assert_string_equal(sha256, expected);
+    }
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_has_each_of_them_once),
+        cmocka_unit_test(kernels_find_those_of_now),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
