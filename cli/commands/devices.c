@@ -5,6 +5,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "not_built.h"
 #include "report/output.h"
 
 #include <cgpipe/devices.h>
@@ -20,12 +21,23 @@ static const char *capabilities(const cgp_backend_info *info) {
     return text;
 }
 
-/* The reason why there is no backend for GPUs; NULL: there is one. */
-static const char *no_cuda(void) {
-    cgp_backend_info info;
-    for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
-        if (strcmp(info.name, "cuda") == 0) return NULL;
-    return "no plug-in has it (one is built where nvcc is)";
+/* Plug-ins that were not built with this program, and why. */
+static const struct {
+    const char *name, *reason;
+} not_built[] = {
+#define NOT_BUILT(name, reason) {name, "was not built: " reason},
+    CLI_NOT_BUILT(NOT_BUILT)
+#undef NOT_BUILT
+        {NULL, NULL}};
+
+/* Return whether a file of that name, of another build, was opened. */
+static bool is_opened(const char *name) {
+    cgp_plugin_info info;
+    for (int i = 0; (info = cgp_plugin_info_at(i)).path; i++) {
+        const char *slash = strrchr(info.path, '/');
+        if (slash && strcmp(slash + 1, name) == 0) return true;
+    }
+    return false;
 }
 
 /* --- text --- */
@@ -42,8 +54,8 @@ static void print_backend(FILE *out, const cgp_backend_info *info) {
         fprintf(out, "%-12s not here: %s (from %s)\n", info->name,
                 status != CGP_OK ? cgp_message() : "no device", cli_shown(from));
     for (int i = 0; status == CGP_OK && i < count; i++) {
-        char name[96], memory[CLI_NUMBER] = "not known";
-        int64_t bytes = INT64_MAX;
+        char name[96], memory[CLI_NUMBER] = "not known", driver[CLI_NUMBER];
+        int64_t bytes = INT64_MAX, taken = INT64_MAX;
         snprintf(name, sizeof name, "%s:%d", info->name, i);
         if (cgp_backend_memory(&bytes, info->name, i) != CGP_OK)
             fprintf(out, "%-12s not here: %s (from %s)\n", name, cgp_message(),
@@ -52,6 +64,9 @@ static void print_backend(FILE *out, const cgp_backend_info *info) {
             fprintf(out, "%-12s %-11s %-42s %s\n", name,
                     bytes == INT64_MAX ? memory : cgp_bytes_text(bytes, memory, sizeof memory),
                     capabilities(info), cli_shown(from));
+        if (cgp_backend_driver_bytes(&taken, info->name, i) == CGP_OK && taken < INT64_MAX)
+            fprintf(out, "%-12s %-11s taken by the driver and other programs\n", "",
+                    cgp_bytes_text(taken, driver, sizeof driver));
     }
 }
 
@@ -62,7 +77,6 @@ static void print(FILE *out) {
     fprintf(out, "%-12s %-11s %-42s %s\n", "device", "free", "what it does", "from");
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
         print_backend(out, &info);
-    if (no_cuda()) fprintf(out, "%-12s not here: %s\n", "cuda", no_cuda());
     fprintf(out, "%-12s %s\n", "transport", "from");
     for (int i = 0; (transport = cgp_transport_info_at(i)).name; i++)
         fprintf(out, "%-12s %s\n", transport.name, cli_shown(origin(transport.plugin)));
@@ -70,6 +84,10 @@ static void print(FILE *out) {
         if (plugin.reason)
             fprintf(out, "left out     %s: %s\n", cli_shown(plugin.path),
                     cli_shown(plugin.reason));
+    }
+    for (int i = 0; not_built[i].name; i++) {
+        if (!is_opened(not_built[i].name))
+            fprintf(out, "left out     %s: %s\n", not_built[i].name, not_built[i].reason);
     }
 }
 
@@ -113,9 +131,6 @@ static json_t *devices_json(void) {
     cgp_plugin_info plugin;
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
         json_array_append_new(backends, backend_json(&info));
-    if (no_cuda())
-        json_array_append_new(backends, json_pack("{s:s, s:n, s:s, s:[]}", "name", "cuda",
-                                                  "plugin", "reason", no_cuda(), "devices"));
     for (int i = 0; (transport = cgp_transport_info_at(i)).name; i++)
         json_array_append_new(transports, json_pack("{s:s, s:o}", "name", transport.name,
                                                     "plugin", text_json(transport.plugin)));
@@ -123,6 +138,12 @@ static json_t *devices_json(void) {
         json_array_append_new(
             plugins, json_pack("{s:o, s:o, s:o}", "path", text_json(plugin.path), "name",
                                text_json(plugin.name), "reason", text_json(plugin.reason)));
+    for (int i = 0; not_built[i].name; i++) {
+        if (!is_opened(not_built[i].name))
+            json_array_append_new(plugins,
+                                  json_pack("{s:s, s:n, s:s}", "path", not_built[i].name,
+                                            "name", "reason", not_built[i].reason));
+    }
     return json_pack("{s:s, s:o, s:o, s:o}", "version", CGP_VERSION, "backends", backends,
                      "transports", transports, "plugins", plugins);
 }
