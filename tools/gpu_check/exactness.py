@@ -202,7 +202,7 @@ def memory(check):
 
 # --- bf16 ---
 
-PROPERTIES = ("test_op_backends", "test_op_properties")  # digests hold bf16 to f32, rounded, but for cuBLASLt's products
+PROPERTIES = ("test_op_backends", "test_op_properties")  # digests hold bf16 to f32, rounded, but for cuBLASLt's GEMMs
 
 
 def property_test(check, name):
@@ -212,26 +212,26 @@ def property_test(check, name):
     return "passed" if done.returncode == 0 else f"{', '.join(wrong[:4]) or f'exit code {done.returncode}'} ({' '.join(seed)})"
 
 
-def products(check):
-    """The log's lines about products in bf16: cuBLASLt's algorithms, or own kernels and why."""
+def gemms(check):
+    """The log's lines about GEMMs in bf16: cuBLASLt's algorithms, or own kernels and why."""
     model = "gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128"
     done = check.run([check.build / "cgpipe", "bench", model, "--devices", f"{check.backend}:0", "--precision", "bf16", "--batch", 8,
                       "--chunks", 1, "--steps", 1, "--quiet"], env=check.environment(CGP_LOG="info"))
     if done.returncode != 0:
         raise Failed(f"a step in bf16: exit code {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
-    return sorted(set(re.findall(r"(?:products? [^,\n]*|weight's gradient) in bf16.*|products in bf16 by.*", done.stderr)))
+    return sorted(set(re.findall(r"(?:GEMM [^,\n]*|weight's gradient) in bf16.*|GEMMs in bf16 by.*", done.stderr)))
 
 
 def near_cpu(found, cpu):
-    """A line: the loss beside that of a cpu, whose products are rounded otherwise."""
+    """A line: the loss beside that of a cpu, whose GEMMs are rounded otherwise."""
     far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf for cell in found.values())
     return f"{'' if far < 0.02 else 'FAILED '}gpt2 in bf16: the loss is {far:.2g} from a cpu's (less than 0.02)"
 
 
 def bf16(check):
-    lines = list(check.cell("products", lambda: products(check)))
+    lines = list(check.cell("gemms", lambda: gemms(check)))
     if not lines or not (check.small or any(re.search(r"cuBLASLt's algorithm \d", line) for line in lines)):
-        lines.append("FAILED products: the log names no algorithm of cuBLASLt")
+        lines.append("FAILED GEMMs: the log names no algorithm of cuBLASLt")
     found = layouts(check, "gpt2", precision="bf16")
     cpu = check.cell("cpu", lambda: trained(check, "gpt2", "cpu", 1, "gpipe", "never", precision="bf16"))
     lines += [same("gpt2 in bf16", found), near_cpu(found, cpu)]

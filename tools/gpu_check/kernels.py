@@ -11,7 +11,7 @@ OTHERS = {"forward_tile": 256, "queries_tile": 256, "keys_tile": 256, "norm_weig
 
 
 def threads_of(kernel):
-    """Of a thread block; a tile of a product has TM x TN results in each thread."""
+    """Of a thread block; a tile of a GEMM has TM x TN results in each thread."""
     shape = re.search(r"shape<(\d+), (\d+), \d+, (\d+), (\d+)", kernel)
     if shape:
         bm, bn, tm, tn = map(int, shape.groups())

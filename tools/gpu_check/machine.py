@@ -10,7 +10,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "src" / "backend" / "cuda"
-# Dense products of bf16 with f32 sums, TFLOP/s, by NVIDIA's data sheets.
+# Dense GEMMs of bf16 with f32 sums, TFLOP/s, by NVIDIA's data sheets.
 BF16_PEAKS = {"A100": 312.0, "H100": 989.4, "H200": 989.4, "B200": 2250.0}
 
 

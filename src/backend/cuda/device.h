@@ -26,7 +26,7 @@ struct cgp_device {
     int ordinal;
     cudaStream_t streams[CGP_QUEUES];
     void *partials;          /* of sums and searches */
-    struct cgp__cuda_lt *lt; /* for products in bf16; NULL: none yet, or no library */
+    struct cgp__cuda_lt *lt; /* for GEMMs in bf16; NULL: none yet, or no library */
     /* Times of events are counted from the last record of `base`, which ended at base_ns on the host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
@@ -45,7 +45,7 @@ struct cgp_kernel {
     cgp_device *device;
     cgp_kernel_spec spec;
     cgp__cuda_run *run;
-    struct cgp__cuda_lt_gemm *product; /* NULL: `run` has it */
+    struct cgp__cuda_lt_gemm *gemm; /* NULL: `run` has it */
 };
 
 /* Make an ordinal current in this thread. */

@@ -17,7 +17,7 @@
  * c is rounded once, at the end: until then it lies in registers, or in parts that are added all at once.
  *
  * a and b are read by rows of contiguous elements, of a matrix or of windows of an image (windows.cuh); along_k and across_k say
- * how a row lies in the product. */
+ * how a row lies in the GEMM. */
 #ifndef CGP_SRC_CUDA_GEMM_CUH
 #define CGP_SRC_CUDA_GEMM_CUH
 

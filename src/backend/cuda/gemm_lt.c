@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.c -- cuBLASLt: opened at run time, and a product in its words.
+/* gemm_lt.c -- cuBLASLt: opened at run time, and a GEMM in its words.
  *
  * The library's matrices are column-major. What is row-major [rows, columns] here is [columns, rows] there, so c = a b is asked for as
  * c^T = b^T a^T: b goes in front, and a or b is transposed if it is not stored as it is multiplied. */
@@ -8,9 +8,9 @@
 
 #ifdef CGP_CUDA_NO_CUBLASLT
 
-cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_product *product,
+cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out) {
-    (void)device, (void)product, (void)out;
+    (void)device, (void)problem, (void)out;
     return CGP_OK;
 }
 
@@ -78,7 +78,7 @@ static void open_library(void) {
 #undef FIND
     is_open = function != NULL;
     if (!object)
-        cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "products in bf16 by own kernels: %s",
+        cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "GEMMs in bf16 by own kernels: %s",
                             dlerror());
 }
 
@@ -125,7 +125,7 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
     free(lt);
 }
 
-/* --- a product --- */
+/* --- a GEMM --- */
 
 #define LT_TRY(call)                                                                           \
     do {                                                                                       \
@@ -135,16 +135,16 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
 
 static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
     const cgp__cuda_lt_calls *calls = g->lt->calls;
-    const int32_t of_b = g->product.b_along ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const int32_t of_a = g->product.a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t of_b = g->problem.b_along ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t of_a = g->problem.a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
     const void *aligned = (const void *)(uintptr_t)CGP__CUDA_LT_ALIGN;
     const uint32_t epilogue =
-        g->product.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+        g->problem.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSA, &of_b,
                                          sizeof of_b));
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_a,
                                          sizeof of_a));
-    if (g->product.bias) /* its alignment counts, before there is one */
+    if (g->problem.bias) /* its alignment counts, before there is one */
         LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                              &aligned, sizeof aligned));
     return calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
@@ -152,11 +152,11 @@ static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
 }
 
 cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *g, const cgp__cuda_lt *lt,
-                                      const cgp__cuda_product *p) {
+                                      const cgp__cuda_gemm_problem *p) {
     const cgp__cuda_lt_calls *calls = lt->calls;
     const uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
     const uint64_t b_rows = p->b_along ? k : n;
-    *g = (cgp__cuda_lt_gemm){.lt = lt, .product = *p};
+    *g = (cgp__cuda_lt_gemm){.lt = lt, .problem = *p};
     LT_TRY(calls->MatmulDescCreate(&g->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     LT_TRY(set_operation(g));
     LT_TRY(calls->MatrixLayoutCreate(&g->a, CUDA_R_16BF, p->a_across ? m : k,
@@ -190,7 +190,7 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_
                                           cudaStream_t stream) {
     const cgp__cuda_lt_calls *calls = g->lt->calls;
     const float one = 1.0f, before = o->add ? 1.0f : 0.0f;
-    if (g->product.bias)
+    if (g->problem.bias)
         LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                              &o->bias, sizeof o->bias));
     cgp__cuda_count_library();
@@ -201,18 +201,18 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_
 
 /* --- of a kernel --- */
 
-cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_product *product,
+cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out) {
     const cgp__cuda_lt_choice *choice = NULL;
     CGP__CUDA_TRY(cgp__cuda_begin(device));
     CGP__CUDA_TRY(open_on(device));
     if (!device->lt) return CGP_OK;
-    CGP__CUDA_TRY(cgp__cuda_lt_choose(device, product, &choice));
+    CGP__CUDA_TRY(cgp__cuda_lt_choose(device, problem, &choice));
     if (!choice->is_there) return CGP_OK;
     cgp__cuda_lt_gemm *gemm = malloc(sizeof *gemm);
     if (!gemm)
         return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
-    cublasStatus_t status = cgp__cuda_lt_gemm_init(gemm, device->lt, product);
+    cublasStatus_t status = cgp__cuda_lt_gemm_init(gemm, device->lt, problem);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cgp__cuda_lt_gemm_set(gemm, &choice->algorithm);
     if (status == CUBLAS_STATUS_SUCCESS) {
@@ -221,13 +221,13 @@ cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_product 
     }
     cgp__cuda_lt_gemm_destroy(gemm);
     if (!cgp__cuda_lt_refuses(status))
-        return cgp__cuda_end(device, cgp__cuda_lt_error(status), "cuBLASLt, for a product");
+        return cgp__cuda_end(device, cgp__cuda_lt_error(status), "cuBLASLt, for a GEMM");
     return cgp__cuda_host->fail(
         CGP_EDEVICE,
-        CGP__CUDA_NAME ": device %d: product of %lld x %lld x %lld in bf16: expected "
+        CGP__CUDA_NAME ": device %d: GEMM of %lld x %lld x %lld in bf16: expected "
                        "cuBLASLt's algorithm for other rows to take these (use "
                        "micro-batches of another size, or f32)",
-        device->ordinal, (long long)product->m, (long long)product->n, (long long)product->k);
+        device->ordinal, (long long)problem->m, (long long)problem->n, (long long)problem->k);
 }
 
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm) {

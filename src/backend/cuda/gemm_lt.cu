@@ -44,7 +44,7 @@ cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, in
 }
 
 /* Terms are at most 1, their sums less than k, and each addition is good to 2^-22 of them; bf16 to 2^-8. */
-__global__ static void check_row(cgp__cuda_product p, cgp__cuda_lt_operands o, int64_t row,
+__global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o, int64_t row,
                                  int32_t *failed) {
     const bf16 *a = (const bf16 *)o.a, *b = (const bf16 *)o.b;
     FOR_EACH(column, p.n) {
@@ -60,9 +60,9 @@ __global__ static void check_row(cgp__cuda_product p, cgp__cuda_lt_operands o, i
     }
 }
 
-cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_product *product,
+cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_gemm_problem *problem,
                                    const cgp__cuda_lt_operands *operands, int64_t row,
                                    int32_t *failed, cudaStream_t stream) {
-    return launch(check_row, blocks_for(product->n), dim3(BLOCK), stream, *product, *operands,
+    return launch(check_row, blocks_for(problem->n), dim3(BLOCK), stream, *problem, *operands,
                   row, failed);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt.h -- products in bf16 by NVIDIA's cuBLASLt.
+/* gemm_lt.h -- GEMMs in bf16 by NVIDIA's cuBLASLt.
  *
  *     c [m, n] = or += a [m, k] b [k, n] + bias [n]      row-major; a, b and bias in bf16, sums in f32, c in bf16 or f32
  *
  * A row must have the same bits among any others, and libraries cut k by the number of rows. So cuBLASLt gets no choice that depends on
- * them: no reductions, a workspace of one size, and one algorithm for each product of n and k and layouts, whatever its rows. Of the
+ * them: no reductions, a workspace of one size, and one algorithm for each n, k and layouts, whatever its rows. Of the
  * algorithms that it offers for ROWS rows the first is taken that passes a test on the device: all rows twice, some of them, and rows
- * alone have the same bits, in sums whose terms cancel, which show every other order of additions; and a row is the product.
- * If none passes, or there is no library, the product is that of gemm.cuh.
+ * alone have the same bits, in sums whose terms cancel, which show every other order of additions; and a row is near a plain sum.
+ * If none passes, or there is no library, the GEMM is that of gemm.cuh.
  *
- * In a weight's gradient k is the rows. Its law is weaker: equal rows give equal bits in every place and run, since micro-batches are
+ * In a weight's gradient k is the rows. It promises less: equal rows give equal bits in every place and run, since micro-batches are
  * added by cgpipe, in their order. One algorithm without reductions, chosen whatever the rows, keeps it; the same test guards it.
  *
  * The library is opened when a device makes its first such kernel: the plug-in needs none to load. */
@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-typedef struct cgp__cuda_product {
+typedef struct cgp__cuda_gemm_problem {
     int64_t m, n, k;
     /* a is [m, k], or [k, m] if a_across, `a_stride` elements from row to row; b is [k, n], or [n, k] if b_along. k is the number
      * of rows if a_across, otherwise m. */
@@ -31,7 +31,7 @@ typedef struct cgp__cuda_product {
     bool bias;
     /* Of c. */
     cgp_dtype type;
-} cgp__cuda_product;
+} cgp__cuda_gemm_problem;
 
 /* Memory of the device, at multiples of CGP__CUDA_LT_ALIGN bytes. */
 typedef struct cgp__cuda_lt_operands {
@@ -50,8 +50,8 @@ typedef struct cgp__cuda_lt cgp__cuda_lt;
 /* Of a kernel. */
 typedef struct cgp__cuda_lt_gemm cgp__cuda_lt_gemm;
 
-/* *out stays NULL where the product is that of gemm.cuh. */
-cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_product *product,
+/* *out stays NULL where the GEMM is that of gemm.cuh. */
+cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out);
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm);
 cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm,
@@ -61,10 +61,10 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 
 /* --- LINEAR and pointwise CONV2D in bf16 (ops/linear.cu) --- */
 
-/* The product of a kernel; false: it has none. */
-bool cgp__cuda_product_of(const cgp_kernel_spec *spec, cgp__cuda_product *out);
-cudaError_t cgp__cuda_run_product(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                                  cgp__cuda_lt_gemm *gemm, cudaStream_t stream);
+/* The GEMM problem of a kernel; false: it has none. */
+bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_problem *out);
+cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                               cgp__cuda_lt_gemm *gemm, cudaStream_t stream);
 
 /* Bytes of its packed parameters, weight and bias in bf16; 0: none. Make them. */
 int64_t cgp__cuda_packed(const cgp_kernel_spec *spec);
@@ -83,8 +83,8 @@ cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, b
 /* *failed = 1 where bytes, a multiple of 2, differ. */
 cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, int32_t *failed,
                                  cudaStream_t stream);
-/* *failed = 1 where a row of c is not near the product's. */
-cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_product *product,
+/* *failed = 1 where a row of c is not near the sum's. */
+cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_gemm_problem *problem,
                                    const cgp__cuda_lt_operands *operands, int64_t row,
                                    int32_t *failed, cudaStream_t stream);
 

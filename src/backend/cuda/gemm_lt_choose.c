@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_choose.c -- the algorithm of a product: the first that the library offers and that passes the test of gemm_lt.h.
+/* gemm_lt_choose.c -- the algorithm of a GEMM: the first that the library offers and that passes the test of gemm_lt.h.
  *
- * The test has memory of its own, for as long as it lasts; a device makes it once for a product, whatever the rows. */
+ * The test has memory of its own, for as long as it lasts; a device makes it once for a problem, whatever the rows. */
 #include "backend/cuda/gemm_lt.h"
 
 #ifndef CGP_CUDA_NO_CUBLASLT
@@ -18,12 +18,12 @@ enum {
     OFFERED = 8
 };
 
-static int64_t element_of(const cgp__cuda_product *p) {
+static int64_t element_of(const cgp__cuda_gemm_problem *p) {
     return p->type == CGP_BF16 ? 2 : 4;
 }
 
 /* Rows of the test: as many as fill a GPU more than once, if c has at most 128 MiB then. The stand-in has neither tiles nor waves. */
-static int64_t many_of(const cgp__cuda_product *p) {
+static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #ifdef CGP_CUDA_HOST
     (void)p;
     return 2 * SOME;
@@ -34,14 +34,14 @@ static int64_t many_of(const cgp__cuda_product *p) {
 }
 
 /* All that the algorithm is a function of. */
-static cgp__cuda_product with_rows(const cgp__cuda_product *product, int64_t rows) {
-    cgp__cuda_product p = *product;
+static cgp__cuda_gemm_problem with_rows(const cgp__cuda_gemm_problem *problem, int64_t rows) {
+    cgp__cuda_gemm_problem p = *problem;
     *(p.a_across ? &p.k : &p.m) = rows;
     if (!p.a_across) p.a_stride = p.k;
     return p;
 }
 
-static bool are_equal(const cgp__cuda_product *p, const cgp__cuda_product *q) {
+static bool are_equal(const cgp__cuda_gemm_problem *p, const cgp__cuda_gemm_problem *q) {
     return p->m == q->m && p->n == q->n && p->k == q->k && p->a_across == q->a_across &&
            p->b_along == q->b_along && p->a_stride == q->a_stride && p->bias == q->bias &&
            p->type == q->type;
@@ -52,14 +52,14 @@ static bool are_equal(const cgp__cuda_product *p, const cgp__cuda_product *q) {
 typedef struct trial {
     cgp_device *device;
     cudaStream_t stream;
-    cgp__cuda_product product; /* of many_of() rows */
+    cgp__cuda_gemm_problem problem; /* of many_of() rows */
     char *memory;
     cgp__cuda_lt_operands whole;
     void *again;
     int32_t *failed, *verdict; /* verdict: pinned */
 } trial;
 
-static int64_t bytes_of_c(const cgp__cuda_product *p) {
+static int64_t bytes_of_c(const cgp__cuda_gemm_problem *p) {
     return p->m * p->n * element_of(p);
 }
 
@@ -71,7 +71,7 @@ static void *take(trial *t, int64_t *bytes, int64_t size) {
 }
 
 static int64_t lay_out(trial *t) {
-    const cgp__cuda_product *p = &t->product;
+    const cgp__cuda_gemm_problem *p = &t->problem;
     int64_t bytes = 0;
     t->whole.a = take(t, &bytes, 2 * p->a_stride * (p->a_across ? p->k : p->m));
     t->whole.b = take(t, &bytes, 2 * p->n * p->k);
@@ -84,7 +84,7 @@ static int64_t lay_out(trial *t) {
 }
 
 static cudaError_t fill(const trial *t) {
-    const cgp__cuda_product *p = &t->product;
+    const cgp__cuda_gemm_problem *p = &t->problem;
     const cgp__cuda_lt_operands *o = &t->whole;
     cudaError_t error =
         cgp__cuda_lt_fill((void *)(uintptr_t)o->a, p->a_across ? p->a_stride : p->m, p->k,
@@ -104,20 +104,21 @@ static cudaError_t trial_end(const trial *t) {
     return error == cudaSuccess ? last : error;
 }
 
-static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_product *product) {
+static cgp_status trial_begin(trial *t, cgp_device *device,
+                              const cgp__cuda_gemm_problem *problem) {
     *t = (trial){.device = device, .stream = device->streams[CGP_QUEUE_COMPUTE]};
-    const int64_t many = many_of(product);
-    t->product = with_rows(product, many);
-    if (t->product.m > many) t->product.m = many;
+    const int64_t many = many_of(problem);
+    t->problem = with_rows(problem, many);
+    if (t->problem.m > many) t->problem.m = many;
     const size_t bytes = (size_t)lay_out(t);
     CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaMalloc((void **)&t->memory, bytes),
-                                      "memory to test a product", bytes));
+                                      "memory to test a GEMM", bytes));
     cgp_status status = cgp__cuda_no_memory(
         device, cudaHostAlloc((void **)&t->verdict, sizeof *t->verdict, cudaHostAllocPortable),
-        "pinned memory to test a product", sizeof *t->verdict);
+        "pinned memory to test a GEMM", sizeof *t->verdict);
     if (status == CGP_OK) {
         lay_out(t);
-        status = cgp__cuda_end(device, fill(t), "numbers to test a product");
+        status = cgp__cuda_end(device, fill(t), "numbers to test a GEMM");
     }
     if (status != CGP_OK) (void)trial_end(t);
     return status;
@@ -129,10 +130,10 @@ static const void *row_of(const void *at, int64_t elements, int64_t size) {
     return (const char *)at + elements * size;
 }
 
-/* The product of some rows, to `to`. */
+/* The GEMM of some rows, to `to`. */
 static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                int64_t first, int64_t rows, void *to) {
-    cgp__cuda_product p = t->product;
+    cgp__cuda_gemm_problem p = t->problem;
     cgp__cuda_lt_operands o = t->whole;
     cgp__cuda_lt_gemm gemm;
     p.m = rows;
@@ -149,9 +150,9 @@ static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algor
 /* Rows by themselves, beginning as NaNs, are those of the whole. */
 static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                 int64_t first, int64_t rows, cublasStatus_t *status) {
-    const int64_t row = t->product.n * element_of(&t->product);
+    const int64_t row = t->problem.n * element_of(&t->problem);
     const cudaError_t error =
-        cudaMemsetAsync(t->again, 0xff, (size_t)bytes_of_c(&t->product), t->stream);
+        cudaMemsetAsync(t->again, 0xff, (size_t)bytes_of_c(&t->problem), t->stream);
     if (error != cudaSuccess) return error;
     *status = multiply(t, algorithm, first, rows, t->again);
     if (*status != CUBLAS_STATUS_SUCCESS) return cudaSuccess;
@@ -162,7 +163,7 @@ static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algo
 /* Operands begin at multiples of 16 bytes, so rows alone are multiples of 8. */
 static cudaError_t compare_all(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
-    const int64_t m = t->product.m, some = m < SOME ? m : SOME;
+    const int64_t m = t->problem.m, some = m < SOME ? m : SOME;
     const int64_t runs[][2] = {{0, m},
                                {(m - some) / 2 / 8 * 8, some},
                                {0, 1},
@@ -175,7 +176,7 @@ static cudaError_t compare_all(const trial *t, const cublasLtMatmulAlgo_t *algor
         error = compare_rows(t, algorithm, runs[i][0], runs[i][1], status);
     }
     for (int64_t row = 0; error == cudaSuccess && row<m; row += m> 1 ? m - 1 : 1)
-        error = cgp__cuda_lt_check_row(&t->product, &t->whole, row, t->failed, t->stream);
+        error = cgp__cuda_lt_check_row(&t->problem, &t->whole, row, t->failed, t->stream);
     return error;
 }
 
@@ -194,16 +195,16 @@ static cgp_status try_algorithm(const trial *t, const cublasLtMatmulAlgo_t *algo
         error = cgp__cuda_lt_error(status);
     if (error == cudaSuccess) error = last;
     *passed = *t->verdict == 0;
-    return cgp__cuda_end(t->device, error, "cuBLASLt, the test of a product");
+    return cgp__cuda_end(t->device, error, "cuBLASLt, the test of a GEMM");
 }
 
 /* Return whether it takes few rows and many, odd numbers too: there is one for all. */
-static bool takes_all_rows(const cgp__cuda_lt *lt, const cgp__cuda_product *product,
+static bool takes_all_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                            const cublasLtMatmulAlgo_t *algorithm) {
     static const int64_t rows[] = {1, 8, 37, 1000, ROWS, 65536};
     bool takes = true;
     for (size_t i = 0; takes && i < sizeof rows / sizeof *rows; i++) {
-        const cgp__cuda_product p = with_rows(product, rows[i]);
+        const cgp__cuda_gemm_problem p = with_rows(problem, rows[i]);
         cgp__cuda_lt_gemm g;
         takes = cgp__cuda_lt_gemm_init(&g, lt, &p) == CUBLAS_STATUS_SUCCESS &&
                 cgp__cuda_lt_gemm_set(&g, algorithm) == CUBLAS_STATUS_SUCCESS;
@@ -232,12 +233,12 @@ static cublasStatus_t set_preference(const cgp__cuda_lt_calls *calls,
     return status;
 }
 
-static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_product *product,
+static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                           cublasLtMatmulHeuristicResult_t *offers, int *count) {
     const cgp__cuda_lt_calls *calls = lt->calls;
     cublasLtMatmulPreference_t preference = NULL;
     cgp__cuda_lt_gemm g;
-    cublasStatus_t status = cgp__cuda_lt_gemm_init(&g, lt, product);
+    cublasStatus_t status = cgp__cuda_lt_gemm_init(&g, lt, problem);
     if (status == CUBLAS_STATUS_SUCCESS) status = calls->MatmulPreferenceCreate(&preference);
     if (status == CUBLAS_STATUS_SUCCESS) status = set_preference(calls, preference);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -249,7 +250,7 @@ static cublasStatus_t ask(const cgp__cuda_lt *lt, const cgp__cuda_product *produ
 }
 
 static void log_choice(const cgp__cuda_lt_choice *choice, int number, int count) {
-    const cgp__cuda_product *p = &choice->product;
+    const cgp__cuda_gemm_problem *p = &choice->problem;
     char text[64];
     if (choice->is_there)
         snprintf(text, sizeof text, "cuBLASLt's algorithm %d of %d", number, count);
@@ -257,12 +258,12 @@ static void log_choice(const cgp__cuda_lt_choice *choice, int number, int count)
         snprintf(text, sizeof text, "own kernels: none of cuBLASLt's %d algorithms passes",
                  count);
     cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "%s in bf16, %lld x %lld: %s",
-                        p->a_across ? "weight's gradient" : "product with a weight",
+                        p->a_across ? "weight's gradient" : "GEMM with a weight",
                         (long long)(p->a_across ? p->m : p->k), (long long)p->n, text);
 }
 
 static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
-    const cgp__cuda_product *p = &choice->product;
+    const cgp__cuda_gemm_problem *p = &choice->problem;
     cublasLtMatmulHeuristicResult_t offers[OFFERED];
     trial t;
     int count = 0, i = 0;
@@ -284,12 +285,12 @@ static cgp_status choose_now(cgp_device *device, cgp__cuda_lt_choice *choice) {
     return status;
 }
 
-cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_product *product,
+cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                const cgp__cuda_lt_choice **out) {
     cgp__cuda_lt *lt = device->lt;
-    cgp__cuda_lt_choice choice = {.product = with_rows(product, ROWS)};
+    cgp__cuda_lt_choice choice = {.problem = with_rows(problem, ROWS)};
     for (int i = 0; i < lt->n_choices; i++) {
-        if (!are_equal(&lt->choices[i].product, &choice.product)) continue;
+        if (!are_equal(&lt->choices[i].problem, &choice.problem)) continue;
         *out = &lt->choices[i];
         return CGP_OK;
     }

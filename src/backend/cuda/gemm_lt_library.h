@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_library.h -- what gemm_lt.c and gemm_lt_choose.c share: functions of the library, and a product in its words. */
+/* gemm_lt_library.h -- what gemm_lt.c and gemm_lt_choose.c share: functions of the library, and a GEMM in its words. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 #define CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 
@@ -30,9 +30,9 @@ typedef struct cgp__cuda_lt_calls {
 #undef CGP__CUDA_LT_FIELD
 } cgp__cuda_lt_calls;
 
-/* The algorithm of a product; without: gemm.cuh has it. */
+/* The algorithm of a problem; without: gemm.cuh has it. */
 typedef struct cgp__cuda_lt_choice {
-    cgp__cuda_product product;
+    cgp__cuda_gemm_problem problem;
     bool is_there;
     cublasLtMatmulAlgo_t algorithm;
 } cgp__cuda_lt_choice;
@@ -46,7 +46,7 @@ struct cgp__cuda_lt {
 
 struct cgp__cuda_lt_gemm {
     const cgp__cuda_lt *lt;
-    cgp__cuda_product product;
+    cgp__cuda_gemm_problem problem;
     cublasLtMatmulAlgo_t algorithm;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
@@ -56,19 +56,19 @@ struct cgp__cuda_lt_gemm {
 bool cgp__cuda_lt_refuses(cublasStatus_t status);
 cudaError_t cgp__cuda_lt_error(cublasStatus_t status);
 
-/* Describe a product, without an algorithm; to be cleared after a failure, too. */
+/* Describe a problem, without an algorithm; to be cleared after a failure, too. */
 cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt *lt,
-                                      const cgp__cuda_product *product);
+                                      const cgp__cuda_gemm_problem *problem);
 void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *gemm);
-/* The algorithm serves this product, in the workspace. */
+/* The algorithm serves this problem, in the workspace. */
 cublasStatus_t cgp__cuda_lt_gemm_set(cgp__cuda_lt_gemm *gemm,
                                      const cublasLtMatmulAlgo_t *algorithm);
 cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *gemm,
                                           const cgp__cuda_lt_operands *operands,
                                           cudaStream_t stream);
 
-/* The algorithm of a product whatever its rows, chosen now or before. */
-cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_product *product,
+/* The algorithm of a GEMM whatever its rows, chosen now or before. */
+cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                const cgp__cuda_lt_choice **out);
 
 #endif

@@ -58,10 +58,10 @@ cgp_status cgp__cuda_workspace(const cgp_device_options *options, const cgp_kern
     return CGP_OK;
 }
 
-static cgp_status create_product(cgp_kernel *kernel) {
-    cgp__cuda_product product;
-    if (!cgp__cuda_product_of(&kernel->spec, &product)) return CGP_OK;
-    return cgp__cuda_lt_gemm_create(kernel->device, &product, &kernel->product);
+static cgp_status create_gemm(cgp_kernel *kernel) {
+    cgp__cuda_gemm_problem problem;
+    if (!cgp__cuda_gemm_problem_of(&kernel->spec, &problem)) return CGP_OK;
+    return cgp__cuda_lt_gemm_create(kernel->device, &problem, &kernel->gemm);
 }
 
 cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
@@ -72,7 +72,7 @@ cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *sp
     if (!kernel)
         return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
     *kernel = (cgp_kernel){device, *spec, op->run[spec->direction], NULL};
-    const cgp_status status = create_product(kernel);
+    const cgp_status status = create_gemm(kernel);
     if (status == CGP_OK)
         *out = kernel;
     else
@@ -82,8 +82,8 @@ cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *sp
 
 static cudaError_t enqueue(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cudaStream_t stream = kernel->device->streams[CGP_QUEUE_COMPUTE];
-    return kernel->product ? cgp__cuda_run_product(&kernel->spec, args, kernel->product, stream)
-                           : kernel->run(&kernel->spec, args, stream);
+    return kernel->gemm ? cgp__cuda_run_gemm(&kernel->spec, args, kernel->gemm, stream)
+                        : kernel->run(&kernel->spec, args, stream);
 }
 
 cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args) {
@@ -94,6 +94,6 @@ cgp_status cgp__cuda_kernel_run(cgp_kernel *kernel, const cgp_kernel_args *args)
 }
 
 void cgp__cuda_kernel_destroy(cgp_kernel *kernel) {
-    if (kernel) cgp__cuda_lt_gemm_destroy(kernel->product);
+    if (kernel) cgp__cuda_lt_gemm_destroy(kernel->gemm);
     free(kernel);
 }

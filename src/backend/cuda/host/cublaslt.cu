@@ -148,10 +148,9 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
 
 /* --- algorithms --- */
 
-/* Sizes fit, and types are those of a product in bf16. */
-static bool is_product(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
-                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                       cublasLtMatrixLayout_t d) {
+/* Sizes fit, and types are those of a GEMM in bf16. */
+static bool is_gemm(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
     const bool ta = op->transpose_a == CUBLAS_OP_T, tb = op->transpose_b == CUBLAS_OP_T;
     const int64_t m = ta ? a->columns : a->rows, k = ta ? a->rows : a->columns;
     const int64_t n = tb ? b->rows : b->columns, k_b = tb ? b->columns : b->rows;
@@ -169,7 +168,7 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                cublasLtMatmulHeuristicResult_t *results, int *count) {
     const cgp__shim_settings *s = cgp__shim_get_settings();
     ENTER();
-    if (!is_product(operation, a, b, c, d)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_gemm(operation, a, b, c, d)) return CUBLAS_STATUS_INVALID_VALUE;
     *count = 0;
     for (int i = 0; i < 4; i++)
         if (preference->alignments[i] < ALIGNED) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -190,12 +189,12 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
                                        const cublasLtMatmulAlgo_t *,
                                        cublasLtMatmulHeuristicResult_t *result) {
     ENTER();
-    if (!is_product(operation, a, b, c, d)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_gemm(operation, a, b, c, d)) return CUBLAS_STATUS_INVALID_VALUE;
     result->workspaceSize = NEEDED;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* --- the product --- */
+/* --- the GEMM --- */
 
 struct matmul {
     cgp__shim_operation operation;
@@ -269,7 +268,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               size_t bytes, cudaStream_t stream) {
     ENTER();
     if (handle->device != cgp__shim_current_device() || c != d || bytes < NEEDED ||
-        !is_product(operation, of_a, of_b, of_c, of_d))
+        !is_gemm(operation, of_a, of_b, of_c, of_d))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_aligned(a) || !is_aligned(b) || !is_aligned(d) || !is_aligned(operation->bias) ||
         !is_aligned(workspace))
@@ -289,6 +288,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     p.m = of_d->rows;
     p.n = of_d->columns;
     p.k = operation->transpose_a == CUBLAS_OP_T ? of_a->rows : of_a->columns;
-    const cudaError_t error = cgp__shim_launch_kernel(multiply, dim3((unsigned)p.n), dim3(1), stream, p);
+    const cudaError_t error =
+        cgp__shim_launch_kernel(multiply, dim3((unsigned)p.n), dim3(1), stream, p);
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

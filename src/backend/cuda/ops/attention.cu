@@ -12,7 +12,7 @@
  *             ds = scale p (keep dp - delta)
  *             dq = ds k                     dk = ds^T q                   dv = (p keep)^T dy
  *
- * Scores are recomputed for dq, and again for dk and dv, so that each has one owner. Products are chains of FMAs: scores over the
+ * Scores are recomputed for dq, and again for dk and dv, so that each has one owner. GEMMs are chains of FMAs: scores over the
  * depth, y and dq over the keys, dk and dv over the queries, ascending. rowsum(p) of a tile adds four keys in order, then the 16
  * fours as a tree; delta 32 chains as a tree. All of that is a function of the query's and the key's index alone. */
 #include "backend/cuda/gemm.cuh"
@@ -122,9 +122,9 @@ __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) 
 /* sums += tile^T x, of rows `first` .. first + 63 of x and COLUMNS of its columns. The tile was written by this thread block since
  * its last barrier. */
 template <int COLUMNS, class T>
-__device__ static inline void add_product(float (*sums)[COLUMNS / 16], const quad *tile,
-                                          const matrix<T> &x, int first, int column,
-                                          quad *shared, int *half) {
+__device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
+                                       const matrix<T> &x, int first, int column, quad *shared,
+                                       int *half) {
     enum { BK = scores::BK, STRIDE = (COLUMNS + 4) / 4 };
     static_assert(BK * STRIDE <= scores::QUADS, "shared memory is made for scores");
     panel<scores::THREADS, COLUMNS, BK, false> of_x;
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
         multiply_rows(s, q, k, h.first, key, shared, &half);
         softmax_tile<COLUMNS>(a, h, key, s, y, max, sum);
         store_transposed(tile, s);
-        add_product<COLUMNS>(y, tile, v, key, h.column, shared, &half);
+        add_gemm<COLUMNS>(y, tile, v, key, h.column, shared, &half);
     }
     put_rows<COLUMNS>(a, h, a.y + h.y, width_of(a), false, y, sum);
     for (int i = 0; i < 4; i++) {
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) 
         multiply_rows(dp, dy, v, h.first, key, shared, &half);
         softmax_backward(a, h, h.first, key, s, dp);
         store_transposed(tile, dp);
-        add_product<COLUMNS>(dq, tile, k, key, h.column, shared, &half);
+        add_gemm<COLUMNS>(dq, tile, k, key, h.column, shared, &half);
     }
     put_rows<COLUMNS>(a, h, a.dqkv + h.qkv, 3 * width_of(a), a.add, dq, one);
 }
@@ -334,10 +334,10 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
         multiply_rows(dp, dy, v, query, h.first, shared, &half);
         softmax_backward(a, h, query, h.first, s, dp);
         store_tile(tile, s);
-        add_product<COLUMNS>(dv, tile, dy, query, h.column, shared, &half);
+        add_gemm<COLUMNS>(dv, tile, dy, query, h.column, shared, &half);
         __syncthreads(); /* all have read the tile */
         store_tile(tile, dp);
-        add_product<COLUMNS>(dk, tile, q, query, h.column, shared, &half);
+        add_gemm<COLUMNS>(dk, tile, q, query, h.column, shared, &half);
     }
     const int64_t width = width_of(a);
     T *to = a.dqkv + h.qkv + width;

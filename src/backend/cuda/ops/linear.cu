@@ -7,7 +7,7 @@
  * overwritten or added to; dW and dbias are overwritten by the first micro-batch and added to by the others. dW is made in its
  * storage layout.
  *
- * In bf16 products are cuBLASLt's where it serves (gemm_lt.h): of weight and bias rounded to bf16, the packed parameters. Others
+ * In bf16 GEMMs are cuBLASLt's where it serves (gemm_lt.h): of weight and bias rounded to bf16, the packed parameters. Others
  * widen x and dy to f32, and have the bits of f32, rounded. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/gemm_lt.h"
@@ -94,7 +94,7 @@ static bool linear_of(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
     return spec->op == CGP_OP_LINEAR;
 }
 
-bool cgp__cuda_product_of(const cgp_kernel_spec *spec, cgp__cuda_product *out) {
+bool cgp__cuda_gemm_problem_of(const cgp_kernel_spec *spec, cgp__cuda_gemm_problem *out) {
     cgp_kernel_spec linear;
     if (spec->type != CGP_BF16 || !linear_of(spec, &linear) || !all_fit(&linear)) return false;
     const cgp_op_attributes *g = &linear.attributes;
@@ -142,8 +142,8 @@ static bool can_be_read(const void *at) {
     return (uintptr_t)at % CGP__CUDA_LT_ALIGN == 0;
 }
 
-static cudaError_t product_of_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                                     cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
+static cudaError_t gemm_of_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                  cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const bool forward = spec->direction == CGP_OP_FORWARD;
     const char *bias = (const char *)args->packed + copy_bytes(g->in * g->out);
@@ -156,8 +156,8 @@ static cudaError_t product_of_weight(const cgp_kernel_spec *spec, const cgp_kern
     return cgp__cuda_lt_gemm_run(gemm, &o, stream);
 }
 
-static cudaError_t product_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                                   cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
+static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const void *a = g->transposed ? args->x[0] : args->dy;
     const void *b = g->transposed ? args->dy : args->x[0];
@@ -168,8 +168,8 @@ static cudaError_t product_of_rows(const cgp_kernel_spec *spec, const cgp_kernel
 }
 
 /* Plans have operands at multiples of 64 bytes; those of others may be anywhere. */
-cudaError_t cgp__cuda_run_product(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                                  cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
+cudaError_t cgp__cuda_run_gemm(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                               cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     cgp_kernel_spec linear;
     const bool of_rows = spec->direction == CGP_OP_BACKWARD_WEIGHT;
     const bool forward = spec->direction == CGP_OP_FORWARD;
@@ -179,8 +179,8 @@ cudaError_t cgp__cuda_run_product(const cgp_kernel_spec *spec, const cgp_kernel_
     if (!can_be_read(to) || !can_be_read(forward ? NULL : args->dy) ||
         !can_be_read(forward || of_rows ? args->x[0] : NULL))
         return cgp__cuda_linear.run[spec->direction](&linear, args, stream);
-    return of_rows ? product_of_rows(&linear, args, gemm, stream)
-                   : product_of_weight(&linear, args, gemm, stream);
+    return of_rows ? gemm_of_rows(&linear, args, gemm, stream)
+                   : gemm_of_weight(&linear, args, gemm, stream);
 }
 
 /* --- workspace --- */
@@ -199,8 +199,8 @@ static int64_t own_workspace(const cgp_kernel_spec *spec) {
 
 static int64_t workspace(const cgp_kernel_spec *spec) {
     const int64_t own = own_workspace(spec);
-    const int64_t product = spec->type == CGP_BF16 ? CGP__CUDA_LT_WORKSPACE : 0;
-    return own > product ? own : product;
+    const int64_t library = spec->type == CGP_BF16 ? CGP__CUDA_LT_WORKSPACE : 0;
+    return own > library ? own : library;
 }
 
 const cgp__cuda_op cgp__cuda_linear = {
