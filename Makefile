@@ -86,12 +86,12 @@ schedules: all ## make docs/reference/schedules.md and its drawings again
 asan tsan: export ASAN_OPTIONS := detect_stack_use_after_return=1:$(ASAN_OPTIONS)
 # Fewer random draws than the plain tests have (test_scaled).
 asan tsan: export CGP_TEST_SCALE ?= 0.14
-asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer (EXCEPT=_late: not those whose names end so; PART=2/4: every fourth one from the second on, and test_bit_equality)
+asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer (LABEL=cuda: those of cuda-host alone; EXCEPT=_late: not those whose names end so; PART=2/4: every fourth one from the second on, and the last)
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
 	@echo "building everything in $(BUILD)-$@"
 	@cmake --build $(BUILD)-$@ -j $(JOBS) -- --quiet
 	@cd $(BUILD)-$@ && ctest --output-on-failure -j $(JOBS) $(some) $(if $(PART),-I $(subst /,$(comma)$(comma),$(PART))$(comma)$$(ctest -N $(some) | sed -n '/#/p' | sed -n '/: test_bit_equality$$/='))
-asan tsan: some = -L small $(if $(EXCEPT),-E '($(EXCEPT))$$')
+asan tsan: some = -L '^($(or $(LABEL),small|cuda))$$' $(if $(EXCEPT),-E '($(EXCEPT))$$')
 comma := ,
 
 FILES ?= $(shell tools/changed.sh $(ALL))
