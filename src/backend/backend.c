@@ -59,11 +59,13 @@ static const char *missing_function(const cgp_backend *b) {
         CHECK(event_time);
         CHECK(finish);
     }
-    if (b->record_begin || b->record_end || b->recording_run || b->recording_destroy) {
+    if (b->record_begin || b->record_end || b->recording_run || b->recording_destroy ||
+        b->launches) {
         CHECK(record_begin);
         CHECK(record_end);
         CHECK(recording_run);
         CHECK(recording_destroy);
+        CHECK(launches);
     }
 #undef CHECK
     return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digests.c -- SHA-256 of what each kernel of a backend gives for fixed operands: a GPU's are those of cuda-host, bit for bit.
  *
- *     cuda_digests BACKEND        a line for each (op, direction, case), update and sum: digest, name
+ *     cuda_digests BACKEND        a line for each (op, direction, case), update, conversion and sum: digest, name
  *
  * Operands come from splitmix64, seeded by the names of ops, and see no libm. Forward hashes y, saved, accumulator and the loss; backward,
  * which reads what forward saved, dx or dparam. tools/gpu_check.sh compares the lines with those in digests.txt. */
@@ -113,7 +113,7 @@ static void print_case(const op_case *c, int number, uint64_t *seed) {
 }
 
 /* true: cuBLASLt's, whose order of additions is not written down. */
-static bool is_product(const op_case *c) {
+static bool is_library_gemm(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->type != CGP_BF16) return false;
     return c->op == CGP_OP_LINEAR ||
@@ -132,7 +132,7 @@ static void print_op(cgp_op_kind op) {
             c.type = type ? CGP_BF16 : CGP_F32;
             c.attributes =
                 draw_attributes(op, sizes[i].rows, sizes[i].width, sizes[i].out, &seed);
-            if (!is_product(&c)) print_case(&c, (int)i, &seed);
+            if (!is_library_gemm(&c)) print_case(&c, (int)i, &seed);
         }
     }
 }
@@ -168,6 +168,15 @@ static const struct {
     {"rmsprop, momentum",
      {.rule = CGP_UPDATE_RMSPROP, .momentum = 0.9, .alpha = 0.9, .eps = 1e-8},
      2},
+    {"sgd, nesterov, decay",
+     {.rule = CGP_UPDATE_SGD, .weight_decay = 0.01, .momentum = 0.9, .nesterov = true},
+     1},
+    {"adam, decay",
+     {.rule = CGP_UPDATE_ADAM, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+     2},
+    {"rmsprop, decay",
+     {.rule = CGP_UPDATE_RMSPROP, .weight_decay = 0.05, .alpha = 0.99, .eps = 1e-8},
+     1},
 };
 
 static void print_update(size_t i) {
@@ -228,6 +237,36 @@ static void print_sums(int64_t n) {
     free(y);
 }
 
+/* From one type to another: all numbers of 16 bits, infinities and NaNs among them, each with other bits behind it. */
+static void print_conversion(cgp_dtype to_type, cgp_dtype from_type) {
+    enum { ALL = 1 << 16, ODD = ALL - 3 };
+    static uint32_t from[ALL], to[ALL];
+    uint64_t seed = seed_of("conversion");
+    for (uint32_t i = 0; i < ALL; i++)
+        from[i] =
+            from_type == CGP_BF16
+                ? (2 * i + 1) << 16 | 2 * i % ALL
+                : i << 16 | (i % 4 == 0 ? 0x8000u : (uint32_t)test_between(&seed, 0, 65535));
+    memset(to, 0, sizeof to);
+    there t = {.on = &on};
+    there_put(&t, from, sizeof from);
+    there_put(&t, to, sizeof to);
+    assert_ok(on.backend->convert(on.device, to_type, there_of(&t, to), from_type,
+                                  there_of(&t, from), ODD));
+    there_end(&t);
+    cgp__sha256 *hash = hash_begin();
+    assert_ok(cgp__sha256_add(hash, to, sizeof to));
+    hash_end(hash, "conversion, %s to %s", cgp_dtype_name(from_type), cgp_dtype_name(to_type));
+}
+
+static void print_conversions(void) {
+    print_conversion(CGP_BF16, CGP_F32);
+    print_conversion(CGP_F32, CGP_BF16);
+    print_conversion(CGP_F32, CGP_F32);
+    print_conversion(CGP_BF16, CGP_BF16);
+    print_conversion(CGP_I32, CGP_I32);
+}
+
 int main(int argc, char **argv) {
     static const int64_t sizes[] = {1, 17, 4097, 100003};
     const cgp_backend *backend = NULL;
@@ -240,6 +279,7 @@ int main(int argc, char **argv) {
     print_ops();
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++)
         print_update(i);
+    print_conversions();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         print_sums(sizes[i]);
     runner_close(&on);

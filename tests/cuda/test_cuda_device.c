@@ -248,11 +248,13 @@ static void any_call_may_fail(void **state) {
     int failed = 0;
     (void)state;
     s->error = cudaErrorUnknown;
+    const int64_t alive = cgp__shim_get_objects().alive;
     for (int call = 1;; call++) {
         s->fail_call = call;
         const cgp_status status = live();
         const bool reached = s->fail_call == 0;
         s->fail_call = 0;
+        assert_int_equal(cgp__shim_get_objects().alive, alive);
         if (status != CGP_OK) {
             assert_int_equal(status, CGP_EDEVICE);
             assert_non_null(strstr(cgp_message(), ": unknown error"));

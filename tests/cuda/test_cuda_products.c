@@ -223,12 +223,14 @@ static cgp_status live(cgp_op_direction direction) {
 
 /* `due`: of the settings; the numbers of calls that make it fail. */
 static int fail_each(int *due, cgp_op_direction direction) {
+    const int64_t alive = cgp__shim_get_objects().alive;
     int failed = 0;
     for (int n = 1;; n++) {
         *due = n;
         const cgp_status status = live(direction);
         const bool reached = *due == 0;
         *due = 0;
+        assert_int_equal(cgp__shim_get_objects().alive, alive);
         if (status != CGP_OK) {
             assert_int_equal(status, CGP_EDEVICE);
             if (!strstr(cgp_message(), ": unknown error") &&

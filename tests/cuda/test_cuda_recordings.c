@@ -83,6 +83,7 @@ static cgp_status live(bool wrong) {
 static void any_call_may_fail(void **state) {
     cgp__shim_settings *s = cgp__shim_get_settings();
     int failed = 0;
+    const int64_t alive = cgp__shim_get_objects().alive;
     (void)state;
     for (int memory = 0; memory < 2; memory++) {
         s->error = memory ? cudaErrorMemoryAllocation : cudaErrorUnknown;
@@ -91,6 +92,7 @@ static void any_call_may_fail(void **state) {
             const cgp_status status = live(false);
             const bool reached = s->fail_call == 0;
             s->fail_call = 0;
+            assert_int_equal(cgp__shim_get_objects().alive, alive);
             if (status != CGP_OK) {
                 assert_true(status == CGP_EDEVICE || (memory && status == CGP_ENOMEM));
                 assert_message(memory ? ": out of memory" : ": unknown error");
@@ -118,8 +120,10 @@ static const test_sizes sizes = {
 static cgp_model *model;
 static test_batch batch;
 
-/* Four steps. From the second on `at`, a setting of the runtime or NULL, is n. */
+/* Four steps. From the second on `at`, a setting of the runtime or NULL, is n. Nothing is made in the last step, and nothing stays. */
 static cgp_status train(int *at, int n, char sha256[65]) {
+    const int64_t alive = cgp__shim_get_objects().alive;
+    int64_t made = 0;
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
@@ -132,15 +136,18 @@ static cgp_status train(int *at, int n, char sha256[65]) {
     cgp_status status = CGP_OK;
     for (int s = 0; s < STEPS && status == CGP_OK; s++) {
         if (s == 1 && at) *at = n;
+        if (s == STEPS - 1) made = cgp__shim_get_objects().made;
         status = cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL);
         if (status == CGP_OK) status = cgp_optim_step(pipeline);
     }
     if (at) *at = 0;
+    if (status == CGP_OK) assert_int_equal(cgp__shim_get_objects().made, made);
     char message[1024];
     snprintf(message, sizeof message, "%s", cgp_message());
     if (status == CGP_OK) assert_ok(cgp_pipeline_weights_sha256(pipeline, sha256));
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
+    assert_int_equal(cgp__shim_get_objects().alive, alive);
     return status == CGP_OK ? status : cgp_fail(status, "%s", message);
 }
 

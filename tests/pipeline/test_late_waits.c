@@ -1,174 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_late_waits.c -- each wait for another queue is left out, with that one slow: a result differs. With all of them none does.
- *
- *     [COMPUTE][IN]    a kernel reads a slot into which a message is being copied
- *     [COMPUTE][OUT]   a kernel writes what a message is still copied from
- *     [IN][COMPUTE]    a message is copied over a slot, or workspace, that a kernel still reads
- *     [IN][OUT]        a message is copied over a slot from which another is still copied
- *     [OUT][COMPUTE]   a message is copied from where a kernel has not written it yet
- *     message          the receiver copies before the sender has filled the buffer
- *     buffer           the sender fills a buffer that the receiver still copies from
- *
- * These are all: a wait that the plan has beside them, or that no draw has, fails the test, as does one without effect. The plan
- * leaves out waits for actions that have ended, as the host is at most CGP__AHEAD actions ahead: that is counted. */
-#include "graphs.h"
+/* test_late_waits.c -- each wait is needed, on `late` (waits.h); and how far the host is ahead. (On cuda-host: test_cuda_waits.) */
+#include "waits.h"
 
 #include "backend/late/late.h"
-#include "pipeline/pipeline.h"
 
 int cgp__site_off = -1;
-
-enum { STEPS = 2, MAX_DRAWS = 400, SLOW_DRAWS = 12 };
-#define SLOW_NS 400000
-
-#define QUEUES(queue, other)                                                                   \
-    CGP__SITE_QUEUES + CGP_QUEUES *CGP_QUEUE_##queue + CGP_QUEUE_##other
-/* clang-format off */
-static const char *const names[CGP__SITES] = { /* NULL: there is no such wait */
-    [QUEUES(COMPUTE, IN)] = "[COMPUTE][IN]", [QUEUES(COMPUTE, OUT)] = "[COMPUTE][OUT]",
-    [QUEUES(IN, COMPUTE)] = "[IN][COMPUTE]", [QUEUES(IN, OUT)] = "[IN][OUT]",
-    [QUEUES(OUT, COMPUTE)] = "[OUT][COMPUTE]",
-    [CGP__SITE_MESSAGE] = "message", [CGP__SITE_BUFFER] = "buffer"};
-/* clang-format on */
-
-/* The result of a training: statuses too, as a NaN refuses an update. */
-typedef struct result {
-    double losses[STEPS];
-    cgp_status updates[STEPS];
-    char sha256[65];
-} result;
-
-static void train(const cgp_model *model, const cgp_plan_options *o, const test_batch *batch,
-                  result *out) {
-    cgp_plan *plan = NULL;
-    cgp_pipeline *pipeline = NULL;
-    memset(out, 0, sizeof *out);
-    assert_ok(cgp_plan_create(&plan, model, o));
-    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
-    for (int s = 0; s < STEPS; s++) {
-        assert_ok(cgp_pipeline_step(pipeline, batch->inputs, batch->n, &out->losses[s]));
-        out->updates[s] = cgp_optim_step(pipeline);
-    }
-    assert_ok(cgp_pipeline_weights_sha256(pipeline, out->sha256));
-    cgp_pipeline_destroy(pipeline);
-    cgp_plan_destroy(plan);
-}
-
-/* Find the waits that a training has; every one with a transfer has those for messages and buffers. */
-static void find_sites(const cgp_model *model, const cgp_plan_options *o,
-                       bool there[CGP__SITES]) {
-    cgp_plan *plan = NULL;
-    memset(there, 0, CGP__SITES * sizeof *there);
-    assert_ok(cgp_plan_create(&plan, model, o));
-    for (int d = 0; d < plan->n_devices; d++) {
-        cgp__list list = {0};
-        assert_ok(cgp__plan_bind(plan, plan->schedule,
-                                 (cgp__minibatch){plan->batch, false, plan->chunks}, d, &list));
-        for (int i = 0; i < list.n; i++) {
-            const int queue = (int)cgp__queue_of(list.actions[i].action.kind);
-            for (int other = 0; other < CGP_QUEUES; other++) {
-                if (list.actions[i].wait[other] >= 0)
-                    there[CGP__SITE_QUEUES + CGP_QUEUES * queue + other] = true;
-            }
-        }
-        cgp__list_release(&list);
-    }
-    there[CGP__SITE_MESSAGE] = plan->n_edges > 0;
-    for (int e = 0; e < plan->n_edges; e++)
-        there[CGP__SITE_BUFFER] =
-            there[CGP__SITE_BUFFER] || plan->edges[e].capacity < plan->chunks;
-    cgp_plan_destroy(plan);
-}
-
-/* A training that is drawn at random, on `late`. */
-typedef struct draw {
-    test_sizes sizes;
-    cgp_model *model;
-    cgp_plan_options options;
-    const char *devices[8];
-    int balance[64];
-    test_batch batch;
-    result expected; /* on `cpu` */
-} draw;
-
-static void make_draw(draw *d, uint64_t *state) {
-    *d = (draw){.sizes = {.layers = 6, .sequence = 6, .width = 8, .heads = 2, .vocab = 11}};
-    d->model = test_random_graph(state, &d->sizes);
-    d->options = cgp_plan_options_default();
-    test_random_training(state, d->model, &d->options, d->balance);
-    test_batch_fill(&d->batch, d->model, &d->sizes, d->options.batch, state);
-    train(d->model, &d->options, &d->batch, &d->expected);
-    for (int i = 0; i < 8; i++)
-        d->devices[i] = "late";
-    d->options.devices = d->devices;
-}
-
-static void release_draw(draw *d) {
-    test_batch_release(&d->batch);
-    cgp_model_destroy(d->model);
-}
-
-/* Train with a slow queue, and without the wait of a site (-1: with all); return whether the result differs. */
-static bool differs(const draw *d, int slow, int site) {
-    result got;
-    cgp__site_off = site;
-    atomic_store(&cgp__late_delay_ns[slow], SLOW_NS);
-    train(d->model, &d->options, &d->batch, &got);
-    atomic_store(&cgp__late_delay_ns[slow], 0);
-    cgp__site_off = -1;
-    return memcmp(&d->expected, &got, sizeof got) != 0;
-}
-
-/* Return whether a site's wait is for a queue. */
-static bool is_for(int site, int queue) {
-    if (site == CGP__SITE_MESSAGE) return queue == CGP_QUEUE_OUT;
-    if (site == CGP__SITE_BUFFER) return queue == CGP_QUEUE_IN;
-    return (site - CGP__SITE_QUEUES) % CGP_QUEUES == queue;
-}
-
-static void every_wait_makes_a_difference(void **unused) {
-    (void)unused;
-    uint64_t state = test_seed();
-    bool found[CGP__SITES] = {false}, noticed[CGP__SITES] = {false};
-    int open = 1;
-    for (int i = 0; i < 12 || (open > 0 && i < MAX_DRAWS); i++) {
-        bool there[CGP__SITES];
-        draw d;
-        make_draw(&d, &state);
-        find_sites(d.model, &d.options, there);
-        open = 0;
-        for (int site = 0; site < CGP__SITES; site++) {
-            found[site] = found[site] || there[site];
-            for (int q = 0; q < CGP_QUEUES && there[site] && !noticed[site]; q++)
-                noticed[site] = is_for(site, q) && differs(&d, q, site);
-            open += names[site] && !noticed[site];
-        }
-        release_draw(&d);
-    }
-    for (int site = 0; site < CGP__SITES; site++) {
-        if (names[site])
-            print_message("%s: %s\n", names[site],
-                          noticed[site] ? "noticed"
-                          : found[site] ? "makes no difference"
-                                        : "is in no plan");
-        else if (found[site])
-            fail_msg("[%d][%d]: expected no such wait, got one", site / CGP_QUEUES,
-                     site % CGP_QUEUES);
-    }
-    assert_int_equal(open, 0);
-}
-
-static void a_slow_queue_changes_no_bit(void **unused) {
-    (void)unused;
-    uint64_t state = test_seed();
-    for (int i = 0; i < SLOW_DRAWS; i++) {
-        draw d;
-        make_draw(&d, &state);
-        for (int q = 0; q < CGP_QUEUES; q++)
-            assert_false(differs(&d, q, -1));
-        release_draw(&d);
-    }
-}
 
 /* --- how far the host is ahead --- */
 
@@ -227,11 +63,16 @@ static void the_host_is_so_many_actions_ahead_and_no_more(void **unused) {
     assert_int_equal(most_ahead(CGP__SITE_AHEAD), CGP__AHEAD + 1);
 }
 
+static void make_slow(int queue, int64_t ns) {
+    atomic_store(&cgp__late_delay_ns[queue], ns);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_wait_makes_a_difference),
         cmocka_unit_test(a_slow_queue_changes_no_bit),
         cmocka_unit_test(the_host_is_so_many_actions_ahead_and_no_more),
     };
+    waits_on = (waits_device){"late", "cpu", make_slow, true};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ static struct {
     atomic_int begun, run;
     atomic_int memory;  /* for so many recordings */
     atomic_bool forgot; /* every kernel's `first` is another than it was */
+    atomic_int dropped; /* kernel n from now on does not run; 0: none */
 } counted;
 
 static cgp_status counted_begin(cgp_device *device) {
@@ -40,6 +41,7 @@ static cgp_status counted_run(cgp_recording *recording, int64_t tag) {
 
 static cgp_status counted_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_kernel_args a = *args;
+    if (counted.dropped > 0 && --counted.dropped == 0) return CGP_OK;
     a.first = a.first != counted.forgot;
     return cgp__backend_late.kernel_run(kernel, &a);
 }
@@ -58,6 +60,7 @@ static void add_counted(void) {
     counted.begun = counted.run = 0;
     counted.memory = INT_MAX;
     counted.forgot = false;
+    counted.dropped = 0;
 }
 
 static const char *const on_counted[8] = {"counted", "counted", "counted", "counted",
@@ -239,6 +242,18 @@ static void close_training(training *t, char sha256[65]) {
     cgp_model_destroy(t->model);
 }
 
+static void a_launch_that_is_not_recorded_is_noticed(void **unused) {
+    (void)unused;
+    training t;
+    open_training(&t, "1f1b", 2, CGP_RECOMPUTE_NEVER);
+    assert_ok(step_of(&t));
+    counted.dropped = 5;
+    assert_status(step_of(&t), CGP_EDEVICE);
+    assert_non_null(strstr(cgp_message(), ": recording: expected "));
+    assert_non_null(strstr(cgp_message(), " launches, as there were one by one, got "));
+    close_training(&t, NULL);
+}
+
 /* Two steps record what the plan counts, and the update of each device; the third runs it. */
 static void there_are_as_many_recordings_as_variants(void **unused) {
     static const struct {
@@ -382,6 +397,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_or_not_the_bits_are_the_same),
         cmocka_unit_test(there_are_as_many_recordings_as_variants),
+        cmocka_unit_test(a_launch_that_is_not_recorded_is_noticed),
         cmocka_unit_test(measured_kernels_are_not_recorded),
         cmocka_unit_test(without_memory_for_more_the_bits_are_the_same),
         cmocka_unit_test(an_operand_that_changes_is_noticed),

@@ -417,7 +417,7 @@ typedef struct cgp_backend {
      *  kernels. @retval CGP_EDEVICE There is none. @retval CGP_EINVAL The environment demands one that is not there. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
 
-    /* Asynchronous backends that record launches, all four; NULL for others. Where the backend is `host_addressable` nothing is
+    /* Asynchronous backends that record launches, all five; NULL for others. Where the backend is `host_addressable` nothing is
      * recorded. */
 
     /** From now on all that COMPUTE gets is recorded, not run, with the operands of now: kernels, packs, conversions, commits and their
@@ -431,6 +431,9 @@ typedef struct cgp_backend {
     cgp_status (*recording_run)(cgp_recording *recording, int64_t tag);
     /** It does not run any more. */
     void (*recording_destroy)(cgp_recording *recording);
+    /** Return how many launches COMPUTE has been given, those of a recording in progress too, but not those of recordings that run: what
+     *  is recorded has as many as it had one by one. */
+    int64_t (*launches)(const cgp_device *device);
 } cgp_backend;
 
 #ifdef __cplusplus

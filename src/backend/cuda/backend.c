@@ -128,6 +128,7 @@ static const cgp_backend backend = {
     .record_end = cgp__cuda_record_end,
     .recording_run = cgp__cuda_recording_run,
     .recording_destroy = cgp__cuda_recording_destroy,
+    .launches = cgp__cuda_launches,
 };
 
 static const cgp_backend *const backends[] = {&backend};

@@ -108,5 +108,6 @@ cgp_status cgp__cuda_record_begin(cgp_device *device);
 cgp_status cgp__cuda_record_end(cgp_device *device, cgp_recording **out);
 cgp_status cgp__cuda_recording_run(cgp_recording *recording, int64_t tag);
 void cgp__cuda_recording_destroy(cgp_recording *recording);
+int64_t cgp__cuda_launches(const cgp_device *device);
 
 #endif

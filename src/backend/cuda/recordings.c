@@ -23,6 +23,11 @@ void cgp__cuda_count_library(void) {
     libraries++;
 }
 
+int64_t cgp__cuda_launches(const cgp_device *device) {
+    (void)device; /* whose thread this is */
+    return launches + libraries;
+}
+
 cgp_status cgp__cuda_record_begin(cgp_device *device) {
     CGP__CUDA_TRY(cgp__cuda_begin(device));
     device->launches = launches;

@@ -33,8 +33,9 @@ struct cgp_device {
     cgp__late_queue queues[CGP_QUEUES];
     cgp__late_failure failure;
     cgp_recording *recording; /* in progress; NULL: none */
-    cgp_device *cpu;          /* of COMPUTE's thread */
-    _Atomic int64_t tag;      /* of the kernel that runs; -1: none */
+    int64_t launches;
+    cgp_device *cpu;     /* of COMPUTE's thread */
+    _Atomic int64_t tag; /* of the kernel that runs; -1: none */
     _Atomic int64_t failed_tag;
     region memories[MAX_MEMORIES];
 };
@@ -277,6 +278,7 @@ static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *pa
 /* The same for what may be recorded. */
 static cgp_status compute_or_record(cgp_device *device, cgp__late_run *run, const void *payload,
                                     size_t bytes) {
+    device->launches++;
     return device->recording ? cgp__late_recording_add(device->recording, run, payload, bytes)
                              : compute(device, run, payload, bytes);
 }
@@ -441,6 +443,10 @@ static cgp_status record_end(cgp_device *device, cgp_recording **out) {
     *out = recording->n > 0 ? recording : NULL;
     if (recording->n == 0) cgp__late_recording_destroy(recording);
     return CGP_OK;
+}
+
+static int64_t launches(const cgp_device *device) {
+    return device->launches;
 }
 
 static cgp_status recording_run(cgp_recording *recording, int64_t tag) {
@@ -636,4 +642,5 @@ const cgp_backend cgp__backend_late = {
     .record_end = record_end,
     .recording_run = recording_run,
     .recording_destroy = cgp__late_recording_destroy,
+    .launches = launches,
 };

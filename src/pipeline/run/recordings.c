@@ -96,16 +96,43 @@ static cgp_status check(cgp__worker *worker, cgp__launch *launch, const void *wh
 #define check(worker, launch, what, recorded) CGP_OK
 #endif
 
+/* Give the device launches one by one, and count them. */
+static cgp_status launch_first(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
+                               const void *what) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    if (!worker->records) return launch(worker, what, false);
+    const int64_t before = backend->launches(worker->device);
+    CGP_TRY(launch(worker, what, false));
+    r->launches = backend->launches(worker->device) - before;
+    return CGP_OK;
+}
+
+/* Record; a recording has as many launches as there were one by one. */
+static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launch *launch,
+                               const void *what) {
+    const cgp_backend *backend = cgp__backend_of(worker);
+    const int64_t before = backend->launches(worker->device);
+    CGP_TRY(record(worker, launch, what, &r->recording));
+    const int64_t launches = backend->launches(worker->device) - before;
+    if (cgp__is_stopped(worker) || launches == r->launches) return CGP_OK;
+    return cgp_fail(
+        CGP_EDEVICE,
+        "recording: expected %lld launches, as there were one by one, got %lld (set "
+        "CGP_GRAPHS=off)",
+        (long long)r->launches, (long long)launches);
+}
+
 cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,
                              cgp__launch *launch, const void *what) {
     if (r->state == CGP__RECORDED) {
         CGP_TRY(check(worker, launch, what, r->recording));
     } else if (r->state == CGP__USED && worker->records) {
-        CGP_TRY(record(worker, launch, what, &r->recording));
+        CGP_TRY(record_again(worker, r, launch, what));
         if (cgp__is_stopped(worker)) return CGP_OK; /* a part; the plan may be gone */
         if (worker->records) r->state = CGP__RECORDED;
-    } else {
+    } else if (r->state == CGP__UNUSED) {
         r->state = CGP__USED;
+        return launch_first(worker, r, launch, what);
     }
     if (r->state != CGP__RECORDED) return launch(worker, what, false);
     return r->recording ? cgp__backend_of(worker)->recording_run(r->recording, tag) : CGP_OK;

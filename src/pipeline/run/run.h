@@ -51,6 +51,7 @@ typedef struct cgp__cached_kernel {
 typedef struct cgp__recorded {
     enum { CGP__UNUSED, CGP__USED, CGP__RECORDED } state;
     cgp_recording *recording; /* NULL: none, or of no launch */
+    int64_t launches;         /* at the first use */
 } cgp__recorded;
 
 /* A variant's calls, in all lists that have it, by kind of run. */

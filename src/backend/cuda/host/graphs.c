@@ -25,16 +25,20 @@ static __thread cudaGraph_t capture;
 
 static cudaGraph_t new_graph(void) {
     cudaGraph_t graph = calloc(1, sizeof *graph);
-    if (graph) graph->end = &graph->first;
+    if (!graph) return NULL;
+    graph->end = &graph->first;
+    cgp__shim_count_object(1);
     return graph;
 }
 
 static void free_graph(cudaGraph_t graph) {
-    for (work *w = graph ? graph->first : NULL, *next; w; w = next) {
+    if (!graph) return;
+    for (work *w = graph->first, *next; w; w = next) {
         next = w->next;
         free(w);
     }
     free(graph);
+    cgp__shim_count_object(-1);
 }
 
 static void append(cudaGraph_t graph, work *w) {

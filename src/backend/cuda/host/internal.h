@@ -28,6 +28,9 @@ bool cgp__shim_drops_node(void);
 
 int cgp__shim_current_device(void);
 
+/* An object is made, 1, or goes, -1. */
+void cgp__shim_count_object(int change);
+
 /* A kernel has been launched on the device, now or ever. */
 void cgp__shim_note_launch(int device);
 bool cgp__shim_has_launched(int device);

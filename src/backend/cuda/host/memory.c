@@ -54,6 +54,7 @@ static cudaError_t allocate(void **memory, size_t bytes, int owner) {
     blocks = b;
     pthread_mutex_unlock(&lock);
     *memory = b->begin;
+    cgp__shim_count_object(1);
     return cudaSuccess;
 }
 
@@ -72,6 +73,7 @@ static block *take(const void *memory, bool pinned) {
 }
 
 static void give_back(block *b) {
+    cgp__shim_count_object(-1);
     free(b->begin);
     free(b);
 }

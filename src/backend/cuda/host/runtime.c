@@ -16,6 +16,7 @@ static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* of fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
+static _Atomic int64_t objects_alive, objects_made;
 static __thread cudaError_t last_error;
 static __thread int current_device;
 
@@ -45,6 +46,17 @@ static void read_environment(void) {
 cgp__shim_settings *cgp__shim_get_settings(void) {
     pthread_once(&settings_once, read_environment);
     return &settings;
+}
+
+/* --- objects --- */
+
+void cgp__shim_count_object(int change) {
+    atomic_fetch_add(&objects_alive, change);
+    if (change > 0) atomic_fetch_add(&objects_made, change);
+}
+
+cgp__shim_objects cgp__shim_get_objects(void) {
+    return (cgp__shim_objects){atomic_load(&objects_alive), atomic_load(&objects_made)};
 }
 
 /* --- errors --- */

@@ -34,6 +34,13 @@ typedef struct cgp__shim_settings {
 
 cgp__shim_settings *cgp__shim_get_settings(void);
 
+/* Blocks of memory, streams, events and graphs: those that are there, and all that were ever made. */
+typedef struct cgp__shim_objects {
+    int64_t alive, made;
+} cgp__shim_objects;
+
+cgp__shim_objects cgp__shim_get_objects(void);
+
 /* A device has been let into a peer's memory. Copies between others go by way of the host, as CUDA's driver does it. */
 bool cgp__shim_peer_enabled(int device, int peer);
 

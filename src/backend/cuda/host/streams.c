@@ -145,6 +145,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
         return cgp__shim_leave(cudaErrorMemoryAllocation);
     }
     *stream = s;
+    cgp__shim_count_object(1);
     return cudaSuccess;
 }
 
@@ -166,6 +167,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     pthread_cond_destroy(&stream->changed);
     pthread_mutex_destroy(&stream->lock);
     free(stream);
+    cgp__shim_count_object(-1);
     return cgp__shim_leave(cgp__shim_enter_on(device));
 }
 
@@ -239,6 +241,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
     *event = e;
+    cgp__shim_count_object(1);
     return cudaSuccess;
 }
 
@@ -250,6 +253,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     pthread_cond_destroy(&event->changed);
     pthread_mutex_destroy(&event->lock);
     free(event);
+    cgp__shim_count_object(-1);
     return cgp__shim_leave(cgp__shim_enter_on(device));
 }
 

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cuda_waits.c -- each wait for a stream is needed, on cuda-host (waits.h), whose kernels and copies are slow in one queue. */
+#include "waits.h"
+
+#include <time.h>
+
+#include "backend/cuda/device.h"
+#include "backend/cuda/host/work.h"
+#include "in_program.h"
+
+int cgp__site_off = -1;
+
+static struct {
+    _Atomic int64_t ns[CGP_QUEUES];
+    cgp_backend table;
+    const cgp_backend *quick;
+} slow;
+
+static cudaError_t sleep_for(const void *ns) {
+    const struct timespec time = {0, (long)*(const int64_t *)ns};
+    nanosleep(&time, NULL);
+    return cudaSuccess;
+}
+
+/* Keep a queue busy in front of its next work. */
+static void delay(const cgp_device *device, cgp_queue queue) {
+    const int64_t ns = slow.ns[queue];
+    if (ns == 0) return;
+    cgp__shim_work *work = cgp__shim_make_work(sleep_for, false, &ns, sizeof ns);
+    assert_non_null(work);
+    assert_int_equal(cgp__cuda_use(device->ordinal), cudaSuccess);
+    assert_int_equal(cgp__shim_enqueue(device->streams[queue], work), cudaSuccess);
+}
+
+static cgp_status slow_copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
+                            size_t bytes) {
+    delay(device, queue);
+    return slow.quick->copy(device, queue, to, from, bytes);
+}
+
+static cgp_status slow_kernel(cgp_kernel *kernel, const cgp_kernel_args *args) {
+    delay(kernel->device, CGP_QUEUE_COMPUTE);
+    return slow.quick->kernel_run(kernel, args);
+}
+
+static void make_slow(int queue, int64_t ns) {
+    slow.ns[queue] = ns;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_wait_makes_a_difference),
+        cmocka_unit_test(a_slow_queue_changes_no_bit),
+    };
+    setenv("CGP_GRAPHS", "off", 1); /* a sleep is in no graph */
+    slow.quick = cuda_host();
+    slow.table = *slow.quick;
+    slow.table.name = "slow";
+    slow.table.copy = slow_copy;
+    slow.table.kernel_run = slow_kernel;
+    assert_ok(cgp__backend_add(&slow.table));
+    waits_on = (waits_device){"slow", "cuda-host", make_slow, false};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
