@@ -3,7 +3,8 @@
  * the stages, balance, schedule, recompute mode or threads.
  *
  * Shapes, graphs, balances and seeds are random in each run and printed. With CGP_TEST_TRANSPORT=mpi all processes that mpirun started
- * run the draws of `loopback` on that transport instead; CGP_TEST_SEED is the same for all. */
+ * run the draws of `loopback` on that transport instead; CGP_TEST_SEED is the same for all. With CGP_TEST_DEVICES=cuda-host all devices
+ * are of that backend, which runs no custom ops and may have other bits than the cpu. */
 #include "graphs.h"
 #include "processes.h"
 
@@ -60,7 +61,7 @@ static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
 
 /* The devices of what it is compared with. */
 static const char *plain_device(const char *what) {
-    return strcmp(what, "ref") == 0 ? "ref" : "cpu";
+    return strncmp(what, "late", 4) != 0 && strcmp(what, "loopback") != 0 ? what : "cpu";
 }
 
 /* One model, one number of micro-batches: one stage without recomputation against everything else. */
@@ -101,7 +102,8 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
 }
 
 static test_sizes draw_sizes(uint64_t *state) {
-    test_sizes sizes = {.layers = test_between(state, 1, 6)};
+    test_sizes sizes = {.layers = test_between(state, 1, 6),
+                        .built_in = getenv("CGP_TEST_DEVICES") != NULL};
     sizes.sequence = test_between(state, 1, 20);
     sizes.heads = test_between(state, 1, 3);
     sizes.width = sizes.heads * test_between(state, 1, 9);
@@ -217,8 +219,29 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
     }
 }
 
+static void random_graphs_are_bit_equal_on_the_backend(void **unused) {
+    (void)unused;
+    const char *device = getenv("CGP_TEST_DEVICES");
+    random_graphs_are_bit_equal(device, CGP_PRECISION_F32, test_scaled(1));
+    random_graphs_are_bit_equal(device, CGP_PRECISION_BF16, test_scaled(1));
+}
+
+static void random_images_are_bit_equal_on_the_backend(void **unused) {
+    (void)unused;
+    random_images_are_bit_equal(getenv("CGP_TEST_DEVICES"), test_scaled(1));
+}
+
+/* Run the draws on the devices of one backend. */
+static int run_on_backend(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_graphs_are_bit_equal_on_the_backend),
+        cmocka_unit_test(random_images_are_bit_equal_on_the_backend),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 /* Run the draws of ranks on a transport between processes. */
-static int run_on(const char *name) {
+static int run_on_transport(const char *name) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_loopback),
         cmocka_unit_test(random_images_are_bit_equal_on_loopback),
@@ -238,7 +261,8 @@ static int run_on(const char *name) {
 }
 
 int main(void) {
-    if (getenv("CGP_TEST_TRANSPORT")) return run_on(getenv("CGP_TEST_TRANSPORT"));
+    if (getenv("CGP_TEST_TRANSPORT")) return run_on_transport(getenv("CGP_TEST_TRANSPORT"));
+    if (getenv("CGP_TEST_DEVICES")) return run_on_backend();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_reference),
         cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_the_reference),

@@ -102,7 +102,7 @@ static cgp_value random_custom(graph *g, cgp_value x, const char *name) {
 
 /* One op on x, or an addition of x and an earlier value. */
 static cgp_value random_op(graph *g, cgp_value x, const char *name) {
-    switch (test_between(g->state, 0, 11)) {
+    switch (test_between(g->state, 0, g->sizes->built_in ? 9 : 11)) {
     case 10:
     case 11:
         return random_custom(g, x, name);
@@ -143,7 +143,7 @@ static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value tar
     y = cgp_linear(g->model, features, "features",
                    (cgp_linear_options){.out = sizes->width, .init = normal});
     x = cgp_add(g->model, x, y);
-    if (test_between(g->state, 0, 2) == 0)
+    if (!sizes->built_in && test_between(g->state, 0, 2) == 0)
         cgp_op_apply_loss(g->model, &test_custom_squares, (cgp_value[]){x, features}, NULL,
                           0.01);
     if (test_between(g->state, 0, 2)) return x;

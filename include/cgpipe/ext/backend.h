@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /** Of the structs in this header. */
-#define CGP_BACKEND_ABI 2
+#define CGP_BACKEND_ABI 3
 
 /** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one input, whose backward reads either
  *  x or y. */
@@ -416,6 +416,10 @@ typedef struct cgp_backend {
     /** Find the best instruction set of kernels of a type, CGP_F32 or CGP_BF16, on this machine. NULL where there is one kind of
      *  kernels. @retval CGP_EDEVICE There is none. @retval CGP_EINVAL The environment demands one that is not there. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
+
+    /** Describe in text [size] what else the bits of an ordinal's kernels of a type depend on, hardware and libraries: devices with
+     *  equal texts have equal bits. "": nothing. NULL: nothing for all. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
+    cgp_status (*numerics)(int ordinal, cgp_dtype type, char *text, size_t size);
 
     /* Asynchronous backends that record launches, all five; NULL for others. Where the backend is `host_addressable` nothing is
      * recorded. */

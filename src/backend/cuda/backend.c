@@ -94,6 +94,7 @@ static const cgp_backend backend = {
     .count = cgp__cuda_count,
     .memory = cgp__cuda_memory,
     .driver_bytes = cgp__cuda_driver_bytes,
+    .numerics = cgp__cuda_numerics,
     .device_create = cgp__cuda_device_create,
     .device_destroy = cgp__cuda_device_destroy,
     .has_cores = has_cores,

@@ -107,6 +107,35 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
+/* In f32 all bits are the sources'. In bf16 cuBLASLt chooses algorithms by its version and the GPU. */
+cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size) {
+    const size_t version = type == CGP_BF16 ? cgp__cuda_lt_version() : 0;
+    int major = 0, minor = 0, multiprocessors = 0;
+    text[0] = '\0';
+    CGP__CUDA_TRY(check_ordinal(ordinal));
+    if (type != CGP_BF16) return CGP_OK;
+    if (version == 0) {
+        snprintf(text, size, "own GEMMs");
+        return CGP_OK;
+    }
+    cudaError_t error =
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
+    if (error == cudaSuccess)
+        error =
+            cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return cgp__cuda_host->fail(CGP_EDEVICE,
+                                    CGP__CUDA_NAME ": device %d: its properties: %s", ordinal,
+                                    cudaGetErrorString(error));
+    }
+    snprintf(text, size, "cuBLASLt %zu, compute capability %d.%d, %d multiprocessors", version,
+             major, minor, multiprocessors);
+    return CGP_OK;
+}
+
 /* --- memory beside the plan --- */
 
 /* Of devices of this process, by ordinal. */

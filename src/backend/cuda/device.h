@@ -76,6 +76,7 @@ cgp_status cgp__cuda_no_memory(cgp_device *device, cudaError_t error, const char
 cgp_status cgp__cuda_count(int *count);
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes);
 cgp_status cgp__cuda_driver_bytes(int ordinal, int64_t *bytes);
+cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size);
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options);
 void cgp__cuda_device_destroy(cgp_device *device);
 cgp_status cgp__cuda_finish(cgp_device *device);

@@ -28,6 +28,10 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
     (void)lt;
 }
 
+size_t cgp__cuda_lt_version(void) {
+    return 0;
+}
+
 #else
 
 #include <dlfcn.h>
@@ -101,6 +105,11 @@ cudaError_t cgp__cuda_lt_error(cublasStatus_t status) {
     if (status == CUBLAS_STATUS_EXECUTION_FAILED) return cudaErrorLaunchFailure;
     if (cgp__cuda_lt_refuses(status)) return cudaErrorNotSupported;
     return cudaErrorUnknown;
+}
+
+size_t cgp__cuda_lt_version(void) {
+    const cgp__cuda_lt_calls *calls = find_library();
+    return calls ? calls->GetVersion() : 0;
 }
 
 static cgp_status open_on(cgp_device *device) {

@@ -59,6 +59,9 @@ cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm,
 
 void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 
+/* The version of the library; 0: there is none. */
+size_t cgp__cuda_lt_version(void);
+
 /* --- LINEAR and pointwise CONV2D in bf16 (ops/linear.cu) --- */
 
 /* The GEMM problem of a kernel; false: it has none. */

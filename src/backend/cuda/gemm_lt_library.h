@@ -11,6 +11,7 @@
 #define CGP__CUDA_LT_CALLS(X)                                                                  \
     X(Create)                                                                                  \
     X(Destroy)                                                                                 \
+    X(GetVersion)                                                                              \
     X(Matmul)                                                                                  \
     X(MatmulAlgoCheck)                                                                         \
     X(MatmulAlgoGetHeuristic)                                                                  \

@@ -64,6 +64,30 @@ static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
     return CGP_OK;
 }
 
+/* Different texts may be different bits, which whoever mixes GPUs has asked for: a warning. */
+static void warn_of_numerics(const char *text, const char *of, const char *first,
+                             const char *of_first) {
+    if (*text && *first && strcmp(text, first) != 0)
+        cgp_log(
+            CGP_LOG_WARN, "pipeline",
+            "%s (%s) and %s (%s) may differ in the last bits: results may depend on the layout",
+            of_first, first, of, text);
+}
+
+static cgp_status find_numerics(cgp__place *place, const cgp_plan *plan, int rank) {
+    const cgp_dtype type = cgp__plan_activation_type(plan);
+    for (int d = 0; d < plan->n_devices; d++) {
+        const cgp__device_plan *device = &plan->devices[d];
+        char text[sizeof place->numerics] = "", name[32];
+        if (!cgp__plan_is_on(plan, d, rank) || !device->backend->numerics) continue;
+        CGP_TRY(device->backend->numerics(device->info.ordinal, type, text, sizeof text));
+        snprintf(name, sizeof name, "device %d", d);
+        warn_of_numerics(text, name, place->numerics, "the devices before it");
+        if (!*place->numerics) memcpy(place->numerics, text, sizeof text);
+    }
+    return CGP_OK;
+}
+
 cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank) {
     memset(out, 0, sizeof *out);
     if (gethostname(out->host, sizeof out->host - 1) != 0) out->host[0] = '\0';
@@ -77,6 +101,7 @@ cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank) {
     if (confstr(_CS_GNU_LIBC_VERSION, out->libc, sizeof out->libc) == 0) out->libc[0] = '\0';
 #endif
     find_cores(out);
+    CGP_TRY(find_numerics(out, plan, rank));
     return find_isa(out, plan, rank);
 }
 
@@ -134,10 +159,25 @@ static cgp_status compare_libm(const cgp__ranks *ranks) {
     return CGP_OK;
 }
 
+/* Compare each rank with the first that has a text. */
+static void compare_numerics(const cgp__ranks *ranks) {
+    const cgp__place *first = &ranks->places[0];
+    char name[32], name_first[32];
+    if (ranks->rank != 0) return;
+    for (int r = 1; r < ranks->n; r++) {
+        const cgp__place *place = &ranks->places[r];
+        if (!*first->numerics) first = place;
+        snprintf(name, sizeof name, "rank %d", r);
+        snprintf(name_first, sizeof name_first, "rank %d", (int)(first - ranks->places));
+        warn_of_numerics(place->numerics, name, first->numerics, name_first);
+    }
+}
+
 cgp_status cgp__ranks_meet(cgp__ranks *ranks) {
     CGP_TRY(cgp__ranks_share(ranks, ranks->places, sizeof *ranks->places));
     find_neighbours(ranks);
     agree_on_isa(ranks);
+    compare_numerics(ranks);
     for (int r = 1; r < ranks->n; r++)
         ranks->clocks->differ |= !cgp__same_clock(&ranks->places[r], &ranks->places[0]);
     return compare_libm(ranks);

@@ -19,6 +19,7 @@ typedef struct cgp__place {
     int64_t container_bytes; /* likewise; INT64_MAX: no limit */
     char libm[24];           /* cgp__libm_digest() */
     char libc[32];           /* the C library, "" if it does not say */
+    char numerics[96];       /* of the rank's first device that has a text; "": of none */
     int64_t isa;             /* cgp_isa, the lowest of the rank's devices */
 } cgp__place;
 
@@ -36,7 +37,8 @@ static inline bool cgp__same_clock(const cgp__place *a, const cgp__place *b) {
     return cgp__same_machine(a, b) && a->clock == b->clock;
 }
 
-/* Bring the places to all ranks, and find the neighbours, the lowest instruction set, and if clocks differ. Collective, with the same result on all.
+/* Bring the places to all ranks, and find the neighbours, the lowest instruction set, and if clocks differ. Other GPUs and
+ * libraries are a warning of rank 0. Collective, with the same result on all.
  * @retval CGP_EINVAL The results of libm differ. */
 cgp_status cgp__ranks_meet(cgp__ranks *ranks);
 

@@ -85,8 +85,7 @@ static int64_t heads_of(const cgp_kernel_spec *spec) {
 
 static int64_t block_of(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
-    const int64_t work = g->rows * (g->rows + 16) * (g->out / g->heads + 16);
-    return 1 + 8 * CGP__CPU_SPLIT / work;
+    return 1 + 8 * CGP__CPU_SPLIT / g->rows / (g->rows + 16) / (g->out / g->heads + 16);
 }
 
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {

@@ -64,6 +64,7 @@ typedef struct cublasLtMatmulHeuristicResult_t {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
+size_t cublasLtGetVersion(void);
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *operation,
                                         cublasComputeType_t compute, cudaDataType_t scale);

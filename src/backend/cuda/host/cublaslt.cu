@@ -77,6 +77,11 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     return destroy(handle);
 }
 
+/* As many algorithms are another version. */
+size_t cublasLtGetVersion(void) {
+    return 130000 + (size_t)cgp__shim_get_settings()->algorithms;
+}
+
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *operation,
                                         cublasComputeType_t compute, cudaDataType_t scale) {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F)

@@ -185,6 +185,13 @@ cudaError_t cudaGetDeviceCount(int *count) {
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
+    if (!is_device(device)) return cgp__shim_leave(cudaErrorInvalidDevice);
+    CGP__SHIM_TRY(cgp__shim_enter_on(device));
+    *value = attribute == cudaDevAttrMultiProcessorCount ? 1 : 0;
+    return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device) {
     if (!is_device(device)) return cgp__shim_leave(cudaErrorInvalidDevice);
     CGP__SHIM_TRY(cgp__shim_enter_on(device));
