@@ -86,13 +86,30 @@ cgp_status cgp__keys_resolve(const cgp__keys *keys, void *options) {
     return keys->resolve(options);
 }
 
+static double largest_real(const cgp__key *key) {
+    return key->max > 0 ? (double)key->max : 1;
+}
+
+/* "erf or tanh" */
+static const char *list_words(const cgp__key *key, char *text, size_t size) {
+    size_t used = 0;
+    for (int i = 0; key->words[i] && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 i == 0              ? ""
+                                 : key->words[i + 1] ? ", "
+                                                     : " or ",
+                                 key->words[i]);
+    return text;
+}
+
 static cgp_status bad_value(const cgp__keys *keys, const cgp__key *key, const char *got) {
+    char words[64];
     if (key->kind == CGP__KEY_WORD)
-        return cgp_fail(CGP_EINVAL, "%s: %s: expected %s or %s, got %s", keys->model, key->name,
-                        key->words[0], key->words[1], got);
+        return cgp_fail(CGP_EINVAL, "%s: %s: expected %s, got %s", keys->model, key->name,
+                        list_words(key, words, sizeof words), got);
     if (key->kind == CGP__KEY_REAL)
-        return cgp_fail(CGP_EINVAL, "%s: %s: expected a number above 0 and at most 1, got %s",
-                        keys->model, key->name, got);
+        return cgp_fail(CGP_EINVAL, "%s: %s: expected a number above 0 and at most %g, got %s",
+                        keys->model, key->name, largest_real(key), got);
     return cgp_fail(CGP_EINVAL,
                     "%s: %s: expected a whole number from %" PRId64 " to %" PRId64 ", got %s",
                     keys->model, key->name, key->min, key->max, got);
@@ -104,7 +121,9 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
         const bool real = key->kind == CGP__KEY_REAL;
         const int64_t min = key->kind == CGP__KEY_COUNT ? 0 : key->min;
         char got[32];
-        if (real ? v.real >= 0 && v.real <= 1 : v.whole >= min && v.whole <= key->max) continue;
+        if (real ? v.real >= 0 && v.real <= largest_real(key)
+                 : v.whole >= min && v.whole <= key->max)
+            continue;
         if (real) /* NaN, too */
             write_real(v.real, 6, got, sizeof got);
         else
@@ -119,12 +138,13 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
 /* A WORD is one of its words. A REAL has no sign in front, no space, no hexadecimal, no "inf"; a whole number only digits. */
 static bool parse_value(const cgp__key *key, const char *text, number *v) {
     if (key->kind == CGP__KEY_WORD) {
-        v->whole = strcmp(text, key->words[1]) == 0;
-        return v->whole || strcmp(text, key->words[0]) == 0;
+        for (v->whole = 0; key->words[v->whole]; v->whole++)
+            if (strcmp(text, key->words[v->whole]) == 0) return true;
+        return false;
     }
     if (key->kind == CGP__KEY_REAL)
         return strchr(DIGITS ".", *text) && !text[strspn(text, DIGITS ".eE+-")] &&
-               read_real(text, &v->real) && v->real > 0 && v->real <= 1;
+               read_real(text, &v->real) && v->real > 0 && v->real <= largest_real(key);
     if (!*text || text[strspn(text, DIGITS)]) return false;
     errno = 0;
     v->whole = strtoll(text, NULL, 10);

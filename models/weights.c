@@ -15,7 +15,8 @@
 #include "zoo.h"
 #include "weights_files.h"
 
-static const char prefix[] = "transformer.";
+/* Of the parameters of GPT-2 and of Llama; files of models without a head may leave them out. */
+static const char *const prefixes[] = {"transformer.", "model."};
 
 /* --- the tensors of a model --- */
 
@@ -100,8 +101,11 @@ struct cgp_weights {
 };
 
 static const char *without_prefix(const char *name) {
-    const size_t skip = sizeof prefix - 1;
-    return strncmp(name, prefix, skip) == 0 ? name + skip : name;
+    for (int i = 0; i < 2; i++) {
+        const size_t skip = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], skip) == 0) return name + skip;
+    }
+    return name;
 }
 
 static int find_tensor(const cgp_model *model, const char *name) {
@@ -112,13 +116,14 @@ static int find_tensor(const cgp_model *model, const char *name) {
     return -1;
 }
 
-/* Some published files have the causal mask of each block. */
-static bool is_mask(const char *name) {
-    static const char *const masks[] = {".attn.bias", ".attn.masked_bias"};
+/* Some published files have the causal mask of each block, or the frequencies of its rotary embedding. */
+static bool is_constant(const char *name) {
+    static const char *const constants[] = {".attn.bias", ".attn.masked_bias",
+                                            ".rotary_emb.inv_freq"};
     const size_t length = strlen(name);
-    for (int i = 0; i < 2; i++) {
-        const size_t tail = strlen(masks[i]);
-        if (length > tail && strcmp(name + length - tail, masks[i]) == 0) return true;
+    for (int i = 0; i < 3; i++) {
+        const size_t tail = strlen(constants[i]);
+        if (length > tail && strcmp(name + length - tail, constants[i]) == 0) return true;
     }
     return false;
 }
@@ -144,7 +149,9 @@ static cgp_status take(const cgp_model *model, place at, int i, place *to) {
     const bool real =
         strcmp(type, "F32") == 0 || strcmp(type, "F16") == 0 || strcmp(type, "BF16") == 0;
     char expected_text[96], got_text[96];
-    if (to->file) return refuse(at, "is there twice, with and without \"%s\"", prefix);
+    if (to->file)
+        return refuse(at, "is there twice, with and without \"%.*s\"",
+                      (int)(without_prefix(t.name) - t.name), t.name);
     if (t.counter ? strcmp(type, "I64") != 0 : !real)
         return refuse(at, "expected type %s, got %s", t.counter ? "I64" : "F32, F16 or BF16",
                       type);
@@ -160,10 +167,15 @@ static cgp_status match_one(cgp_weights *w, place at) {
     const char *name = cgp_safetensors_name(at.file->tensors, at.index);
     const int i = find_tensor(w->model, name);
     if (i >= 0) return take(w->model, at, i, &w->places[i]);
-    if (is_mask(name)) return CGP_OK;
+    if (is_constant(name)) return CGP_OK;
     if (strcmp(without_prefix(name), "lm_head.weight") == 0 && w->tied_to >= 0)
         return take(w->model, at, w->tied_to, &w->head);
     return refuse(at, "the model has no such parameter");
+}
+
+/* The name of the weight that a head may be tied to. */
+static const char *embedding_name(const cgp_weights *w) {
+    return without_prefix(tensor_at(w->model, w->tied_to).name);
 }
 
 static cgp_status check_missing(const cgp_weights *w) {
@@ -171,9 +183,12 @@ static cgp_status check_missing(const cgp_weights *w) {
         const tensor t = tensor_at(w->model, i);
         if (w->places[i].file || t.counter) continue;
         const bool head = strcmp(t.name, "lm_head.weight") == 0;
+        char hint[300] = "";
+        if (head && w->tied_to >= 0)
+            snprintf(hint, sizeof hint, " (is the head tied to %s? tied=1 in the model)",
+                     embedding_name(w));
         return cgp_fail(CGP_EFORMAT, "%s%s: %.200s: is missing%s", w->files.files[0].path,
-                        w->files.count > 1 ? " and the other files" : "", t.name,
-                        head ? " (is the head tied to wte.weight? tied=1 in the model)" : "");
+                        w->files.count > 1 ? " and the other files" : "", t.name, hint);
     }
     return CGP_OK;
 }
@@ -182,6 +197,7 @@ static cgp_status match(cgp_weights *w) {
     w->places = calloc((size_t)count_of(w->model) + 1, sizeof *w->places);
     if (!w->places) return cgp__short_of_memory("weights");
     w->tied_to = find_tensor(w->model, "wte.weight");
+    if (w->tied_to < 0) w->tied_to = find_tensor(w->model, "embed_tokens.weight");
     for (int f = 0; f < w->files.count; f++) {
         const cgp__weights_file *file = &w->files.files[f];
         for (int t = 0; t < cgp_safetensors_count(file->tensors); t++)
@@ -259,12 +275,13 @@ static cgp_status check_head(const cgp_weights *w, float *buffer) {
     CGP_TRY(read_floats(w->places[w->tied_to], buffer + count, count));
     for (int64_t i = 0; i < count; i++) {
         if (buffer[i] != buffer[count + i])
-            return cgp_fail(
-                CGP_EFORMAT,
-                "%s: lm_head.weight: expected wte.weight, which the model's head is "
-                "tied to, element %" PRId64 " is %g there, got %g (tie_word_embeddings "
-                "false, tied=0 in the model)",
-                w->head.file->path, i, (double)buffer[count + i], (double)buffer[i]);
+            return cgp_fail(CGP_EFORMAT,
+                            "%s: lm_head.weight: expected %s, which the model's head is "
+                            "tied to, element %" PRId64
+                            " is %g there, got %g (tie_word_embeddings "
+                            "false, tied=0 in the model)",
+                            w->head.file->path, embedding_name(w), i, (double)buffer[count + i],
+                            (double)buffer[i]);
     }
     return CGP_OK;
 }

@@ -20,6 +20,7 @@ cgp_status cgp__model_create(const char *function, cgp_model **out, const cgp__k
                              const void *options) {
     union {
         cgp_gpt2_options gpt2;
+        cgp_llama_options llama;
         cgp_resnet_options resnet;
         cgp_amoebanetd_options amoebanetd;
         cgp_unet_options unet;

@@ -27,23 +27,24 @@ cgp_status cgp__refuse_null(const char *function, const char *argument);
  * A table of keys per model, for parsing, checking and writing. An options struct begins with `size_t struct_size`. A number
  * after the name may set the first key: resnet101 is resnet:depth=101. */
 
-#define CGP__MAX_KEYS 12
+#define CGP__MAX_KEYS 20
+#define CGP__MAX_WORDS 3
 
 typedef enum cgp__key_kind {
     CGP__KEY_INT,   /* an int */
     CGP__KEY_INT64, /* an int64_t */
     CGP__KEY_COUNT, /* an int64_t; 0 in options means the default of the model */
     CGP__KEY_BOOL,  /* a bool, written 0 or 1 */
-    CGP__KEY_REAL,  /* a double above 0 and at most 1, 0 as for COUNT */
-    CGP__KEY_WORD   /* an enum, written as one of `words` */
+    CGP__KEY_REAL, /* a double above 0 and at most `max`, or 1 where that is 0; 0 as for COUNT */
+    CGP__KEY_WORD  /* an enum, written as one of `words` */
 } cgp__key_kind;
 
 typedef struct cgp__key {
     const char *name;
     cgp__key_kind kind;
-    size_t offset;        /* of the field */
-    int64_t min, max;     /* of a whole number; a COUNT may be 0 in options, not in a spec */
-    const char *words[2]; /* of a WORD, by value */
+    size_t offset;    /* of the field */
+    int64_t min, max; /* of a number; a COUNT may be 0 in options, not in a spec */
+    const char *words[CGP__MAX_WORDS + 1]; /* of a WORD, by value; NULL behind the last */
 } cgp__key;
 
 typedef struct cgp__keys {
@@ -87,7 +88,8 @@ bool cgp__keys_match(const cgp__keys *keys, const char *spec);
 
 /* --- zoo.c --- */
 
-extern const cgp__keys cgp__gpt2_keys, cgp__resnet_keys, cgp__amoebanetd_keys, cgp__unet_keys;
+extern const cgp__keys cgp__gpt2_keys, cgp__llama_keys, cgp__resnet_keys, cgp__amoebanetd_keys,
+    cgp__unet_keys;
 
 /* Resolve a copy of the options, then build and finish the model; `function` is the public one, in the refusal of NULL. */
 CGP_MUST_CHECK cgp_status cgp__model_create(const char *function, cgp_model **out,

@@ -11,6 +11,7 @@
 
 #include <cgpipe/models/amoebanetd.h>
 #include <cgpipe/models/gpt2.h>
+#include <cgpipe/models/llama.h>
 #include <cgpipe/models/resnet.h>
 #include <cgpipe/models/unet.h>
 
@@ -23,6 +24,7 @@ typedef enum cgp_model_kind {
     CGP_MODEL_RESNET,
     CGP_MODEL_AMOEBANETD,
     CGP_MODEL_UNET,
+    CGP_MODEL_LLAMA,
     CGP_MODEL_KINDS
 } cgp_model_kind;
 
@@ -34,22 +36,24 @@ typedef struct cgp_model_spec {
     cgp_resnet_options resnet;
     cgp_amoebanetd_options amoebanetd;
     cgp_unet_options unet;
+    cgp_llama_options llama;
 } cgp_model_spec;
 
 /** A GPT-2; every kind's options are its defaults. */
 static inline cgp_model_spec cgp_model_spec_default(void) {
     cgp_model_spec spec = {sizeof(cgp_model_spec),           CGP_MODEL_GPT2,
                            cgp_gpt2_options_default(),       cgp_resnet_options_default(),
-                           cgp_amoebanetd_options_default(), cgp_unet_options_default()};
+                           cgp_amoebanetd_options_default(), cgp_unet_options_default(),
+                           cgp_llama_options_default()};
     return spec;
 }
 
-/** "gpt2", "resnet", "amoebanetd", "unet"; NULL for another number. */
+/** "gpt2", "resnet", "amoebanetd", "unet", "llama"; NULL for another number. */
 CGP_API const char *cgp_model_kind_name(cgp_model_kind kind);
 
 /**
  * Parse a model spec, "kind:key=value,...": sets the kind and the options in it. See cgp_gpt2_parse(), cgp_resnet_parse(),
- * cgp_amoebanetd_parse(), cgp_unet_parse().
+ * cgp_amoebanetd_parse(), cgp_unet_parse(), cgp_llama_parse().
  *
  * @retval CGP_EINVAL  Unknown model (with the nearest), or an error of these functions; `spec` is unchanged.
  */
@@ -58,7 +62,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_parse(cgp_model_spec *spec, con
 /**
  * Write a spec with all sizes, which parses to the same model; `dropout` and `loss` are not in it.
  *
- * @param[out] text  [size], 160 characters are enough.
+ * @param[out] text  [size], 320 characters are enough.
  * @retval CGP_EINVAL  A bad option; the message names it.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_text(const cgp_model_spec *spec, char *text,

@@ -2,13 +2,13 @@
 /* weights.h -- loads published PyTorch weights into a pipeline, and saves a pipeline's weights in that form.
  *
  *     cgp_model_spec spec = cgp_model_spec_default();
- *     CGP_TRY(cgp_huggingface_read(&spec.gpt2, "gpt2"));          a directory: its config.json
+ *     CGP_TRY(cgp_huggingface_read(&spec, "gpt2"));               a directory: its config.json
  *     CGP_TRY(cgp_model_spec_create(&model, &spec));              and plan, and pipeline
  *     CGP_TRY(cgp_weights_open(&weights, model, "gpt2"));          its tensors, names and shapes checked
  *     CGP_TRY(cgp_weights_load(weights, pipeline));
  *     cgp_weights_close(weights);
  *
- * Published weights have the names of this library's models: Hugging Face's (GPT-2), torchvision's (ResNet) or torchgpipe's
+ * Published weights have the names of this library's models: Hugging Face's (GPT-2, Llama), torchvision's (ResNet) or torchgpipe's
  * benchmarks' (AmoebaNet-D, U-Net). Layouts are the same, but for
  *
  *     the weight of a convolution      [out, in, height, width] there, [height, width, in, out] here: every parameter of 4 sizes
@@ -18,7 +18,7 @@
 #ifndef CGPIPE_MODELS_WEIGHTS_H
 #define CGPIPE_MODELS_WEIGHTS_H
 
-#include <cgpipe/models/gpt2.h>
+#include <cgpipe/models/spec.h>
 #include <cgpipe/pipeline.h>
 
 #ifdef __cplusplus
@@ -32,8 +32,9 @@ typedef struct cgp_weights cgp_weights; /* published weights that fit a model */
  * or, for weights in several files, model.safetensors.index.json and the files that it names.
  *
  * Every parameter and running statistic of the model is there once, with its shape, as F32, F16 or BF16; a missing
- * num_batches_tracked counts as 0. Names may come with or without "transformer.". The only other tensors are attention's masks
- * (.attn.bias, .attn.masked_bias), and lm_head.weight where the model's head is tied to wte.weight: cgp_weights_load() then
+ * num_batches_tracked counts as 0. Names may come with or without "transformer." and "model.". The only other tensors are constants
+ * (.attn.bias, .attn.masked_bias, .rotary_emb.inv_freq), and lm_head.weight where the model's head is tied to wte.weight, or to
+ * embed_tokens.weight: cgp_weights_load() then
  * checks that the two are equal. An index names plain files of its directory, and each tensor is in its file of the index.
  *
  * @param[out] out    Owned by the caller, see cgp_weights_close().
@@ -52,7 +53,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_open(cgp_weights **out, const cgp_
 /**
  * Load all weights and running statistics into a pipeline of the model.
  *
- * @retval CGP_EFORMAT  A file ends early; a value is not finite; lm_head.weight differs from the wte.weight that it is tied to.
+ * @retval CGP_EFORMAT  A file ends early; a value is not finite; lm_head.weight differs from the weight that it is tied to.
  *                      The pipeline's weights are then partly these.   @retval CGP_EIO  Likewise.
  * @retval CGP_ESTATE   As for cgp_pipeline_set_parameter().   @retval CGP_ENOMEM
  *
@@ -80,34 +81,36 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline,
                                                    const cgp_model *model, const char *path);
 
 /**
- * Read the options of the GPT-2 in a Hugging Face directory, from its config.json.
+ * Read the model of a Hugging Face directory, its kind and its options, from its config.json: GPT-2, or a Llama (of the model types
+ * llama, mistral and qwen2).
  *
- * `dropout` is that of the file if its three (resid_pdrop, embd_pdrop, attn_pdrop) are equal, and 0 if not. Keys that do not
+ * GPT-2's `dropout` is that of the file if its three (resid_pdrop, embd_pdrop, attn_pdrop) are equal, and 0 if not. Keys that do not
  * change the results are ignored.
  *
- * @param[in,out] options  Sizes, tied, gelu, eps, inner and dropout are set; unchanged on failure.
+ * @param[in,out] spec  The kind, and of its options all but `loss` (and Llama's all) are set; unchanged on failure.
  *
  * @retval CGP_EIO      Missing or unreadable.
  * @retval CGP_EFORMAT  No JSON; another kind of model; a size that is missing, of another type or out of range; or a
- *                      feature that is not supported (another activation, scale_attn_weights false, ...). The message names it.
- * @retval CGP_EINVAL   `options` is not from cgp_gpt2_options_default().   @retval CGP_ENOMEM
+ *                      feature that is not supported (another activation, another scaling of the rotary embedding, a window for
+ *                      some layers, ...). The message names it.
+ * @retval CGP_EINVAL   `spec` is not from cgp_model_spec_default().   @retval CGP_ENOMEM
  *
  * Threads: any.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_gpt2_options *options,
+CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_model_spec *spec,
                                                        const char *directory);
 
 /**
- * Write a pipeline's GPT-2 as a Hugging Face directory, which GPT2LMHeadModel.from_pretrained() reads: model.safetensors, and
- * last config.json.
+ * Write a pipeline's GPT-2 or Llama as a Hugging Face directory, which GPT2LMHeadModel.from_pretrained(), or that of
+ * LlamaForCausalLM, MistralForCausalLM (a window) or Qwen2ForCausalLM (biases), reads: model.safetensors, and last config.json.
  *
- * @param[in] options  Of the model. Borrowed.
+ * @param[in] spec   Of the model. Borrowed.
  * @param[in] model    Of the pipeline. Borrowed.
  * @param[in] directory  Exists. Each file is replaced whole or not at all.
  *
- * @retval CGP_EIO     Not written.   @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EIO     Not written.   @retval CGP_EINVAL  Another model; a bad option; the message names it.   @retval CGP_ENOMEM
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_write(const cgp_gpt2_options *options,
+CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_write(const cgp_model_spec *spec,
                                                         cgp_pipeline *pipeline,
                                                         const cgp_model *model,
                                                         const char *directory);
