@@ -63,6 +63,9 @@ CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const ch
 /** Add two values of one shape. */
 CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 
+/** Multiply two values of one shape, element by element. Both may be one value: its square. */
+CGP_API cgp_value cgp_multiply(cgp_model *model, cgp_value a, cgp_value b);
+
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_linear_options {
     int64_t out;     /**< Columns of the result, >= 1. */
@@ -79,6 +82,10 @@ CGP_API cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
 /** Normalise rows to mean 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters `<name>.weight` (ones),
  * `<name>.bias` (zeros). Source: Ba et al. 2016, arXiv:1607.06450. @param[in] eps Added to the variance, > 0. */
 CGP_API cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps);
+
+/** Divide rows by their root mean square, then scale: x / sqrt(mean(x^2) + eps) weight, [..., C] -> [..., C]. Parameter
+ * `<name>.weight` (ones). Source: Zhang and Sennrich 2019, arXiv:1910.07467. @param[in] eps Added to the mean square, > 0. */
+CGP_API cgp_value cgp_rms_norm(cgp_model *model, cgp_value x, const char *name, double eps);
 
 /** GELU, x Phi(x), in the exact (erf) form. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);

@@ -24,6 +24,12 @@ cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
     return cgp__builder_add(model, CGP_OP_ADD, (cgp_value[]){a, b}, NULL, &attributes);
 }
 
+cgp_value cgp_multiply(cgp_model *model, cgp_value a, cgp_value b) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP_OP_MULTIPLY, (cgp_value[]){a, b}, NULL, &attributes);
+}
+
 cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
                      cgp_linear_options options) {
     CGP__NEED_OR(model, cgp__no_value);
@@ -43,6 +49,13 @@ cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps};
     return cgp__builder_add(model, CGP_OP_LAYER_NORM, &x, name, &attributes);
+}
+
+cgp_value cgp_rms_norm(cgp_model *model, cgp_value x, const char *name, double eps) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
+    const cgp__attributes attributes = {.eps = eps};
+    return cgp__builder_add(model, CGP_OP_RMS_NORM, &x, name, &attributes);
 }
 
 cgp_value cgp_gelu(cgp_model *model, cgp_value x) {

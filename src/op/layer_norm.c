@@ -1,15 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- rows to mean 0 and variance 1, then scaled and shifted: [..., C] -> [..., C];
- * weight [C], bias [C]. Saves mean and 1 / standard deviation of each row; the small weight
- * gradients come with dx. Source: Ba et al. 2016, arXiv:1607.06450. */
+/* layer_norm.c -- norms of rows, [..., C] -> [..., C]. LAYER_NORM: to mean 0 and variance 1, then scaled and shifted; weight [C],
+ * bias [C]. RMS_NORM: divided by the root mean square, then scaled; weight [C].
+ *
+ * Saves mean (LAYER_NORM) and 1 / deviation of each row; the small weight gradients come with dx.
+ *
+ * Source: Ba et al. 2016, arXiv:1607.06450; Zhang and Sennrich 2019, arXiv:1910.07467. */
 #include "op/rules.h"
 
-static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+/* Saves `saved` numbers of a row. */
+static cgp_status infer_norm(const void *attributes, const cgp_op_type *inputs, int saved,
+                             cgp_op_shapes *out) {
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
     CGP_TRY(cgp__op_check_eps(((const cgp__attributes *)attributes)->eps));
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < saved; k++)
         cgp__op_add_saved(out, cgp__op_shape_rows(&inputs[0].shape), false);
+    return CGP_OK;
+}
+
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    CGP_TRY(infer_norm(attributes, inputs, 2, out));
     cgp__op_add_norm_parameters(out);
+    return CGP_OK;
+}
+
+static cgp_status infer_rms(const void *attributes, const cgp_op_type *inputs,
+                            cgp_op_shapes *out) {
+    CGP_TRY(infer_norm(attributes, inputs, 1, out));
+    cgp__op_add_parameter(out, "weight", cgp__op_shape_last(&inputs[0].shape),
+                          (cgp_init){CGP_INIT_ONE, 0}, false);
     return CGP_OK;
 }
 
@@ -26,4 +44,18 @@ const cgp__op cgp__op_layer_norm = {
     .op.cheap = true,
     .dx = CGP__DX_IN_PLACE,
     .flops = {8, 13, 0},
+};
+
+/* FLOPs of an element: forward, 2 for the mean square, 2 for the result. Backward I: 4 for the sum of g h, 4 for dx, 2 for the
+ * weight's sum. */
+const cgp__op cgp__op_rms_norm = {
+    .op.name = "rms_norm",
+    .op.n_inputs = 1,
+    .op.infer = infer_rms,
+    .op.input_needs_x = 1u << 0,
+    .op.input_needs_saved = 1u << 0,
+    .op.weight_in_input = true,
+    .op.cheap = true,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = {4, 10, 0},
 };

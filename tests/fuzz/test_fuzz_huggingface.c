@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_huggingface.c -- a directory with config.json, an index and safetensors files, all of them damaged: it is refused
- * with the path of a file in it, or its GPT-2 is built, and its weights are loaded or refused likewise.
+ * with the path of a file in it, or its GPT-2 or Llama is built, and its weights are loaded or refused likewise.
  *
  * An input is config.json and the files model.safetensors, model.safetensors.index.json, model-1.safetensors and
  * model-2.safetensors; an empty part is a file that is missing. As a test it drives itself; with CGP_LIBFUZZER it is a target
@@ -15,9 +15,14 @@ static const char *const names[PARTS] = {"config.json", "model.safetensors",
                                          "model.safetensors.index.json", "model-1.safetensors",
                                          "model-2.safetensors"};
 
-static bool is_small(const cgp_gpt2_options *o) {
-    return o->layers <= 2 && o->width <= 8 && o->vocab <= 64 && o->sequence <= 64 &&
-           o->inner <= 64;
+static bool is_small(const cgp_model_spec *spec) {
+    const cgp_gpt2_options *g = &spec->gpt2;
+    const cgp_llama_options *l = &spec->llama;
+    return spec->kind == CGP_MODEL_GPT2
+               ? g->layers <= 2 && g->width <= 8 && g->vocab <= 64 && g->sequence <= 64 &&
+                     g->inner <= 64
+               : l->layers <= 2 && l->width <= 8 && l->vocab <= 64 && l->sequence <= 64 &&
+                     l->inner <= 64 && l->heads <= 8 && l->head_width <= 8;
 }
 
 /* The path of something in the directory begins each message. */
@@ -48,18 +53,18 @@ static cgp_status load(const cgp_model *model) {
 
 static bool try_input(const uint8_t *bytes, size_t size) {
     fuzz_part parts[PARTS] = {{0}};
-    cgp_gpt2_options options = cgp_gpt2_options_default();
+    cgp_model_spec spec = cgp_model_spec_default();
     cgp_model *model = NULL;
     fuzz_begin();
     fuzz_cut(bytes, size, parts, PARTS);
     for (int i = 0; i < PARTS; i++) {
         if (parts[i].size > 0) fuzz_write(names[i], &parts[i]);
     }
-    cgp_status status = cgp_huggingface_read(&options, fuzz_directory);
+    cgp_status status = cgp_huggingface_read(&spec, fuzz_directory);
     if (status != CGP_OK) check_refusal(status);
-    if (status != CGP_OK || !is_small(&options)) return false;
-    options.loss = false;
-    REQUIRE(cgp_gpt2_create(&model, &options) == CGP_OK);
+    if (status != CGP_OK || !is_small(&spec)) return false;
+    spec.gpt2.loss = spec.llama.loss = false;
+    REQUIRE(cgp_model_spec_create(&model, &spec) == CGP_OK);
     status = load(model);
     if (status != CGP_OK) check_refusal(status);
     cgp_model_destroy(model);

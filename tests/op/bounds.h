@@ -24,10 +24,10 @@ typedef struct bound {
 
 /* Mean, then a quotient by the deviation: an error of a few u becomes a few u rstd,
  * and twice that in dx. `rstd` of the element; of the worst for the weights, sums of `terms`. */
-static inline bound norm_bound(int slot, double rstd, double terms) {
+static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
+    if (slot == rstd_slot(op)) return (bound){0, 8 * U * (1 + rstd)};
     if (slot == SLOT_SAVED) return (bound){4 * U, 4 * U};
-    if (slot == SLOT_SAVED + 1) return (bound){0, 8 * U * (1 + rstd)};
     if (slot == SLOT_ACCUMULATOR) return (bound){16 * U, 16 * U};
     if (slot < SLOT_DPARAM) return (bound){16 * U * (1 + rstd) * (1 + rstd), 8 * U};
     return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
@@ -81,9 +81,10 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_CONV2D:
         return product_bound(weight ? terms : window * (y ? in : out));
     case CGP_OP_LAYER_NORM:
+    case CGP_OP_RMS_NORM:
     case CGP_OP_BATCH_NORM:
     case CGP_OP_INSTANCE_NORM:
-        return norm_bound(slot, rstd, terms);
+        return norm_bound(o->c.op, slot, rstd, terms);
     case CGP_OP_GELU:
     case CGP_OP_GELU_TANH:
     case CGP_OP_SILU:
@@ -121,7 +122,7 @@ static inline double loss_bound(const operands *o) {
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     if (slot == SLOT_SAVED || slot == SLOT_SAVED + 1) return i;
-    if (o->c.op == CGP_OP_LAYER_NORM) return i / g->out;
+    if (is_row_norm(o->c.op)) return i / g->out;
     return i % g->out + (o->c.op == CGP_OP_INSTANCE_NORM ? i / g->out / g->rows * g->out : 0);
 }
 
@@ -131,9 +132,10 @@ static inline double rstd_at(const operands *o, int slot, int64_t i) {
     if (!is_norm(o->c.op) || slot >= SLOT_STATE) return 0.0;
     if (o->c.op == CGP_OP_BATCH_NORM && o->c.evaluate)
         return 1.0 / sqrt((double)o->at[SLOT_STATE + 1][i % o->c.attributes.out]);
-    if (of_one) return o->at[SLOT_SAVED + 1][saved_place(o, slot, i)];
-    for (int64_t k = 0; k < o->count[SLOT_SAVED + 1]; k++)
-        worst = fmax(worst, o->at[SLOT_SAVED + 1][k]);
+    const int saved = rstd_slot(o->c.op);
+    if (of_one) return o->at[saved][saved_place(o, slot, i)];
+    for (int64_t k = 0; k < o->count[saved]; k++)
+        worst = fmax(worst, o->at[saved][k]);
     return worst;
 }
 

@@ -38,6 +38,11 @@ static inline bool is_loss(cgp_op_kind op) {
     return cgp__op_find(op)->op.is_loss;
 }
 
+/* Elementwise, of two values of one shape. */
+static inline bool is_binary(cgp_op_kind op) {
+    return op == CGP_OP_ADD || op == CGP_OP_MULTIPLY;
+}
+
 /* --- attributes --- */
 
 /* ADD ends in no RELU. */
@@ -56,7 +61,7 @@ static inline cgp_op_attributes linear_attributes(int64_t rows, int64_t in, int6
         .rows = rows, .in = in, .out = out, .has_bias = bias, .transposed = transposed};
 }
 
-/* LAYER_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; they end in no RELU. */
+/* LAYER_NORM, RMS_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; they end in no RELU. */
 static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
@@ -176,6 +181,7 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
     case CGP_OP_LINEAR:
         return linear_attributes(rows, width, out, yes, test_random(seed) & 1);
     case CGP_OP_LAYER_NORM:
+    case CGP_OP_RMS_NORM:
     case CGP_OP_INSTANCE_NORM:
         return norm_attributes(rows, width);
     case CGP_OP_BATCH_NORM:

@@ -72,7 +72,7 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
 
 /* Neighbours in a norm 2 to 6 apart: where their deviation is as small as the step, a difference is no estimate. */
 static inline void spread(operands *o) {
-    const int64_t apart = o->c.op == CGP_OP_LAYER_NORM ? 1 : o->c.attributes.out;
+    const int64_t apart = is_row_norm(o->c.op) ? 1 : o->c.attributes.out;
     for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++)
         o->at[SLOT_X][i] += i / apart % 2 ? 2.0f : -2.0f;
 }

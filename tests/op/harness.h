@@ -77,15 +77,24 @@ static inline bool makes_dx(cgp_op_kind op, int k) {
     return op_has(op, CGP_OP_BACKWARD_INPUT) && (k == 0 || !is_loss(op));
 }
 
-static inline int64_t count_saved(const op_case *c) {
-    const cgp_op_attributes *g = &c->attributes;
-    if (c->op == CGP_OP_LAYER_NORM || c->op == CGP_OP_CROSS_ENTROPY) return g->rows;
-    if (c->op == CGP_OP_BATCH_NORM || c->op == CGP_OP_INSTANCE_NORM) return g->out;
-    return g->heads * g->rows;
+static inline bool is_row_norm(cgp_op_kind op) {
+    return op == CGP_OP_LAYER_NORM || op == CGP_OP_RMS_NORM;
 }
 
 static inline bool is_norm(cgp_op_kind op) {
-    return op == CGP_OP_LAYER_NORM || op == CGP_OP_BATCH_NORM || op == CGP_OP_INSTANCE_NORM;
+    return is_row_norm(op) || op == CGP_OP_BATCH_NORM || op == CGP_OP_INSTANCE_NORM;
+}
+
+/* Slot of the saved 1 / deviation of a norm; LAYER_NORM and those of channels have the mean before it. */
+static inline int rstd_slot(cgp_op_kind op) {
+    return SLOT_SAVED + (op != CGP_OP_RMS_NORM);
+}
+
+static inline int64_t count_saved(const op_case *c) {
+    const cgp_op_attributes *g = &c->attributes;
+    if (is_row_norm(c->op) || c->op == CGP_OP_CROSS_ENTROPY) return g->rows;
+    if (c->op == CGP_OP_BATCH_NORM || c->op == CGP_OP_INSTANCE_NORM) return g->out;
+    return g->heads * g->rows;
 }
 
 static inline int64_t count_weight(const op_case *c) {
@@ -99,6 +108,7 @@ static inline int64_t count_weight(const op_case *c) {
     case CGP_OP_POSITION:
         return g->rows * g->out;
     case CGP_OP_LAYER_NORM:
+    case CGP_OP_RMS_NORM:
     case CGP_OP_BATCH_NORM:
         return g->out;
     default:
@@ -118,10 +128,10 @@ static inline void count_operands(operands *o) {
     }
     count[SLOT_Y] = count[SLOT_DY] = is_loss(op) ? 0 : g->rows * g->out;
     count[SLOT_SAVED] = count_saved(&o->c);
-    count[SLOT_SAVED + 1] = is_norm(op) ? count_saved(&o->c) : 0;
+    count[SLOT_SAVED + 1] = is_norm(op) && op != CGP_OP_RMS_NORM ? count_saved(&o->c) : 0;
     count[SLOT_PARAM] = count[SLOT_DPARAM] = count_weight(&o->c);
     count[SLOT_PARAM + 1] = count[SLOT_DPARAM + 1] =
-        g->has_bias || (is_norm(op) && count_weight(&o->c) > 0) ? g->out : 0;
+        g->has_bias || op == CGP_OP_LAYER_NORM || batch ? g->out : 0;
     count[SLOT_STATE] = count[SLOT_STATE + 1] = batch ? g->out : 0;
     count[SLOT_STATE + 2] = batch;
     count[SLOT_ACCUMULATOR] =

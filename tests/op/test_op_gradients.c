@@ -22,6 +22,11 @@ static void add_is_differentiated(void **state) {
     check_plain(CGP_OP_ADD);
 }
 
+static void multiply_is_differentiated(void **state) {
+    (void)state;
+    check_plain(CGP_OP_MULTIPLY);
+}
+
 static void position_is_differentiated(void **state) {
     (void)state;
     check_plain(CGP_OP_POSITION);
@@ -69,16 +74,23 @@ static void linear_is_differentiated_in_both_layouts(void **state) {
     }
 }
 
-static void layer_norm_is_differentiated(void **state) {
-    (void)state;
+static void check_norm(cgp_op_kind op) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
-            check(&(op_case){.op = CGP_OP_LAYER_NORM,
-                             .attributes = norm_attributes(rows, width),
-                             .n = 2},
+            check(&(op_case){.op = op, .attributes = norm_attributes(rows, width), .n = 2},
                   &seed);
         }
     }
+}
+
+static void layer_norm_is_differentiated(void **state) {
+    (void)state;
+    check_norm(CGP_OP_LAYER_NORM);
+}
+
+static void rms_norm_is_differentiated(void **state) {
+    (void)state;
+    check_norm(CGP_OP_RMS_NORM);
 }
 
 static void attention_is_differentiated_with_dropout_and_without(void **state) {
@@ -233,6 +245,7 @@ static void a_direction_that_an_op_has_not_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(add_is_differentiated),
+        cmocka_unit_test(multiply_is_differentiated),
         cmocka_unit_test(position_is_differentiated),
         cmocka_unit_test(gelu_is_differentiated),
         cmocka_unit_test(gelu_with_tanh_is_differentiated),
@@ -240,6 +253,7 @@ int main(void) {
         cmocka_unit_test(embedding_is_differentiated),
         cmocka_unit_test(linear_is_differentiated_in_both_layouts),
         cmocka_unit_test(layer_norm_is_differentiated),
+        cmocka_unit_test(rms_norm_is_differentiated),
         cmocka_unit_test(attention_is_differentiated_with_dropout_and_without),
         cmocka_unit_test(dropout_is_differentiated),
         cmocka_unit_test(cross_entropy_is_differentiated_with_ignored_targets),

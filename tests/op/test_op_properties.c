@@ -73,7 +73,7 @@ static void check_in_place(const op_case *c) {
         check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX,
                      op->dx == CGP__DX_OVER_X ? SLOT_X : SLOT_DY);
     }
-    if (c->op == CGP_OP_ADD)
+    if (is_binary(c->op))
         check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX + 1, SLOT_DY);
     operands_destroy(&from);
     operands_destroy(&apart);
@@ -135,7 +135,7 @@ static void a_row_depends_on_that_row_alone(void **state) {
 
 /* --- inputs that are one value --- */
 
-/* dx[0] is added to dx[1], in the same memory: as if dx[0] had begun with dx[1]. */
+/* dx[0] is added to dx[1], in the same memory, which may be dy's: as if dx[0] had begun with dx[1]. */
 static void check_one_value(const op_case *c) {
     operands one, apart;
     op_case both = *c;
@@ -147,9 +147,18 @@ static void check_one_value(const op_case *c) {
            (size_t)apart.count[SLOT_DX] * sizeof(float));
     one.c.add = apart.c.add = 1;
     op_run(tested, &apart, CGP_OP_BACKWARD_INPUT);
+    operands in_place;
+    operands_copy(&in_place, &one);
     operands_alias(&one, SLOT_DX, SLOT_DX + 1);
     op_run(tested, &one, CGP_OP_BACKWARD_INPUT);
     assert_same_bits(&one, &apart, SLOT_DX, 0, "one value");
+    if (cgp__op_find(c->op)->dx == CGP__DX_IN_PLACE) {
+        operands_alias(&in_place, SLOT_DX, SLOT_DY);
+        operands_alias(&in_place, SLOT_DX + 1, SLOT_DY);
+        op_run(tested, &in_place, CGP_OP_BACKWARD_INPUT);
+        assert_same_bits(&in_place, &apart, SLOT_DX, 0, "one value, in place");
+    }
+    operands_destroy(&in_place);
     operands_destroy(&one);
     operands_destroy(&apart);
 }
@@ -162,9 +171,10 @@ static void inputs_that_are_one_value_add_their_gradients(void **state) {
         c.attributes = concat_attributes(test_between(&seed, 1, 70),
                                          (int64_t[CGP_OP_MAX_INPUTS]){widths[i], widths[i]});
         check_one_value(&c);
-        c.op = CGP_OP_ADD;
         c.attributes = plain_attributes(c.attributes.rows, widths[i]);
-        check_one_value(&c);
+        for (c.op = 0; c.op < CGP_OP_KINDS; c.op++) {
+            if (is_binary(c.op)) check_one_value(&c);
+        }
     }
 }
 

@@ -64,6 +64,19 @@ static void add_wants_one_shape(void **state) {
     refuse(CGP_OP_ADD, none, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
 }
 
+static void multiply_wants_one_shape(void **state) {
+    (void)state;
+    const inferred out = infer(CGP_OP_MULTIPLY, none, F32(2, 3, 4), F32(2, 3, 4));
+    assert_type(&out.shapes.output, "[2, 3, 4]");
+    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4});
+    refuse(CGP_OP_MULTIPLY, none, F32(2, 3), F32(3, 2),
+           "expects two inputs of one shape, got [2, 3] and [3, 2]");
+    refuse(CGP_OP_MULTIPLY, none, F32(3), F32(1, 3),
+           "expects two inputs of one shape, got [3] and [1, 3]");
+    refuse(CGP_OP_MULTIPLY, none, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
+    refuse(CGP_OP_MULTIPLY, none, I32(2, 3), F32(2, 3), "expects f32 input, got i32");
+}
+
 static void linear_replaces_the_width(void **state) {
     (void)state;
     inferred out =
@@ -120,6 +133,24 @@ static void layer_norm_saves_mean_and_rstd(void **state) {
            "expects eps > 0 and finite as f32, got 1e-60");
     refuse(op, (cgp__attributes){.eps = 1e60}, F32(4), F32(1),
            "expects eps > 0 and finite as f32, got 1e+60");
+}
+
+static void rms_norm_saves_rstd(void **state) {
+    (void)state;
+    const cgp_op_kind op = CGP_OP_RMS_NORM;
+    const inferred out = infer(op, (cgp__attributes){.eps = 1e-5}, F32(2, 3, 4), F32(1));
+    assert_type(&out.shapes.output, "[2, 3, 4]");
+    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
+    assert_int_equal(out.shapes.n_saved, 1);
+    assert_type(&out.shapes.saved[0], "[2, 3]");
+    assert_int_equal(out.shapes.n_parameters, 1);
+    assert_param(&out, 0, "weight", "[4]");
+    assert_int_equal(out.shapes.parameters[0].init.kind, CGP_INIT_ONE);
+    assert_false(out.shapes.parameters[0].decays);
+    refuse(op, none, F32(4), F32(1), "expects eps > 0 and finite as f32, got 0");
+    refuse(op, (cgp__attributes){.eps = 1e-5}, I32(4), F32(1), "expects f32 input, got i32");
+    refuse(op, (cgp__attributes){.eps = 1e-5}, SCALAR(CGP_F32), F32(1),
+           "expects input of 1 to 5 dims, got []");
 }
 
 static void gelu_and_silu_keep_the_shape(void **state) {
@@ -287,9 +318,11 @@ int main(void) {
         cmocka_unit_test(embedding_refuses),
         cmocka_unit_test(position_keeps_the_shape),
         cmocka_unit_test(add_wants_one_shape),
+        cmocka_unit_test(multiply_wants_one_shape),
         cmocka_unit_test(linear_replaces_the_width),
         cmocka_unit_test(linear_refuses),
         cmocka_unit_test(layer_norm_saves_mean_and_rstd),
+        cmocka_unit_test(rms_norm_saves_rstd),
         cmocka_unit_test(gelu_and_silu_keep_the_shape),
         cmocka_unit_test(attention_takes_three_widths),
         cmocka_unit_test(dropout_takes_a_probability_below_1),

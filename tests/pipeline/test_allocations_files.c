@@ -194,7 +194,7 @@ static cgp_plan *published_plan;
 static void make_published(void) {
     cgp_plan_options o = cgp_plan_options_default();
     published = cgp_model_spec_default();
-    assert_ok(cgp_huggingface_read(&published.gpt2, PUBLISHED));
+    assert_ok(cgp_huggingface_read(&published, PUBLISHED));
     published.gpt2.loss = false;
     o.inference = true;
     assert_ok(cgp_model_spec_create(&published_model, &published));
@@ -203,16 +203,16 @@ static void make_published(void) {
 
 static cgp_status load_published(outcome *out) {
     cgp_status status = CGP_OK;
-    cgp_gpt2_options options = cgp_gpt2_options_default();
+    cgp_model_spec spec = cgp_model_spec_default();
     cgp_pipeline *pipeline = NULL;
     cgp_weights *weights = NULL;
     char hex[65] = "";
-    DO(cgp_huggingface_read(&options, PUBLISHED));
+    DO(cgp_huggingface_read(&spec, PUBLISHED));
     DO(cgp_pipeline_create(&pipeline, published_plan, 0));
     DO(cgp_weights_open(&weights, published_model, PUBLISHED));
     DO(cgp_weights_load(weights, pipeline));
     DO(cgp_pipeline_weights_sha256(pipeline, hex));
-    note(out, "%d %s\n", options.layers, hex);
+    note(out, "%d %s\n", spec.gpt2.layers, hex);
     cgp_weights_close(weights);
     cgp_pipeline_destroy(pipeline);
     return status;
@@ -223,7 +223,7 @@ static cgp_status write_published(outcome *out) {
     cgp_pipeline *pipeline = NULL;
     DO(cgp_pipeline_create(&pipeline, published_plan, 0));
     assert_int_equal(mkdir(run, 0700), 0);
-    DO(cgp_huggingface_write(&published.gpt2, pipeline, published_model, run));
+    DO(cgp_huggingface_write(&published, pipeline, published_model, run));
     note(out, "%d\n", access(test_path_of("run/config.json"), F_OK));
     cgp_pipeline_destroy(pipeline);
     return status;

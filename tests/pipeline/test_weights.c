@@ -83,7 +83,7 @@ static void other_options_compute_something_else(void **state) {
         const char *directory = i == 0 ? DATA "gpt2" : DATA "gpt2-other";
         char expected[256];
         snprintf(expected, sizeof expected, "%s/expected.safetensors", directory);
-        assert_ok(cgp_huggingface_read(&net.spec.gpt2, directory));
+        assert_ok(cgp_huggingface_read(&net.spec, directory));
         if (i < 2)
             net.spec.gpt2.gelu = i == 0 ? CGP_GPT2_GELU_ERF : CGP_GPT2_GELU_TANH;
         else
@@ -105,7 +105,7 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
         snprintf(path, sizeof path, DATA "%s", directories[i]);
         network net = open_network(path, 2);
         assert_ok(
-            cgp_huggingface_write(&net.spec.gpt2, net.pipeline, net.model, test_directory));
+            cgp_huggingface_write(&net.spec, net.pipeline, net.model, test_directory));
         network again = open_network(test_directory, 1);
         weights_sha256(&net, before);
         weights_sha256(&again, after);

@@ -157,13 +157,13 @@ static void a_config_that_cannot_be_computed_is_refused(void **state) {
         {"resid_pdrop", "true",
          "resid_pdrop: expected a number from 0 on and below 1, got true"},
     };
-    cgp_gpt2_options options = cgp_gpt2_options_default();
-    options.layers = 77;
+    cgp_model_spec spec = cgp_model_spec_default();
+    spec.gpt2.layers = 77;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_config(cases[i][0], cases[i][1]);
-        assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
+        assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
         assert_message(cases[i][2]);
-        assert_int_equal(options.layers, 77);
+        assert_int_equal(spec.gpt2.layers, 77);
     }
 }
 
@@ -193,7 +193,7 @@ static void a_config_says_what_is_not_the_default(void **state) {
         cgp_model_spec spec = cgp_model_spec_default();
         char text[160];
         write_config(cases[i].key, cases[i].value);
-        assert_ok(cgp_huggingface_read(&spec.gpt2, test_directory));
+        assert_ok(cgp_huggingface_read(&spec, test_directory));
         assert_ok(cgp_model_spec_text(&spec, text, sizeof text));
         assert_string_equal(text, cases[i].text);
         assert_true(spec.gpt2.dropout == cases[i].dropout);
@@ -211,27 +211,27 @@ static void a_config_that_is_no_json_is_refused(void **state) {
         {"{\"n_layer\": 1e999}", "real number overflow"},
         {"{\"model_type\": \"\xff\"}", "config.json: is not JSON"},
     };
-    cgp_gpt2_options options = cgp_gpt2_options_default();
+    cgp_model_spec spec = cgp_model_spec_default();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_text("config.json", cases[i][0]);
-        assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
+        assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
         assert_message(cases[i][1]);
     }
     char *deep = calloc(100001, 1);
     memset(deep, '[', 100000);
     write_text("config.json", deep);
-    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
+    assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
     assert_message("expected JSON nested at most 64 deep");
     free(deep);
     test_empty_directory();
-    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EIO);
+    assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EIO);
     assert_message("config.json: cannot be read (No such file or directory)");
     assert_int_equal(mkdir(test_path_of("config.json"), 0700), 0);
-    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EIO);
+    assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EIO);
     assert_message("config.json: expected a file, got something else");
     assert_int_equal(rmdir(test_path_of("config.json")), 0);
-    options.struct_size = 1;
-    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EINVAL);
+    spec.gpt2.struct_size = 1;
+    assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EINVAL);
 }
 
 /* --- the index --- */
@@ -340,14 +340,14 @@ static void a_directory_without_weights_says_what_it_has(void **state) {
 static void a_text_without_measure_is_not_parsed(void **state) {
     (void)state;
     network net = open_network(DATA "gpt2-shards", 1);
-    cgp_gpt2_options options = cgp_gpt2_options_default();
+    cgp_model_spec spec = cgp_model_spec_default();
     write_text("config.json", "{}");
     write_text(INDEX, "{}");
     assert_int_equal(truncate(test_path_of("config.json"), 1000000), 0);
-    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
+    assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
     assert_message("config.json: is not JSON (byte "); /* so much is read */
     assert_int_equal(truncate(test_path_of("config.json"), 1000001), 0);
-    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
+    assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
     assert_message("config.json: expected at most 1000000 bytes, got 1000001");
     assert_int_equal(truncate(test_path_of(INDEX), 16000001), 0);
     assert_status(load(&net, test_directory), CGP_EFORMAT);

@@ -65,6 +65,14 @@ static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
     return cgp_layer_norm(g->model, x, name, 0.1);
 }
 
+/* A product, one time in three a square; a norm keeps it from growing. */
+static cgp_value random_product(graph *g, cgp_value x, const char *name) {
+    const cgp_value other = g->seen[test_between(g->state, 0, g->n - 1)];
+    maybe_tie(g, name, "weight", g->norm);
+    x = cgp_multiply(g->model, x, test_between(g->state, 0, 2) ? other : x);
+    return cgp_rms_norm(g->model, x, name, 0.1);
+}
+
 /* The place of each row's largest element, looked up now or in a later layer. */
 static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
     const cgp_value ids = g->ids;
@@ -102,10 +110,11 @@ static cgp_value random_custom(graph *g, cgp_value x, const char *name) {
 
 /* One op on x, or an addition of x and an earlier value. */
 static cgp_value random_op(graph *g, cgp_value x, const char *name) {
-    switch (test_between(g->state, 0, g->sizes->built_in ? 9 : 11)) {
-    case 10:
-    case 11:
+    if (!g->sizes->built_in && test_between(g->state, 0, 5) == 0)
         return random_custom(g, x, name);
+    switch (test_between(g->state, 0, 10)) {
+    case 10:
+        return random_product(g, x, name);
     case 0:
     case 1:
         return random_linear(g, x, name);

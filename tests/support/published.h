@@ -25,7 +25,7 @@ typedef struct network {
 
 static inline void make_network(network *net, int stages) {
     cgp_plan_options o = cgp_plan_options_default();
-    net->spec.gpt2.loss = net->spec.resnet.loss = false;
+    net->spec.gpt2.loss = net->spec.llama.loss = net->spec.resnet.loss = false;
     o.inference = true;
     o.stages = stages;
     o.batch = 3;
@@ -49,13 +49,13 @@ static inline cgp_status load(network *net, const char *path) {
     return status;
 }
 
-/* A directory of GPT-2; a file of what RESNET says. */
+/* A directory of GPT-2 or Llama; a file of what RESNET says. */
 static inline network open_network(const char *path, int stages) {
     network net = {.spec = cgp_model_spec_default()};
     if (strstr(path, ".safetensors"))
         assert_ok(cgp_model_spec_parse(&net.spec, RESNET));
     else
-        assert_ok(cgp_huggingface_read(&net.spec.gpt2, path));
+        assert_ok(cgp_huggingface_read(&net.spec, path));
     make_network(&net, stages);
     assert_ok(load(&net, path));
     return net;

@@ -58,7 +58,9 @@ extern "C" {
     X(PAD, pad)                                                                                \
     X(CONCAT, concat)                                                                          \
     X(BATCH_NORM, batch_norm)                                                                  \
-    X(INSTANCE_NORM, instance_norm)
+    X(INSTANCE_NORM, instance_norm)                                                            \
+    X(RMS_NORM, rms_norm)                                                                      \
+    X(MULTIPLY, multiply)
 
 #define CGP_OP_ENUM(kind, name) CGP_OP_##kind,
 typedef enum cgp_op_kind {
@@ -96,6 +98,8 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
  *   BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
  *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
+ *   RMS_NORM       [n,R,C]          -              [n,R,C]  rstd [n,R]              weight [C]
+ *   MULTIPLY       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
  *   CUSTOM         as in cgpipe/op.h
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
@@ -121,7 +125,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
  * BACKWARD_WEIGHT. There is no other pair.
  *
- * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); dx[0] with dy where `dx` is in
+ * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); a dx[k] with dy where `dx` is in
  * place; the dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one
  * value: dx is made from the last input to the first). Nothing else overlaps.
  */

@@ -20,21 +20,22 @@ typedef struct cgp__cpu_mask {
     float scale;
 } cgp__cpu_mask;
 
-/* Consecutive rows of LAYER_NORM; C = width. Backward: at most a block of them. */
+/* Consecutive rows of LAYER_NORM or RMS_NORM; C = width. Backward: at most a block of them. */
 typedef struct cgp__cpu_norm {
     /* Of x, y, dy and dx. */
     cgp_dtype type;
     int64_t rows, width;
     float eps;
     const void *x;              /* [rows, C] */
-    const float *weight, *bias; /* [C] */
+    const float *weight, *bias; /* [C]; bias: of LAYER_NORM */
     void *y;                    /* [rows, C] */
-    float *mean, *rstd;         /* [rows], read by backward */
+    /* [rows], read by backward. mean is NULL: RMS_NORM. */
+    float *mean, *rstd;
     const void *dy;
     /* [rows, C], may be dy; NULL: not wanted. `add`: to dx. */
     void *dx;
     bool add;
-    /* Backward: of dweight and dbias [2, padded C], overwritten. */
+    /* Backward: of dweight and, of LAYER_NORM, dbias [2, padded C], overwritten. */
     float *sums;
 } cgp__cpu_norm;
 
@@ -203,6 +204,10 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     /* y = a + b */                                                                            \
     X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
             int64_t n))                                                                        \
+    /* y = a b; dx[0] = or += dy b, dx[1] = or += dy a, from the last to the first: each may be dy, both one, or one NULL */ \
+    X(multiply, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
+    X(multiply_backward, (cgp_dtype type, void *const dx[2], const void *a, const void *b,     \
+                          const void *dy, int64_t n, uint32_t add))                            \
     /* to = from, of two types */                                                              \
     X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
     /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows that are `stride` apart */ \

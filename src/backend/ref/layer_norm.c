@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_norm.c -- y = (x - mean) rstd weight + bias over rows of C, reference kernels.
  *
- *     mean = sum(x) / C     rstd = 1 / sqrt(sum((x - mean)^2) / C + eps)    h = (x - mean) rstd
- *     g = dy weight          dx = rstd (g - sum(g) / C - h sum(g h) / C)
- *     dweight = sum over rows of dy h          dbias = sum over rows of dy
+ *     LAYER_NORM  mean = sum(x) / C     RMS_NORM  mean = 0, bias = 0
  *
- * backward_input needs x and the saved mean and rstd; it makes dweight and dbias as
+ *     rstd = 1 / sqrt(sum((x - mean)^2) / C + eps)     h = (x - mean) rstd     g = dy weight
+ *     dx = rstd (g - sum(g) / C - h sum(g h) / C)      of RMS_NORM without the sum of g
+ *     dweight = sum over rows of dy h                  dbias = sum over rows of dy
+ *
+ * backward_input needs x and the saved mean (of LAYER_NORM) and rstd; it makes dweight and dbias as
  * well, there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each
  * row of dy is read for the last time before dx is written. dweight and dbias are written by
  * the first micro-batch and added to by the others. */
@@ -13,14 +15,34 @@
 
 #include <math.h>
 
-static void layer_norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+static bool is_centred(const cgp_kernel_spec *spec) {
+    return spec->op == CGP_OP_LAYER_NORM;
+}
+
+/* The saved rstd, behind the means. */
+static float *rstd_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    return args->saved[is_centred(spec) ? 1 : 0];
+}
+
+static double mean_at(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t row) {
+    return is_centred(spec) ? (double)args->saved[0][row] : 0.0;
+}
+
+static double mean_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t row) {
+    const int64_t width = spec->attributes.out;
+    double sum = 0.0;
+    for (int64_t c = 0; c < width; c++)
+        sum += cgp__ref_load(spec->type, args->x[0], row * width + c);
+    return sum / (double)width;
+}
+
+static void norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
+    const bool centred = is_centred(spec);
     for (int64_t row = 0; row < rows; row++) {
         const int64_t at = row * width;
-        double sum = 0.0, squares = 0.0;
-        for (int64_t c = 0; c < width; c++)
-            sum += cgp__ref_load(spec->type, args->x[0], at + c);
-        const double mean = sum / (double)width;
+        const double mean = centred ? mean_of(spec, args, row) : 0.0;
+        double squares = 0.0;
         for (int64_t c = 0; c < width; c++) {
             const double x = cgp__ref_load(spec->type, args->x[0], at + c);
             squares += (x - mean) * (x - mean);
@@ -28,23 +50,24 @@ static void layer_norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_arg
         const double rstd = 1.0 / sqrt(squares / (double)width + (double)spec->attributes.eps);
         for (int64_t c = 0; c < width; c++) {
             const double h = (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
-            cgp__ref_write(spec->type, args->y, at + c,
-                           (float)(h * args->param[0][c] + args->param[1][c]));
+            cgp__ref_write(
+                spec->type, args->y, at + c,
+                (float)(h * args->param[0][c] + (centred ? args->param[1][c] : 0.0f)));
         }
-        args->saved[0][row] = (float)mean;
-        args->saved[1][row] = (float)rstd;
+        if (centred) args->saved[0][row] = (float)mean;
+        rstd_of(spec, args)[row] = (float)rstd;
     }
 }
 
 /* Sums of dweight and of dbias. */
-static int64_t layer_norm_workspace(const cgp_kernel_spec *spec) {
+static int64_t norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
     return 2 * spec->attributes.out * (int64_t)sizeof(double);
 }
 
 static void input_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t row) {
     const int64_t width = spec->attributes.out, at = row * width;
-    const double mean = args->saved[0][row], rstd = args->saved[1][row];
+    const double mean = mean_at(spec, args, row), rstd = rstd_of(spec, args)[row];
     double sum = 0.0, product = 0.0;
     for (int64_t c = 0; c < width; c++) {
         const double g =
@@ -52,7 +75,7 @@ static void input_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, 
         sum += g;
         product += g * (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
     }
-    sum /= (double)width;
+    sum = is_centred(spec) ? sum / (double)width : 0.0;
     product /= (double)width;
     for (int64_t c = 0; c < width; c++) {
         const double g =
@@ -63,13 +86,13 @@ static void input_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, 
     }
 }
 
-static void layer_norm_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+static void norm_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     double *dweight = args->workspace, *dbias = dweight + width;
     for (int64_t c = 0; c < width; c++)
         dweight[c] = dbias[c] = 0.0;
     for (int64_t row = 0; row < rows; row++) {
-        const double mean = args->saved[0][row], rstd = args->saved[1][row];
+        const double mean = mean_at(spec, args, row), rstd = rstd_of(spec, args)[row];
         for (int64_t c = 0; c < width; c++) {
             const double dy = cgp__ref_load(spec->type, args->dy, row * width + c);
             const double x = cgp__ref_load(spec->type, args->x[0], row * width + c);
@@ -80,9 +103,10 @@ static void layer_norm_input(const cgp_kernel_spec *spec, const cgp_kernel_args 
     }
     for (int64_t c = 0; c < width; c++) {
         cgp__ref_store(CGP_F32, args->dparam[0], c, !args->first, dweight[c]);
-        cgp__ref_store(CGP_F32, args->dparam[1], c, !args->first, dbias[c]);
+        if (is_centred(spec))
+            cgp__ref_store(CGP_F32, args->dparam[1], c, !args->first, dbias[c]);
     }
 }
 
-const cgp__ref_op cgp__ref_layer_norm = {{layer_norm_forward, layer_norm_input},
-                                         layer_norm_workspace};
+const cgp__ref_op cgp__ref_layer_norm = {{norm_forward, norm_input}, norm_workspace};
+const cgp__ref_op cgp__ref_rms_norm = {{norm_forward, norm_input}, norm_workspace};

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- rows to mean 0 and variance 1. Forward saves mean and rstd; BACKWARD_INPUT makes dparam, too. */
+/* layer_norm.c -- LAYER_NORM: rows to mean 0 and variance 1; RMS_NORM: to mean square 1. Forward saves mean (of LAYER_NORM) and rstd;
+ * BACKWARD_INPUT makes dparam, too. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
 
+static bool is_centred(const cgp_kernel_spec *spec) {
+    return spec->op == CGP_OP_LAYER_NORM;
+}
+
 static cgp__cpu_norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const bool centred = is_centred(&kernel->spec);
     return (cgp__cpu_norm){.type = kernel->spec.type,
                            .rows = cgp__cpu_rows(kernel),
                            .width = kernel->spec.attributes.out,
@@ -13,8 +19,8 @@ static cgp__cpu_norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *ar
                            .weight = args->param[0],
                            .bias = args->param[1],
                            .y = args->y,
-                           .mean = args->saved[0],
-                           .rstd = args->saved[1]};
+                           .mean = centred ? args->saved[0] : NULL,
+                           .rstd = args->saved[centred ? 1 : 0]};
 }
 
 /* Its rows from `begin` on. */
@@ -22,7 +28,7 @@ static void norm_rows(cgp__cpu_norm *norm, int64_t begin, int64_t end) {
     const int64_t at = begin * norm->width;
     norm->rows = end - begin;
     norm->x = cgp__cpu_at(norm->type, norm->x, at);
-    norm->mean += begin;
+    if (norm->mean) norm->mean += begin;
     norm->rstd += begin;
     if (norm->y) norm->y = cgp__cpu_at(norm->type, norm->y, at);
     if (norm->dy) norm->dy = cgp__cpu_at(norm->type, norm->dy, at);
@@ -44,8 +50,8 @@ static cgp_status norm_forward(const cgp_kernel *kernel, const cgp_kernel_args *
 
 /* dweight and dbias are summed over blocks of 64 rows, and those sums added in order. The workspace holds the whole sums, then
  * those of one block, or of all blocks where rows run in parallel. */
-static int64_t norm_sums(const cgp_op_attributes *g) {
-    return 2 * cgp__cpu_padded(g->out);
+static int64_t norm_sums(const cgp_kernel_spec *spec) {
+    return (is_centred(spec) ? 2 : 1) * cgp__cpu_padded(spec->attributes.out);
 }
 
 static bool norm_is_parallel(const cgp_kernel_spec *spec, int threads) {
@@ -58,13 +64,13 @@ static int64_t norm_workspace(const cgp_kernel_spec *spec, int threads) {
     const int64_t rows = spec->n * spec->attributes.rows;
     const int64_t blocks = (rows + CGP__CPU_BLOCK - 1) / CGP__CPU_BLOCK;
     const int64_t kept = norm_is_parallel(spec, threads) ? blocks : 1;
-    return (1 + kept) * norm_sums(&spec->attributes) * (int64_t)sizeof(float);
+    return (1 + kept) * norm_sums(spec) * (int64_t)sizeof(float);
 }
 
 /* whole = sums of block 0, or += those of another */
 static void add_block(const cgp_kernel *kernel, float *whole, const float *sums,
                       int64_t block) {
-    const int64_t n = norm_sums(&kernel->spec.attributes);
+    const int64_t n = norm_sums(&kernel->spec);
     if (block == 0)
         memcpy(whole, sums, (size_t)n * sizeof *whole);
     else
@@ -74,7 +80,7 @@ static void add_block(const cgp_kernel *kernel, float *whole, const float *sums,
 static void norm_input_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel *kernel = call->kernel;
-    const int64_t n = norm_sums(&kernel->spec.attributes);
+    const int64_t n = norm_sums(&kernel->spec);
     const bool parallel = norm_is_parallel(&kernel->spec, kernel->device->threads);
     float *whole = call->args->workspace;
     (void)thread;
@@ -100,7 +106,7 @@ static void finish(const cgp_kernel *kernel, float *dparam, const float *whole, 
 }
 
 static cgp_status norm_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const int64_t rows = cgp__cpu_rows(kernel), n = norm_sums(&kernel->spec.attributes);
+    const int64_t rows = cgp__cpu_rows(kernel), n = norm_sums(&kernel->spec);
     const cgp__cpu_call call = {kernel, args};
     float *whole = args->workspace;
     if (norm_is_parallel(&kernel->spec, kernel->device->threads)) {
@@ -111,18 +117,16 @@ static cgp_status norm_input(const cgp_kernel *kernel, const cgp_kernel_args *ar
         norm_input_range(&call, 0, rows, 0);
     }
     finish(kernel, args->dparam[0], whole, args->first);
-    finish(kernel, args->dparam[1], whole + n / 2, args->first);
-    return CGP_OK;
-}
-
-static cgp_status norm_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    (void)kernel;
-    (void)args;
+    if (is_centred(&kernel->spec)) finish(kernel, args->dparam[1], whole + n / 2, args->first);
     return CGP_OK;
 }
 
 const cgp__cpu_op cgp__cpu_layer_norm[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {norm_forward, NULL},
     [CGP_OP_BACKWARD_INPUT] = {norm_input, norm_workspace},
-    [CGP_OP_BACKWARD_WEIGHT] = {norm_weight, NULL},
+};
+
+const cgp__cpu_op cgp__cpu_rms_norm[CGP_OP_DIRECTIONS] = {
+    [CGP_OP_FORWARD] = {norm_forward, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {norm_input, norm_workspace},
 };

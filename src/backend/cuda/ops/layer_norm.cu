@@ -5,6 +5,8 @@
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy
  *
+ * RMS_NORM is not `centred`: mean, bias and the sum of g are left out.
+ *
  * Forward saves mean and rstd, backward reads them and x. dx may be dy: dweight and dbias are made first, and a block reads all
  * of its rows of dy before it writes dx. All threads of a block fill a tile with the terms of a sum, for which they wait on memory
  * together; 16 lanes for each row add them up. Chains and bits are those of the cpu backend. */
@@ -55,7 +57,7 @@ __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, in
         sum[k] = sum_lanes(sum[k]);
 }
 
-/* Operands from the first row of the thread block on. */
+/* Operands from the first row of the thread block on; mean and bias are NULL in RMS_NORM. */
 template <class T> struct operands {
     int64_t rows, width;
     float eps;
@@ -70,7 +72,7 @@ template <class T> __device__ static inline operands<T> block_of(operands<T> a) 
     const int64_t first = (int64_t)blockIdx.x * NORM_ROWS, at = first * a.width;
     a.rows = a.rows - first < NORM_ROWS ? a.rows - first : (int64_t)NORM_ROWS;
     a.x += at;
-    a.mean += first;
+    if (a.mean) a.mean += first;
     a.rstd += first;
     if (a.dy) a.dy += at;
     if (a.y) a.y += at;
@@ -86,55 +88,64 @@ __device__ static inline void load_rows(float (&to)[NORM_ROWS], const T *from,
         to[r] = r < a.rows ? load(from, r * a.width + c) : 0.0f;
 }
 
-template <class T> __global__ void norm_forward(operands<T> all) {
+template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
     __shared__ terms<1> tile;
     __shared__ float means[NORM_ROWS], rstds[NORM_ROWS];
     const operands<T> a = block_of(all);
     const int row = sum_row();
     const bool owns = row < a.rows && threadIdx.x % LANES == 0;
     float sum[1];
+    if (centred) {
+        row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
+            *term = r < a.rows ? load(a.x, r * a.width + c) : 0.0f;
+        });
+        if (owns) a.mean[row] = means[row] = sum[0] / (float)a.width;
+        __syncthreads();
+    }
     row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
-        *term = r < a.rows ? load(a.x, r * a.width + c) : 0.0f;
-    });
-    if (owns) a.mean[row] = means[row] = sum[0] / (float)a.width;
-    __syncthreads();
-    row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
-        const float off = r < a.rows ? load(a.x, r * a.width + c) - means[r] : 0.0f;
+        const float x = r < a.rows ? load(a.x, r * a.width + c) : 0.0f;
+        const float off = centred && r < a.rows ? x - means[r] : x;
         *term = off * off;
     });
     if (owns) a.rstd[row] = rstds[row] = 1.0f / sqrtf(sum[0] / (float)a.width + a.eps);
     __syncthreads();
     for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
-        const float weight = a.weight[c], bias = a.bias[c];
+        const float weight = a.weight[c], bias = centred ? a.bias[c] : 0.0f;
         float x[NORM_ROWS];
         load_rows(x, a.x, a, c);
         for (int r = 0; r < NORM_ROWS; r++) {
-            const float y = (x[r] - means[r]) * rstds[r] * weight + bias;
-            if (r < a.rows) store(a.y, r * a.width + c, y);
+            const float h = (centred ? x[r] - means[r] : x[r]) * rstds[r];
+            if (r < a.rows)
+                store(a.y, r * a.width + c, centred ? h * weight + bias : h * weight);
         }
     }
 }
 
-template <class T> __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
-    __shared__ terms<2> tile;
+/* The sums are those of g h and, centred, of g. */
+template <class T, bool centred>
+__global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
+    constexpr int sums = centred ? 2 : 1;
+    __shared__ terms<sums> tile;
     __shared__ float means[NORM_ROWS], rstds[NORM_ROWS], g_means[NORM_ROWS],
         gh_means[NORM_ROWS];
     const operands<T> a = block_of(all);
     const int row = sum_row();
     if ((int)threadIdx.x < a.rows) {
-        means[threadIdx.x] = a.mean[threadIdx.x];
+        means[threadIdx.x] = centred ? a.mean[threadIdx.x] : 0.0f;
         rstds[threadIdx.x] = a.rstd[threadIdx.x];
     }
     __syncthreads();
-    float sum[2];
+    float sum[sums];
     row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
         const int64_t at = r * a.width + c;
-        term[0] = r < a.rows ? load(a.dy, at) * a.weight[c] : 0.0f;
-        term[1] = r < a.rows ? term[0] * ((load(a.x, at) - means[r]) * rstds[r]) : 0.0f;
+        const float g = r < a.rows ? load(a.dy, at) * a.weight[c] : 0.0f;
+        const float x = r < a.rows ? load(a.x, at) : 0.0f;
+        term[0] = r < a.rows ? g * ((centred ? x - means[r] : x) * rstds[r]) : 0.0f;
+        if (centred) term[sums - 1] = g;
     });
     if (row < a.rows && threadIdx.x % LANES == 0) {
-        g_means[row] = sum[0] / (float)a.width;
-        gh_means[row] = sum[1] / (float)a.width;
+        gh_means[row] = sum[0] / (float)a.width;
+        if (centred) g_means[row] = sum[sums - 1] / (float)a.width;
     }
     __syncthreads();
     for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
@@ -143,15 +154,16 @@ template <class T> __global__ void __launch_bounds__(BLOCK, 2) norm_input(operan
         load_rows(x, a.x, a, c);
         load_rows(dy, a.dy, a, c);
         for (int r = 0; r < NORM_ROWS; r++) {
-            const float h = (x[r] - means[r]) * rstds[r], g = dy[r] * weight;
-            const float dx = rstds[r] * (g - g_means[r] - h * gh_means[r]);
+            const float h = (centred ? x[r] - means[r] : x[r]) * rstds[r];
+            const float g = dy[r] * weight, off = centred ? g - g_means[r] : g;
+            const float dx = rstds[r] * (off - h * gh_means[r]);
             if (r < a.rows) put(a.dx, r * a.width + c, a.add, dx);
         }
     }
 }
 
-/* partial [blocks of rows, 2, C]: sums of dweight and of dbias. */
-template <class T> __global__ void norm_weight(float *partial, operands<T> a) {
+/* partial [blocks of rows, 2 or 1, C]: sums of dweight and, centred, of dbias. */
+template <class T, bool centred> __global__ void norm_weight(float *partial, operands<T> a) {
     const int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
     const int64_t begin = (int64_t)blockIdx.x * ROW_BLOCK;
     const int64_t end = begin + ROW_BLOCK < a.rows ? begin + ROW_BLOCK : a.rows;
@@ -160,28 +172,30 @@ template <class T> __global__ void norm_weight(float *partial, operands<T> a) {
 #pragma unroll 16
     for (int64_t row = begin; row < end; row++) {
         const int64_t at = row * a.width + c;
-        const float dy = load(a.dy, at), h = (load(a.x, at) - a.mean[row]) * a.rstd[row];
+        const float dy = load(a.dy, at), x = load(a.x, at);
+        const float h = (centred ? x - a.mean[row] : x) * a.rstd[row];
         dweight += dy * h;
-        dbias += dy;
+        if (centred) dbias += dy;
     }
-    partial[2 * blockIdx.x * a.width + c] = dweight;
-    partial[(2 * blockIdx.x + 1) * a.width + c] = dbias;
+    constexpr int64_t sums = centred ? 2 : 1;
+    partial[sums * blockIdx.x * a.width + c] = dweight;
+    if (centred) partial[(sums * blockIdx.x + 1) * a.width + c] = dbias;
 }
 
-/* A dparam that is NULL is not made. */
+/* `n` sums of a block: dweight and, behind it, dbias. A dparam that is NULL is not made. */
 __global__ void norm_add_blocks(float *dweight, float *dbias, const float *partial,
-                                int64_t blocks, int64_t width, bool add) {
-    FOR_EACH(i, 2 * width) {
+                                int64_t blocks, int64_t width, int64_t n, bool add) {
+    FOR_EACH(i, n) {
         float *to = i < width ? dweight : dbias;
         float sum = partial[i];
 #pragma unroll 16
         for (int64_t block = 1; block < blocks; block++)
-            sum += partial[2 * block * width + i];
+            sum += partial[block * n + i];
         if (to) put(to, i < width ? i : i - width, add, sum);
     }
 }
 
-template <class T>
+template <class T, bool centred>
 static operands<T> norm_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     operands<T> a = {};
     a.rows = spec->n * spec->attributes.rows;
@@ -189,45 +203,55 @@ static operands<T> norm_of(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     a.eps = spec->attributes.eps;
     a.x = (const T *)args->x[0];
     a.weight = args->param[0];
-    a.bias = args->param[1];
-    a.mean = args->saved[0];
-    a.rstd = args->saved[1];
+    a.bias = centred ? args->param[1] : NULL;
+    a.mean = centred ? args->saved[0] : NULL;
+    a.rstd = args->saved[centred ? 1 : 0];
     return a;
 }
 
-template <class T>
+template <class T, bool centred>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    operands<T> a = norm_of<T>(spec, args);
+    operands<T> a = norm_of<T, centred>(spec, args);
     a.y = (T *)args->y;
-    return launch(norm_forward<T>, dim3((unsigned)ceil_div(a.rows, NORM_ROWS)), dim3(BLOCK),
-                  stream, a);
+    return launch(norm_forward<T, centred>, dim3((unsigned)ceil_div(a.rows, NORM_ROWS)),
+                  dim3(BLOCK), stream, a);
 }
 
-template <class T>
+/* Sums of a block of rows. */
+static int64_t block_sums(const cgp_kernel_spec *spec) {
+    return (spec->op == CGP_OP_LAYER_NORM ? 2 : 1) * spec->attributes.out;
+}
+
+template <class T, bool centred>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
-    operands<T> a = norm_of<T>(spec, args);
-    const int64_t blocks = ceil_div(a.rows, ROW_BLOCK);
+    operands<T> a = norm_of<T, centred>(spec, args);
+    const int64_t blocks = ceil_div(a.rows, ROW_BLOCK), n = block_sums(spec);
     float *partial = (float *)args->workspace;
     a.dy = (const T *)args->dy;
     a.dx = (T *)args->dx[0];
     a.add = adds(spec, 0);
-    CGP__TRY_CUDA(launch(norm_weight<T>,
+    CGP__TRY_CUDA(launch(norm_weight<T, centred>,
                          dim3((unsigned)blocks, (unsigned)ceil_div(a.width, COLUMN_BLOCK)),
                          dim3(COLUMN_BLOCK), stream, partial, a));
-    CGP__TRY_CUDA(launch(norm_add_blocks, blocks_for(2 * a.width), dim3(BLOCK), stream,
-                         args->dparam[0], args->dparam[1], partial, blocks, a.width,
-                         !args->first));
+    CGP__TRY_CUDA(launch(norm_add_blocks, blocks_for(n), dim3(BLOCK), stream, args->dparam[0],
+                         args->dparam[1], partial, blocks, a.width, n, !args->first));
     if (!a.dx) return cudaSuccess;
-    return launch(norm_input<T>, dim3((unsigned)ceil_div(a.rows, NORM_ROWS)), dim3(BLOCK),
-                  stream, a);
+    return launch(norm_input<T, centred>, dim3((unsigned)ceil_div(a.rows, NORM_ROWS)),
+                  dim3(BLOCK), stream, a);
 }
 
 static int64_t workspace(const cgp_kernel_spec *spec) {
     const int64_t rows = spec->n * spec->attributes.rows;
     if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
-    return 2 * ceil_div(rows, ROW_BLOCK) * spec->attributes.out * (int64_t)sizeof(float);
+    return ceil_div(rows, ROW_BLOCK) * block_sums(spec) * (int64_t)sizeof(float);
 }
 
-const cgp__cuda_op cgp__cuda_layer_norm = {{BY_TYPE(forward), BY_TYPE(input), NULL}, workspace};
+#define BY_TYPE_OF(run, centred) by_type<run<float, centred>, run<bf16, centred>>
+
+const cgp__cuda_op cgp__cuda_layer_norm = {
+    {BY_TYPE_OF(forward, true), BY_TYPE_OF(input, true), NULL}, workspace};
+
+const cgp__cuda_op cgp__cuda_rms_norm = {
+    {BY_TYPE_OF(forward, false), BY_TYPE_OF(input, false), NULL}, workspace};

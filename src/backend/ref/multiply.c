@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* multiply.c -- y [n, R, C] = x[0] x[1], reference kernels.
+ *
+ *     dx[0] = dy x[1]     dx[1] = dy x[0]
+ *
+ * backward_input needs both inputs. y may be an x[k], and a dx[k] that is not added to may be dy: an element is
+ * read for the last time before it is written. From the last input to the first, as in ADD: dx[0] may add to
+ * what dx[1] has just written when both inputs are one value. */
+#include "backend/ref/ref.h"
+
+static void multiply_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_dtype type = spec->type;
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; i < count; i++)
+        cgp__ref_write(type, args->y, i,
+                       cgp__ref_load(type, args->x[0], i) * cgp__ref_load(type, args->x[1], i));
+}
+
+static void multiply_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_dtype type = spec->type;
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; i < count; i++) {
+        const double dy = cgp__ref_load(type, args->dy, i);
+        const double other[] = {cgp__ref_load(type, args->x[1], i),
+                                cgp__ref_load(type, args->x[0], i)};
+        for (int k = 1; k >= 0; k--) {
+            if (args->dx[k])
+                cgp__ref_store(type, args->dx[k], i, cgp__ref_adds(spec, k), dy * other[k]);
+        }
+    }
+}
+
+const cgp__ref_op cgp__ref_multiply = {.run = {multiply_forward, multiply_input}};
