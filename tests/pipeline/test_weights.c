@@ -104,8 +104,7 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
         char path[256], before[130], after[130], text[2][160];
         snprintf(path, sizeof path, DATA "%s", directories[i]);
         network net = open_network(path, 2);
-        assert_ok(
-            cgp_huggingface_write(&net.spec, net.pipeline, net.model, test_directory));
+        assert_ok(cgp_huggingface_write(&net.spec, net.pipeline, net.model, test_directory));
         network again = open_network(test_directory, 1);
         weights_sha256(&net, before);
         weights_sha256(&again, after);
