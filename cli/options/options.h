@@ -26,6 +26,7 @@ enum {
     CLI_DIAGNOSE = 1 << 11,
     CLI_STOP = 1 << 12,
     CLI_SUPERVISE = 1 << 13,
+    CLI_NEW = 1 << 14,
 };
 
 typedef enum cli_option_id {
@@ -164,7 +165,7 @@ typedef struct cli_run_options {
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
     const char *
         operand_source; /* the run file or run.json that MODEL is from; NULL: the command line */
-    const char *target; /* TO of convert; NULL: missing */
+    const char *target; /* TO of convert, NAME of new model; NULL: missing */
     cli_names words;    /* COMMAND of supervise */
 
     cli_names data, devices, trace, lr_milestones;

@@ -54,7 +54,7 @@ static cgp_status check_abbreviation(const cli_run_options *options, int id,
     return unknown_option(options, argument);
 }
 
-/* An argument that is no option: the operand, the target of convert, one more path after --data,
+/* An argument that is no option: the operand, the target of convert and of new, one more path after --data,
  * or one of the files of tokenize. */
 static cgp_status take_argument(cli_run_options *options, const char *argument,
                                 bool after_data) {
@@ -63,7 +63,7 @@ static cgp_status take_argument(cli_run_options *options, const char *argument,
                         argument);
     if (after_data || options->command == CLI_TOKENIZE)
         return cli_option_set(options, CLI_OPTION_DATA, argument);
-    if (options->command == CLI_CONVERT && options->operand && !options->target) {
+    if (options->command & (CLI_CONVERT | CLI_NEW) && options->operand && !options->target) {
         options->target = argument;
         return CGP_OK;
     }
