@@ -53,7 +53,7 @@ static double published_gib(const cli_session *session) {
 }
 
 /* Parse the operand, or for `gpt2` alone the model of the benchmark or --model; and resolve --dropout. */
-static cgp_status find_model(cli_run_options *options, cgp_model_spec *spec) {
+static cgp_status find_model(cli_run_options *options, cli_model *model) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");
     const bool benchmark = strcmp(options->operand, "gpt2") == 0;
@@ -61,8 +61,9 @@ static cgp_status find_model(cli_run_options *options, cgp_model_spec *spec) {
         return cgp_fail(CGP_EINVAL, "--model: expected bench gpt2, got bench %s (leave it out)",
                         options->operand);
     const char *text = benchmark ? BENCH_MODEL : options->operand;
-    CGP_TRY(cli_model_parse(spec, options->model ? options->model : text, 0));
-    return cli_model_resolve(spec, options);
+    CGP_TRY(cli_model_parse(model, options->model ? options->model : text, 0, NULL));
+    CGP_TRY(cli_model_agree(model));
+    return cli_model_resolve(model, options);
 }
 
 /* Set the published balance of the benchmark's 16 layers, unless one is given. */
@@ -81,7 +82,7 @@ static void set_balance(cli_run_options *options, const cgp_model_spec *spec) {
 static cgp_status run_steps(cli_session *session) {
     const uint64_t seed = (uint64_t)session->options->seed;
     const cgp_gpt2_options *gpt2 =
-        session->spec.kind == CGP_MODEL_GPT2 ? &session->spec.gpt2 : NULL;
+        session->of.spec.kind == CGP_MODEL_GPT2 ? &session->of.spec.gpt2 : NULL;
     cli_inputs inputs = {0};
     cgp_data *data = NULL;
     if (!gpt2) cli_inputs_draw(&inputs, session->model, session->options->batch, seed);
@@ -246,13 +247,13 @@ static json_t *too_large(FILE *out, const cli_run_options *options) {
     return cell;
 }
 
-static cgp_status one_cell(FILE *out, const cli_run_options *options,
-                           const cgp_model_spec *spec, json_t *cells) {
+static cgp_status one_cell(FILE *out, const cli_run_options *options, const cli_model *model,
+                           json_t *cells) {
     cli_run_options cell_options = *options;
     cli_session session;
     json_t *cell = NULL;
-    set_balance(&cell_options, spec);
-    cgp_status status = cli_session_plan(&session, &cell_options, spec);
+    set_balance(&cell_options, &model->spec);
+    cgp_status status = cli_session_plan(&session, &cell_options, model);
     if (status == CGP_OK) status = measure(&session, &cell);
     if (status == CGP_OK) print_row(out, &session);
     if (status == CGP_ELIMIT) { /* planned over --memory-limit, or over the machine's memory */
@@ -264,15 +265,15 @@ static cgp_status one_cell(FILE *out, const cli_run_options *options,
     return status;
 }
 
-static cgp_status all_cells(FILE *out, const cli_run_options *options,
-                            const cgp_model_spec *spec, json_t *cells) {
+static cgp_status all_cells(FILE *out, const cli_run_options *options, const cli_model *model,
+                            json_t *cells) {
     static const char *const modes[] = {"never", "except_last"};
     cli_run_options cell = *options;
     for (cell.stages = 1; cell.stages <= 4; cell.stages *= 2) {
         for (cell.chunks = 1; cell.chunks <= 64; cell.chunks *= 2) {
             for (int mode = 0; mode < 2; mode++) {
                 cell.recompute = modes[mode];
-                CGP_TRY(one_cell(out, &cell, spec, cells));
+                CGP_TRY(one_cell(out, &cell, model, cells));
             }
         }
     }
@@ -297,12 +298,11 @@ static cgp_status check_grid(const cli_run_options *options) {
 static int bench_grid(const cli_run_options *options) {
     FILE *out = cli_info_stream(options);
     cli_run_options cell_options = *options;
-    cgp_model_spec spec;
+    cli_model of;
     char model[CLI_MODEL_SPEC];
     int code = cli_report(check_grid(options), true);
-    if (code == CLI_OK) code = cli_report(find_model(&cell_options, &spec), true);
-    if (code == CLI_OK)
-        code = cli_report(cgp_model_spec_text(&spec, model, sizeof model), true);
+    if (code == CLI_OK) code = cli_report(find_model(&cell_options, &of), true);
+    if (code == CLI_OK) code = cli_report(cli_model_text(&of, model), true);
     if (code != CLI_OK) return code;
     print_heading(out, &cell_options, model);
     /* M above the batch is a row like any other, without warnings between the rows. */
@@ -311,7 +311,7 @@ static int bench_grid(const cli_run_options *options) {
     json_t *report =
         json_pack("{s:s, s:s, s:s, s:b, s:o}", "benchmark", options->operand, "version",
                   CGP_VERSION, "model", model, "plan_only", options->plan_only, "cells", cells);
-    const cgp_status status = all_cells(out, &cell_options, &spec, cells);
+    const cgp_status status = all_cells(out, &cell_options, &of, cells);
     if (status == CGP_OK) return cli_report(cli_json_write(options, report), false);
     json_decref(report);
     return cli_report(status, true);
@@ -320,10 +320,10 @@ static int bench_grid(const cli_run_options *options) {
 /* --- the command --- */
 
 static cgp_status prepare(cli_session *session, cli_run_options *options) {
-    cgp_model_spec spec;
-    CGP_TRY(find_model(options, &spec));
-    set_balance(options, &spec);
-    return cli_session_plan(session, options, &spec);
+    cli_model model;
+    CGP_TRY(find_model(options, &model));
+    set_balance(options, &model.spec);
+    return cli_session_plan(session, options, &model);
 }
 
 int cli_bench(const cli_run_options *options) {

@@ -63,9 +63,9 @@ static cgp_status step(const cli_session *session, const cli_inputs *inputs, out
 
 /* Run one batch with these options. */
 static cgp_status run(cli_session *session, const cli_run_options *options,
-                      const cgp_model_spec *spec, outcome *out) {
+                      const cli_model *model, outcome *out) {
     cli_inputs inputs = {0};
-    CGP_TRY(cli_session_plan(session, options, spec));
+    CGP_TRY(cli_session_plan(session, options, model));
     CGP_TRY(cli_session_create(session));
     cli_inputs_draw(&inputs, session->model, options->batch, (uint64_t)options->seed);
     const cgp_status status = step(session, &inputs, out);
@@ -152,15 +152,15 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
 
 static cgp_status check(cli_session *one, cli_session *session, cli_run_options *options,
                         cli_run_options *single, outcome o[2]) {
-    cgp_model_spec spec;
+    cli_model model;
     CGP_TRY(cli_ranks_open(options->transport, 0, false));
-    CGP_TRY(cli_model_find(&spec, options, "check gpt2:layers=2"));
+    CGP_TRY(cli_model_find(&model, options, "check gpt2:layers=2"));
     CGP_TRY(cli_json_check(options));
     *single = in_one_stage(options);
-    CGP_TRY(cli_ranks_agree(cli_rank() == 0 ? run(one, single, &spec, &o[0]) : CGP_OK));
+    CGP_TRY(cli_ranks_agree(cli_rank() == 0 ? run(one, single, &model, &o[0]) : CGP_OK));
     cgp_pipeline_destroy(one->pipeline);
     one->pipeline = NULL;
-    return run(session, options, &spec, &o[1]);
+    return run(session, options, &model, &o[1]);
 }
 
 /* Print and write what the comparison found, on rank 0, whose verdict is that of all. */

@@ -17,6 +17,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      CLI_CONFIG, cli_config},
     {"training", "diagnose", "RUN", "name the process that a run of several waits for", "run",
      CLI_DIAGNOSE, cli_diagnose},
+    {"models", "new", "model NAME", "write a model of your own to begin with, NAME/NAME.c",
+     "model mine", CLI_NEW, cli_new},
     {"data and weights", "tokenize", "[FILE...]",
      "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
@@ -48,4 +50,6 @@ const char cli_models[] =
     "  resnet:depth=101,classes=1000,image=224,width=64      resnet101 for short\n"
     "  resnet:depth=20,classes=10,image=32,width=16          any depth 6 n + 2\n"
     "  amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0\n"
-    "  unet:B=5,C=64,depth=5,image=192\n";
+    "  unet:B=5,C=64,depth=5,image=192\n"
+    "  ./mine.so:key=value,...                               your own (cgpipe new model "
+    "mine)\n";

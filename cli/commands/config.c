@@ -52,7 +52,12 @@ static cgp_status print(const char *path, const json_t *record, json_t *options)
            cli_shown(path));
     if (has_changes(record))
         puts("# A later start changed options; run.json lists them. These are the last.");
-    json_object_set(options, "model", json_object_get(record, "model"));
+    const char *model = cli_record_model(record);
+    if (cli_model_is_plugin(model))
+        printf("# The model is %s, whose path is given on the command line.\n",
+               cli_shown(model));
+    else
+        json_object_set(options, "model", json_object_get(record, "model"));
     return cli_run_file_write(stdout, options);
 }
 

@@ -40,7 +40,7 @@ typedef struct conversion {
     bool to_file;
     cli_run_directory from, to; /* one of them is a run */
     json_t *record;             /* of the run, if FROM is one */
-    cgp_model_spec spec;
+    cli_model of;
     char model_spec[CLI_MODEL_SPEC];
     cgp_model *model;
     cgp_plan *plan;
@@ -91,7 +91,8 @@ static cgp_status check_options(const conversion *c) {
                         "convert: --model is missing (of which model %s has the weights: "
                         "resnet50, say)",
                         options->operand);
-    if (c->source != SOURCE_FILE && options->model)
+    const bool plugin = options->model && cli_model_is_plugin(options->model);
+    if (c->source != SOURCE_FILE && options->model && !(c->source == SOURCE_RUN && plugin))
         return cgp_fail(CGP_EINVAL, "--model: expected a file of weights, %s says its model",
                         options->operand);
     if (c->source != SOURCE_RUN && options->from_step >= 0)
@@ -107,9 +108,9 @@ static cgp_status check_options(const conversion *c) {
 static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
     char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
-    CGP_TRY(cli_model_parse(&c->spec, options->model, 0));
-    if (c->spec.kind != CGP_MODEL_GPT2) return CGP_OK;
-    CGP_TRY(cgp_model_spec_text(&c->spec, given, sizeof given));
+    CGP_TRY(cli_model_parse(&c->of, options->model, 0, NULL));
+    if (c->of.spec.kind != CGP_MODEL_GPT2) return CGP_OK;
+    CGP_TRY(cli_model_text(&c->of, given));
     CGP_TRY(cli_published_model(options->operand, published));
     if (!*published || strcmp(given, published) == 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "--model: expected %s, as config.json beside %s says, got %s",
@@ -118,18 +119,17 @@ static cgp_status find_model_of_file(conversion *c) {
 
 static cgp_status find_model(conversion *c) {
     const cli_run_options *options = c->options;
-    c->spec = cgp_model_spec_default();
+    c->of.spec = cgp_model_spec_default();
     if (c->source == SOURCE_FILE) return find_model_of_file(c);
     if (c->source == SOURCE_DIRECTORY)
-        return cgp_huggingface_read(&c->spec.gpt2, options->operand);
+        return cgp_huggingface_read(&c->of.spec.gpt2, options->operand);
     cli_run_directory_name(&c->from, options->operand);
     CGP_TRY(cli_record_read(&c->from, &c->record));
-    if (cli_model_parse(&c->spec, cli_record_model(c->record), 256) != CGP_OK)
-        return cgp_fail(CGP_EFORMAT, "%s: %s", c->from.record, cgp_message());
-    if (c->spec.kind == CGP_MODEL_GPT2 || c->to_file) return CGP_OK;
+    CGP_TRY(cli_record_find_model(&c->of, &c->from, c->record, options->model));
+    if (c->of.spec.kind == CGP_MODEL_GPT2 || c->to_file) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "%s: expected a name that ends in " ENDING " for the weights of %s",
-                    options->target, cgp_model_kind_name(c->spec.kind));
+                    options->target, cli_model_name(&c->of));
 }
 
 /* A directory that were two of run, checkpoint and published weights could be read as the wrong one. */
@@ -188,10 +188,11 @@ static cgp_status check_target(conversion *c) {
 
 /* Plan a pipeline of one stage and one sample, which holds the weights. */
 static cgp_status make_plan(conversion *c) {
-    cgp_model_spec bare = c->spec;
-    bare.gpt2.loss = bare.resnet.loss = bare.amoebanetd.loss = bare.unet.loss = false;
-    CGP_TRY(cgp_model_spec_text(&c->spec, c->model_spec, sizeof c->model_spec));
-    CGP_TRY(cgp_model_spec_create(&c->model, &bare));
+    cli_model bare = c->of;
+    cgp_model_spec *spec = &bare.spec;
+    spec->gpt2.loss = spec->resnet.loss = spec->amoebanetd.loss = spec->unet.loss = false;
+    CGP_TRY(cli_model_text(&c->of, c->model_spec));
+    CGP_TRY(cli_model_create(&c->model, &bare));
     cgp_plan_options options = cgp_plan_options_default();
     options.inference = true;
     return cgp_plan_create(&c->plan, c->model, &options);
@@ -225,13 +226,14 @@ static cgp_status load(conversion *c) {
 /* --- writing --- */
 
 static cgp_status write_checkpoint(const conversion *c, const cli_run_directory *run) {
-    const double dropout = c->spec.kind == CGP_MODEL_GPT2 ? c->spec.gpt2.dropout : 0;
+    const double dropout = c->of.spec.kind == CGP_MODEL_GPT2 ? c->of.spec.gpt2.dropout : 0;
     cgp_save_options options = cgp_save_options_default();
     options.keep = 1;
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
                              c->model_spec, "position", 0); /* no data are read yet */
+    cli_record_file(note, &c->of);
     CGP_TRY(cli_run_directory_save(run, c->pipeline, options, note));
-    return cli_record_write_converted(run, c->model_spec, dropout);
+    return cli_record_write_converted(run, &c->of, c->model_spec, dropout);
 }
 
 /* The run is whole before it replaces another: a full disk leaves that as it was. */
@@ -245,7 +247,7 @@ static cgp_status write_run(conversion *c) {
 
 /* Return the model with the dropout that the run was trained with, if run.json has it. */
 static cgp_gpt2_options with_dropout(const conversion *c) {
-    cgp_gpt2_options options = c->spec.gpt2;
+    cgp_gpt2_options options = c->of.spec.gpt2;
     const json_t *given = json_object_get(json_object_get(c->record, "options"), "dropout");
     if (json_is_number(given)) options.dropout = json_number_value(given);
     return options;
@@ -331,7 +333,7 @@ static cgp_status convert(conversion *c) {
 /* Print the dropout of a GPT-2, whose three dropouts have one probability here. */
 static void print_dropout(const conversion *c) {
     char dropouts[CLI_DROPOUTS_TEXT];
-    if (c->spec.kind != CGP_MODEL_GPT2) return;
+    if (c->of.spec.kind != CGP_MODEL_GPT2) return;
     printf("dropout      %g\n", with_dropout(c).dropout);
     if (c->source == SOURCE_DIRECTORY &&
         cli_published_dropouts_differ(c->options->operand, dropouts))

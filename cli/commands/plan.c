@@ -12,9 +12,9 @@
 #include <stdlib.h>
 
 static cgp_status make(cli_session *session, cli_run_options *options) {
-    cgp_model_spec spec;
-    CGP_TRY(cli_model_find(&spec, options, "plan gpt2"));
-    return cli_session_plan(session, options, &spec);
+    cli_model model;
+    CGP_TRY(cli_model_find(&model, options, "plan gpt2"));
+    return cli_session_plan(session, options, &model);
 }
 
 /* Return the costs of F, I, W, R, [4][stages]. */

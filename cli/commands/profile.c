@@ -73,11 +73,11 @@ static void sign(cli_costs *costs, const cli_run_options *options) {
 
 static cgp_status profile(cli_session *session, cli_run_options *run_options,
                           cli_costs *costs) {
-    cgp_model_spec spec;
+    cli_model model;
     CGP_TRY(cli_ranks_open(run_options->transport, 0, false));
-    CGP_TRY(cli_model_find(&spec, run_options, "profile gpt2"));
+    CGP_TRY(cli_model_find(&model, run_options, "profile gpt2"));
     CGP_TRY(cli_ranks_agree(cli_json_check(run_options)));
-    CGP_TRY(cli_session_model(session, run_options, &spec));
+    CGP_TRY(cli_session_model(session, run_options, &model));
     cgp_profile_options options;
     CGP_TRY(cli_profile_options(&options, run_options));
     options.repeats = (int)run_options->repeats;

@@ -20,7 +20,7 @@ typedef struct sample {
     const cli_run_options *options;
     cli_run_directory directory;
     json_t *record;
-    cgp_model_spec spec;
+    cli_model model;
     cli_session session;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
@@ -50,16 +50,15 @@ static cgp_status prepare(sample *s) {
     const cli_run_options *options = s->options;
     CGP_TRY(cli_ranks_open(options->transport, 0, false));
     CGP_TRY(cli_record_read(&s->directory, &s->record));
-    if (cli_model_parse(&s->spec, cli_record_model(s->record), 256) != CGP_OK)
-        return cgp_fail(CGP_EFORMAT, "%s: %s", s->directory.record, cgp_message());
+    CGP_TRY(cli_record_find_model(&s->model, &s->directory, s->record, options->model));
     s->sampling = (cli_sampling){.options = options,
                                  .length = options->length,
                                  .out = stdout,
                                  .escape = isatty(STDOUT_FILENO) == 1};
-    CGP_TRY(cli_model_expect_gpt2(&s->spec, "sample"));
+    CGP_TRY(cli_model_expect_gpt2(&s->model, "sample"));
     if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
-    CGP_TRY(cli_prompt_check(options->prompt, &s->spec.gpt2, s->tokenizer));
-    CGP_TRY(cli_session_model(&s->session, options, &s->spec));
+    CGP_TRY(cli_prompt_check(options->prompt, &s->model.spec.gpt2, s->tokenizer));
+    CGP_TRY(cli_session_model(&s->session, options, &s->model));
     return make_plan(s);
 }
 
@@ -87,7 +86,7 @@ static cgp_status check_note(const char *path, const char *directory, const char
  * checkpoint. A directory of weights is no checkpoint. */
 static cgp_status check_model(const sample *s, const char *path) {
     char expected[CLI_MODEL_SPEC], got[CLI_MODEL_SPEC];
-    CGP_TRY(cgp_model_spec_text(&s->spec, expected, sizeof expected));
+    CGP_TRY(cli_model_text(&s->model, expected));
     CGP_TRY(cli_published_model(path, got));
     if (*got && strcmp(got, expected) != 0) return other_model(path, expected, got);
     char *directory = cli_published_directory(path);
@@ -106,7 +105,7 @@ static cgp_status run(sample *s) {
     CGP_TRY(path ? cgp_weights_load(s->weights, session->pipeline)
                  : cli_run_directory_load(&s->directory, s->options->from_step,
                                           session->pipeline, NULL));
-    cli_sampler_start(&s->sampler, session->pipeline, session->plan, &s->spec.gpt2,
+    cli_sampler_start(&s->sampler, session->pipeline, session->plan, &s->model.spec.gpt2,
                       s->tokenizer);
     CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
     if (s->sampling.escape) fputc('\n', stdout);

@@ -36,12 +36,15 @@ static cgp_status check_arguments(const cli_run_options *options) {
     return CGP_OK;
 }
 
+static cgp_status open_data(training *t) {
+    return cli_data_open(&t->data, &t->run.options, t->run.session.model, &t->run.session.of);
+}
+
 /* The plan of epochs needs the number of samples, and who reads data follows from the plan: rank 0 counts. */
 static cgp_status count_epochs(training *t) {
-    const cli_run_options *options = &t->run.options;
     int64_t samples = 0;
     cgp_status status = CGP_OK;
-    if (cli_rank() == 0) status = cli_data_open(&t->data, options, t->run.session.model);
+    if (cli_rank() == 0) status = open_data(t);
     CGP_TRY(cli_ranks_agree(status));
     if (t->data) samples = cgp_data_samples(t->data, CGP_SPLIT_TRAIN);
     CGP_TRY(cli_ranks_broadcast(0, &samples, sizeof samples));
@@ -51,22 +54,24 @@ static cgp_status count_epochs(training *t) {
 /* Resolve the command line and run.json, and plan. */
 static cgp_status prepare(training *t) {
     const cli_run_options *options = &t->run.options;
-    cgp_model_spec spec;
+    cli_model model;
+    const cgp_model_spec *spec = &model.spec;
     CGP_TRY(cli_ranks_open(options->transport, options->timeout, options->verify_messages));
     CGP_TRY(cli_resume_options(&t->run));
     CGP_TRY(cli_ranks_watch(options->timeout, options->verify_messages));
     CGP_TRY(check_arguments(options));
     CGP_TRY(cli_data_kind_of(options, &t->kind));
     const bool text = t->kind == CLI_DATA_TEXT;
-    CGP_TRY(cli_model_parse(&spec, options->operand, text ? 256 : 0));
-    CGP_TRY(cli_model_resolve(&spec, &t->run.options));
-    if (text && spec.kind == CGP_MODEL_GPT2 && spec.gpt2.vocab < 256)
+    CGP_TRY(cli_model_parse(&model, options->operand, text ? 256 : 0, options->operand_source));
+    CGP_TRY(cli_model_agree(&model));
+    CGP_TRY(cli_model_resolve(&model, &t->run.options));
+    if (text && spec->kind == CGP_MODEL_GPT2 && spec->gpt2.vocab < 256)
         return cgp_fail(CGP_EINVAL,
                         "gpt2: vocab: expected at least 256 for bytes, got %" PRId64,
-                        spec.gpt2.vocab);
-    if (options->sample > 0) CGP_TRY(cli_model_expect_gpt2(&spec, "--sample"));
-    if (options->sample > 0) CGP_TRY(cli_prompt_check(options->prompt, &spec.gpt2, NULL));
-    CGP_TRY(cli_session_model(&t->run.session, options, &spec));
+                        spec->gpt2.vocab);
+    if (options->sample > 0) CGP_TRY(cli_model_expect_gpt2(&model, "--sample"));
+    if (options->sample > 0) CGP_TRY(cli_prompt_check(options->prompt, &spec->gpt2, NULL));
+    CGP_TRY(cli_session_model(&t->run.session, options, &model));
     if (cli_epochs_option(options)) CGP_TRY(count_epochs(t));
     CGP_TRY(cli_session_make_plan(&t->run.session));
     CGP_TRY(cgp_pipeline_check_memory(t->run.session.plan, NULL));
@@ -106,8 +111,7 @@ static cgp_status check_files(training *t) {
     if (writes) CGP_TRY(check_free(t));
     CGP_TRY(cli_json_check(options));
     CGP_TRY(cli_trace_check(options));
-    if (!t->data && (writes || cli_session_reads(&t->run.session)))
-        CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
+    if (!t->data && (writes || cli_session_reads(&t->run.session))) CGP_TRY(open_data(t));
     if (t->data) CGP_TRY(cli_data_facts_of(t->data, &t->facts));
     if (!writes) return CGP_OK;
     CGP_TRY(cli_run_directory_make(&t->run.directory));
@@ -142,6 +146,12 @@ static void print_data(const training *t) {
     else if (t->kind == CLI_DATA_SHAPES)
         fprintf(t->run.out, "data         drawn shapes, without end, %s for validation\n",
                 validation);
+    else if (t->kind == CLI_DATA_PLUGIN && t->facts.samples[CGP_SPLIT_TRAIN] == INT64_MAX)
+        fprintf(t->run.out, "data         %s of the plug-in, without end, %s for validation\n",
+                t->units.sample, validation);
+    else if (t->kind == CLI_DATA_PLUGIN)
+        fprintf(t->run.out, "data         %s %s of the plug-in, %s for validation\n", train,
+                t->units.sample, validation);
     else if (t->kind > CLI_DATA_SHAPES)
         fprintf(t->run.out, "data         %s images, %s for validation\n", train, validation);
     else

@@ -267,7 +267,7 @@ cgp_status cli_run_options_inherit(cli_run_options *run_options, const json_t *o
 cgp_status cli_run_options_add(cli_run_options *run_options, const json_t *options) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const json_t *value = taken_over(run_options, options, id);
-        if (!value) continue;
+        if (!value || id == CLI_OPTION_MODEL) continue; /* the operand */
         CGP_TRY(cli_option_set_json(run_options, id, value));
         run_options->given[id] = true;
     }

@@ -26,6 +26,7 @@ enum {
     CLI_DIAGNOSE = 1 << 11,
     CLI_STOP = 1 << 12,
     CLI_SUPERVISE = 1 << 13,
+    CLI_NEW = 1 << 14,
 };
 
 typedef enum cli_option_id {
@@ -40,6 +41,7 @@ typedef enum cli_option_id {
     CLI_OPTION_RESUME,
     CLI_OPTION_FROM_STEP,
     CLI_OPTION_NEW_DATA,
+    CLI_OPTION_NEW_MODEL,
     CLI_OPTION_SAVE_EVERY,
     CLI_OPTION_KEEP,
     CLI_OPTION_MINUTES,
@@ -161,8 +163,10 @@ typedef struct cli_run_options {
     bool given[CLI_OPTION_COUNT]; /* on the command line, or in the run file */
     bool stages_by_devices;       /* --devices says how many stages there are */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
-    const char *target;           /* TO of convert; NULL: missing */
-    cli_names words;              /* COMMAND of supervise */
+    const char *
+        operand_source; /* the run file or run.json that MODEL is from; NULL: the command line */
+    const char *target; /* TO of convert, NAME of new model; NULL: missing */
+    cli_names words;    /* COMMAND of supervise */
 
     cli_names data, devices, trace, lr_milestones;
     cli_balance balance;
@@ -170,8 +174,8 @@ typedef struct cli_run_options {
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
-    bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help,
-        verbose, quiet, wait;
+    bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, nesterov,
+        decay_all, help, verbose, quiet, wait;
     bool deferred_batch_norm, decode, end_of_text, verify_messages;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
         message_bytes;

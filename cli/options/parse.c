@@ -54,7 +54,7 @@ static cgp_status check_abbreviation(const cli_run_options *options, int id,
     return unknown_option(options, argument);
 }
 
-/* An argument that is no option: the operand, the target of convert, one more path after --data,
+/* An argument that is no option: the operand, the target of convert and of new, one more path after --data,
  * or one of the files of tokenize. */
 static cgp_status take_argument(cli_run_options *options, const char *argument,
                                 bool after_data) {
@@ -63,7 +63,7 @@ static cgp_status take_argument(cli_run_options *options, const char *argument,
                         argument);
     if (after_data || options->command == CLI_TOKENIZE)
         return cli_option_set(options, CLI_OPTION_DATA, argument);
-    if (options->command == CLI_CONVERT && options->operand && !options->target) {
+    if (options->command & (CLI_CONVERT | CLI_NEW) && options->operand && !options->target) {
         options->target = argument;
         return CGP_OK;
     }
@@ -115,16 +115,32 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
     return CGP_OK;
 }
 
+/* --model is another way to give MODEL to train. */
+static cgp_status take_model(cli_run_options *options) {
+    if (options->command != CLI_TRAIN || !options->model) return CGP_OK;
+    if (options->operand)
+        return cgp_fail(CGP_EINVAL, "--model %s: MODEL is %s already (leave out one)",
+                        options->model, options->operand);
+    options->operand = options->model;
+    return CGP_OK;
+}
+
+/* Tell whether a text is the path of a model plug-in, "./mine.so:width=64". */
+static bool is_plugin(const char *text) {
+    const size_t length = strcspn(text, ":");
+    return length > 3 && strncmp(text + length - 3, ".so", 3) == 0 && memchr(text, '/', length);
+}
+
 /* --data takes all arguments behind it, MODEL too: where that is missing, the last value is MODEL if it parses as one. A resumed
  * run has its model, so there an existing path of such a name is a path. */
 static void find_model(cli_run_options *options) {
     cgp_model_spec spec = cgp_model_spec_default();
     if (options->command != CLI_TRAIN || options->operand || options->data.count == 0) return;
     const char *last = options->data.values[options->data.count - 1];
-    if (options->resume && access(last, F_OK) == 0) return;
+    if (options->resume && !is_plugin(last) && access(last, F_OK) == 0) return;
     char kind[32]; /* "gpt2:layrs=2" is a model too, whose message comes later */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
-    if (cgp_model_spec_parse(&spec, kind) != CGP_OK) return;
+    if (!is_plugin(last) && cgp_model_spec_parse(&spec, kind) != CGP_OK) return;
     options->operand = last;
     options->data.count--;
     if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
@@ -169,6 +185,7 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
     CGP_TRY(set_presets(options));
     CGP_TRY(parse_arguments(options, argc, argv));
     if (options->help) return CGP_OK;
+    CGP_TRY(take_model(options));
     find_model(options);
     CGP_TRY(cli_take_devices(options));
     if (options->config) CGP_TRY(cli_run_file_read(options));

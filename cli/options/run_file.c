@@ -179,8 +179,10 @@ static cgp_status take_over(cli_run_options *options, reader *r) {
     options->file = json_object();
     cli_options_json(options->file, &r->file, CLI_LIST_GIVEN);
     json_object_set(options->file, MODEL, json_object_get(r->values, MODEL));
-    if (!options->operand)
+    if (!options->operand) {
         options->operand = json_string_value(json_object_get(options->file, MODEL));
+        options->operand_source = options->config;
+    }
     return cli_run_options_add(options, options->file);
 }
 
@@ -264,7 +266,8 @@ static bool add_pair(yaml_document_t *document, int map, const char *name,
 
 static bool add_options(yaml_document_t *document, const json_t *options) {
     const int map = yaml_document_add_mapping(document, NULL, YAML_BLOCK_MAPPING_STYLE);
-    bool good = map && add_pair(document, map, MODEL, json_object_get(options, MODEL));
+    const json_t *model = json_object_get(options, MODEL);
+    bool good = map && (!model || add_pair(document, map, MODEL, model));
     for (int id = 0; good && id < CLI_OPTION_COUNT; id++) {
         char key[32];
         const json_t *value = json_object_get(options, cli_option_key((cli_option_id)id, key));

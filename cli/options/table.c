@@ -12,7 +12,7 @@
 #define RANKED (SAMPLING | CLI_BENCH | CLI_PROFILE | CLI_CHECK)
 #define ALL                                                                                    \
     (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG |            \
-     CLI_DEVICES | CLI_DIAGNOSE | CLI_STOP | CLI_SUPERVISE)
+     CLI_DEVICES | CLI_DIAGNOSE | CLI_STOP | CLI_SUPERVISE | CLI_NEW)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 #define TYPED (CLI_ONCE | CLI_TYPED)
@@ -22,7 +22,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_DATA] = {"data", "PATH...", CLI_PATHS, AT(data), TRAIN, 0,
         NULL, "text files and directories, read as bytes; token files (.bin); \"random\";\n"
         "                           for images shapes[:size=S,masks=0|1,validation=N],\n"
-        "                           cifar10:DIR, cifar100:DIR, mnist:DIR or images:DIR"},
+        "                           cifar10:DIR, cifar100:DIR, mnist:DIR or images:DIR;\n"
+        "                           plugin[:ARGUMENT]: the data set of a model plug-in"},
     [CLI_OPTION_VALIDATION] = {"validation", "FRACTION", CLI_TEXT, AT(validation), TRAIN, 0,
         "0.1", "fraction of the data kept for validation; or a file or directory"},
     [CLI_OPTION_PLAIN] = {"plain", NULL, CLI_FLAG, AT(plain), TRAIN, 0,
@@ -45,6 +46,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "checkpoint to go on from (train: deletes later ones) [the latest]"},
     [CLI_OPTION_NEW_DATA] = {"new-data", NULL, CLI_FLAG, AT(new_data), TRAIN, TYPED,
         NULL, "resume with other data, from their beginning"},
+    [CLI_OPTION_NEW_MODEL] = {"new-model", NULL, CLI_FLAG, AT(new_model), TRAIN, TYPED,
+        NULL, "resume with another file of the model, a plug-in that was built again"},
     [CLI_OPTION_SAVE_EVERY] = {"save-every", "N", CLI_STEPS, AT(save_every), TRAIN, 0,
         NULL, "steps, or epochs (1ep), between checkpoints; 0: at the end [steps / 10]"},
     [CLI_OPTION_KEEP] = {"keep", "N", CLI_WHOLE, AT(keep), TRAIN, 0,
@@ -68,9 +71,10 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_GRACE] = {"grace", "S", CLI_REAL, AT(grace), CLI_SUPERVISE, 0,
         "30", "seconds from SIGTERM to SIGKILL; also --timeout of a command of which a\n"
         "                           process has failed"},
-    [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model), CLI_BENCH | CLI_CONVERT, 0,
-        NULL, "bench gpt2: another size; convert: whose weights\n"
-        "                           a file has"},
+    [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model),
+        SAMPLING | CLI_BENCH | CLI_CONVERT, ONCE,
+        NULL, "train, and sample and convert of a run with a model plug-in: MODEL;\n"
+        "                           bench gpt2: another size; convert: whose weights a file has"},
     [CLI_OPTION_GRID] = {"grid", NULL, CLI_FLAG, AT(grid), CLI_BENCH, 0,
         NULL, "all of K 1 2 4, M 1 2 4 .. 64, never and except_last"},
     [CLI_OPTION_PLAN_ONLY] = {"plan-only", NULL, CLI_FLAG, AT(plan_only), CLI_BENCH, 0,

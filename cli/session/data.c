@@ -2,7 +2,9 @@
 /* data.c -- see data.h. Sets of images:
  *
  *     shapes    shapes:size=64,masks=1,validation=500
- *     cifar10:DIR   cifar100:DIR   mnist:DIR   images:DIR */
+ *     cifar10:DIR   cifar100:DIR   mnist:DIR   images:DIR
+ *
+ * and that of a model plug-in, plugin[:ARGUMENT]. */
 #include "session/data.h"
 
 #include <cgpipe/images.h>
@@ -72,6 +74,13 @@ static cgp_status parse_shapes(cgp_shapes_options *options, const char *text) {
         text += length + (text[length] == ',');
     }
     return CGP_OK;
+}
+
+/* Tell whether a text is "plugin" or begins with "plugin:". */
+static bool is_plugins(const char *text) {
+    static const char name[] = "plugin";
+    const size_t length = sizeof name - 1;
+    return strncmp(text, name, length) == 0 && (text[length] == '\0' || text[length] == ':');
 }
 
 static cgp_status only_for_images(const char *option, const char *expected, const char *got) {
@@ -171,6 +180,45 @@ static cgp_status open_images(cgp_data **out, const cli_run_options *options,
     return cgp_data_cifar(out, rest_of(options->data.values[0]), &cifar);
 }
 
+/* --- a plug-in's --- */
+
+static cgp_status check_plugins(const cli_run_options *options) {
+    if (options->data.count > 1)
+        return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too",
+                        options->data.values[0], options->data.values[1]);
+    if (isnan(options->validation_fraction))
+        return cgp_fail(CGP_EINVAL,
+                        "--validation: expected a fraction with --data plugin, got %s",
+                        options->validation);
+    return CGP_OK;
+}
+
+static cgp_status open_plugins(cgp_data **out, const cli_run_options *options,
+                               const cgp_model *model, const cli_model *of) {
+    const char *data = options->data.values[0];
+    const cgp_data_request request = {.struct_size = sizeof request,
+                                      .model = model,
+                                      .values = of->values,
+                                      .argument = rest_of(data),
+                                      .seed = (uint64_t)options->seed,
+                                      .validation_fraction = options->validation_fraction};
+    if (!of->plugin || !of->plugin->open_data)
+        return cgp_fail(CGP_EINVAL,
+                        "--data %s: expected a model plug-in with cgpipe_data_open, got "
+                        "%s%s",
+                        data, cli_model_name(of), of->plugin ? ", which has none" : "");
+    *out = NULL;
+    (void)cgp_fail(CGP_OK, "%s", "");
+    const cgp_status status = of->plugin->open_data(out, &request);
+    if (status == CGP_OK && *out) return CGP_OK;
+    if (status == CGP_OK)
+        return cgp_fail(CGP_EINVAL, "--data %s: cgpipe_data_open of %s returned no data set",
+                        data, cli_model_name(of));
+    return cgp_fail((int)status < 0 || status > CGP_EPEER ? CGP_EINVAL : status,
+                    "--data %s: %s", data,
+                    *cgp_message() ? cgp_message() : "cgpipe_data_open gave no reason");
+}
+
 /* --- kinds --- */
 
 /* Return the path that --validation names; NULL if it is a fraction. */
@@ -180,8 +228,9 @@ static const char *validation_path(const cli_run_options *options) {
 
 cgp_status cli_data_kind_of(const cli_run_options *options, cli_data_kind *kind) {
     const char *first = options->data.values[0], *validation = validation_path(options);
-    *kind = images_kind_of(first);
+    *kind = is_plugins(first) ? CLI_DATA_PLUGIN : images_kind_of(first);
     CGP_TRY(check_images(options, *kind));
+    if (*kind == CLI_DATA_PLUGIN) return check_plugins(options);
     if (*kind >= CLI_DATA_SHAPES) return CGP_OK;
     const bool tokens = cli_ends_with(first, ".bin");
     if (tokens) *kind = CLI_DATA_TOKENS;
@@ -251,9 +300,10 @@ static cgp_status expect_tokens(const cli_run_options *options, const cgp_model 
 }
 
 static cgp_status open_any(cgp_data **out, const cli_run_options *options, cli_data_kind kind,
-                           const cgp_model *model) {
+                           const cgp_model *model, const cli_model *of) {
     const int64_t sequence = cgp_model_input_shape(model, 0).dims[0];
     const int64_t vocab = logits_of(model) > 0 ? logits_of(model) : 1;
+    if (kind == CLI_DATA_PLUGIN) return open_plugins(out, options, model, of);
     if (kind >= CLI_DATA_SHAPES) return open_images(out, options, kind, model);
     CGP_TRY(expect_tokens(options, model));
     if (kind == CLI_DATA_RANDOM)
@@ -274,13 +324,18 @@ static cgp_status check_field(const cli_run_options *options, const cgp_data *da
     return refuse(options, model, field, gives, "other data, or another size in MODEL");
 }
 
+static cgp_status expect_two_inputs(const cgp_model *model) {
+    if (cgp_model_inputs(model) == 2) return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL,
+        "train: expected a model of two inputs, those of a sample and of its target, "
+        "got %s, which has %d",
+        cgp_model_name(model), cgp_model_inputs(model));
+}
+
 static cgp_status check_data(const cli_run_options *options, const cgp_data *data,
                              const cgp_model *model) {
     const int64_t classes = cgp_data_classes(data), logits = logits_of(model);
-    if (cgp_model_inputs(model) != 2)
-        return cgp_fail(CGP_EINVAL,
-                        "train: expected a model of two inputs, got %s, which has %d",
-                        cgp_model_name(model), cgp_model_inputs(model));
     for (int i = 0; i < 2; i++)
         CGP_TRY(check_field(options, data, model, i));
     if (classes == 0 || classes == logits) return CGP_OK;
@@ -291,12 +346,13 @@ static cgp_status check_data(const cli_run_options *options, const cgp_data *dat
         (long long)classes);
 }
 
-cgp_status cli_data_open(cgp_data **out, const cli_run_options *options,
-                         const cgp_model *model) {
+cgp_status cli_data_open(cgp_data **out, const cli_run_options *options, const cgp_model *model,
+                         const cli_model *of) {
     cli_data_kind kind = CLI_DATA_TEXT;
     cgp_data *data = NULL;
+    CGP_TRY(expect_two_inputs(model));
     CGP_TRY(cli_data_kind_of(options, &kind));
-    CGP_TRY(open_any(&data, options, kind, model));
+    CGP_TRY(open_any(&data, options, kind, model, of));
     const cgp_status status = check_data(options, data, model);
     if (status == CGP_OK)
         *out = data;
@@ -322,7 +378,8 @@ cli_data_units cli_data_units_of(const cgp_model *model) {
     if (cgp_model_input_dtype(model, 0) == CGP_I32)
         return (cli_data_units){"tokens", "tok", "sequences", "windows",
                                 cgp_shape_count(&shape)};
-    return (cli_data_units){"images", "img", "images", "images", 1};
+    if (shape.rank == 3) return (cli_data_units){"images", "img", "images", "images", 1};
+    return (cli_data_units){"samples", "smp", "samples", "samples", 1};
 }
 
 /* --- paths --- */
@@ -339,7 +396,7 @@ static json_t *absolute(const char *text) {
 void cli_data_json(json_t *options, const cli_run_options *run_options) {
     cli_data_kind kind = CLI_DATA_TEXT;
     if (cli_data_kind_of(run_options, &kind) != CGP_OK) return;
-    if (kind == CLI_DATA_RANDOM || kind == CLI_DATA_SHAPES) return;
+    if (kind == CLI_DATA_RANDOM || kind == CLI_DATA_SHAPES || kind == CLI_DATA_PLUGIN) return;
     json_t *paths = json_array();
     bool good = true;
     for (int i = 0; i < run_options->data.count; i++)

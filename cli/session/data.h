@@ -7,9 +7,11 @@
 #include <cgpipe/data.h>
 
 #include "options/options.h"
+#include "session/model.h"
 
 /* Kinds of images come last. */
 typedef enum cli_data_kind {
+    CLI_DATA_PLUGIN, /* the data set of the model's plug-in */
     CLI_DATA_TEXT,
     CLI_DATA_TOKENS,
     CLI_DATA_RANDOM,
@@ -25,9 +27,9 @@ typedef enum cli_data_kind {
 CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options,
                                            cli_data_kind *kind);
 
-/* Open the data for the inputs of the model, and refuse data that they do not take. */
+/* Open the data for the inputs of the model, which MODEL `of` made, and refuse data that they do not take. */
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
-                                        const cgp_model *model);
+                                        const cgp_model *model, const cli_model *of);
 
 /* What all ranks know of the data, though only some of them have the data. */
 typedef struct cli_data_facts {
@@ -41,8 +43,8 @@ CGP_MUST_CHECK cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts
 /* Tell whether targets follow from inputs: another image takes the place of a broken one, with its label (no --strict). */
 bool cli_data_targets_follow(const cli_run_options *run_options);
 
-/* The units of messages: those in a sample ("tokens", "images"; "tok", "img"), their number, and the sample ("sequences",
- * "images"). */
+/* The units of messages: those in a sample ("tokens", "images", "samples"; "tok", "img", "smp"), their number, and the sample
+ * ("sequences", "images", "samples"). */
 typedef struct cli_data_units {
     const char *name, *short_name, *sample;
     const char *key; /* of the sample in JSON */

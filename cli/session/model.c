@@ -2,15 +2,80 @@
 /* model.c -- see model.h. */
 #include "session/model.h"
 
+#include "common.h"
+#include "ranks.h"
+
 #include <math.h>
 #include <string.h>
 
 #define BENCH_DROPOUT 0.1 /* of the GPT-2 benchmark */
 
-cgp_status cli_model_parse(cgp_model_spec *spec, const char *text, int64_t vocab) {
-    *spec = cgp_model_spec_default();
-    if (vocab > 0) spec->gpt2.vocab = vocab;
-    return cgp_model_spec_parse(spec, text);
+/* --- a plug-in --- */
+
+bool cli_model_is_plugin(const char *text) {
+    const size_t length = strcspn(text, ":");
+    return cli_plugin_path(text) > 0 ||
+           (length > 3 && strncmp(text + length - 3, ".so", 3) == 0);
+}
+
+static cgp_status refuse_source(const char *text, const char *source) {
+    const int length = (int)strcspn(text, ":");
+    return cgp_fail(CGP_EINVAL,
+                    "%s: names the plug-in %.*s, and code is loaded only from a path on the "
+                    "command line (give it there: --model %s%.*s)",
+                    source, length, text, memchr(text, '/', (size_t)length) ? "" : "./", length,
+                    text);
+}
+
+static cgp_status parse_plugin(cli_model *model, const char *text, const char *source) {
+    const size_t length = cli_plugin_path(text);
+    if (source) return refuse_source(text, source);
+    if (length == 0)
+        return cgp_fail(CGP_EINVAL,
+                        "%.*s: expected a path with a '/' to a model plug-in (./%s)",
+                        (int)strcspn(text, ":"), text, text);
+    CGP_TRY(cli_plugin_open(&model->plugin, text, length));
+    memcpy(model->sha256, model->plugin->sha256, sizeof model->sha256);
+    return cli_plugin_values(model->values, model->plugin,
+                             text + length + (text[length] == ':'));
+}
+
+/* --- any model --- */
+
+cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
+                           const char *source) {
+    *model = (cli_model){.spec = cgp_model_spec_default()};
+    if (vocab > 0) model->spec.gpt2.vocab = vocab;
+    if (!cli_model_is_plugin(text)) return cgp_model_spec_parse(&model->spec, text);
+    model->spec.kind = CGP_MODEL_KINDS;
+    return parse_plugin(model, text, source);
+}
+
+cgp_status cli_model_text(const cli_model *model, char *text) {
+    if (model->plugin)
+        return cli_plugin_text(model->plugin, model->values, text, CLI_MODEL_SPEC);
+    return cgp_model_spec_text(&model->spec, text, CLI_MODEL_SPEC);
+}
+
+cgp_status cli_model_create(cgp_model **out, const cli_model *model) {
+    if (model->plugin) return cli_plugin_create(out, model->plugin, model->values);
+    return cgp_model_spec_create(out, &model->spec);
+}
+
+cgp_status cli_model_agree(const cli_model *model) {
+    char first[65];
+    memcpy(first, model->sha256, sizeof first);
+    CGP_TRY(cli_ranks_broadcast(0, first, sizeof first));
+    const bool same = strcmp(first, model->sha256) == 0;
+    return cli_ranks_agree(same ? CGP_OK
+                                : cgp_fail(CGP_EINVAL,
+                                           "%s: is not that of rank 0 (SHA-256 %.8s, rank 0's "
+                                           "%.8s; the same file on all ranks)",
+                                           cli_model_name(model), model->sha256, first));
+}
+
+const char *cli_model_name(const cli_model *model) {
+    return model->plugin ? model->plugin->name : cgp_model_kind_name(model->spec.kind);
 }
 
 /* Return the dropout in the model's options, NULL if it has none. */
@@ -19,13 +84,13 @@ static double *dropout_of(cgp_model_spec *spec) {
     return spec->kind == CGP_MODEL_UNET ? &spec->unet.dropout : NULL;
 }
 
-cgp_status cli_model_resolve(cgp_model_spec *spec, cli_run_options *options) {
-    double *dropout = dropout_of(spec);
+cgp_status cli_model_resolve(cli_model *model, cli_run_options *options) {
+    double *dropout = dropout_of(&model->spec);
     if (!dropout && options->dropout > 0)
         return cgp_fail(CGP_EINVAL, "--dropout %g: %s has none (leave it out)",
-                        options->dropout, cgp_model_kind_name(spec->kind));
+                        options->dropout, cli_model_name(model));
     if (isnan(options->dropout) && dropout)
-        options->dropout = options->command == CLI_BENCH && spec->kind == CGP_MODEL_GPT2
+        options->dropout = options->command == CLI_BENCH && model->spec.kind == CGP_MODEL_GPT2
                                ? BENCH_DROPOUT
                                : *dropout;
     if (isnan(options->dropout)) options->dropout = 0;
@@ -33,16 +98,16 @@ cgp_status cli_model_resolve(cgp_model_spec *spec, cli_run_options *options) {
     return CGP_OK;
 }
 
-cgp_status cli_model_find(cgp_model_spec *spec, cli_run_options *options, const char *example) {
+cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char *example) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "%.*s: MODEL is missing (cgpipe %s)",
                         (int)strcspn(example, " "), example, example);
-    CGP_TRY(cli_model_parse(spec, options->operand, 0));
-    return cli_model_resolve(spec, options);
+    CGP_TRY(cli_model_parse(model, options->operand, 0, options->operand_source));
+    CGP_TRY(cli_model_agree(model));
+    return cli_model_resolve(model, options);
 }
 
-cgp_status cli_model_expect_gpt2(const cgp_model_spec *spec, const char *what) {
-    if (spec->kind == CGP_MODEL_GPT2) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "%s: expected a gpt2, got %s", what,
-                    cgp_model_kind_name(spec->kind));
+cgp_status cli_model_expect_gpt2(const cli_model *model, const char *what) {
+    if (model->spec.kind == CGP_MODEL_GPT2) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: expected a gpt2, got %s", what, cli_model_name(model));
 }

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h -- MODEL of the command line. */
+/* model.h -- MODEL of the command line: one of the model zoo, or of a file:
+ *
+ *     gpt2:layers=4              of the zoo, by its spec
+ *     ./mine.so:width=64         a model plug-in; its path has a '/'
+ *     ./mine.json                a graph file; its path has a '/', or it is there
+ *
+ * Code is loaded from a path of this command line alone: a run or a run file that names a plug-in is refused. */
 #ifndef CGPIPE_CLI_MODEL_H
 #define CGPIPE_CLI_MODEL_H
 
@@ -7,23 +13,49 @@
 #include <cgpipe/models/spec.h>
 
 #include "options/options.h"
+#include "session/plugin.h"
 
-/* Bytes of a model spec with all sizes written out. */
-#define CLI_MODEL_SPEC 160
+/* Bytes of a model's text with all sizes written out. */
+#define CLI_MODEL_SPEC 2048
 
-/* Parse MODEL; a GPT-2 that names no vocab takes `vocab`, 0: the zoo's. */
-CGP_MUST_CHECK cgp_status cli_model_parse(cgp_model_spec *spec, const char *text,
-                                          int64_t vocab);
+/* A plain value: what it points to lives as long as the process or the options. */
+typedef struct cli_model {
+    cgp_model_spec spec;      /* of the zoo; of a file: its kind is none, CGP_MODEL_KINDS */
+    const cli_plugin *plugin; /* NULL: no plug-in */
+    cgp_model_value values[CLI_PLUGIN_KEYS];
+    char sha256[65]; /* of the file; "" for a model of the zoo */
+} cli_model;
+
+/* Tell whether a text is the MODEL of a plug-in, on the command line or, without the directory, in a run. */
+bool cli_model_is_plugin(const char *text);
+
+/* Parse MODEL; a GPT-2 that names no vocab takes `vocab`, 0: the zoo's. `source`: the run, or the run file, that the text is from, which
+ * may name no plug-in; NULL: the command line. */
+CGP_MUST_CHECK cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
+                                          const char *source);
+
+/* Write the model with all sizes written out, without the directory of a file, to `text`, of CLI_MODEL_SPEC bytes. */
+CGP_MUST_CHECK cgp_status cli_model_text(const cli_model *model, char *text);
+
+/* Make the model. */
+CGP_MUST_CHECK cgp_status cli_model_create(cgp_model **out, const cli_model *model);
+
+/* Refuse a file that is not the same on all ranks. Collective. */
+CGP_MUST_CHECK cgp_status cli_model_agree(const cli_model *model);
+
+/* Return the model's name for messages, "gpt2" or "mine.so". */
+const char *cli_model_name(const cli_model *model);
 
 /* Resolve --dropout: the model's if none is given, the given one if the model has dropout. Fails with CGP_EINVAL where it has
  * none. */
-CGP_MUST_CHECK cgp_status cli_model_resolve(cgp_model_spec *spec, cli_run_options *options);
+CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *options);
 
-/* Parse the operand of a command and resolve --dropout. `example`: the command line for the message that there is none. */
-CGP_MUST_CHECK cgp_status cli_model_find(cgp_model_spec *spec, cli_run_options *options,
+/* Parse the operand of a command, on all ranks alike, and resolve --dropout. `example`: the command line for the message that there is
+ * none. Collective. */
+CGP_MUST_CHECK cgp_status cli_model_find(cli_model *model, cli_run_options *options,
                                          const char *example);
 
 /* Fail with CGP_EINVAL if the model is no GPT-2, which `what` needs. */
-CGP_MUST_CHECK cgp_status cli_model_expect_gpt2(const cgp_model_spec *spec, const char *what);
+CGP_MUST_CHECK cgp_status cli_model_expect_gpt2(const cli_model *model, const char *what);
 
 #endif

@@ -26,6 +26,57 @@ const char *cli_record_model(const json_t *record) {
     return json_string_value(json_object_get(record, "model"));
 }
 
+static const char *file_of(const json_t *record) {
+    const char *sha256 = json_string_value(json_object_get(record, "model_sha256"));
+    return sha256 ? sha256 : "";
+}
+
+void cli_record_file(json_t *object, const cli_model *model) {
+    if (*model->sha256) json_object_set_new(object, "model_sha256", json_string(model->sha256));
+}
+
+char *cli_record_keys(const json_t *record, const char *given) {
+    const size_t length = cli_plugin_path(given);
+    const char *model = cli_record_model(record), *keys = model ? strchr(model, ':') : NULL;
+    const bool take = length > 0 && given[length] == '\0' && keys && cli_model_is_plugin(model);
+    return cli_text("%s%s", given, take ? keys : "");
+}
+
+cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
+                                  const char *model_spec, const char *given, bool new_model) {
+    const char *before = cli_record_model(record), *file = file_of(record);
+    if (new_model && !*model->sha256)
+        return cgp_fail(CGP_EINVAL,
+                        "--new-model: expected a model of a file, got %s (leave it out)",
+                        model_spec);
+    if (new_model && *file) return CGP_OK;
+    if (strcmp(before, model_spec) != 0)
+        return cgp_fail(CGP_EINVAL,
+                        "%s: the run has the model %s (leave it out, or another --run)", given,
+                        before);
+    if (strcmp(file, model->sha256) == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "%s: is not the file of the run (SHA-256 %.8s, the run's %.8s; that file, "
+                    "--new-model to go on with this one, or another --run)",
+                    cli_model_name(model), model->sha256, *file ? file : "none");
+}
+
+cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *directory,
+                                 const json_t *record, const char *given) {
+    const char *text = cli_record_model(record);
+    char spec[CLI_MODEL_SPEC];
+    if (!given && cli_model_parse(model, text, 256, directory->record) == CGP_OK) return CGP_OK;
+    if (!given && cli_model_is_plugin(text)) return CGP_EINVAL;
+    if (!given) return cgp_fail(CGP_EFORMAT, "%s: %s", directory->record, cgp_message());
+    char *whole = cli_record_keys(record, given);
+    cgp_status status = cli_model_parse(model, whole, 256, NULL);
+    free(whole);
+    if (status == CGP_OK) status = cli_model_agree(model);
+    if (status == CGP_OK) status = cli_model_text(model, spec);
+    return status == CGP_OK ? cli_record_check_model(record, model, spec, given, false)
+                            : status;
+}
+
 int cli_record_starts(const json_t *record) {
     return (int)json_array_size(json_object_get(record, "starts"));
 }
@@ -144,6 +195,7 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
     json_t *record = json_pack("{s:s, s:o, s:o, s:o, s:o}", "model", session->model_spec,
                                "options", options, "versions", versions_json(session->pipeline),
                                "devices", devices_json(session->plan), "starts", starts);
+    cli_record_file(record, &session->of);
     const size_t bytes = json_dumpb(record, NULL, 0, JSON_INDENT(2));
     if (bytes > LARGEST_RECORD) {
         json_decref(record);
@@ -157,11 +209,13 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
 }
 
 cgp_status cli_record_write_converted(const cli_run_directory *directory,
-                                      const char *model_spec, double dropout) {
+                                      const cli_model *model, const char *model_spec,
+                                      double dropout) {
     json_t *options = json_object();
     if (dropout > 0) json_object_set_new(options, "dropout", json_real(dropout));
     json_t *record = json_pack("{s:s, s:o, s:o, s:[]}", "model", model_spec, "options", options,
                                "versions", versions_json(NULL), "starts");
+    cli_record_file(record, model);
     return replace(directory, record);
 }
 
@@ -189,18 +243,31 @@ static json_t *expected_options(const json_t *record, const json_t *note) {
     return expected;
 }
 
-cgp_status cli_record_check(const cli_run_directory *directory, const json_t *record,
-                            const json_t *note, const cli_run_options *run_options,
-                            bool *checked) {
+/* --new-model goes on with another file than the checkpoint's. */
+static cgp_status check_note_model(const cli_run_directory *directory, const json_t *record,
+                                   const json_t *note, bool new_model) {
     const char *model = cli_record_model(record), *before = cli_record_model(note);
-    *checked = false;
-    if (!json_is_object(json_object_get(note, "options"))) return CGP_OK;
-    if (before && strcmp(model, before) != 0)
+    const char *now = file_of(record), *then = file_of(note);
+    if (!before || (new_model && *now && *then)) return CGP_OK;
+    if (strcmp(model, before) != 0)
         return cgp_fail(
             CGP_EINVAL,
             "%s: model is %s, the checkpoint was written with %s (put it back, a run "
             "keeps its model; or another --run)",
             directory->record, model, before);
+    if (strcmp(now, then) == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "%s: model_sha256 is %.8s, the checkpoint was written with %.8s (put it "
+                    "back; --new-model to go on with the other file; or another --run)",
+                    directory->record, *now ? now : "none", *then ? then : "none");
+}
+
+cgp_status cli_record_check(const cli_run_directory *directory, const json_t *record,
+                            const json_t *note, const cli_run_options *run_options,
+                            bool *checked) {
+    *checked = false;
+    if (!json_is_object(json_object_get(note, "options"))) return CGP_OK;
+    CGP_TRY(check_note_model(directory, record, note, run_options->new_model));
     json_t *expected = expected_options(record, note);
     if (!expected) return CGP_OK;
     *checked = true;

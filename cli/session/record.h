@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* record.h -- run.json, from which --resume takes a run's options:
  *
- *     model      its spec, all sizes written out
+ *     model      its text, all sizes written out; of a file without its directory
+ *     model_sha256   of the file, if the model is of one
  *     options    the value of every option that --resume takes over
  *     versions   of cgpipe, the compiler, jansson and the system; the instruction set and a digest of libm, where a pipeline ran
  *     devices    their names
@@ -26,6 +27,22 @@ json_t *cli_note_read(const char *text);
 /* Return the model of a record or note, borrowed from it. */
 const char *cli_record_model(const json_t *record);
 
+/* Add the SHA-256 of the model's file to a record or a note, if it is of one. */
+void cli_record_file(json_t *object, const cli_model *model);
+
+/* Return MODEL as it was given, with the run's keys where it names a plug-in without any. Owned. */
+char *cli_record_keys(const json_t *record, const char *given);
+
+/* Refuse another model than the record's, `given` in messages, and another file, unless that is a `new_model`. */
+CGP_MUST_CHECK cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
+                                                 const char *model_spec, const char *given,
+                                                 bool new_model);
+
+/* Find the model of a run: its own, or, where that is of a plug-in, the one that --model gives. */
+CGP_MUST_CHECK cgp_status cli_record_find_model(cli_model *model,
+                                                const cli_run_directory *directory,
+                                                const json_t *record, const char *given);
+
 /* Return the number of starts: 0 for converted weights. */
 int cli_record_starts(const json_t *record);
 
@@ -49,6 +66,7 @@ CGP_MUST_CHECK cgp_status cli_record_check(const cli_run_directory *directory,
 
 /* Write run.json for converted weights, without training so far. `dropout` 0: --dropout determines it. */
 CGP_MUST_CHECK cgp_status cli_record_write_converted(const cli_run_directory *directory,
+                                                     const cli_model *model,
                                                      const char *model_spec, double dropout);
 
 #endif

@@ -49,7 +49,13 @@ static cgp_status inherit(cli_run *run) {
     CGP_TRY(check_same(run, options));
     if (cli_run_options_inherit(&run->options, options) != CGP_OK)
         return cgp_fail(CGP_EFORMAT, "%s: %s", run->directory.record, cgp_message());
-    if (!run->options.operand) run->options.operand = cli_record_model(run->before);
+    if (run->options.operand) {
+        run->options.operand = cli_run_options_keep(
+            &run->options, cli_record_keys(run->before, run->options.operand));
+        return CGP_OK;
+    }
+    run->options.operand = cli_record_model(run->before);
+    run->options.operand_source = run->directory.record;
     return CGP_OK;
 }
 
@@ -106,10 +112,9 @@ cgp_status cli_resume_options(cli_run *run) {
 }
 
 cgp_status cli_resume_check_model(const cli_run *run) {
-    const char *before = run->before ? cli_record_model(run->before) : run->session.model_spec;
-    if (strcmp(before, run->session.model_spec) == 0) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "%s: the run has the model %s (leave it out, or another --run)",
-                    run->options.operand, before);
+    if (!run->before) return CGP_OK;
+    return cli_record_check_model(run->before, &run->session.of, run->session.model_spec,
+                                  run->options.operand, run->options.new_model);
 }
 
 /* --- note --- */
@@ -141,6 +146,7 @@ static json_t *make_note(const cli_run *run) {
     const char *isa = cgp_pipeline_isa(session->pipeline);
     if (isa) json_object_set_new(note, "isa", json_string(isa));
     json_object_set_new(note, "libm", json_string(cgp_pipeline_libm(session->pipeline)));
+    cli_record_file(note, &session->of);
     if (run->record) cli_record_note(note, run->record);
     return note;
 }

@@ -111,15 +111,15 @@ cgp_status cli_session_make_plan(cli_session *session) {
 }
 
 cgp_status cli_session_model(cli_session *session, const cli_run_options *run_options,
-                             const cgp_model_spec *spec) {
-    *session = (cli_session){.options = run_options, .spec = *spec};
-    CGP_TRY(cgp_model_spec_text(spec, session->model_spec, sizeof session->model_spec));
-    return cgp_model_spec_create(&session->model, &session->spec);
+                             const cli_model *model) {
+    *session = (cli_session){.options = run_options, .of = *model};
+    CGP_TRY(cli_model_text(model, session->model_spec));
+    return cli_model_create(&session->model, &session->of);
 }
 
 cgp_status cli_session_plan(cli_session *session, const cli_run_options *run_options,
-                            const cgp_model_spec *spec) {
-    CGP_TRY(cli_session_model(session, run_options, spec));
+                            const cli_model *model) {
+    CGP_TRY(cli_session_model(session, run_options, model));
     return cli_session_make_plan(session);
 }
 

@@ -29,8 +29,8 @@ typedef struct cli_measures {
 } cli_measures;
 
 typedef struct cli_session {
-    const cli_run_options *options; /* Borrowed. */
-    cgp_model_spec spec;
+    const cli_run_options *options;  /* Borrowed. */
+    cli_model of;                    /* the model that the command line names */
     char model_spec[CLI_MODEL_SPEC]; /* all sizes written out */
     cgp_model *model;
     cgp_plan *plan;
@@ -46,13 +46,13 @@ typedef struct cli_session {
     int64_t resident_growth;        /* its growth until the last step */
 } cli_session;
 
-/* Make the model of a spec; make model and plan; make the plan of the model made before. The first two clear *session first;
+/* Make the model of MODEL; make model and plan; make the plan of the model made before. The first two clear *session first;
  * release it in any case. */
 CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session,
                                             const cli_run_options *options,
-                                            const cgp_model_spec *spec);
+                                            const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_options *options,
-                                           const cgp_model_spec *spec);
+                                           const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_make_plan(cli_session *session);
 
 /* Tell whether a run is this process's alone, though there may be others: --transport inproc. */

@@ -122,6 +122,11 @@ CGP_API void cgp_safetensors_abandon(cgp_safetensors_writer *writer);
 CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data,
                                                    size_t bytes);
 
+/** Write the SHA-256 of a regular file's contents. @param[in] path Borrowed; links are followed. @param[out] hex 64 lower-case digits
+ * and a 0. Caller's; undefined after a failure.
+ * @retval CGP_EIO  Missing, unreadable or not a regular file.   @retval CGP_ENOMEM */
+CGP_API CGP_MUST_CHECK cgp_status cgp_file_sha256(const char *path, char hex[65]);
+
 /**
  * Replace a file in an open directory, as cgp_file_replace(), without following a link. For directories that other users can
  * write to.

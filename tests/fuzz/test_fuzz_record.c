@@ -13,15 +13,17 @@
 static cgp_status inherit(const json_t *record) {
     char *arguments[] = {"train", "--resume", NULL};
     cli_run_options run_options;
-    cgp_model_spec spec;
+    cli_model model;
     REQUIRE(cli_run_options_parse(&run_options, CLI_TRAIN, 2, arguments) == CGP_OK);
     cgp_status status =
         cli_run_options_inherit(&run_options, json_object_get(record, "options"));
     if (status != CGP_OK)
         REQUIRE(status == CGP_EFORMAT && strncmp(cgp_message(), "options: ", 9) == 0);
     if (status == CGP_OK) status = cli_run_options_resolve(&run_options);
-    if (status == CGP_OK) status = cli_model_parse(&spec, cli_record_model(record), 256);
+    if (status == CGP_OK)
+        status = cli_model_parse(&model, cli_record_model(record), 256, "run.json");
     if (status == CGP_OK) {
+        REQUIRE(!model.plugin); /* a run loads no code */
         json_t *options = json_object();
         cli_options_json(options, &run_options, CLI_LIST_RUN);
         REQUIRE(json_object_size(options) > 0);

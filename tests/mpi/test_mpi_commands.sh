@@ -3,6 +3,7 @@
 # test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- sample, check, profile and balances by time in several MPI processes; which rank reads
 # which data; exit codes of ranks that fail, and of those that hear of it.
 set -u
+source_dir=$1
 build_dir=$2
 cgpipe=$build_dir/cgpipe
 # shellcheck source=tests/mpi/mpirun.sh
@@ -75,6 +76,16 @@ printf '%s\n' 0F0,0F1,0I0,0I1,0W1,0W0 1F0,1F1,1I0,1I1,1W1,1W0 >"$work/descends.c
 run 2 check $model --schedule "$work/descends.csv" --batch 4
 check "check, another order: exit codes 1" codes_are "1 1"
 check "check, another order: which gradient" grep -q '^gradient of .* numbers differ' "$work/out"
+plugin() { # FILE DEFINITION...: a model plug-in
+    cc -O1 -w -shared -fPIC "${@:2}" -o "$1" -I"$source_dir/include" "$source_dir/tests/support/model_plugin.c" \
+        -L"$build_dir" -lcgpipe_data -lcgpipe -lm
+}
+mkdir "$work/other"
+plugin "$work/mine.so"
+plugin "$work/other/mine.so" -DOTHER
+run 2 check "$work/mine.so" --batch 4 --stages 3
+check "check of a plug-in: exit codes 0" codes_are "0 0"
+check "check of a plug-in: the same" grep -q '^the same to the bit: ' "$work/out"
 
 # --- which rank reads which data: of images only the first; a broken one gives its place and label to another, of the next class ---
 
@@ -113,6 +124,9 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     run_apart 1 $train --data "$work/text.txt" -- $train --data "$work/other.txt"
     check "other data on rank 1: exit codes 3 and 1" codes_are "3 1"
     check "other data on rank 1: is said once" is_said_once "rank 1: data: not those of rank 0 "
+    run_apart 1 check "$work/mine.so" --batch 4 --stages 2 -- check "$work/other/mine.so" --batch 4 --stages 2
+    check "another plug-in on rank 1: exit codes 3 and 2" codes_are "3 2"
+    check "another plug-in on rank 1: is said once" is_said_once "rank 1: mine.so: is not that of rank 0 (SHA-256 "
     run_apart 1 train --config "$work/run.yaml" --run "$work/none" -- train --config "$work/missing.yaml" --run "$work/none"
     check "no run file on rank 1: exit codes 3 and 1" codes_are "3 1"
     check "no run file on rank 1: is said once" is_said_once "rank 1: $work/missing.yaml: "

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* new.c -- cgpipe new model NAME: write a directory with a model plug-in that works: model, op, data, Makefile, README and a test, from
+ * cli/templates/model/. The directory appears whole or not at all. */
+#define _GNU_SOURCE /* renameat2() */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "templates.h" /* made by CMakeLists.txt */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_MAX_BYTES 64
+#define PLACE "@NAME@"
+
+static const struct {
+    const char *name; /* PLACE stands for NAME, there and in the text */
+    const unsigned char *text;
+    size_t bytes;
+} files[] = {
+    {PLACE ".c", template_model, sizeof template_model},
+    {"op.test.c", template_op_test, sizeof template_op_test},
+    {"Makefile", template_makefile, sizeof template_makefile},
+    {"README.md", template_readme, sizeof template_readme},
+};
+enum { FILES = sizeof files / sizeof files[0] };
+
+/* --- texts --- */
+
+/* Return a copy of a template with NAME in place, without the line of its licence, which is not that of what is written. */
+static char *fill_in(const unsigned char *bytes, size_t size, const char *name) {
+    char *text = cli_text("%.*s", (int)size, (const char *)bytes), *out = NULL;
+    const char *at = strstr(text, "SPDX-License-Identifier"), *end = strchr(text, '\n');
+    at = at && end && at < end ? end + 1 : text;
+    size_t length = 0;
+    FILE *stream = open_memstream(&out, &length);
+    if (!stream) {
+        free(text);
+        return NULL;
+    }
+    for (const char *next; (next = strstr(at, PLACE)); at = next + strlen(PLACE))
+        fprintf(stream, "%.*s%s", (int)(next - at), at, name);
+    fputs(at, stream);
+    free(text);
+    if (fclose(stream) == 0) return out;
+    free(out);
+    return NULL;
+}
+
+/* --- files --- */
+
+static cgp_status cannot(const char *path, const char *what) {
+    return cgp_fail(CGP_EIO, "%s: cannot be %s (%s)", path, what, strerror(errno));
+}
+
+static cgp_status write_file(int directory, const char *path, const char *name,
+                             const char *text) {
+    const int fd =
+        openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!file) {
+        const cgp_status status = cannot(path, "written");
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    const bool written = fputs(text, file) >= 0 && fflush(file) == 0 && fsync(fd) == 0;
+    const int reason = errno;
+    if (fclose(file) == 0 && written) return CGP_OK;
+    if (!written) errno = reason;
+    return cannot(path, "written");
+}
+
+static cgp_status write_files(int directory, const char *path, const char *name) {
+    for (int i = 0; i < FILES; i++) {
+        char *file = fill_in((const unsigned char *)files[i].name, strlen(files[i].name), name);
+        char *text = fill_in(files[i].text, files[i].bytes, name);
+        const cgp_status status = file && text
+                                      ? write_file(directory, path, file, text)
+                                      : cgp_fail(CGP_ENOMEM, "%s: out of memory", path);
+        free(text);
+        free(file);
+        CGP_TRY(status);
+    }
+    return CGP_OK;
+}
+
+static void remove_files(const char *temporary, int directory, const char *name) {
+    for (int i = 0; i < FILES && directory >= 0; i++) {
+        char *file = fill_in((const unsigned char *)files[i].name, strlen(files[i].name), name);
+        if (file) unlinkat(directory, file, 0);
+        free(file);
+    }
+    rmdir(temporary);
+}
+
+/* Give the directory its name, unless there is such a name: rename() alone would replace an empty directory. */
+static cgp_status publish(const char *temporary, const char *name) {
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, name, RENAME_NOREPLACE) == 0) return CGP_OK;
+    struct stat info;
+    if (errno == EINVAL && lstat(name, &info) != 0 && errno == ENOENT &&
+        rename(temporary, name) == 0) /* a file system without that flag */
+        return CGP_OK;
+    return errno == EEXIST || lstat(name, &info) == 0
+               ? cgp_fail(CGP_EIO, "%s: is there already (take another name)", name)
+               : cannot(name, "made");
+}
+
+static cgp_status write_directory(const char *name) {
+    struct stat info;
+    if (lstat(name, &info) == 0)
+        return cgp_fail(CGP_EIO, "%s: is there already (take another name)", name);
+    char temporary[64];
+    snprintf(temporary, sizeof temporary, ".cgpipe-%ld-new.tmp", (long)getpid());
+    if (mkdir(temporary, 0777) != 0) return cannot(name, "made");
+    const int directory = open(temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    cgp_status status = directory < 0 ? cannot(name, "made") : CGP_OK;
+    if (status == CGP_OK) status = write_files(directory, name, name);
+    if (status == CGP_OK && fsync(directory) != 0) status = cannot(name, "written");
+    if (status == CGP_OK) status = publish(temporary, name);
+    if (status != CGP_OK) remove_files(temporary, directory, name);
+    if (directory >= 0) close(directory);
+    return status;
+}
+
+/* --- the command --- */
+
+static cgp_status check_name(const char *name) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+                      others[] = "0123456789_-";
+    const size_t length = strlen(name);
+    bool good = length > 0 && length <= NAME_MAX_BYTES && strchr(letters, name[0]);
+    for (size_t i = 0; good && i < length; i++)
+        good = strchr(letters, name[i]) || strchr(others, name[i]);
+    if (good) return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL,
+        "%s: expected a name of at most %d letters, digits, _ and -, that begins with "
+        "a letter",
+        name, NAME_MAX_BYTES);
+}
+
+static cgp_status check_operands(const cli_run_options *options) {
+    if (!options->operand)
+        return cgp_fail(CGP_EINVAL, "new: model NAME is missing (cgpipe new model mine)");
+    if (strcmp(options->operand, "model") != 0)
+        return cgp_fail(CGP_EINVAL, "new: expected model NAME, got %s (cgpipe new model mine)",
+                        options->operand);
+    if (!options->target)
+        return cgp_fail(CGP_EINVAL, "new: NAME is missing (cgpipe new model mine)");
+    return check_name(options->target);
+}
+
+int cli_new(const cli_run_options *options) {
+    const char *name = options->target;
+    cgp_status status = check_operands(options);
+    const bool usage = status != CGP_OK;
+    if (!usage) status = write_directory(name);
+    if (status != CGP_OK) return cli_report(status, usage);
+    printf("%s/ has %s.c, a model with an op and data of its own. From here:\n\n"
+           "    cd %s\n"
+           "    make test\n"
+           "    cgpipe train ./%s.so --data plugin --stages 2 --batch 64 --steps 500\n",
+           name, name, name, name);
+    return CLI_OK;
+}
