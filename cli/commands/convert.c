@@ -3,9 +3,9 @@
  * weights.
  *
  *     FROM                                      TO
- *     a directory with config.json (GPT-2)      a run
+ *     a directory with config.json              a run, of GPT-2 or Llama
  *     a safetensors file, and --model MODEL     a run
- *     a run of GPT-2                            a directory with config.json, model.safetensors
+ *     a run of GPT-2 or Llama                   a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
  *
  * A killed conversion leaves nothing half done: run.json or config.json, without which a directory is neither, is written last
@@ -109,7 +109,7 @@ static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
     char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
     CGP_TRY(cli_model_parse(&c->of, options->model, 0, NULL));
-    if (c->of.spec.kind != CGP_MODEL_GPT2) return CGP_OK;
+    if (!cli_model_is_published(&c->of)) return CGP_OK;
     CGP_TRY(cli_model_text(&c->of, given));
     CGP_TRY(cli_published_model(options->operand, published));
     if (!*published || strcmp(given, published) == 0) return CGP_OK;
@@ -122,11 +122,11 @@ static cgp_status find_model(conversion *c) {
     c->of.spec = cgp_model_spec_default();
     if (c->source == SOURCE_FILE) return find_model_of_file(c);
     if (c->source == SOURCE_DIRECTORY)
-        return cgp_huggingface_read(&c->of.spec.gpt2, options->operand);
+        return cgp_huggingface_read(&c->of.spec, options->operand);
     cli_run_directory_name(&c->from, options->operand);
     CGP_TRY(cli_record_read(&c->from, &c->record));
     CGP_TRY(cli_record_find_model(&c->of, &c->from, c->record, options->model));
-    if (c->of.spec.kind == CGP_MODEL_GPT2 || c->to_file) return CGP_OK;
+    if (cli_model_is_published(&c->of) || c->to_file) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "%s: expected a name that ends in " ENDING " for the weights of %s",
                     options->target, cli_model_name(&c->of));
@@ -190,7 +190,8 @@ static cgp_status check_target(conversion *c) {
 static cgp_status make_plan(conversion *c) {
     cli_model bare = c->of;
     cgp_model_spec *spec = &bare.spec;
-    spec->gpt2.loss = spec->resnet.loss = spec->amoebanetd.loss = spec->unet.loss = false;
+    spec->gpt2.loss = spec->llama.loss = spec->resnet.loss = false;
+    spec->amoebanetd.loss = spec->unet.loss = false;
     CGP_TRY(cli_model_text(&c->of, c->model_spec));
     CGP_TRY(cli_model_create(&c->model, &bare));
     cgp_plan_options options = cgp_plan_options_default();
@@ -246,11 +247,11 @@ static cgp_status write_run(conversion *c) {
 }
 
 /* Return the model with the dropout that the run was trained with, if run.json has it. */
-static cgp_gpt2_options with_dropout(const conversion *c) {
-    cgp_gpt2_options options = c->of.spec.gpt2;
+static cgp_model_spec with_dropout(const conversion *c) {
+    cgp_model_spec spec = c->of.spec;
     const json_t *given = json_object_get(json_object_get(c->record, "options"), "dropout");
-    if (json_is_number(given)) options.dropout = json_number_value(given);
-    return options;
+    if (json_is_number(given)) spec.gpt2.dropout = json_number_value(given);
+    return spec;
 }
 
 /* Files that are written to a directory inside the target and then moved to it. After a kill the next conversion deletes them:
@@ -308,15 +309,14 @@ static cgp_status move_into_place(const staging *s, const char *target) {
 
 static cgp_status write_directory(conversion *c) {
     const char *to = c->options->target;
-    const cgp_gpt2_options options = with_dropout(c);
+    const cgp_model_spec spec = with_dropout(c);
     staging s;
     CGP_TRY(cgp_checkpoint_clean(to)); /* after one that was killed */
     const bool made = mkdir(to, 0777) == 0;
     if (!made && errno != EEXIST)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));
     cgp_status status = staging_make(&s, to);
-    if (status == CGP_OK)
-        status = cgp_huggingface_write(&options, c->pipeline, c->model, s.path);
+    if (status == CGP_OK) status = cgp_huggingface_write(&spec, c->pipeline, c->model, s.path);
     if (status == CGP_OK) status = move_into_place(&s, to);
     staging_remove(&s);
     if (status != CGP_OK && made) (void)rmdir(to); /* if it is empty */
@@ -334,7 +334,7 @@ static cgp_status convert(conversion *c) {
 static void print_dropout(const conversion *c) {
     char dropouts[CLI_DROPOUTS_TEXT];
     if (c->of.spec.kind != CGP_MODEL_GPT2) return;
-    printf("dropout      %g\n", with_dropout(c).dropout);
+    printf("dropout      %g\n", with_dropout(c).gpt2.dropout);
     if (c->source == SOURCE_DIRECTORY &&
         cli_published_dropouts_differ(c->options->operand, dropouts))
         printf("warning      dropout: %s in config.json, there is one probability here (train "

@@ -21,6 +21,7 @@ typedef struct sample {
     cli_run_directory directory;
     json_t *record;
     cli_model model;
+    cli_text_sizes sizes;
     cli_session session;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
@@ -55,10 +56,10 @@ static cgp_status prepare(sample *s) {
                                  .length = options->length,
                                  .out = stdout,
                                  .escape = isatty(STDOUT_FILENO) == 1};
-    CGP_TRY(cli_model_expect_gpt2(&s->model, "sample"));
-    if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
-    CGP_TRY(cli_prompt_check(options->prompt, &s->model.spec.gpt2, s->tokenizer));
     CGP_TRY(cli_session_model(&s->session, options, &s->model));
+    CGP_TRY(cli_model_expect_text(&s->sizes, s->session.model, "sample"));
+    if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
+    CGP_TRY(cli_prompt_check(options->prompt, s->sizes, s->tokenizer));
     return make_plan(s);
 }
 
@@ -105,8 +106,7 @@ static cgp_status run(sample *s) {
     CGP_TRY(path ? cgp_weights_load(s->weights, session->pipeline)
                  : cli_run_directory_load(&s->directory, s->options->from_step,
                                           session->pipeline, NULL));
-    cli_sampler_start(&s->sampler, session->pipeline, session->plan, &s->model.spec.gpt2,
-                      s->tokenizer);
+    cli_sampler_start(&s->sampler, session->pipeline, session->plan, s->sizes, s->tokenizer);
     CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
     if (s->sampling.escape) fputc('\n', stdout);
     return CGP_OK;

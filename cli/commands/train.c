@@ -51,11 +51,25 @@ static cgp_status count_epochs(training *t) {
     return cli_epochs_count(&t->run.options, samples);
 }
 
+/* Check what bytes of a text, and a sample of them, need of the model. */
+static cgp_status check_text(const training *t) {
+    const cli_run_options *options = &t->run.options;
+    const cgp_model *model = t->run.session.model;
+    const bool text = t->kind == CLI_DATA_TEXT;
+    cli_text_sizes sizes;
+    const cgp_status status = cli_model_expect_text(&sizes, model, "--sample");
+    if (options->sample > 0) CGP_TRY(status);
+    if (status != CGP_OK) return CGP_OK;
+    if (text && sizes.vocab < 256)
+        return cgp_fail(CGP_EINVAL, "%s: vocab: expected at least 256 for bytes, got %" PRId64,
+                        cgp_model_name(model), sizes.vocab);
+    return options->sample > 0 ? cli_prompt_check(options->prompt, sizes, NULL) : CGP_OK;
+}
+
 /* Resolve the command line and run.json, and plan. */
 static cgp_status prepare(training *t) {
     const cli_run_options *options = &t->run.options;
     cli_model model;
-    const cgp_model_spec *spec = &model.spec;
     CGP_TRY(cli_ranks_open(options->transport, options->timeout, options->verify_messages));
     CGP_TRY(cli_resume_options(&t->run));
     CGP_TRY(cli_ranks_watch(options->timeout, options->verify_messages));
@@ -65,13 +79,8 @@ static cgp_status prepare(training *t) {
     CGP_TRY(cli_model_parse(&model, options->operand, text ? 256 : 0, options->operand_source));
     CGP_TRY(cli_model_agree(&model));
     CGP_TRY(cli_model_resolve(&model, &t->run.options));
-    if (text && spec->kind == CGP_MODEL_GPT2 && spec->gpt2.vocab < 256)
-        return cgp_fail(CGP_EINVAL,
-                        "gpt2: vocab: expected at least 256 for bytes, got %" PRId64,
-                        spec->gpt2.vocab);
-    if (options->sample > 0) CGP_TRY(cli_model_expect_gpt2(&model, "--sample"));
-    if (options->sample > 0) CGP_TRY(cli_prompt_check(options->prompt, &spec->gpt2, NULL));
     CGP_TRY(cli_session_model(&t->run.session, options, &model));
+    CGP_TRY(check_text(t));
     if (cli_epochs_option(options)) CGP_TRY(count_epochs(t));
     CGP_TRY(cli_session_make_plan(&t->run.session));
     CGP_TRY(cgp_pipeline_check_memory(t->run.session.plan, NULL));

@@ -83,7 +83,9 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                                    .length = options->sample,
                                    .out = cli_result_stream(options),
                                    .escape = true};
-    cli_sampler_start(sampler, session->pipeline, session->plan, &session->of.spec.gpt2, NULL);
+    cli_text_sizes sizes;
+    CGP_TRY(cli_model_expect_text(&sizes, session->model, "--sample"));
+    cli_sampler_start(sampler, session->pipeline, session->plan, sizes, NULL);
     fprintf(t->run.out, "sample of %" PRId64 " characters\n", options->sample);
     CGP_TRY(cli_sampler_run(sampler, &sampling));
     fputc('\n', sampling.out);

@@ -45,7 +45,7 @@ static cgp_status parse_plugin(cli_model *model, const char *text, const char *s
 cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
                            const char *source) {
     *model = (cli_model){.spec = cgp_model_spec_default()};
-    if (vocab > 0) model->spec.gpt2.vocab = vocab;
+    if (vocab > 0) model->spec.gpt2.vocab = model->spec.llama.vocab = vocab;
     if (!cli_model_is_plugin(text)) return cgp_model_spec_parse(&model->spec, text);
     model->spec.kind = CGP_MODEL_KINDS;
     return parse_plugin(model, text, source);
@@ -107,7 +107,19 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
     return cli_model_resolve(model, options);
 }
 
-cgp_status cli_model_expect_gpt2(const cli_model *model, const char *what) {
-    if (model->spec.kind == CGP_MODEL_GPT2) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "%s: expected a gpt2, got %s", what, cli_model_name(model));
+cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
+                                 const char *what) {
+    const cgp_shape tokens = cgp_model_input_shape(model, 0);
+    const cgp_shape logits = cgp_model_output_shape(model);
+    if (tokens.rank != 1 || cgp_model_input_dtype(model, 0) != CGP_I32 || logits.rank != 2 ||
+        logits.dims[0] != tokens.dims[0] || cgp_model_output_dtype(model) != CGP_F32)
+        return cgp_fail(CGP_EINVAL,
+                        "%s: expected a model from tokens [T] to logits [T, V], got %s", what,
+                        cgp_model_name(model));
+    *out = (cli_text_sizes){tokens.dims[0], logits.dims[1]};
+    return CGP_OK;
+}
+
+bool cli_model_is_published(const cli_model *model) {
+    return model->spec.kind == CGP_MODEL_GPT2 || model->spec.kind == CGP_MODEL_LLAMA;
 }

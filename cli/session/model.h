@@ -29,7 +29,7 @@ typedef struct cli_model {
 /* Tell whether a text is the MODEL of a plug-in, on the command line or, without the directory, in a run. */
 bool cli_model_is_plugin(const char *text);
 
-/* Parse MODEL; a GPT-2 that names no vocab takes `vocab`, 0: the zoo's. `source`: the run, or the run file, that the text is from, which
+/* Parse MODEL; a GPT-2 or Llama that names no vocab takes `vocab`, 0: the zoo's. `source`: the run, or the run file, that the text is from, which
  * may name no plug-in; NULL: the command line. */
 CGP_MUST_CHECK cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
                                           const char *source);
@@ -55,7 +55,16 @@ CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *o
 CGP_MUST_CHECK cgp_status cli_model_find(cli_model *model, cli_run_options *options,
                                          const char *example);
 
-/* Fail with CGP_EINVAL if the model is no GPT-2, which `what` needs. */
-CGP_MUST_CHECK cgp_status cli_model_expect_gpt2(const cli_model *model, const char *what);
+/* Sizes of a model that reads and predicts tokens. */
+typedef struct cli_text_sizes {
+    int64_t sequence, vocab;
+} cli_text_sizes;
+
+/* Find them. Fails with CGP_EINVAL if the model does not go from tokens [T] i32 to logits [T, V], which `what` needs. */
+CGP_MUST_CHECK cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
+                                                const char *what);
+
+/* Tell whether the model has a form among Hugging Face's directories. */
+bool cli_model_is_published(const cli_model *model);
 
 #endif

@@ -34,7 +34,7 @@ cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
     cgp_status status = CGP_OK;
     *text = '\0';
     if (has_config(directory)) {
-        status = cgp_huggingface_read(&spec.gpt2, directory);
+        status = cgp_huggingface_read(&spec, directory);
         if (status == CGP_OK) status = cgp_model_spec_text(&spec, text, CLI_MODEL_SPEC);
     }
     free(directory);

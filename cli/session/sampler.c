@@ -16,34 +16,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-cgp_status cli_prompt_check(const char *prompt, const cgp_gpt2_options *gpt2,
+cgp_status cli_prompt_check(const char *prompt, cli_text_sizes sizes,
                             const cgp_tokenizer *tokenizer) {
     const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 0;
     if (!*prompt)
         return cgp_fail(CGP_EINVAL, "--prompt: expected at least one character, got none");
-    if (tokens > gpt2->vocab)
+    if (tokens > sizes.vocab)
         return cgp_fail(CGP_EINVAL,
                         "--tokenizer: has %" PRId64
                         " tokens, expected at most the vocabulary of the model, %" PRId64
                         " (the tokenizer that its data were made with)",
-                        tokens, gpt2->vocab);
+                        tokens, sizes.vocab);
     if (tokenizer) return CGP_OK;
     for (const char *c = prompt; *c; c++) {
-        if ((unsigned char)*c >= gpt2->vocab)
+        if ((unsigned char)*c >= sizes.vocab)
             return cgp_fail(CGP_EINVAL,
                             "--prompt: byte %d is not in the vocabulary of %" PRId64
                             " (another --prompt)",
-                            (unsigned char)*c, gpt2->vocab);
+                            (unsigned char)*c, sizes.vocab);
     }
     return CGP_OK;
 }
 
 void cli_sampler_start(cli_sampler *s, cgp_pipeline *pipeline, const cgp_plan *plan,
-                       const cgp_gpt2_options *gpt2, cgp_tokenizer *tokenizer) {
+                       cli_text_sizes sizes, cgp_tokenizer *tokenizer) {
     const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 256;
     *s = (cli_sampler){.pipeline = pipeline,
-                       .sequence = gpt2->sequence,
-                       .vocab = gpt2->vocab,
+                       .sequence = sizes.sequence,
+                       .vocab = sizes.vocab,
                        .output_rank = cli_output_rank(plan),
                        .tokenizer = tokenizer};
     s->choices = (int)(tokens < s->vocab ? tokens : s->vocab);

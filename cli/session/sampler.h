@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.h -- sample text from a GPT-2, one forward pass a token: a byte, or a tokenizer's. */
+/* sampler.h -- sample text from a model of tokens, one forward pass a token: a byte, or a tokenizer's. */
 #ifndef CGPIPE_CLI_SAMPLER_H
 #define CGPIPE_CLI_SAMPLER_H
 
 #include <cgpipe/cgpipe.h>
-#include <cgpipe/models/gpt2.h>
 #include <cgpipe/tokenizer.h>
 
 #include "options/options.h"
+#include "session/model.h"
 
 typedef struct cli_sampler {
     cgp_pipeline *pipeline; /* Borrowed */
@@ -28,12 +28,12 @@ typedef struct cli_sampling {
 } cli_sampling;
 
 /* Check the prompt against the sizes. `tokenizer`: as in cli_sampler. */
-CGP_MUST_CHECK cgp_status cli_prompt_check(const char *prompt, const cgp_gpt2_options *gpt2,
+CGP_MUST_CHECK cgp_status cli_prompt_check(const char *prompt, cli_text_sizes sizes,
                                            const cgp_tokenizer *tokenizer);
 
-/* Sample from a pipeline of a GPT-2, for training or inference, with any number of stages and ranks. Release it. */
+/* Sample from a pipeline of such a model, whose positions do not look ahead, for training or inference, with any number of stages and ranks. Release it. */
 void cli_sampler_start(cli_sampler *sampler, cgp_pipeline *pipeline, const cgp_plan *plan,
-                       const cgp_gpt2_options *gpt2, cgp_tokenizer *tokenizer);
+                       cli_text_sizes sizes, cgp_tokenizer *tokenizer);
 
 /* Write `length` tokens behind the prompt, each as it comes; fewer if a signal comes. The output's rank draws them. Collective. */
 CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);
