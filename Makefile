@@ -88,9 +88,10 @@ asan tsan: export ASAN_OPTIONS := detect_stack_use_after_return=1:$(ASAN_OPTIONS
 asan tsan: export CGP_TEST_SCALE ?= 0.14
 asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer (LABEL=cuda: those of cuda-host alone; EXCEPT=_late: not those whose names end so; PART=2/4: every fourth one from the second on, and the last)
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
-	@echo "building everything in $(BUILD)-$@"
-	@cmake --build $(BUILD)-$@ -j $(JOBS) -- --quiet
-	@cd $(BUILD)-$@ && ctest --output-on-failure -j $(JOBS) $(some) $(if $(PART),-I $(subst /,$(comma)$(comma),$(PART))$(comma)$$(ctest -N $(some) | sed -n '/#/p' | sed -n '/: test_bit_equality$$/='))
+	@echo "building what they need in $(BUILD)-$@"
+	@cmake --build $(BUILD)-$@ -j $(JOBS) --target all $$(tools/test_programs.sh $(BUILD)-$@ $(selection)) -- --quiet
+	@cd $(BUILD)-$@ && ctest --output-on-failure -j $(JOBS) $(selection)
+asan tsan: selection = $(some) $(if $(PART),-I $(subst /,$(comma)$(comma),$(PART))$(comma)$$(cd $(CURDIR)/$(BUILD)-$@ && ctest -N $(some) | sed -n '/#/p' | sed -n '/: test_bit_equality$$/='))
 asan tsan: some = -L '^($(or $(LABEL),small|cuda))$$' $(if $(EXCEPT),-E '($(EXCEPT))$$')
 comma := ,
 

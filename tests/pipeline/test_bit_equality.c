@@ -102,8 +102,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
 }
 
 static test_sizes draw_sizes(uint64_t *state) {
-    test_sizes sizes = {.layers = test_between(state, 1, 6),
-                        .built_in = getenv("CGP_TEST_DEVICES") != NULL};
+    test_sizes sizes = {.layers = test_between(state, 1, 6)};
     sizes.sequence = test_between(state, 1, 20);
     sizes.heads = test_between(state, 1, 3);
     sizes.width = sizes.heads * test_between(state, 1, 9);

@@ -16,7 +16,6 @@ typedef struct test_sizes {
     bool rough; /* a random graph makes integers and looks them up: its loss has jumps; one over
                      images has maxima */
     bool no_loss;  /* a random graph ends in its output */
-    bool built_in; /* without ops from outside */
 } test_sizes;
 
 /* A GPT-2 of these sizes, finished. Fails the test on error. */
