@@ -104,6 +104,64 @@ CGP_API cgp_value cgp_silu(cgp_model *model, cgp_value x);
 CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads,
                                        double p);
 
+/** Passed by value; a field left out is zero. */
+typedef struct cgp_attention_options {
+    /** Of queries, >= 1. */
+    int64_t heads;
+    /** Of keys and values, a divisor of `heads`: each serves heads / kv_heads heads of queries (grouped-query attention; 1:
+     *  multi-query). 0: as many. */
+    int64_t kv_heads;
+    /** A query sees no key behind its own row; S is T then. */
+    bool causal;
+    /** Of causal attention: a query sees its own key and the window - 1 before it. 0: all before it. */
+    int64_t window;
+    /** Dropout on the probabilities, 0 <= p < 1. */
+    double p;
+    /** Of q k, > 0. 0: 1 / sqrt(D). */
+    double scale;
+} cgp_attention_options;
+
+/**
+ * Attend with queries to keys and values, softmax(scale q k^T) v in each head: q [T, heads x D], k [S, kv_heads x D],
+ * v [S, kv_heads x DV] -> [T, heads x DV], for any D and DV.
+ *
+ * Probabilities are never stored, and pairs outside the triangle or the window cost nothing but for the rest of their tiles.
+ * What a row of the result is made of does not depend on the rows behind it, nor, with a window, on keys before that.
+ * cgp_causal_attention() is this op with q, k and v side by side in one value.
+ * Source: Vaswani et al. 2017, arXiv:1706.03762; groups: Ainslie et al. 2023, arXiv:2305.13245; windows: Child et al. 2019,
+ * arXiv:1904.10509, as in Mistral 7B, Jiang et al. 2023, arXiv:2310.06825; tiles: Dao et al. 2022, arXiv:2205.14135.
+ */
+CGP_API cgp_value cgp_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
+                                cgp_attention_options options);
+
+/** Passed by value; a field left out is zero. */
+typedef struct cgp_rotary_options {
+    int64_t heads; /**< >= 1. */
+    /** Columns of a head that are rotated, the first ones; even, at most 1024. 0: all. */
+    int64_t width;
+    /** Pairs are neighbours (2 i, 2 i + 1), as in Meta's files and GPT-J; otherwise columns (i, i + width / 2), as in Hugging Face's. */
+    bool interleaved;
+    double theta;   /**< Base of the frequencies, >= 1. 0: 10000. */
+    int64_t offset; /**< Position of row 0, >= 0. */
+    cgp_rotary_scaling scaling;
+    double factor;           /**< LINEAR, LLAMA3: divides frequencies, >= 1. */
+    double low_freq_factor;  /**< LLAMA3: > 0. */
+    double high_freq_factor; /**< LLAMA3: > low_freq_factor. */
+    /** LLAMA3: the length that the model was first trained on, 1 to 2^24. */
+    int64_t original_max_position;
+} cgp_rotary_options;
+
+/**
+ * Rotate pairs of columns of each head by angles that grow with the row, so that the product of a query and a key depends on how far
+ * they are apart: x [T, heads x D] -> [T, heads x D].
+ *
+ * Pair i of row t rotates by (offset + t) theta^(-2 i / width); frequencies and angles are rounded to f32, as in the implementations
+ * that published models were trained with. Cosines and sines are recomputed by a written-down chain: no table is kept, and the
+ * bits are the same on every device. Source: Su et al. 2021, arXiv:2104.09864.
+ */
+CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x,
+                                       cgp_rotary_options options);
+
 /** Set elements to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1. The mask is a function of
  * (seed, step, op, sample, element) and never stored. p = 0 adds nothing to the graph.
  * Source: Srivastava et al. 2014. */

@@ -24,6 +24,13 @@ typedef struct cgp_init {
     double scale;
 } cgp_init;
 
+/** Frequencies of a rotary embedding for sequences longer than a model was first trained on. */
+typedef enum cgp_rotary_scaling {
+    CGP_ROTARY_UNSCALED,
+    CGP_ROTARY_LINEAR, /**< All are divided. Source: Chen et al. 2023, arXiv:2306.15595. */
+    CGP_ROTARY_LLAMA3 /**< Low ones are. Source: Grattafiori et al. 2024, arXiv:2407.21783; the release of Llama 3.1. */
+} cgp_rotary_scaling;
+
 /** Limits of one op. */
 enum {
     CGP_OP_MAX_INPUTS = 4,

@@ -78,8 +78,36 @@ cgp_value cgp_silu(cgp_model *model, cgp_value x) {
 
 cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
     CGP__NEED_OR(model, cgp__no_value);
-    const cgp__attributes attributes = {.heads = heads, .p = p};
+    const cgp__attributes attributes = {
+        .n_inputs = 1, .heads = heads, .p = p, .fused = true, .causal = true};
     return cgp__builder_add(model, CGP_OP_ATTENTION, &qkv, NULL, &attributes);
+}
+
+cgp_value cgp_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
+                        cgp_attention_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.heads = options.heads,
+                                        .kv_heads = options.kv_heads,
+                                        .window = options.window,
+                                        .p = options.p,
+                                        .scale = options.scale,
+                                        .causal = options.causal};
+    return cgp__builder_add(model, CGP_OP_ATTENTION, (cgp_value[]){q, k, v}, NULL, &attributes);
+}
+
+cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.heads = options.heads,
+                                        .rotated = options.width,
+                                        .offset = options.offset,
+                                        .original_length = options.original_max_position,
+                                        .theta = options.theta,
+                                        .factor = options.factor,
+                                        .low_freq_factor = options.low_freq_factor,
+                                        .high_freq_factor = options.high_freq_factor,
+                                        .scaling = (int)options.scaling,
+                                        .interleaved = options.interleaved};
+    return cgp__builder_add(model, CGP_OP_ROTARY, &x, NULL, &attributes);
 }
 
 cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {

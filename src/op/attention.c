@@ -1,57 +1,158 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- causal self-attention: qkv [T, 3C] -> [T, C]. Saves the log of each query's
- * sum of exponentials, [heads, T]; backward recomputes the probabilities from it, and uses y for
- * the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762. */
+/* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV]; or, fused, qkv [T, 3C] -> [T, C]
+ * with the three side by side. Saves the log of each query's sum of exponentials, [heads, T]; backward recomputes the probabilities
+ * from it, and uses y for the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762. */
 #include "op/rules.h"
 
 #include <inttypes.h>
+#include <math.h>
 
-static cgp_status check_heads(const cgp_shape *qkv, int64_t heads) {
-    const int64_t width = cgp__op_width(qkv);
+static int64_t kv_heads_of(const cgp__attributes *a) {
+    return a->kv_heads ? a->kv_heads : a->heads;
+}
+
+/* --- shapes --- */
+
+/* Dropout counts (head, query) in 32 bits and keys / 4 in 32 bits. */
+static cgp_status check_counts(int64_t heads, int64_t queries, int64_t keys) {
+    if (queries > UINT32_MAX / heads)
+        return cgp_fail(CGP_EINVAL, "expects heads x T < 2^32, got %" PRId64 " x %" PRId64,
+                        heads, queries);
+    if (keys > (int64_t)1 << 34)
+        return cgp_fail(CGP_EINVAL, "expects at most 2^34 keys, got %" PRId64, keys);
+    return CGP_OK;
+}
+
+static cgp_status check_heads(const cgp__attributes *a) {
+    const int64_t kv_heads = kv_heads_of(a);
+    if (a->heads < 1) return cgp_fail(CGP_EINVAL, "expects heads >= 1, got %" PRId64, a->heads);
+    if (kv_heads < 1 || a->heads % kv_heads != 0)
+        return cgp_fail(CGP_EINVAL,
+                        "expects kv_heads that divide heads = %" PRId64 ", got %" PRId64,
+                        a->heads, kv_heads);
+    return CGP_OK;
+}
+
+static cgp_status check_options(const cgp__attributes *a, int64_t queries, int64_t keys) {
+    if (a->causal && queries != keys)
+        return cgp_fail(CGP_EINVAL,
+                        "expects as many keys as queries where it is causal, got %" PRId64
+                        " and %" PRId64,
+                        keys, queries);
+    if (a->window < 0 || (a->window > 0 && !a->causal))
+        return cgp_fail(CGP_EINVAL,
+                        "expects a window >= 0, and 0 where it is not causal, got %" PRId64,
+                        a->window);
+    if (a->scale != 0 && !((float)a->scale > 0.0f && isfinite((float)a->scale)))
+        return cgp_fail(CGP_EINVAL, "expects a scale above 0 and finite as f32, or 0, got %g",
+                        a->scale);
+    return cgp__op_check_probability(a->p);
+}
+
+/* Columns of a head of `heads`, which divide the width of a value. */
+static cgp_status head_width(const char *name, const cgp_op_type *type, int64_t heads,
+                             int64_t *out) {
+    const int64_t width = cgp__op_width(&type->shape);
+    if (width % heads != 0)
+        return cgp_fail(CGP_EINVAL,
+                        "expects %s of a width that %" PRId64 " heads divide, got %" PRId64,
+                        name, heads, width);
+    *out = width / heads;
+    return CGP_OK;
+}
+
+static cgp_status check_separate(const cgp__attributes *a, const cgp_op_type *inputs,
+                                 int64_t *out) {
+    static const char *const names[] = {"q", "k", "v"};
+    int64_t width[3];
+    for (int i = 0; i < 3; i++) {
+        CGP_TRY(cgp__op_check(names[i], &inputs[i], CGP_F32, 2, 2));
+        CGP_TRY(head_width(names[i], &inputs[i], i ? kv_heads_of(a) : a->heads, &width[i]));
+    }
+    if (width[1] != width[0])
+        return cgp_fail(CGP_EINVAL,
+                        "expects heads of k as wide as those of q, %" PRId64 ", got %" PRId64,
+                        width[0], width[1]);
+    if (inputs[1].shape.dims[0] != inputs[2].shape.dims[0])
+        return cgp_fail(CGP_EINVAL,
+                        "expects as many rows of v as of k, %" PRId64 ", got %" PRId64,
+                        inputs[1].shape.dims[0], inputs[2].shape.dims[0]);
+    CGP_TRY(cgp__op_check_size("heads", a->heads, width[2]));
+    *out = a->heads * width[2];
+    return CGP_OK;
+}
+
+static cgp_status check_fused(const cgp__attributes *a, const cgp_op_type *qkv, int64_t *out) {
+    CGP_TRY(cgp__op_check("input", qkv, CGP_F32, 2, 2));
+    const int64_t width = cgp__op_width(&qkv->shape);
     if (width % 3 != 0)
         return cgp_fail(CGP_EINVAL,
                         "expects input of width 3 C (q, k, v side by side), got %" PRId64,
                         width);
-    if (heads < 1) return cgp_fail(CGP_EINVAL, "expects heads >= 1, got %" PRId64, heads);
-    if (width / 3 % heads != 0)
+    *out = width / 3;
+    if (*out % a->heads != 0)
         return cgp_fail(CGP_EINVAL, "expects heads that divide C = %" PRId64 ", got %" PRId64,
-                        width / 3, heads);
-    /* dropout counts (head, query) in 32 bits and keys / 4 in 32 bits */
-    if (qkv->dims[0] > UINT32_MAX / heads)
-        return cgp_fail(CGP_EINVAL, "expects heads x T < 2^32, got %" PRId64 " x %" PRId64,
-                        heads, qkv->dims[0]);
+                        *out, a->heads);
     return CGP_OK;
 }
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     const cgp__attributes *a = attributes;
-    const cgp_shape *qkv = &inputs[0].shape;
-    CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 2, 2));
-    CGP_TRY(check_heads(qkv, a->heads));
-    CGP_TRY(cgp__op_check_probability(a->p));
-    out->output.shape = cgp__op_shape_width(qkv, cgp__op_width(qkv) / 3);
-    cgp__op_add_saved(out, cgp_shape_make(2, (int64_t[]){a->heads, qkv->dims[0]}), false);
+    const cgp_shape *q = &inputs[0].shape;
+    int64_t width = 0;
+    CGP_TRY(check_heads(a));
+    CGP_TRY(a->fused ? check_fused(a, &inputs[0], &width) : check_separate(a, inputs, &width));
+    const int64_t queries = q->dims[0], keys = inputs[a->fused ? 0 : 1].shape.dims[0];
+    CGP_TRY(check_options(a, queries, keys));
+    CGP_TRY(check_counts(a->heads, queries, keys));
+    CGP_TRY(cgp__op_check_size("output", queries, width));
+    out->output.shape = cgp__op_shape_width(q, width);
+    cgp__op_add_saved(out, cgp_shape_make(2, (int64_t[]){a->heads, queries}), false);
     return CGP_OK;
 }
 
-/* The T (T + 1) / 2 pairs of the causal triangle count. Per pair, each GEMM is C multiply-adds: forward q k and p v; backward I
- * q k recomputed, dy v, dq, dk, dv. An exp and the sums around it count 12 per pair and head. */
+/* A window of all keys is none, so that equal uses are equal bytes. */
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__attributes *a = node->attributes;
+    const int64_t depth = (a->fused ? sizes->out : sizes->in) / a->heads;
+    sizes->kv_heads = kv_heads_of(a);
+    sizes->keys = node->inputs[a->fused ? 0 : 1].shape.dims[0];
+    sizes->window = a->window < sizes->keys ? a->window : 0;
+    sizes->scale = (float)(a->scale > 0 ? a->scale : 1.0 / sqrt((double)depth));
+    sizes->fused = a->fused;
+    sizes->causal = a->causal;
+}
+
+/* --- cost --- */
+
+/* Pairs of a query and a key that it sees: with a window of w, those of its first w queries are a triangle. */
+static double pairs_of(const cgp__attributes *a, double queries, double keys) {
+    const double window = a->window ? fmin((double)a->window, queries) : queries;
+    if (!a->causal) return queries * keys;
+    return window * (window + 1.0) / 2.0 + (queries - window) * window;
+}
+
+/* Per pair and head, forward multiplies and adds D times for q k, DV times for p v; backward I D times for each of q k recomputed, dq
+ * and dk, DV times for dy v and dv. An exp and the sums around it count 12. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
-    const cgp_shape *y = &node->shapes.output.shape;
-    const double rows = (double)y->dims[0], pairs = rows * (rows + 1.0) / 2.0;
-    const double gemms[CGP_OP_DIRECTIONS] = {2.0, 5.0, 0.0};
-    const double scores = direction == CGP_OP_BACKWARD_WEIGHT ? 0.0 : 12.0 * (double)a->heads;
-    return pairs * (2.0 * gemms[direction] * (double)y->dims[1] + scores);
+    const double value = (double)node->shapes.output.shape.dims[1], heads = (double)a->heads;
+    const double depth = a->fused ? value : (double)node->inputs[0].shape.dims[1];
+    const double gemms[CGP_OP_DIRECTIONS] = {depth + value, 3.0 * depth + 2.0 * value, 0.0};
+    const double scores = direction == CGP_OP_BACKWARD_WEIGHT ? 0.0 : 12.0 * heads;
+    return pairs_of(a, (double)node->inputs[0].shape.dims[0],
+                    (double)node->inputs[a->fused ? 0 : 1].shape.dims[0]) *
+           (2.0 * gemms[direction] + scores);
 }
 
 const cgp__op cgp__op_attention = {
     .op.name = "attention",
-    .op.n_inputs = 1,
+    .op.n_inputs = 3,
     .op.infer = infer,
-    .op.input_needs_x = 1u << 0,
+    .op.input_needs_x = 1u << 0 | 1u << 1 | 1u << 2,
     .op.input_needs_saved = 1u << 0,
     .op.input_needs_y = true,
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
+    .sizes = set_sizes,
 };

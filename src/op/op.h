@@ -14,17 +14,27 @@ typedef struct cgp__attributes {
     int64_t size;
     /* EMBEDDING. */
     int64_t width;
-    /* ATTENTION. */
-    int64_t heads;
+    /* ATTENTION, ROTARY. kv_heads, window: ATTENTION; 0: as many heads; no window. */
+    int64_t heads, kv_heads, window;
+    /* ROTARY; rotated: 0: all of a head. */
+    int64_t rotated, offset, original_length;
     /* CROSS_ENTROPY. */
     int64_t ignore;
     /* p: probability of dropout. */
     double p, eps, momentum, slope;
+    /* ATTENTION; 0: 1 / sqrt(D). */
+    double scale;
+    /* ROTARY; theta: 0: 10000. */
+    double theta, factor, low_freq_factor, high_freq_factor;
+    int scaling;
+    bool interleaved;
+    /* ATTENTION: one input, q, k and v side by side; no key after the query's own. */
+    bool fused, causal;
     /* transposed: LINEAR's weight is [in, out] instead of [out, in]. */
     bool bias, transposed;
     /* Pools: one window, and [C] instead of [1,1,C]. */
     bool global;
-    /* CONCAT; the op's n_inputs is its minimum. */
+    /* CONCAT: the op's n_inputs is its minimum. ATTENTION: fused, 1. 0: the op's. */
     int n_inputs;
     /* Height, width. UPSAMPLE: stride. */
     int kernel[2], stride[2];

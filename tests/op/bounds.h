@@ -44,19 +44,23 @@ static inline void round_weights(operands *o) {
     }
 }
 
-/* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by 2^-8 of 3.
- * Gradients are sums over up to `rows` of dS, or P keep, times values up to 2. dS is scale P (keep dP - delta), scale
- * times sums of `depth` terms: some 1. Their roundings have random signs: 5 times the 2-norm, as above. */
-static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
-    return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt((double)g->rows));
+/* Terms of a sum over keys, or over the queries of a group. */
+static inline double attention_terms(const cgp_op_attributes *g) {
+    return fmax((double)g->keys, (double)(g->heads / g->kv_heads * g->rows));
 }
 
-/* Scores of `depth` terms, then means of values up to 2 over up to `rows` keys. */
+/* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by 2^-8 of 3.
+ * Gradients are sums of up to `terms` dS, or P keep, times values up to 2. dS is scale P (keep dP - delta), scale
+ * times sums of `depth` terms: some 1. Their roundings have random signs: 5 times the 2-norm, as above. */
+static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
+    return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
+}
+
+/* Scores of `depth` terms, then means of values up to 2 over up to so many keys. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
-    const int64_t width = g->out / g->heads; /* of a head */
-    const double depth = (double)width, rows = (double)g->rows;
+    const double depth = fmax((double)depth_of(g), (double)value_width_of(g));
     if (slot == SLOT_SAVED) return (bound){U * (16 + depth), 4 * U};
-    return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + rows + depth), 8 * U};
+    return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + attention_terms(g) + depth), 8 * U};
 }
 
 /* An error of lse, of the sum of `in` exponentials, is a relative error of the softmax. */
@@ -91,6 +95,8 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return (bound){16 * U, 8 * U};
     case CGP_OP_ATTENTION:
         return attention_bound(g, slot);
+    case CGP_OP_ROTARY: /* two products, each with a cosine or sine off by u / 2 */
+        return (bound){4 * U, U};
     case CGP_OP_DROPOUT:
     case CGP_OP_DROPOUT2D:
     case CGP_OP_RELU:

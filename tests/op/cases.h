@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 
+#include "backend/rotary.h"
 #include "op/op.h"
 #include "support.h"
 
@@ -67,11 +68,72 @@ static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
 }
 
+/* Fused and causal. */
 static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads, int64_t depth,
                                                      double p) {
     const int64_t width = heads * depth;
-    return (cgp_op_attributes){
-        .rows = rows, .in = 3 * width, .out = width, .heads = heads, .p = (float)p};
+    return (cgp_op_attributes){.rows = rows,
+                               .in = 3 * width,
+                               .out = width,
+                               .heads = heads,
+                               .kv_heads = heads,
+                               .keys = rows,
+                               .p = (float)p,
+                               .scale = (float)(1.0 / sqrt((double)depth)),
+                               .fused = true,
+                               .causal = true};
+}
+
+/* q, k and v apart: `group` heads of q to each of `kv_heads`, of `depth` columns; those of v have `width`. Not causal. */
+static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, int64_t kv_heads,
+                                                   int64_t group, int64_t depth, int64_t width,
+                                                   double p) {
+    cgp_op_attributes g = attention_attributes(rows, kv_heads * group, depth, p);
+    g.in = g.heads * depth;
+    g.out = g.heads * width;
+    g.kv_heads = kv_heads;
+    g.keys = keys;
+    g.fused = g.causal = false;
+    return g;
+}
+
+/* Causal, with a window; 0: none. */
+static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window,
+                                                    int64_t kv_heads, int64_t group,
+                                                    int64_t depth, int64_t width, double p) {
+    cgp_op_attributes g = grouped_attributes(rows, rows, kv_heads, group, depth, width, p);
+    g.causal = true;
+    g.window = window < rows ? window : 0;
+    return g;
+}
+
+/* Of a head of k, of v. */
+static inline int64_t depth_of(const cgp_op_attributes *g) {
+    return (g->fused ? g->out : g->in) / g->heads;
+}
+
+static inline int64_t value_width_of(const cgp_op_attributes *g) {
+    return g->out / g->heads;
+}
+
+/* `scaling`: a cgp_rotary_scaling, with the constants of Llama 3.1 for a shorter sequence. */
+static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, int64_t width,
+                                                  int64_t rotated, bool interleaved,
+                                                  int scaling) {
+    cgp_op_attributes g = {.rows = rows,
+                           .in = heads * width,
+                           .out = heads * width,
+                           .heads = heads,
+                           .rotated = rotated,
+                           .theta = 10000.0f,
+                           .interleaved = interleaved,
+                           .scaling = scaling};
+    if (scaling != CGP_ROTARY_UNSCALED) g.factor = 8.0f;
+    if (scaling != CGP_ROTARY_LLAMA3) return g;
+    g.low_freq_factor = 1.0f;
+    g.high_freq_factor = 4.0f;
+    g.original_length = 64;
+    return g;
 }
 
 /* DROPOUT, DROPOUT2D */
@@ -168,6 +230,36 @@ static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_
     return concat_attributes(rows, parts);
 }
 
+/* One time in three fused; the others causal or not, with groups and windows. */
+static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, double p,
+                                               uint64_t *seed) {
+    if (test_random(seed) % 3 == 0)
+        return attention_attributes(rows, test_between(seed, 1, 3), depth, p);
+    const int64_t kv_heads = test_between(seed, 1, 2), group = test_between(seed, 1, 3);
+    const int64_t width = test_random(seed) % 2 ? depth : test_between(seed, 1, 80);
+    cgp_op_attributes g;
+    if (test_random(seed) % 3 == 0)
+        g = grouped_attributes(rows, test_between(seed, 1, 150), kv_heads, group, depth, width,
+                               p);
+    else
+        g = windowed_attributes(rows, test_random(seed) % 2 ? test_between(seed, 1, 150) : rows,
+                                kv_heads, group, depth, width, p);
+    if (test_random(seed) % 2) g.scale = (float)(1.5 / sqrt((double)depth));
+    return g;
+}
+
+/* Heads of at least `width` columns, of which some pairs are rotated. */
+static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_t *seed) {
+    const int64_t even = width + width % 2;
+    const int64_t most = even / 2 < CGP__ROTARY_PAIRS ? even / 2 : CGP__ROTARY_PAIRS;
+    const int64_t pairs = test_random(seed) % 2 ? most : test_between(seed, 1, (int)most);
+    cgp_op_attributes g = rotary_attributes(
+        rows, test_between(seed, 1, 3), even + test_between(seed, 0, 1), 2 * pairs,
+        test_random(seed) & 1, test_between(seed, 0, CGP_ROTARY_LLAMA3));
+    if (test_random(seed) % 2) g.offset = test_between(seed, 1, 20000);
+    return g;
+}
+
 /* Some `rows` rows (pixels of the result) of `width` columns or channels, in GEMMs multiplied to `out`. */
 static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, int64_t width,
                                                 int64_t out, uint64_t *seed) {
@@ -189,7 +281,9 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         g.momentum = yes ? 0.1f : -1.0f;
         return g;
     case CGP_OP_ATTENTION:
-        return attention_attributes(rows, test_between(seed, 1, 3), width, p);
+        return draw_attention(rows, width, p, seed);
+    case CGP_OP_ROTARY:
+        return draw_rotary(rows, width, seed);
     case CGP_OP_DROPOUT:
     case CGP_OP_DROPOUT2D:
         return dropout_attributes(rows, width, p);
@@ -239,7 +333,8 @@ static inline double case_work(const op_case *c) {
     if (c->op == CGP_OP_LINEAR || c->op == CGP_OP_CONV2D)
         return rows * window * (double)g->in * (double)g->out;
     if (c->op == CGP_OP_ATTENTION)
-        return rows * (double)g->rows * ((double)g->out + 20.0 * (double)g->heads);
+        return rows * (double)(g->keys * g->heads) *
+               ((double)(depth_of(g) + value_width_of(g)) / 2 + 20.0);
     return rows * window * (double)g->out;
 }
 
@@ -261,14 +356,14 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
 
 /* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
  * columns; of MAX_POOL's gradient 65536 windows; of CONV2D 256 pixels of a row, or of rows, and a depth of 512. */
-#define BLOCK_CASES 10
+#define BLOCK_CASES 12
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
     static const cgp_op_kind ops[BLOCK_CASES] = {
         CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION, CGP_OP_BATCH_NORM,
         CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,  CGP_OP_CONV2D,
-        CGP_OP_CONV2D,     CGP_OP_CONV2D};
+        CGP_OP_CONV2D,     CGP_OP_CONV2D,   CGP_OP_ATTENTION, CGP_OP_ATTENTION};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
@@ -303,25 +398,36 @@ static inline op_case block_case(int i) {
     case 8: /* of two rows at once */
         c.attributes = image_attributes(c.op, 50, 60, 90, conv);
         break;
-    default: /* rows of the image in parts */
+    case 9: /* rows of the image in parts */
         c.attributes = image_attributes(c.op, 3, 600, 5, conv);
+        break;
+    case 10: /* wide heads, a window of several tiles */
+        c.attributes = windowed_attributes(270, 130, 1, 2, 80, 150, 0.0);
+        break;
+    default:
+        c.attributes = grouped_attributes(70, 530, 1, 2, 20, 30, 0.0);
     }
     return c;
 }
 
 /* "gelu n 2 rows 5 in 17 ..." for messages */
 static inline const char *case_text(const op_case *c) {
-    static char text[384];
+    static char text[512];
     const cgp_op_attributes *g = &c->attributes;
     snprintf(text, sizeof text,
              "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64
+             " kv_heads %" PRId64 " keys %" PRId64 " window %" PRId64
+             " fused %d causal %d rotated %" PRId64 " offset %" PRId64
+             " interleaved %d scaling %d"
              " p %g bias %d transposed %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top "
              "%d left %d"
              " add %u accumulate %d evaluate %d shift %d %s",
-             cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, g->heads, (double)g->p,
-             g->has_bias, g->transposed, g->height, g->width, g->out_height, g->out_width,
-             g->kernel_height, g->kernel_width, g->stride_height, g->stride_width, g->top,
-             g->left, c->add, c->accumulate, c->evaluate, c->shift, cgp_dtype_name(c->type));
+             cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, g->heads, g->kv_heads,
+             g->keys, g->window, g->fused, g->causal, g->rotated, g->offset, g->interleaved,
+             g->scaling, (double)g->p, g->has_bias, g->transposed, g->height, g->width,
+             g->out_height, g->out_width, g->kernel_height, g->kernel_width, g->stride_height,
+             g->stride_width, g->top, g->left, c->add, c->accumulate, c->evaluate, c->shift,
+             cgp_dtype_name(c->type));
     return text;
 }
 

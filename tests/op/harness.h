@@ -68,6 +68,10 @@ enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 static inline int64_t count_input(const op_case *c, int k) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->op == CGP_OP_CONCAT) return g->rows * g->parts[k];
+    if (c->op == CGP_OP_ATTENTION && k > 0)
+        return g->fused || k > 2
+                   ? 0
+                   : g->keys * g->kv_heads * (k == 1 ? depth_of(g) : value_width_of(g));
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
     if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->height * g->width : g->rows) * g->in;
@@ -94,7 +98,7 @@ static inline int64_t count_saved(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (is_row_norm(c->op) || c->op == CGP_OP_CROSS_ENTROPY) return g->rows;
     if (c->op == CGP_OP_BATCH_NORM || c->op == CGP_OP_INSTANCE_NORM) return g->out;
-    return g->heads * g->rows;
+    return c->op == CGP_OP_ATTENTION ? g->heads * g->rows : 0;
 }
 
 static inline int64_t count_weight(const op_case *c) {
@@ -365,7 +369,8 @@ static inline void operands_create_bent(operands *o, const op_case *c, uint64_t 
     operands_create(o, c, seed);
     if (c->op == CGP_OP_GELU || c->op == CGP_OP_GELU_TANH || c->op == CGP_OP_SILU)
         scale_slot(o, SLOT_X, 6.0f);
-    if (c->op == CGP_OP_ATTENTION) scale_slot(o, SLOT_X, 2.0f);
+    for (int k = 0; c->op == CGP_OP_ATTENTION && k < 3; k++)
+        scale_slot(o, SLOT_X + k, 2.0f);
     if (is_loss(c->op)) scale_slot(o, SLOT_X, 4.0f);
     if (c->type == CGP_BF16) operands_round(o);
 }

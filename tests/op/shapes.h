@@ -24,39 +24,60 @@ typedef struct inferred {
     cgp_op_attributes sizes;
 } inferred;
 
+/* inputs: [3] */
 static inline cgp_status try_infer(cgp_op_kind kind, const cgp__attributes *attributes,
-                                   cgp_op_type first, cgp_op_type second, inferred *out) {
-    cgp_op_node node = {
-        .op = &cgp__op_find(kind)->op, .attributes = attributes, .inputs = {first, second}};
+                                   const cgp_op_type *inputs, inferred *out) {
+    cgp_op_node node = {.op = &cgp__op_find(kind)->op,
+                        .attributes = attributes,
+                        .inputs = {inputs[0], inputs[1], inputs[2]}};
     memset(&out->sizes, 0xAB, sizeof out->sizes); /* all of them are set */
     const cgp_status status = cgp__op_infer(kind, &node, &out->sizes);
     out->shapes = node.shapes;
     return status;
 }
 
+static inline inferred infer3(cgp_op_kind kind, cgp__attributes attributes, cgp_op_type first,
+                              cgp_op_type second, cgp_op_type third) {
+    inferred out;
+    assert_ok(try_infer(kind, &attributes, (cgp_op_type[]){first, second, third}, &out));
+    return out;
+}
+
 static inline inferred infer(cgp_op_kind kind, cgp__attributes attributes, cgp_op_type first,
                              cgp_op_type second) {
+    return infer3(kind, attributes, first, second, (cgp_op_type){.dtype = CGP_F32});
+}
+
+static inline void refuse3(cgp_op_kind kind, cgp__attributes attributes, cgp_op_type first,
+                           cgp_op_type second, cgp_op_type third, const char *message) {
     inferred out;
-    assert_ok(try_infer(kind, &attributes, first, second, &out));
-    return out;
+    assert_status(try_infer(kind, &attributes, (cgp_op_type[]){first, second, third}, &out),
+                  CGP_EINVAL);
+    assert_string_equal(cgp_message(), message);
 }
 
 static inline void refuse(cgp_op_kind kind, cgp__attributes attributes, cgp_op_type first,
                           cgp_op_type second, const char *message) {
-    inferred out;
-    assert_status(try_infer(kind, &attributes, first, second, &out), CGP_EINVAL);
-    assert_string_equal(cgp_message(), message);
+    refuse3(kind, attributes, first, second, (cgp_op_type){.dtype = CGP_F32}, message);
 }
 
 /* FLOPs of a use. */
-static inline double flops_of(cgp_op_kind kind, cgp_op_direction direction,
-                              cgp__attributes attributes, cgp_op_type first,
-                              cgp_op_type second) {
-    cgp_op_node node = {
-        .op = &cgp__op_find(kind)->op, .attributes = &attributes, .inputs = {first, second}};
+static inline double flops_of3(cgp_op_kind kind, cgp_op_direction direction,
+                               cgp__attributes attributes, cgp_op_type first,
+                               cgp_op_type second, cgp_op_type third) {
+    cgp_op_node node = {.op = &cgp__op_find(kind)->op,
+                        .attributes = &attributes,
+                        .inputs = {first, second, third}};
     cgp_op_attributes sizes;
     assert_ok(cgp__op_infer(kind, &node, &sizes));
     return cgp__op_flops(kind, &node, direction);
+}
+
+static inline double flops_of(cgp_op_kind kind, cgp_op_direction direction,
+                              cgp__attributes attributes, cgp_op_type first,
+                              cgp_op_type second) {
+    return flops_of3(kind, direction, attributes, first, second,
+                     (cgp_op_type){.dtype = CGP_F32});
 }
 
 static inline void assert_shape(const cgp_shape *shape, const char *expected) {

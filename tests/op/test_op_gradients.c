@@ -111,6 +111,37 @@ static void attention_is_differentiated_with_dropout_and_without(void **state) {
     }
 }
 
+/* Groups, windows, all keys, heads of v of another width, a scale. */
+static void grouped_attention_is_differentiated(void **state) {
+    (void)state;
+    const cgp_op_attributes uses[] = {windowed_attributes(5, 0, 2, 3, 5, 4, 0.0),
+                                      windowed_attributes(70, 9, 1, 2, 4, 6, 0.3),
+                                      windowed_attributes(130, 65, 1, 1, 3, 3, 0.0),
+                                      grouped_attributes(6, 9, 1, 3, 4, 2, 0.3),
+                                      grouped_attributes(70, 5, 2, 1, 4, 4, 0.0),
+                                      windowed_attributes(1, 0, 2, 2, 1, 1, 0.0)};
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        op_case c = {.op = CGP_OP_ATTENTION, .n = 2, .sample = 3, .attributes = uses[i]};
+        check(&c, &seed);
+        c.attributes.scale *= 1.5f;
+        check(&c, &seed);
+    }
+}
+
+static void rotary_is_differentiated(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 12; kind++) {
+        const int64_t width = kind & 1 ? 17 : 6;
+        op_case c = {.op = CGP_OP_ROTARY,
+                     .n = 2,
+                     .attributes =
+                         rotary_attributes(5, 3, width, kind & 1 ? 10 : 6, kind & 2, kind / 4)};
+        check(&c, &seed);
+        c.attributes.offset = 1000;
+        check(&c, &seed);
+    }
+}
+
 static void dropout_is_differentiated(void **state) {
     (void)state;
     FOR_EACH(width, widths) {
@@ -255,6 +286,8 @@ int main(void) {
         cmocka_unit_test(layer_norm_is_differentiated),
         cmocka_unit_test(rms_norm_is_differentiated),
         cmocka_unit_test(attention_is_differentiated_with_dropout_and_without),
+        cmocka_unit_test(grouped_attention_is_differentiated),
+        cmocka_unit_test(rotary_is_differentiated),
         cmocka_unit_test(dropout_is_differentiated),
         cmocka_unit_test(cross_entropy_is_differentiated_with_ignored_targets),
         cmocka_unit_test(gradients_are_added_where_the_case_says_so),

@@ -164,23 +164,174 @@ static void gelu_and_silu_keep_the_shape(void **state) {
     }
 }
 
-static void attention_takes_three_widths(void **state) {
+static void fused_attention_takes_three_widths(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_ATTENTION;
-    const cgp__attributes of = {.heads = 4, .p = 0.25};
+    const cgp__attributes of = {.heads = 4, .p = 0.25, .fused = true, .causal = true};
     const inferred out = infer(op, of, F32(5, 24), F32(1));
     assert_type(&out.shapes.output, "[5, 8]");
-    assert_attributes(
-        &out, (cgp_op_attributes){.rows = 5, .in = 24, .out = 8, .heads = 4, .p = 0.25f});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 5,
+                                                .in = 24,
+                                                .out = 8,
+                                                .heads = 4,
+                                                .kv_heads = 4,
+                                                .keys = 5,
+                                                .p = 0.25f,
+                                                .scale = (float)sqrt(0.5),
+                                                .fused = 1,
+                                                .causal = 1});
     assert_int_equal(out.shapes.n_saved, 1);
     assert_type(&out.shapes.saved[0], "[4, 5]");
     refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
     refuse(op, of, F32(5, 25), F32(1),
            "expects input of width 3 C (q, k, v side by side), got 25");
     refuse(op, of, F32(5, 18), F32(1), "expects heads that divide C = 6, got 4");
-    refuse(op, (cgp__attributes){.heads = 0}, F32(5, 24), F32(1), "expects heads >= 1, got 0");
-    refuse(op, (cgp__attributes){.heads = 4, .p = 1.0}, F32(5, 24), F32(1),
+    refuse(op, (cgp__attributes){.heads = 0, .fused = true}, F32(5, 24), F32(1),
+           "expects heads >= 1, got 0");
+    refuse(op, (cgp__attributes){.heads = 4, .p = 1.0, .fused = true}, F32(5, 24), F32(1),
            "expects 0 <= p < 1, got 1");
+}
+
+static void attention_takes_queries_keys_and_values(void **state) {
+    (void)state;
+    const cgp_op_kind op = CGP_OP_ATTENTION;
+    const cgp__attributes of = {.heads = 6, .kv_heads = 2, .scale = 0.25};
+    const inferred out = infer3(op, of, F32(5, 24), F32(7, 8), F32(7, 20));
+    assert_type(&out.shapes.output, "[5, 60]");
+    assert_attributes(&out, (cgp_op_attributes){.rows = 5,
+                                                .in = 24,
+                                                .out = 60,
+                                                .heads = 6,
+                                                .kv_heads = 2,
+                                                .keys = 7,
+                                                .scale = 0.25f});
+    assert_int_equal(out.shapes.n_saved, 1);
+    assert_type(&out.shapes.saved[0], "[6, 5]");
+    cgp__attributes window = {.heads = 2, .causal = true, .window = 3};
+    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.window, 3);
+    window.window = 5; /* of all keys: none */
+    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.window, 0);
+    assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.kv_heads, 2);
+}
+
+static void attention_refuses(void **state) {
+    (void)state;
+    const cgp_op_kind op = CGP_OP_ATTENTION;
+    const cgp__attributes of = {.heads = 6, .kv_heads = 2};
+    const cgp_op_type q = F32(5, 24), k = F32(7, 8), v = F32(7, 20);
+    refuse3(op, (cgp__attributes){.heads = -1}, q, k, v, "expects heads >= 1, got -1");
+    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 4}, q, k, v,
+            "expects kv_heads that divide heads = 6, got 4");
+    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = -2}, q, k, v,
+            "expects kv_heads that divide heads = 6, got -2");
+    refuse3(op, of, I32(5, 24), k, v, "expects f32 q, got i32");
+    refuse3(op, of, q, F32(8), v, "expects k of 2 dims, got [8]");
+    refuse3(op, of, F32(5, 25), k, v, "expects q of a width that 6 heads divide, got 25");
+    refuse3(op, of, q, F32(7, 9), v, "expects k of a width that 2 heads divide, got 9");
+    refuse3(op, of, q, k, F32(7, 21), "expects v of a width that 2 heads divide, got 21");
+    refuse3(op, of, q, F32(7, 10), v, "expects heads of k as wide as those of q, 4, got 5");
+    refuse3(op, of, q, k, F32(8, 20), "expects as many rows of v as of k, 7, got 8");
+    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .causal = true}, q, k, v,
+            "expects as many keys as queries where it is causal, got 7 and 5");
+    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .window = 2}, q, k, v,
+            "expects a window >= 0, and 0 where it is not causal, got 2");
+    refuse3(op, (cgp__attributes){.heads = 2, .window = -1, .causal = true}, F32(5, 8),
+            F32(5, 8), F32(5, 8),
+            "expects a window >= 0, and 0 where it is not causal, got -1");
+    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .scale = -1}, q, k, v,
+            "expects a scale above 0 and finite as f32, or 0, got -1");
+    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .scale = 1e-60}, q, k, v,
+            "expects a scale above 0 and finite as f32, or 0, got 1e-60");
+    refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .p = 1}, q, k, v,
+            "expects 0 <= p < 1, got 1");
+    refuse3(op, (cgp__attributes){.heads = 2}, F32(INT64_C(1) << 31, 2), F32(7, 2), F32(7, 2),
+            "expects heads x T < 2^32, got 2 x 2147483648");
+    refuse3(op, (cgp__attributes){.heads = 1}, F32(5, 1), F32(INT64_C(1) << 35, 1),
+            F32(INT64_C(1) << 35, 1), "expects at most 2^34 keys, got 34359738368");
+    refuse3(op, (cgp__attributes){.heads = 1 << 20, .kv_heads = 1}, F32(1, 1 << 20), F32(1, 1),
+            F32(1, 1 << 21), "expects heads of at most 2^40 elements, got 1048576 x 2097152");
+    refuse3(op, (cgp__attributes){.heads = 2, .kv_heads = 1}, F32(1 << 20, 2), F32(1, 1),
+            F32(1, 1 << 20), "expects output of at most 2^40 elements, got 1048576 x 2097152");
+}
+
+static void rotary_keeps_the_shape(void **state) {
+    (void)state;
+    const cgp_op_kind op = CGP_OP_ROTARY;
+    cgp__attributes of = {.heads = 2, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4};
+    inferred out = infer(op, of, F32(5, 24), F32(1));
+    assert_type(&out.shapes.output, "[5, 24]");
+    cgp_op_attributes sizes = {
+        .rows = 5, .in = 24, .out = 24, .heads = 2, .rotated = 12, .theta = 10000.0f};
+    assert_attributes(&out, sizes); /* constants of no scaling are left out */
+    of.scaling = CGP_ROTARY_LINEAR;
+    out = infer(op, of, F32(5, 24), F32(1));
+    sizes.scaling = CGP_ROTARY_LINEAR;
+    sizes.factor = 8.0f;
+    assert_attributes(&out, sizes);
+    of.scaling = CGP_ROTARY_LLAMA3;
+    of.rotated = 4;
+    of.offset = 3;
+    of.original_length = 8192;
+    of.theta = 500000;
+    of.interleaved = true;
+    out = infer(op, of, F32(5, 24), F32(1));
+    assert_attributes(&out, (cgp_op_attributes){.rows = 5,
+                                                .in = 24,
+                                                .out = 24,
+                                                .heads = 2,
+                                                .rotated = 4,
+                                                .offset = 3,
+                                                .theta = 500000.0f,
+                                                .factor = 8.0f,
+                                                .low_freq_factor = 1.0f,
+                                                .high_freq_factor = 4.0f,
+                                                .interleaved = 1,
+                                                .scaling = CGP_ROTARY_LLAMA3,
+                                                .original_length = 8192});
+}
+
+static void rotary_refuses(void **state) {
+    (void)state;
+    const cgp_op_kind op = CGP_OP_ROTARY;
+    const cgp_op_type x = F32(5, 24);
+    const cgp__attributes llama3 = {.heads = 2,
+                                    .scaling = CGP_ROTARY_LLAMA3,
+                                    .factor = 8,
+                                    .low_freq_factor = 1,
+                                    .high_freq_factor = 4,
+                                    .original_length = 64};
+    cgp__attributes of = {.heads = 2};
+    refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
+    refuse(op, (cgp__attributes){.heads = 0}, x, F32(1), "expects heads >= 1, got 0");
+    refuse(op, (cgp__attributes){.heads = 5}, x, F32(1),
+           "expects input of a width that 5 heads divide, got 24");
+    refuse(op, (cgp__attributes){.heads = 24}, x, F32(1),
+           "expects an even number of columns to rotate, 2 to 1, got 1");
+    of.rotated = 5;
+    refuse(op, of, x, F32(1), "expects an even number of columns to rotate, 2 to 12, got 5");
+    of.rotated = 14;
+    refuse(op, of, x, F32(1), "expects an even number of columns to rotate, 2 to 12, got 14");
+    of.rotated = -2;
+    refuse(op, of, x, F32(1), "expects an even number of columns to rotate, 2 to 12, got -2");
+    refuse(op, (cgp__attributes){.heads = 1}, F32(5, 1026), F32(1),
+           "expects an even number of columns to rotate, 2 to 1024, got 1026");
+    refuse(op, (cgp__attributes){.heads = 2, .theta = 0.5}, x, F32(1),
+           "expects theta >= 1 and finite as f32, got 0.5");
+    refuse(op, (cgp__attributes){.heads = 2, .theta = 1e60}, x, F32(1),
+           "expects theta >= 1 and finite as f32, got 1e+60");
+    refuse(op, (cgp__attributes){.heads = 2, .scaling = 3}, x, F32(1),
+           "expects a scaling of 0 to 2, got 3");
+    refuse(op, (cgp__attributes){.heads = 2, .scaling = CGP_ROTARY_LINEAR}, x, F32(1),
+           "expects a factor >= 1 and finite as f32, got 0");
+    of = llama3;
+    of.high_freq_factor = 1;
+    refuse(op, of, x, F32(1), "expects 0 < low_freq_factor < high_freq_factor, got 1 and 1");
+    of = llama3;
+    of.original_length = (1 << 24) + 1;
+    refuse(op, of, x, F32(1), "expects original_max_position of 1 to 2^24, got 16777217");
+    of = llama3;
+    of.offset = -1;
+    refuse(op, of, x, F32(1), "expects an offset of 0 to 2^40, got -1");
 }
 
 static void dropout_takes_a_probability_below_1(void **state) {
@@ -295,6 +446,26 @@ static void tables_are_consistent(void **state) {
     }
 }
 
+/* Heads of 4 and of 10 columns: per pair and head of q 14 multiply-adds forward, 3 x 4 + 2 x 10 backward, and 12. */
+static void attention_counts_the_pairs_that_exist(void) {
+    static const struct {
+        cgp__attributes of;
+        int64_t queries, keys;
+        double pairs;
+    } uses[] = {{{.heads = 6, .kv_heads = 2}, 5, 7, 35},
+                {{.heads = 6, .kv_heads = 2, .causal = true}, 5, 5, 15},
+                {{.heads = 6, .kv_heads = 2, .causal = true, .window = 9}, 5, 5, 15},
+                {{.heads = 6, .kv_heads = 2, .causal = true, .window = 2}, 5, 5, 9},
+                {{.heads = 6, .kv_heads = 2, .causal = true, .window = 1}, 5, 5, 5}};
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        const double expected[] = {6 * (2.0 * 14 + 12), 6 * (2.0 * 32 + 12), 0.0};
+        for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
+            assert_true(flops_of3(CGP_OP_ATTENTION, (cgp_op_direction)d, uses[i].of,
+                                  F32(uses[i].queries, 24), F32(uses[i].keys, 8),
+                                  F32(uses[i].keys, 20)) == uses[i].pairs * expected[d]);
+    }
+}
+
 static void gemm_dominates_the_cost(void **state) {
     (void)state;
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
@@ -303,11 +474,12 @@ static void gemm_dominates_the_cost(void **state) {
                              F32(1)) == 2.0 * 6 * 4 * 7);
     /* T = 3: 6 pairs of the causal triangle; q k and p v, 2 x 8 multiply-adds each; 2 heads of 12
      * */
-    const cgp__attributes heads = {.heads = 2};
+    const cgp__attributes heads = {.heads = 2, .fused = true, .causal = true};
     const double expected[] = {6.0 * (2 * 2 * 8 + 24), 6.0 * (2 * 5 * 8 + 24), 0.0};
     for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
         assert_true(flops_of(CGP_OP_ATTENTION, (cgp_op_direction)direction, heads, F32(3, 24),
                              F32(1)) == expected[direction]);
+    attention_counts_the_pairs_that_exist();
     assert_true(flops_of(CGP_OP_ADD, CGP_OP_FORWARD, none, F32(6, 4), F32(6, 4)) == 24.0);
 }
 
@@ -324,7 +496,11 @@ int main(void) {
         cmocka_unit_test(layer_norm_saves_mean_and_rstd),
         cmocka_unit_test(rms_norm_saves_rstd),
         cmocka_unit_test(gelu_and_silu_keep_the_shape),
-        cmocka_unit_test(attention_takes_three_widths),
+        cmocka_unit_test(fused_attention_takes_three_widths),
+        cmocka_unit_test(attention_takes_queries_keys_and_values),
+        cmocka_unit_test(attention_refuses),
+        cmocka_unit_test(rotary_keeps_the_shape),
+        cmocka_unit_test(rotary_refuses),
         cmocka_unit_test(dropout_takes_a_probability_below_1),
         cmocka_unit_test(cross_entropy_saves_the_log_sums),
         cmocka_unit_test(integers_out_of_range_are_found),

@@ -16,6 +16,8 @@ typedef struct built {
     cgp_padding padding;
     cgp_dtype dtype;
     int rank, scale, n;
+    cgp_attention_options attention;
+    cgp_rotary_options rotary;
     int64_t dim, vocab, width, heads;
     double eps, momentum, slope, p, p2, attention_p, weight, bce_weight;
 } built;
@@ -36,6 +38,8 @@ static cgp_status build(const void *options) {
     x = cgp_position_embedding(model, x, "p", b->init);
     x = cgp_layer_norm(model, x, "n", b->eps);
     x = cgp_causal_attention(model, x, b->heads, b->attention_p);
+    x = cgp_rotary_embedding(model, x, b->rotary);
+    x = cgp_attention(model, x, x, x, b->attention);
     x = cgp_dropout(model, x, b->p);
     x = cgp_linear(model, x, "l", b->linear);
     cgp_value y = cgp_conv2d(model, image, "c", b->conv);
@@ -78,6 +82,20 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
                                      F(built, pool.stride[1], INT),
                                      F(built, pool.padding.top, INT),
                                      F(built, pool.padding.right, INT),
+                                     F(built, attention.heads, INT64),
+                                     F(built, attention.kv_heads, INT64),
+                                     F(built, attention.window, INT64),
+                                     F(built, attention.p, REAL),
+                                     F(built, attention.scale, REAL),
+                                     F(built, rotary.heads, INT64),
+                                     F(built, rotary.width, INT64),
+                                     F(built, rotary.theta, REAL),
+                                     F(built, rotary.offset, INT64),
+                                     F(built, rotary.scaling, ENUM),
+                                     F(built, rotary.factor, REAL),
+                                     F(built, rotary.low_freq_factor, REAL),
+                                     F(built, rotary.high_freq_factor, REAL),
+                                     F(built, rotary.original_max_position, INT64),
                                      F(built, dtype, ENUM),
                                      F(built, rank, ENUM),
                                      F(built, scale, INT),
@@ -104,6 +122,13 @@ static void calls_of_the_builder_are_checked(void **state) {
                    .conv = {4, {3, 3}, {1, 1}, cgp_padding_all(1), bias == 1, normal, normal},
                    .pool = {{2, 2}, {2, 2}, {0, 0, 0, 0}},
                    .padding = {1, 0, 0, 0},
+                   .attention = {.heads = 2, .kv_heads = 2, .causal = true, .window = 2},
+                   .rotary = {.heads = 2,
+                              .scaling = CGP_ROTARY_LLAMA3,
+                              .factor = 8,
+                              .low_freq_factor = 1,
+                              .high_freq_factor = 4,
+                              .original_max_position = 64},
                    .dtype = CGP_F32,
                    .rank = 1,
                    .scale = 2,

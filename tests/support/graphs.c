@@ -114,13 +114,48 @@ static cgp_value random_custom(graph *g, cgp_value x, const char *name) {
     }
 }
 
+/* Rows of `width` columns, by a linear layer of its own. */
+static cgp_value random_projection(graph *g, cgp_value x, const char *name, const char *part,
+                                   int64_t width) {
+    char full[NAME + 8];
+    snprintf(full, sizeof full, "%s.%s", name, part);
+    return cgp_linear(g->model, x, full, (cgp_linear_options){.out = width, .init = normal});
+}
+
+/* Attention with q, k and v apart, of x and an earlier value; or x itself as all three, whose gradients are one. */
+static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
+    const cgp_value from = g->seen[test_between(g->state, 0, g->n - 1)];
+    cgp_attention_options options = {.heads = g->sizes->heads,
+                                     .p = g->sizes->dropout,
+                                     .causal = test_between(g->state, 0, 2) > 0};
+    if (options.causal) options.window = test_between(g->state, 0, 3);
+    if (test_between(g->state, 0, 3) == 0) return cgp_attention(g->model, x, x, x, options);
+    const cgp_rotary_options rotary = {.heads = options.heads,
+                                       .width = 2 * test_between(g->state, 0, 2),
+                                       .interleaved = test_between(g->state, 0, 1),
+                                       .scaling = CGP_ROTARY_LINEAR,
+                                       .factor = test_between(g->state, 1, 3)};
+    cgp_rotary_options rotary_keys = rotary;
+    options.kv_heads = test_between(g->state, 0, 1);
+    rotary_keys.heads = options.kv_heads ? 1 : options.heads;
+    const cgp_value q = cgp_rotary_embedding(
+        g->model, random_projection(g, x, name, "q", 4 * rotary.heads), rotary);
+    const cgp_value k = cgp_rotary_embedding(
+        g->model, random_projection(g, from, name, "k", 4 * rotary_keys.heads), rotary_keys);
+    const cgp_value v = random_projection(g, from, name, "v", 3 * rotary_keys.heads);
+    return random_projection(g, cgp_attention(g->model, q, k, v, options), name, "o",
+                             g->sizes->width);
+}
+
 /* One op on x, or an addition of x and an earlier value. */
 static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     if (devices_run_custom_ops() && test_between(g->state, 0, 5) == 0)
         return random_custom(g, x, name);
-    switch (test_between(g->state, 0, 10)) {
+    switch (test_between(g->state, 0, 11)) {
     case 10:
         return random_product(g, x, name);
+    case 11:
+        return random_attention(g, x, name);
     case 0:
     case 1:
         return random_linear(g, x, name);

@@ -45,6 +45,7 @@ extern "C" {
     X(LINEAR, linear)                                                                          \
     X(LAYER_NORM, layer_norm)                                                                  \
     X(ATTENTION, attention)                                                                    \
+    X(ROTARY, rotary)                                                                          \
     X(DROPOUT, dropout)                                                                        \
     X(CROSS_ENTROPY, cross_entropy)                                                            \
     X(ARGMAX, argmax)                                                                          \
@@ -83,7 +84,9 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   LINEAR         [n,R,in]         -              [n,R,C]  -                       weight, bias
  *   LAYER_NORM     [n,R,C]          -              [n,R,C]  mean [n,R], rstd [n,R]  weight, bias [C]
  *   elementwise    [n,R,C]          -              [n,R,C]  -                       -
- *   ATTENTION      qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
+ *   ATTENTION      q [n,R,in]       k, v           [n,R,C]  lse [n,heads,R]         -
+ *     fused        qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
+ *   ROTARY         [n,R,C]          -              [n,R,C]  -                       -
  *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
  *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
  *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
@@ -103,8 +106,19 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   CUSTOM         as in cgpipe/op.h
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
- * is [C], if has_bias. GELU is the erf form, GELU_TANH the one with tanh;
- * ATTENTION is causal. BCE's targets are of the spec's type.
+ * is [C], if has_bias. GELU is the erf form, GELU_TANH the one with tanh. BCE's targets are of the spec's type.
+ *
+ * ATTENTION has x[1], k [n, keys, kv_heads D], and x[2], v [n, keys, kv_heads DV], with D = in / heads and DV = C / heads; fused,
+ * the three lie side by side in x[0], D = DV = C / heads. Head h of q attends with head h / (heads / kv_heads) of k and v. Query t
+ * sees all keys; if causal, those up to t, or the `window` last of them. y = softmax(scale q k^T) v. What a row of y is made of
+ * does not depend on R where it is causal.
+ *
+ * ROTARY rotates the first `rotated` columns of each of `heads` heads, in pairs: (i, i + rotated / 2), or if interleaved (2 i, 2 i + 1).
+ * Pair i of row t rotates by the angle float(offset + t) f[i], rounded to f32, (a, b) -> (a cos - b sin, b cos + a sin), with cos and
+ * sin rounded to f32. All in f32 but the power, f[i] = 1 / theta^(2 i / rotated). LINEAR divides f by `factor`; LLAMA3 divides it
+ * where its wavelength w = 2 pi / f is above original_length / low_freq_factor, leaves it where w is below original_length /
+ * high_freq_factor, and between has (1 - s) f / factor + s f, s = (original_length / w - low_freq_factor) / (high_freq_factor -
+ * low_freq_factor).
  *
  * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u -
  * top, j stride_width + v - left), if it exists: elsewhere CONV2D has zero and the pools have nothing (a window always has a
@@ -140,6 +154,10 @@ typedef struct cgp_op_attributes {
     /** Width of a row before and after; vocabulary or classes as listed above. */
     int64_t in, out;
     int64_t heads;
+    /** ATTENTION: heads of keys and values; rows of them; last keys that a causal query sees, 0: all up to its own. */
+    int64_t kv_heads, keys, window;
+    /** ROTARY: columns of a head that are rotated; position of row 0. */
+    int64_t rotated, offset;
     /** CROSS_ENTROPY: the target of rows that do not count. */
     int64_t ignore;
     /** CONCAT: width of each input, 0 behind the last one. */
@@ -152,6 +170,12 @@ typedef struct cgp_op_attributes {
     float momentum;
     /** RELU: y = slope x below 0. ADD and the channel norms end in a RELU of this slope; 1: in none. */
     float slope;
+    /** ATTENTION: of q k. */
+    float scale;
+    /** ROTARY: the base of the frequencies. */
+    float theta;
+    /** ROTARY: of its scaling. */
+    float factor, low_freq_factor, high_freq_factor;
     /** Images: of the input. */
     int32_t height, width;
     int32_t out_height, out_width;
@@ -162,6 +186,10 @@ typedef struct cgp_op_attributes {
     int32_t has_bias;
     /** LINEAR's weight layout: 0: [out, in], y = x weight^T; 1: the transposed layout [in, out], y = x weight. */
     int32_t transposed;
+    /** ATTENTION: x[0] is q, k and v side by side; a query sees no key after its own. */
+    int32_t fused, causal;
+    /** ROTARY: layout of pairs; cgp_rotary_scaling; LLAMA3: the original length. */
+    int32_t interleaved, scaling, original_length;
 } cgp_op_attributes;
 
 /** A kernel. Specs are compared as bytes, so they have no padding. */

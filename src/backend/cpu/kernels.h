@@ -58,12 +58,15 @@ typedef struct cgp__cpu_loss {
     bool add;
 } cgp__cpu_loss;
 
-/* Rows of one head's scores: row i is query first + i and attends to the keys 0 .. first + i. Rows begin at multiples of 64
- * bytes and may be read and written up to the next one. */
+/* Rows of one head's scores: row i is query first + i, column j key begin + j, `begin` a multiple of 64. Rows begin at multiples of
+ * 64 bytes and may be read and written up to the next one. */
 typedef struct cgp__cpu_scores {
-    int64_t rows, first;
+    int64_t rows, first, begin;
     /* Keys to be defined in every row; floats from row to row. */
     int64_t width, stride;
+    /* A query attends to no key behind its own; to so many last keys, 0: to all. */
+    bool causal;
+    int64_t window;
     /* Of scores. */
     float scale;
     /* Scores; then probabilities after dropout. */
@@ -75,6 +78,20 @@ typedef struct cgp__cpu_scores {
     /* NULL: no dropout; its group is that of row 0. */
     const cgp__cpu_mask *mask;
 } cgp__cpu_scores;
+
+/* One row of ROTARY: `heads` heads of `width` columns, of which the first `rotated` are. `to` may be `from`. */
+typedef struct cgp__cpu_rotation {
+    /* Of `from` and `to`. */
+    cgp_dtype type;
+    int64_t heads, width, rotated;
+    bool interleaved;
+    /* Of pairs; whole vectors are read. */
+    const float *cos, *sin;
+    const void *from;
+    void *to;
+    /* To `to`. */
+    bool add;
+} cgp__cpu_rotation;
 
 /* Address of element i, of a type; as in strchr() the caller decides on writes. */
 static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
@@ -248,6 +265,10 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     X(pool_max_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
+    /* cos and sin of position * frequencies, whole vectors of both */                         \
+    X(rotary_angles, (float *cos, float *sin, const float *frequencies, int64_t n,             \
+                      float position))                                                         \
+    X(rotary, (const cgp__cpu_rotation *a))                                                      \
     /* pack `rows` rows of a to [CGP__GEMM_MR-padded rows, k] floats */                        \
     X(gemm_pack_a, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                 \
     /* pack elements first .. first + rows - 1 of each window as a column of a */              \

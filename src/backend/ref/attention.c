@@ -1,57 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- y = softmax(q k^T / sqrt(D)) v per head of depth D, causal, reference
- * kernels; C = heads D.
+/* attention.c -- y = softmax(scale q k^T) v per head, reference kernels. Each head of k and v serves a group of heads of q.
  *
- *     s[t, j] = q[t] k[j] / sqrt(D), j <= t      lse[t] = log sum_j exp(s[t, j])
- *     p = exp(s - lse)                           y[t] = sum_j p[t, j] keep[t, j] v[j]
+ *     s[t, j] = scale q[t] k[j], first(t) <= j < end(t)      lse[t] = log sum_j exp(s[t, j])
+ *     p = exp(s - lse)                                       y[t] = sum_j p[t, j] keep[t, j] v[j]
  *
  *     dv[j] = sum_t p keep dy[t]                 delta[t] = dy[t] y[t]
- *     ds = p (keep dy[t] v[j] - delta[t]) / sqrt(D)
+ *     ds = scale p (keep dy[t] v[j] - delta[t])
  *     dq[t] = sum_j ds k[j]                      dk[j] = sum_t ds q[t]
  *
- * delta is sum_j p dp, because y already holds the dropped probabilities. backward_input needs
- * qkv, y and lse, which forward saves; T x T scores are never stored, each query's row of them
- * is recomputed. y is overwritten; dqkv is too, or added to. A row of qkv is q, k, v side by side,
- * heads x D each. */
+ * dk and dv are sums over the group, too. delta is sum_j p dp, because y already holds the dropped probabilities. backward_input
+ * needs q, k, v, y and lse, which forward saves; T x S scores are never stored, each query's row of them is recomputed. y is
+ * overwritten; dq, dk and dv are too, or added to. Fused, a row of x[0] and of dx[0] is q, k, v side by side. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* One head of one sample. */
+/* Rows of a head in memory: `first` is the element of row 0, the next row is `stride` on, of `width` columns. */
+typedef struct rows {
+    const void *at;
+    int64_t first, stride, width;
+} rows;
+
+/* One head of queries of one sample. dx as x, NULL: not wanted. */
 typedef struct head {
     cgp_dtype type;
-    const void *x;
-    /* Elements of x, in row 0; the next row is `stride` on. */
-    int64_t q, k, v;
-    int64_t stride, depth;
+    rows q, k, v, y;
+    void *dq, *dk, *dv;
     /* Dropout: query t is of group `group` + t. */
     int64_t sample, group;
 } head;
 
+static int64_t depth_of(const cgp_op_attributes *g) {
+    return (g->fused ? g->out : g->in) / g->heads;
+}
+
 static head head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                     int64_t h) {
     const cgp_op_attributes *g = &spec->attributes;
-    const int64_t depth = g->out / g->heads;
-    const int64_t q = sample * g->rows * 3 * g->out + h * depth;
-    return (head){spec->type, args->x[0], q,      q + g->out, q + 2 * g->out,
-                  3 * g->out, depth,      sample, h * g->rows};
+    const int64_t depth = depth_of(g), width = g->out / g->heads;
+    const int64_t kv = h / (g->heads / g->kv_heads), kv_row = sample * g->keys;
+    const int64_t q = g->fused ? 3 * g->out : g->in;
+    const int64_t k = g->fused ? q : g->kv_heads * depth,
+                  v = g->fused ? q : g->kv_heads * width;
+    return (head){
+        .type = spec->type,
+        .q = {args->x[0], sample * g->rows * q + h * depth, q, depth},
+        .k = {args->x[g->fused ? 0 : 1], kv_row * k + kv * depth + g->fused * g->out, k, depth},
+        .v = {args->x[g->fused ? 0 : 2], kv_row * v + kv * width + g->fused * 2 * g->out, v,
+              width},
+        .y = {args->y, sample * g->rows * g->out + h * width, g->out, width},
+        .dq = args->dx[0],
+        .dk = args->dx[g->fused ? 0 : 1],
+        .dv = args->dx[g->fused ? 0 : 2],
+        .sample = sample,
+        .group = h * g->rows};
 }
 
-/* Of n elements, from number `i` of a and `j` of b on. */
-static double dot(cgp_dtype type, const void *a, int64_t i, const void *b, int64_t j,
-                  int64_t n) {
+/* Keys that query t sees. */
+static int64_t first_key(const cgp_op_attributes *g, int64_t t) {
+    return g->window > 0 && t >= g->window ? t - g->window + 1 : 0;
+}
+
+static int64_t end_key(const cgp_op_attributes *g, int64_t t) {
+    return g->causal ? t + 1 : g->keys;
+}
+
+/* Element d of row i. */
+static double at(const head *h, const rows *x, int64_t i, int64_t d) {
+    return cgp__ref_load(h->type, x->at, x->first + i * x->stride + d);
+}
+
+/* Of row i of a and row j of b. */
+static double dot(const head *h, const rows *a, int64_t i, const rows *b, int64_t j) {
     double sum = 0.0;
-    for (int64_t e = 0; e < n; e++)
-        sum += (double)cgp__ref_load(type, a, i + e) * cgp__ref_load(type, b, j + e);
+    for (int64_t d = 0; d < a->width; d++)
+        sum += at(h, a, i, d) * at(h, b, j, d);
     return sum;
 }
 
-/* s[j] for j <= t */
-static void scores(double *s, const head *at, int64_t t) {
-    for (int64_t j = 0; j <= t; j++)
-        s[j] = dot(at->type, at->x, at->q + t * at->stride, at->x, at->k + j * at->stride,
-                   at->depth) /
-               sqrt((double)at->depth);
+/* s[j] of the keys that query t sees */
+static void scores(const cgp_op_attributes *g, double *s, const head *h, int64_t t) {
+    for (int64_t j = first_key(g, t); j < end_key(g, t); j++)
+        s[j] = (double)g->scale * dot(h, &h->q, t, &h->k, j);
 }
 
 static double log_sum_exp(const double *s, int64_t n) {
@@ -63,107 +93,116 @@ static double log_sum_exp(const double *s, int64_t n) {
     return max + log(sum);
 }
 
-/* Forward: a row of scores. Backward: that, dq of a row, and dk and dv of a head. */
+/* Forward: a row of scores. Backward: that, dq of a group of heads, dk and dv of their head of keys. */
 static int64_t attention_workspace(const cgp_kernel_spec *spec) {
-    const int64_t rows = spec->attributes.rows,
-                  depth = spec->attributes.out / spec->attributes.heads;
-    const int64_t sums = spec->direction == CGP_OP_FORWARD ? 0 : depth + 2 * rows * depth;
-    return (rows + sums) * (int64_t)sizeof(double);
+    const cgp_op_attributes *g = &spec->attributes;
+    const int64_t depth = depth_of(g), width = g->out / g->heads;
+    const int64_t group = g->heads / g->kv_heads;
+    const int64_t sums = group * g->rows * depth + g->keys * (depth + width);
+    return (g->keys + (spec->direction == CGP_OP_FORWARD ? 0 : sums)) * (int64_t)sizeof(double);
 }
 
-/* y of query t, from its element `to` on, and its lse */
-static void forward_row(const cgp_kernel_args *args, const head *at, float p, int64_t t,
-                        double *s, int64_t to, float *lse) {
-    scores(s, at, t);
-    const double log_sum = log_sum_exp(s, t + 1);
-    for (int64_t j = 0; j <= t; j++)
-        s[j] = exp(s[j] - log_sum) * cgp__ref_keep(args, p, at->sample, at->group + t, j);
-    for (int64_t d = 0; d < at->depth; d++) {
+/* y of query t and its lse */
+static void forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
+                        int64_t t, float *lse) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int64_t first = first_key(g, t), end = end_key(g, t);
+    double *s = args->workspace;
+    scores(g, s, h, t);
+    const double log_sum = log_sum_exp(s + first, end - first);
+    for (int64_t j = first; j < end; j++)
+        s[j] = exp(s[j] - log_sum) * cgp__ref_keep(args, g->p, h->sample, h->group + t, j);
+    for (int64_t d = 0; d < h->v.width; d++) {
         double sum = 0.0;
-        for (int64_t j = 0; j <= t; j++)
-            sum += s[j] * cgp__ref_load(at->type, at->x, at->v + j * at->stride + d);
-        cgp__ref_write(at->type, args->y, to + d, (float)sum);
+        for (int64_t j = first; j < end; j++)
+            sum += s[j] * at(h, &h->v, j, d);
+        cgp__ref_write(h->type, args->y, h->y.first + t * h->y.stride + d, (float)sum);
     }
     *lse = (float)log_sum;
 }
 
 static void attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
-    for (int64_t sample = 0; sample < spec->n; sample++) {
-        for (int64_t h = 0; h < g->heads; h++) {
-            const head at = head_of(spec, args, sample, h);
-            const int64_t to = sample * g->rows * g->out + h * at.depth;
-            float *lse = args->saved[0] + (sample * g->heads + h) * g->rows;
-            for (int64_t t = 0; t < g->rows; t++)
-                forward_row(args, &at, g->p, t, args->workspace, to + t * g->out, lse + t);
-        }
+    for (int64_t i = 0; i < spec->n * g->heads; i++) {
+        const head h = head_of(spec, args, i / g->heads, i % g->heads);
+        for (int64_t t = 0; t < g->rows; t++)
+            forward_row(spec, args, &h, t, args->saved[0] + i * g->rows + t);
     }
 }
 
-/* The sums of one head's gradient, in the workspace. */
+/* The sums of gradients, in the workspace. */
 typedef struct sums {
-    double *s;       /* [R] */
-    double *dq;      /* [D], of one row */
-    double *dk, *dv; /* [R, D] */
+    double *s;       /* [S] */
+    double *dq;      /* [R, D], of one head */
+    double *dk, *dv; /* [S, D], [S, DV] */
 } sums;
 
-/* dq of query t, whose y and dy are from element `row` on; adds its part to dk and dv */
-static void backward_row(const cgp_kernel_args *args, const head *at, float p, int64_t t,
-                         int64_t row, double lse, const sums *out) {
-    const cgp_dtype type = at->type;
-    const int64_t q = at->q + t * at->stride;
-    const double delta = dot(type, args->dy, row, args->y, row, at->depth);
-    scores(out->s, at, t);
-    for (int64_t d = 0; d < at->depth; d++)
-        out->dq[d] = 0.0;
-    for (int64_t j = 0; j <= t; j++) {
-        const int64_t k = at->k + j * at->stride, v = at->v + j * at->stride;
-        const double keep = cgp__ref_keep(args, p, at->sample, at->group + t, j);
+static sums sums_of(const cgp_op_attributes *g, const cgp_kernel_args *args) {
+    const int64_t depth = depth_of(g), group = g->heads / g->kv_heads;
+    double *s = args->workspace, *dk = s + g->keys + group * g->rows * depth;
+    return (sums){s, s + g->keys, dk, dk + g->keys * depth};
+}
+
+/* dq of query t; adds its part to dk and dv */
+static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                         const head *h, int64_t t, double lse, const sums *out) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const rows dy = {args->dy, h->y.first, h->y.stride, h->y.width};
+    const int64_t depth = h->q.width, width = h->v.width;
+    const double delta = dot(h, &dy, t, &h->y, t);
+    scores(g, out->s, h, t);
+    for (int64_t j = first_key(g, t); j < end_key(g, t); j++) {
+        const double keep = cgp__ref_keep(args, g->p, h->sample, h->group + t, j);
         const double probability = exp(out->s[j] - lse);
-        const double dp = dot(type, args->dy, row, at->x, v, at->depth);
-        const double ds = probability * (keep * dp - delta) / sqrt((double)at->depth);
-        for (int64_t d = 0; d < at->depth; d++) {
-            out->dq[d] += ds * cgp__ref_load(type, at->x, k + d);
-            out->dk[j * at->depth + d] += ds * cgp__ref_load(type, at->x, q + d);
-            out->dv[j * at->depth + d] +=
-                probability * keep * cgp__ref_load(type, args->dy, row + d);
+        const double dp = dot(h, &dy, t, &h->v, j);
+        const double ds = probability * (keep * dp - delta) * (double)g->scale;
+        for (int64_t d = 0; d < depth; d++) {
+            out->dq[t * depth + d] += ds * at(h, &h->k, j, d);
+            out->dk[j * depth + d] += ds * at(h, &h->q, t, d);
         }
+        for (int64_t d = 0; d < width; d++)
+            out->dv[j * width + d] += probability * keep * at(h, &dy, t, d);
     }
 }
 
-/* dqkv of one head of one sample */
-static void backward_head(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                          int64_t sample, int64_t h) {
+/* dx = or += the sums of a head's rows */
+static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bool add,
+                       const double *sum) {
+    for (int64_t i = 0; dx && i < count * x->width; i++)
+        cgp__ref_store(h->type, dx, x->first + i / x->width * x->stride + i % x->width, add,
+                       sum[i]);
+}
+
+/* One head of keys and its group. Inputs that are one value have one gradient, which v's begins. */
+static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                           int64_t sample, int64_t kv) {
     const cgp_op_attributes *g = &spec->attributes;
-    const head at = head_of(spec, args, sample, h);
-    const bool add = cgp__ref_adds(spec, 0);
-    const int64_t rows = g->rows, depth = at.depth;
-    double *s = args->workspace;
-    const sums sum = {s, s + rows, s + rows + depth, s + rows + depth + rows * depth};
-    const float *lse = args->saved[0] + (sample * g->heads + h) * rows;
-    void *dx = args->dx[0];
-    for (int64_t i = 0; i < rows * depth; i++)
-        sum.dk[i] = sum.dv[i] = 0.0;
-    for (int64_t t = 0; t < rows; t++) {
-        const int64_t row = (sample * rows + t) * g->out + h * depth;
-        backward_row(args, &at, g->p, t, row, lse[t], &sum);
-        for (int64_t d = 0; d < depth; d++)
-            cgp__ref_store(at.type, dx, at.q + t * at.stride + d, add, sum.dq[d]);
+    const int64_t group = g->heads / g->kv_heads, first = kv * group;
+    const sums all = sums_of(g, args);
+    const head of = head_of(spec, args, sample, first);
+    const int64_t size = g->rows * of.q.width;
+    const int last = g->fused ? 0 : 2; /* v's input; k's is the one before */
+    for (double *sum = all.dq; sum < all.dv + g->keys * of.v.width; sum++)
+        *sum = 0.0;
+    for (int64_t i = 0; i < group; i++) {
+        const head h = head_of(spec, args, sample, first + i);
+        const float *lse = args->saved[0] + (sample * g->heads + first + i) * g->rows;
+        const sums sum = {all.s, all.dq + i * size, all.dk, all.dv};
+        for (int64_t t = 0; t < g->rows; t++)
+            backward_row(spec, args, &h, t, lse[t], &sum);
     }
-    for (int64_t t = 0; t < rows; t++) {
-        for (int64_t d = 0; d < depth; d++) {
-            const int64_t on = t * at.stride + d;
-            cgp__ref_store(at.type, dx, at.k + on, add, sum.dk[t * depth + d]);
-            cgp__ref_store(at.type, dx, at.v + on, add, sum.dv[t * depth + d]);
-        }
+    store_rows(&of, of.dv, &of.v, g->keys, cgp__ref_adds(spec, last), all.dv);
+    store_rows(&of, of.dk, &of.k, g->keys, cgp__ref_adds(spec, last / 2), all.dk);
+    for (int64_t i = 0; i < group; i++) {
+        const head h = head_of(spec, args, sample, first + i);
+        store_rows(&h, h.dq, &h.q, g->rows, cgp__ref_adds(spec, 0), all.dq + i * size);
     }
 }
 
 static void attention_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    for (int64_t sample = 0; args->dx[0] && sample < spec->n; sample++) {
-        for (int64_t h = 0; h < spec->attributes.heads; h++)
-            backward_head(spec, args, sample, h);
-    }
+    const int64_t heads = spec->attributes.kv_heads;
+    for (int64_t i = 0; i < spec->n * heads; i++)
+        backward_group(spec, args, i / heads, i % heads);
 }
 
 const cgp__ref_op cgp__ref_attention = {{attention_forward, attention_input},

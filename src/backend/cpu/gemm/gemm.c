@@ -154,7 +154,7 @@ static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm,
 static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q,
                                         int64_t rows) {
     const int64_t m = cgp__min(gemm->m - i, rows),
-                  k = cgp__min(gemm->k - q, block_depth(gemm->k));
+                  k = cgp__min(gemm->k - q, block_depth(cgp__gemm_cut(gemm)));
     const int64_t element = (int64_t)cgp_dtype_bytes(gemm->a.type);
     const bool by_rows = gemm->a.column == 1;
     return (cgp__cpu_prefetch){.at = cgp__matrix_from(gemm->a, i, q).at,
@@ -166,7 +166,7 @@ static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_
 /* After the block at row i and column q: the next block or, behind the last one, the prefetch list. */
 static int prefetch_next(const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                          int64_t rows, cgp__cpu_prefetch *out) {
-    const int64_t next = q + block_depth(gemm->k);
+    const int64_t next = q + block_depth(cgp__gemm_cut(gemm));
     if (next >= gemm->k && i + rows >= gemm->m) return prefetch_after(device, gemm, out);
     out[0] = next < gemm->k ? prefetch_block(gemm, i, next, rows)
                             : prefetch_block(gemm, i + rows, 0, rows);
@@ -188,7 +188,7 @@ cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, in
 }
 
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
-    const int64_t depth = block_depth(gemm->k),
+    const int64_t depth = block_depth(cgp__gemm_cut(gemm)),
                   rows = block_rows(gemm->m, block_rows_limit(device, gemm));
     const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
     if (gemm->in_bf16 && device->tiles) {

@@ -8,6 +8,8 @@
 /* c [m, n] = or += a [m, k] b [k, n] + bias [n], summed in f32; c's columns are contiguous and it overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
+    /* k is cut into blocks like this one of no smaller depth, which needs no more workspace; 0: as it is. */
+    int64_t cut_as;
     cgp__matrix a, b;
     /* NULL: none. */
     const float *bias;
@@ -43,6 +45,11 @@ int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, boo
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 /* --- for gemm.c and tiles.c --- */
+
+/* The depth that k is cut for. */
+static inline int64_t cgp__gemm_cut(const cgp__gemm *gemm) {
+    return gemm->cut_as ? gemm->cut_as : gemm->k;
+}
 
 /* Items that a thread takes at a time: all of little work, otherwise half of an even split. */
 static inline int64_t cgp__gemm_grain(int64_t items, int threads, bool little) {

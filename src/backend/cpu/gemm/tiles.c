@@ -96,7 +96,7 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
 
 void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
                          void *workspace) {
-    const int64_t depth = part_of(gemm->k, KC), rows = part_of(gemm->m, MC);
+    const int64_t depth = part_of(cgp__gemm_cut(gemm), KC), rows = part_of(gemm->m, MC);
     const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
     char *after = (char *)workspace + packed_bytes(gemm->m, gemm->k);
     job j = {.tiles = device->tiles,

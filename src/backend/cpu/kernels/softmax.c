@@ -1,55 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- causal softmax over rows of attention scores, with dropout; in place.
+/* softmax.c -- softmax over rows of attention scores, with dropout; in place.
  *
- * Forward, query t attends to n = t + 1 keys:
+ * Forward, over the keys that a query attends to:
  *     m = max s      p = exp(scale (s - m)) / sum      lse = scale m + log sum      s := p keep
  * Backward, s holds the recomputed scores, dp = dy v^T:
  *     p = exp(scale s - lse)      s := p keep      dp := scale p (keep dp - delta)
  *
- * Keys after the query get 0 up to `width`, so that the GEMMs may take whole tiles. Rows are
- * padded: vectors are read and written whole and the rest is masked, never used. */
+ * The other keys get 0, so that the GEMMs may take whole tiles. Lane l of a sum has the keys l, l + LANES, ... of the sequence, as tiles
+ * begin at multiples of 64: it is a function of the query's own keys. Rows are padded: vectors are read and written whole and the
+ * rest is masked, never used. */
 #include "backend/cpu/kernels/philox.h"
 
 #include <math.h>
 
-static float row_max(const float *s, int64_t n) {
+/* Columns of a row that the query attends to. */
+typedef struct span {
+    int64_t begin, end;
+} span;
+
+static span span_of(const cgp__cpu_scores *a, int64_t row) {
+    const int64_t end = a->first + row + 1 - a->begin;
+    const int64_t begin = a->window > 0 ? end - a->window : 0;
+    return (span){begin > 0 ? begin : 0, a->causal ? end : a->width};
+}
+
+/* The first column of the vector, or of the pair of vectors, that column j is in. */
+INLINE int64_t vector_of(int64_t j) {
+    return j / LANES * LANES;
+}
+
+INLINE int64_t pair_of(int64_t j) {
+    return j / (2 * LANES) * (2 * LANES);
+}
+
+/* Lanes of the vector of column j that are in the span. */
+INLINE ivec inside(span x, int64_t j) {
+    const ivec below = lanes_below(x.end - j);
+    return j >= x.begin ? below : below & ~lanes_below(x.begin - j);
+}
+
+static float row_max(const float *s, span x) {
     vec max = splat(-INFINITY);
-    for (int64_t j = 0; j < n; j += LANES)
-        max = larger(pick(lanes_below(n - j), load(s + j), splat(-INFINITY)), max);
+    for (int64_t j = vector_of(x.begin); j < x.end; j += LANES)
+        max = larger(pick(inside(x, j), load(s + j), splat(-INFINITY)), max);
     return max_lanes(max);
 }
 
-/* s := exp(scale (s - max)), 0 beyond n; returns the sum */
-static float row_exp(float *s, int64_t n, float max, float scale) {
+/* s := exp(scale (s - max)), 0 outside; returns the sum */
+static float row_exp(float *s, span x, float max, float scale) {
     vec sum = {0};
-    for (int64_t j = 0; j < n; j += LANES) {
-        const vec e = keep(lanes_below(n - j), exp_or_zero(scale * (load(s + j) - max)));
+    for (int64_t j = vector_of(x.begin); j < x.end; j += LANES) {
+        const vec e = keep(inside(x, j), exp_or_zero(scale * (load(s + j) - max)));
         sum += e;
         store(s + j, e);
     }
     return sum_lanes(sum);
 }
 
-/* s := factor s keep */
-INLINE void row_scale(float *s, int64_t n, float factor, const cgp__cpu_mask *mask,
-                      uint32_t group) {
+/* s := factor s keep; `block`: of dropout, that of column 0. */
+INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask, uint32_t group,
+                      uint64_t block) {
     if (!mask) {
-        for (int64_t j = 0; j < n; j += LANES)
+        for (int64_t j = vector_of(x.begin); j < x.end; j += LANES)
             store(s + j, load(s + j) * factor);
         return;
     }
-    for (int64_t j = 0; j < n; j += 2 * LANES) {
+    for (int64_t j = pair_of(x.begin); j < x.end; j += 2 * LANES) {
         vec factors[2];
-        dropout_factors(factors, mask, group, (uint64_t)j / 4);
+        dropout_factors(factors, mask, group, block + (uint64_t)j / 4);
         store(s + j, load(s + j) * factor * factors[0]);
-        if (j + LANES < n) store(s + j + LANES, load(s + j + LANES) * factor * factors[1]);
+        if (j + LANES < x.end) store(s + j + LANES, load(s + j + LANES) * factor * factors[1]);
     }
 }
 
-/* Whole vectors after the one with key n - 1, up to `width`. */
-static void row_clear(float *s, int64_t n, int64_t width) {
+/* Whole vectors without a column of the span, up to `width`. */
+static void row_clear(float *s, span x, int64_t width) {
     const vec zero = {0};
-    for (int64_t j = (n + LANES - 1) / LANES * LANES; j < width; j += LANES)
+    for (int64_t j = 0; j < vector_of(x.begin); j += LANES)
+        store(s + j, zero);
+    for (int64_t j = vector_of(x.end + LANES - 1); j < width; j += LANES)
         store(s + j, zero);
 }
 
@@ -57,13 +86,13 @@ void CGP__CPU_NAME(softmax_forward)(const cgp__cpu_scores *scores) {
     const cgp__cpu_scores a = *scores;
     for (int64_t row = 0; row < a.rows; row++) {
         float *s = a.s + row * a.stride;
-        const int64_t n = a.first + row + 1;
+        const span x = span_of(&a, row);
         const uint32_t group = a.mask ? a.mask->group + (uint32_t)row : 0;
-        const float max = row_max(s, n);
-        const float sum = row_exp(s, n, max, a.scale);
+        const float max = row_max(s, x);
+        const float sum = row_exp(s, x, max, a.scale);
         a.lse[row] = a.scale * max + logf(sum);
-        row_scale(s, n, 1.0f / sum, a.mask, group);
-        row_clear(s, n, a.width);
+        row_scale(s, x, 1.0f / sum, a.mask, group, (uint64_t)a.begin / 4);
+        row_clear(s, x, a.width);
     }
 }
 
@@ -79,18 +108,18 @@ void CGP__CPU_NAME(softmax_backward)(const cgp__cpu_scores *scores) {
     const cgp__cpu_scores a = *scores;
     for (int64_t row = 0; row < a.rows; row++) {
         float *s = a.s + row * a.stride, *dp = a.dp + row * a.stride;
-        const int64_t n = a.first + row + 1;
+        const span x = span_of(&a, row);
         const uint32_t group = a.mask ? a.mask->group + (uint32_t)row : 0;
         vec factors[2] = {splat(1.0f), splat(1.0f)};
-        for (int64_t j = 0; j < n; j += 2 * LANES) {
-            if (a.mask) dropout_factors(factors, a.mask, group, (uint64_t)j / 4);
-            for (int64_t k = 0; k < 2 && j + k * LANES < n; k++) {
+        for (int64_t j = pair_of(x.begin); j < x.end; j += 2 * LANES) {
+            if (a.mask) dropout_factors(factors, a.mask, group, (uint64_t)(a.begin + j) / 4);
+            for (int64_t k = 0; k < 2 && j + k * LANES < x.end; k++) {
                 const int64_t at = j + k * LANES;
-                backward_lanes(s + at, dp + at, lanes_below(n - at), factors[k], a.scale,
-                               a.lse[row], a.delta[row]);
+                backward_lanes(s + at, dp + at, inside(x, at), factors[k], a.scale, a.lse[row],
+                               a.delta[row]);
             }
         }
-        row_clear(s, n, a.width);
-        row_clear(dp, n, a.width);
+        row_clear(s, x, a.width);
+        row_clear(dp, x, a.width);
     }
 }

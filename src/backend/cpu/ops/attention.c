@@ -1,50 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- causal attention, y = softmax(scale q k^T) v per head.
+/* attention.c -- y = softmax(scale q k^T) v per head. Each head of k and v serves a group of heads of q.
  *
- * One head of one sample at a time, in tiles of 64 queries; never a matrix of R x R. Threads take heads, each with its own
- * scratch memory.
+ * One head of one sample at a time, in tiles of 64 queries; never a matrix of R x S. Threads take heads, each with its own
+ * scratch memory: of q in forward, of k with its group in backward, whose gradients are sums over the group.
  *
- *                 keys 0 .. first .. width     S  [64, width]   a tile of queries, their keys
- *     queries          [########\  ]           dP [64, width]   backward of it
- *     first ..         [#########\ ]           \  masked by the softmax
- *     width            [##########\]
+ *                 keys begin .. first .. end    S  [64, end - begin]   a tile of queries, the keys that one of them sees
+ *     queries          [\#######\  ]            dP likewise            backward of it
+ *     first ..         [ \#######\ ]            \  masked by the softmax: a window, the diagonal
+ *     end              [  \#######\]            begin: a multiple of 64, 0 without a window; end: S, if not causal
  *
  * Forward     S = q k^T     P = softmax(scale S) keep     y = P v     saves lse [n, heads, R]
  * Backward    S, P recomputed from lse     dP = dy v^T     delta = rowsum(dy y)
  *             dS = scale P (keep dP - delta)
- *             dv += (P keep)^T dy      dq = dS k      dk += dS^T q
+ *             dv += (P keep)^T dy      dk += dS^T q      dq = dS k
  *
- * q, k, v and their gradients are strided views of rows of 3 C; nothing is gathered. The queries of a tile are the first to write
- * dk and dv of the same tile of keys: they overwrite unless dqkv is added to. In bf16 dk and dv are summed in f32, in the
- * workspace, and rounded once. */
+ * q, k, v and their gradients are strided views of rows; nothing is gathered or repeated. The first queries that see a key write its
+ * dk and dv: they overwrite unless it is added to. In bf16 dk and dv are summed in f32, in the workspace, and rounded once.
+ *
+ * A causal row's y is a function of its own keys: P v is cut into blocks of keys as if its tile had 64 queries. Inputs may be one
+ * value, with one gradient, which v's begins. */
 #include "backend/cpu/cpu.h"
 
-#include <math.h>
+#include <string.h>
 
 #define TILE 64
 
 /* --- sizes --- */
 
 typedef struct sizes {
-    int64_t rows, depth;
-    /* Queries in a tile; the last may have fewer. */
-    int64_t tile;
+    int64_t rows, keys;
+    /* Columns of a head of q and k, of v and y. */
+    int64_t depth, width;
+    /* Heads of q to one of k. */
+    int64_t group;
+    /* Queries in a tile, and keys; the last, and the first ones, may have fewer. */
+    int64_t tile, tile_keys;
     /* Elements from row to row. */
-    int64_t qkv, y, s;
+    int64_t q, k, v, y, s;
     /* Of all but S and dP. */
     cgp_dtype type;
 } sizes;
 
 static sizes sizes_of(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
+    const int64_t q = g->fused ? 3 * g->out : g->in;
     sizes z = {.rows = g->rows,
-               .depth = g->out / g->heads,
-               .qkv = 3 * g->out,
+               .keys = g->keys,
+               .depth = (g->fused ? g->out : g->in) / g->heads,
+               .width = g->out / g->heads,
+               .group = g->heads / g->kv_heads,
+               .q = q,
                .y = g->out,
                .type = spec->type};
-    z.tile = z.rows < TILE ? z.rows : TILE;
+    z.k = g->fused ? q : g->kv_heads * z.depth;
+    z.v = g->fused ? q : g->kv_heads * z.width;
+    z.tile = cgp__min(z.rows, TILE);
+    z.tile_keys = g->window > 0 ? cgp__min(z.keys, g->window + 2 * TILE) : z.keys;
     /* One vector more than whole vectors: rows a power of two apart would share cache sets. */
-    z.s = cgp__cpu_padded(z.rows) + 16;
+    z.s = cgp__cpu_padded(z.tile_keys) + 16;
     return z;
 }
 
@@ -52,12 +65,14 @@ static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->tile * z->s * (int64_t)sizeof(float));
 }
 
-/* The largest workspace of a tile's GEMMs: S or dP; y or dq; dk or dv. */
+/* The largest workspace of a tile's GEMMs: S and dP; y and dq; dk and dv. */
 static int64_t gemm_bytes(const sizes *z) {
     const bool bf16 = z->type == CGP_BF16;
-    const int64_t bytes[] = {cgp__gemm_workspace(z->tile, z->rows, z->depth, CGP_F32, bf16, 1),
-                             cgp__gemm_workspace(z->tile, z->depth, z->rows, z->type, bf16, 1),
-                             cgp__gemm_workspace(z->rows, z->depth, z->tile, CGP_F32, bf16, 1)};
+    const int64_t columns = cgp__max(z->depth, z->width);
+    const int64_t bytes[] = {
+        cgp__gemm_workspace(z->tile, z->tile_keys, columns, CGP_F32, bf16, 1),
+        cgp__gemm_workspace(z->tile, columns, z->tile_keys, z->type, bf16, 1),
+        cgp__gemm_workspace(z->tile_keys, columns, z->tile, CGP_F32, bf16, 1)};
     int64_t max = 0;
     for (int i = 0; i < 3; i++)
         max = bytes[i] > max ? bytes[i] : max;
@@ -66,8 +81,8 @@ static int64_t gemm_bytes(const sizes *z) {
 
 /* Of dk and dv in f32. */
 static int64_t summed_bytes(const sizes *z) {
-    return z->type == CGP_F32 ? 0
-                              : cgp__align_up(2 * z->rows * z->depth * (int64_t)sizeof(float));
+    if (z->type == CGP_F32) return 0;
+    return cgp__align_up(z->keys * (z->depth + z->width) * (int64_t)sizeof(float));
 }
 
 /* Of one thread. */
@@ -78,24 +93,27 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
            summed_bytes(&z) + gemm_bytes(&z);
 }
 
-/* Heads of all samples, and heads in a block: each is some R R (depth + 16) operations of a vector's lane. */
-static int64_t heads_of(const cgp_kernel_spec *spec) {
-    return spec->n * spec->attributes.heads;
+/* Items of work, heads of all samples, and items in a block: each is some R S (depth + 16) operations of a vector's lane. The
+ * product may not fit 64 bits. */
+static int64_t items_of(const cgp_kernel_spec *spec) {
+    const cgp_op_attributes *g = &spec->attributes;
+    return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);
 }
 
 static int64_t block_of(const cgp_kernel_spec *spec) {
-    const cgp_op_attributes *g = &spec->attributes;
-    return 1 + 8 * CGP__CPU_SPLIT / g->rows / (g->rows + 16) / (g->out / g->heads + 16);
+    const sizes z = sizes_of(spec);
+    const int64_t heads = spec->direction == CGP_OP_FORWARD ? 1 : z.group;
+    return 1 + 8 * CGP__CPU_SPLIT / z.rows / (z.tile_keys + 16) / (z.depth + 16) / heads;
 }
 
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
-    const bool parallel = cgp__cpu_is_parallel(threads, heads_of(spec), block_of(spec));
+    const bool parallel = cgp__cpu_is_parallel(threads, items_of(spec), block_of(spec));
     return (parallel ? threads : 1) * scratch_bytes(spec);
 }
 
 /* --- runs --- */
 
-/* One head of one sample: addresses of its row 0. */
+/* One head of queries of one sample: addresses of its row 0. */
 typedef struct head {
     const cgp_kernel *kernel;
     sizes z;
@@ -103,9 +121,12 @@ typedef struct head {
     void *y;
     float *lse;
     const void *dy;
+    /* NULL: not wanted. */
     void *dq, *dk, *dv;
-    /* dk, dv [2, R, depth] where they are summed in f32 apart, else NULL. */
-    float *summed;
+    /* Of dq, dk, dv: the first write adds. */
+    bool add_q, add_k, add_v;
+    /* dk [S, depth] and dv [S, width] where they are summed in f32 apart, else NULL. */
+    float *summed_k, *summed_v;
     /* Of one tile of queries. */
     float *s, *dp, *delta;
     /* Workspace of the GEMMs. */
@@ -114,38 +135,53 @@ typedef struct head {
     const cgp__cpu_mask *mask;
 } head;
 
-/* One tile of queries, from `first` on, with `width` keys. */
+/* One tile of queries, from `first` on, and the keys begin .. end - 1. Those from `written` on are seen for the first time. */
 typedef struct tile {
-    int64_t first, rows, width;
+    int64_t first, rows, begin, end, written;
 } tile;
+
+static tile tile_of(const head *h, int64_t first) {
+    const cgp_op_attributes *g = &h->kernel->spec.attributes;
+    tile t = {.first = first, .rows = cgp__min(h->z.rows - first, h->z.tile)};
+    if (!g->causal) {
+        t.end = h->z.keys;
+        t.written = first > 0 ? t.end : 0;
+        return t;
+    }
+    if (g->window > 0) t.begin = cgp__max(first - g->window + 1, 0) / TILE * TILE;
+    t.end = first + t.rows;
+    t.written = first;
+    return t;
+}
 
 static void multiply(const head *h, const cgp__gemm *gemm) {
     cgp__gemm_run(h->kernel->device, true, gemm, h->gemm_workspace);
 }
 
-/* s [rows, width] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
-static void multiply_rows(const head *h, const tile *t, float *s, const void *x,
-                          int64_t x_stride, const void *y) {
-    multiply(h,
-             &(cgp__gemm){.m = t->rows,
-                          .n = t->width,
-                          .k = h->z.depth,
-                          .a = cgp__matrix_from(cgp__rows(h->z.type, x, x_stride), t->first, 0),
-                          .b = cgp__columns(h->z.type, y, h->z.qkv),
-                          .type = CGP_F32,
-                          .c = s,
-                          .stride = h->z.s,
-                          .in_bf16 = h->z.type == CGP_BF16});
+/* s [rows, keys] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
+static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth, cgp__matrix x,
+                          cgp__matrix y) {
+    multiply(h, &(cgp__gemm){.m = t->rows,
+                             .n = t->end - t->begin,
+                             .k = depth,
+                             .a = cgp__matrix_from(x, t->first, 0),
+                             .b = cgp__matrix_from(y, 0, t->begin),
+                             .type = CGP_F32,
+                             .c = s,
+                             .stride = h->z.s,
+                             .in_bf16 = h->z.type == CGP_BF16});
 }
 
-/* out [rows, depth] = or += s x, x [width, depth] of keys: P v or dS k. */
-static void multiply_keys(const head *h, const tile *t, const float *s, const void *x,
-                          void *out, int64_t stride, bool add) {
+/* out [rows, depth] = or += s x, x [keys, depth]: P v or dS k. */
+static void multiply_keys(const head *h, const tile *t, const float *s, int64_t depth,
+                          cgp__matrix x, void *out, int64_t stride, bool add) {
+    const int64_t end = cgp__ceil_div(t->end, TILE) * TILE;
     multiply(h, &(cgp__gemm){.m = t->rows,
-                             .n = h->z.depth,
-                             .k = t->width,
+                             .n = depth,
+                             .k = t->end - t->begin,
+                             .cut_as = end - t->begin,
                              .a = cgp__rows(CGP_F32, s, h->z.s),
-                             .b = cgp__rows(h->z.type, x, h->z.qkv),
+                             .b = cgp__matrix_from(x, t->begin, 0),
                              .type = h->z.type,
                              .c = cgp__cpu_at(h->z.type, out, t->first * stride),
                              .stride = stride,
@@ -153,35 +189,35 @@ static void multiply_keys(const head *h, const tile *t, const float *s, const vo
                              .in_bf16 = h->z.type == CGP_BF16});
 }
 
-/* dx [width, depth] of keys = or += s^T y, y of queries: dv or dk. The last keys, those of the tile
- * itself, are written for the first time. */
-static void multiply_queries(const head *h, const tile *t, const float *s, const void *y,
-                             int64_t y_stride, void *dx, float *summed) {
-    const bool add = cgp__cpu_adds(h->kernel, 0);
-    const int64_t stride = summed ? h->z.depth : h->z.qkv;
-    for (int64_t begin = 0; begin < t->width; begin = begin < t->first ? t->first : t->width) {
-        const int64_t end = begin < t->first ? t->first : t->width;
-        const cgp_dtype type = summed ? CGP_F32 : h->z.type;
-        multiply(h, &(cgp__gemm){
-                        .m = end - begin,
-                        .n = h->z.depth,
-                        .k = t->rows,
-                        .a = cgp__columns(CGP_F32, s + begin, h->z.s),
-                        .b = cgp__matrix_from(cgp__rows(h->z.type, y, y_stride), t->first, 0),
-                        .type = type,
-                        .c = cgp__cpu_at(type, summed ? summed : dx, begin * stride),
-                        .stride = stride,
-                        .add = begin < t->first || add,
-                        .in_bf16 = h->z.type == CGP_BF16});
+/* dx [keys, depth] = or += s^T y, y of queries: dv or dk. */
+static void multiply_queries(const head *h, const tile *t, const float *s, int64_t depth,
+                             cgp__matrix y, cgp_dtype type, void *dx, int64_t stride,
+                             bool add) {
+    for (int64_t begin = t->begin, end; begin < t->end; begin = end) {
+        end = begin < t->written ? t->written : t->end;
+        multiply(h, &(cgp__gemm){.m = end - begin,
+                                 .n = depth,
+                                 .k = t->rows,
+                                 .a = cgp__columns(CGP_F32, s + begin - t->begin, h->z.s),
+                                 .b = cgp__matrix_from(y, t->first, 0),
+                                 .type = type,
+                                 .c = cgp__cpu_at(type, dx, begin * stride),
+                                 .stride = stride,
+                                 .add = begin < t->written || add,
+                                 .in_bf16 = h->z.type == CGP_BF16});
     }
 }
 
 static cgp__cpu_scores scores_of(const head *h, const tile *t, cgp__cpu_mask *mask) {
+    const cgp_op_attributes *g = &h->kernel->spec.attributes;
     cgp__cpu_scores scores = {.rows = t->rows,
                               .first = t->first,
-                              .width = t->width,
+                              .begin = t->begin,
+                              .width = t->end - t->begin,
                               .stride = h->z.s,
-                              .scale = (float)(1.0 / sqrt((double)h->z.depth)),
+                              .causal = g->causal,
+                              .window = g->window,
+                              .scale = g->scale,
                               .s = h->s,
                               .dp = h->dp,
                               .lse = h->lse + t->first,
@@ -195,116 +231,199 @@ static cgp__cpu_scores scores_of(const head *h, const tile *t, cgp__cpu_mask *ma
 }
 
 static void forward_tile(const head *h, const tile *t) {
+    const sizes *z = &h->z;
     cgp__cpu_mask mask;
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
-    multiply_rows(h, t, h->s, h->q, h->z.qkv, h->k);
+    multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
+                  cgp__columns(z->type, h->k, z->k));
     h->kernel->device->kernels->softmax_forward(&scores);
-    multiply_keys(h, t, h->s, h->v, h->y, h->z.y, false);
+    multiply_keys(h, t, h->s, z->width, cgp__rows(z->type, h->v, z->v), h->y, z->y, false);
 }
 
 /* Probabilities and the gradients of the scores of one tile of queries, to s and dp. */
 static void backward_scores(const head *h, const tile *t) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
-    const cgp_dtype type = h->z.type;
-    const int64_t at = t->first * h->z.y;
+    const sizes *z = &h->z;
+    const int64_t at = t->first * z->y;
     cgp__cpu_mask mask;
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
-    multiply_rows(h, t, h->s, h->q, h->z.qkv, h->k);
-    multiply_rows(h, t, h->dp, h->dy, h->z.y, h->v);
-    kernels->row_dots(h->delta, type, cgp__cpu_at(type, h->dy, at), cgp__cpu_at(type, h->y, at),
-                      t->rows, h->z.depth, h->z.y);
+    multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
+                  cgp__columns(z->type, h->k, z->k));
+    multiply_rows(h, t, h->dp, z->width, cgp__rows(z->type, h->dy, z->y),
+                  cgp__columns(z->type, h->v, z->v));
+    kernels->row_dots(h->delta, z->type, cgp__cpu_at(z->type, h->dy, at),
+                      cgp__cpu_at(z->type, h->y, at), t->rows, z->width, z->y);
     kernels->softmax_backward(&scores);
 }
 
 static void backward_tile(const head *h, const tile *t) {
-    float *dk = h->summed, *dv = dk ? dk + h->z.rows * h->z.depth : NULL;
+    const sizes *z = &h->z;
+    const cgp_dtype type = h->summed_k ? CGP_F32 : z->type;
     backward_scores(h, t);
-    multiply_queries(h, t, h->s, h->dy, h->z.y, h->dv, dv);
-    multiply_queries(h, t, h->dp, h->q, h->z.qkv, h->dk, dk);
-    multiply_keys(h, t, h->dp, h->k, h->dq, h->z.qkv, cgp__cpu_adds(h->kernel, 0));
-}
-
-/* dk or dv [R, depth] to the f32 sums, or back. */
-static void convert_sums(const head *h, float *summed, void *dx, bool back) {
-    const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
-    const cgp_dtype type = h->z.type;
-    for (int64_t row = 0; row < h->z.rows; row++, summed += h->z.depth) {
-        void *at = cgp__cpu_at(type, dx, row * h->z.qkv);
-        if (back)
-            kernels->convert(type, at, CGP_F32, summed, h->z.depth);
-        else
-            kernels->convert(CGP_F32, summed, type, at, h->z.depth);
-    }
-}
-
-static void convert_both(const head *h, bool back) {
-    convert_sums(h, h->summed, h->dk, back);
-    convert_sums(h, h->summed + h->z.rows * h->z.depth, h->dv, back);
+    if (h->dv)
+        multiply_queries(h, t, h->s, z->width, cgp__rows(z->type, h->dy, z->y), type,
+                         h->summed_v ? h->summed_v : h->dv, h->summed_v ? z->width : z->v,
+                         h->add_v);
+    if (h->dk)
+        multiply_queries(h, t, h->dp, z->depth, cgp__rows(z->type, h->q, z->q), type,
+                         h->summed_k ? h->summed_k : h->dk, h->summed_k ? z->depth : z->k,
+                         h->add_k);
+    if (h->dq)
+        multiply_keys(h, t, h->dp, z->depth, cgp__rows(z->type, h->k, z->k), h->dq, z->q,
+                      h->add_q);
 }
 
 static void run_tiles(const head *h) {
     const bool forward = h->kernel->spec.direction == CGP_OP_FORWARD;
-    if (h->summed && cgp__cpu_adds(h->kernel, 0)) convert_both(h, false);
     for (int64_t first = 0; first < h->z.rows; first += h->z.tile) {
-        const int64_t left = h->z.rows - first, rows = left < h->z.tile ? left : h->z.tile;
-        const tile t = {first, rows, first + rows};
+        const tile t = tile_of(h, first);
         if (forward)
             forward_tile(h, &t);
         else
             backward_tile(h, &t);
     }
-    if (h->summed) convert_both(h, true);
 }
 
-/* Addresses of one head with its scratch memory. */
-static head head_of(const cgp_kernel *kernel, const cgp_kernel_args *args, int64_t sample,
-                    int64_t number, char *scratch) {
-    const cgp_op_attributes *g = &kernel->spec.attributes;
-    const cgp_dtype type = kernel->spec.type;
-    head h = {.kernel = kernel, .z = sizes_of(&kernel->spec), .gemm_workspace = scratch};
-    const int64_t at = sample * g->rows * g->out, column = number * h.z.depth;
-    h.q = cgp__cpu_at(type, args->x[0], 3 * at + column);
-    h.k = cgp__cpu_at(type, h.q, g->out);
-    h.v = cgp__cpu_at(type, h.k, g->out);
-    h.y = cgp__cpu_at(type, args->y, at + column);
+/* --- heads --- */
+
+/* The memory of one thread. */
+static void take_scratch(head *h, char *scratch) {
+    h->gemm_workspace = scratch;
+    scratch += gemm_bytes(&h->z);
+    h->s = (float *)(void *)scratch;
+    if (h->kernel->spec.direction == CGP_OP_FORWARD) return;
+    scratch += scores_bytes(&h->z);
+    h->dp = (float *)(void *)scratch;
+    scratch += scores_bytes(&h->z);
+    if (h->z.type != CGP_F32) {
+        h->summed_k = (float *)(void *)scratch;
+        h->summed_v = h->summed_k + h->z.keys * h->z.depth;
+    }
+    h->delta = (float *)(void *)(scratch + summed_bytes(&h->z));
+}
+
+/* Addresses of head `number` of q. */
+static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, char *scratch) {
+    const cgp_kernel_args *args = call->args;
+    const cgp_op_attributes *g = &call->kernel->spec.attributes;
+    const cgp_dtype type = call->kernel->spec.type;
+    const int k = g->fused ? 0 : 1, v = g->fused ? 0 : 2;
+    head h = {.kernel = call->kernel, .z = sizes_of(&call->kernel->spec)};
+    const sizes *z = &h.z;
+    const int64_t kv = number / z->group;
+    const int64_t q_at = sample * z->rows * z->q + number * z->depth;
+    const int64_t k_at = sample * z->keys * z->k + kv * z->depth + (g->fused ? g->out : 0);
+    const int64_t v_at = sample * z->keys * z->v + kv * z->width + (g->fused ? 2 * g->out : 0);
+    const int64_t y_at = sample * z->rows * z->y + number * z->width;
+    h.q = cgp__cpu_at(type, args->x[0], q_at);
+    h.k = cgp__cpu_at(type, args->x[k], k_at);
+    h.v = cgp__cpu_at(type, args->x[v], v_at);
+    h.y = cgp__cpu_at(type, args->y, y_at);
     h.lse = args->saved[0] + (sample * g->heads + number) * g->rows;
-    scratch += gemm_bytes(&h.z);
-    h.s = (float *)(void *)scratch;
-    if (kernel->spec.direction == CGP_OP_FORWARD) return h;
-    h.dy = cgp__cpu_at(type, args->dy, at + column);
-    h.dq = cgp__cpu_at(type, args->dx[0], 3 * at + column);
-    h.dk = cgp__cpu_at(type, h.dq, g->out);
-    h.dv = cgp__cpu_at(type, h.dk, g->out);
-    scratch += scores_bytes(&h.z);
-    h.dp = (float *)(void *)scratch;
-    scratch += scores_bytes(&h.z);
-    if (type != CGP_F32) h.summed = (float *)(void *)scratch;
-    h.delta = (float *)(void *)(scratch + summed_bytes(&h.z));
+    take_scratch(&h, scratch);
+    if (call->kernel->spec.direction == CGP_OP_FORWARD) return h;
+    h.dy = cgp__cpu_at(type, args->dy, y_at);
+    if (args->dx[0]) h.dq = cgp__cpu_at(type, args->dx[0], q_at);
+    if (args->dx[k]) h.dk = cgp__cpu_at(type, args->dx[k], k_at);
+    if (args->dx[v]) h.dv = cgp__cpu_at(type, args->dx[v], v_at);
+    h.add_q = cgp__cpu_adds(call->kernel, 0);
+    h.add_k = number % z->group > 0 || cgp__cpu_adds(call->kernel, k);
+    h.add_v = number % z->group > 0 || cgp__cpu_adds(call->kernel, v);
     return h;
 }
 
-static void run_heads(const void *work, int64_t begin, int64_t end, int thread) {
+/* One head of q, with its mask. */
+static void run_head(const cgp__cpu_call *call, head *h, int64_t sample, int64_t number) {
+    cgp__cpu_mask mask;
+    if (cgp__cpu_mask_of(&mask, call->kernel, call->args, sample)) {
+        mask.group = (uint32_t)(number * h->z.rows);
+        h->mask = &mask;
+    }
+    run_tiles(h);
+    h->mask = NULL;
+}
+
+/* --- sums in f32 of dk and dv in bf16 --- */
+
+/* Two of the gradients are one. */
+static bool coincide(const head *h) {
+    return (h->dq && (h->dq == h->dk || h->dq == h->dv)) || (h->dk && h->dk == h->dv);
+}
+
+/* Rows of dk or dv to their sums; or back, or added to them. */
+static void convert_sums(const head *h, float *summed, void *dx, int64_t width, int64_t stride,
+                         bool back, bool add) {
+    const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
+    const cgp_dtype type = h->z.type;
+    for (int64_t row = 0; dx && row < h->z.keys; row++, summed += width) {
+        void *at = cgp__cpu_at(type, dx, row * stride);
+        if (back && add)
+            kernels->add(type, at, at, CGP_F32, summed, width);
+        else if (back)
+            kernels->convert(type, at, CGP_F32, summed, width);
+        else
+            kernels->convert(CGP_F32, summed, type, at, width);
+    }
+}
+
+/* Before the first head of a group: sums begin with what they are added to. Where gradients coincide, they are all added to it, or to
+ * zeros, in the end. */
+static void begin_sums(head *h) {
+    const sizes *z = &h->z;
+    if (!coincide(h)) {
+        if (h->add_v) convert_sums(h, h->summed_v, h->dv, z->width, z->v, false, false);
+        if (h->add_k) convert_sums(h, h->summed_k, h->dk, z->depth, z->k, false, false);
+        return;
+    }
+    memset(h->summed_k, 0, (size_t)(z->keys * (z->depth + z->width)) * sizeof(float));
+    if (!h->add_v) convert_sums(h, h->summed_v, h->dv, z->width, z->v, true, false);
+    if (!h->add_k) convert_sums(h, h->summed_k, h->dk, z->depth, z->k, true, false);
+    h->add_k = h->add_v = true;
+}
+
+static void end_sums(const head *h) {
+    const sizes *z = &h->z;
+    const bool add = coincide(h);
+    convert_sums(h, h->summed_v, h->dv, z->width, z->v, true, add);
+    convert_sums(h, h->summed_k, h->dk, z->depth, z->k, true, add);
+}
+
+/* --- items --- */
+
+static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;
     const int64_t heads = spec->attributes.heads;
-    for (int64_t index = begin; index < end; index++) {
-        const int64_t sample = index / heads, number = index % heads;
-        char *scratch = (char *)call->args->workspace + thread * scratch_bytes(spec);
-        head h = head_of(call->kernel, call->args, sample, number, scratch);
-        cgp__cpu_mask mask;
-        if (cgp__cpu_mask_of(&mask, call->kernel, call->args, sample)) {
-            mask.group = (uint32_t)(number * h.z.rows);
-            h.mask = &mask;
+    char *scratch = (char *)call->args->workspace + thread * scratch_bytes(spec);
+    for (int64_t i = begin; i < end; i++) {
+        head h = head_of(call, i / heads, i % heads, scratch);
+        run_head(call, &h, i / heads, i % heads);
+    }
+}
+
+/* A head of k and v: its group in order. */
+static void backward_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const cgp_kernel_spec *spec = &call->kernel->spec;
+    const int64_t heads = spec->attributes.kv_heads, group = spec->attributes.heads / heads;
+    char *scratch = (char *)call->args->workspace + thread * scratch_bytes(spec);
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t sample = i / heads, first = i % heads * group;
+        for (int64_t number = first; number < first + group; number++) {
+            head h = head_of(call, sample, number, scratch);
+            if (number == first && h.summed_k) begin_sums(&h);
+            run_head(call, &h, sample, number);
+            if (number == first + group - 1 && h.summed_k) end_sums(&h);
         }
-        run_tiles(&h);
     }
 }
 
 static cgp_status run(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp__cpu_call call = {kernel, args};
-    if (kernel->spec.direction != CGP_OP_FORWARD && !args->dx[0]) return CGP_OK;
-    cgp__cpu_parallel_for(kernel->device, heads_of(&kernel->spec), block_of(&kernel->spec),
-                          run_heads, &call);
+    const bool forward = kernel->spec.direction == CGP_OP_FORWARD;
+    if (!forward && !args->dx[0] && !args->dx[1] && !args->dx[2]) return CGP_OK;
+    cgp__cpu_parallel_for(kernel->device, items_of(&kernel->spec), block_of(&kernel->spec),
+                          forward ? forward_range : backward_range, &call);
     return CGP_OK;
 }
 

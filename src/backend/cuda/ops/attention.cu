@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.cu -- causal attention, y = softmax(scale q k^T) v per head, in tiles of 64 queries by 64 keys, never R x R.
+/* attention.cu -- attention, y = softmax(scale q k^T) v per head, in tiles of 64 queries by 64 keys, never R x S. Each head of k and v
+ * serves a group of heads of q.
  *
  *               keys                       forward, dq: a thread block has a tile of queries and walks along its keys
- *            [#\          ]                dk, dv: it has a tile of keys and walks down its queries
+ *            [#\          ]                dk, dv: it has a tile of keys and walks down its queries, head by head of the group
  *    queries [####\       ]                # scores of a tile, 4 x 4 a thread
- *            [#######\    ]                \ the last tile of its queries, masked
+ *            [  \####\    ]                \ a tile that is masked: the last of its queries, the first of a window
  *
  * Forward     s = q k^T     of each tile of keys, in order: m' = max(m, s), f = exp(scale (m - m')), p = exp(scale (s - m'))
  *             sum = sum f + rowsum(p)       y = y f + (p keep) v          at the end y / sum, lse = scale m + log(sum)
  * Backward    p = exp(scale s - lse)        dp = dy v^T                   delta = rowsum(dy y)
  *             ds = scale p (keep dp - delta)
- *             dq = ds k                     dk = ds^T q                   dv = (p keep)^T dy
+ *             dv = (p keep)^T dy            dk = ds^T q                   dq = ds k
  *
- * Scores are recomputed for dq, and again for dk and dv, so that each has one owner. GEMMs are chains of FMAs: scores over the
- * depth, y and dq over the keys, dk and dv over the queries, ascending. rowsum(p) of a tile adds four keys in order, then the 16
- * fours as a tree; delta 32 chains as a tree. All of that is a function of the query's and the key's index alone. */
+ * Scores are recomputed for dk and dv, and again for dq, so that each has one owner; inputs that are one value have one gradient,
+ * which is written in that order. GEMMs are chains of FMAs: scores over the depth, y and dq over the keys, dk and dv over the heads
+ * and their queries, ascending. rowsum(p) of a tile adds four keys in order, then the 16 fours as a tree; delta 32 chains as a tree.
+ * All of that is a function of the query's and the key's index alone: tiles begin at multiples of 64, and one that a query sees
+ * nothing of changes nothing. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/math.cuh"
 #include "backend/cuda/rng.cuh"
@@ -37,59 +40,114 @@ enum {
 
 /* --- operands --- */
 
+/* q, k or v: `at` is row 0 of the first head of the first sample. */
+template <class T> struct operand {
+    const T *at;
+    /* NULL: the gradient is not wanted. */
+    T *dx;
+    /* Elements from row to row; columns of a head. */
+    int64_t stride;
+    int columns;
+    /* Every fourth element of a row is aligned for four. */
+    bool quads;
+    /* dx is added to. */
+    bool add;
+};
+
 /* A launch. */
 template <class T> struct attention {
-    const T *qkv, *dy;
-    T *y, *dqkv;
+    operand<T> q, k, v;
+    /* Rows of v's columns, `y_stride` apart. */
+    T *y;
+    const T *dy;
+    int64_t y_stride;
+    bool dy_quads;
     float *lse, *delta;
-    bool add, quads;
-    int heads, rows, depth;
+    /* `group` heads of q to one of k. window: 0: none. */
+    int heads, group, rows, keys, window;
+    bool causal;
     int64_t n;
     float scale;
     dropout_rule dropout;
 };
 
-/* One head of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
+/* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
 struct head {
     int number, first, column;
-    /* Of row 0: elements of y, of qkv, of lse. */
-    int64_t y, qkv, lse;
+    /* Of row 0: elements of q and of k and v, of y, of lse. */
+    int64_t q, k, v, y, lse;
     dropout_mask mask;
 };
 
-template <class T> __device__ static inline int width_of(const attention<T> &a) {
-    return a.heads * a.depth;
+/* For one thread: head `number` of a sample. */
+template <class T>
+__device__ static inline void set_head(head *h, const attention<T> &a, int64_t sample,
+                                       int number) {
+    const int kv = number / a.group;
+    h->number = number;
+    h->q = sample * a.rows * a.q.stride + (int64_t)number * a.q.columns;
+    h->k = sample * a.keys * a.k.stride + (int64_t)kv * a.k.columns;
+    h->v = sample * a.keys * a.v.stride + (int64_t)kv * a.v.columns;
+    h->y = sample * a.rows * a.y_stride + (int64_t)number * a.v.columns;
+    h->lse = (sample * a.heads + number) * a.rows;
 }
 
-/* `reversed`: the last tiles first, where they are the longest. */
+/* Of a thread block, of those that have a tile of `length` rows of each of `heads` heads. `reversed`: the last tiles first, where they
+ * are the longest; `step`: heads of q from one to the next. */
 template <class T>
-__device__ static inline void find_head(head *h, const attention<T> &a, int columns,
-                                        bool reversed) {
-    const int64_t all = a.n * a.heads, tile = blockIdx.x / all, index = blockIdx.x % all;
-    const int64_t tiles = (a.rows + TILE - 1) / TILE, width = width_of(a);
-    const int64_t sample = index / a.heads;
+__device__ static inline void find_head(head *h, const attention<T> &a, int length, int step,
+                                        int columns, bool reversed) {
+    const int64_t heads = a.heads / step, all = a.n * heads;
+    const int64_t tile = blockIdx.x / all, index = blockIdx.x % all;
+    const int64_t tiles = (length + TILE - 1) / TILE, sample = index / heads;
     if (threadIdx.x == 0) {
-        h->number = (int)(index % a.heads);
+        set_head(h, a, sample, (int)(index % heads) * step);
         h->first = (int)(reversed ? tiles - 1 - tile : tile) * TILE;
         h->column = (int)blockIdx.y * columns;
-        h->y = sample * a.rows * width + h->number * a.depth;
-        h->qkv = 3 * sample * a.rows * width + h->number * a.depth;
-        h->lse = index * a.rows;
         if (a.dropout.on) h->mask = dropout_mask_of(a.dropout, sample);
     }
     __syncthreads();
 }
 
-/* Rows of q, k or v (part 0, 1, 2), of dy. */
+/* Rows of q, k or v, from an element on; of dy. */
 template <class T>
-__device__ static inline matrix<T> rows_of(const attention<T> &a, const head &h, int part) {
-    const int64_t width = width_of(a);
-    return {a.qkv + h.qkv + part * width, 3 * width, a.rows, a.depth, a.quads};
+__device__ static inline matrix<T> rows_of(const operand<T> &x, int64_t first, int rows) {
+    return {x.at + first, x.stride, rows, x.columns, x.quads};
 }
 
 template <class T>
 __device__ static inline matrix<T> rows_of_dy(const attention<T> &a, const head &h) {
-    return {a.dy + h.y, width_of(a), a.rows, a.depth, a.quads};
+    return {a.dy + h.y, a.y_stride, a.rows, a.v.columns, a.dy_quads};
+}
+
+/* Keys begin .. end - 1, in whole tiles, that a query of the tile from `query` on sees. */
+template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
+    return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
+}
+
+template <class T> __device__ static inline int end_key(const attention<T> &a, int query) {
+    return a.causal ? query + 1 : a.keys;
+}
+
+/* Queries likewise that see a key of the tile from `key` on. */
+template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
+    return a.causal ? key : 0;
+}
+
+template <class T> __device__ static inline int end_query(const attention<T> &a, int key) {
+    const int64_t end = (int64_t)key + TILE - 1 + a.window;
+    return a.window > 0 && end < a.rows ? (int)end : a.rows;
+}
+
+/* Keys that a query sees of those from `key` on, of at most 4: the first of them, and behind the last of them. */
+struct seen {
+    int begin, end;
+};
+
+template <class T>
+__device__ static inline seen seen_from(const attention<T> &a, int query, int key) {
+    const int end = (a.causal ? query + 1 : a.keys) - key;
+    return {a.window > 0 ? end - a.window : 0, end};
 }
 
 /* --- tiles --- */
@@ -153,16 +211,16 @@ template <int COLUMNS> __device__ static inline void clear(float (*sums)[COLUMNS
 
 /* Rows `stride` apart from row 0 on = or += sums / divisors. */
 template <int COLUMNS, class T>
-__device__ static inline void
-put_rows(const attention<T> &a, const head &h, T *to, int64_t stride, bool add,
-         const float (*sums)[COLUMNS / 16], const float *divisors) {
+__device__ static inline void put_rows(const head &h, T *to, int64_t stride, int rows,
+                                       int columns, bool add, const float (*sums)[COLUMNS / 16],
+                                       const float *divisors) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int row = h.first + row_of<scores>(i);
 #pragma unroll
         for (int j = 0; j < COLUMNS / 16; j++) {
             const int column = h.column + j / 4 * 64 + 4 * first_column<scores>() + j % 4;
-            if (row < a.rows && column < a.depth)
+            if (row < rows && column < columns)
                 put(to, row * stride + column, add, sums[i][j] / divisors[i]);
         }
     }
@@ -190,16 +248,18 @@ __device__ static inline float row_max(float x) {
 }
 
 /* s := p of a row of a tile; returns the factor of what came before. */
-__device__ static inline float softmax_row(float *s, int visible, float scale, float *max,
+__device__ static inline float softmax_row(float *s, seen visible, float scale, float *max,
                                            float *sum) {
     float most = -INFINITY;
     for (int j = 0; j < 4; j++)
-        most = larger(j < visible ? s[j] : -INFINITY, most);
+        most = larger(j >= visible.begin && j < visible.end ? s[j] : -INFINITY, most);
     most = larger(row_max(most), *max);
-    const float factor = exp_or_zero(scale * (*max - most));
+    /* -inf: no key yet, of a window */
+    const float factor = most == -INFINITY ? 1.0f : exp_or_zero(scale * (*max - most));
     float part = 0.0f;
     for (int j = 0; j < 4; j++) {
-        s[j] = j < visible ? exp_or_zero(scale * (s[j] - most)) : 0.0f;
+        const bool sees = j >= visible.begin && j < visible.end;
+        s[j] = sees ? exp_or_zero(scale * (s[j] - most)) : 0.0f;
         part = part + s[j];
     }
     *max = most;
@@ -216,7 +276,8 @@ __device__ static inline void softmax_tile(const attention<T> &a, const head &h,
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int query = h.first + row_of<scores>(i);
-        const float factor = softmax_row(s[i], query - key + 1, a.scale, max + i, sum + i);
+        const float factor =
+            softmax_row(s[i], seen_from(a, query, key), a.scale, max + i, sum + i);
         const quad keep = keep_of(a, h, query, key);
 #pragma unroll
         for (int j = 0; j < 4; j++)
@@ -231,8 +292,10 @@ template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head h;
-    find_head(&h, a, COLUMNS, true);
-    const matrix<T> q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
+    find_head(&h, a, a.rows, 1, COLUMNS, true);
+    const matrix<T> q = rows_of(a.q, h.q, a.rows), k = rows_of(a.k, h.k, a.keys);
+    const matrix<T> v = rows_of(a.v, h.v, a.keys);
+    const int end = end_key(a, h.first);
     float y[4][COLUMNS / 16], max[4], sum[4];
     int half = 0;
     clear<COLUMNS>(y);
@@ -240,14 +303,14 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
         max[i] = -INFINITY;
         sum[i] = 0.0f;
     }
-    for (int key = 0; key <= h.first; key += TILE) {
+    for (int key = begin_key(a, h.first); key < end; key += TILE) {
         float s[4][4];
         multiply_rows(s, q, k, h.first, key, shared, &half);
         softmax_tile<COLUMNS>(a, h, key, s, y, max, sum);
         store_transposed(tile, s);
         add_gemm<COLUMNS>(y, tile, v, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(a, h, a.y + h.y, width_of(a), false, y, sum);
+    put_rows<COLUMNS>(h, a.y + h.y, a.y_stride, a.rows, a.v.columns, false, y, sum);
     for (int i = 0; i < 4; i++) {
         const int row = h.first + row_of<scores>(i);
         if (blockIdx.y == 0 && first_column<scores>() == 0 && row < a.rows)
@@ -261,10 +324,11 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
 template <class T> __global__ static void rows_delta(attention<T> a) {
     const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     const int64_t line = i / a.rows, row = i % a.rows;
-    const int64_t at = (line / a.heads * a.rows + row) * width_of(a) + line % a.heads * a.depth;
+    const int64_t at =
+        (line / a.heads * a.rows + row) * a.y_stride + line % a.heads * a.v.columns;
     float sum = 0.0f;
     if (i >= a.n * a.heads * a.rows) return;
-    for (int d = threadIdx.x % WARP; d < a.depth; d += WARP)
+    for (int d = threadIdx.x % WARP; d < a.v.columns; d += WARP)
         sum = fmaf(load(a.dy, at + d), load(a.y, at + d), sum);
     for (int lanes = WARP / 2; lanes > 0; lanes /= 2)
         sum = sum + __shfl_xor_sync(0xffffffffu, sum, lanes);
@@ -283,9 +347,10 @@ __device__ static inline void softmax_backward(const attention<T> &a, const head
         const float lse = inside ? a.lse[h.lse + row] : 0.0f;
         const float delta = inside ? a.delta[h.lse + row] : 0.0f;
         const quad keep = keep_of(a, h, row, key);
+        const seen sees = seen_from(a, row, key);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const bool visible = inside && key + j <= row;
+            const bool visible = inside && j >= sees.begin && j < sees.end;
             const float p = visible ? exp_or_zero(a.scale * s[i][j] - lse) : 0.0f;
             const float slope = a.scale * p * (keep.x[j] * dp[i][j] - delta);
             s[i][j] = p * keep.x[j];
@@ -298,14 +363,15 @@ template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head h;
-    find_head(&h, a, COLUMNS, true);
-    const matrix<T> q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
-    const matrix<T> dy = rows_of_dy(a, h);
+    find_head(&h, a, a.rows, 1, COLUMNS, true);
+    const matrix<T> q = rows_of(a.q, h.q, a.rows), k = rows_of(a.k, h.k, a.keys);
+    const matrix<T> v = rows_of(a.v, h.v, a.keys), dy = rows_of_dy(a, h);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    const int end = end_key(a, h.first);
     float dq[4][COLUMNS / 16];
     int half = 0;
     clear<COLUMNS>(dq);
-    for (int key = 0; key <= h.first; key += TILE) {
+    for (int key = begin_key(a, h.first); key < end; key += TILE) {
         float s[4][4], dp[4][4];
         multiply_rows(s, q, k, h.first, key, shared, &half);
         multiply_rows(dp, dy, v, h.first, key, shared, &half);
@@ -313,92 +379,143 @@ __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) 
         store_transposed(tile, dp);
         add_gemm<COLUMNS>(dq, tile, k, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(a, h, a.dqkv + h.qkv, 3 * width_of(a), a.add, dq, one);
+    put_rows<COLUMNS>(h, a.q.dx + h.q, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
 }
 
+/* A thread owns the same element of dv and dk: where both are one gradient, dv is written first. */
 template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
     __shared__ head h;
-    find_head(&h, a, COLUMNS, false);
-    const matrix<T> q = rows_of(a, h, 0), k = rows_of(a, h, 1), v = rows_of(a, h, 2);
-    const matrix<T> dy = rows_of_dy(a, h);
+    find_head(&h, a, a.keys, a.group, COLUMNS, false);
+    const matrix<T> k = rows_of(a.k, h.k, a.keys), v = rows_of(a.v, h.v, a.keys);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    const int end = end_query(a, h.first);
     float dk[4][COLUMNS / 16], dv[4][COLUMNS / 16];
     int half = 0;
     clear<COLUMNS>(dk);
     clear<COLUMNS>(dv);
-    for (int query = h.first; query < a.rows; query += TILE) {
-        float s[4][4], dp[4][4];
-        multiply_rows(s, q, k, query, h.first, shared, &half);
-        multiply_rows(dp, dy, v, query, h.first, shared, &half);
-        softmax_backward(a, h, query, h.first, s, dp);
-        store_tile(tile, s);
-        add_gemm<COLUMNS>(dv, tile, dy, query, h.column, shared, &half);
-        __syncthreads(); /* all have read the tile */
-        store_tile(tile, dp);
-        add_gemm<COLUMNS>(dk, tile, q, query, h.column, shared, &half);
+    for (int head_of_group = 0; head_of_group < a.group; head_of_group++) {
+        const matrix<T> q = rows_of(a.q, h.q, a.rows), dy = rows_of_dy(a, h);
+        for (int query = begin_query(a, h.first); query < end; query += TILE) {
+            float s[4][4], dp[4][4];
+            multiply_rows(s, q, k, query, h.first, shared, &half);
+            multiply_rows(dp, dy, v, query, h.first, shared, &half);
+            softmax_backward(a, h, query, h.first, s, dp);
+            store_tile(tile, s);
+            add_gemm<COLUMNS>(dv, tile, dy, query, h.column, shared, &half);
+            __syncthreads(); /* all have read the tile */
+            store_tile(tile, dp);
+            add_gemm<COLUMNS>(dk, tile, q, query, h.column, shared, &half);
+        }
+        if (head_of_group + 1 == a.group) break;
+        __syncthreads(); /* all have read the head */
+        if (threadIdx.x == 0) {
+            h.number++;
+            h.q += a.q.columns;
+            h.y += a.v.columns;
+            h.lse += a.rows;
+        }
+        __syncthreads();
     }
-    const int64_t width = width_of(a);
-    T *to = a.dqkv + h.qkv + width;
-    put_rows<COLUMNS>(a, h, to, 3 * width, a.add, dk, one);
-    put_rows<COLUMNS>(a, h, to + width, 3 * width, a.add, dv, one);
+    if (a.v.dx)
+        put_rows<COLUMNS>(h, a.v.dx + h.v, a.v.stride, a.keys, a.v.columns, a.v.add, dv, one);
+    if (a.k.dx)
+        put_rows<COLUMNS>(h, a.k.dx + h.k, a.k.stride, a.keys, a.k.columns, a.k.add, dk, one);
 }
 
 /* --- host --- */
 
+/* `part`: 0, 1, 2 of q, k, v. Fused, columns of the others lie in front of it. */
+template <class T>
+static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int part,
+                             int64_t stride, int64_t columns) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int input = g->fused ? 0 : part;
+    const int64_t before = g->fused ? part * g->out : 0;
+    operand<T> x = {};
+    x.at = (const T *)args->x[input] + before;
+    if (args->dx[input]) x.dx = (T *)args->dx[input] + before;
+    x.stride = stride;
+    x.columns = (int)columns;
+    x.quads = columns % 4 == 0 && is_aligned(x.at);
+    x.add = adds(spec, input);
+    return x;
+}
+
 template <class T>
 static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
-    const int64_t depth = g->out / g->heads;
+    const int64_t depth = (g->fused ? g->out : g->in) / g->heads, width = g->out / g->heads;
+    const int64_t row = 3 * g->out; /* fused */
     attention<T> a = {};
-    a.qkv = (const T *)args->x[0];
+    a.q = operand_of<T>(spec, args, 0, g->fused ? row : g->in, depth);
+    a.k = operand_of<T>(spec, args, 1, g->fused ? row : g->kv_heads * depth, depth);
+    a.v = operand_of<T>(spec, args, 2, g->fused ? row : g->kv_heads * width, width);
     a.y = (T *)args->y;
-    a.lse = args->saved[0];
     a.dy = (const T *)args->dy;
-    a.dqkv = (T *)args->dx[0];
+    a.y_stride = g->out;
+    a.dy_quads = width % 4 == 0 && is_aligned(a.dy);
+    a.lse = args->saved[0];
     a.delta = (float *)args->workspace;
-    a.add = adds(spec, 0);
-    a.quads = depth % 4 == 0 && is_aligned(a.qkv) && is_aligned(a.dy);
     a.heads = (int)g->heads;
+    a.group = (int)(g->heads / g->kv_heads);
     a.rows = (int)g->rows;
-    a.depth = (int)depth;
+    a.keys = (int)g->keys;
+    a.window = (int)g->window;
+    a.causal = g->causal != 0;
     a.n = spec->n;
-    a.scale = (float)(1.0 / sqrt((double)depth));
+    a.scale = g->scale;
     a.dropout = dropout_of(spec, args);
     return a;
 }
 
+/* A tile of `rows` rows of each of `heads` heads, and some of so many columns, to a thread block. */
 template <class T>
-static cudaError_t launch_tiles(void (*kernel)(attention<T>), int columns,
-                                const attention<T> &a, cudaStream_t stream) {
-    const int64_t tiles = ceil_div(a.rows, TILE) * a.n * a.heads;
-    return launch(kernel, dim3((unsigned)tiles, (unsigned)ceil_div(a.depth, columns)),
+static cudaError_t launch_tiles(void (*kernel)(attention<T>), int64_t rows, int64_t heads,
+                                int columns, int each, const attention<T> &a,
+                                cudaStream_t stream) {
+    const int64_t tiles = ceil_div(rows, TILE) * a.n * heads;
+    return launch(kernel, dim3((unsigned)tiles, (unsigned)ceil_div(columns, each)),
                   dim3(scores::THREADS), stream, a);
+}
+
+template <int COLUMNS, class T>
+static cudaError_t run_forward(const attention<T> &a, cudaStream_t stream) {
+    return launch_tiles(forward_tile<COLUMNS, T>, a.rows, a.heads, a.v.columns, COLUMNS, a,
+                        stream);
 }
 
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const attention<T> a = attention_of<T>(spec, args);
-    if (a.depth <= NARROW) return launch_tiles(forward_tile<NARROW, T>, NARROW, a, stream);
-    return launch_tiles(forward_tile<WIDE, T>, WIDE, a, stream);
+    return a.v.columns <= NARROW ? run_forward<NARROW>(a, stream)
+                                 : run_forward<WIDE>(a, stream);
+}
+
+/* dk and dv have the same columns of their heads in a thread block. */
+template <int COLUMNS, class T>
+static cudaError_t run_backward(const attention<T> &a, int columns, cudaStream_t stream) {
+    if (a.k.dx || a.v.dx)
+        CGP__TRY_CUDA(launch_tiles(keys_tile<COLUMNS, T>, a.keys, a.heads / a.group, columns,
+                                   COLUMNS, a, stream));
+    if (!a.q.dx) return cudaSuccess;
+    return launch_tiles(queries_tile<COLUMNS, T>, a.rows, a.heads, a.q.columns, COLUMNS, a,
+                        stream);
 }
 
 template <class T>
 static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             cudaStream_t stream) {
-    if (!args->dx[0]) return cudaSuccess;
     const attention<T> a = attention_of<T>(spec, args);
     const int64_t lines = a.n * a.heads * a.rows;
+    const int columns = a.q.columns > a.v.columns ? a.q.columns : a.v.columns;
+    if (!a.q.dx && !a.k.dx && !a.v.dx) return cudaSuccess;
     CGP__TRY_CUDA(launch(rows_delta<T>, dim3((unsigned)ceil_div(lines, BLOCK / WARP)),
                          dim3(BLOCK), stream, a));
-    if (a.depth <= NARROW) {
-        CGP__TRY_CUDA(launch_tiles(queries_tile<NARROW, T>, NARROW, a, stream));
-        return launch_tiles(keys_tile<NARROW, T>, NARROW, a, stream);
-    }
-    CGP__TRY_CUDA(launch_tiles(queries_tile<WIDE, T>, WIDE, a, stream));
-    return launch_tiles(keys_tile<WIDE, T>, WIDE, a, stream);
+    return columns <= NARROW ? run_backward<NARROW>(a, columns, stream)
+                             : run_backward<WIDE>(a, columns, stream);
 }
 
 /* delta */

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rotary.c -- ROTARY: rows of heads, whose columns are rotated in pairs. Threads take positions: the cosines and sines of one serve that
+ * row of all samples. */
+#include "backend/cpu/cpu.h"
+#include "backend/rotary.h"
+
+typedef struct rotary {
+    cgp__cpu_call call;
+    void *to;
+    const void *from;
+    /* 1; backward: -1. */
+    float sign;
+    bool add;
+    float frequencies[CGP__ROTARY_PAIRS];
+} rotary;
+
+/* Items are positions. */
+static void rotary_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const rotary *r = work;
+    const cgp_kernel_spec *spec = &r->call.kernel->spec;
+    const cgp__cpu_kernels *kernels = r->call.kernel->device->kernels;
+    const cgp_op_attributes *g = &spec->attributes;
+    /* Interleaved, a vector of pairs is read behind the last vector of half as many. */
+    _Alignas(64) float cosines[CGP__ROTARY_PAIRS + 16], sines[CGP__ROTARY_PAIRS + 16];
+    cgp__cpu_rotation row = {.type = spec->type,
+                             .heads = g->heads,
+                             .width = g->out / g->heads,
+                             .rotated = g->rotated,
+                             .interleaved = g->interleaved,
+                             .cos = cosines,
+                             .sin = sines,
+                             .add = r->add};
+    (void)thread;
+    for (int64_t t = begin; t < end; t++) {
+        kernels->rotary_angles(cosines, sines, r->frequencies, g->rotated / 2,
+                               r->sign * cgp__rotary_position(g, t));
+        for (int64_t sample = 0; sample < spec->n; sample++) {
+            const int64_t at = (sample * g->rows + t) * g->out;
+            row.from = cgp__cpu_at(spec->type, r->from, at);
+            row.to = cgp__cpu_at(spec->type, r->to, at);
+            kernels->rotary(&row);
+        }
+    }
+}
+
+static void run(const cgp_kernel *kernel, rotary *work) {
+    const cgp_op_attributes *g = &kernel->spec.attributes;
+    cgp__rotary_frequencies(g, work->frequencies);
+    cgp__cpu_parallel_for(kernel->device, g->rows,
+                          cgp__cpu_block_rows(kernel->spec.n * g->out + 8 * g->rotated),
+                          rotary_range, work);
+}
+
+static cgp_status rotary_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    rotary work = {.call = {kernel, args}, .to = args->y, .from = args->x[0], .sign = 1.0f};
+    run(kernel, &work);
+    return CGP_OK;
+}
+
+static cgp_status rotary_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    rotary work = {.call = {kernel, args},
+                   .to = args->dx[0],
+                   .from = args->dy,
+                   .sign = -1.0f,
+                   .add = cgp__cpu_adds(kernel, 0)};
+    if (args->dx[0]) run(kernel, &work);
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_rotary[CGP_OP_DIRECTIONS] = {
+    [CGP_OP_FORWARD] = {rotary_forward, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {rotary_input, NULL},
+};

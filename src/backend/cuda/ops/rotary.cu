@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rotary.cu -- pairs (a, b) of columns, rotated by the angle of their row: y_a = a cos - b sin, y_b = b cos + a sin. The gradient is dy
+ * rotated back. Cosines and sines are the chain of the cpu's kernel, in double, rounded once.
+ *
+ * A thread has a pair of a position, or a column that is not rotated, in every head of a sample. y may be x, dx may be dy. */
+#include "backend/cuda/cuda.cuh"
+#include "backend/rotary.h"
+
+#include <string.h>
+
+/* The frequencies are part of the argument. */
+template <class T> struct rotary {
+    T *to;
+    const T *from;
+    int64_t n, rows, heads, width, rotated, offset;
+    /* 1; backward: -1. */
+    float sign;
+    bool interleaved, add;
+    float frequencies[CGP__ROTARY_PAIRS];
+};
+
+struct angle {
+    float cosine, sine;
+};
+
+/* c[0] + z c[1] + ... */
+__device__ static inline double polynomial(double z, const double *c) {
+    double sum = c[5];
+    for (int i = 4; i >= 0; i--)
+        sum = fma(sum, z, c[i]);
+    return sum;
+}
+
+/*     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
+ *     sin r = r + r^3 S(r^2)      cos r = 1 - r^2 / 2 + r^4 C(r^2)
+ *
+ * n is rounded by adding 1.5 2^52, which leaves it in the low bits of the sum. */
+__device__ static inline angle angle_of(float angle) {
+    const double s[] = {-1.0 / 6,     1.0 / 120,       -1.0 / 5040,
+                        1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800},
+                 c[] = {1.0 / 24,       -1.0 / 720,      1.0 / 40320,
+                        -1.0 / 3628800, 1.0 / 479001600, -1.0 / 87178291200};
+    const double x = (double)angle;
+    const double shifted = fma(x, 0x1.45f306dc9c883p-1, 0x1.8p52), whole = shifted - 0x1.8p52;
+    uint64_t n;
+    memcpy(&n, &shifted, sizeof n);
+    double r = fma(whole, -0x1.921fb54442d18p0, x);
+    r = fma(whole, -0x1.1a62633145c07p-54, r);
+    const double z = r * r, sine = fma(r * z, polynomial(z, s), r);
+    const double cosine = fma(z * z, polynomial(z, c), fma(z, -0.5, 1.0));
+    const double a = n & 1 ? cosine : sine, b = n & 1 ? sine : cosine;
+    return {(float)((n + 1) & 2 ? -b : b), (float)(n & 2 ? -a : a)};
+}
+
+template <class T>
+__device__ static inline void rotate_pair(const rotary<T> &a, int64_t one, int64_t other,
+                                          angle by) {
+    const float x = load(a.from, one), y = load(a.from, other);
+    put(a.to, one, a.add, x * by.cosine - y * by.sine);
+    put(a.to, other, a.add, y * by.cosine + x * by.sine);
+}
+
+template <class T> __global__ void rotary_rows(rotary<T> a) {
+    const int64_t half = a.rotated / 2, each = a.width - half;
+    for (int64_t sample = blockIdx.y; sample < a.n; sample += gridDim.y) {
+        FOR_EACH(i, a.rows * each) {
+            const int64_t row = i / each, pair = i % each;
+            const int64_t at = (sample * a.rows + row) * a.heads * a.width;
+            if (pair >= half) { /* a column behind those that are rotated */
+                for (int64_t h = 0; h < a.heads; h++)
+                    put(a.to, at + h * a.width + half + pair, a.add,
+                        load(a.from, at + h * a.width + half + pair));
+                continue;
+            }
+            const float position = a.sign * (float)(a.offset + row);
+            const angle by = angle_of(position * a.frequencies[pair]);
+            const int64_t one = a.interleaved ? 2 * pair : pair;
+            const int64_t other = one + (a.interleaved ? 1 : half);
+            for (int64_t h = 0; h < a.heads; h++)
+                rotate_pair(a, at + h * a.width + one, at + h * a.width + other, by);
+        }
+    }
+}
+
+template <class T>
+static cudaError_t run(const cgp_kernel_spec *spec, T *to, const T *from, float sign, bool add,
+                       cudaStream_t stream) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int64_t width = g->out / g->heads;
+    rotary<T> a = {to,    from,       spec->n,   g->rows, g->heads,
+                   width, g->rotated, g->offset, sign,    g->interleaved != 0,
+                   add,   {}};
+    cgp__rotary_frequencies(g, a.frequencies);
+    return launch(rotary_rows<T>,
+                  dim3(blocks_for(g->rows * (width - g->rotated / 2)).x,
+                       (unsigned)(spec->n < 65535 ? spec->n : 65535)),
+                  dim3(BLOCK), stream, a);
+}
+
+template <class T>
+static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                           cudaStream_t stream) {
+    return run(spec, (T *)args->y, (const T *)args->x[0], 1.0f, false, stream);
+}
+
+template <class T>
+static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                         cudaStream_t stream) {
+    if (!args->dx[0]) return cudaSuccess;
+    return run(spec, (T *)args->dx[0], (const T *)args->dy, -1.0f, adds(spec, 0), stream);
+}
+
+const cgp__cuda_op cgp__cuda_rotary = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};

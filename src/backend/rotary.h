@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rotary.h -- the frequencies of ROTARY, for all backends: host arithmetic, C and C++.
+ *
+ *     f[i] = 1 / theta^(2 i / rotated)      each operation rounded to f32, as in the implementations of published models
+ *
+ * LLAMA3: with w = 2 pi / f, the wavelength, and L the original length
+ *
+ *     w < L / high: f      w > L / low: f / factor      between: (1 - s) f / factor + s f, s = (L / w - low) / (high - low) */
+#ifndef CGP_SRC_BACKEND_ROTARY_H
+#define CGP_SRC_BACKEND_ROTARY_H
+
+#include <cgpipe/ext/backend.h>
+
+#include <math.h>
+
+/* Columns of a head that are rotated, at most: frequencies are an argument of a launch. */
+enum { CGP__ROTARY_MAX = 1024, CGP__ROTARY_PAIRS = CGP__ROTARY_MAX / 2 };
+
+static inline float cgp__rotary_llama3(const cgp_op_attributes *g, float f) {
+    const float length = (float)g->original_length;
+    const float low = g->low_freq_factor, high = g->high_freq_factor;
+    const float wavelength = 6.283185307179586f / f;
+    if (wavelength < length / high) return f;
+    if (wavelength > length / low) return f / g->factor;
+    const float s = (length / wavelength - low) / (high - low);
+    return (1.0f - s) * f / g->factor + s * f;
+}
+
+/* Of the pairs 0 .. rotated / 2 - 1; zeros behind them. */
+static inline void cgp__rotary_frequencies(const cgp_op_attributes *g,
+                                           float out[CGP__ROTARY_PAIRS]) {
+    for (int i = 0; i < CGP__ROTARY_PAIRS; i++) {
+        const float exponent = (float)(2 * i) / (float)g->rotated;
+        float f = 0.0f;
+        if (2 * i < g->rotated) f = 1.0f / (float)pow((double)g->theta, (double)exponent);
+        if (f > 0.0f && g->scaling == CGP_ROTARY_LINEAR) f = f / g->factor;
+        if (f > 0.0f && g->scaling == CGP_ROTARY_LLAMA3) f = cgp__rotary_llama3(g, f);
+        out[i] = f;
+    }
+}
+
+/* Of a row. */
+static inline float cgp__rotary_position(const cgp_op_attributes *g, int64_t row) {
+    return (float)(g->offset + row);
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rotary.c -- rotary position embedding: x [T, heads D] -> [T, heads D], pairs of columns rotated by angles that grow with the row.
+ * The gradient is dy rotated back and needs nothing. Source: Su et al. 2021, arXiv:2104.09864. */
+#include "op/rules.h"
+
+#include "backend/rotary.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static double theta_of(const cgp__attributes *a) {
+    return a->theta != 0 ? a->theta : 10000.0;
+}
+
+static cgp_status check_width(const cgp__attributes *a, int64_t width) {
+    if (a->heads < 1) return cgp_fail(CGP_EINVAL, "expects heads >= 1, got %" PRId64, a->heads);
+    if (width % a->heads != 0)
+        return cgp_fail(CGP_EINVAL,
+                        "expects input of a width that %" PRId64 " heads divide, got %" PRId64,
+                        a->heads, width);
+    const int64_t head = width / a->heads, rotated = a->rotated ? a->rotated : head;
+    if (rotated < 2 || rotated % 2 != 0 || rotated > head || rotated > CGP__ROTARY_MAX)
+        return cgp_fail(CGP_EINVAL,
+                        "expects an even number of columns to rotate, 2 to %" PRId64
+                        ", got %" PRId64,
+                        head < CGP__ROTARY_MAX ? head : CGP__ROTARY_MAX, rotated);
+    return CGP_OK;
+}
+
+/* A factor below 1, or a base, would make frequencies above 1. */
+static cgp_status check_frequencies(const cgp__attributes *a) {
+    const double theta = theta_of(a);
+    if (!((float)theta >= 1.0f && isfinite((float)theta)))
+        return cgp_fail(CGP_EINVAL, "expects theta >= 1 and finite as f32, got %g", theta);
+    if (a->scaling < CGP_ROTARY_UNSCALED || a->scaling > CGP_ROTARY_LLAMA3)
+        return cgp_fail(CGP_EINVAL, "expects a scaling of 0 to %d, got %d",
+                        (int)CGP_ROTARY_LLAMA3, a->scaling);
+    if (a->scaling == CGP_ROTARY_UNSCALED) return CGP_OK;
+    if (!((float)a->factor >= 1.0f && isfinite((float)a->factor)))
+        return cgp_fail(CGP_EINVAL, "expects a factor >= 1 and finite as f32, got %g",
+                        a->factor);
+    if (a->scaling == CGP_ROTARY_LINEAR) return CGP_OK;
+    if (!((float)a->low_freq_factor > 0.0f &&
+          (float)a->high_freq_factor > (float)a->low_freq_factor &&
+          isfinite((float)a->high_freq_factor)))
+        return cgp_fail(CGP_EINVAL,
+                        "expects 0 < low_freq_factor < high_freq_factor, got %g and %g",
+                        a->low_freq_factor, a->high_freq_factor);
+    if (a->original_length < 1 || a->original_length > 1 << 24)
+        return cgp_fail(CGP_EINVAL, "expects original_max_position of 1 to 2^24, got %" PRId64,
+                        a->original_length);
+    return CGP_OK;
+}
+
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 2, 2));
+    CGP_TRY(check_width(a, cgp__op_width(&inputs[0].shape)));
+    CGP_TRY(check_frequencies(a));
+    if (a->offset < 0 || a->offset > CGP__MAX_ELEMENTS)
+        return cgp_fail(CGP_EINVAL, "expects an offset of 0 to 2^40, got %" PRId64, a->offset);
+    out->output = inputs[0];
+    return CGP_OK;
+}
+
+/* Fields of other scalings stay 0, so that equal uses are equal bytes. */
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__attributes *a = node->attributes;
+    sizes->rotated = a->rotated ? a->rotated : sizes->out / a->heads;
+    sizes->offset = a->offset;
+    sizes->theta = (float)theta_of(a);
+    sizes->interleaved = a->interleaved;
+    sizes->scaling = a->scaling;
+    if (a->scaling != CGP_ROTARY_UNSCALED) sizes->factor = (float)a->factor;
+    if (a->scaling != CGP_ROTARY_LLAMA3) return;
+    sizes->low_freq_factor = (float)a->low_freq_factor;
+    sizes->high_freq_factor = (float)a->high_freq_factor;
+    sizes->original_length = (int32_t)a->original_length;
+}
+
+/* Two products and a sum for an element; a cosine and a sine serve all heads. */
+const cgp__op cgp__op_rotary = {
+    .op.name = "rotary",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.cheap = true,
+    .op.overwrites = 1u << 0,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = {3, 3, 0},
+    .sizes = set_sizes,
+};
