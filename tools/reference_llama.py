@@ -16,7 +16,7 @@ whose rotary embedding is written as in published files:
     mistral        MistralForCausalLM: a window of 5 tokens
     qwen2          Qwen2ForCausalLM: biases of q, k and v, a tied head, several files with an index
 
-    expected.safetensors in each: `inputs` (tokens i32 [N, T]) and `outputs`, f32: the logits; `losses`, f64 [10]: those of ten steps of
+    expected.safetensors in each: `inputs` (tokens i32 [N, T]) and `outputs`, f32: the logits; `losses`, f32 [10]: those of ten steps of
     AdamW (lr 1e-3, weight decay 0.01) on `inputs` and `targets`; in double, of the weights as they are stored
 
 --check reads with transformers what cgpipe wrote, computes the logits, prints the largest difference, and fails above 1e-4.
@@ -108,7 +108,7 @@ def train(model, tokens, targets):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return torch.tensor(losses, dtype=torch.float64)
+    return torch.tensor(losses)
 
 
 def main(root):
