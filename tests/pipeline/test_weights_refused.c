@@ -118,50 +118,54 @@ static void write_config(const char *key, const char *value) {
 
 static void a_config_that_cannot_be_computed_is_refused(void **state) {
     (void)state;
-    static const char *const cases
-        [][3] = {{"model_type", "\"bert\"",
-                  "config.json: model_type: expected \"gpt2\", \"llama\", \"mistral\" or "
-                  "\"qwen2\", got "
-                  "\"bert\""},
-                 {"model_type", "-", "\"qwen2\", got none"},
-                 {"model_type", "[1]", "\"qwen2\", got [1]"},
-                 "model_type: expected \"gpt2\", \"llama\", \"mistral\" or \"qwen2\", got [1]"},
-   {"n_layer", "-", "n_layer: expected a whole number from 1 to 10000, got none"},
-   {"n_layer", "0", "n_layer: expected a whole number from 1 to 10000, got 0"},
-   {"n_layer", "2.0", "n_layer: expected a whole number from 1 to 10000, got 2.0"},
-   {"n_layer", "\"2\"", "got \"2\""}, {"n_layer", "10001", "got 10001"},
-   {"n_embd", "9223372036854775807",
-        "n_embd: expected a whole number from 1 to 1048576, got 9223372036854775807"},
-   {"n_embd", "null", "n_embd: expected a whole number from 1 to 1048576, got null"},
-   {"n_head", "3", "config.json: gpt2: heads: expected a divisor of the width"},
-   {"n_head", "-16", "n_head: expected a whole number"},
-   {"vocab_size", "2147483648", "vocab_size: expected a whole number from 1 to 2147483647"},
-   {"n_positions", "-", "n_positions: expected a whole number from 1 to 2147483647, got none"},
-   {"n_inner", "0", "n_inner: expected a whole number from 1 to 4194304, got 0"},
-   {"n_inner", "{}", "got {}"},
-   {"activation_function", "\"relu\"",
-        "activation_function: expected gelu_new, gelu_pytorch_tanh, gelu_fast or gelu, got "
-        "\"relu\""},
-   {"activation_function", "null", "got null"},
-   {"layer_norm_epsilon", "0", "layer_norm_epsilon: expected a number above 0 and at most 1"},
-   {"layer_norm_epsilon", "\"1e-5\"", "got \"1e-5\""}, {"layer_norm_epsilon", "2", "got 2"},
-   {"tie_word_embeddings", "1", "tie_word_embeddings: expected true or false, got 1"},
-   {"scale_attn_weights", "false",
-        "scale_attn_weights: expected true, got false (cgpipe does not compute that)"},
-   {"scale_attn_by_inverse_layer_idx", "true",
-        "scale_attn_by_inverse_layer_idx: expected false, got true"},
-   {"add_cross_attention", "true", "add_cross_attention: expected false, got true"},
-   {"attn_pdrop", "1", "attn_pdrop: expected a number from 0 on and below 1, got 1"},
-   {"resid_pdrop", "true", "resid_pdrop: expected a number from 0 on and below 1, got true"},
-};
-cgp_model_spec spec = cgp_model_spec_default();
-spec.gpt2.layers = 77;
-for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    write_config(cases[i][0], cases[i][1]);
-    assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
-    assert_message(cases[i][2]);
-    assert_int_equal(spec.gpt2.layers, 77);
-}
+    static const char *const cases[][3] = {
+        {"model_type", "\"bert\"",
+         "config.json: model_type: expected \"gpt2\", \"llama\", \"mistral\" or \"qwen2\", got "
+         "\"bert\""},
+        {"model_type", "-", "\"qwen2\", got none"},
+        {"model_type", "[1]", "\"qwen2\", got [1]"},
+        {"n_layer", "-", "n_layer: expected a whole number from 1 to 10000, got none"},
+        {"n_layer", "0", "n_layer: expected a whole number from 1 to 10000, got 0"},
+        {"n_layer", "2.0", "n_layer: expected a whole number from 1 to 10000, got 2.0"},
+        {"n_layer", "\"2\"", "got \"2\""},
+        {"n_layer", "10001", "got 10001"},
+        {"n_embd", "9223372036854775807",
+         "n_embd: expected a whole number from 1 to 1048576, got 9223372036854775807"},
+        {"n_embd", "null", "n_embd: expected a whole number from 1 to 1048576, got null"},
+        {"n_head", "3", "config.json: gpt2: heads: expected a divisor of the width"},
+        {"n_head", "-16", "n_head: expected a whole number"},
+        {"vocab_size", "2147483648",
+         "vocab_size: expected a whole number from 1 to 2147483647"},
+        {"n_positions", "-",
+         "n_positions: expected a whole number from 1 to 2147483647, got none"},
+        {"n_inner", "0", "n_inner: expected a whole number from 1 to 4194304, got 0"},
+        {"n_inner", "{}", "got {}"},
+        {"activation_function", "\"relu\"",
+         "activation_function: expected gelu_new, gelu_pytorch_tanh, gelu_fast or gelu, got "
+         "\"relu\""},
+        {"activation_function", "null", "got null"},
+        {"layer_norm_epsilon", "0",
+         "layer_norm_epsilon: expected a number above 0 and at most 1"},
+        {"layer_norm_epsilon", "\"1e-5\"", "got \"1e-5\""},
+        {"layer_norm_epsilon", "2", "got 2"},
+        {"tie_word_embeddings", "1", "tie_word_embeddings: expected true or false, got 1"},
+        {"scale_attn_weights", "false",
+         "scale_attn_weights: expected true, got false (cgpipe does not compute that)"},
+        {"scale_attn_by_inverse_layer_idx", "true",
+         "scale_attn_by_inverse_layer_idx: expected false, got true"},
+        {"add_cross_attention", "true", "add_cross_attention: expected false, got true"},
+        {"attn_pdrop", "1", "attn_pdrop: expected a number from 0 on and below 1, got 1"},
+        {"resid_pdrop", "true",
+         "resid_pdrop: expected a number from 0 on and below 1, got true"},
+    };
+    cgp_model_spec spec = cgp_model_spec_default();
+    spec.gpt2.layers = 77;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_config(cases[i][0], cases[i][1]);
+        assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
+        assert_message(cases[i][2]);
+        assert_int_equal(spec.gpt2.layers, 77);
+    }
 }
 
 static void a_config_says_what_is_not_the_default(void **state) {
