@@ -25,6 +25,9 @@ OPS = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
     "relu": F.relu,
+    "scale": lambda x: -1.25 * x,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
 }
 
 
@@ -35,6 +38,8 @@ def rms_norm(x, weight):
 # Of [9, 9]; the names of the arguments say what they are.
 OTHERS = {
     "multiply": lambda x, other: x * other,
+    "subtract": lambda x, other: x - other,
+    "softmax": lambda x: F.softmax(x, -1),
     "rms_norm": rms_norm,
 }
 

@@ -63,8 +63,14 @@ CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const ch
 /** Add two values of one shape. */
 CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 
+/** Subtract b from a, of one shape. */
+CGP_API cgp_value cgp_subtract(cgp_model *model, cgp_value a, cgp_value b);
+
 /** Multiply two values of one shape, element by element. Both may be one value: its square. */
 CGP_API cgp_value cgp_multiply(cgp_model *model, cgp_value a, cgp_value b);
+
+/** Multiply a value by a constant. @param[in] factor Finite, as f32 too. */
+CGP_API cgp_value cgp_scale(cgp_model *model, cgp_value x, double factor);
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_linear_options {
@@ -97,6 +103,15 @@ CGP_API cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x);
 /** SiLU (swish), x / (1 + exp(-x)). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415; Elfwing et al. 2017,
  * arXiv:1702.03118. */
 CGP_API cgp_value cgp_silu(cgp_model *model, cgp_value x);
+
+/** Logistic function, 1 / (1 + exp(-x)). */
+CGP_API cgp_value cgp_sigmoid(cgp_model *model, cgp_value x);
+
+/** Hyperbolic tangent. */
+CGP_API cgp_value cgp_tanh(cgp_model *model, cgp_value x);
+
+/** Turn each row into probabilities, exp(x) / sum(exp(x)) over the last dimension: [..., C] -> [..., C]. */
+CGP_API cgp_value cgp_softmax(cgp_model *model, cgp_value x);
 
 /** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side by side, each heads x
  * C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with probability p on them.

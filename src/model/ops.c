@@ -24,10 +24,22 @@ cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
     return cgp__builder_add(model, CGP_OP_ADD, (cgp_value[]){a, b}, NULL, &attributes);
 }
 
+cgp_value cgp_subtract(cgp_model *model, cgp_value a, cgp_value b) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP_OP_SUBTRACT, (cgp_value[]){a, b}, NULL, &attributes);
+}
+
 cgp_value cgp_multiply(cgp_model *model, cgp_value a, cgp_value b) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
     return cgp__builder_add(model, CGP_OP_MULTIPLY, (cgp_value[]){a, b}, NULL, &attributes);
+}
+
+cgp_value cgp_scale(cgp_model *model, cgp_value x, double factor) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.slope = factor};
+    return cgp__builder_add(model, CGP_OP_SCALE, &x, NULL, &attributes);
 }
 
 cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
@@ -74,6 +86,24 @@ cgp_value cgp_silu(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
     return cgp__builder_add(model, CGP_OP_SILU, &x, NULL, &attributes);
+}
+
+cgp_value cgp_sigmoid(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP_OP_SIGMOID, &x, NULL, &attributes);
+}
+
+cgp_value cgp_tanh(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP_OP_TANH, &x, NULL, &attributes);
+}
+
+cgp_value cgp_softmax(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP_OP_SOFTMAX, &x, NULL, &attributes);
 }
 
 cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {

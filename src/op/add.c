@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* add.c -- ops of two values of one shape, element by element. ADD: y = a + b, both gradients are dy itself. MULTIPLY: y = a b,
- * backward reads both. */
+/* add.c -- ops of two values of one shape, element by element. ADD: y = a + b, both gradients are dy itself. SUBTRACT: y = a - b.
+ * MULTIPLY: y = a b, backward reads both. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -17,6 +17,16 @@ const cgp__op cgp__op_add = {
     .dx = CGP__DX_SAME,
     .flops = {1, 0, 0},
     .ends_in_relu = true,
+};
+
+/* Backward I negates dy. */
+const cgp__op cgp__op_subtract = {
+    .op.name = "subtract",
+    .op.n_inputs = 2,
+    .op.infer = infer,
+    .op.overwrites = 1u << 0 | 1u << 1,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = {1, 1, 0},
 };
 
 /* FLOPs of an element: a product; backward I, two. */

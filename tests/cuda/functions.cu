@@ -12,6 +12,10 @@ extern "C" float function_erf(float x) {
     return erf_of(x);
 }
 
+extern "C" float function_tanh(float x) {
+    return tanh_of(x);
+}
+
 extern "C" float function_log_one_plus(float x) {
     return log_one_plus(x);
 }

@@ -13,6 +13,7 @@ extern "C" {
 
 float function_exp(float x);
 float function_erf(float x);
+float function_tanh(float x);
 float function_log_one_plus(float x);
 double function_log(double x);
 

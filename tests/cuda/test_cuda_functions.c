@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_functions.c -- the cuda backend's own exp, erf and log are near libm's of a wider type, in units of the last place of
+/* test_cuda_functions.c -- the cuda backend's own exp, erf, tanh and log are near libm's of a wider type, in units of the last place of
  * the true value, over all exponents; its random words are those of the dropout rule. */
 #include <float.h>
 #include <inttypes.h>
@@ -64,6 +64,13 @@ static void erf_is_near_libms(void **state) {
     assert_true(isnan(function_erf(NAN)));
 }
 
+static void tanh_is_near_libms(void **state) {
+    (void)state;
+    check(&(function){"tanh", function_tanh, tanh, -INFINITY, INFINITY, 1.6, INFINITY});
+    assert_true(function_tanh(INFINITY) == 1.0f && function_tanh(-INFINITY) == -1.0f);
+    assert_true(isnan(function_tanh(NAN)));
+}
+
 static void log_one_plus_is_near_libms(void **state) {
     (void)state;
     check(&(function){"log_one_plus", function_log_one_plus, log1p, 0.0f, 1.0f, 2.9, 1.0});
@@ -116,9 +123,9 @@ static void random_words_are_the_rules(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp_is_near_libms),          cmocka_unit_test(erf_is_near_libms),
-        cmocka_unit_test(log_one_plus_is_near_libms), cmocka_unit_test(log_is_near_libms),
-        cmocka_unit_test(random_words_are_the_rules),
+        cmocka_unit_test(tanh_is_near_libms), cmocka_unit_test(exp_is_near_libms),
+        cmocka_unit_test(erf_is_near_libms),  cmocka_unit_test(log_one_plus_is_near_libms),
+        cmocka_unit_test(log_is_near_libms),  cmocka_unit_test(random_words_are_the_rules),
     };
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

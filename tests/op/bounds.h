@@ -92,6 +92,8 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_GELU:
     case CGP_OP_GELU_TANH:
     case CGP_OP_SILU:
+    case CGP_OP_SIGMOID:
+    case CGP_OP_TANH:
         return (bound){16 * U, 8 * U};
     case CGP_OP_ATTENTION:
         return attention_bound(g, slot);
@@ -103,6 +105,8 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return (bound){0, 2 * U};
     case CGP_OP_CROSS_ENTROPY:
         return cross_entropy_bound(g, slot);
+    case CGP_OP_SOFTMAX: /* dx: a mean of dy, up to 1, weighted by y */
+        return (bound){y ? 0 : 8 * U, U * (16 + sqrt(in))};
     case CGP_OP_BCE_WITH_LOGITS:
         return (bound){2 * U, 8 * U};
     case CGP_OP_AVERAGE_POOL:

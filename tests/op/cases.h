@@ -41,7 +41,7 @@ static inline bool is_loss(cgp_op_kind op) {
 
 /* Elementwise, of two values of one shape. */
 static inline bool is_binary(cgp_op_kind op) {
-    return op == CGP_OP_ADD || op == CGP_OP_MULTIPLY;
+    return op == CGP_OP_ADD || op == CGP_OP_MULTIPLY || op == CGP_OP_SUBTRACT;
 }
 
 /* --- attributes --- */
@@ -141,6 +141,7 @@ static inline cgp_op_attributes dropout_attributes(int64_t rows, int64_t width, 
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .p = (float)p};
 }
 
+/* RELU, SCALE */
 static inline cgp_op_attributes relu_attributes(int64_t rows, int64_t width, double slope) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = (float)slope};
 }
@@ -289,6 +290,8 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         return dropout_attributes(rows, width, p);
     case CGP_OP_RELU:
         return relu_attributes(rows, width, yes ? 0.0 : 0.2);
+    case CGP_OP_SCALE:
+        return relu_attributes(rows, width, yes ? -1.7 : 0.3);
     case CGP_OP_FLATTEN:
         return plain_attributes(1, rows * width);
     case CGP_OP_CONCAT:

@@ -364,14 +364,18 @@ static inline void halves_destroy(operands *halves, operands *o) {
     }
 }
 
-/* Values far enough from 0 for the tails of GELU and SILU and peaks of a softmax, rounded to the type. */
+static inline bool has_tails(cgp_op_kind op) {
+    return op == CGP_OP_GELU || op == CGP_OP_GELU_TANH || op == CGP_OP_SILU ||
+           op == CGP_OP_SIGMOID || op == CGP_OP_TANH;
+}
+
+/* Values far enough from 0 for the tails of GELU, SILU and their like and peaks of a softmax, rounded to the type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
-    if (c->op == CGP_OP_GELU || c->op == CGP_OP_GELU_TANH || c->op == CGP_OP_SILU)
-        scale_slot(o, SLOT_X, 6.0f);
+    if (has_tails(c->op)) scale_slot(o, SLOT_X, 6.0f);
     for (int k = 0; c->op == CGP_OP_ATTENTION && k < 3; k++)
         scale_slot(o, SLOT_X + k, 2.0f);
-    if (is_loss(c->op)) scale_slot(o, SLOT_X, 4.0f);
+    if (is_loss(c->op) || c->op == CGP_OP_SOFTMAX) scale_slot(o, SLOT_X, 4.0f);
     if (c->type == CGP_BF16) operands_round(o);
 }
 

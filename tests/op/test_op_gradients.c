@@ -27,6 +27,21 @@ static void multiply_is_differentiated(void **state) {
     check_plain(CGP_OP_MULTIPLY);
 }
 
+static void subtract_is_differentiated(void **state) {
+    (void)state;
+    check_plain(CGP_OP_SUBTRACT);
+}
+
+static void scale_is_differentiated(void **state) {
+    (void)state;
+    FOR_EACH(width, widths) {
+        check(&(op_case){.op = CGP_OP_SCALE,
+                         .attributes = relu_attributes(5, width, -1.7),
+                         .n = 2},
+              &seed);
+    }
+}
+
 static void position_is_differentiated(void **state) {
     (void)state;
     check_plain(CGP_OP_POSITION);
@@ -45,6 +60,17 @@ static void gelu_with_tanh_is_differentiated(void **state) {
 static void silu_is_differentiated(void **state) {
     (void)state;
     check_plain(CGP_OP_SILU);
+}
+
+static void sigmoid_and_tanh_are_differentiated(void **state) {
+    (void)state;
+    check_plain(CGP_OP_SIGMOID);
+    check_plain(CGP_OP_TANH);
+}
+
+static void softmax_is_differentiated(void **state) {
+    (void)state;
+    check_plain(CGP_OP_SOFTMAX);
 }
 
 static void embedding_is_differentiated(void **state) {
@@ -277,10 +303,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(add_is_differentiated),
         cmocka_unit_test(multiply_is_differentiated),
+        cmocka_unit_test(subtract_is_differentiated),
+        cmocka_unit_test(scale_is_differentiated),
         cmocka_unit_test(position_is_differentiated),
         cmocka_unit_test(gelu_is_differentiated),
         cmocka_unit_test(gelu_with_tanh_is_differentiated),
         cmocka_unit_test(silu_is_differentiated),
+        cmocka_unit_test(sigmoid_and_tanh_are_differentiated),
+        cmocka_unit_test(softmax_is_differentiated),
         cmocka_unit_test(embedding_is_differentiated),
         cmocka_unit_test(linear_is_differentiated_in_both_layouts),
         cmocka_unit_test(layer_norm_is_differentiated),

@@ -27,7 +27,7 @@ static void compare_op(const runner *on, const json_t *numbers, cgp_op_kind kind
         .op = kind, .attributes = plain_attributes(1, (int64_t)json_array_size(x)), .n = 1};
     uint64_t seed = 1;
     operands o;
-    c.attributes.slope = 0;
+    c.attributes.slope = kind == CGP_OP_SCALE ? -1.25f : 0.0f;
     if (!expected) fail_msg("%s: no numbers (tools/reference_ops.py)", name);
     operands_create(&o, &c, &seed);
     fill(o.at[SLOT_X], x);
@@ -94,6 +94,8 @@ static void compare_case(const runner *on, const json_t *numbers, const op_case 
 static void other_ops_are_those_of_pytorch(void **state) {
     const op_case cases[] = {
         {.op = CGP_OP_MULTIPLY, .attributes = plain_attributes(9, 9), .n = 1},
+        {.op = CGP_OP_SUBTRACT, .attributes = plain_attributes(9, 9), .n = 1},
+        {.op = CGP_OP_SOFTMAX, .attributes = plain_attributes(9, 9), .n = 1},
         {.op = CGP_OP_RMS_NORM, .attributes = norm_attributes(9, 9), .n = 1},
     };
     (void)state;

@@ -64,17 +64,34 @@ static void add_wants_one_shape(void **state) {
     refuse(CGP_OP_ADD, none, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
 }
 
-static void multiply_wants_one_shape(void **state) {
+static void products_and_differences_want_one_shape(void **state) {
     (void)state;
-    const inferred out = infer(CGP_OP_MULTIPLY, none, F32(2, 3, 4), F32(2, 3, 4));
-    assert_type(&out.shapes.output, "[2, 3, 4]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4});
-    refuse(CGP_OP_MULTIPLY, none, F32(2, 3), F32(3, 2),
-           "expects two inputs of one shape, got [2, 3] and [3, 2]");
-    refuse(CGP_OP_MULTIPLY, none, F32(3), F32(1, 3),
-           "expects two inputs of one shape, got [3] and [1, 3]");
-    refuse(CGP_OP_MULTIPLY, none, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
-    refuse(CGP_OP_MULTIPLY, none, I32(2, 3), F32(2, 3), "expects f32 input, got i32");
+    static const cgp_op_kind ops[] = {CGP_OP_MULTIPLY, CGP_OP_SUBTRACT};
+    for (int i = 0; i < 2; i++) {
+        const inferred out = infer(ops[i], none, F32(2, 3, 4), F32(2, 3, 4));
+        assert_type(&out.shapes.output, "[2, 3, 4]");
+        assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4});
+        refuse(ops[i], none, F32(2, 3), F32(3, 2),
+               "expects two inputs of one shape, got [2, 3] and [3, 2]");
+        refuse(ops[i], none, F32(3), F32(1, 3),
+               "expects two inputs of one shape, got [3] and [1, 3]");
+        refuse(ops[i], none, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
+        refuse(ops[i], none, I32(2, 3), F32(2, 3), "expects f32 input, got i32");
+    }
+}
+
+static void scale_takes_a_finite_factor(void **state) {
+    (void)state;
+    const cgp_op_kind op = CGP_OP_SCALE;
+    const inferred out = infer(op, (cgp__attributes){.slope = -0.5}, F32(2, 3), F32(1));
+    assert_type(&out.shapes.output, "[2, 3]");
+    assert_attributes(&out, (cgp_op_attributes){.rows = 2, .in = 3, .out = 3, .slope = -0.5f});
+    infer(op, none, F32(3), F32(1)); /* by 0 */
+    refuse(op, (cgp__attributes){.slope = (double)NAN}, F32(3), F32(1),
+           "expects a factor that is finite as f32, got nan");
+    refuse(op, (cgp__attributes){.slope = -1e39}, F32(3), F32(1),
+           "expects a factor that is finite as f32, got -1e+39");
+    refuse(op, none, I32(3), F32(1), "expects f32 input, got i32");
 }
 
 static void linear_replaces_the_width(void **state) {
@@ -153,10 +170,13 @@ static void rms_norm_saves_rstd(void **state) {
            "expects input of 1 to 5 dims, got []");
 }
 
-static void gelu_and_silu_keep_the_shape(void **state) {
+static void gelu_and_its_like_keep_the_shape(void **state) {
     (void)state;
-    static const cgp_op_kind forms[] = {CGP_OP_GELU, CGP_OP_GELU_TANH, CGP_OP_SILU};
-    for (int i = 0; i < 3; i++) {
+    static const cgp_op_kind forms[] = {CGP_OP_GELU,    CGP_OP_GELU_TANH, CGP_OP_SILU,
+                                        CGP_OP_SIGMOID, CGP_OP_TANH,      CGP_OP_SOFTMAX};
+    for (int i = 0; i < 6; i++) {
+        refuse(forms[i], none, I32(3), F32(1), "expects f32 input, got i32");
+        refuse(forms[i], none, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
         const inferred out = infer(forms[i], none, F32(2, 3, 4), F32(1));
         assert_type(&out.shapes.output, "[2, 3, 4]");
         assert_attributes(&out, (cgp_op_attributes){.rows = 6, .in = 4, .out = 4});
@@ -490,12 +510,13 @@ int main(void) {
         cmocka_unit_test(embedding_refuses),
         cmocka_unit_test(position_keeps_the_shape),
         cmocka_unit_test(add_wants_one_shape),
-        cmocka_unit_test(multiply_wants_one_shape),
+        cmocka_unit_test(products_and_differences_want_one_shape),
+        cmocka_unit_test(scale_takes_a_finite_factor),
         cmocka_unit_test(linear_replaces_the_width),
         cmocka_unit_test(linear_refuses),
         cmocka_unit_test(layer_norm_saves_mean_and_rstd),
         cmocka_unit_test(rms_norm_saves_rstd),
-        cmocka_unit_test(gelu_and_silu_keep_the_shape),
+        cmocka_unit_test(gelu_and_its_like_keep_the_shape),
         cmocka_unit_test(fused_attention_takes_three_widths),
         cmocka_unit_test(attention_takes_queries_keys_and_values),
         cmocka_unit_test(attention_refuses),

@@ -65,6 +65,12 @@ static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
     return cgp_layer_norm(g->model, x, name, 0.1);
 }
 
+static cgp_value random_activation(graph *g, cgp_value x) {
+    static cgp_value (*const functions[])(cgp_model *, cgp_value) = {
+        cgp_gelu, cgp_silu, cgp_sigmoid, cgp_tanh, cgp_softmax};
+    return functions[test_between(g->state, 0, 4)](g->model, x);
+}
+
 /* A product, one time in three a square; a norm keeps it from growing. */
 static cgp_value random_product(graph *g, cgp_value x, const char *name) {
     const cgp_value other = g->seen[test_between(g->state, 0, g->n - 1)];
@@ -147,7 +153,7 @@ static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
                              g->sizes->width);
 }
 
-/* One op on x, or an addition of x and an earlier value. */
+/* One op on x, or a sum or difference of x and an earlier value. */
 static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     if (devices_run_custom_ops() && test_between(g->state, 0, 5) == 0)
         return random_custom(g, x, name);
@@ -162,7 +168,7 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     case 2:
         return random_norm(g, x, name);
     case 3:
-        return test_random(g->state) & 1 ? cgp_gelu(g->model, x) : cgp_silu(g->model, x);
+        return random_activation(g, x);
     case 4: {
         char qkv[NAME + 8];
         snprintf(qkv, sizeof qkv, "%s.qkv", name);
@@ -178,8 +184,16 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
         return random_integers(g, x, name);
     default: {
         const cgp_value other = g->seen[test_between(g->state, 0, g->n - 1)];
-        return test_between(g->state, 0, 1) ? cgp_add(g->model, x, other)
-                                            : cgp_add(g->model, other, x);
+        switch (test_between(g->state, 0, 4)) {
+        case 0:
+            return cgp_subtract(g->model, other, x);
+        case 1:
+            return cgp_scale(g->model, cgp_subtract(g->model, x, other), 0.75);
+        case 2:
+            return cgp_add(g->model, other, x);
+        default:
+            return cgp_add(g->model, x, other);
+        }
     }
     }
 }

@@ -22,7 +22,7 @@ typedef struct test_sizes {
 cgp_model *test_gpt2(const test_sizes *sizes);
 
 /* A random graph of `layers` layers between an embedding and a head, drawn from *state:
- * linears, norms, products, GELUs of both forms, SiLU, attention, dropout, additions of values from any earlier layer, values
+ * linears, norms, products, activations, attention, dropout, sums and differences of values from any earlier layer, values
  * used several times, parameters shared by several ops, integers made by the graph, a second
  * integer input, a float input, ops from outside (custom_ops.h) and sometimes other losses in the middle.
  * Finished. */

@@ -26,16 +26,19 @@
 extern "C" {
 #endif
 
-/** Of the structs in this header. */
+/** Of the structs and the ops in this header. */
 #define CGP_BACKEND_ABI 3
 
-/** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one input, whose backward reads either
- *  x or y. */
+/** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one input, whose backward reads x, y or
+ *  neither. */
 #define CGP_ELEMENTWISE_OPS(X)                                                                 \
     X(GELU, gelu)                                                                              \
     X(GELU_TANH, gelu_tanh)                                                                    \
     X(SILU, silu)                                                                              \
-    X(RELU, relu)
+    X(RELU, relu)                                                                              \
+    X(SCALE, scale)                                                                            \
+    X(SIGMOID, sigmoid)                                                                        \
+    X(TANH, tanh)
 
 #define CGP_OPS(X)                                                                             \
     CGP_ELEMENTWISE_OPS(X)                                                                     \
@@ -61,7 +64,9 @@ extern "C" {
     X(BATCH_NORM, batch_norm)                                                                  \
     X(INSTANCE_NORM, instance_norm)                                                            \
     X(RMS_NORM, rms_norm)                                                                      \
-    X(MULTIPLY, multiply)
+    X(MULTIPLY, multiply)                                                                      \
+    X(SUBTRACT, subtract)                                                                      \
+    X(SOFTMAX, softmax)
 
 #define CGP_OP_ENUM(kind, name) CGP_OP_##kind,
 typedef enum cgp_op_kind {
@@ -103,6 +108,8 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
  *   RMS_NORM       [n,R,C]          -              [n,R,C]  rstd [n,R]              weight [C]
  *   MULTIPLY       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
+ *   SUBTRACT       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
+ *   SOFTMAX        [n,R,C]          -              [n,R,C]  -                       -
  *   CUSTOM         as in cgpipe/op.h
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
@@ -168,7 +175,7 @@ typedef struct cgp_op_attributes {
     float eps;
     /** BATCH_NORM: weight of the new value in running statistics; < 0: 1 / steps. */
     float momentum;
-    /** RELU: y = slope x below 0. ADD and the channel norms end in a RELU of this slope; 1: in none. */
+    /** SCALE: y = slope x; RELU: that below 0. ADD and the channel norms end in a RELU of this slope; 1: in none. */
     float slope;
     /** ATTENTION: of q k. */
     float scale;

@@ -221,10 +221,18 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     /* y = a + b */                                                                            \
     X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
             int64_t n))                                                                        \
-    /* y = a b; dx[0] = or += dy b, dx[1] = or += dy a, from the last to the first: each may be dy, both one, or one NULL */ \
+    /* y = a b, a - b; their gradients = or += from the last to the first: each may be dy, both one, or one NULL */ \
     X(multiply, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
+    X(subtract, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(multiply_backward, (cgp_dtype type, void *const dx[2], const void *a, const void *b,     \
                           const void *dy, int64_t n, uint32_t add))                            \
+    X(subtract_backward, (cgp_dtype type, void *const dx[2], const void *dy, int64_t n,        \
+                          uint32_t add))                                                       \
+    /* Rows of probabilities, one after the other; y may be x, dx may be dy. */                \
+    X(row_softmax_forward, (cgp_dtype type, void *y, const void *x, int64_t rows,              \
+                            int64_t width))                                                    \
+    X(row_softmax_backward, (cgp_dtype type, void *dx, const void *y, const void *dy,          \
+                             int64_t rows, int64_t width, bool add))                           \
     /* to = from, of two types */                                                              \
     X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
     /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows that are `stride` apart */ \
@@ -286,13 +294,19 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
 
 #define CGP__CPU_FIELD(name, arguments) void(*name) arguments;
 
-/* An elementwise op: y = f(x); dx = or += dy f', from x or y as the op's backward reads. `slope`: of RELU. */
+/* What the operand of an elementwise op's backward is. */
+typedef enum cgp__cpu_reads {
+    CGP__CPU_READS_X,
+    CGP__CPU_READS_Y,
+    CGP__CPU_READS_DY
+} cgp__cpu_reads;
+
+/* An elementwise op: y = f(x); dx = or += dy f', from x, y or dy alone. `slope`: of RELU, SCALE. */
 typedef struct cgp__cpu_elementwise {
     void (*forward)(cgp_dtype type, void *y, const void *x, int64_t n, float slope);
     void (*backward)(cgp_dtype type, void *dx, const void *operand, const void *dy, int64_t n,
                      float slope, bool add);
-    /* `operand` of backward is y; otherwise x. */
-    bool reads_y;
+    cgp__cpu_reads reads;
 } cgp__cpu_elementwise;
 
 typedef struct cgp__cpu_kernels {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math.cuh -- exp, erf and log as written-down chains of IEEE operations: the same bits on every GPU and on the host, and those
+/* math.cuh -- exp, erf, tanh and log as written-down chains of IEEE operations: the same bits on every GPU and on the host, and those
  * of the cpu backend's kernels. Division and square root are IEEE's: the operator and sqrtf(). Errors are in units of the last
  * place, as tests/cuda/test_cuda_functions.c finds them. */
 #ifndef CGP_SRC_CUDA_MATH_CUH
@@ -53,6 +53,24 @@ __device__ static inline float erf_of(float x) {
         sum = fmaf(sum, s, q[i]);
     const float sign = x < 0.0f ? -1.0f : 1.0f;
     return x >= 3.84f || x <= -3.84f ? sign : x * sum;
+}
+
+/* tanh(x):
+ *
+ *     |x| < 0.625    x + x z P(z), z = x^2          (P of Cephes' tanhf: nothing cancels where x is small)
+ *     elsewhere      (1 - e) / (1 + e) with the sign of x, e = exp(-2 |x|), which cannot overflow
+ *
+ * Within 1.6 units. */
+__device__ static inline float tanh_of(float x) {
+    const float z = x * x, size = x < 0.0f ? -x : x;
+    float p = -5.70498872745e-3f;
+    p = fmaf(p, z, 2.06390887954e-2f);
+    p = fmaf(p, z, -5.37397155531e-2f);
+    p = fmaf(p, z, 1.33314422036e-1f);
+    p = fmaf(p, z, -3.33332819422e-1f);
+    const float near = fmaf(p * z, x, x);
+    const float e = exp_or_zero(-2.0f * size), far = (1.0f - e) / (1.0f + e);
+    return size < 0.625f ? near : x < 0.0f ? -far : far;
 }
 
 /* log(1 + e), 0 <= e <= 1:

@@ -13,6 +13,7 @@
 enum {
     ROW_BLOCK = 64, /* rows in a partial sum of a parameter's gradient */
     LANES = 16,     /* of a sum of a row, or of a part */
+    SUM_ROWS = 8,   /* of a thread block that sums rows */
     PART = 16384,
     PART_TILE = 4096
 };
@@ -22,6 +23,48 @@ __device__ static inline float sum_lanes(float sum) {
     for (int apart = LANES / 2; apart > 0; apart /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, apart);
     return sum;
+}
+
+/* Terms of `sums` sums of each row. A row's end is LANES floats further than it need be: two rows that are read at once lie in
+ * different banks. */
+template <int sums> struct terms {
+    static constexpr int columns = 1024 / sums;
+    float at[sums][SUM_ROWS][columns + LANES];
+};
+
+/* The row of this thread in its sums; only threads of rows below SUM_ROWS have one. */
+__device__ static inline int sum_row(void) {
+    return (int)threadIdx.x / LANES;
+}
+
+/* sum[] of f(term, row, c) over the columns of each row of the block, in all lanes of the row. All threads fill a tile with the
+ * terms, for which they wait on memory together; 16 lanes for each row add them up. */
+template <int sums, class F>
+__device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, int64_t width,
+                                       F f) {
+    const int row = sum_row(), lane = (int)threadIdx.x % LANES;
+    for (int k = 0; k < sums; k++)
+        sum[k] = 0.0f;
+    for (int64_t begin = 0; begin < width; begin += tile.columns) {
+        const int64_t left = width - begin;
+        const int columns = left < tile.columns ? (int)left : (int)tile.columns;
+        for (int c = (int)threadIdx.x; c < columns; c += BLOCK) {
+            for (int r = 0; r < SUM_ROWS; r++) {
+                float term[sums];
+                f(term, r, begin + c);
+                for (int k = 0; k < sums; k++)
+                    tile.at[k][r][c] = term[k];
+            }
+        }
+        __syncthreads();
+        for (int c = lane; row < SUM_ROWS && c < columns; c += LANES) {
+            for (int k = 0; k < sums; k++)
+                sum[k] += tile.at[k][row][c];
+        }
+        __syncthreads();
+    }
+    for (int k = 0; row < SUM_ROWS && k < sums; k++)
+        sum[k] = sum_lanes(sum[k]);
 }
 
 /* Sum of widened(term(i)) over the n elements of a part, for thread 0. All threads make the terms, which are float; each lane adds

@@ -3,7 +3,7 @@
 #include "backend/ref/ref.h"
 
 void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                  cgp__ref_of_x *value) {
+                  cgp__ref_function *value) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++)
         cgp__ref_write(spec->type, args->y, i,
@@ -11,11 +11,11 @@ void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
 }
 
 void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                       cgp__ref_of_x *slope) {
+                       const void *operand, cgp__ref_function *slope) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; args->dx[0] && i < count; i++) {
         const double dy = cgp__ref_load(spec->type, args->dy, i);
         cgp__ref_store(spec->type, args->dx[0], i, cgp__ref_adds(spec, 0),
-                       dy * slope(cgp__ref_load(spec->type, args->x[0], i)));
+                       dy * slope(cgp__ref_load(spec->type, operand, i)));
     }
 }

@@ -55,7 +55,7 @@ static void gelu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
 }
 
 static void gelu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    cgp__ref_map_back(spec, args, gelu_slope);
+    cgp__ref_map_back(spec, args, args->x[0], gelu_slope);
 }
 
 static void gelu_tanh_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
@@ -63,7 +63,7 @@ static void gelu_tanh_forward(const cgp_kernel_spec *spec, const cgp_kernel_args
 }
 
 static void gelu_tanh_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    cgp__ref_map_back(spec, args, gelu_tanh_slope);
+    cgp__ref_map_back(spec, args, args->x[0], gelu_tanh_slope);
 }
 
 const cgp__ref_op cgp__ref_gelu = {.run = {gelu_forward, gelu_input}};

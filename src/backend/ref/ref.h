@@ -58,12 +58,12 @@ static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t 
     return pixel < 0 || pixel % stride || pixel / stride >= windows ? -1 : pixel / stride;
 }
 
-/* y = value(x); dx[0] = or += dy slope(x). */
-typedef double cgp__ref_of_x(double x);
+/* y = value(x); dx[0] = or += dy slope(operand), where the operand is x or y. */
+typedef double cgp__ref_function(double x);
 void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                  cgp__ref_of_x *value);
+                  cgp__ref_function *value);
 void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                       cgp__ref_of_x *slope);
+                       const void *operand, cgp__ref_function *slope);
 
 /* dx[k] = or += dy for each k < inputs, where dx[k] is not dy itself. */
 void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs);

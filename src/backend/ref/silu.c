@@ -25,7 +25,7 @@ static void silu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
 }
 
 static void silu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    cgp__ref_map_back(spec, args, silu_slope);
+    cgp__ref_map_back(spec, args, args->x[0], silu_slope);
 }
 
 const cgp__ref_op cgp__ref_silu = {.run = {silu_forward, silu_input}};

@@ -47,11 +47,12 @@ INLINE void map_two(cgp_dtype type, void *to, const void *a, const void *b, int6
         map_two_to(type, to, a, b, n, constant, false, f);
 }
 
-/* Define the kernels of an elementwise op from forward_of(x, slope) and backward_of(operand, dy, slope): the operand is x, or
- * y if the op has `input_needs_y`. */
-#define ELEMENTWISE(name) ELEMENTWISE_OF(name, false)
-#define ELEMENTWISE_OF_Y(name) ELEMENTWISE_OF(name, true)
-#define ELEMENTWISE_OF(name, reads_y)                                                          \
+/* Define the kernels of an elementwise op from forward_of(x, slope) and backward_of(operand, dy, slope): the operand is x, or y if
+ * the op has `input_needs_y`, or dy if it needs neither. */
+#define ELEMENTWISE(name) ELEMENTWISE_OF(name, CGP__CPU_READS_X)
+#define ELEMENTWISE_OF_Y(name) ELEMENTWISE_OF(name, CGP__CPU_READS_Y)
+#define ELEMENTWISE_OF_DY(name) ELEMENTWISE_OF(name, CGP__CPU_READS_DY)
+#define ELEMENTWISE_OF(name, reads)                                                            \
     INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t n, float slope) {      \
         map_one(type, y, x, n, slope, forward_of);                                             \
     }                                                                                          \
@@ -70,6 +71,6 @@ INLINE void map_two(cgp_dtype type, void *to, const void *a, const void *b, int6
                              int64_t n, float slope, bool add) {                               \
         CALL_TYPED(type, backward, dx, operand, dy, n, slope, add);                            \
     }                                                                                          \
-    const cgp__cpu_elementwise CGP__CPU_NAME(name) = {run_forward, run_backward, reads_y};
+    const cgp__cpu_elementwise CGP__CPU_NAME(name) = {run_forward, run_backward, reads};
 
 #endif

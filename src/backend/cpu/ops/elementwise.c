@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ in the kernel only; backward reads x or y,
- * as its kernel says. */
+/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ in the kernel only; backward reads x, y
+ * or neither, as its kernel says. */
 #include "backend/cpu/ops/elementwise.h"
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -12,15 +12,20 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
         cgp__cpu_at(spec->type, call->args->x[0], begin), end - begin, spec->attributes.slope);
 }
 
+static const void *operand_of(const cgp_kernel_args *args, cgp__cpu_reads reads) {
+    return reads == CGP__CPU_READS_X   ? args->x[0]
+           : reads == CGP__CPU_READS_Y ? args->y
+                                       : args->dy;
+}
+
 static void input_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_args *args = call->args;
     const cgp_kernel_spec *spec = &call->kernel->spec;
     const cgp__cpu_elementwise *op = call->kernel->device->kernels->elementwise[spec->op];
-    const void *operand = op->reads_y ? args->y : args->x[0];
     (void)thread;
     op->backward(spec->type, cgp__cpu_at(spec->type, args->dx[0], begin),
-                 cgp__cpu_at(spec->type, operand, begin),
+                 cgp__cpu_at(spec->type, operand_of(args, op->reads), begin),
                  cgp__cpu_at(spec->type, args->dy, begin), end - begin, spec->attributes.slope,
                  cgp__cpu_adds(call->kernel, 0));
 }

@@ -4,60 +4,24 @@
  *     lse = m + log sum_c exp(x[c] - m), m = max x
  *     dx[c] = scale (exp(x[c] - lse) - (c == target)), 0 in a row that does not count
  *
- * Sums of a row are float in 64 lanes, which keeps each short, and double across the lanes, as in the cpu backend. lse is saved
- * for every row. dx may be x. */
+ * lse is saved for every row. dx may be x. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
-#include "backend/cuda/math.cuh"
+#include "backend/cuda/row_exp.cuh"
 
-enum { ROW_LANES = 64, LOSS_ROWS = BLOCK / ROW_LANES, WARP = 32, AT_ONCE = 8 };
-
-/* The maximum of a lane's elements that are numbers. */
-template <class T> __device__ static inline float lane_max(const T *x, int64_t n, int lane) {
-    float max = -INFINITY;
-#pragma unroll 16
-    for (int64_t c = lane; c < n; c += ROW_LANES)
-        max = larger(load(x, c), max);
-    return max;
-}
-
-/* Sum of exp(x - max) of a lane. Behind the last 64 elements whole sixteens go to the first 16 lanes, the rest to the next. */
-template <class T>
-__device__ static inline float lane_exp_sum(const T *x, int64_t n, float max, int lane) {
-    const int64_t whole = n / 64 * 64, sixteens = n / 16 * 16;
-    float sum = 0.0f;
-#pragma unroll 16
-    for (int64_t c = lane; c < whole; c += ROW_LANES)
-        sum += exp_or_zero(load(x, c) - max);
-    for (int64_t c = whole + lane; lane < 16 && c < sixteens; c += 16)
-        sum += exp_or_zero(load(x, c) - max);
-    const int64_t last = sixteens + lane - 16;
-    if (lane >= 16 && lane < 32 && last < n) sum += exp_or_zero(load(x, last) - max);
-    return sum;
-}
+enum { AT_ONCE = 8 };
 
 template <class T>
 __global__ void cross_entropy_forward(const T *x, const int32_t *targets, float *saved,
                                       double *losses, int64_t rows, int64_t classes,
                                       int64_t ignore) {
-    __shared__ float maxima[LOSS_ROWS][ROW_LANES / WARP], sums[LOSS_ROWS][ROW_LANES];
-    const int r = (int)threadIdx.x / ROW_LANES, lane = (int)threadIdx.x % ROW_LANES;
-    const int64_t row = (int64_t)blockIdx.x * LOSS_ROWS + r;
-    const int64_t n = row < rows ? classes : 0;
+    __shared__ exp_rows tile;
+    const int lane = (int)threadIdx.x % ROW_LANES;
+    const int64_t row = (int64_t)blockIdx.x * EXP_ROWS + threadIdx.x / ROW_LANES;
     x += row * classes;
-    float max = lane_max(x, n, lane);
-    for (int apart = WARP / 2; apart > 0; apart /= 2)
-        max = larger(__shfl_xor_sync(0xffffffffu, max, apart), max);
-    if (lane % WARP == 0) maxima[r][lane / WARP] = max;
-    __syncthreads();
-    max = larger(maxima[r][0], maxima[r][1]);
-    sums[r][lane] = lane_exp_sum(x, n, max, lane);
-    __syncthreads();
+    const float max = row_exp(tile, x, row < rows ? classes : 0);
     if (lane != 0 || row >= rows) return;
-    double sum = 0.0;
-    for (int i = 0; i < ROW_LANES; i++)
-        sum += (double)sums[r][i];
-    const double lse = (double)max + log_of(sum);
+    const double lse = (double)max + log_of(exp_sum(tile));
     const int32_t target = targets[row];
     saved[row] = (float)lse;
     losses[row] = target == ignore ? 0.0 : lse - (double)load(x, target);
@@ -67,7 +31,7 @@ template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const int64_t rows = spec->n * spec->attributes.rows;
-    CGP__TRY_CUDA(launch(cross_entropy_forward<T>, dim3((unsigned)ceil_div(rows, LOSS_ROWS)),
+    CGP__TRY_CUDA(launch(cross_entropy_forward<T>, dim3((unsigned)ceil_div(rows, EXP_ROWS)),
                          dim3(BLOCK), stream, (const T *)args->x[0],
                          (const int32_t *)args->x[1], args->saved[0], (double *)args->workspace,
                          rows, spec->attributes.in, spec->attributes.ignore));

@@ -6,10 +6,13 @@
  *                u = sqrt(2 / pi) (x + 0.044715 x^3)
  *     silu       y = x s, s = 1 / (1 + exp(-x))                      dx = dy (s + x s (1 - s))
  *     relu       y = x above 0, slope x elsewhere                    dx = dy where y > 0, slope dy elsewhere
+ *     scale      y = slope x                                         dx = slope dy
+ *     sigmoid    y = s                                               dx = dy y (1 - y)
+ *     tanh       y = tanh(x)                                         dx = dy (1 - y) (1 + y)
  *
  * P of gelu_tanh is the logistic function of 2 u. With e = exp(-|v|), which cannot overflow, the logistic function of v is
  * 1 / (1 + e) for v >= 0 and e / (1 + e) below, and nothing cancels where it is small. y may be x, dx may be dy. Backward of
- * relu reads y, of the others x. Chains and bits are those of the cpu backend. */
+ * relu, sigmoid and tanh reads y, of scale neither, of the others x. Chains and bits are those of the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 
@@ -19,8 +22,13 @@
 #define CUBIC 0.044715f
 #define FAR 16.0f
 
+/* What backward reads. */
+enum operand { READS_X, READS_Y, READS_DY };
+
+namespace op {
+
 struct gelu {
-    static constexpr bool reads_y = false;
+    static constexpr operand reads = READS_X;
     __device__ static float forward(float x, float) {
         return 0.5f * x * (1.0f + erf_of(x * SQRT_HALF));
     }
@@ -36,7 +44,7 @@ __device__ static inline float limited(float x) {
 }
 
 struct gelu_tanh {
-    static constexpr bool reads_y = false;
+    static constexpr operand reads = READS_X;
     __device__ static float exp_of(float x) {
         const float two_u = TWO_SQRT_TWO_OVER_PI * x * (1.0f + CUBIC * x * x);
         return exp_or_zero(x < 0.0f ? two_u : -two_u);
@@ -54,7 +62,7 @@ struct gelu_tanh {
 };
 
 struct silu {
-    static constexpr bool reads_y = false;
+    static constexpr operand reads = READS_X;
     __device__ static float forward(float x, float) {
         const float e = exp_or_zero(x < 0.0f ? x : -x);
         return x * (x < 0.0f ? e : 1.0f) / (1.0f + e);
@@ -68,7 +76,7 @@ struct silu {
 };
 
 struct relu {
-    static constexpr bool reads_y = true;
+    static constexpr operand reads = READS_Y;
     __device__ static float forward(float x, float slope) {
         return backward(x, x, slope);
     }
@@ -76,6 +84,39 @@ struct relu {
         return rectified(y, dy, slope);
     }
 };
+
+struct scale {
+    static constexpr operand reads = READS_DY;
+    __device__ static float forward(float x, float slope) {
+        return x * slope;
+    }
+    __device__ static float backward(float, float dy, float slope) {
+        return dy * slope;
+    }
+};
+
+struct sigmoid {
+    static constexpr operand reads = READS_Y;
+    __device__ static float forward(float x, float) {
+        const float e = exp_or_zero(x < 0.0f ? x : -x);
+        return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+    }
+    __device__ static float backward(float y, float dy, float) {
+        return dy * (y * (1.0f - y));
+    }
+};
+
+struct tanh {
+    static constexpr operand reads = READS_Y;
+    __device__ static float forward(float x, float) {
+        return tanh_of(x);
+    }
+    __device__ static float backward(float y, float dy, float) {
+        return dy * ((1.0f - y) * (1.0f + y));
+    }
+};
+
+} // namespace op
 
 template <class Op> struct forward_of {
     float slope;
@@ -102,7 +143,9 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 template <class Op, class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
-    const T *operand = (const T *)(Op::reads_y ? args->y : args->x[0]);
+    const T *operand = (const T *)(Op::reads == READS_X   ? args->x[0]
+                                   : Op::reads == READS_Y ? args->y
+                                                          : args->dy);
     if (!args->dx[0]) return cudaSuccess;
     return map((T *)args->dx[0], operand, (const T *)args->dy, elements(spec), adds(spec, 0),
                stream, backward_of<Op>{spec->attributes.slope});
@@ -110,7 +153,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
 
 #define OP(kind, name)                                                                         \
     const cgp__cuda_op cgp__cuda_##name = {                                                    \
-        {by_type<forward<name, float>, forward<name, bf16>>,                                   \
-         by_type<input<name, float>, input<name, bf16>>, NULL},                                \
+        {by_type<forward<op::name, float>, forward<op::name, bf16>>,                           \
+         by_type<input<op::name, float>, input<op::name, bf16>>, NULL},                        \
         NULL};
 CGP_ELEMENTWISE_OPS(OP)

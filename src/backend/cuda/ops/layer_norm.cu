@@ -8,54 +8,11 @@
  * RMS_NORM is not `centred`: mean, bias and the sum of g are left out.
  *
  * Forward saves mean and rstd, backward reads them and x. dx may be dy: dweight and dbias are made first, and a block reads all
- * of its rows of dy before it writes dx. All threads of a block fill a tile with the terms of a sum, for which they wait on memory
- * together; 16 lanes for each row add them up. Chains and bits are those of the cpu backend. */
+ * of its rows of dy before it writes dx. Chains and bits are those of the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
-/* Rows of a thread block. */
-enum { NORM_ROWS = 8, COLUMN_BLOCK = 128 };
-
-/* Terms of `sums` sums of each row. A row's end is LANES floats further than it need be: two rows that are read at once lie in
- * different banks. */
-template <int sums> struct terms {
-    static constexpr int columns = 1024 / sums;
-    float at[sums][NORM_ROWS][columns + LANES];
-};
-
-/* The row of this thread in its sums; only threads of rows below NORM_ROWS have one. */
-__device__ static inline int sum_row(void) {
-    return (int)threadIdx.x / LANES;
-}
-
-/* sum[] of f(term, row, c) over the columns of each row of the block, in all lanes of the row. */
-template <int sums, class F>
-__device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, int64_t width,
-                                       F f) {
-    const int row = sum_row(), lane = (int)threadIdx.x % LANES;
-    for (int k = 0; k < sums; k++)
-        sum[k] = 0.0f;
-    for (int64_t begin = 0; begin < width; begin += tile.columns) {
-        const int64_t left = width - begin;
-        const int columns = left < tile.columns ? (int)left : (int)tile.columns;
-        for (int c = (int)threadIdx.x; c < columns; c += BLOCK) {
-            for (int r = 0; r < NORM_ROWS; r++) {
-                float term[sums];
-                f(term, r, begin + c);
-                for (int k = 0; k < sums; k++)
-                    tile.at[k][r][c] = term[k];
-            }
-        }
-        __syncthreads();
-        for (int c = lane; row < NORM_ROWS && c < columns; c += LANES) {
-            for (int k = 0; k < sums; k++)
-                sum[k] += tile.at[k][row][c];
-        }
-        __syncthreads();
-    }
-    for (int k = 0; row < NORM_ROWS && k < sums; k++)
-        sum[k] = sum_lanes(sum[k]);
-}
+enum { COLUMN_BLOCK = 128 };
 
 /* Operands from the first row of the thread block on; mean and bias are NULL in RMS_NORM. */
 template <class T> struct operands {
@@ -69,8 +26,8 @@ template <class T> struct operands {
 };
 
 template <class T> __device__ static inline operands<T> block_of(operands<T> a) {
-    const int64_t first = (int64_t)blockIdx.x * NORM_ROWS, at = first * a.width;
-    a.rows = a.rows - first < NORM_ROWS ? a.rows - first : (int64_t)NORM_ROWS;
+    const int64_t first = (int64_t)blockIdx.x * SUM_ROWS, at = first * a.width;
+    a.rows = a.rows - first < SUM_ROWS ? a.rows - first : (int64_t)SUM_ROWS;
     a.x += at;
     if (a.mean) a.mean += first;
     a.rstd += first;
@@ -82,15 +39,15 @@ template <class T> __device__ static inline operands<T> block_of(operands<T> a) 
 
 /* Column c of all rows, before any is written: the loads need not wait for each other. */
 template <class T>
-__device__ static inline void load_rows(float (&to)[NORM_ROWS], const T *from,
+__device__ static inline void load_rows(float (&to)[SUM_ROWS], const T *from,
                                         const operands<T> &a, int64_t c) {
-    for (int r = 0; r < NORM_ROWS; r++)
+    for (int r = 0; r < SUM_ROWS; r++)
         to[r] = r < a.rows ? load(from, r * a.width + c) : 0.0f;
 }
 
 template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
     __shared__ terms<1> tile;
-    __shared__ float means[NORM_ROWS], rstds[NORM_ROWS];
+    __shared__ float means[SUM_ROWS], rstds[SUM_ROWS];
     const operands<T> a = block_of(all);
     const int row = sum_row();
     const bool owns = row < a.rows && threadIdx.x % LANES == 0;
@@ -111,9 +68,9 @@ template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
     __syncthreads();
     for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
         const float weight = a.weight[c], bias = centred ? a.bias[c] : 0.0f;
-        float x[NORM_ROWS];
+        float x[SUM_ROWS];
         load_rows(x, a.x, a, c);
-        for (int r = 0; r < NORM_ROWS; r++) {
+        for (int r = 0; r < SUM_ROWS; r++) {
             const float h = (centred ? x[r] - means[r] : x[r]) * rstds[r];
             if (r < a.rows)
                 store(a.y, r * a.width + c, centred ? h * weight + bias : h * weight);
@@ -126,8 +83,7 @@ template <class T, bool centred>
 __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     constexpr int sums = centred ? 2 : 1;
     __shared__ terms<sums> tile;
-    __shared__ float means[NORM_ROWS], rstds[NORM_ROWS], g_means[NORM_ROWS],
-        gh_means[NORM_ROWS];
+    __shared__ float means[SUM_ROWS], rstds[SUM_ROWS], g_means[SUM_ROWS], gh_means[SUM_ROWS];
     const operands<T> a = block_of(all);
     const int row = sum_row();
     if ((int)threadIdx.x < a.rows) {
@@ -150,10 +106,10 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     __syncthreads();
     for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
         const float weight = a.weight[c];
-        float x[NORM_ROWS], dy[NORM_ROWS];
+        float x[SUM_ROWS], dy[SUM_ROWS];
         load_rows(x, a.x, a, c);
         load_rows(dy, a.dy, a, c);
-        for (int r = 0; r < NORM_ROWS; r++) {
+        for (int r = 0; r < SUM_ROWS; r++) {
             const float h = (centred ? x[r] - means[r] : x[r]) * rstds[r];
             const float g = dy[r] * weight, off = centred ? g - g_means[r] : g;
             const float dx = rstds[r] * (off - h * gh_means[r]);
@@ -214,7 +170,7 @@ static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
                            cudaStream_t stream) {
     operands<T> a = norm_of<T, centred>(spec, args);
     a.y = (T *)args->y;
-    return launch(norm_forward<T, centred>, dim3((unsigned)ceil_div(a.rows, NORM_ROWS)),
+    return launch(norm_forward<T, centred>, dim3((unsigned)ceil_div(a.rows, SUM_ROWS)),
                   dim3(BLOCK), stream, a);
 }
 
@@ -238,7 +194,7 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     CGP__TRY_CUDA(launch(norm_add_blocks, blocks_for(n), dim3(BLOCK), stream, args->dparam[0],
                          args->dparam[1], partial, blocks, a.width, n, !args->first));
     if (!a.dx) return cudaSuccess;
-    return launch(norm_input<T, centred>, dim3((unsigned)ceil_div(a.rows, NORM_ROWS)),
+    return launch(norm_input<T, centred>, dim3((unsigned)ceil_div(a.rows, SUM_ROWS)),
                   dim3(BLOCK), stream, a);
 }
 

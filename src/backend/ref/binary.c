@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* binary.c -- MULTIPLY, SUBTRACT: y [n, R, C] of two inputs of one shape, reference kernels.
+ *
+ *     y = x[0] x[1]     dx[0] = dy x[1]     dx[1] = dy x[0]
+ *     y = x[0] - x[1]   dx[0] = dy          dx[1] = -dy
+ *
+ * backward_input of MULTIPLY needs both inputs. y may be an x[k], and a dx[k] that is not added to may be dy: an element
+ * is read for the last time before it is written. From the last input to the first, as in ADD: dx[0] may add to what dx[1] has
+ * just written when both inputs are one value. */
+#include "backend/ref/ref.h"
+
+static void multiply_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_dtype type = spec->type;
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; i < count; i++)
+        cgp__ref_write(type, args->y, i,
+                       cgp__ref_load(type, args->x[0], i) * cgp__ref_load(type, args->x[1], i));
+}
+
+static void subtract_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_dtype type = spec->type;
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; i < count; i++)
+        cgp__ref_write(type, args->y, i,
+                       cgp__ref_load(type, args->x[0], i) - cgp__ref_load(type, args->x[1], i));
+}
+
+/* dx[k] of element i = or += dy slope[k]. */
+static void store_both(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t i,
+                       const double slope[2]) {
+    const double dy = cgp__ref_load(spec->type, args->dy, i);
+    for (int k = 1; k >= 0; k--) {
+        if (args->dx[k])
+            cgp__ref_store(spec->type, args->dx[k], i, cgp__ref_adds(spec, k), dy * slope[k]);
+    }
+}
+
+static void multiply_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; i < count; i++)
+        store_both(spec, args, i,
+                   (const double[]){cgp__ref_load(spec->type, args->x[1], i),
+                                    cgp__ref_load(spec->type, args->x[0], i)});
+}
+
+static void subtract_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; i < count; i++)
+        store_both(spec, args, i, (const double[]){1.0, -1.0});
+}
+
+const cgp__ref_op cgp__ref_multiply = {.run = {multiply_forward, multiply_input}};
+const cgp__ref_op cgp__ref_subtract = {.run = {subtract_forward, subtract_input}};

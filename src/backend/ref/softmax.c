@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* softmax.c -- probabilities of each row of C, reference kernels.
+ *
+ *     y = exp(x - m) / sum(exp(x - m)), m = max x     dx = y (dy - sum(dy y))
+ *
+ * backward_input needs y. y may be x, and dx may be dy unless it is added to: the sums of a row are made before it
+ * is written. */
+#include "backend/ref/ref.h"
+
+#include <math.h>
+
+static void softmax_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t at = row * width;
+        double max = -INFINITY, sum = 0.0;
+        for (int64_t c = 0; c < width; c++)
+            max = fmax(max, cgp__ref_load(spec->type, args->x[0], at + c));
+        for (int64_t c = 0; c < width; c++)
+            sum += exp(cgp__ref_load(spec->type, args->x[0], at + c) - max);
+        for (int64_t c = 0; c < width; c++) {
+            const double x = cgp__ref_load(spec->type, args->x[0], at + c);
+            cgp__ref_write(spec->type, args->y, at + c, (float)(exp(x - max) / sum));
+        }
+    }
+}
+
+static void softmax_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
+    for (int64_t row = 0; args->dx[0] && row < rows; row++) {
+        const int64_t at = row * width;
+        double sum = 0.0;
+        for (int64_t c = 0; c < width; c++)
+            sum += (double)cgp__ref_load(spec->type, args->dy, at + c) *
+                   cgp__ref_load(spec->type, args->y, at + c);
+        for (int64_t c = 0; c < width; c++) {
+            const double y = cgp__ref_load(spec->type, args->y, at + c);
+            const double dy = cgp__ref_load(spec->type, args->dy, at + c);
+            cgp__ref_store(spec->type, args->dx[0], at + c, cgp__ref_adds(spec, 0),
+                           y * (dy - sum));
+        }
+    }
+}
+
+const cgp__ref_op cgp__ref_softmax = {.run = {softmax_forward, softmax_input}};

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)), TANH: y = tanh(x), elementwise. dx needs y, not x: one of both is kept. */
+#include "op/rules.h"
+
+/* FLOPs of an element: forward, 2 and an exp; backward I, 3. A function is 10. */
+const cgp__op cgp__op_sigmoid = {
+    .op.name = "sigmoid",
+    .op.n_inputs = 1,
+    .op.infer = cgp__op_infer_elementwise,
+    .op.input_needs_y = true,
+    .op.cheap = true,
+    .op.overwrites = 1u << 0,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = {12, 3, 0},
+};
+
+/* FLOPs of an element: forward, 4 and an exp, or 11; backward I, 4. */
+const cgp__op cgp__op_tanh = {
+    .op.name = "tanh",
+    .op.n_inputs = 1,
+    .op.infer = cgp__op_infer_elementwise,
+    .op.input_needs_y = true,
+    .op.cheap = true,
+    .op.overwrites = 1u << 0,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = {14, 4, 0},
+};

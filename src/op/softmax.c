@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* softmax.c -- probabilities of each row: y = exp(x) / sum(exp(x)), [..., C] -> [..., C]. dx needs y. */
+#include "op/rules.h"
+
+/* FLOPs of an element: forward, a comparison, 2 and an exp for the sum, 2 and an exp for y; backward I, 2 for the sum, 2 for
+ * dx. */
+const cgp__op cgp__op_softmax = {
+    .op.name = "softmax",
+    .op.n_inputs = 1,
+    .op.infer = cgp__op_infer_elementwise,
+    .op.input_needs_y = true,
+    .op.cheap = true,
+    .op.overwrites = 1u << 0,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = {25, 4, 0},
+};
