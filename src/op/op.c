@@ -208,6 +208,16 @@ void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape sha
     out->parameters[out->n_parameters++] = (cgp_op_parameter){suffix, shape, init, decays};
 }
 
+void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, cgp_shape weight,
+                        int64_t fan_in, int64_t fan_out) {
+    const cgp_init *init = attributes->init;
+    cgp__op_add_parameter(out, "weight", weight, cgp_init_by_fan(init[0], fan_in, fan_out),
+                          true);
+    if (attributes->bias)
+        cgp__op_add_parameter(out, "bias", cgp_shape_make(1, &attributes->size),
+                              cgp_init_by_fan(init[1], fan_in, fan_out), false);
+}
+
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole) {
     out->saved[out->n_saved++] =
         (cgp_op_type){.dtype = CGP_F32, .shape = shape, .whole = whole};

@@ -30,7 +30,7 @@ typedef struct cgp__attributes {
     int kernel[2], stride[2];
     /* Top, bottom, left, right. */
     int padding[4];
-    /* Of the weight and the bias; norms have their own. */
+    /* Of the weight and the bias, as given; norms have their own. */
     cgp_init init[2];
 } cgp__attributes;
 
