@@ -97,6 +97,17 @@ CGP_API cgp_value cgp_silu(cgp_model *model, cgp_value x);
 CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads,
                                        double p);
 
+/** Passed by value; a field left out is zero. */
+typedef struct cgp_matmul_options {
+    bool transpose_a; /**< a is [..., K, M]. */
+    bool transpose_b; /**< b is [..., N, K]. */
+} cgp_matmul_options;
+
+/** Multiply two values, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; the dimensions in front are equal. Both get a
+ *  gradient; a and b may be one value. */
+CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
+                             cgp_matmul_options options);
+
 /** Set elements to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1. The mask is a function of
  * (seed, step, op, sample, element) and never stored. p = 0 adds nothing to the graph.
  * Source: Srivastava et al. 2014. */
@@ -194,8 +205,20 @@ CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
 /** Put 2 to 4 values side by side along the last dimension; the others are equal. @param[in] values [n], Borrowed. */
 CGP_API cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n);
 
-/** Reshape a sample to one row, in memory order: [H, W, C] -> [H W C]. */
+/** Give a sample other dimensions, of as many elements in the same order: [4, 6] -> [2, 12]. Nothing moves.
+ *  @param[in] rank 1 to 5. @param[in] dims [rank], Borrowed, without N; one of -1 follows from the others. */
+CGP_API cgp_value cgp_reshape(cgp_model *model, cgp_value x, int rank, const int64_t *dims);
+
+/** Reshape a sample to one row: [H, W, C] -> [H W C]; cgp_reshape() to one dimension. */
 CGP_API cgp_value cgp_flatten(cgp_model *model, cgp_value x);
+
+/** Exchange two dimensions of a sample: [T, heads, C], 0, 1 -> [heads, T, C]. @param[in] dim0 From 0, or from -1 for the last.
+ *  @param[in] dim1 Likewise. */
+CGP_API cgp_value cgp_transpose(cgp_model *model, cgp_value x, int dim0, int dim1);
+
+/** Take indices begin .. end - 1 of one dimension of a sample: [T, 3 C], 1, C, 2 C -> [T, C]. Several slices split a value: their
+ *  gradients are written into one, each to its part. @param[in] dim From 0, or from -1 for the last. */
+CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begin, int64_t end);
 
 /**
  * Tie a parameter of a later op to one that exists already: instead of making `name`, the op uses `existing`.

@@ -69,6 +69,13 @@ cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, d
     return cgp__builder_add(model, CGP_OP_ATTENTION, &qkv, NULL, &attributes);
 }
 
+cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b, cgp_matmul_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {
+        .transpose = {options.transpose_a, options.transpose_b}};
+    return cgp__builder_add(model, CGP_OP_MATMUL, (cgp_value[]){a, b}, NULL, &attributes);
+}
+
 cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
@@ -193,10 +200,30 @@ cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n) {
     return cgp__builder_add(model, CGP_OP_CONCAT, values, NULL, &attributes);
 }
 
+cgp_value cgp_reshape(cgp_model *model, cgp_value x, int rank, const int64_t *dims) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, dims, cgp__no_value);
+    cgp__attributes attributes = {.rank = rank};
+    for (int i = 0; i < rank && i < CGP_MAX_RANK; i++)
+        attributes.dims[i] = dims[i];
+    return cgp__builder_add(model, CGP_OP_RESHAPE, &x, NULL, &attributes);
+}
+
 cgp_value cgp_flatten(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
-    const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP_OP_FLATTEN, &x, NULL, &attributes);
+    return cgp_reshape(model, x, 1, (const int64_t[]){-1});
+}
+
+cgp_value cgp_transpose(cgp_model *model, cgp_value x, int dim0, int dim1) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.dim = {dim0, dim1}};
+    return cgp__builder_add(model, CGP_OP_TRANSPOSE, &x, NULL, &attributes);
+}
+
+cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begin, int64_t end) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.dim = {dim}, .begin = begin, .end = end};
+    return cgp__builder_add(model, CGP_OP_SLICE, &x, NULL, &attributes);
 }
 
 /* --- losses --- */

@@ -155,11 +155,24 @@ cgp_status cgp__op_check_eps(double eps) {
     return CGP_OK;
 }
 
+int64_t cgp__op_product(const cgp_shape *shape, int begin, int end) {
+    int64_t product = 1;
+    for (int i = begin; i < end; i++)
+        product *= shape->dims[i];
+    return product;
+}
+
+cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out) {
+    char text[192];
+    if (dim < -shape->rank || dim >= shape->rank)
+        return cgp_fail(CGP_EINVAL, "expects a dim from %d to %d of %s, got %d", -shape->rank,
+                        shape->rank - 1, cgp_shape_text(shape, text, sizeof text), dim);
+    *out = dim < 0 ? dim + shape->rank : dim;
+    return CGP_OK;
+}
+
 int64_t cgp__op_rows(const cgp_shape *shape) {
-    int64_t rows = 1;
-    for (int i = 0; i < shape->rank - 1; i++)
-        rows *= shape->dims[i];
-    return rows;
+    return cgp__op_product(shape, 0, shape->rank - 1);
 }
 
 int64_t cgp__op_width(const cgp_shape *shape) {

@@ -22,10 +22,19 @@ typedef struct cgp__attributes {
     double p, eps, momentum, slope;
     /* transposed: LINEAR's weight is [in, out] instead of [out, in]. */
     bool bias, transposed;
+    /* MATMUL: of each input. */
+    bool transpose[2];
     /* Pools: one window, and [C] instead of [1,1,C]. */
     bool global;
     /* CONCAT; the op's n_inputs is its minimum. */
     int n_inputs;
+    /* RESHAPE. */
+    int rank;
+    int64_t dims[CGP_MAX_RANK];
+    /* TRANSPOSE; SLICE: the first. Below 0: from behind the last. */
+    int dim[2];
+    /* SLICE. */
+    int64_t begin, end;
     /* Height, width. UPSAMPLE: stride. */
     int kernel[2], stride[2];
     /* Top, bottom, left, right. */

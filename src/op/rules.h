@@ -26,6 +26,12 @@ cgp_status cgp__op_check_eps(double eps);
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);
 
+/* The product of dims begin .. end - 1. */
+int64_t cgp__op_product(const cgp_shape *shape, int begin, int end);
+
+/* A dim counted from the first, or, below 0, from behind the last; to *out from the first. */
+cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out);
+
 /* The shape without its last dim, of its last dim alone, with another last dim, with one more dim. */
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
 cgp_shape cgp__op_shape_last(const cgp_shape *shape);

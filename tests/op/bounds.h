@@ -78,6 +78,8 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     switch (o->c.op) {
     case CGP_OP_LINEAR:
         return product_bound(weight ? terms : y ? in : out);
+    case CGP_OP_MATMUL:
+        return product_bound(y ? in : slot == SLOT_DX ? out : (double)(g->rows / g->heads));
     case CGP_OP_CONV2D:
         return product_bound(weight ? terms : window * (y ? in : out));
     case CGP_OP_LAYER_NORM:

@@ -38,6 +38,11 @@ static inline bool is_loss(cgp_op_kind op) {
     return cgp__op_find(op)->op.is_loss;
 }
 
+/* `in` and `out` are multiplied. */
+static inline bool is_gemm(cgp_op_kind op) {
+    return op == CGP_OP_LINEAR || op == CGP_OP_CONV2D || op == CGP_OP_MATMUL;
+}
+
 /* --- attributes --- */
 
 /* ADD ends in no RELU. */
@@ -96,6 +101,27 @@ static inline cgp_op_attributes concat_attributes(int64_t rows,
     }
     g.in = g.out;
     return g;
+}
+
+/* [a, i, b, j, c] -> [a, j, b, i, c], of a last dimension j or c. */
+static inline cgp_op_attributes transpose_attributes(int64_t a, int64_t i, int64_t b, int64_t j,
+                                                     int64_t c) {
+    const int64_t width = c == 1 ? i : c;
+    return (cgp_op_attributes){
+        .rows = a * i * b * j * c / width, .in = width, .out = width, .parts = {i, b, j, c}};
+}
+
+/* Columns begin .. begin + width - 1 of `in`. */
+static inline cgp_op_attributes slice_attributes(int64_t rows, int64_t in, int64_t begin,
+                                                 int64_t width) {
+    return (cgp_op_attributes){.rows = rows, .in = in, .out = width, .parts = {begin}};
+}
+
+/* `count` matrices of `m` rows; bit k of `transposed`: x[k] lies transposed. */
+static inline cgp_op_attributes matmul_attributes(int64_t count, int64_t m, int64_t in,
+                                                  int64_t out, int transposed) {
+    return (cgp_op_attributes){
+        .rows = count * m, .in = in, .out = out, .heads = count, .transposed = transposed};
 }
 
 /* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], with the op's shape rule. */
@@ -163,11 +189,27 @@ static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_
     return concat_attributes(rows, parts);
 }
 
+/* Some `rows` x `width` elements: squares of single ones, and runs of a whole width, or of few. */
+static inline cgp_op_attributes draw_transpose(int64_t rows, int64_t width, uint64_t *seed) {
+    const int64_t a = test_between(seed, 1, 3), b = test_between(seed, 1, 3);
+    const int64_t some = test_between(seed, 1, 7);
+    if (test_random(seed) & 1) return transpose_attributes(a, width, b, rows, 1);
+    return transpose_attributes(a, rows / some + 1, b, some,
+                                test_random(seed) % 3 ? width : some);
+}
+
+static inline cgp_op_attributes draw_slice(int64_t rows, int64_t width, uint64_t *seed) {
+    const int64_t begin = test_random(seed) % 3 ? test_between(seed, 0, 40) : 0;
+    const int64_t behind = test_random(seed) % 3 ? test_between(seed, 0, 40) : 0;
+    return slice_attributes(rows, begin + width + behind, begin, width);
+}
+
 /* Some `rows` rows (pixels of the result) of `width` columns or channels, in GEMMs multiplied to `out`. */
 static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, int64_t width,
                                                 int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
     const bool yes = test_random(seed) & 1;
+    int64_t count;
     cgp_op_attributes g;
     if (is_window_op(op)) return draw_image(op, rows, width, out, seed);
     switch (op) {
@@ -189,8 +231,15 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         return dropout_attributes(rows, width, p);
     case CGP_OP_RELU:
         return relu_attributes(rows, width, yes ? 0.0 : 0.2);
-    case CGP_OP_FLATTEN:
+    case CGP_OP_RESHAPE:
         return plain_attributes(1, rows * width);
+    case CGP_OP_TRANSPOSE:
+        return draw_transpose(rows, width, seed);
+    case CGP_OP_SLICE:
+        return draw_slice(rows, width, seed);
+    case CGP_OP_MATMUL:
+        count = test_between(seed, 1, rows < 7 ? (int)rows : 7);
+        return matmul_attributes(count, rows / count, width, out, test_between(seed, 0, 3));
     case CGP_OP_CONCAT:
         return draw_concat(rows, width, seed);
     case CGP_OP_CROSS_ENTROPY:
@@ -230,8 +279,7 @@ static inline double case_work(const op_case *c) {
     const double rows = (double)(c->n * g->rows);
     const double window = (double)(g->kernel_height > 0 ? g->kernel_height : 1) *
                           (g->kernel_width > 0 ? g->kernel_width : 1);
-    if (c->op == CGP_OP_LINEAR || c->op == CGP_OP_CONV2D)
-        return rows * window * (double)g->in * (double)g->out;
+    if (is_gemm(c->op)) return rows * window * (double)g->in * (double)g->out;
     if (c->op == CGP_OP_ATTENTION)
         return rows * (double)g->rows * ((double)g->out + 20.0 * (double)g->heads);
     return rows * window * (double)g->out;
@@ -242,8 +290,7 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
     static const int64_t widths[] = {1, 3, 17, 64, 768};
-    const bool gemm = op == CGP_OP_LINEAR || op == CGP_OP_CONV2D;
-    for (int i = 0; i < 8 * 5 * (gemm ? 5 : 1); i++) {
+    for (int i = 0; i < 8 * 5 * (is_gemm(op) ? 5 : 1); i++) {
         op_case c = draw_case(op, 5, seed);
         c.attributes =
             draw_attributes(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
@@ -255,14 +302,14 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
 
 /* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
  * columns; of MAX_POOL's gradient 65536 windows; of CONV2D 256 pixels of a row, or of rows, and a depth of 512. */
-#define BLOCK_CASES 10
+#define BLOCK_CASES 12
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
     static const cgp_op_kind ops[BLOCK_CASES] = {
         CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION, CGP_OP_BATCH_NORM,
         CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,  CGP_OP_CONV2D,
-        CGP_OP_CONV2D,     CGP_OP_CONV2D};
+        CGP_OP_CONV2D,     CGP_OP_CONV2D,   CGP_OP_MATMUL,    CGP_OP_MATMUL};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
@@ -297,8 +344,14 @@ static inline op_case block_case(int i) {
     case 8: /* of two rows at once */
         c.attributes = image_attributes(c.op, 50, 60, 90, conv);
         break;
-    default: /* rows of the image in parts */
+    case 9: /* rows of the image in parts */
         c.attributes = image_attributes(c.op, 3, 600, 5, conv);
+        break;
+    case 10: /* k of several blocks in forward, few matrices for the threads */
+        c.attributes = matmul_attributes(1, 270, 1100, 70, 1);
+        break;
+    default: /* of backward */
+        c.attributes = matmul_attributes(3, 530, 30, 600, 2);
     }
     return c;
 }

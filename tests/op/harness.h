@@ -68,6 +68,7 @@ enum { LOSS = 1, LOSS_WORD = 2 * LOSSES, LOSS_WORDS = 3 * LOSSES };
 static inline int64_t count_input(const op_case *c, int k) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->op == CGP_OP_CONCAT) return g->rows * g->parts[k];
+    if (c->op == CGP_OP_MATMUL && k == 1) return g->heads * g->in * g->out;
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
     if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->height * g->width : g->rows) * g->in;

@@ -125,10 +125,10 @@ static void relu_is_differentiated_with_a_slope_and_without(void **state) {
     check_each(CGP_OP_RELU, leaky_relu);
 }
 
-static void dropout2d_and_flatten_are_differentiated(void **state) {
+static void dropout2d_and_reshape_are_differentiated(void **state) {
     (void)state;
     check_each(CGP_OP_DROPOUT2D, dropout2d);
-    check_each(CGP_OP_FLATTEN, flat);
+    check_each(CGP_OP_RESHAPE, flat);
 }
 
 static void bce_is_differentiated(void **state) {
@@ -157,6 +157,33 @@ static void concat_is_differentiated(void **state) {
     }
 }
 
+static void transposing_is_differentiated(void **state) {
+    static const int64_t sides[][5] = {
+        {1, 3, 1, 4, 1}, {2, 5, 3, 2, 1}, {2, 3, 2, 4, 5}, {1, 1, 2, 7, 3}, {3, 17, 1, 33, 1}};
+    (void)state;
+    for (int i = 0; i < LENGTH(sides); i++) {
+        const int64_t *s = sides[i];
+        check(&(op_case){.op = CGP_OP_TRANSPOSE,
+                         .attributes = transpose_attributes(s[0], s[1], s[2], s[3], s[4]),
+                         .n = 2},
+              &seed);
+    }
+}
+
+static void slicing_is_differentiated(void **state) {
+    static const int64_t columns[][3] = {{1, 0, 1}, {9, 2, 3}, {9, 0, 9}, {40, 33, 7}};
+    (void)state;
+    for (int i = 0; i < LENGTH(columns); i++) {
+        const int64_t *c = columns[i];
+        FOR_EACH(rows, lengths) {
+            check(&(op_case){.op = CGP_OP_SLICE,
+                             .attributes = slice_attributes(rows, c[0], c[1], c[2]),
+                             .n = 2},
+                  &seed);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv2d_is_differentiated_in_every_shape),
@@ -164,10 +191,12 @@ int main(void) {
         cmocka_unit_test(upsampling_is_differentiated),
         cmocka_unit_test(padding_is_differentiated_when_it_crops_too),
         cmocka_unit_test(relu_is_differentiated_with_a_slope_and_without),
-        cmocka_unit_test(dropout2d_and_flatten_are_differentiated),
+        cmocka_unit_test(dropout2d_and_reshape_are_differentiated),
         cmocka_unit_test(bce_is_differentiated),
         cmocka_unit_test(channel_norms_are_differentiated),
         cmocka_unit_test(concat_is_differentiated),
+        cmocka_unit_test(transposing_is_differentiated),
+        cmocka_unit_test(slicing_is_differentiated),
     };
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -220,16 +220,6 @@ static void concat_adds_the_widths(void **state) {
            "expects output of at most 2^40 elements, got 4 x 274877906945");
 }
 
-static void flatten_makes_one_row(void **state) {
-    (void)state;
-    inferred out = infer(CGP_OP_FLATTEN, none, IMAGE, F32(1));
-    assert_type(&out.shapes.output, "[126]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 126, .out = 126});
-    out = infer(CGP_OP_FLATTEN, none, F32(5), F32(1));
-    assert_type(&out.shapes.output, "[5]");
-    refuse(CGP_OP_FLATTEN, none, I32(6, 7), F32(1), "expects f32 input, got i32");
-}
-
 static void relu_wants_a_slope_from_0_to_1(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_RELU;
@@ -354,7 +344,6 @@ int main(void) {
         cmocka_unit_test(upsampling_multiplies_the_sides),
         cmocka_unit_test(padding_widens_and_crops),
         cmocka_unit_test(concat_adds_the_widths),
-        cmocka_unit_test(flatten_makes_one_row),
         cmocka_unit_test(relu_wants_a_slope_from_0_to_1),
         cmocka_unit_test(dropout2d_wants_an_image),
         cmocka_unit_test(bce_wants_targets_of_the_logits_shape),

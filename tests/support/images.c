@@ -128,8 +128,21 @@ static image random_concat(graph *g, image x) {
     return x;
 }
 
+/* Height and width exchanged, or a part of the image. */
+static image random_view(graph *g, image x) {
+    const int h = test_between(g->state, 0, x.h - 1), c = test_between(g->state, 1, x.c);
+    switch (test_between(g->state, 0, 2)) {
+    case 0:
+        return (image){cgp_transpose(g->model, x.value, 0, 1), x.w, x.h, x.c};
+    case 1:
+        return (image){cgp_slice(g->model, x.value, 0, h, x.h), x.h - h, x.w, x.c};
+    default:
+        return (image){cgp_slice(g->model, x.value, -1, 0, c), x.h, x.w, c};
+    }
+}
+
 static image random_op(graph *g, image x, const char *name) {
-    switch (test_between(g->state, 0, 13)) {
+    switch (test_between(g->state, 0, 14)) {
     case 0:
     case 1:
         return random_convolution(g, x, name);
@@ -157,6 +170,8 @@ static image random_op(graph *g, image x, const char *name) {
         return x.h * x.w > MAX_PIXELS ? x : random_padding(g, x);
     case 12:
         return random_concat(g, x);
+    case 13:
+        return random_view(g, x);
     default:
         x.value = cgp_add(g->model, x.value, like(g, x, x.c).value);
         return x;

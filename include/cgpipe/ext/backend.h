@@ -50,7 +50,10 @@ extern "C" {
     X(ARGMAX, argmax)                                                                          \
     X(BCE_WITH_LOGITS, bce_with_logits)                                                        \
     X(DROPOUT2D, dropout2d)                                                                    \
-    X(FLATTEN, flatten)                                                                        \
+    X(RESHAPE, reshape)                                                                        \
+    X(TRANSPOSE, transpose)                                                                    \
+    X(SLICE, slice)                                                                            \
+    X(MATMUL, matmul)                                                                          \
     X(CONV2D, conv2d)                                                                          \
     X(MAX_POOL, max_pool)                                                                      \
     X(AVERAGE_POOL, average_pool)                                                              \
@@ -87,7 +90,9 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
  *   BCE            logits [n,R,C]   targets, same  -        -                       -
  *   DROPOUT2D      [n,R,C]          -              [n,R,C]  -                       -
- *   FLATTEN        [n,R,C]          -              [n,R,C]  -                       -
+ *   RESHAPE        [n,R,C]          -              [n,R,C]  -                       -
+ *   TRANSPOSE      [n,R,C]          -              [n,R,C]  -                       -
+ *   SLICE          [n,R,in]         -              [n,R,C]  -                       -
  *   CONV2D         [n,H,W,in]       -              [n,R,C]  -                       weight, bias
  *   MAX_POOL       [n,H,W,C]        -              [n,R,C]  -                       -
  *   AVERAGE_POOL   [n,H,W,C]        -              [n,R,C]  -                       -
@@ -96,11 +101,18 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
  *   BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
  *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
+ *   MATMUL         [n,R,in]         [n,in,C] each  [n,R,C]  -                       -
  *   CUSTOM         as in cgpipe/op.h
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
  * is [C], if has_bias. GELU is the erf form, GELU_TANH the one with tanh;
  * ATTENTION is causal. BCE's targets are of the spec's type.
+ *
+ * TRANSPOSE's x is [.., i, b, j, c] with the sizes in `parts`, its y [.., j, b, i, c]. SLICE takes columns parts[0] .. parts[0] + C -
+ * 1; its dx is zero in the others, or left as it is where it is added to.
+ *
+ * MATMUL has `heads` matrices in a sample, each of R / heads rows: y = a b with a [R / heads,in] and b [in,C], or their transposes
+ * in memory (`transposed`). It makes dx[1], then dx[0].
  *
  * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u -
  * top, j stride_width + v - left), if it exists: elsewhere CONV2D has zero and the pools have nothing (a window always has a
@@ -135,10 +147,11 @@ typedef struct cgp_op_attributes {
     int64_t rows;
     /** Width of a row before and after; vocabulary or classes as listed above. */
     int64_t in, out;
+    /** MATMUL: matrices of a sample. */
     int64_t heads;
     /** CROSS_ENTROPY: the target of rows that do not count. */
     int64_t ignore;
-    /** CONCAT: width of each input, 0 behind the last one. */
+    /** CONCAT: width of each input, 0 behind the last one. TRANSPOSE: sizes i, b, j, c. SLICE: the first column. */
     int64_t parts[CGP_OP_MAX_INPUTS];
     /** DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
     float p;
@@ -156,7 +169,8 @@ typedef struct cgp_op_attributes {
     /** Pixels of padding in front of the input; below 0: cropped. */
     int32_t top, left;
     int32_t has_bias;
-    /** LINEAR's weight layout: 0: [out, in], y = x weight^T; 1: the transposed layout [in, out], y = x weight. */
+    /** LINEAR's weight layout: 0: [out, in], y = x weight^T; 1: the transposed layout [in, out], y = x weight. MATMUL: bit k: x[k]
+     *  lies transposed. */
     int32_t transposed;
 } cgp_op_attributes;
 
