@@ -146,6 +146,26 @@ typedef struct cgp_conv2d_options {
 CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
 
+/** Passed by value; a field left out is zero. */
+typedef struct cgp_conv_transpose2d_options {
+    int64_t out;         /**< Channels of the result, >= 1. */
+    int kernel[2];       /**< Height, width, >= 1. */
+    int stride[2];       /**< Height, width, >= 1. */
+    cgp_padding padding; /**< Pixels taken off the result; where negative, put around it. */
+    int output_padding
+        [2]; /**< Rows at the bottom, columns at the right that the result has more, 0 .. stride - 1. */
+    bool bias; /**< Parameter `<name>.bias` [out]. */
+    cgp_init
+        init; /**< Of the weight; by PyTorch's fans: fan_in is kernel height x width x out. */
+    cgp_init bias_init; /**< Of the bias. */
+} cgp_conv_transpose2d_options;
+
+/** Convolve transposed (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1) stride + kernel - top - bottom +
+ * output_padding: the gradient of a cgp_conv2d() that makes H of OH rows. Parameter `<name>.weight` [kernel height, kernel width,
+ * out, in] (PyTorch's order is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016, arXiv:1603.07285. */
+CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
+                                       cgp_conv_transpose2d_options options);
+
 /** Windows of a pool; passed by value. */
 typedef struct cgp_pool_options {
     int kernel[2];       /**< Height, width, >= 1. */

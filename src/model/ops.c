@@ -110,6 +110,26 @@ cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
     return cgp__builder_add(model, CGP_OP_CONV2D, &x, name, &attributes);
 }
 
+cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
+                               cgp_conv_transpose2d_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
+    const cgp__attributes attributes = {
+        .size = options.out,
+        .bias = options.bias,
+        .kernel = {options.kernel[0], options.kernel[1]},
+        .stride = {options.stride[0], options.stride[1]},
+        .padding = {options.padding.top, options.padding.bottom, options.padding.left,
+                    options.padding.right},
+        .output_padding = {options.output_padding[0], options.output_padding[1]},
+        .init = {options.init, options.bias_init},
+    };
+    if (cgp__builder_open(model, "conv_transpose2d") &&
+        !cgp__builder_takes_inits(model, "conv_transpose2d", attributes.init, 2))
+        return cgp__no_value; /* bias_init must be valid even without a bias */
+    return cgp__builder_add(model, CGP_OP_CONV_TRANSPOSE2D, &x, name, &attributes);
+}
+
 static cgp_value add_pool(cgp_model *model, cgp_op_kind kind, cgp_value x,
                           const cgp_pool_options *options) {
     const cgp__attributes attributes = {

@@ -10,7 +10,7 @@
 
 /* The attributes of all built-in ops: the arguments of a builder call besides its inputs. Unused fields are zero. */
 typedef struct cgp__attributes {
-    /* EMBEDDING: vocabulary. LINEAR, CONV2D: out. */
+    /* EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. */
     int64_t size;
     /* EMBEDDING. */
     int64_t width;
@@ -39,6 +39,8 @@ typedef struct cgp__attributes {
     int kernel[2], stride[2];
     /* Top, bottom, left, right. */
     int padding[4];
+    /* CONV_TRANSPOSE2D. */
+    int output_padding[2];
     /* Of the weight and the bias, as given; norms have their own. */
     cgp_init init[2];
 } cgp__attributes;

@@ -63,6 +63,11 @@ cgp_status cgp__op_check_image(const cgp_op_type *type);
 cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp_op_type *image,
                                  int64_t channels, bool crops, cgp_op_shapes *out);
 
+/* The output [OH, OW, channels] of which windows as above, with any padding, make the image: a side of it is (side - 1) stride +
+ * kernel - padding + output_padding. */
+cgp_status cgp__op_infer_transposed(const cgp__attributes *attributes, const cgp_op_type *image,
+                                    int64_t channels, cgp_op_shapes *out);
+
 /* Set the output's type [height, width, channels]. */
 cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width,
                               int64_t channels);

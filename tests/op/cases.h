@@ -21,11 +21,15 @@ typedef struct op_case {
     cgp_dtype type;
 } op_case;
 
+static inline bool is_convolution(cgp_op_kind op) {
+    return op == CGP_OP_CONV2D || op == CGP_OP_CONV_TRANSPOSE2D;
+}
+
 static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
     if (direction == CGP_OP_BACKWARD_INPUT)
         return op != CGP_OP_EMBEDDING && op != CGP_OP_ARGMAX;
     return direction == CGP_OP_FORWARD || op == CGP_OP_EMBEDDING || op == CGP_OP_POSITION ||
-           op == CGP_OP_LINEAR || op == CGP_OP_CONV2D;
+           op == CGP_OP_LINEAR || is_convolution(op);
 }
 
 /* BATCH_NORM is differentiated in training only. */
@@ -40,7 +44,7 @@ static inline bool is_loss(cgp_op_kind op) {
 
 /* `in` and `out` are multiplied. */
 static inline bool is_gemm(cgp_op_kind op) {
-    return op == CGP_OP_LINEAR || op == CGP_OP_CONV2D || op == CGP_OP_MATMUL;
+    return op == CGP_OP_LINEAR || is_convolution(op) || op == CGP_OP_MATMUL;
 }
 
 /* --- attributes --- */
@@ -144,7 +148,7 @@ static inline cgp_op_attributes image_attributes(cgp_op_kind op, int64_t height,
 }
 
 static inline bool is_window_op(cgp_op_kind op) {
-    return op == CGP_OP_CONV2D || op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL ||
+    return is_convolution(op) || op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL ||
            op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD;
 }
 
@@ -162,7 +166,9 @@ static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side, cgp__
     for (int k = 0; k < 2; k++)
         padding[k] =
             pool ? test_between(seed, 0, *kernel - 1) : test_between(seed, -2, *kernel);
-    if (op == CGP_OP_UPSAMPLE) return windows / *stride + 1;
+    if (op == CGP_OP_CONV_TRANSPOSE2D)
+        a->output_padding[side] = test_between(seed, 0, *stride - 1);
+    if (op == CGP_OP_UPSAMPLE || op == CGP_OP_CONV_TRANSPOSE2D) return windows / *stride + 1;
     return (windows - 1) * *stride + *kernel - padding[0] - padding[1];
 }
 
@@ -302,14 +308,15 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
 
 /* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
  * columns; of MAX_POOL's gradient 65536 windows; of CONV2D 256 pixels of a row, or of rows, and a depth of 512. */
-#define BLOCK_CASES 12
+#define BLOCK_CASES 14
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
     static const cgp_op_kind ops[BLOCK_CASES] = {
-        CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION, CGP_OP_BATCH_NORM,
-        CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,  CGP_OP_CONV2D,
-        CGP_OP_CONV2D,     CGP_OP_CONV2D,   CGP_OP_MATMUL,    CGP_OP_MATMUL};
+        CGP_OP_LINEAR,           CGP_OP_LINEAR,          CGP_OP_ATTENTION, CGP_OP_BATCH_NORM,
+        CGP_OP_BATCH_NORM,       CGP_OP_MAX_POOL,        CGP_OP_MAX_POOL,  CGP_OP_CONV2D,
+        CGP_OP_CONV2D,           CGP_OP_CONV2D,          CGP_OP_MATMUL,    CGP_OP_MATMUL,
+        CGP_OP_CONV_TRANSPOSE2D, CGP_OP_CONV_TRANSPOSE2D};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
@@ -350,8 +357,14 @@ static inline op_case block_case(int i) {
     case 10: /* k of several blocks in forward, few matrices for the threads */
         c.attributes = matmul_attributes(1, 270, 1100, 70, 1);
         break;
-    default: /* of backward */
+    case 11: /* of backward */
         c.attributes = matmul_attributes(3, 530, 30, 600, 2);
+        break;
+    case 12: /* k of a window's row in parts, pixels in blocks */
+        c.attributes = image_attributes(c.op, 17, 33, 230, conv);
+        break;
+    default: /* several windows on a pixel, 50 channels of a window of dy */
+        c.attributes = image_attributes(c.op, 20, 300, 12, conv);
     }
     return c;
 }

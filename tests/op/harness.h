@@ -96,6 +96,7 @@ static inline int64_t count_weight(const op_case *c) {
     case CGP_OP_LINEAR:
         return g->in * g->out;
     case CGP_OP_CONV2D:
+    case CGP_OP_CONV_TRANSPOSE2D:
         return g->out * g->kernel_height * g->kernel_width * g->in;
     case CGP_OP_POSITION:
         return g->rows * g->out;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_bits.c -- products are chains of FMAs over blocks of k that are written down: LINEAR, CONV2D and MATMUL in f32 have the same bits on
+/* test_op_bits.c -- products are chains of FMAs over blocks of k that are written down: LINEAR, CONV2D, MATMUL and CONV_TRANSPOSE2D in f32 have the same bits on
  * the cpu backend, with narrow vectors, and on the backend that CGP_TEST_BACKEND names. */
 #include "harness.h"
 
@@ -37,7 +37,8 @@ static void products_have_the_same_bits(void **state) {
 }
 
 int main(void) {
-    static cgp_op_kind kinds[] = {CGP_OP_LINEAR, CGP_OP_CONV2D, CGP_OP_MATMUL};
+    static cgp_op_kind kinds[] = {CGP_OP_LINEAR, CGP_OP_CONV2D, CGP_OP_MATMUL,
+                                  CGP_OP_CONV_TRANSPOSE2D};
     const struct CMUnitTest tests[] = {
         {"products_have_the_same_bits (linear)", products_have_the_same_bits, NULL, NULL,
          &kinds[0]},
@@ -45,6 +46,8 @@ int main(void) {
          &kinds[1]},
         {"products_have_the_same_bits (matmul)", products_have_the_same_bits, NULL, NULL,
          &kinds[2]},
+        {"products_have_the_same_bits (conv_transpose2d)", products_have_the_same_bits, NULL,
+         NULL, &kinds[3]},
     };
     cgp_device_options options = device_options(1);
     options.isa = CGP_ISA_V3;

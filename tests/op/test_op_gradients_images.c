@@ -53,6 +53,30 @@ static void conv2d_is_differentiated_in_every_shape(void **state) {
     }
 }
 
+/* Windows that overlap and that leave pixels out; padding that adds pixels. */
+static void transposed_convolutions_are_differentiated_in_every_shape(void **state) {
+    static const shape more[] = {{3, 4, {2, 3}, {3, 4}, {0, 0, 0, 0}},
+                                 {2, 3, {1, 1}, {2, 3}, {-1, 0, 0, -2}}};
+    (void)state;
+    for (int i = 0; i < LENGTH(windows) + LENGTH(more); i++) {
+        const shape *of = i < LENGTH(windows) ? &windows[i] : &more[i - LENGTH(windows)];
+        for (int64_t in = 1; in <= 3; in++) {
+            for (int64_t out = 1; out <= 3; out += 2)
+                check_shape(CGP_OP_CONV_TRANSPOSE2D, of, in, out, (i + in) % 2);
+        }
+    }
+    const cgp__attributes a = {.size = 2,
+                               .bias = true,
+                               .kernel = {2, 3},
+                               .stride = {3, 2},
+                               .padding = {0, 1, 1, 0},
+                               .output_padding = {2, 1}};
+    check(&(op_case){.op = CGP_OP_CONV_TRANSPOSE2D,
+                     .attributes = image_attributes(CGP_OP_CONV_TRANSPOSE2D, 3, 4, 3, a),
+                     .n = 2},
+          &seed);
+}
+
 static void pools_are_differentiated_in_every_shape(void **state) {
     (void)state;
     for (int i = 0; i < LENGTH(windows); i++) {
@@ -187,6 +211,7 @@ static void slicing_is_differentiated(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv2d_is_differentiated_in_every_shape),
+        cmocka_unit_test(transposed_convolutions_are_differentiated_in_every_shape),
         cmocka_unit_test(pools_are_differentiated_in_every_shape),
         cmocka_unit_test(upsampling_is_differentiated),
         cmocka_unit_test(padding_is_differentiated_when_it_crops_too),

@@ -40,7 +40,7 @@ static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t wid
                                &seed);
     if (op == CGP_OP_LINEAR || op == CGP_OP_MATMUL)
         return draw_attributes(op, rows, in, width, &seed);
-    if (op == CGP_OP_CONV2D)
+    if (is_convolution(op))
         return draw_attributes(op, rows / 8 + 1, in, width < 130 ? width : 130, &seed);
     return draw_attributes(op, is_window_op(op) ? rows / 4 + 1 : rows, width, 0, &seed);
 }

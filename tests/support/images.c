@@ -49,6 +49,26 @@ static image random_convolution(graph *g, image x, const char *name) {
     return (image){cgp_conv2d(g->model, x.value, name, o), out[0], out[1], (int)o.out};
 }
 
+/* Up to 3 x 2 pixels of the result for each of x, and padding that leaves one. */
+static image random_transposed(graph *g, image x, const char *name) {
+    cgp_conv_transpose2d_options o = {.out = test_between(g->state, 1, MAX_CHANNELS / 2),
+                                      .bias = test_between(g->state, 0, 1),
+                                      .init = {CGP_INIT_KAIMING_NORMAL, 1},
+                                      .bias_init = normal};
+    const int sides[2] = {x.h, x.w};
+    int out[2];
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = test_between(g->state, 1, 3);
+        o.stride[i] = test_between(g->state, 1, 2);
+        o.output_padding[i] = test_between(g->state, 0, o.stride[i] - 1);
+        out[i] = (sides[i] - 1) * o.stride[i] + o.kernel[i] + o.output_padding[i];
+    }
+    o.padding.top = test_between(g->state, -1, out[0] > 3 ? 2 : 0);
+    o.padding.right = test_between(g->state, -1, out[1] > 3 ? 2 : 0);
+    return (image){cgp_conv_transpose2d(g->model, x.value, name, o), out[0] - o.padding.top,
+                   out[1] - o.padding.right, (int)o.out};
+}
+
 static image random_pool(graph *g, image x) {
     cgp_pool_options o = {.padding = cgp_padding_all(0)};
     const int sides[2] = {x.h, x.w};
@@ -142,7 +162,7 @@ static image random_view(graph *g, image x) {
 }
 
 static image random_op(graph *g, image x, const char *name) {
-    switch (test_between(g->state, 0, 14)) {
+    switch (test_between(g->state, 0, 15)) {
     case 0:
     case 1:
         return random_convolution(g, x, name);
@@ -172,6 +192,8 @@ static image random_op(graph *g, image x, const char *name) {
         return random_concat(g, x);
     case 13:
         return random_view(g, x);
+    case 14:
+        return 4 * x.h * x.w > MAX_PIXELS ? x : random_transposed(g, x, name);
     default:
         x.value = cgp_add(g->model, x.value, like(g, x, x.c).value);
         return x;

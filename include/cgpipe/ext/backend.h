@@ -55,6 +55,7 @@ extern "C" {
     X(SLICE, slice)                                                                            \
     X(MATMUL, matmul)                                                                          \
     X(CONV2D, conv2d)                                                                          \
+    X(CONV_TRANSPOSE2D, conv_transpose2d)                                                      \
     X(MAX_POOL, max_pool)                                                                      \
     X(AVERAGE_POOL, average_pool)                                                              \
     X(UPSAMPLE, upsample)                                                                      \
@@ -94,6 +95,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   TRANSPOSE      [n,R,C]          -              [n,R,C]  -                       -
  *   SLICE          [n,R,in]         -              [n,R,C]  -                       -
  *   CONV2D         [n,H,W,in]       -              [n,R,C]  -                       weight, bias
+ *   CONV_TRANSPOSE2D  [n,H,W,in]    -              [n,R,C]  -                       weight, bias
  *   MAX_POOL       [n,H,W,C]        -              [n,R,C]  -                       -
  *   AVERAGE_POOL   [n,H,W,C]        -              [n,R,C]  -                       -
  *   UPSAMPLE       [n,H,W,C]        -              [n,R,C]  -                       -
@@ -117,6 +119,8 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u -
  * top, j stride_width + v - left), if it exists: elsewhere CONV2D has zero and the pools have nothing (a window always has a
  * pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is [kernel_height,kernel_width,in,C].
+ * CONV_TRANSPOSE2D adds to element (u, v) of the window of input pixel (i, j): output pixel (i stride_height + u - top, j
+ * stride_width + v - left), if it exists; its weight is [kernel_height,kernel_width,C,in].
  * UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i - top, j - left), or zero. BATCH_NORM's
  * mean and variance are over all samples and rows of the run, INSTANCE_NORM's over the rows of a sample, both per channel.
  *
@@ -130,8 +134,8 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * sample high}) is >= p * 2^32. `sample` counts from the beginning of the mini-batch; the key is that of (seed, step, id), see
  * the host's `dropout_key`.
  *
- * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
- * BACKWARD_WEIGHT. There is no other pair.
+ * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR, CONV2D and
+ * CONV_TRANSPOSE2D have BACKWARD_WEIGHT. There is no other pair.
  *
  * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); dx[0] with dy where `dx` is in
  * place; the dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one
