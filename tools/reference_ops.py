@@ -8,6 +8,9 @@
 x[i] = float32((i - 40) * 0.3), dy[i] = float32(cos(i)), other[i] = float32(sin(2 i)), i = 0 .. 80; weight[c] = float32(1 + c / 8),
 bias[c] = float32(c / 4 - 1), c = 0 .. 8. y and the gradients of what it is made of, in float64. Elementwise ops have x as it is, the others
 [9, 9] of one sample.
+
+Those that move elements, and products, in our layouts: element i of operand k is ((37 i + 11 k) mod 41 - 20) / 16, with k = 0 of x, 1 of a second input or of the
+weight, 2 of the bias, 3 of dy. Sums of their products are exact in float32, in any order.
 """
 import inspect
 import json
@@ -51,6 +54,56 @@ def gradients(op, given, dy):
     return {"y": y.reshape(-1).tolist(), **{"d" + name: leaf.grad.reshape(-1).tolist() for name, leaf in leaves.items()}}
 
 
+def operand(k, *shape):
+    numbers = [((37 * i + 11 * k) % 41 - 20) / 16 for i in range(math.prod(shape))]
+    return torch.tensor(numbers, dtype=torch.float64).reshape(shape).requires_grad_()
+
+
+def results(y, **leaves):
+    y.backward(operand(3, *y.shape).detach())
+    numbers = {"y": y.flatten().tolist()}
+    for name, leaf in leaves.items():
+        numbers[name] = leaf.grad.flatten().tolist()
+    return numbers
+
+
+def transpose(x, dim0, dim1):
+    return results(x.transpose(dim0, dim1), dx0=x)
+
+
+def part(x, dim, begin, end):
+    return results(x.narrow(dim, begin, end - begin), dx0=x)
+
+
+def matmul(a, b, transpose_a, transpose_b):
+    y = torch.matmul(a.transpose(-1, -2) if transpose_a else a, b.transpose(-1, -2) if transpose_b else b)
+    return results(y, dx0=a, dx1=b)
+
+
+def conv_transpose2d(sides, out, kernel, **options):
+    x, weight, bias = operand(0, 2, *sides), operand(1, *kernel, out, sides[2]), operand(2, out)
+    y = F.conv_transpose2d(x.permute(0, 3, 1, 2), weight.permute(3, 2, 0, 1), bias, **options)
+    return results(y.permute(0, 2, 3, 1).contiguous(), dx0=x, dweight=weight, dbias=bias)
+
+
+# As in tests/op/test_op_reference.c; samples first.
+def others():
+    return {
+        "transpose 0 2": transpose(operand(0, 2, 3, 4, 5), 1, 3),
+        "transpose 1 0": transpose(operand(0, 2, 3, 4, 5), 2, 1),
+        "slice 1": part(operand(0, 2, 4, 6, 3), 2, 1, 4),
+        "slice -1": part(operand(0, 2, 4, 6, 3), -1, 2, 3),
+        "matmul": matmul(operand(0, 2, 3, 4, 5), operand(1, 2, 3, 5, 2), False, False),
+        "matmul a": matmul(operand(0, 2, 3, 5, 4), operand(1, 2, 3, 5, 2), True, False),
+        "matmul b": matmul(operand(0, 2, 3, 4, 5), operand(1, 2, 3, 2, 5), False, True),
+        "matmul a b": matmul(operand(0, 2, 3, 5, 4), operand(1, 2, 3, 2, 5), True, True),
+        "conv_transpose2d": conv_transpose2d((3, 4, 2), 3, (3, 2)),
+        "conv_transpose2d padded": conv_transpose2d((3, 4, 2), 3, (3, 4), stride=(2, 3), padding=(1, 2), output_padding=(1, 2)),
+        "conv_transpose2d apart": conv_transpose2d((3, 2, 3), 2, (1, 2), stride=(3, 3), output_padding=(2, 0)),
+        "conv_transpose2d pointwise": conv_transpose2d((3, 4, 5), 2, (1, 1)),
+    }
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "data", "reference_ops.json")
@@ -70,6 +123,7 @@ def main():
         result[name] = {"y": y.tolist(), "dx": leaf.grad.tolist()}
     for name, op in OTHERS.items():
         result[name] = gradients(op, given, dy)
+    result.update(others())
     with open(path, "w", encoding="ascii") as file:
         json.dump(result, file, indent=1)
         file.write("\n")

@@ -177,6 +177,17 @@ typedef struct cgp_rotary_options {
 CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x,
                                        cgp_rotary_options options);
 
+/** Passed by value; a field left out is zero. */
+typedef struct cgp_matmul_options {
+    bool transpose_a; /**< a is [..., K, M]. */
+    bool transpose_b; /**< b is [..., N, K]. */
+} cgp_matmul_options;
+
+/** Multiply two values, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; the dimensions in front are equal. Both get a
+ *  gradient; a and b may be one value. */
+CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
+                             cgp_matmul_options options);
+
 /** Set elements to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1. The mask is a function of
  * (seed, step, op, sample, element) and never stored. p = 0 adds nothing to the graph.
  * Source: Srivastava et al. 2014. */
@@ -214,6 +225,26 @@ typedef struct cgp_conv2d_options {
  * Parameter `<name>.weight` [kernel height, kernel width, in, out] (PyTorch's order is [out, in, height, width]). */
 CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
+
+/** Passed by value; a field left out is zero. */
+typedef struct cgp_conv_transpose2d_options {
+    int64_t out;         /**< Channels of the result, >= 1. */
+    int kernel[2];       /**< Height, width, >= 1. */
+    int stride[2];       /**< Height, width, >= 1. */
+    cgp_padding padding; /**< Pixels taken off the result; where negative, put around it. */
+    int output_padding
+        [2]; /**< Rows at the bottom, columns at the right that the result has more, 0 .. stride - 1. */
+    bool bias; /**< Parameter `<name>.bias` [out]. */
+    cgp_init
+        init; /**< Of the weight; by PyTorch's fans: fan_in is kernel height x width x out. */
+    cgp_init bias_init; /**< Of the bias. */
+} cgp_conv_transpose2d_options;
+
+/** Convolve transposed (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1) stride + kernel - top - bottom +
+ * output_padding: the gradient of a cgp_conv2d() that makes H of OH rows. Parameter `<name>.weight` [kernel height, kernel width,
+ * out, in] (PyTorch's order is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016, arXiv:1603.07285. */
+CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
+                                       cgp_conv_transpose2d_options options);
 
 /** Windows of a pool; passed by value. */
 typedef struct cgp_pool_options {
@@ -274,8 +305,20 @@ CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
 /** Put 2 to 4 values side by side along the last dimension; the others are equal. @param[in] values [n], Borrowed. */
 CGP_API cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n);
 
-/** Reshape a sample to one row, in memory order: [H, W, C] -> [H W C]. */
+/** Give a sample other dimensions, of as many elements in the same order: [4, 6] -> [2, 12]. Nothing moves.
+ *  @param[in] rank 1 to 5. @param[in] dims [rank], Borrowed, without N; one of -1 follows from the others. */
+CGP_API cgp_value cgp_reshape(cgp_model *model, cgp_value x, int rank, const int64_t *dims);
+
+/** Reshape a sample to one row: [H, W, C] -> [H W C]; cgp_reshape() to one dimension. */
 CGP_API cgp_value cgp_flatten(cgp_model *model, cgp_value x);
+
+/** Exchange two dimensions of a sample: [T, heads, C], 0, 1 -> [heads, T, C]. @param[in] dim0 From 0, or from -1 for the last.
+ *  @param[in] dim1 Likewise. */
+CGP_API cgp_value cgp_transpose(cgp_model *model, cgp_value x, int dim0, int dim1);
+
+/** Take indices begin .. end - 1 of one dimension of a sample: [T, 3 C], 1, C, 2 C -> [T, C]. Several slices split a value: their
+ *  gradients are written into one, each to its part. @param[in] dim From 0, or from -1 for the last. */
+CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begin, int64_t end);
 
 /**
  * Tie a parameter of a later op to one that exists already: instead of making `name`, the op uses `existing`.

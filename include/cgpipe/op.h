@@ -10,19 +10,37 @@
 extern "C" {
 #endif
 
-/** Parameter initialization. */
+/** Parameter initialization. The last four go by fan: fan_in is the number of inputs that an output of the op sums, fan_out the number
+ *  of outputs that an input goes to. */
 typedef enum cgp_init_kind {
     CGP_INIT_ZERO,
     CGP_INIT_ONE,
     CGP_INIT_NORMAL,
-    CGP_INIT_UNIFORM
+    CGP_INIT_UNIFORM,
+    /** NORMAL, numbers further than 2 scale from 0 drawn again: TensorFlow's TruncatedNormal, PyTorch's trunc_normal_() with
+     *  a = -2 std, b = 2 std. Those that remain have a standard deviation of 0.88 scale. */
+    CGP_INIT_TRUNCATED_NORMAL,
+    /** UNIFORM in +- scale sqrt(6 / (fan_in + fan_out)). Source: Glorot and Bengio 2010. */
+    CGP_INIT_XAVIER_UNIFORM,
+    /** NORMAL of scale sqrt(2 / (fan_in + fan_out)). Source: as above. */
+    CGP_INIT_XAVIER_NORMAL,
+    /** UNIFORM in +- scale sqrt(3 / fan_in). Source: He et al. 2015, arXiv:1502.01852. */
+    CGP_INIT_KAIMING_UNIFORM,
+    /** NORMAL of scale / sqrt(fan_in). Source: as above. */
+    CGP_INIT_KAIMING_NORMAL
 } cgp_init_kind;
 
 typedef struct cgp_init {
     cgp_init_kind kind;
-    /** NORMAL: standard deviation. UNIFORM: in [-scale, scale). >= 0 and finite for every kind. */
+    /** NORMAL, TRUNCATED_NORMAL: standard deviation. UNIFORM: in [-scale, scale). By fan: the gain, PyTorch's calculate_gain(): 1 in
+     *  front of no activation, sqrt(2) of a RELU, sqrt(2 / (1 + a^2)) of one with slope a; nn.Linear and nn.Conv2d begin with
+     *  KAIMING_UNIFORM of gain 1 / sqrt(3), weight and bias. >= 0 and finite for every kind. */
     double scale;
 } cgp_init;
+
+/** Resolve an initialization by fan to NORMAL or UNIFORM; others are returned as they are. The library's own ops do so by the
+ *  layout of their weights; the shape rule of a custom op calls this. @param[in] fan_in >= 1. @param[in] fan_out >= 1. */
+CGP_API cgp_init cgp_init_by_fan(cgp_init init, int64_t fan_in, int64_t fan_out);
 
 /** Frequencies of a rotary embedding for sequences longer than a model was first trained on. */
 typedef enum cgp_rotary_scaling {

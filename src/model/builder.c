@@ -99,7 +99,7 @@ bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name)
 bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *inits, int n) {
     for (int i = 0; i < n; i++) {
         const int kind = (int)inits[i].kind;
-        if (kind < 0 || kind > CGP_INIT_UNIFORM)
+        if (kind < 0 || kind > CGP_INIT_KAIMING_NORMAL)
             cgp__builder_stick(model, CGP_EINVAL, op,
                                "init: expected a cgp_init_kind, got number %d", kind);
         else if (!(inits[i].scale >= 0 && isfinite((float)inits[i].scale)))

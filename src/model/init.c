@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* init.c -- parameter initialization: element e of parameter p is a function of (seed, p, e), for any device and any range of
- * elements. Normal numbers by Box and Muller, two pairs from each Philox block of four words. */
+ * elements. Normal numbers by Box and Muller, two pairs from each Philox block of four words.
+ * Initializations by fan are resolved before (op/init.c). */
 #include "model/model.h"
 
 #include <math.h>
@@ -9,8 +10,10 @@ static double unit(uint32_t word) {
     return (word + 0.5) / 4294967296.0; /* in (0, 1) */
 }
 
-static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, float out[4]) {
-    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0};
+/* Four elements, of draw `attempt`. */
+static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, uint32_t attempt,
+                  float out[4]) {
+    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), attempt, 0};
     uint32_t words[4];
     cgp__philox(words, counter, key);
     for (int k = 0; k < 4; k += 2) {
@@ -26,6 +29,19 @@ static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, float 
     }
 }
 
+/* Draw what lies further than two standard deviations from 0 again: one element in 22, and of so many draws none is left. */
+static void truncate(const cgp_init *init, cgp__rng_key key, uint64_t index, float out[4]) {
+    const float limit = (float)(2 * init->scale);
+    for (int k = 0; k < 4; k++) {
+        float again[4];
+        for (uint32_t attempt = 1; fabsf(out[k]) > limit && attempt < 64; attempt++) {
+            block(init, key, index, attempt, again);
+            out[k] = again[k];
+        }
+        out[k] = fminf(fmaxf(out[k], -limit), limit);
+    }
+}
+
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out) {
     if (init->kind == CGP_INIT_ZERO || init->kind == CGP_INIT_ONE) {
@@ -37,7 +53,11 @@ void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t 
     float four[4];
     for (int64_t i = 0; i < count; i++) {
         const int64_t e = first + i;
-        if (i == 0 || e % 4 == 0) block(init, key, (uint64_t)(e / 4), four);
+        if (i == 0 || e % 4 == 0) {
+            block(init, key, (uint64_t)(e / 4), 0, four);
+            if (init->kind == CGP_INIT_TRUNCATED_NORMAL)
+                truncate(init, key, (uint64_t)(e / 4), four);
+        }
         out[i] = four[e % 4];
     }
 }

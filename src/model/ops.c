@@ -140,6 +140,13 @@ cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options
     return cgp__builder_add(model, CGP_OP_ROTARY, &x, NULL, &attributes);
 }
 
+cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b, cgp_matmul_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {
+        .transpose = {options.transpose_a, options.transpose_b}};
+    return cgp__builder_add(model, CGP_OP_MATMUL, (cgp_value[]){a, b}, NULL, &attributes);
+}
+
 cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
@@ -172,6 +179,26 @@ cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
         !cgp__builder_takes_inits(model, "conv2d", attributes.init, 2))
         return cgp__no_value; /* bias_init must be valid even without a bias */
     return cgp__builder_add(model, CGP_OP_CONV2D, &x, name, &attributes);
+}
+
+cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
+                               cgp_conv_transpose2d_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
+    const cgp__attributes attributes = {
+        .size = options.out,
+        .bias = options.bias,
+        .kernel = {options.kernel[0], options.kernel[1]},
+        .stride = {options.stride[0], options.stride[1]},
+        .padding = {options.padding.top, options.padding.bottom, options.padding.left,
+                    options.padding.right},
+        .output_padding = {options.output_padding[0], options.output_padding[1]},
+        .init = {options.init, options.bias_init},
+    };
+    if (cgp__builder_open(model, "conv_transpose2d") &&
+        !cgp__builder_takes_inits(model, "conv_transpose2d", attributes.init, 2))
+        return cgp__no_value; /* bias_init must be valid even without a bias */
+    return cgp__builder_add(model, CGP_OP_CONV_TRANSPOSE2D, &x, name, &attributes);
 }
 
 static cgp_value add_pool(cgp_model *model, cgp_op_kind kind, cgp_value x,
@@ -264,10 +291,30 @@ cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n) {
     return cgp__builder_add(model, CGP_OP_CONCAT, values, NULL, &attributes);
 }
 
+cgp_value cgp_reshape(cgp_model *model, cgp_value x, int rank, const int64_t *dims) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, dims, cgp__no_value);
+    cgp__attributes attributes = {.rank = rank};
+    for (int i = 0; i < rank && i < CGP_MAX_RANK; i++)
+        attributes.dims[i] = dims[i];
+    return cgp__builder_add(model, CGP_OP_RESHAPE, &x, NULL, &attributes);
+}
+
 cgp_value cgp_flatten(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
-    const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP_OP_FLATTEN, &x, NULL, &attributes);
+    return cgp_reshape(model, x, 1, (const int64_t[]){-1});
+}
+
+cgp_value cgp_transpose(cgp_model *model, cgp_value x, int dim0, int dim1) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.dim = {dim0, dim1}};
+    return cgp__builder_add(model, CGP_OP_TRANSPOSE, &x, NULL, &attributes);
+}
+
+cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begin, int64_t end) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.dim = {dim}, .begin = begin, .end = end};
+    return cgp__builder_add(model, CGP_OP_SLICE, &x, NULL, &attributes);
 }
 
 /* --- losses --- */

@@ -16,11 +16,9 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
     CGP_TRY(
         cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
-    cgp__op_add_parameter(
-        out, "weight", cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], in, a->size}),
-        a->init[0], true);
-    if (a->bias)
-        cgp__op_add_parameter(out, "bias", cgp_shape_make(1, &a->size), a->init[1], false);
+    cgp__op_add_weight(out, a,
+                       cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], in, a->size}),
+                       window * in, window * a->size);
     return CGP_OK;
 }
 

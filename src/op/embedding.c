@@ -19,7 +19,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("output", cgp_shape_count(&inputs[0].shape), a->width));
     out->output.shape = cgp__op_shape_append(&inputs[0].shape, a->width);
     cgp__op_add_parameter(out, "weight", cgp_shape_make(2, (int64_t[]){a->size, a->width}),
-                          a->init[0], true);
+                          cgp_init_by_fan(a->init[0], a->width, a->size), true);
     return CGP_OK;
 }
 

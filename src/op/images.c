@@ -72,3 +72,30 @@ cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp_op_type *im
                         dims[1] + a->padding[2] + a->padding[3]);
     return cgp__op_set_output(out, height, width, channels);
 }
+
+/* Pixels of a side from which a convolution makes `side` windows; `more`, less than the stride, are in no window. */
+static int64_t covered(int64_t side, int front, int behind, int kernel, int stride, int more) {
+    return (side - 1) * stride + kernel - front - behind + more;
+}
+
+cgp_status cgp__op_infer_transposed(const cgp__attributes *a, const cgp_op_type *image,
+                                    int64_t channels, cgp_op_shapes *out) {
+    CGP_TRY(cgp__op_check_image(image));
+    CGP_TRY(check_range("a kernel", a->kernel, 2, 1, MAX_WINDOW));
+    CGP_TRY(check_range("a stride", a->stride, 2, 1, MAX_WINDOW));
+    CGP_TRY(check_range("padding", a->padding, 4, -MAX_WINDOW, MAX_WINDOW));
+    for (int i = 0; i < 2; i++)
+        CGP_TRY(check_range("output padding (less than the stride)", &a->output_padding[i], 1,
+                            0, a->stride[i] - 1));
+    const int64_t *dims = image->shape.dims;
+    const int64_t height = covered(dims[0], a->padding[0], a->padding[1], a->kernel[0],
+                                   a->stride[0], a->output_padding[0]);
+    const int64_t width = covered(dims[1], a->padding[2], a->padding[3], a->kernel[1],
+                                  a->stride[1], a->output_padding[1]);
+    if (height < 1 || width < 1)
+        return cgp_fail(CGP_EINVAL,
+                        "expects padding that leaves a pixel, got an output of %" PRId64
+                        " x %" PRId64,
+                        height, width);
+    return cgp__op_set_output(out, height, width, channels);
+}

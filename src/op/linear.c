@@ -15,9 +15,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("output", cgp__op_rows(x), a->size));
     out->output.shape = cgp__op_shape_width(x, a->size);
     const int64_t weight[] = {a->transposed ? in : a->size, a->transposed ? a->size : in};
-    cgp__op_add_parameter(out, "weight", cgp_shape_make(2, weight), a->init[0], true);
-    if (a->bias)
-        cgp__op_add_parameter(out, "bias", cgp_shape_make(1, &a->size), a->init[1], false);
+    cgp__op_add_weight(out, a, cgp_shape_make(2, weight), in, a->size);
     return CGP_OK;
 }
 

@@ -155,11 +155,24 @@ cgp_status cgp__op_check_eps(double eps) {
     return CGP_OK;
 }
 
+int64_t cgp__op_product(const cgp_shape *shape, int begin, int end) {
+    int64_t product = 1;
+    for (int i = begin; i < end; i++)
+        product *= shape->dims[i];
+    return product;
+}
+
+cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out) {
+    char text[192];
+    if (dim < -shape->rank || dim >= shape->rank)
+        return cgp_fail(CGP_EINVAL, "expects a dim from %d to %d of %s, got %d", -shape->rank,
+                        shape->rank - 1, cgp_shape_text(shape, text, sizeof text), dim);
+    *out = dim < 0 ? dim + shape->rank : dim;
+    return CGP_OK;
+}
+
 int64_t cgp__op_rows(const cgp_shape *shape) {
-    int64_t rows = 1;
-    for (int i = 0; i < shape->rank - 1; i++)
-        rows *= shape->dims[i];
-    return rows;
+    return cgp__op_product(shape, 0, shape->rank - 1);
 }
 
 int64_t cgp__op_width(const cgp_shape *shape) {
@@ -206,6 +219,16 @@ cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a,
 void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape,
                            cgp_init init, bool decays) {
     out->parameters[out->n_parameters++] = (cgp_op_parameter){suffix, shape, init, decays};
+}
+
+void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, cgp_shape weight,
+                        int64_t fan_in, int64_t fan_out) {
+    const cgp_init *init = attributes->init;
+    cgp__op_add_parameter(out, "weight", weight, cgp_init_by_fan(init[0], fan_in, fan_out),
+                          true);
+    if (attributes->bias)
+        cgp__op_add_parameter(out, "bias", cgp_shape_make(1, &attributes->size),
+                              cgp_init_by_fan(init[1], fan_in, fan_out), false);
 }
 
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole) {

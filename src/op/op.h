@@ -10,7 +10,7 @@
 
 /* The attributes of all built-in ops: the arguments of a builder call besides its inputs. Unused fields are zero. */
 typedef struct cgp__attributes {
-    /* EMBEDDING: vocabulary. LINEAR, CONV2D: out. */
+    /* EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. */
     int64_t size;
     /* EMBEDDING. */
     int64_t width;
@@ -32,15 +32,26 @@ typedef struct cgp__attributes {
     bool fused, causal;
     /* transposed: LINEAR's weight is [in, out] instead of [out, in]. */
     bool bias, transposed;
+    /* MATMUL: of each input. */
+    bool transpose[2];
     /* Pools: one window, and [C] instead of [1,1,C]. */
     bool global;
     /* CONCAT: the op's n_inputs is its minimum. ATTENTION: fused, 1. 0: the op's. */
     int n_inputs;
+    /* RESHAPE. */
+    int rank;
+    int64_t dims[CGP_MAX_RANK];
+    /* TRANSPOSE; SLICE: the first. Below 0: from behind the last. */
+    int dim[2];
+    /* SLICE. */
+    int64_t begin, end;
     /* Height, width. UPSAMPLE: stride. */
     int kernel[2], stride[2];
     /* Top, bottom, left, right. */
     int padding[4];
-    /* Of the weight and the bias; norms have their own. */
+    /* CONV_TRANSPOSE2D. */
+    int output_padding[2];
+    /* Of the weight and the bias, as given; norms have their own. */
     cgp_init init[2];
 } cgp__attributes;
 

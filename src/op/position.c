@@ -5,8 +5,10 @@
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
     CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 2, 2));
+    const cgp__attributes *a = attributes;
+    const int64_t *dims = inputs[0].shape.dims;
     cgp__op_add_parameter(out, "weight", inputs[0].shape,
-                          ((const cgp__attributes *)attributes)->init[0], true);
+                          cgp_init_by_fan(a->init[0], dims[1], dims[0]), true);
     return CGP_OK;
 }
 

@@ -26,6 +26,12 @@ cgp_status cgp__op_check_eps(double eps);
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);
 
+/* The product of dims begin .. end - 1. */
+int64_t cgp__op_product(const cgp_shape *shape, int begin, int end);
+
+/* A dim counted from the first, or, below 0, from behind the last; to *out from the first. */
+cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out);
+
 /* The shape without its last dim, of its last dim alone, with another last dim, with one more dim. */
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
 cgp_shape cgp__op_shape_last(const cgp_shape *shape);
@@ -45,6 +51,10 @@ void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape sha
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole);
 void cgp__op_add_norm_parameters(cgp_op_shapes *out);
 
+/* Append the weight of an op and, if it has one, the bias [out]: both initialized by the fans of the weight. */
+void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, cgp_shape weight,
+                        int64_t fan_in, int64_t fan_out);
+
 /* images.c: `type` is f32 [H, W, C], and its sides fit the attributes. */
 cgp_status cgp__op_check_image(const cgp_op_type *type);
 
@@ -52,6 +62,11 @@ cgp_status cgp__op_check_image(const cgp_op_type *type);
  * negative; otherwise every window has a pixel. */
 cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp_op_type *image,
                                  int64_t channels, bool crops, cgp_op_shapes *out);
+
+/* The output [OH, OW, channels] of which windows as above, with any padding, make the image: a side of it is (side - 1) stride +
+ * kernel - padding + output_padding. */
+cgp_status cgp__op_infer_transposed(const cgp__attributes *attributes, const cgp_op_type *image,
+                                    int64_t channels, cgp_op_shapes *out);
 
 /* Set the output's type [height, width, channels]. */
 cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width,

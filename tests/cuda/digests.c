@@ -117,7 +117,7 @@ static bool is_library_gemm(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (c->type != CGP_BF16) return false;
     return c->op == CGP_OP_LINEAR ||
-           (c->op == CGP_OP_CONV2D && g->kernel_height * g->kernel_width == 1);
+           (is_convolution(c->op) && g->kernel_height * g->kernel_width == 1);
 }
 
 /* Rows and widths that end in the middle of a block of threads, at its end, and after one element. */

@@ -33,9 +33,9 @@ static inline bound norm_bound(cgp_op_kind op, int slot, double rstd, double ter
     return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
 }
 
-/* Operands of LINEAR and CONV2D that are rounded where they are multiplied. */
+/* Operands of LINEAR and convolutions that are rounded where they are multiplied. */
 static inline void round_weights(operands *o) {
-    if (o->c.op != CGP_OP_LINEAR && o->c.op != CGP_OP_CONV2D) return;
+    if (o->c.op != CGP_OP_LINEAR && !is_convolution(o->c.op)) return;
     for (int slot = SLOT_PARAM; slot < SLOT_PARAM + 2; slot++) {
         for (int64_t i = 0; i < o->count[slot]; i++) {
             float *weight = &o->at[slot][i];
@@ -82,6 +82,12 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     switch (o->c.op) {
     case CGP_OP_LINEAR:
         return product_bound(weight ? terms : y ? in : out);
+    case CGP_OP_MATMUL:
+        return product_bound(y ? in : slot == SLOT_DX ? out : (double)(g->rows / g->heads));
+    case CGP_OP_CONV_TRANSPOSE2D:
+        if (slot == SLOT_DPARAM)
+            return product_bound((double)o->c.n * g->height * (double)g->width);
+        return product_bound(weight ? terms : window * (y ? in : out));
     case CGP_OP_CONV2D:
         return product_bound(weight ? terms : window * (y ? in : out));
     case CGP_OP_LAYER_NORM:

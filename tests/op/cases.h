@@ -22,11 +22,15 @@ typedef struct op_case {
     cgp_dtype type;
 } op_case;
 
+static inline bool is_convolution(cgp_op_kind op) {
+    return op == CGP_OP_CONV2D || op == CGP_OP_CONV_TRANSPOSE2D;
+}
+
 static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
     if (direction == CGP_OP_BACKWARD_INPUT)
         return op != CGP_OP_EMBEDDING && op != CGP_OP_ARGMAX;
     return direction == CGP_OP_FORWARD || op == CGP_OP_EMBEDDING || op == CGP_OP_POSITION ||
-           op == CGP_OP_LINEAR || op == CGP_OP_CONV2D;
+           op == CGP_OP_LINEAR || is_convolution(op);
 }
 
 /* BATCH_NORM is differentiated in training only. */
@@ -42,6 +46,11 @@ static inline bool is_loss(cgp_op_kind op) {
 /* Elementwise, of two values of one shape. */
 static inline bool is_binary(cgp_op_kind op) {
     return op == CGP_OP_ADD || op == CGP_OP_MULTIPLY || op == CGP_OP_SUBTRACT;
+}
+
+/* `in` and `out` are multiplied. */
+static inline bool is_gemm(cgp_op_kind op) {
+    return op == CGP_OP_LINEAR || is_convolution(op) || op == CGP_OP_MATMUL;
 }
 
 /* --- attributes --- */
@@ -166,6 +175,27 @@ static inline cgp_op_attributes concat_attributes(int64_t rows,
     return g;
 }
 
+/* [a, i, b, j, c] -> [a, j, b, i, c], of a last dimension j or c. */
+static inline cgp_op_attributes transpose_attributes(int64_t a, int64_t i, int64_t b, int64_t j,
+                                                     int64_t c) {
+    const int64_t width = c == 1 ? i : c;
+    return (cgp_op_attributes){
+        .rows = a * i * b * j * c / width, .in = width, .out = width, .parts = {i, b, j, c}};
+}
+
+/* Columns begin .. begin + width - 1 of `in`. */
+static inline cgp_op_attributes slice_attributes(int64_t rows, int64_t in, int64_t begin,
+                                                 int64_t width) {
+    return (cgp_op_attributes){.rows = rows, .in = in, .out = width, .parts = {begin}};
+}
+
+/* `count` matrices of `m` rows; bit k of `transposed`: x[k] lies transposed. */
+static inline cgp_op_attributes matmul_attributes(int64_t count, int64_t m, int64_t in,
+                                                  int64_t out, int transposed) {
+    return (cgp_op_attributes){
+        .rows = count * m, .in = in, .out = out, .heads = count, .transposed = transposed};
+}
+
 /* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], with the op's shape rule. */
 static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
@@ -186,7 +216,7 @@ static inline cgp_op_attributes image_attributes(cgp_op_kind op, int64_t height,
 }
 
 static inline bool is_window_op(cgp_op_kind op) {
-    return op == CGP_OP_CONV2D || op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL ||
+    return is_convolution(op) || op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL ||
            op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD;
 }
 
@@ -204,7 +234,9 @@ static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side, cgp__
     for (int k = 0; k < 2; k++)
         padding[k] =
             pool ? test_between(seed, 0, *kernel - 1) : test_between(seed, -2, *kernel);
-    if (op == CGP_OP_UPSAMPLE) return windows / *stride + 1;
+    if (op == CGP_OP_CONV_TRANSPOSE2D)
+        a->output_padding[side] = test_between(seed, 0, *stride - 1);
+    if (op == CGP_OP_UPSAMPLE || op == CGP_OP_CONV_TRANSPOSE2D) return windows / *stride + 1;
     return (windows - 1) * *stride + *kernel - padding[0] - padding[1];
 }
 
@@ -261,11 +293,27 @@ static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_
     return g;
 }
 
+/* Some `rows` x `width` elements: squares of single ones, and runs of a whole width, or of few. */
+static inline cgp_op_attributes draw_transpose(int64_t rows, int64_t width, uint64_t *seed) {
+    const int64_t a = test_between(seed, 1, 3), b = test_between(seed, 1, 3);
+    const int64_t some = test_between(seed, 1, 7);
+    if (test_random(seed) & 1) return transpose_attributes(a, width, b, rows, 1);
+    return transpose_attributes(a, rows / some + 1, b, some,
+                                test_random(seed) % 3 ? width : some);
+}
+
+static inline cgp_op_attributes draw_slice(int64_t rows, int64_t width, uint64_t *seed) {
+    const int64_t begin = test_random(seed) % 3 ? test_between(seed, 0, 40) : 0;
+    const int64_t behind = test_random(seed) % 3 ? test_between(seed, 0, 40) : 0;
+    return slice_attributes(rows, begin + width + behind, begin, width);
+}
+
 /* Some `rows` rows (pixels of the result) of `width` columns or channels, in GEMMs multiplied to `out`. */
 static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, int64_t width,
                                                 int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
     const bool yes = test_random(seed) & 1;
+    int64_t count;
     cgp_op_attributes g;
     if (is_window_op(op)) return draw_image(op, rows, width, out, seed);
     switch (op) {
@@ -292,8 +340,15 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         return relu_attributes(rows, width, yes ? 0.0 : 0.2);
     case CGP_OP_SCALE:
         return relu_attributes(rows, width, yes ? -1.7 : 0.3);
-    case CGP_OP_FLATTEN:
+    case CGP_OP_RESHAPE:
         return plain_attributes(1, rows * width);
+    case CGP_OP_TRANSPOSE:
+        return draw_transpose(rows, width, seed);
+    case CGP_OP_SLICE:
+        return draw_slice(rows, width, seed);
+    case CGP_OP_MATMUL:
+        count = test_between(seed, 1, rows < 7 ? (int)rows : 7);
+        return matmul_attributes(count, rows / count, width, out, test_between(seed, 0, 3));
     case CGP_OP_CONCAT:
         return draw_concat(rows, width, seed);
     case CGP_OP_CROSS_ENTROPY:
@@ -333,8 +388,7 @@ static inline double case_work(const op_case *c) {
     const double rows = (double)(c->n * g->rows);
     const double window = (double)(g->kernel_height > 0 ? g->kernel_height : 1) *
                           (g->kernel_width > 0 ? g->kernel_width : 1);
-    if (c->op == CGP_OP_LINEAR || c->op == CGP_OP_CONV2D)
-        return rows * window * (double)g->in * (double)g->out;
+    if (is_gemm(c->op)) return rows * window * (double)g->in * (double)g->out;
     if (c->op == CGP_OP_ATTENTION)
         return rows * (double)(g->keys * g->heads) *
                ((double)(depth_of(g) + value_width_of(g)) / 2 + 20.0);
@@ -346,8 +400,7 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
     static const int64_t widths[] = {1, 3, 17, 64, 768};
-    const bool gemm = op == CGP_OP_LINEAR || op == CGP_OP_CONV2D;
-    for (int i = 0; i < 8 * 5 * (gemm ? 5 : 1); i++) {
+    for (int i = 0; i < 8 * 5 * (is_gemm(op) ? 5 : 1); i++) {
         op_case c = draw_case(op, 5, seed);
         c.attributes =
             draw_attributes(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
@@ -359,14 +412,15 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
 
 /* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
  * columns; of MAX_POOL's gradient 65536 windows; of CONV2D 256 pixels of a row, or of rows, and a depth of 512. */
-#define BLOCK_CASES 12
+#define BLOCK_CASES 16
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
     static const cgp_op_kind ops[BLOCK_CASES] = {
-        CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION, CGP_OP_BATCH_NORM,
-        CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,  CGP_OP_CONV2D,
-        CGP_OP_CONV2D,     CGP_OP_CONV2D,   CGP_OP_ATTENTION, CGP_OP_ATTENTION};
+        CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION,        CGP_OP_BATCH_NORM,
+        CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,         CGP_OP_CONV2D,
+        CGP_OP_CONV2D,     CGP_OP_CONV2D,   CGP_OP_ATTENTION,        CGP_OP_ATTENTION,
+        CGP_OP_MATMUL,     CGP_OP_MATMUL,   CGP_OP_CONV_TRANSPOSE2D, CGP_OP_CONV_TRANSPOSE2D};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
@@ -407,8 +461,20 @@ static inline op_case block_case(int i) {
     case 10: /* wide heads, a window of several tiles */
         c.attributes = windowed_attributes(270, 130, 1, 2, 80, 150, 0.0);
         break;
-    default:
+    case 11:
         c.attributes = grouped_attributes(70, 530, 1, 2, 20, 30, 0.0);
+        break;
+    case 12: /* k of several blocks in forward, few matrices for the threads */
+        c.attributes = matmul_attributes(1, 270, 1100, 70, 1);
+        break;
+    case 13: /* of backward */
+        c.attributes = matmul_attributes(3, 530, 30, 600, 2);
+        break;
+    case 14: /* k of a window's row in parts, pixels in blocks */
+        c.attributes = image_attributes(c.op, 17, 33, 230, conv);
+        break;
+    default: /* several windows on a pixel, 50 channels of a window of dy */
+        c.attributes = image_attributes(c.op, 20, 300, 12, conv);
     }
     return c;
 }

@@ -72,6 +72,7 @@ static inline int64_t count_input(const op_case *c, int k) {
         return g->fused || k > 2
                    ? 0
                    : g->keys * g->kv_heads * (k == 1 ? depth_of(g) : value_width_of(g));
+    if (c->op == CGP_OP_MATMUL && k == 1) return g->heads * g->in * g->out;
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
     if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->height * g->width : g->rows) * g->in;
@@ -108,6 +109,7 @@ static inline int64_t count_weight(const op_case *c) {
     case CGP_OP_LINEAR:
         return g->in * g->out;
     case CGP_OP_CONV2D:
+    case CGP_OP_CONV_TRANSPOSE2D:
         return g->out * g->kernel_height * g->kernel_width * g->in;
     case CGP_OP_POSITION:
         return g->rows * g->out;

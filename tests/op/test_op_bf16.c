@@ -78,7 +78,8 @@ static void check_case(const runner *on, const op_case *c) {
 }
 
 static bool on_tiles(const runner *on, cgp_op_kind op) {
-    return runner_has_tiles(on) && (op == CGP_OP_LINEAR || op == CGP_OP_ATTENTION);
+    return runner_has_tiles(on) &&
+           (op == CGP_OP_LINEAR || op == CGP_OP_MATMUL || op == CGP_OP_ATTENTION);
 }
 
 static void bf16_is_f32_rounded(void **state) {

@@ -100,6 +100,19 @@ static void linear_is_differentiated_in_both_layouts(void **state) {
     }
 }
 
+static void matmul_is_differentiated_however_its_inputs_lie(void **state) {
+    static const int64_t sides[][4] = {
+        {1, 1, 1, 1}, {2, 3, 5, 4}, {3, 17, 2, 1}, {1, 5, 33, 17}};
+    (void)state;
+    for (int kind = 0; kind < 16; kind++) {
+        const int64_t *s = sides[kind / 4];
+        check(&(op_case){.op = CGP_OP_MATMUL,
+                         .attributes = matmul_attributes(s[0], s[1], s[2], s[3], kind % 4),
+                         .n = 2},
+              &seed);
+    }
+}
+
 static void check_norm(cgp_op_kind op) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
@@ -313,6 +326,7 @@ int main(void) {
         cmocka_unit_test(softmax_is_differentiated),
         cmocka_unit_test(embedding_is_differentiated),
         cmocka_unit_test(linear_is_differentiated_in_both_layouts),
+        cmocka_unit_test(matmul_is_differentiated_however_its_inputs_lie),
         cmocka_unit_test(layer_norm_is_differentiated),
         cmocka_unit_test(rms_norm_is_differentiated),
         cmocka_unit_test(attention_is_differentiated_with_dropout_and_without),

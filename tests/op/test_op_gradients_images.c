@@ -53,6 +53,30 @@ static void conv2d_is_differentiated_in_every_shape(void **state) {
     }
 }
 
+/* Windows that overlap and that leave pixels out; padding that adds pixels. */
+static void transposed_convolutions_are_differentiated_in_every_shape(void **state) {
+    static const shape more[] = {{3, 4, {2, 3}, {3, 4}, {0, 0, 0, 0}},
+                                 {2, 3, {1, 1}, {2, 3}, {-1, 0, 0, -2}}};
+    (void)state;
+    for (int i = 0; i < LENGTH(windows) + LENGTH(more); i++) {
+        const shape *of = i < LENGTH(windows) ? &windows[i] : &more[i - LENGTH(windows)];
+        for (int64_t in = 1; in <= 3; in++) {
+            for (int64_t out = 1; out <= 3; out += 2)
+                check_shape(CGP_OP_CONV_TRANSPOSE2D, of, in, out, (i + in) % 2);
+        }
+    }
+    const cgp__attributes a = {.size = 2,
+                               .bias = true,
+                               .kernel = {2, 3},
+                               .stride = {3, 2},
+                               .padding = {0, 1, 1, 0},
+                               .output_padding = {2, 1}};
+    check(&(op_case){.op = CGP_OP_CONV_TRANSPOSE2D,
+                     .attributes = image_attributes(CGP_OP_CONV_TRANSPOSE2D, 3, 4, 3, a),
+                     .n = 2},
+          &seed);
+}
+
 static void pools_are_differentiated_in_every_shape(void **state) {
     (void)state;
     for (int i = 0; i < LENGTH(windows); i++) {
@@ -125,10 +149,10 @@ static void relu_is_differentiated_with_a_slope_and_without(void **state) {
     check_each(CGP_OP_RELU, leaky_relu);
 }
 
-static void dropout2d_and_flatten_are_differentiated(void **state) {
+static void dropout2d_and_reshape_are_differentiated(void **state) {
     (void)state;
     check_each(CGP_OP_DROPOUT2D, dropout2d);
-    check_each(CGP_OP_FLATTEN, flat);
+    check_each(CGP_OP_RESHAPE, flat);
 }
 
 static void bce_is_differentiated(void **state) {
@@ -157,17 +181,47 @@ static void concat_is_differentiated(void **state) {
     }
 }
 
+static void transposing_is_differentiated(void **state) {
+    static const int64_t sides[][5] = {
+        {1, 3, 1, 4, 1}, {2, 5, 3, 2, 1}, {2, 3, 2, 4, 5}, {1, 1, 2, 7, 3}, {3, 17, 1, 33, 1}};
+    (void)state;
+    for (int i = 0; i < LENGTH(sides); i++) {
+        const int64_t *s = sides[i];
+        check(&(op_case){.op = CGP_OP_TRANSPOSE,
+                         .attributes = transpose_attributes(s[0], s[1], s[2], s[3], s[4]),
+                         .n = 2},
+              &seed);
+    }
+}
+
+static void slicing_is_differentiated(void **state) {
+    static const int64_t columns[][3] = {{1, 0, 1}, {9, 2, 3}, {9, 0, 9}, {40, 33, 7}};
+    (void)state;
+    for (int i = 0; i < LENGTH(columns); i++) {
+        const int64_t *c = columns[i];
+        FOR_EACH(rows, lengths) {
+            check(&(op_case){.op = CGP_OP_SLICE,
+                             .attributes = slice_attributes(rows, c[0], c[1], c[2]),
+                             .n = 2},
+                  &seed);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv2d_is_differentiated_in_every_shape),
+        cmocka_unit_test(transposed_convolutions_are_differentiated_in_every_shape),
         cmocka_unit_test(pools_are_differentiated_in_every_shape),
         cmocka_unit_test(upsampling_is_differentiated),
         cmocka_unit_test(padding_is_differentiated_when_it_crops_too),
         cmocka_unit_test(relu_is_differentiated_with_a_slope_and_without),
-        cmocka_unit_test(dropout2d_and_flatten_are_differentiated),
+        cmocka_unit_test(dropout2d_and_reshape_are_differentiated),
         cmocka_unit_test(bce_is_differentiated),
         cmocka_unit_test(channel_norms_are_differentiated),
         cmocka_unit_test(concat_is_differentiated),
+        cmocka_unit_test(transposing_is_differentiated),
+        cmocka_unit_test(slicing_is_differentiated),
     };
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

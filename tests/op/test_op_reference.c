@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_reference.c -- ops have PyTorch's values and gradients (tools/reference_ops.py made the numbers, in double), on ref and
- * cpu. */
+ * cpu: most of them nearly, those that move elements and multiply small numbers exactly. */
 #include "harness.h"
 #include "reference.h"
 
@@ -109,10 +109,115 @@ static void other_ops_are_those_of_pytorch(void **state) {
     json_decref(numbers);
 }
 
+/* --- in exact numbers --- */
+
+/* One op, two samples; the name of its numbers. */
+typedef struct exact_case {
+    const char *name;
+    cgp_op_kind op;
+    cgp__attributes attributes;
+    cgp_shape inputs[2];
+} exact_case;
+
+static const exact_case exact_cases[] = {
+    {"transpose 0 2", CGP_OP_TRANSPOSE, {.dim = {0, 2}}, {{3, {3, 4, 5}}}},
+    {"transpose 1 0", CGP_OP_TRANSPOSE, {.dim = {1, 0}}, {{3, {3, 4, 5}}}},
+    {"slice 1", CGP_OP_SLICE, {.dim = {1}, .begin = 1, .end = 4}, {{3, {4, 6, 3}}}},
+    {"slice -1", CGP_OP_SLICE, {.dim = {-1}, .begin = 2, .end = 3}, {{3, {4, 6, 3}}}},
+    {"matmul", CGP_OP_MATMUL, {0}, {{3, {3, 4, 5}}, {3, {3, 5, 2}}}},
+    {"matmul a", CGP_OP_MATMUL, {.transpose = {true}}, {{3, {3, 5, 4}}, {3, {3, 5, 2}}}},
+    {"matmul b", CGP_OP_MATMUL, {.transpose = {false, true}}, {{3, {3, 4, 5}}, {3, {3, 2, 5}}}},
+    {"matmul a b",
+     CGP_OP_MATMUL,
+     {.transpose = {true, true}},
+     {{3, {3, 5, 4}}, {3, {3, 2, 5}}}},
+    {"conv_transpose2d",
+     CGP_OP_CONV_TRANSPOSE2D,
+     {.size = 3, .bias = true, .kernel = {3, 2}, .stride = {1, 1}},
+     {{3, {3, 4, 2}}}},
+    {"conv_transpose2d padded",
+     CGP_OP_CONV_TRANSPOSE2D,
+     {.size = 3,
+      .bias = true,
+      .kernel = {3, 4},
+      .stride = {2, 3},
+      .padding = {1, 1, 2, 2},
+      .output_padding = {1, 2}},
+     {{3, {3, 4, 2}}}},
+    {"conv_transpose2d apart",
+     CGP_OP_CONV_TRANSPOSE2D,
+     {.size = 2, .bias = true, .kernel = {1, 2}, .stride = {3, 3}, .output_padding = {2, 0}},
+     {{3, {3, 2, 3}}}},
+    {"conv_transpose2d pointwise",
+     CGP_OP_CONV_TRANSPOSE2D,
+     {.size = 2, .bias = true, .kernel = {1, 1}, .stride = {1, 1}},
+     {{3, {3, 4, 5}}}},
+};
+
+static void fill_exact(operands *o, int slot, int k) {
+    for (int64_t i = 0; i < o->count[slot]; i++)
+        o->at[slot][i] = (float)((37 * i + 11 * k) % 41 - 20) / 16.0f;
+}
+
+static void expect_exact(const operands *o, int slot, const json_t *numbers, const char *name,
+                         const char *key) {
+    const json_t *expected = json_object_get(numbers, key);
+    if (!o->at[slot]) return;
+    if ((int64_t)json_array_size(expected) != o->count[slot])
+        fail_msg("%s: %s has %" PRId64 " elements, PyTorch's %zu", name, key, o->count[slot],
+                 json_array_size(expected));
+    for (int64_t i = 0; i < o->count[slot]; i++) {
+        const double want = json_number_value(json_array_get(expected, (size_t)i));
+        if ((double)o->at[slot][i] != want)
+            fail_msg("%s: %s[%" PRId64 "] is %.9g, PyTorch's %.9g", name, key, i,
+                     (double)o->at[slot][i], want);
+    }
+}
+
+static void compare_exact(const runner *on, const json_t *all, const exact_case *e) {
+    const json_t *numbers = json_object_get(all, e->name);
+    cgp_op_node node = {.op = &cgp__op_find(e->op)->op, .attributes = &e->attributes};
+    op_case c = {.op = e->op, .n = 2};
+    uint64_t seed = 1;
+    operands o;
+    if (!numbers) fail_msg("%s: no numbers (tools/reference_ops.py)", e->name);
+    for (int k = 0; k < 2; k++)
+        node.inputs[k].shape = e->inputs[k];
+    assert_ok(cgp__op_infer(e->op, &node, &c.attributes));
+    operands_create(&o, &c, &seed);
+    fill_exact(&o, SLOT_X, 0);
+    fill_exact(&o, SLOT_X + 1, 1);
+    fill_exact(&o, SLOT_PARAM, 1);
+    fill_exact(&o, SLOT_PARAM + 1, 2);
+    fill_exact(&o, SLOT_DY, 3);
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
+        if (op_has(e->op, (cgp_op_direction)d)) op_run(on, &o, (cgp_op_direction)d);
+    }
+    expect_exact(&o, SLOT_Y, numbers, e->name, "y");
+    expect_exact(&o, SLOT_DX, numbers, e->name, "dx0");
+    expect_exact(&o, SLOT_DX + 1, numbers, e->name, "dx1");
+    expect_exact(&o, SLOT_DPARAM, numbers, e->name, "dweight");
+    expect_exact(&o, SLOT_DPARAM + 1, numbers, e->name, "dbias");
+    operands_destroy(&o);
+}
+
+static void the_rest_is_exactly_that_of_pytorch(void **state) {
+    (void)state;
+    json_t *numbers = test_reference_load(TEST_DATA "/reference_ops.json");
+    runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
+    for (size_t b = 0; b < 2; b++) {
+        for (size_t i = 0; i < sizeof exact_cases / sizeof exact_cases[0]; i++)
+            compare_exact(&on[b], numbers, &exact_cases[i]);
+        runner_close(&on[b]);
+    }
+    json_decref(numbers);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elementwise_ops_are_those_of_pytorch),
         cmocka_unit_test(other_ops_are_those_of_pytorch),
+        cmocka_unit_test(the_rest_is_exactly_that_of_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

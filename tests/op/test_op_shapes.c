@@ -450,6 +450,52 @@ static void targets_that_are_not_ignored_are_counted(void **state) {
     assert_int_equal(cgp__op_bce_with_logits.op.count(&bce, fractions, 1), 3);
 }
 
+/* --- initialization by fan --- */
+
+static void assert_init(const inferred *out, int k, cgp_init_kind kind, double scale) {
+    const cgp_init *init = &out->shapes.parameters[k].init;
+    assert_int_equal(init->kind, kind);
+    if (!(fabs(init->scale - scale) <= 1e-12 * scale))
+        fail_msg("parameter %d: scale is %.17g, expected %.17g", k, init->scale, scale);
+}
+
+/* PyTorch's formulas, of a weight from 12 inputs to 7 outputs in either layout; the bias has the fans of the weight. */
+static void fans_follow_from_the_layout(void **state) {
+    (void)state;
+    for (int transposed = 0; transposed < 2; transposed++) {
+        cgp__attributes a = {.size = 7, .bias = true, .transposed = transposed};
+        a.init[0] = (cgp_init){CGP_INIT_XAVIER_UNIFORM, 1.5};
+        a.init[1] = (cgp_init){CGP_INIT_KAIMING_NORMAL, 2};
+        inferred out = infer(CGP_OP_LINEAR, a, F32(3, 12), F32(1));
+        assert_init(&out, 0, CGP_INIT_UNIFORM, 1.5 * sqrt(6.0 / 19));
+        assert_init(&out, 1, CGP_INIT_NORMAL, 2 / sqrt(12.0));
+        a.init[0] = (cgp_init){CGP_INIT_KAIMING_UNIFORM, sqrt(2)};
+        a.init[1] = (cgp_init){CGP_INIT_XAVIER_NORMAL, 3};
+        out = infer(CGP_OP_LINEAR, a, F32(3, 12), F32(1));
+        assert_init(&out, 0, CGP_INIT_UNIFORM, sqrt(6.0 / 12));
+        assert_init(&out, 1, CGP_INIT_NORMAL, 3 * sqrt(2.0 / 19));
+    }
+}
+
+/* A window of 3 x 2 pixels of 5 channels, to 7; rows of 8 of a table of 50; of 9 positions. Other kinds stay as they are. */
+static void fans_count_windows_and_tables(void **state) {
+    (void)state;
+    const cgp_init by_in = {CGP_INIT_KAIMING_UNIFORM, 1}, by_both = {CGP_INIT_XAVIER_NORMAL, 1};
+    cgp__attributes a = {
+        .size = 7, .bias = true, .kernel = {3, 2}, .stride = {1, 1}, .init = {by_in, by_both}};
+    inferred out = infer(CGP_OP_CONV2D, a, F32(4, 6, 5), F32(1));
+    assert_init(&out, 0, CGP_INIT_UNIFORM, sqrt(3.0 / 30));
+    assert_init(&out, 1, CGP_INIT_NORMAL, sqrt(2.0 / (30 + 42)));
+    a = (cgp__attributes){.size = 50, .width = 8, .init = {by_in}};
+    out = infer(CGP_OP_EMBEDDING, a, I32(4), F32(1));
+    assert_init(&out, 0, CGP_INIT_UNIFORM, sqrt(3.0 / 8));
+    out = infer(CGP_OP_POSITION, (cgp__attributes){.init = {by_both}}, F32(9, 8), F32(1));
+    assert_init(&out, 0, CGP_INIT_NORMAL, sqrt(2.0 / 17));
+    a = (cgp__attributes){.size = 7, .init = {{CGP_INIT_TRUNCATED_NORMAL, 0.02}}};
+    out = infer(CGP_OP_LINEAR, a, F32(12), F32(1));
+    assert_init(&out, 0, CGP_INIT_TRUNCATED_NORMAL, 0.02);
+}
+
 /* Invariants for the plan: a loss has a count, an operand that is overwritten is not read, one y per op. */
 static void tables_are_consistent(void **state) {
     (void)state;
@@ -526,6 +572,8 @@ int main(void) {
         cmocka_unit_test(cross_entropy_saves_the_log_sums),
         cmocka_unit_test(integers_out_of_range_are_found),
         cmocka_unit_test(targets_that_are_not_ignored_are_counted),
+        cmocka_unit_test(fans_follow_from_the_layout),
+        cmocka_unit_test(fans_count_windows_and_tables),
         cmocka_unit_test(tables_are_consistent),
         cmocka_unit_test(gemm_dominates_the_cost),
     };

@@ -111,6 +111,95 @@ static void conv2d_refuses(void **state) {
            "expects an output of at most 2^20 x 2^20 pixels, got 1081344 x 1");
 }
 
+/* --- CONV_TRANSPOSE2D --- */
+
+/* A CONV2D with the same windows makes the input's sides of the output's. */
+static void a_transposed_convolution_undoes_the_sides(void **state) {
+    static const struct {
+        int kernel[2], stride[2], padding[4], more[2];
+        const char *output;
+    } cases[] = {
+        {{1, 1}, {1, 1}, {0, 0, 0, 0}, {0, 0}, "[6, 7, 8]"},
+        {{3, 3}, {1, 1}, {1, 1, 1, 1}, {0, 0}, "[6, 7, 8]"},
+        {{2, 2}, {2, 2}, {0, 0, 0, 0}, {0, 0}, "[12, 14, 8]"},
+        {{3, 3}, {2, 2}, {1, 1, 1, 1}, {0, 0}, "[11, 13, 8]"},
+        {{3, 3}, {2, 2}, {1, 1, 1, 1}, {1, 1}, "[12, 14, 8]"},
+        {{1, 2}, {3, 4}, {0, 0, 0, 0}, {2, 3}, "[18, 29, 8]"},
+        {{1, 1}, {1, 1}, {-5, 0, 0, 6}, {0, 0}, "[11, 1, 8]"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cgp__attributes a = window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0],
+                                   cases[i].stride[1]);
+        memcpy(a.padding, cases[i].padding, sizeof a.padding);
+        memcpy(a.output_padding, cases[i].more, sizeof a.output_padding);
+        inferred out = infer(CGP_OP_CONV_TRANSPOSE2D, a, IMAGE, F32(1));
+        assert_type(&out.shapes.output, cases[i].output);
+        a.size = 3;
+        out = infer(CGP_OP_CONV2D, a, out.shapes.output, F32(1));
+        assert_type(&out.shapes.output, "[6, 7, 3]");
+    }
+}
+
+static void a_transposed_convolution_has_the_weight_of_a_convolution(void **state) {
+    (void)state;
+    cgp__attributes a = padded(window(2, 3, 3, 4), 1, 0, -2, 5);
+    a.bias = true;
+    a.init[0] = (cgp_init){CGP_INIT_KAIMING_NORMAL, 1};
+    inferred out = infer(CGP_OP_CONV_TRANSPOSE2D, a, IMAGE, F32(1));
+    assert_type(&out.shapes.output, "[16, 24, 8]");
+    assert_attributes(&out, (cgp_op_attributes){.rows = 384,
+                                                .in = 3,
+                                                .out = 8,
+                                                .height = 6,
+                                                .width = 7,
+                                                .out_height = 16,
+                                                .out_width = 24,
+                                                .kernel_height = 2,
+                                                .kernel_width = 3,
+                                                .stride_height = 3,
+                                                .stride_width = 4,
+                                                .top = 1,
+                                                .left = -2,
+                                                .has_bias = 1});
+    assert_int_equal(out.shapes.n_parameters, 2);
+    assert_param(&out, 0, "weight", "[2, 3, 8, 3]");
+    assert_param(&out, 1, "bias", "[8]");
+    assert_true(out.shapes.parameters[0].decays && !out.shapes.parameters[1].decays);
+    assert_true(fabs(out.shapes.parameters[0].init.scale - sqrt(1.0 / 48)) < 1e-12);
+    a.bias = false;
+    for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++)
+        assert_true(flops_of(CGP_OP_CONV_TRANSPOSE2D, (cgp_op_direction)direction, a, IMAGE,
+                             F32(1)) == 2.0 * 42 * 3 * 6 * 8);
+}
+
+static void a_transposed_convolution_refuses(void **state) {
+    (void)state;
+    const cgp_op_kind op = CGP_OP_CONV_TRANSPOSE2D;
+    cgp__attributes a = window(3, 3, 2, 2);
+    refuse(op, a, F32(6, 7), F32(1), "expects image of 3 dims, got [6, 7]");
+    refuse(op, window(3, 0, 1, 1), IMAGE, F32(1), "expects a kernel from 1 to 32768, got 0");
+    refuse(op, window(3, 3, 1, 0), IMAGE, F32(1), "expects a stride from 1 to 32768, got 0");
+    refuse(op, padded(a, 0, 32769, 0, 0), IMAGE, F32(1),
+           "expects padding from -32768 to 32768, got 32769");
+    refuse(op, padded(a, 6, 7, 0, 0), IMAGE, F32(1),
+           "expects padding that leaves a pixel, got an output of 0 x 15");
+    a.output_padding[1] = 2;
+    refuse(op, a, IMAGE, F32(1),
+           "expects output padding (less than the stride) from 0 to 1, got 2");
+    a.output_padding[1] = -1;
+    refuse(op, a, IMAGE, F32(1),
+           "expects output padding (less than the stride) from 0 to 1, got -1");
+    a = window(3, 3, 1, 1);
+    a.size = 0;
+    refuse(op, a, IMAGE, F32(1), "expects out >= 1, got 0");
+    a.size = (int64_t)1 << 37;
+    refuse(op, a, IMAGE, F32(1),
+           "expects weight of at most 2^40 elements, got 137438953472 x 27");
+    refuse(op, window(1, 1, 32768, 1), F32(34, 1, 1), F32(1),
+           "expects an output of at most 2^20 x 2^20 pixels, got 1081345 x 1");
+}
+
 static void pools_keep_the_channels(void **state) {
     static const cgp_op_kind pools[] = {CGP_OP_MAX_POOL, CGP_OP_AVERAGE_POOL};
     (void)state;
@@ -218,16 +307,6 @@ static void concat_adds_the_widths(void **state) {
     refuse(CGP_OP_CONCAT, two, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
     refuse(CGP_OP_CONCAT, two, F32(4, (int64_t)1 << 38), F32(4, 1),
            "expects output of at most 2^40 elements, got 4 x 274877906945");
-}
-
-static void flatten_makes_one_row(void **state) {
-    (void)state;
-    inferred out = infer(CGP_OP_FLATTEN, none, IMAGE, F32(1));
-    assert_type(&out.shapes.output, "[126]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 126, .out = 126});
-    out = infer(CGP_OP_FLATTEN, none, F32(5), F32(1));
-    assert_type(&out.shapes.output, "[5]");
-    refuse(CGP_OP_FLATTEN, none, I32(6, 7), F32(1), "expects f32 input, got i32");
 }
 
 static void relu_wants_a_slope_from_0_to_1(void **state) {
@@ -349,12 +428,14 @@ int main(void) {
         cmocka_unit_test(windows_are_counted_on_each_side),
         cmocka_unit_test(conv2d_has_a_weight_for_each_element_of_a_window),
         cmocka_unit_test(conv2d_refuses),
+        cmocka_unit_test(a_transposed_convolution_undoes_the_sides),
+        cmocka_unit_test(a_transposed_convolution_has_the_weight_of_a_convolution),
+        cmocka_unit_test(a_transposed_convolution_refuses),
         cmocka_unit_test(pools_keep_the_channels),
         cmocka_unit_test(a_global_pool_leaves_channels_alone),
         cmocka_unit_test(upsampling_multiplies_the_sides),
         cmocka_unit_test(padding_widens_and_crops),
         cmocka_unit_test(concat_adds_the_widths),
-        cmocka_unit_test(flatten_makes_one_row),
         cmocka_unit_test(relu_wants_a_slope_from_0_to_1),
         cmocka_unit_test(dropout2d_wants_an_image),
         cmocka_unit_test(bce_wants_targets_of_the_logits_shape),

@@ -38,8 +38,9 @@ static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t wid
     if (op == CGP_OP_ATTENTION)
         return draw_attributes(op, test_between(&seed, 1, 200), test_between(&seed, 1, 40), 0,
                                &seed);
-    if (op == CGP_OP_LINEAR) return draw_attributes(op, rows, in, width, &seed);
-    if (op == CGP_OP_CONV2D)
+    if (op == CGP_OP_LINEAR || op == CGP_OP_MATMUL)
+        return draw_attributes(op, rows, in, width, &seed);
+    if (is_convolution(op))
         return draw_attributes(op, rows / 8 + 1, in, width < 130 ? width : 130, &seed);
     return draw_attributes(op, is_window_op(op) ? rows / 4 + 1 : rows, width, 0, &seed);
 }

@@ -296,6 +296,9 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     rule_result.parameters[0].shape = cgp_shape_make(1, (int64_t[]){C});
     expect_refused(&op, "w", "its shape rule gives parameter 0 no suffix");
     rule_result.parameters[0].suffix = "weight";
+    rule_result.parameters[0].init = (cgp_init){CGP_INIT_XAVIER_NORMAL, 1};
+    expect_refused(&op, "w", "its shape rule says an initialization of parameter 0 by fan");
+    rule_result.parameters[0].init = (cgp_init){CGP_INIT_ZERO, 0};
     expect_refused(&op, "w", "its shape rule says parameters, expected backward_weight");
     parts p = begin();
     cgp_op_apply_loss(p.model, &custom_relu, &p.x, NULL, 1);

@@ -117,6 +117,7 @@ static inline bool no_rank(cgp_rank_info r) {
         (void)r;                                                                               \
         return false;                                                                          \
     }
+OPTIONS_RESULT(cgp_init)
 OPTIONS_RESULT(cgp_padding)
 OPTIONS_RESULT(cgp_optim)
 OPTIONS_RESULT(cgp_plan_options)
@@ -152,7 +153,7 @@ OPTIONS_RESULT(cgp_plugin_info)
              const cgp_edge *: no_pointer, const cgp_plan_stage *: no_pointer,                 \
              const cgp_plan_device *: no_pointer, const cgp_schedule *: no_pointer,            \
              const cgp_schedule_timeline *: no_pointer, const cgp_data_field *: no_pointer,    \
-             OF(cgp_padding, r), OF(cgp_optim, r), OF(cgp_plan_options, r),                    \
+             OF(cgp_init, r), OF(cgp_padding, r), OF(cgp_optim, r), OF(cgp_plan_options, r),                    \
              OF(cgp_schedule_options, r), OF(cgp_save_options, r), OF(cgp_text_options, r),    \
              OF(cgp_token_options, r),                                                         \
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \

@@ -153,15 +153,55 @@ static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
                              g->sizes->width);
 }
 
+/* Parts of rows in another order; single elements and heads moved there and back. */
+static cgp_value random_view(graph *g, cgp_value x) {
+    const int64_t width = g->sizes->width, heads = g->sizes->heads;
+    const int64_t cut = width / 2;
+    const int64_t apart[3] = {g->sizes->sequence, heads, width / heads};
+    const int64_t together[2] = {g->sizes->sequence, -1};
+    switch (test_between(g->state, cut == 0, 2)) {
+    case 0:
+        return cgp_concat(g->model,
+                          (cgp_value[]){cgp_slice(g->model, x, 1, cut, width),
+                                        cgp_slice(g->model, x, -1, 0, cut)},
+                          2);
+    case 1:
+        x = cgp_gelu_tanh(g->model, cgp_transpose(g->model, x, 0, -1));
+        return cgp_transpose(g->model, x, -2, 1);
+    default:
+        x = cgp_gelu_tanh(g->model,
+                          cgp_transpose(g->model, cgp_reshape(g->model, x, 3, apart), 0, 1));
+        return cgp_reshape(g->model, cgp_transpose(g->model, x, 1, 0), 2, together);
+    }
+}
+
+/* Products of values, which may be one: y = norm(x z^T) z, or with x^T z [C, C]; norms keep them small. */
+static cgp_value random_products(graph *g, cgp_value x, const char *name) {
+    const cgp_value z = g->seen[test_between(g->state, 0, g->n - 1)];
+    const bool by_rows = test_between(g->state, 0, 1);
+    char second[NAME + 8];
+    snprintf(second, sizeof second, "%s.second", name);
+    cgp_value scores = cgp_matmul(
+        g->model, x, z, (cgp_matmul_options){.transpose_a = !by_rows, .transpose_b = by_rows});
+    scores = cgp_layer_norm(g->model, scores, name, 0.1);
+    x = by_rows ? cgp_matmul(g->model, scores, z, (cgp_matmul_options){0})
+                : cgp_matmul(g->model, z, scores, (cgp_matmul_options){.transpose_b = true});
+    return cgp_layer_norm(g->model, x, second, 0.1);
+}
+
 /* One op on x, or a sum or difference of x and an earlier value. */
 static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     if (devices_run_custom_ops() && test_between(g->state, 0, 5) == 0)
         return random_custom(g, x, name);
-    switch (test_between(g->state, 0, 11)) {
+    switch (test_between(g->state, 0, 13)) {
     case 10:
         return random_product(g, x, name);
     case 11:
         return random_attention(g, x, name);
+    case 12:
+        return random_view(g, x);
+    case 13:
+        return random_products(g, x, name);
     case 0:
     case 1:
         return random_linear(g, x, name);

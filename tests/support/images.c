@@ -49,6 +49,26 @@ static image random_convolution(graph *g, image x, const char *name) {
     return (image){cgp_conv2d(g->model, x.value, name, o), out[0], out[1], (int)o.out};
 }
 
+/* Up to 3 x 2 pixels of the result for each of x, and padding that leaves one. */
+static image random_transposed(graph *g, image x, const char *name) {
+    cgp_conv_transpose2d_options o = {.out = test_between(g->state, 1, MAX_CHANNELS / 2),
+                                      .bias = test_between(g->state, 0, 1),
+                                      .init = {CGP_INIT_KAIMING_NORMAL, 1},
+                                      .bias_init = normal};
+    const int sides[2] = {x.h, x.w};
+    int out[2];
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = test_between(g->state, 1, 3);
+        o.stride[i] = test_between(g->state, 1, 2);
+        o.output_padding[i] = test_between(g->state, 0, o.stride[i] - 1);
+        out[i] = (sides[i] - 1) * o.stride[i] + o.kernel[i] + o.output_padding[i];
+    }
+    o.padding.top = test_between(g->state, -1, out[0] > 3 ? 2 : 0);
+    o.padding.right = test_between(g->state, -1, out[1] > 3 ? 2 : 0);
+    return (image){cgp_conv_transpose2d(g->model, x.value, name, o), out[0] - o.padding.top,
+                   out[1] - o.padding.right, (int)o.out};
+}
+
 static image random_pool(graph *g, image x) {
     cgp_pool_options o = {.padding = cgp_padding_all(0)};
     const int sides[2] = {x.h, x.w};
@@ -128,8 +148,21 @@ static image random_concat(graph *g, image x) {
     return x;
 }
 
+/* Height and width exchanged, or a part of the image. */
+static image random_view(graph *g, image x) {
+    const int h = test_between(g->state, 0, x.h - 1), c = test_between(g->state, 1, x.c);
+    switch (test_between(g->state, 0, 2)) {
+    case 0:
+        return (image){cgp_transpose(g->model, x.value, 0, 1), x.w, x.h, x.c};
+    case 1:
+        return (image){cgp_slice(g->model, x.value, 0, h, x.h), x.h - h, x.w, x.c};
+    default:
+        return (image){cgp_slice(g->model, x.value, -1, 0, c), x.h, x.w, c};
+    }
+}
+
 static image random_op(graph *g, image x, const char *name) {
-    switch (test_between(g->state, 0, 13)) {
+    switch (test_between(g->state, 0, 15)) {
     case 0:
     case 1:
         return random_convolution(g, x, name);
@@ -157,6 +190,10 @@ static image random_op(graph *g, image x, const char *name) {
         return x.h * x.w > MAX_PIXELS ? x : random_padding(g, x);
     case 12:
         return random_concat(g, x);
+    case 13:
+        return random_view(g, x);
+    case 14:
+        return 4 * x.h * x.w > MAX_PIXELS ? x : random_transposed(g, x, name);
     default:
         x.value = cgp_add(g->model, x.value, like(g, x, x.c).value);
         return x;

@@ -191,33 +191,59 @@ static void unneeded_ops_are_left_out(void **unused) {
     cgp_model_destroy(model);
 }
 
+/* Mean within 5 standard errors of 0; variance within 5 of what the distribution has. `kurtosis`: fourth moment over the square of
+ * the second, less 1. */
+static void assert_moments(const float *x, int n, double variance, double kurtosis) {
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n; i++) {
+        sum += x[i];
+        squares += (double)x[i] * x[i];
+    }
+    assert_true(fabs(sum / n) < 5 * sqrt(variance / n));
+    assert_true(fabs(squares / n - variance) < 5 * variance * sqrt(kurtosis / n));
+}
+
 /* Initial weights are a function of (seed, parameter, element), for every cut of the elements into pieces. */
 static void initial_weights_do_not_depend_on_pieces(void **unused) {
     (void)unused;
-    const cgp_init normal = {CGP_INIT_NORMAL, 0.5}, uniform = {CGP_INIT_UNIFORM, 0.25};
+    /* A normal distribution cut at +-2 has variance 1 - 4 phi(2) / (2 Phi(2) - 1). */
+    static const struct {
+        cgp_init init;
+        double variance, kurtosis;
+    } inits[] = {{{CGP_INIT_NORMAL, 0.5}, 0.25, 2},
+                 {{CGP_INIT_UNIFORM, 0.25}, 0.25 * 0.25 / 3, 0.8},
+                 {{CGP_INIT_TRUNCATED_NORMAL, 0.5}, 0.25 * 0.7737413, 1.4}};
     enum { N = 4000 };
     static float whole[N], pieces[N];
-    for (int k = 0; k < 2; k++) {
-        const cgp_init *init = k ? &uniform : &normal;
-        double sum = 0, squares = 0;
+    for (int k = 0; k < 3; k++) {
+        const cgp_init *init = &inits[k].init;
         cgp__init_fill(init, 7, 3, 0, N, whole);
         for (int64_t at = 0, n = 1; at < N; at += n, n = n % 13 + 1)
             cgp__init_fill(init, 7, 3, at, at + n > N ? N - at : n, pieces + at);
         assert_memory_equal(whole, pieces, sizeof whole);
-        for (int i = 0; i < N; i++) {
-            sum += whole[i];
-            squares += (double)whole[i] * whole[i];
-        }
-        /* Mean within 5 standard errors of 0; variance within 5 of scale^2, or scale^2 / 3 for
-         * uniform numbers. */
-        const double variance = k ? 0.25 * 0.25 / 3 : 0.25;
-        assert_true(fabs(sum / N) < 5 * sqrt(variance / N));
-        assert_true(fabs(squares / N - variance) < 5 * variance * sqrt(2.0 / N));
+        assert_moments(whole, N, inits[k].variance, inits[k].kurtosis);
         cgp__init_fill(init, 8, 3, 0, N, pieces);
         assert_memory_not_equal(whole, pieces, sizeof whole);
         cgp__init_fill(init, 7, 4, 0, N, pieces);
         assert_memory_not_equal(whole, pieces, sizeof whole);
     }
+}
+
+/* Of a normal distribution 4.6 % lie outside of two deviations: they are drawn again, not moved to the edge; the others stay. */
+static void a_truncated_normal_draws_the_tails_again(void **unused) {
+    (void)unused;
+    const cgp_init normal = {CGP_INIT_NORMAL, 0.02}, cut = {CGP_INIT_TRUNCATED_NORMAL, 0.02};
+    enum { N = 20000 };
+    static float all[N], within[N];
+    int again = 0;
+    cgp__init_fill(&normal, 7, 3, 0, N, all);
+    cgp__init_fill(&cut, 7, 3, 0, N, within);
+    for (int i = 0; i < N; i++) {
+        const bool outside = fabsf(all[i]) > 0.04f;
+        again += outside;
+        assert_true(outside ? fabsf(within[i]) < 0.04f : within[i] == all[i]);
+    }
+    assert_in_range(again, N * 0.040, N * 0.051);
 }
 
 /* --- indices out of range: `past`, one of each kind --- */
@@ -299,6 +325,7 @@ int main(void) {
         cmocka_unit_test(a_finished_model_takes_nothing_more),
         cmocka_unit_test(unneeded_ops_are_left_out),
         cmocka_unit_test(initial_weights_do_not_depend_on_pieces),
+        cmocka_unit_test(a_truncated_normal_draws_the_tails_again),
         cmocka_unit_test(indices_out_of_range_have_no_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

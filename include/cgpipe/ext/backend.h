@@ -54,8 +54,12 @@ extern "C" {
     X(ARGMAX, argmax)                                                                          \
     X(BCE_WITH_LOGITS, bce_with_logits)                                                        \
     X(DROPOUT2D, dropout2d)                                                                    \
-    X(FLATTEN, flatten)                                                                        \
+    X(RESHAPE, reshape)                                                                        \
+    X(TRANSPOSE, transpose)                                                                    \
+    X(SLICE, slice)                                                                            \
+    X(MATMUL, matmul)                                                                          \
     X(CONV2D, conv2d)                                                                          \
+    X(CONV_TRANSPOSE2D, conv_transpose2d)                                                      \
     X(MAX_POOL, max_pool)                                                                      \
     X(AVERAGE_POOL, average_pool)                                                              \
     X(UPSAMPLE, upsample)                                                                      \
@@ -97,8 +101,11 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
  *   BCE            logits [n,R,C]   targets, same  -        -                       -
  *   DROPOUT2D      [n,R,C]          -              [n,R,C]  -                       -
- *   FLATTEN        [n,R,C]          -              [n,R,C]  -                       -
+ *   RESHAPE        [n,R,C]          -              [n,R,C]  -                       -
+ *   TRANSPOSE      [n,R,C]          -              [n,R,C]  -                       -
+ *   SLICE          [n,R,in]         -              [n,R,C]  -                       -
  *   CONV2D         [n,H,W,in]       -              [n,R,C]  -                       weight, bias
+ *   CONV_TRANSPOSE2D  [n,H,W,in]    -              [n,R,C]  -                       weight, bias
  *   MAX_POOL       [n,H,W,C]        -              [n,R,C]  -                       -
  *   AVERAGE_POOL   [n,H,W,C]        -              [n,R,C]  -                       -
  *   UPSAMPLE       [n,H,W,C]        -              [n,R,C]  -                       -
@@ -110,6 +117,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   MULTIPLY       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
  *   SUBTRACT       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
  *   SOFTMAX        [n,R,C]          -              [n,R,C]  -                       -
+ *   MATMUL         [n,R,in]         [n,in,C] each  [n,R,C]  -                       -
  *   CUSTOM         as in cgpipe/op.h
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
@@ -127,9 +135,17 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * high_freq_factor, and between has (1 - s) f / factor + s f, s = (original_length / w - low_freq_factor) / (high_freq_factor -
  * low_freq_factor).
  *
+ * TRANSPOSE's x is [.., i, b, j, c] with the sizes in `parts`, its y [.., j, b, i, c]. SLICE takes columns parts[0] .. parts[0] + C -
+ * 1; its dx is zero in the others, or left as it is where it is added to.
+ *
+ * MATMUL has `heads` matrices in a sample, each of R / heads rows: y = a b with a [R / heads,in] and b [in,C], or their transposes
+ * in memory (`transposed`). It makes dx[1], then dx[0].
+ *
  * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u -
  * top, j stride_width + v - left), if it exists: elsewhere CONV2D has zero and the pools have nothing (a window always has a
  * pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is [kernel_height,kernel_width,in,C].
+ * CONV_TRANSPOSE2D adds to element (u, v) of the window of input pixel (i, j): output pixel (i stride_height + u - top, j
+ * stride_width + v - left), if it exists; its weight is [kernel_height,kernel_width,C,in].
  * UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i - top, j - left), or zero. BATCH_NORM's
  * mean and variance are over all samples and rows of the run, INSTANCE_NORM's over the rows of a sample, both per channel.
  *
@@ -143,8 +159,8 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * sample high}) is >= p * 2^32. `sample` counts from the beginning of the mini-batch; the key is that of (seed, step, id), see
  * the host's `dropout_key`.
  *
- * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
- * BACKWARD_WEIGHT. There is no other pair.
+ * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR, CONV2D and
+ * CONV_TRANSPOSE2D have BACKWARD_WEIGHT. There is no other pair.
  *
  * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); a dx[k] with dy where `dx` is in
  * place; the dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one
@@ -160,6 +176,7 @@ typedef struct cgp_op_attributes {
     int64_t rows;
     /** Width of a row before and after; vocabulary or classes as listed above. */
     int64_t in, out;
+    /** MATMUL: matrices of a sample. */
     int64_t heads;
     /** ATTENTION: heads of keys and values; rows of them; last keys that a causal query sees, 0: all up to its own. */
     int64_t kv_heads, keys, window;
@@ -167,7 +184,7 @@ typedef struct cgp_op_attributes {
     int64_t rotated, offset;
     /** CROSS_ENTROPY: the target of rows that do not count. */
     int64_t ignore;
-    /** CONCAT: width of each input, 0 behind the last one. */
+    /** CONCAT: width of each input, 0 behind the last one. TRANSPOSE: sizes i, b, j, c. SLICE: the first column. */
     int64_t parts[CGP_OP_MAX_INPUTS];
     /** DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
     float p;
@@ -191,7 +208,8 @@ typedef struct cgp_op_attributes {
     /** Pixels of padding in front of the input; below 0: cropped. */
     int32_t top, left;
     int32_t has_bias;
-    /** LINEAR's weight layout: 0: [out, in], y = x weight^T; 1: the transposed layout [in, out], y = x weight. */
+    /** LINEAR's weight layout: 0: [out, in], y = x weight^T; 1: the transposed layout [in, out], y = x weight. MATMUL: bit k: x[k]
+     *  lies transposed. */
     int32_t transposed;
     /** ATTENTION: x[0] is q, k and v side by side; a query sees no key after its own. */
     int32_t fused, causal;

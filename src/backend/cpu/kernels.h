@@ -264,6 +264,9 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     /* rows of `width`, each side with its stride: to = or += from */                          \
     X(copy_rows, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t width, bool add))                 \
+    /* to [columns, rows] = or += the transpose of from [rows, columns] */                     \
+    X(transpose, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
+                  int64_t from_stride, int64_t rows, int64_t columns, bool add))               \
     /* Row i of y: sums or means; maxima. Row i of the argmax. */                              \
     X(pool_sum, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
     X(pool_max, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \

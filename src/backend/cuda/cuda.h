@@ -29,7 +29,7 @@ void cgp__cuda_count_library(void);
 typedef cudaError_t cgp__cuda_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cudaStream_t stream);
 
-/* The kernels of an op; NULL: it has no such direction. As in `ref`, POSITION, ADD and FLATTEN have BACKWARD_INPUT for a dx that is not
+/* The kernels of an op; NULL: it has no such direction. As in `ref`, POSITION, ADD and RESHAPE have BACKWARD_INPUT for a dx that is not
  * dy; norms make their weight gradients in BACKWARD_INPUT. */
 typedef struct cgp__cuda_op {
     cgp__cuda_run *run[CGP_OP_DIRECTIONS];

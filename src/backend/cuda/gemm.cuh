@@ -105,6 +105,15 @@ static inline matrix<T> matrix_of(const T *at, int64_t rows, int64_t columns, in
             columns % 4 == 0 && stride % 4 == 0 && is_aligned(at)};
 }
 
+/* One of several matrices, `step` elements apart: that of the thread block's blockIdx.z, once it has entered it. */
+template <class T> struct batched : matrix<T> { int64_t step; };
+
+template <class Rows> __device__ static inline void enter(Rows &) {}
+
+template <class T> __device__ static inline void enter(batched<T> &rows) {
+    rows.at += blockIdx.z * rows.step;
+}
+
 /* An operand's element (outer, k): outer is a row of a or a column of b. Its rows lie along k, or across. */
 template <class Rows> struct along_k {
     enum { ALONG_K = true };
@@ -128,6 +137,14 @@ struct plain_rows {
     int64_t stride;
     __device__ int64_t operator()(int row) const {
         return row * stride;
+    }
+};
+
+/* Of the matrix of blockIdx.z. */
+struct batched_rows {
+    int64_t stride, step;
+    __device__ int64_t operator()(int row) const {
+        return blockIdx.z * step + row * stride;
     }
 };
 
@@ -185,7 +202,7 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0> struct
 typedef shape<128, 64, 16, 8, 8> large;
 typedef shape<64, 64, 16, 8, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
-typedef shape<16, 64, 32, 4, 4> few;
+typedef shape<16, 64, 32, 4, 4, 4> few;
 /* Of a rounded c, which takes registers for sums twice. */
 typedef shape<64, 64, 16, 4, 4> rounding;
 
@@ -346,6 +363,8 @@ __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
         place[0] = row;
         place[1] = column;
     }
+    enter(a.rows);
+    enter(b.rows);
     const int begin = parts ? first + (int)blockIdx.y : 0;
     const int end = parts ? begin + 1 : k.count;
     float *part = parts ? parts + (int64_t)blockIdx.y * c.m * c.n : NULL;

@@ -73,7 +73,7 @@ void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, 
 double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,
                      int64_t element);
 
-/* The kernels of an op; NULL: it has no such direction. POSITION, ADD and FLATTEN have BACKWARD_INPUT for a dx that is not dy;
+/* The kernels of an op; NULL: it has no such direction. POSITION, ADD and RESHAPE have BACKWARD_INPUT for a dx that is not dy;
  * norms make their weight gradients in BACKWARD_INPUT. */
 typedef struct cgp__ref_op {
     cgp__ref_run *run[CGP_OP_DIRECTIONS];

@@ -100,6 +100,12 @@ static cgp_status check_kept(const cgp_op *op, const cgp_op_shapes *shapes) {
         const cgp_op_type type = {.shape = shapes->parameters[k].shape};
         CGP_TRY(check_suffix(shapes->parameters[k].suffix, k, "parameter"));
         CGP_TRY(cgp__op_check("parameter", &type, CGP_F32, 0, CGP_MAX_RANK));
+        if (shapes->parameters[k].init.kind >= CGP_INIT_XAVIER_UNIFORM &&
+            shapes->parameters[k].init.kind <= CGP_INIT_KAIMING_NORMAL)
+            return cgp_fail(CGP_EINVAL,
+                            "its shape rule says an initialization of parameter %d by fan, "
+                            "expected what cgp_init_by_fan() makes of it",
+                            k);
     }
     for (int k = 0; k < shapes->n_state; k++) {
         const cgp_op_state *state = &shapes->state[k];

@@ -15,9 +15,9 @@
  *
  * Threads take blocks of pixels, each with its own strip, or columns of them; in dW, rows of dW. The result does not
  * depend on that: k is cut by its size alone, and dW is summed over blocks of pixels in their order. */
-#include <string.h>
+#include "backend/cpu/ops/conv2d.h"
 
-#include "backend/cpu/cpu.h"
+#include <string.h>
 
 /* Output pixels in a block: where they are rows of c (MC); and for dW, where they are k (KC). */
 #define PIXELS 256
@@ -364,13 +364,6 @@ static grid grid_of(const cgp_kernel_spec *spec, const void *image) {
     return g;
 }
 
-/* A plain GEMM over pixels. */
-static bool is_pointwise(const cgp_op_attributes *g) {
-    return g->kernel_height == 1 && g->kernel_width == 1 && g->stride_height == 1 &&
-           g->stride_width == 1 && g->top == 0 && g->left == 0 && g->out_height == g->height &&
-           g->out_width == g->width;
-}
-
 static cgp_status run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_kernel linear = *kernel;
     linear.spec.attributes.transposed = true;
@@ -383,17 +376,28 @@ static int64_t pointwise_workspace(const cgp_kernel_spec *spec, int threads) {
     return cgp__cpu_linear[spec->direction].workspace(&linear, threads);
 }
 
+void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
+    const cgp_op_attributes *s = &conv->spec->attributes;
+    const cgp_dtype type = conv->spec->type;
+    window_gemm p = {.device = device,
+                     .grid = grid_of(conv->spec, conv->x),
+                     .to = {type, conv->to, s->rows * s->out, s->out_width * s->out, s->out},
+                     .add = conv->add,
+                     .columns = s->out,
+                     .b = cgp__rows(CGP_F32, conv->weight, s->out),
+                     .bias = conv->bias};
+    run_window_gemm(&p, workspace);
+}
+
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp_op_attributes *s = &kernel->spec.attributes;
-    if (is_pointwise(s)) return run_pointwise(kernel, args);
-    window_gemm p = {
-        .device = kernel->device,
-        .grid = grid_of(&kernel->spec, args->x[0]),
-        .to = {kernel->spec.type, args->y, s->rows * s->out, s->out_width * s->out, s->out},
-        .columns = s->out,
-        .b = cgp__rows(CGP_F32, args->param[0], s->out),
-        .bias = s->has_bias ? args->param[1] : NULL};
-    run_window_gemm(&p, args->workspace);
+    if (cgp__cpu_is_pointwise(s)) return run_pointwise(kernel, args);
+    const cgp__cpu_convolution conv = {.spec = &kernel->spec,
+                                       .x = args->x[0],
+                                       .weight = args->param[0],
+                                       .bias = s->has_bias ? args->param[1] : NULL,
+                                       .to = args->y};
+    cgp__cpu_convolve(kernel->device, &conv, args->workspace);
     return CGP_OK;
 }
 
@@ -439,56 +443,71 @@ static window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vertical,
 }
 
 /* Pixels of dx outside all windows. */
-static void clear_pixels(const cgp_kernel_spec *spec, const side *vertical,
-                         const side *horizontal, void *dx) {
-    const cgp_op_attributes *s = &spec->attributes;
-    const int64_t bytes = s->in * (int64_t)cgp_dtype_bytes(spec->type);
-    for (int64_t n = 0; n < spec->n; n++)
+static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv,
+                        const side *vertical, const side *horizontal) {
+    const cgp_op_attributes *s = &conv->spec->attributes;
+    const cgp_dtype type = conv->spec->type;
+    for (int64_t n = 0; n < conv->spec->n; n++)
         for (int64_t i = vertical->first; i < s->height; i += s->stride_height)
-            for (int64_t j = horizontal->first; j < s->width; j += s->stride_width)
-                memset((char *)dx + ((n * s->height + i) * s->width + j) * bytes, 0,
-                       (size_t)bytes);
+            for (int64_t j = horizontal->first; j < s->width; j += s->stride_width) {
+                void *pixel =
+                    cgp__cpu_at(type, conv->to, ((n * s->height + i) * s->width + j) * s->in);
+                if (conv->bias)
+                    device->kernels->convert(type, pixel, CGP_F32, conv->bias, s->in);
+                else
+                    memset(pixel, 0, (size_t)s->in * cgp_dtype_bytes(type));
+            }
 }
 
-static void run_class(const cgp_kernel *kernel, const cgp_kernel_args *args,
-                      const side *vertical, const side *horizontal) {
-    const cgp_op_attributes *s = &kernel->spec.attributes;
-    const bool add = cgp__cpu_adds(kernel, 0);
+static void run_class(cgp_device *device, const cgp__cpu_convolution *conv,
+                      const side *vertical, const side *horizontal, void *workspace) {
+    const cgp_op_attributes *s = &conv->spec->attributes;
     const int64_t tap = s->in * s->out, row = s->kernel_width * tap;
     if (vertical->pixels == 0 || horizontal->pixels == 0) return;
     if (vertical->taps == 0 || horizontal->taps == 0) {
-        if (!add) clear_pixels(&kernel->spec, vertical, horizontal, args->dx[0]);
+        if (!conv->add) fill_pixels(device, conv, vertical, horizontal);
         return;
     }
-    window_gemm p = input_gemm(&kernel->spec, vertical, horizontal);
-    p.device = kernel->device;
-    p.grid.image = args->dy;
-    p.add = add;
+    window_gemm p = input_gemm(conv->spec, vertical, horizontal);
+    p.device = device;
+    p.grid.image = conv->x;
+    p.add = conv->add;
+    p.bias = conv->bias;
     p.to =
-        (pixel_layout){kernel->spec.type,
-                       cgp__cpu_at(kernel->spec.type, args->dx[0],
+        (pixel_layout){conv->spec->type,
+                       cgp__cpu_at(conv->spec->type, conv->to,
                                    (vertical->first * s->width + horizontal->first) * s->in),
                        (int64_t)s->height * s->width * s->in,
                        (int64_t)s->stride_height * s->width * s->in, s->stride_width * s->in};
-    p.b = (cgp__matrix){CGP_F32, args->param[0] + vertical->tap * row + horizontal->tap * tap,
-                        1, s->out};
+    p.b = (cgp__matrix){CGP_F32, conv->weight + vertical->tap * row + horizontal->tap * tap, 1,
+                        s->out};
     p.taps = (cgp__taps){
         .depth = s->out, .tap = -s->stride_width * tap, .segment = -s->stride_height * row};
-    run_window_gemm(&p, args->workspace);
+    run_window_gemm(&p, workspace);
 }
 
-static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *s = &kernel->spec.attributes;
-    if (!args->dx[0]) return CGP_OK;
-    if (is_pointwise(s)) return run_pointwise(kernel, args);
+void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
+                                  void *workspace) {
+    const cgp_op_attributes *s = &conv->spec->attributes;
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
             const side horizontal =
                 side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
-            run_class(kernel, args, &vertical, &horizontal);
+            run_class(device, conv, &vertical, &horizontal, workspace);
         }
     }
+}
+
+static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    if (!args->dx[0]) return CGP_OK;
+    if (cgp__cpu_is_pointwise(&kernel->spec.attributes)) return run_pointwise(kernel, args);
+    const cgp__cpu_convolution conv = {.spec = &kernel->spec,
+                                       .x = args->dy,
+                                       .weight = args->param[0],
+                                       .to = args->dx[0],
+                                       .add = cgp__cpu_adds(kernel, 0)};
+    cgp__cpu_convolve_transposed(kernel->device, &conv, args->workspace);
     return CGP_OK;
 }
 
@@ -594,32 +613,37 @@ static cgp__cpu_prefetch prefetch_dy(const grid *g, const weight_gemm *p, int64_
     return (cgp__cpu_prefetch){next.at, 1, cgp__min(left, p->pixels) * bytes, 0};
 }
 
-static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    const cgp_op_attributes *s = &kernel->spec.attributes;
-    if (is_pointwise(s)) return run_pointwise(kernel, args);
-    const grid g = grid_of(&kernel->spec, args->x[0]);
+void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
+                              const void *dy, float *dw, bool add, void *workspace) {
+    const int64_t out = spec->attributes.out;
+    const grid g = grid_of(spec, x);
     const int64_t runs = runs_in_block(&g, WEIGHT_PIXELS);
-    float *strip = args->workspace;
-    int64_t *windows =
-        (int64_t *)(void *)((char *)args->workspace + strip_bytes(&g, WEIGHT_PIXELS));
-    weight_gemm p = {.device = kernel->device,
+    float *strip = workspace;
+    int64_t *windows = (int64_t *)(void *)((char *)workspace + strip_bytes(&g, WEIGHT_PIXELS));
+    weight_gemm p = {.device = device,
                      .grid = &g,
-                     .columns = s->out,
+                     .columns = out,
                      .strip = strip,
                      .windows = windows,
-                     .dw = args->dparam[0],
+                     .dw = dw,
                      .workspace = (char *)windows + table_bytes(&g, WEIGHT_PIXELS),
                      .bytes = weight_bytes_per_thread(&g)};
     for (int64_t first = 0, done = 0; first < runs_of(&g); first += runs, done += p.pixels) {
         const int64_t count = cgp__min(runs, runs_of(&g) - first);
-        p.pixels = make_strip(kernel->device, &g, first, count, strip, windows);
-        p.dy = cgp__rows(kernel->spec.type,
-                         cgp__cpu_at(kernel->spec.type, args->dy, done * s->out), s->out);
-        p.add = first > 0 || !args->first;
+        p.pixels = make_strip(device, &g, first, count, strip, windows);
+        p.dy = cgp__rows(spec->type, cgp__cpu_at(spec->type, dy, done * out), out);
+        p.add = first > 0 || add;
         p.prefetch[0] = prefetch_image(&g, first + runs, runs);
         p.prefetch[1] = prefetch_dy(&g, &p, done + p.pixels);
         run_weight_gemm(&p);
     }
+}
+
+static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *s = &kernel->spec.attributes;
+    if (cgp__cpu_is_pointwise(s)) return run_pointwise(kernel, args);
+    cgp__cpu_convolve_weight(kernel->device, &kernel->spec, args->x[0], args->dy,
+                             args->dparam[0], !args->first, args->workspace);
     if (s->has_bias)
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], kernel->spec.type, args->dy,
                           cgp__cpu_rows(kernel), s->out, !args->first);
@@ -629,7 +653,7 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
 /* --- workspace --- */
 
 static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
-    if (is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
+    if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
     const grid g = grid_of(spec, NULL);
     return threads * window_gemm_bytes(&g, spec->attributes.out, spec->type);
 }
@@ -637,7 +661,7 @@ static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
 /* The largest of the classes. */
 static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *s = &spec->attributes;
-    if (is_pointwise(s)) return pointwise_workspace(spec, threads);
+    if (cgp__cpu_is_pointwise(s)) return pointwise_workspace(spec, threads);
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
@@ -655,7 +679,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
 }
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
-    if (is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
+    if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
     const grid g = grid_of(spec, NULL);
     return strip_bytes(&g, WEIGHT_PIXELS) + table_bytes(&g, WEIGHT_PIXELS) +
            threads * weight_bytes_per_thread(&g);

@@ -9,6 +9,9 @@
  * taps of the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution
  * (1 x 1, stride 1) is LINEAR.
  *
+ * CONV_TRANSPOSE2D is the convolution from y to x, run backwards: y is its dx of x, plus the bias, dx is its y of dy, and dW its dW with
+ * x and dy exchanged.
+ *
  * Blocks of k are those of the cpu backend: whole segments of windows, or equal parts of one, at most 512; for dW, whole rows of
  * pixels, or equal parts of one. */
 #include "backend/cuda/gemm_lt.h"
@@ -29,7 +32,7 @@ static bool is_pointwise(const cgp_op_attributes *g) {
 
 bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
     *linear = *spec;
-    linear->attributes.transposed = true;
+    linear->attributes.transposed = spec->op == CGP_OP_CONV2D;
     return is_pointwise(&spec->attributes);
 }
 
@@ -90,36 +93,72 @@ template <class T> static windows<T> windows_of_x(const cgp_kernel_spec *spec, c
     return w;
 }
 
+/* `to` = or += a convolution of x + bias; bias NULL: none. */
+template <class T> struct convolution {
+    const T *x;
+    const float *weight, *bias;
+    T *to;
+    bool add;
+    void *workspace;
+};
+
+/* x [H, W, in] to [OH, OW, out]. */
+template <class T>
+static cudaError_t convolve(const cgp_kernel_spec *spec, const convolution<T> &conv,
+                            cudaStream_t stream) {
+    const int64_t out = spec->attributes.out;
+    if (!all_fit(spec)) return cudaErrorInvalidValue;
+    const windows<T> x = windows_of_x(spec, conv.x);
+    output<plain_rows, T> y = output_of(conv.to, x.count, out);
+    y.bias = conv.bias;
+    y.add = conv.add;
+    return run(along_k<windows<T>>{x},
+               across_k<matrix<float>>{matrix_of(conv.weight, x.length, out, out)}, y,
+               cuts_of_windows(x), conv.workspace, stream);
+}
+
+static const float *bias_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    return spec->attributes.has_bias ? args->param[1] : NULL;
+}
+
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
-    if (is_pointwise(g)) return run_pointwise(spec, args, stream);
+    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    return convolve<T>(spec,
+                       {(const T *)args->x[0], args->param[0], bias_of(spec, args),
+                        (T *)args->y, false, args->workspace},
+                       stream);
+}
+
+template <class T>
+static cudaError_t convolve_weight(const cgp_kernel_spec *spec, const T *image, const T *dy,
+                                   const cgp_kernel_args *args, cudaStream_t stream) {
+    const int64_t out = spec->attributes.out;
     if (!all_fit(spec)) return cudaErrorInvalidValue;
-    const windows<T> x = windows_of_x(spec, (const T *)args->x[0]);
-    output<plain_rows, T> y = output_of((T *)args->y, x.count, g->out);
-    if (g->has_bias) y.bias = args->param[1];
-    return run(along_k<windows<T>>{x},
-               across_k<matrix<float>>{matrix_of(args->param[0], x.length, g->out, g->out)}, y,
-               cuts_of_windows(x), args->workspace, stream);
+    const windows<T> x = windows_of_x(spec, image);
+    output<plain_rows, float> dw = output_of(args->dparam[0], x.length, out);
+    dw.add = !args->first;
+    return run(across_k<windows<T>>{x}, across_k<matrix<T>>{matrix_of(dy, x.count, out, out)},
+               dw, cuts_of_pixels(spec), args->workspace, stream);
+}
+
+template <class T>
+static cudaError_t bias_gradient(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                 cudaStream_t stream) {
+    const cgp_op_attributes *g = &spec->attributes;
+    if (!g->has_bias) return cudaSuccess;
+    return cgp__cuda_sum_rows(args->dparam[1], (const T *)args->dy, spec->n * g->rows, g->out,
+                              !args->first, args->workspace, stream);
 }
 
 template <class T>
 static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                    cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
-    if (is_pointwise(g)) return run_pointwise(spec, args, stream);
-    if (!all_fit(spec)) return cudaErrorInvalidValue;
-    const windows<T> x = windows_of_x(spec, (const T *)args->x[0]);
-    const T *dy = (const T *)args->dy;
-    output<plain_rows, float> dw = output_of(args->dparam[0], x.length, g->out);
-    dw.add = !args->first;
-    CGP__TRY_CUDA(run(across_k<windows<T>>{x},
-                      across_k<matrix<T>>{matrix_of(dy, x.count, g->out, g->out)}, dw,
-                      cuts_of_pixels(spec), args->workspace, stream));
-    if (!g->has_bias) return cudaSuccess;
-    return cgp__cuda_sum_rows(args->dparam[1], dy, x.count, g->out, !args->first,
-                              args->workspace, stream);
+    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    CGP__TRY_CUDA(
+        convolve_weight(spec, (const T *)args->x[0], (const T *)args->dy, args, stream));
+    return bias_gradient<T>(spec, args, stream);
 }
 
 /* --- the input's gradient --- */
@@ -185,41 +224,42 @@ static taps taps_of(const cgp_kernel_spec *spec, const side &vertical, const sid
 
 template <class T>
 static output<pixel_rows, T> pixels_of_dx(const cgp_kernel_spec *spec, const side &vertical,
-                                          const side &horizontal, T *dx) {
+                                          const side &horizontal, const convolution<T> &conv) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t line = g->width * g->in;
-    return {dx + vertical.first * line + horizontal.first * g->in,
+    return {conv.to + vertical.first * line + horizontal.first * g->in,
             {g->height * line, g->stride_height * line, g->stride_width * g->in,
              divisor_of(vertical.pixels), divisor_of(horizontal.pixels)},
             (int)(spec->n * vertical.pixels * horizontal.pixels),
             (int)g->in,
-            NULL,
-            adds(spec, 0),
+            conv.bias,
+            conv.add,
             false};
 }
 
 /* Pixels outside all windows. */
-template <class T> __global__ static void clear_pixels(output<pixel_rows, T> dx) {
+template <class T> __global__ static void fill_pixels(output<pixel_rows, T> dx) {
     FOR_EACH(i, (int64_t)dx.m * dx.n) {
-        store(dx.at, dx.rows((int)(i / dx.n)) + i % dx.n, 0.0f);
+        const int channel = (int)(i % dx.n);
+        store(dx.at, dx.rows((int)(i / dx.n)) + channel, dx.bias ? dx.bias[channel] : 0.0f);
     }
 }
 
 template <class T>
-static cudaError_t run_class(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+static cudaError_t run_class(const cgp_kernel_spec *spec, const convolution<T> &conv,
                              const side &vertical, const side &horizontal,
                              cudaStream_t stream) {
     const bool has_pixels = vertical.pixels > 0 && horizontal.pixels > 0;
     const bool has_taps = vertical.taps > 0 && horizontal.taps > 0;
-    if (!has_pixels || (!has_taps && adds(spec, 0))) return cudaSuccess;
-    const output<pixel_rows, T> dx = pixels_of_dx(spec, vertical, horizontal, (T *)args->dx[0]);
+    if (!has_pixels || (!has_taps && conv.add)) return cudaSuccess;
+    const output<pixel_rows, T> dx = pixels_of_dx(spec, vertical, horizontal, conv);
     if (!has_taps)
-        return launch(clear_pixels<T>, blocks_for((int64_t)dx.m * dx.n), dim3(BLOCK), stream,
+        return launch(fill_pixels<T>, blocks_for((int64_t)dx.m * dx.n), dim3(BLOCK), stream,
                       dx);
-    const windows<T> dy = windows_of_dy(spec, vertical, horizontal, (const T *)args->dy);
+    const windows<T> dy = windows_of_dy(spec, vertical, horizontal, conv.x);
     return run(along_k<windows<T>>{dy},
-               along_k<taps>{taps_of(spec, vertical, horizontal, args->param[0])}, dx,
-               cuts_of_windows(dy), args->workspace, stream);
+               along_k<taps>{taps_of(spec, vertical, horizontal, conv.weight)}, dx,
+               cuts_of_windows(dy), conv.workspace, stream);
 }
 
 static side side_down(const cgp_op_attributes *g, int64_t c) {
@@ -230,17 +270,27 @@ static side side_across(const cgp_op_attributes *g, int64_t c) {
     return side_of(c, g->stride_width, g->width, g->kernel_width, g->left);
 }
 
+/* x [OH, OW, out] to [H, W, in]. */
 template <class T>
-static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                                  cudaStream_t stream) {
+static cudaError_t convolve_transposed(const cgp_kernel_spec *spec, const convolution<T> &conv,
+                                       cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
-    if (!args->dx[0]) return cudaSuccess;
-    if (is_pointwise(g)) return run_pointwise(spec, args, stream);
     if (!all_fit(spec)) return cudaErrorInvalidValue;
     for (int64_t i = 0; i < g->stride_height; i++)
         for (int64_t j = 0; j < g->stride_width; j++)
-            CGP__TRY_CUDA(run_class<T>(spec, args, side_down(g, i), side_across(g, j), stream));
+            CGP__TRY_CUDA(run_class<T>(spec, conv, side_down(g, i), side_across(g, j), stream));
     return cudaSuccess;
+}
+
+template <class T>
+static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                  cudaStream_t stream) {
+    if (!args->dx[0]) return cudaSuccess;
+    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    return convolve_transposed<T>(spec,
+                                  {(const T *)args->dy, args->param[0], NULL, (T *)args->dx[0],
+                                   adds(spec, 0), args->workspace},
+                                  stream);
 }
 
 /* --- workspace --- */
@@ -280,3 +330,73 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
 
 const cgp__cuda_op cgp__cuda_conv2d = {
     {BY_TYPE(forward), BY_TYPE(backward_input), BY_TYPE(backward_weight)}, workspace};
+
+/* --- CONV_TRANSPOSE2D --- */
+
+/* The CONV2D, in a direction. */
+static cgp_kernel_spec conv2d_of(const cgp_kernel_spec *spec, cgp_op_direction direction) {
+    const cgp_op_attributes *g = &spec->attributes;
+    cgp_kernel_spec conv = *spec;
+    conv.op = CGP_OP_CONV2D;
+    conv.direction = direction;
+    conv.attributes.rows = (int64_t)g->height * g->width;
+    conv.attributes.in = g->out;
+    conv.attributes.out = g->in;
+    conv.attributes.height = g->out_height;
+    conv.attributes.width = g->out_width;
+    conv.attributes.out_height = g->height;
+    conv.attributes.out_width = g->width;
+    conv.attributes.has_bias = false;
+    return conv;
+}
+
+template <class T>
+static cudaError_t transposed_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                      cudaStream_t stream) {
+    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    const cgp_kernel_spec conv = conv2d_of(spec, CGP_OP_BACKWARD_INPUT);
+    return convolve_transposed<T>(&conv,
+                                  {(const T *)args->x[0], args->param[0], bias_of(spec, args),
+                                   (T *)args->y, false, args->workspace},
+                                  stream);
+}
+
+template <class T>
+static cudaError_t transposed_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                    cudaStream_t stream) {
+    if (!args->dx[0]) return cudaSuccess;
+    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    const cgp_kernel_spec conv = conv2d_of(spec, CGP_OP_FORWARD);
+    return convolve<T>(&conv,
+                       {(const T *)args->dy, args->param[0], NULL, (T *)args->dx[0],
+                        adds(spec, 0), args->workspace},
+                       stream);
+}
+
+template <class T>
+static cudaError_t transposed_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                     cudaStream_t stream) {
+    if (is_pointwise(&spec->attributes)) return run_pointwise(spec, args, stream);
+    const cgp_kernel_spec conv = conv2d_of(spec, CGP_OP_BACKWARD_WEIGHT);
+    CGP__TRY_CUDA(
+        convolve_weight(&conv, (const T *)args->dy, (const T *)args->x[0], args, stream));
+    return bias_gradient<T>(spec, args, stream);
+}
+
+static int64_t transposed_workspace(const cgp_kernel_spec *spec) {
+    static const cgp_op_direction directions[CGP_OP_DIRECTIONS] = {
+        CGP_OP_BACKWARD_INPUT, CGP_OP_FORWARD, CGP_OP_BACKWARD_WEIGHT};
+    const cgp_op_attributes *g = &spec->attributes;
+    const cgp_kernel_spec conv = conv2d_of(spec, directions[spec->direction]);
+    cgp_kernel_spec linear;
+    if (cgp__cuda_pointwise(spec, &linear)) return cgp__cuda_linear.workspace(&linear);
+    const int64_t bytes = workspace(&conv);
+    const int64_t sums = spec->direction == CGP_OP_BACKWARD_WEIGHT && g->has_bias
+                             ? cgp__cuda_sum_rows_workspace(spec->n * g->rows, g->out)
+                             : 0;
+    return bytes > sums ? bytes : sums;
+}
+
+const cgp__cuda_op cgp__cuda_conv_transpose2d = {
+    {BY_TYPE(transposed_forward), BY_TYPE(transposed_input), BY_TYPE(transposed_weight)},
+    transposed_workspace};

@@ -89,7 +89,8 @@ static cudaError_t backward_weight(const cgp_kernel_spec *spec, const cgp_kernel
 
 /* The LINEAR of a kernel. */
 static bool linear_of(const cgp_kernel_spec *spec, cgp_kernel_spec *linear) {
-    if (spec->op == CGP_OP_CONV2D) return cgp__cuda_pointwise(spec, linear);
+    if (spec->op == CGP_OP_CONV2D || spec->op == CGP_OP_CONV_TRANSPOSE2D)
+        return cgp__cuda_pointwise(spec, linear);
     *linear = *spec;
     return spec->op == CGP_OP_LINEAR;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flatten.cu -- y = x, dx = dy: a copy, or nothing where both share memory. */
+/* reshape.cu -- y = x, dx = dy: a copy, or nothing where both share memory. */
 #include "backend/cuda/map.cuh"
 
 template <class T>
@@ -14,4 +14,4 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     return pass_dy<T>(spec, args, 0, stream);
 }
 
-const cgp__cuda_op cgp__cuda_flatten = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};
+const cgp__cuda_op cgp__cuda_reshape = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* conv_transpose2d.c -- the convolution from y to x, run backwards:
+ *
+ *     y       its dx of x, + bias              dx      its y of dy
+ *     dW      its dW, x and dy exchanged       dbias   sum over pixels of dy
+ *
+ * With the chains of CONV2D. A pointwise one is LINEAR, whose weight [out, in] it has. */
+#include "backend/cpu/ops/conv2d.h"
+
+/* The CONV2D, in a direction. */
+static cgp_kernel_spec conv2d_of(const cgp_kernel_spec *spec, cgp_op_direction direction) {
+    const cgp_op_attributes *g = &spec->attributes;
+    cgp_kernel_spec conv = *spec;
+    conv.op = CGP_OP_CONV2D;
+    conv.direction = direction;
+    conv.attributes.rows = (int64_t)g->height * g->width;
+    conv.attributes.in = g->out;
+    conv.attributes.out = g->in;
+    conv.attributes.height = g->out_height;
+    conv.attributes.width = g->out_width;
+    conv.attributes.out_height = g->height;
+    conv.attributes.out_width = g->width;
+    conv.attributes.has_bias = false;
+    return conv;
+}
+
+static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &kernel->spec.attributes;
+    if (cgp__cpu_is_pointwise(g)) return cgp__cpu_linear[CGP_OP_FORWARD].run(kernel, args);
+    const cgp_kernel_spec spec = conv2d_of(&kernel->spec, CGP_OP_BACKWARD_INPUT);
+    const cgp__cpu_convolution conv = {.spec = &spec,
+                                       .x = args->x[0],
+                                       .weight = args->param[0],
+                                       .bias = g->has_bias ? args->param[1] : NULL,
+                                       .to = args->y};
+    cgp__cpu_convolve_transposed(kernel->device, &conv, args->workspace);
+    return CGP_OK;
+}
+
+static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    if (!args->dx[0]) return CGP_OK;
+    if (cgp__cpu_is_pointwise(&kernel->spec.attributes))
+        return cgp__cpu_linear[CGP_OP_BACKWARD_INPUT].run(kernel, args);
+    const cgp_kernel_spec spec = conv2d_of(&kernel->spec, CGP_OP_FORWARD);
+    const cgp__cpu_convolution conv = {.spec = &spec,
+                                       .x = args->dy,
+                                       .weight = args->param[0],
+                                       .to = args->dx[0],
+                                       .add = cgp__cpu_adds(kernel, 0)};
+    cgp__cpu_convolve(kernel->device, &conv, args->workspace);
+    return CGP_OK;
+}
+
+static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &kernel->spec.attributes;
+    if (cgp__cpu_is_pointwise(g))
+        return cgp__cpu_linear[CGP_OP_BACKWARD_WEIGHT].run(kernel, args);
+    const cgp_kernel_spec spec = conv2d_of(&kernel->spec, CGP_OP_BACKWARD_WEIGHT);
+    cgp__cpu_convolve_weight(kernel->device, &spec, args->dy, args->x[0], args->dparam[0],
+                             !args->first, args->workspace);
+    if (g->has_bias)
+        cgp__cpu_sum_rows(kernel->device, args->dparam[1], spec.type, args->dy,
+                          cgp__cpu_rows(kernel), g->out, !args->first);
+    return CGP_OK;
+}
+
+/* A direction's, of the CONV2D's that it runs. */
+static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
+    static const cgp_op_direction directions[CGP_OP_DIRECTIONS] = {
+        [CGP_OP_FORWARD] = CGP_OP_BACKWARD_INPUT,
+        [CGP_OP_BACKWARD_INPUT] = CGP_OP_FORWARD,
+        [CGP_OP_BACKWARD_WEIGHT] = CGP_OP_BACKWARD_WEIGHT};
+    const cgp_op_direction direction = directions[spec->direction];
+    if (cgp__cpu_is_pointwise(&spec->attributes))
+        return cgp__cpu_linear[spec->direction].workspace(spec, threads);
+    const cgp_kernel_spec conv = conv2d_of(spec, direction);
+    return cgp__cpu_conv2d[direction].workspace(&conv, threads);
+}
+
+const cgp__cpu_op cgp__cpu_conv_transpose2d[CGP_OP_DIRECTIONS] = {
+    [CGP_OP_FORWARD] = {forward, workspace},
+    [CGP_OP_BACKWARD_INPUT] = {backward_input, workspace},
+    [CGP_OP_BACKWARD_WEIGHT] = {backward_weight, workspace},
+};

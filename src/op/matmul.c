@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul.c -- y = a b, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; each may lie transposed.
+ *
+ *     da = dy b^T        db = a^T dy
+ *
+ * Both are made by backward I, which reads a and b. */
+#include "op/rules.h"
+
+#include <inttypes.h>
+
+/* Rows and columns of a matrix as it is multiplied. */
+static void sides_of(const cgp_shape *shape, bool transposed, int64_t *rows, int64_t *columns) {
+    const int64_t *last = &shape->dims[shape->rank - 2];
+    *rows = last[transposed];
+    *columns = last[!transposed];
+}
+
+static cgp_shape leading_of(const cgp_shape *shape) {
+    return cgp_shape_make(shape->rank - 2, shape->dims);
+}
+
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *t = attributes;
+    char first[192], second[192];
+    int64_t m, n, k, of_b;
+    for (int i = 0; i < 2; i++)
+        CGP_TRY(cgp__op_check("input", &inputs[i], CGP_F32, 2, CGP__MAX_SAMPLE_RANK));
+    const cgp_shape *a = &inputs[0].shape, *b = &inputs[1].shape;
+    const cgp_shape of = leading_of(a), others = leading_of(b);
+    if (!cgp_shape_equal(&of, &others))
+        return cgp__op_check_same("inputs that differ in their last two dimensions only",
+                                  &inputs[0], &inputs[1]);
+    sides_of(a, t->transpose[0], &m, &k);
+    sides_of(b, t->transpose[1], &of_b, &n);
+    if (k != of_b)
+        return cgp_fail(
+            CGP_EINVAL,
+            "expects as many columns of a as rows of b, got %" PRId64 " of %s%s and "
+            "%" PRId64 " of %s%s",
+            k, cgp_shape_text(a, first, sizeof first), t->transpose[0] ? " transposed" : "",
+            of_b, cgp_shape_text(b, second, sizeof second),
+            t->transpose[1] ? " transposed" : "");
+    CGP_TRY(cgp__op_check_size("output", cgp_shape_count(&of) * m, n));
+    out->output.shape = *a;
+    out->output.shape.dims[a->rank - 2] = m;
+    out->output.shape.dims[a->rank - 1] = n;
+    return CGP_OK;
+}
+
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__attributes *t = node->attributes;
+    const cgp_shape *a = &node->inputs[0].shape;
+    int64_t m;
+    sides_of(a, t->transpose[0], &m, &sizes->in);
+    sizes->heads = cgp__op_product(a, 0, a->rank - 2);
+    sizes->transposed = t->transpose[0] | t->transpose[1] << 1;
+}
+
+/* A multiply-add counts 2; backward has two products of as many. */
+static double flops(const cgp_op_node *node, cgp_op_direction direction) {
+    const cgp__attributes *t = node->attributes;
+    int64_t m, k;
+    sides_of(&node->inputs[0].shape, t->transpose[0], &m, &k);
+    if (direction == CGP_OP_BACKWARD_WEIGHT) return 0;
+    return (direction == CGP_OP_FORWARD ? 2.0 : 4.0) *
+           (double)cgp_shape_count(&node->shapes.output.shape) * (double)k;
+}
+
+const cgp__op cgp__op_matmul = {
+    .op.name = "matmul",
+    .op.n_inputs = 2,
+    .op.infer = infer,
+    .op.input_needs_x = 1u << 0 | 1u << 1,
+    .op.flops = flops,
+    .dx = CGP__DX_SEPARATE,
+    .sizes = set_sizes,
+};

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slice.c -- indices begin .. end - 1 of one dimension: [..., d, ...] -> [..., end - begin, ...].
+ *
+ * dx is zero but for these indices. The first use of x to make its gradient writes all of it; one that adds reads and writes its
+ * part alone: to split a value costs one pass over its gradient and one over all parts but one. */
+#include "op/rules.h"
+
+#include <inttypes.h>
+
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    int dim = 0;
+    CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
+    CGP_TRY(cgp__op_find_dim(a->dim[0], &inputs[0].shape, &dim));
+    const int64_t size = inputs[0].shape.dims[dim];
+    if (a->begin < 0 || a->begin >= a->end || a->end > size)
+        return cgp_fail(CGP_EINVAL,
+                        "expects 0 <= begin < end <= %" PRId64 ", got %" PRId64 " and %" PRId64,
+                        size, a->begin, a->end);
+    out->output.shape.dims[dim] = a->end - a->begin;
+    return CGP_OK;
+}
+
+/* Columns of rows: a row is the dimension and those behind it. */
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__attributes *a = node->attributes;
+    const cgp_shape *x = &node->inputs[0].shape;
+    const int dim = a->dim[0] < 0 ? a->dim[0] + x->rank : a->dim[0];
+    const int64_t inner = cgp__op_product(x, dim + 1, x->rank);
+    sizes->rows = cgp__op_product(x, 0, dim);
+    sizes->in = x->dims[dim] * inner;
+    sizes->out = (a->end - a->begin) * inner;
+    sizes->parts[0] = a->begin * inner;
+}
+
+const cgp__op cgp__op_slice = {
+    .op.name = "slice",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.cheap = true,
+    .dx = CGP__DX_SEPARATE,
+    .sizes = set_sizes,
+};

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transpose.c -- two dimensions of a sample change places: [a, i, b, j, c] -> [a, j, b, i, c], any of a, b and c of no or several
+ * dimensions. dx is dy with the same two exchanged. */
+#include "op/rules.h"
+
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    int first = 0, second = 0;
+    CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
+    CGP_TRY(cgp__op_find_dim(a->dim[0], &inputs[0].shape, &first));
+    CGP_TRY(cgp__op_find_dim(a->dim[1], &inputs[0].shape, &second));
+    int64_t *dims = out->output.shape.dims;
+    dims[first] = inputs[0].shape.dims[second];
+    dims[second] = inputs[0].shape.dims[first];
+    return CGP_OK;
+}
+
+/* i, b, j and c: the dims of a are a number of samples. */
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__attributes *a = node->attributes;
+    const cgp_shape *x = &node->inputs[0].shape;
+    int first = a->dim[0] < 0 ? a->dim[0] + x->rank : a->dim[0];
+    int second = a->dim[1] < 0 ? a->dim[1] + x->rank : a->dim[1];
+    if (first > second) {
+        const int other = first;
+        first = second;
+        second = other;
+    }
+    sizes->in = sizes->out;
+    sizes->parts[0] = x->dims[first];
+    sizes->parts[1] = cgp__op_product(x, first + 1, second);
+    sizes->parts[2] = first == second ? 1 : x->dims[second];
+    sizes->parts[3] = cgp__op_product(x, second + 1, x->rank);
+}
+
+const cgp__op cgp__op_transpose = {
+    .op.name = "transpose",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.cheap = true,
+    .dx = CGP__DX_SEPARATE,
+    .sizes = set_sizes,
+};
