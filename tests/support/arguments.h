@@ -134,6 +134,7 @@ OPTIONS_RESULT(cgp_profile_options)
 OPTIONS_RESULT(cgp_balance_size_options)
 OPTIONS_RESULT(cgp_op_check_options)
 OPTIONS_RESULT(cgp_gpt2_options)
+OPTIONS_RESULT(cgp_llama_options)
 OPTIONS_RESULT(cgp_resnet_options)
 OPTIONS_RESULT(cgp_unet_options)
 OPTIONS_RESULT(cgp_amoebanetd_options)
@@ -159,7 +160,7 @@ OPTIONS_RESULT(cgp_plugin_info)
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \
              OF(cgp_mnist_options, r), OF(cgp_image_folder_options, r), OF(cgp_profile_options, r),  \
              OF(cgp_balance_size_options, r), OF(cgp_op_check_options, r),                     \
-             OF(cgp_gpt2_options, r), OF(cgp_resnet_options, r), OF(cgp_unet_options, r),      \
+             OF(cgp_gpt2_options, r), OF(cgp_llama_options, r), OF(cgp_resnet_options, r), OF(cgp_unet_options, r),      \
              OF(cgp_amoebanetd_options, r), OF(cgp_model_spec, r), OF(cgp_backend_info, r),   \
              OF(cgp_transport_info, r), OF(cgp_plugin_info, r), default: no_number)(r)
 
@@ -186,6 +187,7 @@ DEFAULTS(cifar_options)
 DEFAULTS(mnist_options)
 DEFAULTS(image_folder_options)
 DEFAULTS(gpt2_options)
+DEFAULTS(llama_options)
 DEFAULTS(resnet_options)
 DEFAULTS(unet_options)
 DEFAULTS(amoebanetd_options)
@@ -583,16 +585,16 @@ static cgp_tokenizer *tokenizer(void) {
 
 /* --- published weights --- */
 
-static const cgp_gpt2_options *published_options(void) {
-    cgp_gpt2_options *options = gpt2_options();
+static const cgp_model_spec *published_spec(void) {
+    cgp_model_spec *options = spec();
     need(cgp_huggingface_read(options, TEST_DATA "/weights/gpt2"));
-    options->loss = false;
+    options->gpt2.loss = false;
     return options;
 }
 
 static const cgp_model *published_model(void) {
     static cgp_model *model;
-    if (!model) need(cgp_gpt2_create(&model, published_options()));
+    if (!model) need(cgp_model_spec_create(&model, published_spec()));
     return model;
 }
 
