@@ -150,6 +150,31 @@ CGP_API cgp_value cgp_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_
                                 cgp_attention_options options);
 
 /** Passed by value; a field left out is zero. */
+typedef struct cgp_cached_attention_options {
+    int64_t length; /**< Rows of the cache, >= 1. */
+    /** As in cgp_attention_options. */
+    int64_t heads, kv_heads, window;
+    double scale;
+} cgp_cached_attention_options;
+
+/**
+ * Attend to what came before by way of a cache, for generation: q [1, heads x D], k [1, kv_heads x D], v [1, kv_heads x DV] and
+ * positions [1] i32 -> [1, heads x DV]. The samples of a mini-batch are rows of one text.
+ *
+ * Each micro-batch first writes k and v of all its samples to rows `positions` of the cache, keys and values [length, ...] in the
+ * plan's precision; then each query attends to the rows up to its own position, or to the last `window` of them. The result has the
+ * bits of that row of cgp_attention(), causal, over the whole text. Samples in ascending order of positions, in as many mini-batches as
+ * one likes, thus give what one sequence gives.
+ *
+ * For plans of inference: it has no gradient. The cache is memory of the plan, planned with the states; it is in no checkpoint, and a text
+ * that begins again at position 0 overwrites it row by row. Positions that are not 0 .. length - 1 are refused before anything runs.
+ * Source: as cgp_attention(); Shazeer 2019, arXiv:1911.02150.
+ */
+CGP_API cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
+                                       cgp_value positions,
+                                       cgp_cached_attention_options options);
+
+/** Passed by value; a field left out is zero. */
 typedef struct cgp_rotary_options {
     int64_t heads; /**< >= 1. */
     /** Columns of a head that are rotated, the first ones; even, at most 1024. 0: all. */
@@ -164,13 +189,15 @@ typedef struct cgp_rotary_options {
     double high_freq_factor; /**< LLAMA3: > low_freq_factor. */
     /** LLAMA3: the length that the model was first trained on, 1 to 2^24. */
     int64_t original_max_position;
+    /** [T] i32: positions of the rows, to which `offset` is added. Borrowed for the call. NULL: 0 .. T - 1. */
+    const cgp_value *positions;
 } cgp_rotary_options;
 
 /**
  * Rotate pairs of columns of each head by angles that grow with the row, so that the product of a query and a key depends on how far
  * they are apart: x [T, heads x D] -> [T, heads x D].
  *
- * Pair i of row t rotates by (offset + t) theta^(-2 i / width); frequencies and angles are rounded to f32, as in the implementations
+ * Pair i of row t rotates by (offset + t) theta^(-2 i / width), of which a row's position, where given, takes the place of t; frequencies and angles are rounded to f32, as in the implementations
  * that published models were trained with. Cosines and sines are recomputed by a written-down chain: no table is kept, and the
  * bits are the same on every device. Source: Su et al. 2021, arXiv:2104.09864.
  */

@@ -352,8 +352,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
                                                         int n_inputs, double *loss);
 
 /**
- * Run forward only, dropout off, batch norms with running statistics, and return the model's output. Nothing changes. Any
- * N >= 1. Inputs that only the loss reads may be NULL.
+ * Run forward only, dropout off, batch norms with running statistics, and return the model's output. Nothing changes, but for
+ * caches (cgp_cached_attention()), which micro-batches write in order. Any N >= 1. Inputs that only the loss reads may be NULL.
  *
  * @param[out] output  [N, ...] of cgp_model_output_shape() and _dtype(). Caller's.
  *

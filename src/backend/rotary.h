@@ -39,9 +39,10 @@ static inline void cgp__rotary_frequencies(const cgp_op_attributes *g,
     }
 }
 
-/* Of a row. */
-static inline float cgp__rotary_position(const cgp_op_attributes *g, int64_t row) {
-    return (float)(g->offset + row);
+/* Of row `row` of sample `sample`. `positions`: [n, R], or NULL. */
+static inline float cgp__rotary_position(const cgp_op_attributes *g, const int32_t *positions,
+                                         int64_t sample, int64_t row) {
+    return (float)(g->offset + (positions ? positions[sample * g->rows + row] : row));
 }
 
 #endif

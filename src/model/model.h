@@ -143,6 +143,12 @@ int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n);
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 
+/* Elements of a node's cache, of the values' type; 0: it has none. */
+static inline int64_t cgp__node_cache(const cgp__node *node) {
+    const cgp__op *op = cgp__op_find(node->kind);
+    return op->cache ? op->cache(&node->use) : 0;
+}
+
 /* Return the node of loss `l`, 0 .. n_losses - 1, of a finished model. */
 static inline int cgp__model_loss(const cgp_model *model, int l) {
     return model->n_nodes - model->n_losses + l;

@@ -125,9 +125,24 @@ cgp_value cgp_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
     return cgp__builder_add(model, CGP_OP_ATTENTION, (cgp_value[]){q, k, v}, NULL, &attributes);
 }
 
+cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
+                               cgp_value positions, cgp_cached_attention_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.size = options.length,
+                                        .heads = options.heads,
+                                        .kv_heads = options.kv_heads,
+                                        .window = options.window,
+                                        .scale = options.scale,
+                                        .causal = true};
+    return cgp__builder_add(model, CGP_OP_CACHED_ATTENTION, (cgp_value[]){q, k, v, positions},
+                            NULL, &attributes);
+}
+
 cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options options) {
     CGP__NEED_OR(model, cgp__no_value);
-    const cgp__attributes attributes = {.heads = options.heads,
+    const bool by_row = options.positions == NULL;
+    const cgp__attributes attributes = {.n_inputs = by_row ? 1 : 2,
+                                        .heads = options.heads,
                                         .rotated = options.width,
                                         .offset = options.offset,
                                         .original_length = options.original_max_position,
@@ -137,7 +152,9 @@ cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options
                                         .high_freq_factor = options.high_freq_factor,
                                         .scaling = (int)options.scaling,
                                         .interleaved = options.interleaved};
-    return cgp__builder_add(model, CGP_OP_ROTARY, &x, NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_ROTARY,
+                            (cgp_value[]){x, by_row ? cgp__no_value : *options.positions}, NULL,
+                            &attributes);
 }
 
 cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b, cgp_matmul_options options) {

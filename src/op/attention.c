@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV]; or, fused, qkv [T, 3C] -> [T, C]
  * with the three side by side. Saves the log of each query's sum of exponentials, [heads, T]; backward recomputes the probabilities
- * from it, and uses y for the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762. */
+ * from it, and uses y for the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762.
+ *
+ * cached_attention, of prediction: one row of q, k and v a sample, and its position [1] i32. k and v of all samples go to a cache
+ * [length, kv_heads (D + DV)], and each query attends to the rows of it up to its position. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -144,6 +147,77 @@ static double flops(const cgp_op_node *node, cgp_op_direction direction) {
                     (double)node->inputs[a->fused ? 0 : 1].shape.dims[0]) *
            (2.0 * gemms[direction] + scores);
 }
+
+/* --- with a cache --- */
+
+static cgp_status infer_cached(const void *attributes, const cgp_op_type *inputs,
+                               cgp_op_shapes *out) {
+    static const char *const names[] = {"q", "k", "v"};
+    const cgp__attributes *a = attributes;
+    const cgp_op_type *positions = &inputs[3];
+    int64_t width = 0;
+    CGP_TRY(check_heads(a));
+    CGP_TRY(check_separate(a, inputs, &width));
+    for (int i = 0; i < 3; i++) {
+        if (inputs[i].shape.dims[0] != 1)
+            return cgp_fail(CGP_EINVAL, "expects one row of %s, got %" PRId64, names[i],
+                            inputs[i].shape.dims[0]);
+    }
+    CGP_TRY(cgp__op_check("positions", positions, CGP_I32, 1, 1));
+    if (positions->shape.dims[0] != 1)
+        return cgp_fail(CGP_EINVAL, "expects one position, got %" PRId64,
+                        positions->shape.dims[0]);
+    if (a->size < 1 || a->size > INT32_MAX)
+        return cgp_fail(CGP_EINVAL, "expects a length of 1 to 2^31 - 1, got %" PRId64, a->size);
+    if (positions->upper_bound > a->size)
+        return cgp_fail(CGP_EINVAL,
+                        "expects positions below the length %" PRId64 ", got up to %" PRId64,
+                        a->size, positions->upper_bound - 1);
+    CGP_TRY(check_options(a, 1, 1));
+    CGP_TRY(cgp__op_check_size("cache of keys", a->size, inputs[1].shape.dims[1]));
+    CGP_TRY(cgp__op_check_size("cache of values", a->size, inputs[2].shape.dims[1]));
+    out->output.shape = cgp_shape_make(2, (int64_t[]){1, width});
+    return CGP_OK;
+}
+
+static void set_cached_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
+    const cgp__attributes *a = node->attributes;
+    set_sizes(node, sizes);
+    sizes->keys = a->size;
+    sizes->window = a->window < a->size ? a->window : 0;
+}
+
+static int64_t positions_bound(const cgp_op_node *node, int k) {
+    return k == 3 ? ((const cgp__attributes *)node->attributes)->size : 0;
+}
+
+static int64_t cache_elements(const cgp_op_node *node) {
+    const cgp__attributes *a = node->attributes;
+    return a->size * (node->inputs[1].shape.dims[1] + node->inputs[2].shape.dims[1]);
+}
+
+/* As attention, of a query that sees half of the cache. */
+static double cached_flops(const cgp_op_node *node, cgp_op_direction direction) {
+    const cgp__attributes *a = node->attributes;
+    const double half = ((double)a->size + 1.0) / 2.0;
+    const double keys = a->window ? fmin((double)a->window, half) : half;
+    const double columns =
+        (double)(node->inputs[0].shape.dims[1] + node->shapes.output.shape.dims[1]);
+    return direction == CGP_OP_FORWARD ? keys * (2.0 * columns + 12.0 * (double)a->heads) : 0.0;
+}
+
+const cgp__op cgp__op_cached_attention = {
+    .op.name = "cached_attention",
+    .op.n_inputs = 4,
+    .op.infer = infer_cached,
+    .op.upper_bound = positions_bound,
+    .op.flops = cached_flops,
+    .dx = CGP__DX_NONE,
+    .cache = cache_elements,
+    .sizes = set_cached_sizes,
+};
+
+/* --- without --- */
 
 const cgp__op cgp__op_attention = {
     .op.name = "attention",

@@ -10,7 +10,7 @@
 
 /* The attributes of all built-in ops: the arguments of a builder call besides its inputs. Unused fields are zero. */
 typedef struct cgp__attributes {
-    /* EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. */
+    /* EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. CACHED_ATTENTION: rows of the cache. */
     int64_t size;
     /* EMBEDDING. */
     int64_t width;
@@ -36,7 +36,7 @@ typedef struct cgp__attributes {
     bool transpose[2];
     /* Pools: one window, and [C] instead of [1,1,C]. */
     bool global;
-    /* CONCAT: the op's n_inputs is its minimum. ATTENTION: fused, 1. 0: the op's. */
+    /* CONCAT: the op's n_inputs is its minimum. ATTENTION: fused, 1. ROTARY: with positions, 2. 0: the op's. */
     int n_inputs;
     /* RESHAPE. */
     int rank;
@@ -78,6 +78,9 @@ typedef struct cgp__op {
     bool ignores;
     /* Its kernels prefetch operands of the calls behind it. */
     bool prefetches;
+    /* Elements, of the values' type, that forward in prediction keeps from call to call, state[0] of its kernel: in no checkpoint and no
+     * step of training. NULL: none. */
+    int64_t (*cache)(const cgp_op_node *node);
     /* Change the sizes that follow from the shapes; NULL: right as they are. */
     void (*sizes)(const cgp_op_node *node, cgp_op_attributes *sizes);
 } cgp__op;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rotary.c -- rotary position embedding: x [T, heads D] -> [T, heads D], pairs of columns rotated by angles that grow with the row.
- * The gradient is dy rotated back and needs nothing. Source: Su et al. 2021, arXiv:2104.09864. */
+ * The gradient is dy rotated back and needs nothing but positions, where those are an input [T] i32. Source: Su et al. 2021, arXiv:2104.09864. */
 #include "op/rules.h"
 
 #include "backend/rotary.h"
@@ -59,6 +59,13 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(check_frequencies(a));
     if (a->offset < 0 || a->offset > CGP__MAX_ELEMENTS)
         return cgp_fail(CGP_EINVAL, "expects an offset of 0 to 2^40, got %" PRId64, a->offset);
+    if (a->n_inputs == 2) {
+        CGP_TRY(cgp__op_check("positions", &inputs[1], CGP_I32, 1, 1));
+        if (inputs[1].shape.dims[0] != inputs[0].shape.dims[0])
+            return cgp_fail(CGP_EINVAL,
+                            "expects as many positions as rows, %" PRId64 ", got %" PRId64,
+                            inputs[0].shape.dims[0], inputs[1].shape.dims[0]);
+    }
     out->output = inputs[0];
     return CGP_OK;
 }
@@ -81,8 +88,9 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
 /* Two products and a sum for an element; a cosine and a sine serve all heads. */
 const cgp__op cgp__op_rotary = {
     .op.name = "rotary",
-    .op.n_inputs = 1,
+    .op.n_inputs = 1, /* at least */
     .op.infer = infer,
+    .op.input_needs_x = 1u << 1,
     .op.cheap = true,
     .op.overwrites = 1u << 0,
     .dx = CGP__DX_IN_PLACE,

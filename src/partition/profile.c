@@ -162,6 +162,8 @@ static cgp_status make_saved_and_state(profiler *p, const cgp_model *model,
             &args->state[k]));
         CGP_TRY(fill_state(p, state, args->state[k]));
     }
+    if (cgp__node_cache(node) > 0)
+        CGP_TRY(make_random(p, p->options->type, cgp__node_cache(node), 0, &args->state[0]));
     return make_buffer(p, node->use.shapes.accumulator_bytes, &args->accumulator);
 }
 

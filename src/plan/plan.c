@@ -37,6 +37,19 @@ static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model
     return CGP_OK;
 }
 
+/* Caches are written by forward, which training runs again, and out of order. */
+static cgp_status check_caches(const cgp_model *model) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        if (cgp__node_cache(node) > 0)
+            return cgp_fail(CGP_EINVAL,
+                            "model %s: layer %s: %s keeps a cache, expected a plan for "
+                            "`inference` (or the model without it to train)",
+                            model->name, model->layers[node->layer], node->use.op->name);
+    }
+    return CGP_OK;
+}
+
 static cgp_status check_options(const cgp_plan_options *o, const cgp_model *model) {
     if (o->struct_size != sizeof *o)
         return cgp_fail(
@@ -69,6 +82,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
                         "`external_loss`)",
                         model->name);
     if (o->external_loss) CGP_TRY(check_external_loss(o, model));
+    if (!o->inference) CGP_TRY(check_caches(model));
     if (!o->inference && model->n_params == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
@@ -95,6 +109,8 @@ static cgp_status check_size(const cgp_plan *plan) {
     for (int v = 0; v < model->n_values; v++)
         bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) *
                  (double)plan->batch * plan->n_stages;
+    for (int i = 0; i < model->n_nodes; i++)
+        bytes += 4.0 * (double)cgp__node_cache(&model->nodes[i]);
     if (bytes < 0x1p60) return CGP_OK;
     return cgp_fail(CGP_ELIMIT,
                     "memory: %lld samples of model %s need more than 2^60 bytes (a smaller "
@@ -113,6 +129,7 @@ static cgp_status allocate(cgp_plan *plan) {
     CGP_TRY(CGP__NEW(plan->use_gradient, plan->model->n_uses, "plan"));
     CGP_TRY(CGP__NEW(plan->state, plan->model->n_states, "plan"));
     CGP_TRY(CGP__NEW(plan->accumulator, plan->model->n_nodes, "plan"));
+    CGP_TRY(CGP__NEW(plan->cache, plan->model->n_nodes, "plan"));
     return CGP_OK;
 }
 
@@ -357,6 +374,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     free(plan->readers);
     free(plan->edges);
     free(plan->accumulator);
+    free(plan->cache);
     free(plan->state);
     free(plan->use_gradient);
     free(plan->first_copy);

@@ -90,7 +90,7 @@ struct cgp_plan {
     /* [model states] offset in the state of its node's device */
     int64_t *state;
     /* [nodes] likewise; -1: none */
-    int64_t *accumulator;
+    int64_t *accumulator, *cache;
     cgp__stage_plan *stages;
     /* [stages] those of device 0, those of device 1 .. */
     int *device_stages;

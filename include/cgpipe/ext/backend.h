@@ -48,6 +48,7 @@ extern "C" {
     X(LINEAR, linear)                                                                          \
     X(LAYER_NORM, layer_norm)                                                                  \
     X(ATTENTION, attention)                                                                    \
+    X(CACHED_ATTENTION, cached_attention)                                                      \
     X(ROTARY, rotary)                                                                          \
     X(DROPOUT, dropout)                                                                        \
     X(CROSS_ENTROPY, cross_entropy)                                                            \
@@ -95,6 +96,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   elementwise    [n,R,C]          -              [n,R,C]  -                       -
  *   ATTENTION      q [n,R,in]       k, v           [n,R,C]  lse [n,heads,R]         -
  *     fused        qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
+ *   CACHED_ATTENTION  q [n,in]      k, v, positions  [n,C]  -                       -
  *   ROTARY         [n,R,C]          -              [n,R,C]  -                       -
  *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
  *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
@@ -128,8 +130,13 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * sees all keys; if causal, those up to t, or the `window` last of them. y = softmax(scale q k^T) v. What a row of y is made of
  * does not depend on R where it is causal.
  *
+ * CACHED_ATTENTION has R = 1, x[1], k [n, kv_heads D], x[2], v [n, kv_heads DV], and x[3], positions [n] i32, 0 .. keys - 1. state[0] is
+ * its cache, of the spec's type: keys [keys, kv_heads D], then values [keys, kv_heads DV]. Forward writes rows k and v of all samples at
+ * their positions, of equal ones the last; then query t sees the rows of the cache up to positions[t], or the `window` last of them. A
+ * row of y has the bits of row positions[t] of causal ATTENTION over the cache.
+ *
  * ROTARY rotates the first `rotated` columns of each of `heads` heads, in pairs: (i, i + rotated / 2), or if interleaved (2 i, 2 i + 1).
- * Pair i of row t rotates by the angle float(offset + t) f[i], rounded to f32, (a, b) -> (a cos - b sin, b cos + a sin), with cos and
+ * Pair i of row t rotates by the angle float(offset + t) f[i], rounded to f32; t is x[1], positions [n,R] i32, where that is not NULL: (a, b) -> (a cos - b sin, b cos + a sin), with cos and
  * sin rounded to f32. All in f32 but the power, f[i] = 1 / theta^(2 i / rotated). LINEAR divides f by `factor`; LLAMA3 divides it
  * where its wavelength w = 2 pi / f is above original_length / low_freq_factor, leaves it where w is below original_length /
  * high_freq_factor, and between has (1 - s) f / factor + s f, s = (original_length / w - low_freq_factor) / (high_freq_factor -
@@ -159,7 +166,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * sample high}) is >= p * 2^32. `sample` counts from the beginning of the mini-batch; the key is that of (seed, step, id), see
  * the host's `dropout_key`.
  *
- * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR, CONV2D and
+ * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR, CONV2D and
  * CONV_TRANSPOSE2D have BACKWARD_WEIGHT. There is no other pair.
  *
  * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); a dx[k] with dy where `dx` is in
@@ -178,7 +185,8 @@ typedef struct cgp_op_attributes {
     int64_t in, out;
     /** MATMUL: matrices of a sample. */
     int64_t heads;
-    /** ATTENTION: heads of keys and values; rows of them; last keys that a causal query sees, 0: all up to its own. */
+    /** ATTENTION: heads of keys and values; rows of them, CACHED_ATTENTION: of the cache; last keys that a causal query sees, 0: all up
+     *  to its own. */
     int64_t kv_heads, keys, window;
     /** ROTARY: columns of a head that are rotated; position of row 0. */
     int64_t rotated, offset;

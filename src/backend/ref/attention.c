@@ -10,7 +10,9 @@
  *
  * dk and dv are sums over the group, too. delta is sum_j p dp, because y already holds the dropped probabilities. backward_input
  * needs q, k, v, y and lse, which forward saves; T x S scores are never stored, each query's row of them is recomputed. y is
- * overwritten; dq, dk and dv are too, or added to. Fused, a row of x[0] and of dx[0] is q, k, v side by side. */
+ * overwritten; dq, dk and dv are too, or added to. Fused, a row of x[0] and of dx[0] is q, k, v side by side.
+ *
+ * With a cache, k and v of all samples are written to it first; then t is a position, and k and v are the cache's. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -204,6 +206,50 @@ static void attention_input(const cgp_kernel_spec *spec, const cgp_kernel_args *
     for (int64_t i = 0; i < spec->n * heads; i++)
         backward_group(spec, args, i / heads, i % heads);
 }
+
+/* --- with a cache --- */
+
+/* Rows of k, then of v, of all samples to their positions; of equal ones the last stays. */
+static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int64_t k = g->kv_heads * depth_of(g), v = g->kv_heads * (g->out / g->heads);
+    const int32_t *positions = args->x[3];
+    for (int64_t i = 0; i < spec->n; i++) {
+        for (int64_t c = 0; c < k; c++)
+            cgp__ref_move(spec, args->state[0], positions[i] * k + c, args->x[1], i * k + c);
+        for (int64_t c = 0; c < v; c++)
+            cgp__ref_move(spec, args->state[0], g->keys * k + positions[i] * v + c, args->x[2],
+                          i * v + c);
+    }
+}
+
+/* A head of one sample, of whose q and y the row at its position is there. */
+static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                           int64_t sample, int64_t position, int64_t h) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int64_t depth = depth_of(g), width = g->out / g->heads, before = sample - position;
+    const int64_t kv = h / (g->heads / g->kv_heads);
+    const int64_t k = g->kv_heads * depth, v = g->kv_heads * width;
+    return (head){.type = spec->type,
+                  .q = {args->x[0], before * g->in + h * depth, g->in, depth},
+                  .k = {args->state[0], kv * depth, k, depth},
+                  .v = {args->state[0], g->keys * k + kv * width, v, width},
+                  .y = {args->y, before * g->out + h * width, g->out, width}};
+}
+
+static void cached_attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const int64_t heads = spec->attributes.heads;
+    const int32_t *positions = args->x[3];
+    float lse;
+    write_cache(spec, args);
+    for (int64_t i = 0; i < spec->n * heads; i++) {
+        const int64_t position = positions[i / heads];
+        const head h = cached_head_of(spec, args, i / heads, position, i % heads);
+        forward_row(spec, args, &h, position, &lse);
+    }
+}
+
+const cgp__ref_op cgp__ref_cached_attention = {{cached_attention_forward}, attention_workspace};
 
 const cgp__ref_op cgp__ref_attention = {{attention_forward, attention_input},
                                         attention_workspace};

@@ -27,13 +27,14 @@ static void rotate_head(const cgp_kernel_spec *spec, void *to, const void *from,
         cgp__ref_store(spec->type, to, e, add, cgp__ref_load(spec->type, from, e));
 }
 
-static void rotate(const cgp_kernel_spec *spec, void *to, const void *from, float sign,
-                   bool add) {
+static void rotate(const cgp_kernel_spec *spec, const int32_t *positions, void *to,
+                   const void *from, float sign, bool add) {
     const cgp_op_attributes *g = &spec->attributes;
     float frequencies[CGP__ROTARY_PAIRS];
     cgp__rotary_frequencies(g, frequencies);
     for (int64_t row = 0; row < spec->n * g->rows; row++) {
-        const float position = sign * cgp__rotary_position(g, row % g->rows);
+        const float position =
+            sign * cgp__rotary_position(g, positions, row / g->rows, row % g->rows);
         for (int64_t h = 0; h < g->heads; h++)
             rotate_head(spec, to, from, row * g->out + h * (g->out / g->heads), frequencies,
                         position, add);
@@ -41,11 +42,12 @@ static void rotate(const cgp_kernel_spec *spec, void *to, const void *from, floa
 }
 
 static void rotary_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    rotate(spec, args->y, args->x[0], 1.0f, false);
+    rotate(spec, args->x[1], args->y, args->x[0], 1.0f, false);
 }
 
 static void rotary_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    if (args->dx[0]) rotate(spec, args->dx[0], args->dy, -1.0f, cgp__ref_adds(spec, 0));
+    if (args->dx[0])
+        rotate(spec, args->x[1], args->dx[0], args->dy, -1.0f, cgp__ref_adds(spec, 0));
 }
 
 const cgp__ref_op cgp__ref_rotary = {.run = {rotary_forward, rotary_input}};

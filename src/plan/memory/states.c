@@ -5,6 +5,8 @@
  *     node       running_mean | running_var | num_batches_tracked | accumulator  (training)
  *                running_mean | running_var | num_batches_tracked                (inference)
  *
+ *     node       cache                                                            (inference: of keys and values)
+ *
  * A node runs on one device, so each state is there once. */
 #include "plan/memory/states.h"
 
@@ -19,10 +21,11 @@ static int64_t reserve(cgp_plan_device *device, int64_t bytes) {
 
 void cgp__plan_states(cgp_plan *plan) {
     const cgp_model *model = plan->model;
+    const int64_t element_bytes = (int64_t)cgp_dtype_bytes(cgp__plan_activation_type(plan));
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         cgp_plan_device *device = &plan->devices[cgp__plan_device_of(plan, i)].info;
-        plan->accumulator[i] = -1;
+        plan->accumulator[i] = plan->cache[i] = -1;
         for (int s = node->first_state; s < node->first_state + node->use.shapes.n_state; s++) {
             const cgp_op_state *state = &model->states[s].info;
             plan->state[s] = reserve(device, cgp_shape_count(&state->shape) *
@@ -30,5 +33,7 @@ void cgp__plan_states(cgp_plan *plan) {
         }
         if (!plan->inference && node->use.shapes.accumulator_bytes > 0)
             plan->accumulator[i] = reserve(device, node->use.shapes.accumulator_bytes);
+        const int64_t cached = cgp__node_cache(node);
+        if (cached > 0) plan->cache[i] = reserve(device, cached * element_bytes);
     }
 }

@@ -5,7 +5,7 @@
 
 #include <cgpipe/plan.h>
 
-/* Place the ops' states, and the accumulators of training. */
+/* Place the ops' states, the accumulators of training, and caches. */
 void cgp__plan_states(cgp_plan *plan);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rotary.c -- ROTARY: rows of heads, whose columns are rotated in pairs. Threads take positions: the cosines and sines of one serve that
- * row of all samples. */
+ * row of all samples, unless each sample has positions of its own. */
 #include "backend/cpu/cpu.h"
 #include "backend/rotary.h"
 
 typedef struct rotary {
     cgp__cpu_call call;
+    /* [n, R]; NULL: those of all samples are equal. */
+    const int32_t *positions;
     void *to;
     const void *from;
     /* 1; backward: -1. */
@@ -14,7 +16,15 @@ typedef struct rotary {
     float frequencies[CGP__ROTARY_PAIRS];
 } rotary;
 
-/* Items are positions. */
+static void rotate_row(const rotary *r, cgp__cpu_rotation *row, int64_t sample, int64_t t) {
+    const cgp_kernel_spec *spec = &r->call.kernel->spec;
+    const int64_t at = (sample * spec->attributes.rows + t) * spec->attributes.out;
+    row->from = cgp__cpu_at(spec->type, r->from, at);
+    row->to = cgp__cpu_at(spec->type, r->to, at);
+    r->call.kernel->device->kernels->rotary(row);
+}
+
+/* Items are rows of a sample; where they have positions, those of each sample. */
 static void rotary_range(const void *work, int64_t begin, int64_t end, int thread) {
     const rotary *r = work;
     const cgp_kernel_spec *spec = &r->call.kernel->spec;
@@ -31,34 +41,37 @@ static void rotary_range(const void *work, int64_t begin, int64_t end, int threa
                              .sin = sines,
                              .add = r->add};
     (void)thread;
-    for (int64_t t = begin; t < end; t++) {
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t first = r->positions ? i / g->rows : 0, t = i % g->rows;
         kernels->rotary_angles(cosines, sines, r->frequencies, g->rotated / 2,
-                               r->sign * cgp__rotary_position(g, t));
-        for (int64_t sample = 0; sample < spec->n; sample++) {
-            const int64_t at = (sample * g->rows + t) * g->out;
-            row.from = cgp__cpu_at(spec->type, r->from, at);
-            row.to = cgp__cpu_at(spec->type, r->to, at);
-            kernels->rotary(&row);
-        }
+                               r->sign * cgp__rotary_position(g, r->positions, first, t));
+        for (int64_t sample = first; sample < (r->positions ? first + 1 : spec->n); sample++)
+            rotate_row(r, &row, sample, t);
     }
 }
 
 static void run(const cgp_kernel *kernel, rotary *work) {
     const cgp_op_attributes *g = &kernel->spec.attributes;
     cgp__rotary_frequencies(g, work->frequencies);
-    cgp__cpu_parallel_for(kernel->device, g->rows,
-                          cgp__cpu_block_rows(kernel->spec.n * g->out + 8 * g->rotated),
+    const int64_t n = kernel->spec.n, samples = work->positions ? n : 1;
+    cgp__cpu_parallel_for(kernel->device, samples * g->rows,
+                          cgp__cpu_block_rows(n / samples * g->out + 8 * g->rotated),
                           rotary_range, work);
 }
 
 static cgp_status rotary_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    rotary work = {.call = {kernel, args}, .to = args->y, .from = args->x[0], .sign = 1.0f};
+    rotary work = {.call = {kernel, args},
+                   .positions = args->x[1],
+                   .to = args->y,
+                   .from = args->x[0],
+                   .sign = 1.0f};
     run(kernel, &work);
     return CGP_OK;
 }
 
 static cgp_status rotary_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     rotary work = {.call = {kernel, args},
+                   .positions = args->x[1],
                    .to = args->dx[0],
                    .from = args->dy,
                    .sign = -1.0f,

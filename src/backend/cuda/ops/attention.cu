@@ -17,7 +17,10 @@
  * which is written in that order. GEMMs are chains of FMAs: scores over the depth, y and dq over the keys, dk and dv over the heads
  * and their queries, ascending. rowsum(p) of a tile adds four keys in order, then the 16 fours as a tree; delta 32 chains as a tree.
  * All of that is a function of the query's and the key's index alone: tiles begin at multiples of 64, and one that a query sees
- * nothing of changes nothing. */
+ * nothing of changes nothing.
+ *
+ * With a cache, a thread block has the samples at consecutive positions of the same 64, which are rows of a tile: the bits are those of
+ * that tile. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/math.cuh"
 #include "backend/cuda/rng.cuh"
@@ -288,13 +291,12 @@ __device__ static inline void softmax_tile(const attention<T> &a, const head &h,
     }
 }
 
+/* y of the queries from h.first on that are among `rows`, and the keys among `keys`. */
 template <int COLUMNS, class T>
-__global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) {
-    __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    __shared__ head h;
-    find_head(&h, a, a.rows, 1, COLUMNS, true);
-    const matrix<T> q = rows_of(a.q, h.q, a.rows), k = rows_of(a.k, h.k, a.keys);
-    const matrix<T> v = rows_of(a.v, h.v, a.keys);
+__device__ static inline void attend(const attention<T> &a, const head &h, int rows, int keys,
+                                     quad *shared, quad *tile) {
+    const matrix<T> q = rows_of(a.q, h.q, rows), k = rows_of(a.k, h.k, keys);
+    const matrix<T> v = rows_of(a.v, h.v, keys);
     const int end = end_key(a, h.first);
     float y[4][COLUMNS / 16], max[4], sum[4];
     int half = 0;
@@ -310,12 +312,77 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
         store_transposed(tile, s);
         add_gemm<COLUMNS>(y, tile, v, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(h, a.y + h.y, a.y_stride, a.rows, a.v.columns, false, y, sum);
-    for (int i = 0; i < 4; i++) {
+    put_rows<COLUMNS>(h, a.y + h.y, a.y_stride, rows, a.v.columns, false, y, sum);
+    for (int i = 0; i < 4 && a.lse; i++) {
         const int row = h.first + row_of<scores>(i);
-        if (blockIdx.y == 0 && first_column<scores>() == 0 && row < a.rows)
+        if (blockIdx.y == 0 && first_column<scores>() == 0 && row < rows)
             a.lse[h.lse + row] = a.scale * max[i] + (float)log_of((double)sum[i]);
     }
+}
+
+template <int COLUMNS, class T>
+__global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) {
+    __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
+    __shared__ head h;
+    find_head(&h, a, a.rows, 1, COLUMNS, true);
+    attend<COLUMNS>(a, h, a.rows, a.keys, shared, tile);
+}
+
+/* --- with a cache --- */
+
+/* Rows of k and v [n, columns] to their positions; a column has one owner, so that of equal positions the last stays. */
+template <class T>
+__global__ static void write_cache(T *keys, const T *k, int64_t k_columns, T *values,
+                                   const T *v, int64_t v_columns, const int32_t *positions,
+                                   int64_t n) {
+    FOR_EACH(c, k_columns + v_columns) {
+        for (int64_t i = 0; i < n; i++) {
+            if (c < k_columns)
+                keys[positions[i] * k_columns + c] = k[i * k_columns + c];
+            else
+                values[positions[i] * v_columns + c - k_columns] =
+                    v[i * v_columns + c - k_columns];
+        }
+    }
+}
+
+/* Sample i is the next row of the tile that has the sample before it. */
+__device__ static inline bool follows(const int32_t *positions, int64_t i) {
+    return i > 0 && positions[i] == positions[i - 1] + 1 && positions[i] % TILE != 0;
+}
+
+/* A head of the samples from `sample` on; row t of q and y is at position t. */
+template <class T>
+__device__ static inline void set_cached_head(head *h, int *rows, const attention<T> &a,
+                                              const int32_t *positions, int64_t sample,
+                                              int number) {
+    const int64_t first = positions[sample], before = sample - first;
+    int64_t end = sample + 1;
+    while (end < a.n && follows(positions, end))
+        end++;
+    *rows = (int)(end - before);
+    h->number = number;
+    h->first = (int)first;
+    h->q = before * a.q.stride + (int64_t)number * a.q.columns;
+    h->k = (int64_t)(number / a.group) * a.k.columns;
+    h->v = (int64_t)(number / a.group) * a.v.columns;
+    h->y = before * a.y_stride + (int64_t)number * a.v.columns;
+}
+
+template <int COLUMNS, class T>
+__global__ void __launch_bounds__(scores::THREADS)
+    cached_tile(attention<T> a, const int32_t *positions) {
+    __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
+    __shared__ head h;
+    __shared__ int rows;
+    const int64_t sample = blockIdx.x / a.heads;
+    if (follows(positions, sample)) return;
+    if (threadIdx.x == 0) {
+        set_cached_head(&h, &rows, a, positions, sample, (int)(blockIdx.x % a.heads));
+        h.column = (int)blockIdx.y * COLUMNS;
+    }
+    __syncthreads();
+    attend<COLUMNS>(a, h, rows, rows, shared, tile);
 }
 
 /* --- backward --- */
@@ -517,6 +584,35 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
     return columns <= NARROW ? run_backward<NARROW>(a, columns, stream)
                              : run_backward<WIDE>(a, columns, stream);
 }
+
+template <int COLUMNS, class T>
+static cudaError_t run_cached(const attention<T> &a, const int32_t *positions,
+                              cudaStream_t stream) {
+    return launch(cached_tile<COLUMNS, T>,
+                  dim3((unsigned)(a.n * a.heads), (unsigned)ceil_div(a.v.columns, COLUMNS)),
+                  dim3(scores::THREADS), stream, a, positions);
+}
+
+template <class T>
+static cudaError_t cached_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                                  cudaStream_t stream) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int32_t *positions = (const int32_t *)args->x[3];
+    attention<T> a = attention_of<T>(spec, args);
+    T *const keys = (T *)args->state[0], *const values = keys + g->keys * a.k.stride;
+    CGP__TRY_CUDA(launch(write_cache<T>, blocks_for(a.k.stride + a.v.stride), dim3(BLOCK),
+                         stream, keys, a.k.at, a.k.stride, values, a.v.at, a.v.stride,
+                         positions, a.n));
+    a.k.at = keys;
+    a.v.at = values;
+    a.k.quads = a.k.columns % 4 == 0 && is_aligned(keys);
+    a.v.quads = a.v.columns % 4 == 0 && is_aligned(values);
+    a.lse = NULL;
+    return a.v.columns <= NARROW ? run_cached<NARROW>(a, positions, stream)
+                                 : run_cached<WIDE>(a, positions, stream);
+}
+
+const cgp__cuda_op cgp__cuda_cached_attention = {{BY_TYPE(cached_forward), NULL, NULL}, NULL};
 
 /* delta */
 static int64_t workspace(const cgp_kernel_spec *spec) {

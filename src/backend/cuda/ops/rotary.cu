@@ -12,6 +12,8 @@
 template <class T> struct rotary {
     T *to;
     const T *from;
+    /* [n, rows]; NULL: the row's number. */
+    const int32_t *positions;
     int64_t n, rows, heads, width, rotated, offset;
     /* 1; backward: -1. */
     float sign;
@@ -72,7 +74,8 @@ template <class T> __global__ void rotary_rows(rotary<T> a) {
                         load(a.from, at + h * a.width + half + pair));
                 continue;
             }
-            const float position = a.sign * (float)(a.offset + row);
+            const int64_t at_row = a.positions ? a.positions[sample * a.rows + row] : row;
+            const float position = a.sign * (float)(a.offset + at_row);
             const angle by = angle_of(position * a.frequencies[pair]);
             const int64_t one = a.interleaved ? 2 * pair : pair;
             const int64_t other = one + (a.interleaved ? 1 : half);
@@ -83,13 +86,23 @@ template <class T> __global__ void rotary_rows(rotary<T> a) {
 }
 
 template <class T>
-static cudaError_t run(const cgp_kernel_spec *spec, T *to, const T *from, float sign, bool add,
-                       cudaStream_t stream) {
+static cudaError_t run(const cgp_kernel_spec *spec, const void *positions, T *to, const T *from,
+                       float sign, bool add, cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t width = g->out / g->heads;
-    rotary<T> a = {to,    from,       spec->n,   g->rows, g->heads,
-                   width, g->rotated, g->offset, sign,    g->interleaved != 0,
-                   add,   {}};
+    rotary<T> a = {};
+    a.to = to;
+    a.from = from;
+    a.positions = (const int32_t *)positions;
+    a.n = spec->n;
+    a.rows = g->rows;
+    a.heads = g->heads;
+    a.width = width;
+    a.rotated = g->rotated;
+    a.offset = g->offset;
+    a.sign = sign;
+    a.interleaved = g->interleaved != 0;
+    a.add = add;
     cgp__rotary_frequencies(g, a.frequencies);
     return launch(rotary_rows<T>,
                   dim3(blocks_for(g->rows * (width - g->rotated / 2)).x,
@@ -100,14 +113,15 @@ static cudaError_t run(const cgp_kernel_spec *spec, T *to, const T *from, float 
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
-    return run(spec, (T *)args->y, (const T *)args->x[0], 1.0f, false, stream);
+    return run(spec, args->x[1], (T *)args->y, (const T *)args->x[0], 1.0f, false, stream);
 }
 
 template <class T>
 static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                          cudaStream_t stream) {
     if (!args->dx[0]) return cudaSuccess;
-    return run(spec, (T *)args->dx[0], (const T *)args->dy, -1.0f, adds(spec, 0), stream);
+    return run(spec, args->x[1], (T *)args->dx[0], (const T *)args->dy, -1.0f, adds(spec, 0),
+               stream);
 }
 
 const cgp__cuda_op cgp__cuda_rotary = {{BY_TYPE(forward), BY_TYPE(input), NULL}, NULL};
