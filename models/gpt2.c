@@ -29,6 +29,8 @@
 #define EPS 1e-5 /* the default of eps */
 #define DEVIATION 0.02
 
+static const cgp_init normal = {CGP_INIT_NORMAL, DEVIATION};
+
 /* --- the graph --- */
 
 /* A linear map of a block, [in, out] with bias. */
@@ -44,15 +46,30 @@ static cgp_value norm(cgp__network *net, cgp_value x, const char *name) {
     return cgp_layer_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
+/* Columns of q, k or v, `part` 0 to 2, of qkv. */
+static cgp_value part_of(cgp__network *net, cgp_value qkv, int part) {
+    const int64_t width = ((const cgp_gpt2_options *)net->options)->width;
+    return cgp_slice(net->model, qkv, -1, part * width, (part + 1) * width);
+}
+
+/* qkv [T, 3C] -> [T, C]; of generation [1, 3C], with positions. */
+static cgp_value attend(cgp__network *net, cgp_value qkv, const cgp_value *positions) {
+    const cgp_gpt2_options *o = net->options;
+    if (!positions) return cgp_causal_attention(net->model, qkv, o->heads, o->dropout);
+    return cgp_cached_attention(
+        net->model, part_of(net, qkv, 0), part_of(net, qkv, 1), part_of(net, qkv, 2),
+        *positions, (cgp_cached_attention_options){.length = o->sequence, .heads = o->heads});
+}
+
 /* x [T, C] -> [T, C] */
-static cgp_value add_block(cgp__network *net, cgp_value x) {
+static cgp_value add_block(cgp__network *net, cgp_value x, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
     const double branch_end = DEVIATION / sqrt(2.0 * o->layers);
     cgp_model *model = net->model;
 
     cgp_value y = norm(net, x, "ln_1");
     y = block_linear(net, y, "attn.c_attn", 3 * o->width, DEVIATION);
-    y = cgp_causal_attention(model, y, o->heads, o->dropout);
+    y = attend(net, y, positions);
     y = block_linear(net, y, "attn.c_proj", o->width, branch_end);
     x = cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 
@@ -63,25 +80,35 @@ static cgp_value add_block(cgp__network *net, cgp_value x) {
     return cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 }
 
+/* x [T, C] -> [T, C] */
+static cgp_value add_positions(cgp__network *net, cgp_value x, const cgp_value *positions) {
+    const cgp_gpt2_options *o = net->options;
+    if (!positions) return cgp_position_embedding(net->model, x, "transformer.wpe", normal);
+    return cgp_add(net->model, x,
+                   cgp_embedding(net->model, *positions, "transformer.wpe", o->sequence,
+                                 o->width, normal));
+}
+
 static void build(cgp_model *model, const void *options) {
     const cgp_gpt2_options *o = options;
+    const bool has_loss = o->loss && !o->generation;
     cgp__network net = {.model = model, .options = o};
-    const cgp_init normal = {CGP_INIT_NORMAL, DEVIATION};
-    const int64_t length[1] = {o->sequence};
+    const int64_t length[1] = {o->generation ? 1 : o->sequence};
     const cgp_value tokens = cgp_model_input(model, "tokens", CGP_I32, 1, length);
-    cgp_value targets = {-1};
-    if (o->loss) targets = cgp_model_input(model, "targets", CGP_I32, 1, length);
+    cgp_value targets = {-1}, positions = {-1};
+    if (o->generation) positions = cgp_model_input(model, "positions", CGP_I32, 1, length);
+    if (has_loss) targets = cgp_model_input(model, "targets", CGP_I32, 1, length);
 
     cgp_model_layer(model, "wte");
     cgp_value x = cgp_embedding(model, tokens, "transformer.wte", o->vocab, o->width, normal);
     cgp_model_layer(model, "wpe");
-    x = cgp_position_embedding(model, x, "transformer.wpe", normal);
+    x = add_positions(&net, x, o->generation ? &positions : NULL);
     x = cgp_dropout(model, x, o->dropout);
     for (int i = 0; i < o->layers; i++) {
         net.prefix[0] = '\0';
         cgp__layer(&net, "h.%d", i);
         snprintf(net.prefix, sizeof net.prefix, "transformer.h.%d.", i);
-        x = add_block(&net, x);
+        x = add_block(&net, x, o->generation ? &positions : NULL);
     }
     cgp_model_layer(model, "ln_f");
     snprintf(net.prefix, sizeof net.prefix, "transformer.");
@@ -92,7 +119,7 @@ static void build(cgp_model *model, const void *options) {
     x = cgp_linear(model, x, "lm_head", head);
 
     cgp_model_output(model, x);
-    if (o->loss) cgp_model_loss_cross_entropy(model, x, targets, -100, 1);
+    if (has_loss) cgp_model_loss_cross_entropy(model, x, targets, -100, 1);
 }
 
 /* --- options --- */

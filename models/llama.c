@@ -38,7 +38,8 @@ static cgp_value norm(cgp__network *net, cgp_value x, const char *name) {
     return cgp_rms_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
-static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads) {
+static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads,
+                        const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     return cgp_rotary_embedding(
         net->model, x,
@@ -48,31 +49,39 @@ static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads) {
                              .factor = o->factor,
                              .low_freq_factor = o->low_freq_factor,
                              .high_freq_factor = o->high_freq_factor,
-                             .original_max_position = o->original_max_position});
+                             .original_max_position = o->original_max_position,
+                             .positions = positions});
 }
 
-/* y [T, C] -> [T, C] */
-static cgp_value attend(cgp__network *net, cgp_value y) {
+/* y [T, C] -> [T, C]; of generation [1, C], with positions. */
+static cgp_value attend(cgp__network *net, cgp_value y, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     const int64_t kv_heads = o->kv_heads > 0 ? o->kv_heads : o->heads,
                   width = o->head_width > 0 ? o->head_width : o->width / o->heads;
     cgp_value q = linear(net, y, "self_attn.q_proj", o->heads * width, o->bias);
     cgp_value k = linear(net, y, "self_attn.k_proj", kv_heads * width, o->bias);
     const cgp_value v = linear(net, y, "self_attn.v_proj", kv_heads * width, o->bias);
-    q = rotate(net, q, o->heads);
-    k = rotate(net, k, kv_heads);
-    y = cgp_attention(
-        net->model, q, k, v,
-        (cgp_attention_options){
-            .heads = o->heads, .kv_heads = kv_heads, .causal = true, .window = o->window});
+    q = rotate(net, q, o->heads, positions);
+    k = rotate(net, k, kv_heads, positions);
+    if (positions)
+        y = cgp_cached_attention(net->model, q, k, v, *positions,
+                                 (cgp_cached_attention_options){.length = o->sequence,
+                                                                .heads = o->heads,
+                                                                .kv_heads = kv_heads,
+                                                                .window = o->window});
+    else
+        y = cgp_attention(
+            net->model, q, k, v,
+            (cgp_attention_options){
+                .heads = o->heads, .kv_heads = kv_heads, .causal = true, .window = o->window});
     return linear(net, y, "self_attn.o_proj", o->width, false);
 }
 
 /* x [T, C] -> [T, C] */
-static cgp_value add_block(cgp__network *net, cgp_value x) {
+static cgp_value add_block(cgp__network *net, cgp_value x, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     cgp_model *model = net->model;
-    x = cgp_add(model, x, attend(net, norm(net, x, "input_layernorm")));
+    x = cgp_add(model, x, attend(net, norm(net, x, "input_layernorm"), positions));
 
     const cgp_value y = norm(net, x, "post_attention_layernorm");
     const cgp_value gate = cgp_silu(model, linear(net, y, "mlp.gate_proj", o->inner, false));
@@ -83,11 +92,13 @@ static cgp_value add_block(cgp__network *net, cgp_value x) {
 
 static void build(cgp_model *model, const void *options) {
     const cgp_llama_options *o = options;
+    const bool has_loss = o->loss && !o->generation;
     cgp__network net = {.model = model, .options = o};
-    const int64_t length[1] = {o->sequence};
+    const int64_t length[1] = {o->generation ? 1 : o->sequence};
     const cgp_value tokens = cgp_model_input(model, "tokens", CGP_I32, 1, length);
-    cgp_value targets = {-1};
-    if (o->loss) targets = cgp_model_input(model, "targets", CGP_I32, 1, length);
+    cgp_value targets = {-1}, positions = {-1};
+    if (o->generation) positions = cgp_model_input(model, "positions", CGP_I32, 1, length);
+    if (has_loss) targets = cgp_model_input(model, "targets", CGP_I32, 1, length);
 
     cgp_model_layer(model, "embed_tokens");
     cgp_value x =
@@ -96,7 +107,7 @@ static void build(cgp_model *model, const void *options) {
         net.prefix[0] = '\0';
         cgp__layer(&net, "layers.%d", i);
         snprintf(net.prefix, sizeof net.prefix, "model.layers.%d.", i);
-        x = add_block(&net, x);
+        x = add_block(&net, x, o->generation ? &positions : NULL);
     }
     cgp_model_layer(model, "norm");
     snprintf(net.prefix, sizeof net.prefix, "model.");
@@ -106,7 +117,7 @@ static void build(cgp_model *model, const void *options) {
     x = cgp_linear(model, x, "lm_head", (cgp_linear_options){.out = o->vocab, .init = normal});
 
     cgp_model_output(model, x);
-    if (o->loss) cgp_model_loss_cross_entropy(model, x, targets, -100, 1);
+    if (has_loss) cgp_model_loss_cross_entropy(model, x, targets, -100, 1);
 }
 
 /* --- options --- */

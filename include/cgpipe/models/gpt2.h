@@ -33,19 +33,25 @@ typedef struct cgp_gpt2_options {
     bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
     cgp_gpt2_gelu gelu; /**< [CGP_GPT2_GELU_ERF] */
     double eps;         /**< Of the norms, at most 1. 0: 1e-5 [0] */
-    int64_t inner; /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
+    int64_t inner;   /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
+    bool generation; /**< With a cache of T keys and values, see cgp_gpt2_create(). [false] */
 } cgp_gpt2_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
     cgp_gpt2_options options = {
-        sizeof(cgp_gpt2_options), 12,  768, 12, 50257, 1024, false, 0.0, true,
-        CGP_GPT2_GELU_ERF,        0.0, 0};
+        sizeof(cgp_gpt2_options), 12,  768, 12,   50257, 1024, false, 0.0, true,
+        CGP_GPT2_GELU_ERF,        0.0, 0,   false};
     return options;
 }
 
 /**
  * Build and finish a GPT-2. Inputs: "tokens" [T] i32, and "targets" if `loss`. Output: the logits [T, V].
+ *
+ * A model for `generation` has the same parameters, and tokens as its samples: inputs "tokens" [1] and "positions" [1] i32, output
+ * [1, V], no loss. Plan it for inference; give cgp_pipeline_predict() a text's tokens, some or one at a time, each with its position
+ * below T: in f32 logits are those of the other model at that position, bit for bit (cgp_cached_attention()). In bf16 the sum of the two
+ * embeddings is rounded once more.
  *
  * Weights start normal with standard deviation 0.02, those that end a residual branch with 0.02 / sqrt(2 layers); biases zero.
  *

@@ -39,18 +39,41 @@ typedef struct cgp_llama_options {
         window; /**< Keys that a query sees, its own included (Mistral). 0: all before it [0] */
     double eps; /**< Of the norms, at most 1. 0: 1e-5 [0] */
     bool loss;  /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
+    bool generation; /**< With a cache of T keys and values, see cgp_llama_create(). [false] */
 } cgp_llama_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_llama_options cgp_llama_options_default(void) {
-    cgp_llama_options options = {
-        sizeof(cgp_llama_options), 12,  768, 12,  0, 0,     2048,  32000, 1024, 0.0,
-        CGP_ROTARY_UNSCALED,       0.0, 0.0, 0.0, 0, false, false, 0,     0.0,  true};
+    cgp_llama_options options = {sizeof(cgp_llama_options),
+                                 12,
+                                 768,
+                                 12,
+                                 0,
+                                 0,
+                                 2048,
+                                 32000,
+                                 1024,
+                                 0.0,
+                                 CGP_ROTARY_UNSCALED,
+                                 0.0,
+                                 0.0,
+                                 0.0,
+                                 0,
+                                 false,
+                                 false,
+                                 0,
+                                 0.0,
+                                 true,
+                                 false};
     return options;
 }
 
 /**
  * Build and finish a Llama. Inputs: "tokens" [T] i32, and "targets" if `loss`. Output: the logits [T, V].
+ *
+ * A model for `generation` has the same parameters, and tokens as its samples: inputs "tokens" [1] and "positions" [1] i32, output
+ * [1, V], no loss. Plan it for inference; give cgp_pipeline_predict() a text's tokens, some or one at a time, each with its position
+ * below T: logits are those of the other model at that position, bit for bit (cgp_cached_attention()).
  *
  * Weights start normal with standard deviation 0.02, biases zero, norms one.
  *

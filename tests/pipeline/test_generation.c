@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_generation.c -- generation with a cache gives what recomputation gives: logits are those of the model over the whole sequence, bit
+ * for bit, however many tokens come at a time, in whatever layout.
+ *
+ *     whole     T tokens at once                          logits [T, V]
+ *     cached    n1 tokens, n2 tokens, ... one by one      the same rows */
+#include <cgpipe/cgpipe.h>
+#include <cgpipe/models/spec.h>
+
+#include <inttypes.h>
+
+#include "support.h"
+
+typedef struct network {
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+} network;
+
+static void release(network *net) {
+    cgp_pipeline_destroy(net->pipeline);
+    cgp_plan_destroy(net->plan);
+    cgp_model_destroy(net->model);
+}
+
+/* With initial weights, which are a function of names, shapes and seed. */
+static network network_of(const cgp_model_spec *spec, cgp_plan_options options) {
+    cgp_model_spec given = *spec;
+    network net = {0};
+    options.inference = true;
+    given.gpt2.loss = given.llama.loss = false;
+    assert_ok(cgp_model_spec_create(&net.model, &given));
+    if (options.stages > cgp_model_layers(net.model))
+        options.stages = cgp_model_layers(net.model);
+    assert_ok(cgp_plan_create(&net.plan, net.model, &options));
+    assert_ok(cgp_pipeline_create(&net.pipeline, net.plan, 7));
+    return net;
+}
+
+/* --- models --- */
+
+static void draw_llama(cgp_llama_options *o, uint64_t *seed) {
+    static const int64_t lengths[] = {1, 5, 63, 64, 65, 100, 150};
+    o->layers = test_between(seed, 1, 2);
+    o->kv_heads = test_between(seed, 1, 2);
+    o->heads = o->kv_heads * test_between(seed, 1, 3);
+    o->head_width = 2 * test_between(seed, 1, 20);
+    o->width = test_between(seed, 1, 50);
+    o->inner = test_between(seed, 1, 70);
+    o->vocab = test_between(seed, 2, 60);
+    o->sequence = lengths[test_random(seed) % 7];
+    o->tied = test_random(seed) & 1;
+    o->bias = test_random(seed) & 1;
+    if (test_random(seed) & 1) o->window = test_between(seed, 1, 90);
+    o->rope = (cgp_rotary_scaling)test_between(seed, 0, 2);
+    if (o->rope != CGP_ROTARY_UNSCALED) o->factor = 2;
+    if (o->rope != CGP_ROTARY_LLAMA3) return;
+    o->low_freq_factor = 1;
+    o->high_freq_factor = 4;
+    o->original_max_position = 32;
+}
+
+static void draw_gpt2(cgp_gpt2_options *o, uint64_t *seed) {
+    static const int64_t lengths[] = {1, 7, 64, 70, 130};
+    o->layers = test_between(seed, 1, 2);
+    o->heads = test_between(seed, 1, 3);
+    o->width = o->heads * test_between(seed, 1, 20);
+    o->vocab = test_between(seed, 2, 60);
+    o->sequence = lengths[test_random(seed) % 5];
+    o->tied = test_random(seed) & 1;
+    o->dropout = 0.1;
+    o->gelu = (cgp_gpt2_gelu)(test_random(seed) & 1);
+}
+
+static int64_t sequence_of(const cgp_model_spec *spec) {
+    return spec->kind == CGP_MODEL_GPT2 ? spec->gpt2.sequence : spec->llama.sequence;
+}
+
+static int64_t vocab_of(const cgp_model_spec *spec) {
+    return spec->kind == CGP_MODEL_GPT2 ? spec->gpt2.vocab : spec->llama.vocab;
+}
+
+/* --- logits --- */
+
+/* A text, its positions and the logits of each. */
+typedef struct text {
+    int64_t length, vocab;
+    int32_t *tokens, *positions;
+    float *logits;
+} text;
+
+static text draw_text(const cgp_model_spec *spec, uint64_t *seed) {
+    text t = {.length = sequence_of(spec), .vocab = vocab_of(spec)};
+    t.tokens = calloc((size_t)t.length, 4);
+    t.positions = calloc((size_t)t.length, 4);
+    t.logits = calloc((size_t)(t.length * t.vocab), 4);
+    for (int64_t i = 0; i < t.length; i++) {
+        t.tokens[i] = test_between(seed, 0, (int)t.vocab - 1);
+        t.positions[i] = (int32_t)i;
+    }
+    return t;
+}
+
+static void release_text(text *t) {
+    free(t->tokens);
+    free(t->positions);
+    free(t->logits);
+}
+
+static void predict_whole(network *net, text *t) {
+    const cgp_tensor tokens = {CGP_I32, cgp_shape_make(2, (int64_t[]){1, t->length}),
+                               t->tokens};
+    const cgp_tensor logits = {CGP_F32, cgp_shape_make(3, (int64_t[]){1, t->length, t->vocab}),
+                               t->logits};
+    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&tokens}, 1, &logits));
+}
+
+/* n tokens from `first` on, to `logits` [n, V]. */
+static cgp_status predict(network *net, const text *t, int64_t first, int64_t n,
+                          float *logits) {
+    const cgp_shape one = cgp_shape_make(2, (int64_t[]){n, 1});
+    const cgp_tensor tokens = {CGP_I32, one, t->tokens + first};
+    const cgp_tensor positions = {CGP_I32, one, t->positions + first};
+    const cgp_tensor output = {CGP_F32, cgp_shape_make(3, (int64_t[]){n, 1, t->vocab}), logits};
+    return cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&tokens, &positions}, 2,
+                                &output);
+}
+
+/* Tokens `first` .. first + n - 1 have the logits of the whole text. */
+static void check_part(network *net, const text *t, int64_t first, int64_t n) {
+    float *got = calloc((size_t)(n * t->vocab), 4);
+    const float *expected = t->logits + first * t->vocab;
+    assert_ok(predict(net, t, first, n, got));
+    for (int64_t i = 0; i < n * t->vocab; i++) {
+        if (memcmp(got + i, expected + i, 4) != 0)
+            fail_msg("of %" PRId64 " tokens from %" PRId64 " on, token %" PRId64
+                     ", logit %" PRId64 ": %.9g, expected %.9g",
+                     n, first, i / t->vocab, i % t->vocab, (double)got[i], (double)expected[i]);
+    }
+    free(got);
+}
+
+/* A text in parts of 1 to `most` tokens, and a while one by one. */
+static void check_text(network *net, const text *t, int most, uint64_t *seed) {
+    const int64_t single = test_between(seed, 0, (int)t->length);
+    for (int64_t first = 0, n; first < t->length; first += n) {
+        n = first >= single ? 1 : test_between(seed, 1, most);
+        if (n > t->length - first) n = t->length - first;
+        check_part(net, t, first, n);
+    }
+}
+
+/* A layout for generation. */
+static cgp_plan_options draw_layout(const cgp_model_spec *spec, uint64_t *seed) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = test_between(seed, 1, 3);
+    o.chunks = test_between(seed, 1, 3);
+    o.batch = test_between(seed, o.chunks, 90);
+    o.threads_per_device = test_between(seed, 1, 2);
+    /* in bf16 GPT-2's embeddings are rounded before they are added */
+    if (spec->kind == CGP_MODEL_LLAMA && test_random(seed) % 2)
+        o.precision = CGP_PRECISION_BF16;
+    return o;
+}
+
+static void check_model(cgp_model_spec *spec, uint64_t *seed) {
+    cgp_plan_options layout = draw_layout(spec, seed), whole = cgp_plan_options_default();
+    whole.precision = layout.precision;
+    whole.batch = whole.chunks = 1;
+    network net = network_of(spec, whole);
+    spec->gpt2.generation = spec->llama.generation = true;
+    network cached = network_of(spec, layout);
+    for (int i = 0; i < 2; i++) { /* a second text finds the cache as the first left it */
+        text t = draw_text(spec, seed);
+        predict_whole(&net, &t);
+        check_text(&cached, &t, (int)(i == 0 ? layout.batch : 2 * layout.batch), seed);
+        release_text(&t);
+    }
+    release(&cached);
+    release(&net);
+}
+
+static void a_llama_has_the_logits_of_recomputation(void **state) {
+    uint64_t seed = test_seed();
+    (void)state;
+    for (int i = 0; i < test_scaled(20); i++) {
+        cgp_model_spec spec = cgp_model_spec_default();
+        spec.kind = CGP_MODEL_LLAMA;
+        draw_llama(&spec.llama, &seed);
+        check_model(&spec, &seed);
+    }
+}
+
+static void a_gpt2_has_the_logits_of_recomputation(void **state) {
+    uint64_t seed = test_seed();
+    (void)state;
+    for (int i = 0; i < test_scaled(10); i++) {
+        cgp_model_spec spec = cgp_model_spec_default();
+        draw_gpt2(&spec.gpt2, &seed);
+        check_model(&spec, &seed);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_llama_has_the_logits_of_recomputation),
+        cmocka_unit_test(a_gpt2_has_the_logits_of_recomputation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
