@@ -22,6 +22,8 @@ typedef struct sample {
     json_t *record;
     cli_model model;
     cli_text_sizes sizes;
+    bool cached;   /* the model is one for generation */
+    int64_t batch; /* then: tokens of a mini-batch */
     cli_session session;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
@@ -29,7 +31,10 @@ typedef struct sample {
     cli_sampling sampling;
 } sample;
 
-/* Plan as many stages as there are ranks, unless --stages says otherwise. */
+/* Tokens of a prompt in a micro-batch. */
+#define PREFILL 64
+
+/* Plan as many stages as there are ranks, unless --stages says otherwise. With a cache the stages work on a micro-batch of the prompt each. */
 static cgp_status make_plan(sample *s) {
     cli_run_options options = *s->options;
     cgp_plan_options plan = cgp_plan_options_default();
@@ -41,6 +46,12 @@ static cgp_status make_plan(sample *s) {
     plan.devices = devices;
     plan.threads_per_device = (int)options.threads_per_device;
     plan.ranks = cli_ranks();
+    if (s->cached) {
+        const int64_t batch = PREFILL * (int64_t)plan.stages;
+        s->batch = batch < s->sizes.sequence ? batch : s->sizes.sequence;
+        plan.batch = s->batch;
+        plan.chunks = (int)((s->batch + PREFILL - 1) / PREFILL);
+    }
     const cgp_status status = cgp_plan_create(&s->session.plan, s->session.model, &plan);
     free(devices);
     return status;
@@ -56,8 +67,9 @@ static cgp_status prepare(sample *s) {
                                  .length = options->length,
                                  .out = stdout,
                                  .escape = isatty(STDOUT_FILENO) == 1};
+    s->cached = cli_model_for_generation(&s->model, &s->sizes);
     CGP_TRY(cli_session_model(&s->session, options, &s->model));
-    CGP_TRY(cli_model_expect_text(&s->sizes, s->session.model, "sample"));
+    if (!s->cached) CGP_TRY(cli_model_expect_text(&s->sizes, s->session.model, "sample"));
     if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
     CGP_TRY(cli_prompt_check(options->prompt, s->sizes, s->tokenizer));
     return make_plan(s);
@@ -106,7 +118,8 @@ static cgp_status run(sample *s) {
     CGP_TRY(path ? cgp_weights_load(s->weights, session->pipeline)
                  : cli_run_directory_load(&s->directory, s->options->from_step,
                                           session->pipeline, NULL));
-    cli_sampler_start(&s->sampler, session->pipeline, session->plan, s->sizes, s->tokenizer);
+    cli_sampler_start(&s->sampler, session->pipeline, session->plan, s->sizes, s->batch,
+                      s->tokenizer);
     CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
     if (s->sampling.escape) fputc('\n', stdout);
     return CGP_OK;

@@ -120,6 +120,20 @@ cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
     return CGP_OK;
 }
 
+bool cli_model_for_generation(cli_model *model, cli_text_sizes *sizes) {
+    cgp_gpt2_options *gpt2 = &model->spec.gpt2;
+    cgp_llama_options *llama = &model->spec.llama;
+    if (model->spec.kind == CGP_MODEL_GPT2) {
+        gpt2->generation = true;
+        *sizes = (cli_text_sizes){gpt2->sequence, gpt2->vocab};
+        return true;
+    }
+    if (model->spec.kind != CGP_MODEL_LLAMA) return false;
+    llama->generation = true;
+    *sizes = (cli_text_sizes){llama->sequence, llama->vocab};
+    return true;
+}
+
 bool cli_model_is_published(const cli_model *model) {
     return model->spec.kind == CGP_MODEL_GPT2 || model->spec.kind == CGP_MODEL_LLAMA;
 }

@@ -64,6 +64,9 @@ typedef struct cli_text_sizes {
 CGP_MUST_CHECK cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
                                                 const char *what);
 
+/* Make it the model for generation, with a cache, and find its sizes; false: of this model there is none. */
+bool cli_model_for_generation(cli_model *model, cli_text_sizes *sizes);
+
 /* Tell whether the model has a form among Hugging Face's directories. */
 bool cli_model_is_published(const cli_model *model);
 

@@ -2,7 +2,8 @@
 /* sampler.c -- see sampler.h.
  *
  * The input is the last T tokens. While there are fewer, the rest of it is zeros: attention is causal, so later positions do not
- * change a position's logits. */
+ * change a position's logits. A model with a cache gets those tokens alone that are not in it yet: the prompt in mini-batches, then
+ * one after the other. When the input slides, every token has another position, and all go to the cache anew. */
 #include "session/sampler.h"
 
 #include "common.h"
@@ -38,24 +39,34 @@ cgp_status cli_prompt_check(const char *prompt, cli_text_sizes sizes,
     return CGP_OK;
 }
 
+/* Positions of a pass of the model. */
+static int64_t positions_of(const cli_sampler *s) {
+    return s->batch > 0 ? s->batch : s->sequence;
+}
+
 void cli_sampler_start(cli_sampler *s, cgp_pipeline *pipeline, const cgp_plan *plan,
-                       cli_text_sizes sizes, cgp_tokenizer *tokenizer) {
+                       cli_text_sizes sizes, int64_t batch, cgp_tokenizer *tokenizer) {
     const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 256;
     *s = (cli_sampler){.pipeline = pipeline,
                        .sequence = sizes.sequence,
+                       .batch = batch,
                        .vocab = sizes.vocab,
                        .output_rank = cli_output_rank(plan),
                        .tokenizer = tokenizer};
     s->choices = (int)(tokens < s->vocab ? tokens : s->vocab);
     s->tokens = cli_calloc((size_t)s->sequence, sizeof *s->tokens);
+    s->positions = cli_calloc((size_t)s->sequence, sizeof *s->positions);
+    for (int64_t i = 0; i < s->sequence; i++)
+        s->positions[i] = (int32_t)i;
     s->weights = cli_calloc((size_t)s->choices, 2 * sizeof *s->weights);
     if (cli_rank() == s->output_rank)
-        s->logits = cli_calloc((size_t)(s->sequence * s->vocab), sizeof *s->logits);
+        s->logits = cli_calloc((size_t)(positions_of(s) * s->vocab), sizeof *s->logits);
 }
 
 void cli_sampler_release(cli_sampler *s) {
     free(s->weights);
     free(s->logits);
+    free(s->positions);
     free(s->tokens);
     *s = (cli_sampler){0};
 }
@@ -128,6 +139,7 @@ static int64_t push(cli_sampler *s, int64_t used, int token) {
     if (used == s->sequence) {
         memmove(s->tokens, s->tokens + 1, (size_t)(used - 1) * sizeof *s->tokens);
         used--;
+        s->cached = 0;
     }
     s->tokens[used] = token;
     return used + 1;
@@ -146,22 +158,47 @@ static cgp_status push_prompt(cli_sampler *s, const char *prompt, int64_t *used)
     return CGP_OK;
 }
 
-/* Draw the token that follows `used` ones, where the logits are, and bring it to all ranks; -1: the logits are not finite. */
-static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t used,
-                       double uniform, int32_t *token) {
+/* Run the model on the whole input; *last: the logits that follow `used` tokens of it, where they are. */
+static cgp_status pass_all(cli_sampler *s, int64_t used, const float **last) {
     const cgp_tensor input = {CGP_I32, cgp_shape_make(2, (const int64_t[]){1, s->sequence}),
                               s->tokens};
     const cgp_tensor output = {
         CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocab}), s->logits};
     const cgp_tensor *const inputs[2] = {&input, NULL}; /* without targets */
-    CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 2, &output));
-    if (s->logits) *token = choose(s, s->logits + (used - 1) * s->vocab, sampling, uniform);
+    if (s->logits) *last = s->logits + (used - 1) * s->vocab;
+    return cgp_pipeline_predict(s->pipeline, inputs, 2, &output);
+}
+
+/* The same by the cache: on the tokens that are not in it. */
+static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
+    while (s->cached < used) {
+        const int64_t left = used - s->cached, n = left < s->batch ? left : s->batch;
+        const cgp_shape shape = cgp_shape_make(2, (const int64_t[]){n, 1});
+        const cgp_tensor tokens = {CGP_I32, shape, s->tokens + s->cached};
+        const cgp_tensor positions = {CGP_I32, shape, s->positions + s->cached};
+        const cgp_tensor output = {
+            CGP_F32, cgp_shape_make(3, (const int64_t[]){n, 1, s->vocab}), s->logits};
+        const cgp_tensor *const inputs[2] = {&tokens, &positions};
+        CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 2, &output));
+        s->cached += n;
+        if (s->logits) *last = s->logits + (n - 1) * s->vocab;
+    }
+    return CGP_OK;
+}
+
+/* Draw the token that follows `used` ones, where the logits are, and bring it to all ranks; -1: the logits are not finite. */
+static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t used,
+                       double uniform, int32_t *token) {
+    const float *last = NULL;
+    CGP_TRY(s->batch > 0 ? pass_new(s, used, &last) : pass_all(s, used, &last));
+    if (last) *token = choose(s, last, sampling, uniform);
     return cli_ranks_broadcast(s->output_rank, token, sizeof *token);
 }
 
 cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     uint64_t state = (uint64_t)sampling->options->seed;
     int64_t used = 0;
+    s->cached = 0;
     memset(s->tokens, 0, (size_t)s->sequence * sizeof *s->tokens);
     CGP_TRY(push_prompt(s, sampling->options->prompt, &used));
     for (int64_t i = 0; i < sampling->length && !cli_ranks_stop(false); i++) {
