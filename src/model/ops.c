@@ -141,7 +141,7 @@ cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_v
 cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options options) {
     CGP__NEED_OR(model, cgp__no_value);
     const bool by_row = options.positions == NULL;
-    const cgp__attributes attributes = {.n_inputs = by_row ? 1 : 2,
+    const cgp__attributes attributes = {.n_inputs = by_row,
                                         .heads = options.heads,
                                         .rotated = options.width,
                                         .offset = options.offset,

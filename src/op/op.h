@@ -36,7 +36,7 @@ typedef struct cgp__attributes {
     bool transpose[2];
     /* Pools: one window, and [C] instead of [1,1,C]. */
     bool global;
-    /* CONCAT: the op's n_inputs is its minimum. ATTENTION: fused, 1. ROTARY: with positions, 2. 0: the op's. */
+    /* CONCAT: the op's n_inputs is its minimum. ATTENTION: fused, 1. ROTARY: without positions, 1. 0: the op's. */
     int n_inputs;
     /* RESHAPE. */
     int rank;

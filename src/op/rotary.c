@@ -88,7 +88,7 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
 /* Two products and a sum for an element; a cosine and a sine serve all heads. */
 const cgp__op cgp__op_rotary = {
     .op.name = "rotary",
-    .op.n_inputs = 1, /* at least */
+    .op.n_inputs = 2, /* at most */
     .op.infer = infer,
     .op.input_needs_x = 1u << 1,
     .op.cheap = true,

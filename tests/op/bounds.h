@@ -102,6 +102,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_TANH:
         return (bound){16 * U, 8 * U};
     case CGP_OP_ATTENTION:
+    case CGP_OP_CACHED_ATTENTION:
         return attention_bound(g, slot);
     case CGP_OP_ROTARY: /* two products, each with a cosine or sine off by u / 2 */
         return (bound){4 * U, U};
@@ -182,7 +183,8 @@ static inline void assert_near(const operands *got, const operands *want, int sl
         const double a = element_at(got, slot, i), b = element_at(want, slot, i);
         const bound of = bound_of(want, slot, rstd_at(want, slot, i));
         double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
-        if (on_tiles(got) && got->c.op == CGP_OP_ATTENTION && slot != SLOT_SAVED)
+        if (on_tiles(got) && slot != SLOT_SAVED &&
+            (got->c.op == CGP_OP_ATTENTION || got->c.op == CGP_OP_CACHED_ATTENTION))
             close += rounded_attention(&got->c.attributes, slot);
         const double limit = rounds ? close + 0x1p-7 * (fabs(b) + close) : close;
         if (!(fabs(a - b) <= limit))

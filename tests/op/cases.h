@@ -16,7 +16,7 @@ typedef struct op_case {
     uint32_t add;
     bool accumulate; /* dparam and the accumulator are added to */
     bool evaluate;   /* dropout is off, BATCH_NORM takes its state */
-    bool deferred;
+    bool deferred;   /* of BATCH_NORM; ROTARY: it has positions */
     int64_t sample;
     int shift; /* elements */
     cgp_dtype type;
@@ -28,7 +28,7 @@ static inline bool is_convolution(cgp_op_kind op) {
 
 static inline bool op_has(cgp_op_kind op, cgp_op_direction direction) {
     if (direction == CGP_OP_BACKWARD_INPUT)
-        return op != CGP_OP_EMBEDDING && op != CGP_OP_ARGMAX;
+        return op != CGP_OP_EMBEDDING && op != CGP_OP_ARGMAX && op != CGP_OP_CACHED_ATTENTION;
     return direction == CGP_OP_FORWARD || op == CGP_OP_EMBEDDING || op == CGP_OP_POSITION ||
            op == CGP_OP_LINEAR || is_convolution(op);
 }
@@ -113,6 +113,16 @@ static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window
     cgp_op_attributes g = grouped_attributes(rows, rows, kv_heads, group, depth, width, p);
     g.causal = true;
     g.window = window < rows ? window : 0;
+    return g;
+}
+
+/* A cache of `length` rows, for rows of q and k of `depth` columns of each head. */
+static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window,
+                                                  int64_t kv_heads, int64_t group,
+                                                  int64_t depth, int64_t width) {
+    cgp_op_attributes g = windowed_attributes(1, 0, kv_heads, group, depth, width, 0.0);
+    g.keys = length;
+    g.window = window < length ? window : 0;
     return g;
 }
 
@@ -281,6 +291,15 @@ static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, doub
     return g;
 }
 
+/* A cache for at least the samples of a case. */
+static inline cgp_op_attributes draw_cached(int64_t length, int64_t depth, uint64_t *seed) {
+    const int64_t kv_heads = test_between(seed, 1, 2), group = test_between(seed, 1, 3);
+    const int64_t width = test_random(seed) % 2 ? depth : test_between(seed, 1, 80);
+    return cached_attributes(length + 12,
+                             test_random(seed) % 2 ? test_between(seed, 1, 150) : 0, kv_heads,
+                             group, depth, width);
+}
+
 /* Heads of at least `width` columns, of which some pairs are rotated. */
 static inline cgp_op_attributes draw_rotary(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t even = width + width % 2;
@@ -331,6 +350,8 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         return g;
     case CGP_OP_ATTENTION:
         return draw_attention(rows, width, p, seed);
+    case CGP_OP_CACHED_ATTENTION:
+        return draw_cached(rows, width, seed);
     case CGP_OP_ROTARY:
         return draw_rotary(rows, width, seed);
     case CGP_OP_DROPOUT:
@@ -389,7 +410,7 @@ static inline double case_work(const op_case *c) {
     const double window = (double)(g->kernel_height > 0 ? g->kernel_height : 1) *
                           (g->kernel_width > 0 ? g->kernel_width : 1);
     if (is_gemm(c->op)) return rows * window * (double)g->in * (double)g->out;
-    if (c->op == CGP_OP_ATTENTION)
+    if (c->op == CGP_OP_ATTENTION || c->op == CGP_OP_CACHED_ATTENTION)
         return rows * (double)(g->keys * g->heads) *
                ((double)(depth_of(g) + value_width_of(g)) / 2 + 20.0);
     return rows * window * (double)g->out;

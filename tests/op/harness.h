@@ -72,14 +72,18 @@ static inline int64_t count_input(const op_case *c, int k) {
         return g->fused || k > 2
                    ? 0
                    : g->keys * g->kv_heads * (k == 1 ? depth_of(g) : value_width_of(g));
+    if (c->op == CGP_OP_CACHED_ATTENTION && k > 0)
+        return k == 3 ? 1 : g->kv_heads * (k == 1 ? depth_of(g) : value_width_of(g));
     if (c->op == CGP_OP_MATMUL && k == 1) return g->heads * g->in * g->out;
+    if (c->op == CGP_OP_ROTARY && k == 1) return c->deferred ? g->rows : 0;
     if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
     if (c->op == CGP_OP_EMBEDDING || (c->op == CGP_OP_CROSS_ENTROPY && k == 1)) return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->height * g->width : g->rows) * g->in;
 }
 
 static inline bool makes_dx(cgp_op_kind op, int k) {
-    return op_has(op, CGP_OP_BACKWARD_INPUT) && (k == 0 || !is_loss(op));
+    const bool integers = op == CGP_OP_ROTARY && k == 1;
+    return op_has(op, CGP_OP_BACKWARD_INPUT) && (k == 0 || !is_loss(op)) && !integers;
 }
 
 static inline bool is_row_norm(cgp_op_kind op) {
@@ -122,6 +126,12 @@ static inline int64_t count_weight(const op_case *c) {
     }
 }
 
+static inline int64_t count_cache(const op_case *c) {
+    const cgp_op_attributes *g = &c->attributes;
+    if (c->op != CGP_OP_CACHED_ATTENTION) return 0;
+    return g->keys * g->kv_heads * (depth_of(g) + value_width_of(g));
+}
+
 /* Elements of each operand: of one sample, or where there is one for all, in all. */
 static inline void count_operands(operands *o) {
     const cgp_op_attributes *g = &o->c.attributes;
@@ -139,6 +149,7 @@ static inline void count_operands(operands *o) {
     count[SLOT_PARAM + 1] = count[SLOT_DPARAM + 1] =
         g->has_bias || op == CGP_OP_LAYER_NORM || batch ? g->out : 0;
     count[SLOT_STATE] = count[SLOT_STATE + 1] = batch ? g->out : 0;
+    if (count_cache(&o->c)) count[SLOT_STATE] = count_cache(&o->c);
     count[SLOT_STATE + 2] = batch;
     count[SLOT_ACCUMULATOR] =
         batch ? cgp__running_stats_bytes(g->out) / (int64_t)sizeof(float) : 0;
@@ -165,6 +176,17 @@ static inline void fill_random(float *to, int64_t count, uint64_t *seed) {
         to[i] = random_float(seed);
 }
 
+/* Runs of consecutive ones, which meet now and then. */
+static inline void fill_positions(operands *o, uint64_t *seed) {
+    int32_t *to = (int32_t *)(void *)o->at[SLOT_X + 3];
+    const int length = (int)o->c.attributes.keys;
+    for (int64_t i = 0; i < o->count[SLOT_X + 3]; i++) {
+        to[i] = i == 0 || test_random(seed) % 4 == 0 ? test_between(seed, 0, length - 1)
+                                                     : to[i - 1] + 1;
+        if (to[i] >= length) to[i] = 0;
+    }
+}
+
 /* Ids below g->in; one target in three of a loss is `ignore`. Steps so far. */
 static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[slot];
@@ -177,6 +199,8 @@ static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
 
 static inline bool is_integer_slot(const operands *o, int slot) {
     return (o->c.op == CGP_OP_EMBEDDING && slot == SLOT_X) ||
+           (o->c.op == CGP_OP_CACHED_ATTENTION && slot == SLOT_X + 3) ||
+           (o->c.op == CGP_OP_ROTARY && slot == SLOT_X + 1) ||
            (o->c.op == CGP_OP_CROSS_ENTROPY && slot == SLOT_X + 1) || slot == SLOT_STATE + 2;
 }
 
@@ -196,6 +220,10 @@ static inline void fill_accumulator(operands *o, uint64_t *seed) {
 static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
     const bool targets = o->c.op == CGP_OP_BCE_WITH_LOGITS && slot == SLOT_X + 1;
     const bool variances = slot == SLOT_STATE + 1;
+    if (o->c.op == CGP_OP_CACHED_ATTENTION && slot == SLOT_X + 3) {
+        fill_positions(o, seed);
+        return;
+    }
     if (is_integer_slot(o, slot)) {
         fill_integers(o, slot, seed);
         return;
@@ -310,6 +338,7 @@ static inline void copy_slot(operands *to, const operands *from, int slot) {
 static inline bool is_activation(const operands *o, int slot) {
     if (slot == SLOT_Y) return o->c.op != CGP_OP_ARGMAX;
     if (slot < SLOT_Y) return !is_integer_slot(o, slot);
+    if (slot == SLOT_STATE) return o->c.op == CGP_OP_CACHED_ATTENTION;
     return slot >= SLOT_DY && slot < SLOT_DPARAM;
 }
 
@@ -375,8 +404,10 @@ static inline bool has_tails(cgp_op_kind op) {
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
     if (has_tails(c->op)) scale_slot(o, SLOT_X, 6.0f);
-    for (int k = 0; c->op == CGP_OP_ATTENTION && k < 3; k++)
+    const bool attends = c->op == CGP_OP_ATTENTION || c->op == CGP_OP_CACHED_ATTENTION;
+    for (int k = 0; attends && k < 3; k++)
         scale_slot(o, SLOT_X + k, 2.0f);
+    if (c->op == CGP_OP_CACHED_ATTENTION) scale_slot(o, SLOT_STATE, 2.0f);
     if (is_loss(c->op) || c->op == CGP_OP_SOFTMAX) scale_slot(o, SLOT_X, 4.0f);
     if (c->type == CGP_BF16) operands_round(o);
 }

@@ -19,6 +19,9 @@ static void compare_direction(operands *a, operands *b, cgp_op_direction directi
                                         : slot >= SLOT_DX && slot < SLOT_STATE)
             assert_near(a, b, slot);
     }
+    if (a->c.op == CGP_OP_CACHED_ATTENTION) {
+        assert_same_bits(a, b, SLOT_STATE, 0, "the cache");
+    }
 }
 
 static void check_against_ref(const op_case *c) {

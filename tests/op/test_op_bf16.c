@@ -78,8 +78,8 @@ static void check_case(const runner *on, const op_case *c) {
 }
 
 static bool on_tiles(const runner *on, cgp_op_kind op) {
-    return runner_has_tiles(on) &&
-           (op == CGP_OP_LINEAR || op == CGP_OP_MATMUL || op == CGP_OP_ATTENTION);
+    return runner_has_tiles(on) && (op == CGP_OP_LINEAR || op == CGP_OP_MATMUL ||
+                                    op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION);
 }
 
 static void bf16_is_f32_rounded(void **state) {
@@ -88,7 +88,8 @@ static void bf16_is_f32_rounded(void **state) {
         if (on_tiles(on, (cgp_op_kind)op)) continue;
         for (int i = test_between(&seed, 0, FEWER - 1); i < 2 * WIDTHS; i += FEWER) {
             op_case c = draw_case((cgp_op_kind)op, 3, &seed);
-            const int64_t width = widths[i / 2], max = c.op == CGP_OP_ATTENTION ? 40 : 257;
+            const bool heads = c.op == CGP_OP_ATTENTION || c.op == CGP_OP_CACHED_ATTENTION;
+            const int64_t width = widths[i / 2], max = heads ? 40 : 257;
             c.attributes =
                 draw_attributes(c.op, test_between(&seed, 1, 70), width < max ? width : max,
                                 test_between(&seed, 1, 120), &seed);

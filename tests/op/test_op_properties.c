@@ -121,6 +121,7 @@ static void check_slices(const op_case *c) {
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
     if (c->op == CGP_OP_BATCH_NORM) rows.evaluate = true;
+    if (c->op == CGP_OP_CACHED_ATTENTION) return; /* its rows read each other's, see below */
     check_slices(&rows);
     rows.n *= rows.attributes.rows;
     rows.attributes.rows = 1;
@@ -133,6 +134,59 @@ static void a_row_depends_on_that_row_alone(void **state) {
     tested = *state;
     for (int op = 0; op < CGP_OP_KINDS; op++)
         for_each_case((cgp_op_kind)op, rarely, check_rows_alone, &seed);
+}
+
+/* --- a row with a cache is a row of attention --- */
+
+/* Rows `first` to first + n - 1 of whole attention, from a cache that has those before them. */
+static void check_cached(const operands *whole, operands *cached, int64_t first, int64_t n) {
+    const int64_t size = per_sample(cached, SLOT_Y);
+    operands o;
+    operands_slice(&o, cached, 0, n, test_between(&seed, 0, 3));
+    for (int k = 0; k < 3; k++) {
+        const int64_t each = per_sample(&o, SLOT_X + k);
+        memcpy(o.at[SLOT_X + k], whole->at[SLOT_X + k] + first * each,
+               (size_t)(n * each) * sizeof(float));
+    }
+    for (int64_t i = 0; i < n; i++)
+        ((int32_t *)(void *)o.at[SLOT_X + 3])[i] = (int32_t)(first + i);
+    op_run(tested, &o, CGP_OP_FORWARD);
+    assert_same_bits(&o, whole, SLOT_Y, first * size, "a row with a cache");
+    copy_slot(cached, &o, SLOT_STATE);
+    operands_destroy(&o);
+}
+
+static void check_attention_in_parts(int64_t rows, int64_t window) {
+    const int64_t kv_heads = test_between(&seed, 1, 2), group = test_between(&seed, 1, 3);
+    const int64_t depth = test_between(&seed, 1, 70), width = test_between(&seed, 1, 140);
+    op_case c = {.op = CGP_OP_ATTENTION, .n = 1};
+    c.type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
+    c.attributes = windowed_attributes(rows, window, kv_heads, group, depth, width, 0.0);
+    operands whole, cached;
+    operands_create_bent(&whole, &c, &seed);
+    op_run(tested, &whole, CGP_OP_FORWARD);
+    c.op = CGP_OP_CACHED_ATTENTION;
+    c.n = rows;
+    c.attributes = cached_attributes(rows + test_between(&seed, 0, 9), window, kv_heads, group,
+                                     depth, width);
+    operands_create_bent(&cached, &c, &seed);
+    for (int64_t first = 0, n; first < rows; first += n) {
+        n = test_random(&seed) % 2 ? 1 : test_between(&seed, 1, 90);
+        if (n > rows - first) n = rows - first;
+        check_cached(&whole, &cached, first, n);
+    }
+    operands_destroy(&cached);
+    operands_destroy(&whole);
+}
+
+static void a_row_with_a_cache_is_that_row_of_attention(void **state) {
+    static const int64_t rows[] = {1, 63, 64, 65, 130, 200}, windows[] = {0, 1, 40, 64, 100};
+    tested = *state;
+    for (int i = 0; i < (rarely > 3 ? 3 : test_scaled(12)); i++)
+        check_attention_in_parts(rows[test_random(&seed) % 6], windows[test_random(&seed) % 5]);
+    if (tested->backend != &cgp__backend_cpu) return;
+    check_attention_in_parts(600, 0); /* sums in blocks of 512 keys */
+    check_attention_in_parts(700, 530);
 }
 
 /* --- inputs that are one value --- */
@@ -380,6 +434,7 @@ int main(void) {
         ON_BOTH(fewer_samples_need_no_more_workspace),
         ON_BOTH(in_place_gives_the_same_bits),
         ON_BOTH(a_row_depends_on_that_row_alone),
+        ON_BOTH(a_row_with_a_cache_is_that_row_of_attention),
         ON_BOTH(inputs_that_are_one_value_add_their_gradients),
         ON_BOTH(training_moves_running_statistics_when_it_commits),
         ON_BOTH(only_training_with_accumulator_collects),

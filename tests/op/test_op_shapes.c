@@ -424,8 +424,12 @@ static void integers_out_of_range_are_found(void **state) {
     assert_bad(CGP_OP_CROSS_ENTROPY, 1, (int32_t[]){0, -2, 6}, 3, 1);
     assert_bad(CGP_OP_CROSS_ENTROPY, 1, (int32_t[]){0, -1, 7}, 3, 2);
     assert_valid(CGP_OP_CROSS_ENTROPY, 0, (int32_t[]){-9, 99}, 2); /* logits are no integers */
+    assert_valid(CGP_OP_CACHED_ATTENTION, 3, (int32_t[]){0, 6, 3}, 3);
+    assert_bad(CGP_OP_CACHED_ATTENTION, 3, (int32_t[]){0, 6, 7}, 3, 2);
+    assert_bad(CGP_OP_CACHED_ATTENTION, 3, (int32_t[]){-1}, 1, 0);
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
-        if (kind != CGP_OP_EMBEDDING && kind != CGP_OP_CROSS_ENTROPY)
+        if (kind != CGP_OP_EMBEDDING && kind != CGP_OP_CROSS_ENTROPY &&
+            kind != CGP_OP_CACHED_ATTENTION)
             assert_null(cgp__op_find((cgp_op_kind)kind)->op.upper_bound);
     }
 }

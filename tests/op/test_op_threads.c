@@ -35,7 +35,7 @@ static int64_t draw_width(void) {
 /* Some `rows` rows of `width` elements; fewer of images, whose input may be larger, and of heads. */
 static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t width) {
     const int64_t in = test_between(&seed, 1, 120);
-    if (op == CGP_OP_ATTENTION)
+    if (op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION)
         return draw_attributes(op, test_between(&seed, 1, 200), test_between(&seed, 1, 40), 0,
                                &seed);
     if (op == CGP_OP_LINEAR || op == CGP_OP_MATMUL)
