@@ -288,6 +288,8 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     /* columns begin .. end - 1, begin a multiple of CGP__GEMM_NR; packed_b: two micro-panels  \
      * [2, k, CGP__GEMM_NR] */                                                                 \
     X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))    \
+    /* the same of a block of one row, without windows and taps; sums: as many floats */       \
+    X(gemv_columns, (const cgp__block *block, int64_t begin, int64_t end, float *sums))        \
     /* *sum = x . x, in double */                                                              \
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
     /* *at: the first of x that is infinite or NaN, -1 if none is */                           \

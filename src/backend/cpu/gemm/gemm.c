@@ -23,8 +23,9 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 /* Bytes in a run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* FMAs of a vector and a scalar that are worth a wake-up of another thread. */
+/* FMAs of a vector and a scalar that are worth a wake-up of another thread; of one row, whose operands come from memory, fewer. */
 #define MIN_PARALLEL_WORK 2000000
+#define ONE_ROW 16
 
 /* Equal parts of k of at most KC, whole vectors but for the last: a function of k alone. */
 static int64_t block_depth(int64_t k) {
@@ -109,10 +110,13 @@ static void pack_range(const void *work, int64_t begin, int64_t end, int thread)
 /* Items are micro-panels of columns. */
 static void columns_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
-    const int64_t last = end * CGP__GEMM_NR;
-    j->kernels->gemm_columns(&j->block, begin * CGP__GEMM_NR,
-                             last < j->block.columns ? last : j->block.columns,
-                             (float *)(void *)(j->micro_panels + thread * j->bytes));
+    const int64_t first = begin * CGP__GEMM_NR, last = end * CGP__GEMM_NR;
+    const int64_t stop = last < j->block.columns ? last : j->block.columns;
+    float *const panels = (float *)(void *)(j->micro_panels + thread * j->bytes);
+    if (j->block.rows == 1)
+        j->kernels->gemv_columns(&j->block, first, stop, panels);
+    else
+        j->kernels->gemm_columns(&j->block, first, stop, panels);
 }
 
 static int64_t grain(const cgp_device *device, int64_t items, int64_t work) {
@@ -130,9 +134,11 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
     if (alone)
         columns_range(j, 0, micro_panels, 0);
     else
-        cgp__cpu_parallel_for(device, micro_panels,
-                              grain(device, micro_panels, size * j->block.columns / 16),
-                              columns_range, j);
+        cgp__cpu_parallel_for(
+            device, micro_panels,
+            grain(device, micro_panels,
+                  size * j->block.columns / 16 * (j->block.rows == 1 ? ONE_ROW : 1)),
+            columns_range, j);
 }
 
 /* The prefetch list as far as it fits half of the cache, in runs that threads divide. */

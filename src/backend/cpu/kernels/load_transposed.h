@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load_transposed.h -- LANES rows of LANES elements, loaded as LANES columns. */
+#ifndef CGP_SRC_CPU_LOAD_TRANSPOSED_H
+#define CGP_SRC_CPU_LOAD_TRANSPOSED_H
+
+#include "backend/cpu/kernels/vec.h"
+
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* exchange_span(): swap blocks of `span` across the diagonal; after spans 1, 2, 4, ... lane j of r[i] holds
+ * the former lane i of r[j]. Lanes are numbered through (a, b), as constants. */
+#define LOWER(lane, span) ((lane) & (span) ? (lane) + LANES - (span) : (lane))
+#define UPPER(lane, span) ((lane) & (span) ? (lane) + LANES : (lane) + (span))
+#define EIGHT(PICK, from, span)                                                                \
+    PICK((from) + 0, span), PICK((from) + 1, span), PICK((from) + 2, span),                    \
+        PICK((from) + 3, span), PICK((from) + 4, span), PICK((from) + 5, span),                \
+        PICK((from) + 6, span), PICK((from) + 7, span)
+#ifdef CGP_ISA_v4
+#define ALL(PICK, span) EIGHT(PICK, 0, span), EIGHT(PICK, 8, span)
+#else
+#define ALL(PICK, span) EIGHT(PICK, 0, span)
+#endif
+#define DEFINE_EXCHANGE(span)                                                                  \
+    INLINE void exchange_##span(vec *r) {                                                      \
+        UNROLL for (int i = 0; i < LANES; i++) {                                               \
+            if (i & (span)) continue;                                                          \
+            const vec a = r[i], b = r[i + (span)];                                             \
+            r[i] = __builtin_shufflevector(a, b, ALL(LOWER, span));                            \
+            r[i + (span)] = __builtin_shufflevector(a, b, ALL(UPPER, span));                   \
+        }                                                                                      \
+    }
+
+DEFINE_EXCHANGE(1)
+DEFINE_EXCHANGE(2)
+DEFINE_EXCHANGE(4)
+#ifdef CGP_ISA_v4
+DEFINE_EXCHANGE(8)
+#endif
+
+INLINE void transpose(vec r[LANES]) {
+    exchange_1(r);
+    exchange_2(r);
+    exchange_4(r);
+#ifdef CGP_ISA_v4
+    exchange_8(r);
+#endif
+}
+
+/* n <= LANES elements of each of LANES rows from element i on, `stride` apart, transposed; rows from `rows` on are zero. */
+INLINE void load_transposed(cgp_dtype type, vec r[LANES], const void *from, int64_t i,
+                            int64_t stride, int64_t rows, int64_t n) {
+    if (rows == LANES && n == LANES) {
+        UNROLL for (int row = 0; row < LANES; row++) r[row] =
+            load_as(type, from, i + row * stride);
+    } else {
+        for (int row = 0; row < LANES; row++)
+            r[row] = row < rows ? load_part_as(type, from, i + row * stride, n) : (vec){0};
+    }
+    transpose(r);
+}
+
+#endif
