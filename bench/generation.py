@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How many tokens a second does `cgpipe sample` make with its cache, beside transformers' generate() with its own?
+
+    bench/generation.py             3 rounds of 128 tokens by both, on one core
+    bench/generation.py 5           more rounds
+    PYTHON=venv/bin/python          which has torch and transformers
+    LENGTH=64 THREADS=2             fewer tokens; threads of both
+
+A Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T = 512) with random weights, made by transformers and
+read by `cgpipe convert`; greedy. The time of a token is that of LENGTH + 1 tokens less that of one, so loading and the prompt are
+not in it. Both run in turn. Beside the time on the clock stands the processor's, which other programs disturb less.
+"""
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from cases import PROGRAM, RESULTS, cpu_name
+
+LENGTH = int(os.environ.get("LENGTH") or 128)
+THREADS = int(os.environ.get("THREADS") or 1)
+PYTHON = os.environ.get("PYTHON") or sys.executable
+PROMPT = "Once"
+FIELDS = ("cgpipe", "transformers")
+
+MAKE = """
+import sys, torch, transformers
+torch.manual_seed(0)
+config = transformers.LlamaConfig(hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
+                                  num_key_value_heads=4, vocab_size=32000, max_position_embeddings=512)
+transformers.LlamaForCausalLM(config).float().save_pretrained(sys.argv[1])
+print("torch", torch.__version__ + ", transformers", transformers.__version__)
+"""
+
+PEER = """
+import sys, time, torch, transformers
+path, length, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+torch.set_num_threads(threads)
+model = transformers.LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+prompt = torch.tensor([[ord(c) for c in sys.argv[4]]])
+
+def seconds(n):
+    start = time.time(), time.process_time()
+    with torch.inference_mode():
+        model.generate(prompt, max_new_tokens=n, min_new_tokens=n, do_sample=False, use_cache=True)
+    return time.time() - start[0], time.process_time() - start[1]
+
+seconds(4)
+one, all = seconds(1), seconds(length + 1)
+print(*[(b - a) / length for a, b in zip(one, all)])
+"""
+
+
+def run(words):
+    """Seconds on the clock and of the processor."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wall, after = time.time() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(words)}\n{done.stderr.decode()}exit code {done.returncode}")
+    return done.stdout.decode(errors="replace"), wall, after.ru_utime - before.ru_utime
+
+
+def ours(directory):
+    """Seconds a token."""
+    words = [str(PROGRAM), "sample", directory + "/run", "--prompt", PROMPT, "--temperature", "0", "--threads-per-device", str(THREADS)]
+    one, all = (run(words + ["--length", str(n)])[1:] for n in (1, LENGTH + 1))
+    return [(b - a) / LENGTH for a, b in zip(one, all)]
+
+
+def theirs(directory):
+    words = [PYTHON, "-c", PEER, directory + "/files", str(LENGTH), str(THREADS), PROMPT]
+    return [float(word) for word in run(words)[0].split()[-2:]]
+
+
+def main():
+    if not PROGRAM.exists():
+        sys.exit(f"{PROGRAM}: no such file (make, or BUILD=FOLDER)")
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        versions = run([PYTHON, "-c", MAKE, directory + "/files"])[0].strip().splitlines()[-1]
+        run([str(PROGRAM), "convert", directory + "/files", directory + "/run"])
+        for i in range(rounds):
+            for name, measure in zip(FIELDS, (ours, theirs)):
+                print(f"generation: round {i + 1} of {rounds}, {name}", file=sys.stderr)
+                rows.append((i + 1, name, *measure(directory)))
+    lines = [f"{cpu_name()}, threads {THREADS}; {versions}; {LENGTH} tokens, greedy; {rounds} rounds",
+             f"{'':14}{'tokens/s':>22}{'':4}{'processor, ms a token':>24}", f"{'':14}{'median':>11}{'best':>11}{'':4}{'median':>12}{'best':>12}"]
+    for name in FIELDS:
+        wall, cpu = ([row[k] for row in rows if row[1] == name] for k in (2, 3))
+        lines.append(f"{name:14}{1 / statistics.median(wall):11.1f}{1 / min(wall):11.1f}{'':4}{1e3 * statistics.median(cpu):12.1f}{1e3 * min(cpu):12.1f}")
+    with open(RESULTS / "generation.csv", "w") as file:
+        file.write("round,program,seconds_per_token,processor_seconds_per_token\n")
+        file.writelines(f"{row[0]},{row[1]},{row[2]:.6f},{row[3]:.6f}\n" for row in rows)
+    text = "\n".join(lines) + "\n"
+    (RESULTS / "generation.txt").write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
