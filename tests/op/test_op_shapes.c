@@ -234,6 +234,61 @@ static void attention_takes_queries_keys_and_values(void **state) {
     assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.kv_heads, 2);
 }
 
+/* q, k, v and positions. */
+static cgp_status infer_cached(const cgp__attributes *of, const cgp_op_type inputs[4],
+                               inferred *out) {
+    cgp_op_node node = {.op = &cgp__op_cached_attention.op, .attributes = of};
+    memcpy(node.inputs, inputs, sizeof node.inputs);
+    const cgp_status status = cgp__op_infer(CGP_OP_CACHED_ATTENTION, &node, &out->sizes);
+    out->shapes = node.shapes;
+    if (status == CGP_OK) assert_int_equal(cgp__op_cached_attention.cache(&node), 9 * (8 + 20));
+    return status;
+}
+
+static void refuse_cached(cgp__attributes of, cgp_op_type q, cgp_op_type k, cgp_op_type v,
+                          cgp_op_type positions, const char *why) {
+    inferred out;
+    assert_status(infer_cached(&of, (cgp_op_type[]){q, k, v, positions}, &out), CGP_EINVAL);
+    assert_string_equal(cgp_message(), why);
+}
+
+static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
+    (void)state;
+    const cgp__attributes of = {
+        .size = 9, .heads = 6, .kv_heads = 2, .scale = 0.25, .window = 4, .causal = true};
+    const cgp_op_type q = F32(1, 24), k = F32(1, 8), v = F32(1, 20), at = I32(1);
+    cgp_op_type made = I32(1);
+    cgp__attributes other = of;
+    inferred out;
+    assert_ok(infer_cached(&of, (cgp_op_type[]){q, k, v, at}, &out));
+    assert_type(&out.shapes.output, "[1, 60]");
+    assert_int_equal(out.shapes.n_saved, 0);
+    assert_attributes(&out, (cgp_op_attributes){.rows = 1,
+                                                .in = 24,
+                                                .out = 60,
+                                                .heads = 6,
+                                                .kv_heads = 2,
+                                                .keys = 9,
+                                                .window = 4,
+                                                .scale = 0.25f,
+                                                .causal = 1});
+    other.window = 9; /* of the whole cache: none */
+    assert_ok(infer_cached(&other, (cgp_op_type[]){q, k, v, at}, &out));
+    assert_int_equal(out.sizes.window, 0);
+    refuse_cached(of, F32(2, 24), k, v, at, "expects one row of q, got 2");
+    refuse_cached(of, q, F32(2, 8), F32(2, 20), at, "expects one row of k, got 2");
+    refuse_cached(of, q, k, v, F32(1), "expects i32 positions, got f32");
+    refuse_cached(of, q, k, v, I32(2), "expects one position, got 2");
+    made.upper_bound = 10;
+    refuse_cached(of, q, k, v, made, "expects positions below the length 9, got up to 9");
+    other.size = 0;
+    refuse_cached(other, q, k, v, at, "expects a length of 1 to 2^31 - 1, got 0");
+    other = of;
+    other.window = -1;
+    refuse_cached(other, q, k, v, at,
+                  "expects a window >= 0, and 0 where it is not causal, got -1");
+}
+
 static void attention_refuses(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_ATTENTION;
@@ -569,6 +624,7 @@ int main(void) {
         cmocka_unit_test(gelu_and_its_like_keep_the_shape),
         cmocka_unit_test(fused_attention_takes_three_widths),
         cmocka_unit_test(attention_takes_queries_keys_and_values),
+        cmocka_unit_test(attention_with_a_cache_takes_a_row_and_its_position),
         cmocka_unit_test(attention_refuses),
         cmocka_unit_test(rotary_keeps_the_shape),
         cmocka_unit_test(rotary_refuses),

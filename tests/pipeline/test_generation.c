@@ -201,10 +201,65 @@ static void a_gpt2_has_the_logits_of_recomputation(void **state) {
     }
 }
 
+static cgp_model_spec small_llama(void) {
+    cgp_model_spec spec = cgp_model_spec_default();
+    spec.kind = CGP_MODEL_LLAMA;
+    spec.llama.layers = 2;
+    spec.llama.width = 12;
+    spec.llama.heads = 3;
+    spec.llama.inner = 8;
+    spec.llama.vocab = 11;
+    spec.llama.sequence = 20;
+    spec.llama.generation = true;
+    return spec;
+}
+
+static void positions_outside_of_the_cache_are_refused(void **state) {
+    const cgp_model_spec spec = small_llama();
+    network net = network_of(&spec, cgp_plan_options_default());
+    int32_t tokens[] = {1, 2}, positions[] = {3, 20};
+    float logits[2 * 11], before[2 * 11];
+    const text t = {2, 11, tokens, positions, NULL};
+    (void)state;
+    positions[1] = 4;
+    assert_ok(predict(&net, &t, 0, 2, before));
+    for (int i = 0; i < 2; i++) {
+        positions[1] = i == 0 ? 20 : -1;
+        assert_status(predict(&net, &t, 0, 2, logits), CGP_EINVAL);
+        assert_message("positions");
+    }
+    positions[1] = 4; /* nothing ran */
+    assert_ok(predict(&net, &t, 1, 1, logits));
+    assert_memory_equal(logits, before + 11, sizeof before / 2);
+    release(&net);
+}
+
+static void training_with_a_cache_is_refused(void **state) {
+    const cgp_model_spec spec = small_llama();
+    const int64_t bytes = 2 * 2 * 20 * 12 * 4; /* layers; keys, values; positions; columns */
+    cgp_plan_options options = cgp_plan_options_default();
+    cgp_model *model = NULL;
+    cgp_plan *plan = NULL;
+    (void)state;
+    assert_ok(cgp_model_spec_create(&model, &spec));
+    options.external_loss = true;
+    assert_status(cgp_plan_create(&plan, model, &options), CGP_EINVAL);
+    assert_message("layer layers.0: cached_attention keeps a cache");
+    options.external_loss = false;
+    options.inference = true;
+    assert_ok(cgp_plan_create(&plan, model, &options));
+    assert_int_equal(cgp_plan_device_at(plan, 0)->state_bytes, bytes);
+    assert_int_equal(cgp_model_states(model), 0); /* nothing to save */
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_llama_has_the_logits_of_recomputation),
         cmocka_unit_test(a_gpt2_has_the_logits_of_recomputation),
+        cmocka_unit_test(positions_outside_of_the_cache_are_refused),
+        cmocka_unit_test(training_with_a_cache_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,7 +251,7 @@ static int directory(void) {
 
 /* --- models --- */
 
-enum { IDS, ROWS, IMAGE, ROW, LABEL, PARAMETER, RESULT }; /* values of open_model() */
+enum { IDS, ROWS, IMAGE, ROW, LABEL, QUERY, PARAMETER, RESULT }; /* values of open_model() */
 
 static cgp_model *last_open;
 
@@ -264,6 +264,7 @@ static cgp_model *open_model(void) {
     cgp_model_input(model, "image", CGP_F32, 3, (const int64_t[]){8, 8, 4});
     cgp_model_input(model, "row", CGP_F32, 1, (const int64_t[]){4});
     cgp_model_input(model, "label", CGP_I32, 1, (const int64_t[]){1});
+    cgp_model_input(model, "query", CGP_F32, 2, (const int64_t[]){1, 12});
     cgp_model_layer(model, "layer");
     const cgp_value kept =
         cgp_linear(model, (cgp_value){ROW}, "first", (cgp_linear_options){.out = 4});
