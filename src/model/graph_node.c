@@ -73,9 +73,10 @@ static cgp_status take_inputs(const cgp__reader *r, entry *e) {
     for (int i = 0; (count = cgp__graph_field(i)); i++) {
         if (strcmp(count->name, "n_inputs") == 0) break;
     }
-    const int min = e->op->n_inputs;
     const bool any = e->kind != CGP_OP_CUSTOM && cgp__graph_has(e->kind, count, NULL);
-    const int max = any ? CGP_OP_MAX_INPUTS : min;
+    const bool fused = e->kind == CGP_OP_ATTENTION; /* its three may be one */
+    const int min = fused ? 1 : e->op->n_inputs;
+    const int max = fused ? e->op->n_inputs : any ? CGP_OP_MAX_INPUTS : min;
     const size_t n = json_array_size(list);
     if (!json_is_array(list) || n < (size_t)min || n > (size_t)max) {
         char expected[64];

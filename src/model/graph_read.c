@@ -188,7 +188,8 @@ static cgp_status add_parameter(cgp__reader *r, size_t i) {
     CGP_TRY(cgp__reader_take_text(r, object, "init", &init));
     const int kind = cgp__graph_init(init);
     if (kind < 0)
-        return cgp__reader_unexpected(r, "init", "zero, one, normal or uniform",
+        return cgp__reader_unexpected(r, "init",
+                                      "zero, one, normal, uniform or truncated_normal",
                                       json_object_get(object, "init"));
     if (!json_is_number(scale)) return cgp__reader_unexpected(r, "scale", "a number", scale);
     if (!json_is_boolean(decays))
