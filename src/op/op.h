@@ -16,6 +16,8 @@ typedef struct cgp__attributes {
     int64_t width;
     /* ATTENTION. */
     int64_t heads;
+    /* GROUP_NORM. */
+    int64_t groups;
     /* CROSS_ENTROPY. */
     int64_t ignore;
     /* p: probability of dropout. */
@@ -26,6 +28,8 @@ typedef struct cgp__attributes {
     bool global;
     /* CONCAT; the op's n_inputs is its minimum. */
     int n_inputs;
+    /* MEAN: counted without N. */
+    int dim;
     /* Height, width. UPSAMPLE: stride. */
     int kernel[2], stride[2];
     /* Top, bottom, left, right. */

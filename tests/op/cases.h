@@ -67,6 +67,13 @@ static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
 }
 
+static inline cgp_op_attributes group_norm_attributes(int64_t rows, int64_t width,
+                                                      int64_t groups) {
+    cgp_op_attributes g = norm_attributes(rows, width);
+    g.groups = groups;
+    return g;
+}
+
 static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads, int64_t depth,
                                                      double p) {
     const int64_t width = heads * depth;
@@ -104,6 +111,15 @@ static inline cgp_op_attributes concat_attributes(int64_t rows,
     return g;
 }
 
+static inline cgp_op_attributes mean_attributes(int rank, const int64_t *dims, int dim) {
+    const cgp__attributes a = {.dim = dim};
+    cgp_op_node node = {.op = &cgp__op_mean.op, .attributes = &a};
+    cgp_op_attributes g;
+    node.inputs[0].shape = cgp_shape_make(rank, dims);
+    assert_ok(cgp__op_infer(CGP_OP_MEAN, &node, &g));
+    return g;
+}
+
 /* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], with the op's shape rule. */
 static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
@@ -125,7 +141,7 @@ static inline cgp_op_attributes image_attributes(cgp_op_kind op, int64_t height,
 
 static inline bool is_window_op(cgp_op_kind op) {
     return op == CGP_OP_CONV2D || op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL ||
-           op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD;
+           op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD || op == CGP_OP_MEAN;
 }
 
 /* --- drawn --- */
@@ -161,6 +177,23 @@ static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t
     }
 }
 
+/* Of some `rows` rows in two dims, over one of the three. */
+static inline cgp_op_attributes draw_mean(int64_t rows, int64_t width, uint64_t *seed) {
+    const int64_t first = test_between(seed, 1, rows < 14 ? (int)rows : 14);
+    return mean_attributes(3, (int64_t[]){first, rows / first, width},
+                           test_between(seed, 0, 2));
+}
+
+/* 1 and the number itself are drawn more often. */
+static inline int64_t draw_divisor(int64_t number, uint64_t *seed) {
+    int64_t divisor = test_between(seed, 0, 1) ? 1 : number;
+    for (int tries = 0; tries < 8; tries++) {
+        const int64_t candidate = test_between(seed, 1, (int)number);
+        if (number % candidate == 0) divisor = candidate;
+    }
+    return divisor;
+}
+
 static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
     int64_t parts[CGP_OP_MAX_INPUTS] = {width};
     const int n = test_between(seed, 2, CGP_OP_MAX_INPUTS);
@@ -175,6 +208,7 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
     const bool yes = test_random(seed) & 1;
     cgp_op_attributes g;
+    if (op == CGP_OP_MEAN) return draw_mean(rows, width, seed);
     if (is_window_op(op)) return draw_image(op, rows, width, out, seed);
     switch (op) {
     case CGP_OP_EMBEDDING:
@@ -189,6 +223,8 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         g = norm_attributes(rows, width);
         g.momentum = yes ? 0.1f : -1.0f;
         return g;
+    case CGP_OP_GROUP_NORM:
+        return group_norm_attributes(rows, width, draw_divisor(width, seed));
     case CGP_OP_ATTENTION:
         return attention_attributes(rows, test_between(seed, 1, 3), width, p);
     case CGP_OP_DROPOUT:
@@ -264,14 +300,14 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
 
 /* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
  * columns; of MAX_POOL's gradient 65536 windows; of CONV2D 256 pixels of a row, or of rows, and a depth of 512. */
-#define BLOCK_CASES 10
+#define BLOCK_CASES 11
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
     static const cgp_op_kind ops[BLOCK_CASES] = {
         CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION, CGP_OP_BATCH_NORM,
         CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,  CGP_OP_CONV2D,
-        CGP_OP_CONV2D,     CGP_OP_CONV2D};
+        CGP_OP_CONV2D,     CGP_OP_CONV2D,   CGP_OP_GROUP_NORM};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
@@ -306,8 +342,12 @@ static inline op_case block_case(int i) {
     case 8: /* of two rows at once */
         c.attributes = image_attributes(c.op, 50, 60, 90, conv);
         break;
-    default: /* rows of the image in parts */
+    case 9: /* rows of the image in parts */
         c.attributes = image_attributes(c.op, 3, 600, 5, conv);
+        break;
+    default:
+        c.n = 3;
+        c.attributes = group_norm_attributes(300, 700, 7);
     }
     return c;
 }
@@ -318,13 +358,15 @@ static inline const char *case_text(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     snprintf(text, sizeof text,
              "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64
+             " groups %" PRId64
              " p %g bias %d transposed %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top "
              "%d left %d"
              " add %u accumulate %d evaluate %d shift %d %s",
-             cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, g->heads, (double)g->p,
-             g->has_bias, g->transposed, g->height, g->width, g->out_height, g->out_width,
-             g->kernel_height, g->kernel_width, g->stride_height, g->stride_width, g->top,
-             g->left, c->add, c->accumulate, c->evaluate, c->shift, cgp_dtype_name(c->type));
+             cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, g->heads, g->groups,
+             (double)g->p, g->has_bias, g->transposed, g->height, g->width, g->out_height,
+             g->out_width, g->kernel_height, g->kernel_width, g->stride_height, g->stride_width,
+             g->top, g->left, c->add, c->accumulate, c->evaluate, c->shift,
+             cgp_dtype_name(c->type));
     return text;
 }
 
