@@ -27,6 +27,7 @@ static const cgp__field fields[] = {
     FIELD(INT64, rotated),
     FIELD(INT64, offset),
     FIELD(INT64, original_length),
+    FIELD(INT64, groups),
     FIELD(INT64, ignore),
     FIELD(REAL, p),
     FIELD(REAL, eps),
@@ -98,6 +99,8 @@ static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_MULTIPLY] = "",
     [CGP_OP_SUBTRACT] = "",
     [CGP_OP_SOFTMAX] = "",
+    [CGP_OP_GROUP_NORM] = "groups eps",
+    [CGP_OP_MEAN] = "dim",
 };
 
 #define NAME(kind, name) [CGP_OP_##kind] = #name,
