@@ -40,7 +40,7 @@ build_target() {
     made=$(objects "$@")
     # shellcheck disable=SC2086
     "$clang" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" $library \
-        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lyaml -lgomp -lm -lpthread -o "$build/$name.bin"
+        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lyaml -lgomp -lm -lpthread -o "$build/$name.bin"
 }
 
 failed=0

@@ -102,7 +102,8 @@ static cgp_status encode(work *w, FILE *in, const char *name) {
         if (ferror(in)) return unreadable(name);
         end = used < w->capacity;
         const size_t cut =
-            end ? used : (size_t)cgp_tokenizer_split_point(w->piece, (int64_t)used);
+            end ? used
+                : (size_t)cgp_tokenizer_split_point(w->tokenizer, w->piece, (int64_t)used);
         CGP_TRY(cgp_tokenizer_encode(w->tokenizer, w->piece, (int64_t)cut, &w->tokens));
         CGP_TRY(write_tokens(w));
         memmove(w->piece, w->piece + cut, used - cut);

@@ -385,7 +385,6 @@ static cgp_status read_images(outcome *out) {
     return status;
 }
 
-/* Without memory for machine code the pattern for words is interpreted: the tokens stay the same. */
 static cgp_status use_tokenizer(outcome *out) {
     static const char text[] = "It's 12 words, or\n\n so: \xff and a longer one without spaces";
     cgp_status status = CGP_OK;
