@@ -74,7 +74,7 @@ for target in "$@"; do
     case $target in
     schedule | trace) build_target "$target" src/schedule src/base ;;
     safetensors | checkpoint) build_target "$target" src/checkpoint src/base ;;
-    tokens | tokenizer | images | arrays) build_target "$target" data src/base ;;
+    tokens | tokenizer | tokenizer_json | images | arrays) build_target "$target" data src/base ;;
     models) build_target models models src/model src/plan src/partition src/op src/schedule src/base ;;
     devices) build_target devices src/backend/device_names.c src/base ;;
     huggingface) build_target huggingface models src/checkpoint src/base ;;
