@@ -40,7 +40,7 @@ build_target() {
     made=$(objects "$@")
     # shellcheck disable=SC2086
     "$clang" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" $library \
-        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lyaml -lgomp -lm -lpthread -o "$build/$name.bin"
+        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lyaml -lgomp -lm -lpthread -o "$build/$name.bin"
 }
 
 failed=0
@@ -74,7 +74,7 @@ for target in "$@"; do
     case $target in
     schedule | trace) build_target "$target" src/schedule src/base ;;
     safetensors | checkpoint) build_target "$target" src/checkpoint src/base ;;
-    tokens | tokenizer | images | arrays) build_target "$target" data src/base ;;
+    tokens | tokenizer | tokenizer_json | images | arrays) build_target "$target" data src/base ;;
     models) build_target models models src/model src/plan src/partition src/op src/schedule src/base ;;
     graph) build_target graph src/model src/plan src/partition src/op src/schedule src/base ;;
     devices) build_target devices src/backend/device_names.c src/base ;;

@@ -108,6 +108,7 @@ typedef enum cli_option_id {
     CLI_OPTION_TOKENIZER,
     CLI_OPTION_DECODE,
     CLI_OPTION_END_OF_TEXT,
+    CLI_OPTION_ADD_SPECIAL_TOKENS,
     CLI_OPTION_LIST,
     CLI_OPTION_CHECK,
     CLI_OPTION_COMPARE,
@@ -179,7 +180,7 @@ typedef struct cli_run_options {
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, nesterov,
         decay_all, help, verbose, quiet, wait;
-    bool deferred_batch_norm, decode, end_of_text, verify_messages;
+    bool deferred_batch_norm, decode, end_of_text, add_special_tokens, verify_messages;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
         message_bytes;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;

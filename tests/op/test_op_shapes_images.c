@@ -410,7 +410,7 @@ static void norms_refuse(void **state) {
 static void mean_removes_a_dim(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_MEAN;
-    inferred out = infer(op, (cgp__attributes){.dim = 1}, F32(2, 3, 4, 5), F32(1));
+    inferred out = infer(op, (cgp__attributes){.dim = {1}}, F32(2, 3, 4, 5), F32(1));
     assert_type(&out.shapes.output, "[2, 4, 5]");
     assert_attributes(&out, (cgp_op_attributes){.rows = 2,
                                                 .in = 20,
@@ -423,7 +423,7 @@ static void mean_removes_a_dim(void **state) {
                                                 .kernel_width = 1,
                                                 .stride_height = 3,
                                                 .stride_width = 1});
-    out = infer(op, (cgp__attributes){.dim = 3}, F32(2, 3, 4, 5), F32(1));
+    out = infer(op, (cgp__attributes){.dim = {3}}, F32(2, 3, 4, 5), F32(1));
     assert_type(&out.shapes.output, "[2, 3, 4]");
     assert_attributes(&out, (cgp_op_attributes){.rows = 24,
                                                 .in = 1,
@@ -440,11 +440,13 @@ static void mean_removes_a_dim(void **state) {
     assert_type(&out.shapes.output, "[1]");
     out = infer(op, none, F32(6, 4), F32(1));
     assert_type(&out.shapes.output, "[4]");
-    refuse(op, (cgp__attributes){.dim = 2}, F32(2, 3), F32(1),
-           "expects a dim from 0 to 1, got 2");
-    refuse(op, (cgp__attributes){.dim = -1}, F32(2, 3), F32(1),
-           "expects a dim from 0 to 1, got -1");
-    refuse(op, (cgp__attributes){.dim = 1}, F32(1 << 16, 1 << 15, 2), F32(1),
+    refuse(op, (cgp__attributes){.dim = {2}}, F32(2, 3), F32(1),
+           "expects a dim from -2 to 1 of [2, 3], got 2");
+    refuse(op, (cgp__attributes){.dim = {-3}}, F32(2, 3), F32(1),
+           "expects a dim from -2 to 1 of [2, 3], got -3");
+    out = infer(op, (cgp__attributes){.dim = {-2}}, F32(6, 4), F32(1));
+    assert_type(&out.shapes.output, "[4]");
+    refuse(op, (cgp__attributes){.dim = {1}}, F32(1 << 16, 1 << 15, 2), F32(1),
            "expects at most 2^31 - 1 elements in the dims up to 1, got 2147483648");
     refuse(op, none, I32(2, 3), F32(1), "expects f32 input, got i32");
     assert_true(flops_of(op, CGP_OP_FORWARD, none, F32(6, 4), F32(1)) == 24.0);
