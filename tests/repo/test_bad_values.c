@@ -12,13 +12,15 @@ typedef struct built {
     cgp_init init;
     cgp_linear_options linear;
     cgp_conv2d_options conv;
+    cgp_conv_transpose2d_options transposed;
     cgp_pool_options pool;
     cgp_padding padding;
     cgp_dtype dtype;
     int rank, scale, n;
     cgp_attention_options attention;
     cgp_rotary_options rotary;
-    int64_t dim, vocab, width, heads;
+    int reshape_rank;
+    int64_t dim, vocab, width, heads, slice_begin, slice_end;
     double eps, momentum, slope, p, p2, attention_p, weight, bce_weight;
 } built;
 
@@ -41,8 +43,12 @@ static cgp_status build(const void *options) {
     x = cgp_rotary_embedding(model, x, b->rotary);
     x = cgp_attention(model, x, x, x, b->attention);
     x = cgp_dropout(model, x, b->p);
-    x = cgp_linear(model, x, "l", b->linear);
+    (void)cgp_linear(model, x, "l", b->linear);
     cgp_value y = cgp_conv2d(model, image, "c", b->conv);
+    y = cgp_conv_transpose2d(model, y, "t", b->transposed);
+    y = cgp_slice(model, y, -1, b->slice_begin, b->slice_end);
+    y = cgp_reshape(model, y, b->reshape_rank,
+                    (const int64_t[CGP_MAX_RANK]){8, 8, -1, 1, 1, 1});
     y = cgp_batch_norm(model, y, "b", b->eps, b->momentum);
     y = cgp_instance_norm(model, y, b->eps);
     y = cgp_leaky_relu(model, y, b->slope);
@@ -76,6 +82,20 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
                                      F(built, conv.init.scale, REAL),
                                      F(built, conv.bias_init.kind, ENUM),
                                      F(built, conv.bias_init.scale, REAL),
+                                     F(built, transposed.out, INT64),
+                                     F(built, transposed.kernel[0], INT),
+                                     F(built, transposed.kernel[1], INT),
+                                     F(built, transposed.stride[0], INT),
+                                     F(built, transposed.stride[1], INT),
+                                     F(built, transposed.output_padding[0], INT),
+                                     F(built, transposed.output_padding[1], INT),
+                                     F(built, transposed.init.kind, ENUM),
+                                     F(built, transposed.init.scale, REAL),
+                                     F(built, transposed.bias_init.kind, ENUM),
+                                     F(built, transposed.bias_init.scale, REAL),
+                                     F(built, slice_begin, INT64),
+                                     F(built, slice_end, INT64),
+                                     F(built, reshape_rank, ENUM),
                                      F(built, pool.kernel[0], INT),
                                      F(built, pool.kernel[1], INT),
                                      F(built, pool.stride[0], INT),
@@ -120,6 +140,16 @@ static void calls_of_the_builder_are_checked(void **state) {
         built b = {.init = normal,
                    .linear = {4, bias == 1, false, normal, normal},
                    .conv = {4, {3, 3}, {1, 1}, cgp_padding_all(1), bias == 1, normal, normal},
+                   .transposed = {.out = 6,
+                                  .kernel = {3, 3},
+                                  .stride = {1, 1},
+                                  .padding = cgp_padding_all(1),
+                                  .bias = bias == 1,
+                                  .init = {CGP_INIT_XAVIER_UNIFORM, 1},
+                                  .bias_init = normal},
+                   .slice_begin = 2,
+                   .slice_end = 6,
+                   .reshape_rank = 3,
                    .pool = {{2, 2}, {2, 2}, {0, 0, 0, 0}},
                    .padding = {1, 0, 0, 0},
                    .attention = {.heads = 2, .kv_heads = 2, .causal = true, .window = 2},
