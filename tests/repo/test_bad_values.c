@@ -38,7 +38,7 @@ static cgp_status build(const void *options) {
     x = cgp_scale(model, cgp_rms_norm(model, x, "r", b->eps), b->factor);
     x = cgp_causal_attention(model, x, b->heads, b->attention_p);
     x = cgp_dropout(model, x, b->p);
-    x = cgp_mean(model, cgp_linear(model, x, "l", b->linear), b->mean);
+    (void)cgp_mean(model, cgp_linear(model, x, "l", b->linear), b->mean);
     cgp_value y = cgp_conv2d(model, image, "c", b->conv);
     y = cgp_batch_norm(model, y, "b", b->eps, b->momentum);
     y = cgp_instance_norm(model, y, b->eps);
