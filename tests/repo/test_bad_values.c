@@ -16,12 +16,12 @@ typedef struct built {
     cgp_pool_options pool;
     cgp_padding padding;
     cgp_dtype dtype;
-    int rank, scale, n;
+    int rank, scale, n, mean;
     cgp_attention_options attention;
     cgp_rotary_options rotary;
     int reshape_rank;
-    int64_t dim, vocab, width, heads, slice_begin, slice_end;
-    double eps, momentum, slope, p, p2, attention_p, weight, bce_weight;
+    int64_t dim, vocab, width, heads, groups, slice_begin, slice_end;
+    double eps, momentum, slope, factor, p, p2, attention_p, weight, bce_weight;
 } built;
 
 static cgp_status build(const void *options) {
@@ -39,11 +39,12 @@ static cgp_status build(const void *options) {
     cgp_value x = cgp_embedding(model, ids, "e", b->vocab, b->width, b->init);
     x = cgp_position_embedding(model, x, "p", b->init);
     x = cgp_layer_norm(model, x, "n", b->eps);
+    x = cgp_scale(model, cgp_rms_norm(model, x, "r", b->eps), b->factor);
     x = cgp_causal_attention(model, x, b->heads, b->attention_p);
     x = cgp_rotary_embedding(model, x, b->rotary);
     x = cgp_attention(model, x, x, x, b->attention);
     x = cgp_dropout(model, x, b->p);
-    (void)cgp_linear(model, x, "l", b->linear);
+    (void)cgp_mean(model, cgp_linear(model, x, "l", b->linear), b->mean);
     cgp_value y = cgp_conv2d(model, image, "c", b->conv);
     y = cgp_conv_transpose2d(model, y, "t", b->transposed);
     y = cgp_slice(model, y, -1, b->slice_begin, b->slice_end);
@@ -51,6 +52,7 @@ static cgp_status build(const void *options) {
                     (const int64_t[CGP_MAX_RANK]){8, 8, -1, 1, 1, 1});
     y = cgp_batch_norm(model, y, "b", b->eps, b->momentum);
     y = cgp_instance_norm(model, y, b->eps);
+    y = cgp_group_norm(model, y, "g", b->groups, b->eps);
     y = cgp_leaky_relu(model, y, b->slope);
     y = cgp_dropout2d(model, y, b->p2);
     y = cgp_max_pool(model, y, b->pool);
@@ -120,13 +122,16 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
                                      F(built, rank, ENUM),
                                      F(built, scale, INT),
                                      F(built, n, ENUM),
+                                     F(built, mean, INT),
                                      F(built, dim, INT64),
                                      F(built, vocab, INT64),
                                      F(built, width, INT64),
                                      F(built, heads, INT64),
+                                     F(built, groups, INT64),
                                      F(built, eps, REAL),
                                      F(built, momentum, REAL),
                                      F(built, slope, REAL),
+                                     F(built, factor, SIGNED),
                                      F(built, p, REAL),
                                      F(built, p2, REAL),
                                      F(built, attention_p, REAL),
@@ -167,9 +172,11 @@ static void calls_of_the_builder_are_checked(void **state) {
                    .vocab = 8,
                    .width = 12,
                    .heads = 2,
+                   .groups = 2,
                    .eps = 1e-5,
                    .momentum = 0.1,
                    .slope = 0.1,
+                   .factor = -0.5,
                    .p = 0.1,
                    .p2 = 0.1,
                    .attention_p = 0.1,
