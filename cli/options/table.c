@@ -182,7 +182,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "a tokenizer.json, or a directory with it or with vocab.json and\n"
         "                           merges.txt, as published with GPT-2, Llama 3, Qwen2"},
     [CLI_OPTION_OUT] = {"out", "FILE", CLI_TEXT, AT(out), CLI_TOKENIZE, 0,
-        NULL, "write tokens, 2 bytes each, to FILE.bin for --data; with --decode bytes\n"
+        NULL, "write tokens to FILE.bin for --data; with --decode bytes\n"
         "                           [ids as numbers, or bytes, to standard output]"},
     [CLI_OPTION_DECODE] = {"decode", NULL, CLI_FLAG, AT(decode), CLI_TOKENIZE, 0,
         NULL, "tokens back to bytes: FILE is a token file (.bin), or ids as numbers"},
