@@ -83,7 +83,7 @@ static void bad_specs_are_refused_with_a_way_out(void **state) {
         {"resnt101", "resnt101: unknown model (did you mean resnet?)"},
         {"amobanetd:L=3", "amobanetd: unknown model (did you mean amoebanetd?)"},
         {"vgg", "vgg: unknown model (models: gpt2 resnet amoebanetd unet llama)"},
-        {"", "unknown model (models: gpt2 resnet amoebanetd unet)"},
+        {"", "unknown model (models: gpt2 resnet amoebanetd unet llama)"},
         {"gpt2x", "gpt2x: unknown model (did you mean gpt2?)"},
         {"gpt2:gelu=relu", "gpt2: gelu: expected erf or tanh, got \"relu\""},
         {"gpt2:gelu=", "gpt2: gelu: expected erf or tanh, got \"\""},
