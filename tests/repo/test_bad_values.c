@@ -41,7 +41,7 @@ static cgp_status build(const void *options) {
     x = cgp_rotary_embedding(model, x, b->rotary);
     x = cgp_attention(model, x, x, x, b->attention);
     x = cgp_dropout(model, x, b->p);
-    x = cgp_linear(model, x, "l", b->linear);
+    (void)cgp_linear(model, x, "l", b->linear);
     cgp_value y = cgp_conv2d(model, image, "c", b->conv);
     y = cgp_batch_norm(model, y, "b", b->eps, b->momentum);
     y = cgp_instance_norm(model, y, b->eps);
