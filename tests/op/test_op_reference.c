@@ -172,12 +172,13 @@ static void compare_case(const runner *on, const json_t *numbers, const op_case 
         o.at[SLOT_DY][i] =
             (float)json_number_value(json_array_get(json_object_get(numbers, "dy"), (size_t)i));
     op_run(on, &o, CGP_OP_FORWARD);
-    compare(name, "y", o.at[SLOT_Y], json_object_get(expected, "y"));
+    compare(name, "y", o.at[SLOT_Y], json_object_get(expected, "y"), 8);
     op_run(on, &o, CGP_OP_BACKWARD_INPUT);
     for (size_t k = 0; k < OPERANDS; k++) {
         const json_t *theirs = json_object_get(expected, operand_names[k].gradient_name);
         assert_int_equal(json_array_size(theirs), o.count[operand_names[k].gradient]);
-        compare(name, operand_names[k].gradient_name, o.at[operand_names[k].gradient], theirs);
+        compare(name, operand_names[k].gradient_name, o.at[operand_names[k].gradient], theirs,
+                8);
     }
     operands_destroy(&o);
 }
