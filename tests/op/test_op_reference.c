@@ -157,7 +157,7 @@ static const struct {
 };
 #define OPERANDS (sizeof operand_names / sizeof operand_names[0])
 
-static void compare_case(const runner *on, const json_t *numbers, const op_case *c) {
+static void compare_square(const runner *on, const json_t *numbers, const op_case *c) {
     const char *name = cgp__op_find(c->op)->op.name;
     const json_t *expected = json_object_get(numbers, name);
     uint64_t seed = 1;
@@ -197,7 +197,7 @@ static void other_ops_are_those_of_pytorch(void **state) {
     runner on[] = {runner_open(&cgp__backend_ref, 1), runner_open(&cgp__backend_cpu, 2)};
     for (size_t b = 0; b < 2; b++) {
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-            compare_case(&on[b], numbers, &cases[i]);
+            compare_square(&on[b], numbers, &cases[i]);
         runner_close(&on[b]);
     }
     json_decref(numbers);
