@@ -19,6 +19,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      CLI_DIAGNOSE, cli_diagnose},
     {"models", "new", "model NAME", "write a model of your own to begin with, NAME/NAME.c",
      "model mine", CLI_NEW, cli_new},
+    {"models", "export", "MODEL", "write a model's graph as JSON, which is a MODEL, too",
+     "resnet20 --out resnet20.json", CLI_EXPORT, cli_export},
     {"data and weights", "tokenize", "[FILE...]",
      "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
@@ -54,5 +56,5 @@ const char cli_models[] =
     "  resnet:depth=20,classes=10,image=32,width=16          any depth 6 n + 2\n"
     "  amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0\n"
     "  unet:B=5,C=64,depth=5,image=192\n"
-    "  ./mine.so:key=value,...                               your own (cgpipe new model "
-    "mine)\n";
+    "  ./mine.so:key=value,...     your own, of a plug-in (cgpipe new model mine)\n"
+    "  ./mine.json                 your own, of a graph file (cgpipe export)\n";

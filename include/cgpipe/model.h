@@ -110,6 +110,10 @@ CGP_API cgp_value cgp_sigmoid(cgp_model *model, cgp_value x);
 /** Hyperbolic tangent. */
 CGP_API cgp_value cgp_tanh(cgp_model *model, cgp_value x);
 
+/** Take the mean over one dimension, which is removed: [..., D, ...] -> [..., ...]; of [D], [1]. @param[in] dim Below 0 it
+ * counts from the last: of [T, C], 0 and -2 are the mean over T. */
+CGP_API cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim);
+
 /** Turn each row into probabilities, exp(x) / sum(exp(x)) over the last dimension: [..., C] -> [..., C]. */
 CGP_API cgp_value cgp_softmax(cgp_model *model, cgp_value x);
 
@@ -259,11 +263,11 @@ typedef struct cgp_conv_transpose2d_options {
     int kernel[2];       /**< Height, width, >= 1. */
     int stride[2];       /**< Height, width, >= 1. */
     cgp_padding padding; /**< Pixels taken off the result; where negative, put around it. */
-    int output_padding
-        [2]; /**< Rows at the bottom, columns at the right that the result has more, 0 .. stride - 1. */
+    /** Rows at the bottom and columns at the right that the result has more, 0 .. stride - 1. */
+    int output_padding[2];
     bool bias; /**< Parameter `<name>.bias` [out]. */
-    cgp_init
-        init; /**< Of the weight; by PyTorch's fans: fan_in is kernel height x width x out. */
+    /** Of the weight. By fan as in PyTorch: fan_in is kernel height x width x out, that of the convolution it transposes. */
+    cgp_init init;
     cgp_init bias_init; /**< Of the bias. */
 } cgp_conv_transpose2d_options;
 
@@ -318,6 +322,12 @@ CGP_API cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name
 /** Normalise each channel of each sample over its pixels to mean 0 and variance 1: [H, W, C] -> [H, W, C]. No parameters.
  * Source: Ulyanov et al. 2016, arXiv:1607.08022. @param[in] eps Added to the variance, > 0. */
 CGP_API cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps);
+
+/** Normalise each of `groups` groups of channels of each sample, over all its rows, to mean 0 and variance 1, then scale and shift:
+ * [..., C] -> [..., C]. Parameters `<name>.weight` (ones), `<name>.bias` (zeros), both [C]. Source: Wu and He 2018, arXiv:1803.08494.
+ * @param[in] groups Divides C; channels of a group lie side by side. @param[in] eps Added to the variance, > 0. */
+CGP_API cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name,
+                                 int64_t groups, double eps);
 
 /** max(x, 0). */
 CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);

@@ -173,7 +173,9 @@ static cgp_status infer_cached(const void *attributes, const cgp_op_type *inputs
         return cgp_fail(CGP_EINVAL,
                         "expects positions below the length %" PRId64 ", got up to %" PRId64,
                         a->size, positions->upper_bound - 1);
-    CGP_TRY(check_options(a, 1, 1));
+    cgp__attributes causal = *a;
+    causal.causal = true;
+    CGP_TRY(check_options(&causal, 1, 1));
     CGP_TRY(cgp__op_check_size("cache of keys", a->size, inputs[1].shape.dims[1]));
     CGP_TRY(cgp__op_check_size("cache of values", a->size, inputs[2].shape.dims[1]));
     out->output.shape = cgp_shape_make(2, (int64_t[]){1, width});
@@ -184,6 +186,7 @@ static void set_cached_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) 
     const cgp__attributes *a = node->attributes;
     set_sizes(node, sizes);
     sizes->keys = a->size;
+    sizes->causal = true;
     sizes->window = a->window < a->size ? a->window : 0;
 }
 

@@ -60,7 +60,7 @@ fails 2 "parts/run.json: names the plug-in mine.so, and code is loaded only from
     train --resume --run parts --steps 28
 fails 2 "./mine.so:layers=3: the run has the model mine.so:width=16,layers=2,act=swish,eps=1e-05 (leave it out, or another --run)" \
     train --resume --run parts --model ./mine.so:layers=3
-fails 2 "sample: expected a gpt2, got mine.so" sample parts --model ./mine.so
+fails 2 "sample: expected a model from tokens [T] to logits [T, V], got mine" sample parts --model ./mine.so
 fails 1 "w.safetensors: ..." convert w.safetensors new --model ./mine.so
 run convert parts w.safetensors --model ./mine.so
 check "convert: a run to weights" exits 0
@@ -77,8 +77,8 @@ check "config: names no model" test "$(grep -c '^model:' "$out")" = 0
 
 mkdir other
 plugin other/mine.so OTHER
-fails 2 "mine.so: is not the file of the run (SHA-256 ..." train --resume --run parts --steps 28 --model ./other/mine.so
-fails 2 "mine.so: is not the file of the run (SHA-256 ..." convert parts v.safetensors --model ./other/mine.so
+fails 2 "mine.so: is not that of the run (SHA-256 ..." train --resume --run parts --steps 28 --model ./other/mine.so
+fails 2 "mine.so: is not that of the run (SHA-256 ..." convert parts v.safetensors --model ./other/mine.so
 run train --resume --run parts --steps 28 --model ./other/mine.so --new-model
 check "--new-model goes on with it" exits 0
 run train --resume --run parts --steps 29 --model ./other/mine.so
@@ -138,6 +138,10 @@ refused BAD_KEY "layers: expected a whole number from 1 to 100, got \"3000\""
 refused NEEDS_KEY "layers: is missing (./bad.so:layers=...)"
 refused MISSING "cannot be loaded (./bad.so: undefined symbol: symbol_that_is_nowhere)"
 refused OWN_LIBRARY "has another copy of libcgpipe than the program (link it with \$(pkg-config --libs cgpipe), not with the static library)"
+echo 'int cgpipe_plugin_version = 1;' | cc -shared -fPIC -x c -o bad.so -
+fails 2 "./bad.so: was built for cgpipe of another form, this is ..." plan ./bad.so
+echo 'int cgpipe_plugin_version(void) { return 1; }' | cc -shared -fPIC -x c -o bad.so -
+fails 2 "./bad.so: cgpipe_plugin_version: expected data, got a function (see cgpipe/ext/model_plugin.h)" plan ./bad.so
 plugin bad.so NO_DATA
 fails 1 "--data plugin: expected a model plug-in with cgpipe_data_open, got bad.so, which has none" train ./bad.so --data plugin
 plugin bad.so DATA_FAILS

@@ -27,8 +27,7 @@ static void compare_direction(operands *a, operands *b, cgp_op_direction directi
 static void check(const op_case *of) {
     op_case c = *of;
     operands a, b;
-    if ((c.op == CGP_OP_ADD || c.op == CGP_OP_BATCH_NORM || c.op == CGP_OP_INSTANCE_NORM) &&
-        test_random(&seed) % 3 == 0)
+    if (cgp__op_find(c.op)->ends_in_relu && test_random(&seed) % 3 == 0)
         c.attributes.slope = test_random(&seed) & 1 ? 0.0f : 0.2f;
     operands_create_bent(&a, &c, &seed);
     operands_copy(&b, &a);
@@ -48,7 +47,7 @@ static void an_op_has_the_bits_of_cpu(void **state) {
     }
 }
 
-/* Rows of several tiles, a vocabulary, many rows of one id, a sample of several parts. */
+/* Rows of several tiles, a vocabulary, many rows of one id, a sample of several parts, matrices of several launches. */
 static void large_sizes_have_the_bits_of_cpu(void **state) {
     (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -65,6 +64,10 @@ static void large_sizes_have_the_bits_of_cpu(void **state) {
                          .attributes = embedding_attributes(700, 500, 96),
                          .n = 2,
                          .accumulate = true,
+                         .type = type});
+        check(&(op_case){.op = CGP_OP_MATMUL,
+                         .attributes = matmul_attributes(4100, 1, 2, 3, bf16),
+                         .n = 2,
                          .type = type});
         check(&(op_case){.op = CGP_OP_BCE_WITH_LOGITS,
                          .attributes = plain_attributes(300, 120),

@@ -255,7 +255,7 @@ static void refuse_cached(cgp__attributes of, cgp_op_type q, cgp_op_type k, cgp_
 static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
     (void)state;
     const cgp__attributes of = {
-        .size = 9, .heads = 6, .kv_heads = 2, .scale = 0.25, .window = 4, .causal = true};
+        .size = 9, .heads = 6, .kv_heads = 2, .scale = 0.25, .window = 4};
     const cgp_op_type q = F32(1, 24), k = F32(1, 8), v = F32(1, 20), at = I32(1);
     cgp_op_type made = I32(1);
     cgp__attributes other = of;

@@ -154,7 +154,7 @@ OPTIONS_RESULT(cgp_plugin_info)
              const cgp_edge *: no_pointer, const cgp_plan_stage *: no_pointer,                 \
              const cgp_plan_device *: no_pointer, const cgp_schedule *: no_pointer,            \
              const cgp_schedule_timeline *: no_pointer, const cgp_data_field *: no_pointer,    \
-             OF(cgp_init, r), OF(cgp_padding, r), OF(cgp_optim, r), OF(cgp_plan_options, r),                    \
+             OF(cgp_init, r), OF(cgp_padding, r), OF(cgp_optim, r), OF(cgp_plan_options, r),   \
              OF(cgp_schedule_options, r), OF(cgp_save_options, r), OF(cgp_text_options, r),    \
              OF(cgp_token_options, r),                                                         \
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \
@@ -569,6 +569,20 @@ static const char *tensor_file(void) {
     need(cgp_safetensors_append(file, floats, 16));
     need(cgp_safetensors_commit(file));
     return path("tensors.safetensors");
+}
+
+#define GRAPH_TEXT                                                                             \
+    "{\"format\": \"cgpipe-graph\", \"version\": 1, \"name\": \"m\", \"values\": "             \
+    "[{\"dtype\": \"f32\", "                                                                   \
+    "\"shape\": [2]}, {\"dtype\": \"f32\", \"shape\": [2]}], \"inputs\": [{\"name\": \"x\", "  \
+    "\"value\": 0}], "                                                                         \
+    "\"layers\": [\"a\"], \"parameters\": [], \"nodes\": [{\"op\": \"gelu\", \"layer\": 0, "   \
+    "\"inputs\": [0], "                                                                        \
+    "\"output\": 1}], \"losses\": [], \"output\": 1}"
+
+static const char *graph_file(void) {
+    need(cgp_file_replace(path("model.json"), GRAPH_TEXT, sizeof GRAPH_TEXT - 1));
+    return path("model.json");
 }
 
 static cgp_safetensors *tensors(void) {

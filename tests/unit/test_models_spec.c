@@ -82,8 +82,8 @@ static void bad_specs_are_refused_with_a_way_out(void **state) {
     static const char *const cases[][2] = {
         {"resnt101", "resnt101: unknown model (did you mean resnet?)"},
         {"amobanetd:L=3", "amobanetd: unknown model (did you mean amoebanetd?)"},
-        {"vgg", "vgg: unknown model (models: gpt2 resnet amoebanetd unet)"},
-        {"", "unknown model (models: gpt2 resnet amoebanetd unet)"},
+        {"vgg", "vgg: unknown model (models: gpt2 resnet amoebanetd unet llama)"},
+        {"", "unknown model (models: gpt2 resnet amoebanetd unet llama)"},
         {"gpt2x", "gpt2x: unknown model (did you mean gpt2?)"},
         {"gpt2:gelu=relu", "gpt2: gelu: expected erf or tanh, got \"relu\""},
         {"gpt2:gelu=", "gpt2: gelu: expected erf or tanh, got \"\""},
@@ -149,7 +149,7 @@ static void bad_options_are_refused(void **state) {
     cgp_model_spec spec = cgp_model_spec_default();
     spec.kind = CGP_MODEL_KINDS;
     assert_status(cgp_model_spec_create(&model, &spec), CGP_EINVAL);
-    assert_message("model: expected a kind from 0 to 3, got 4");
+    assert_message("model: expected a kind from 0 to 4, got 5");
     assert_null(model);
 }
 

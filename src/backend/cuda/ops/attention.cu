@@ -17,287 +17,16 @@
  * which is written in that order. GEMMs are chains of FMAs: scores over the depth, y and dq over the keys, dk and dv over the heads
  * and their queries, ascending. rowsum(p) of a tile adds four keys in order, then the 16 fours as a tree; delta 32 chains as a tree.
  * All of that is a function of the query's and the key's index alone: tiles begin at multiples of 64, and one that a query sees
- * nothing of changes nothing.
- *
- * With a cache, a thread block has the samples at consecutive positions of the same 64, which are rows of a tile: the bits are those of
- * that tile. */
-#include "backend/cuda/gemm.cuh"
-#include "backend/cuda/math.cuh"
-#include "backend/cuda/rng.cuh"
-#include "backend/cuda/rows.cuh"
-
-using namespace gemm;
-
-typedef shape<64, 64, 16, 4, 4> scores;
-
-enum {
-    TILE = 64,
-    /* Quads from row to row of a tile in shared memory, with padding; of a tile. */
-    TILE_STRIDE = TILE / 4 + 1,
-    TILE_QUADS = TILE * TILE_STRIDE,
-    /* Elements of q, k and v at a time, of more or less deep heads. */
-    NARROW = 64,
-    WIDE = 128,
-    WARP = 32
-};
-
-/* --- operands --- */
-
-/* q, k or v: `at` is row 0 of the first head of the first sample. */
-template <class T> struct operand {
-    const T *at;
-    /* NULL: the gradient is not wanted. */
-    T *dx;
-    /* Elements from row to row; columns of a head. */
-    int64_t stride;
-    int columns;
-    /* Every fourth element of a row is aligned for four. */
-    bool quads;
-    /* dx is added to. */
-    bool add;
-};
-
-/* A launch. */
-template <class T> struct attention {
-    operand<T> q, k, v;
-    /* Rows of v's columns, `y_stride` apart. */
-    T *y;
-    const T *dy;
-    int64_t y_stride;
-    bool dy_quads;
-    float *lse, *delta;
-    /* `group` heads of q to one of k. window: 0: none. */
-    int heads, group, rows, keys, window;
-    bool causal;
-    int64_t n;
-    float scale;
-    dropout_rule dropout;
-};
-
-/* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
-struct head {
-    int number, first, column;
-    /* Of row 0: elements of q and of k and v, of y, of lse. */
-    int64_t q, k, v, y, lse;
-    dropout_mask mask;
-};
-
-/* For one thread: head `number` of a sample. */
-template <class T>
-__device__ static inline void set_head(head *h, const attention<T> &a, int64_t sample,
-                                       int number) {
-    const int kv = number / a.group;
-    h->number = number;
-    h->q = sample * a.rows * a.q.stride + (int64_t)number * a.q.columns;
-    h->k = sample * a.keys * a.k.stride + (int64_t)kv * a.k.columns;
-    h->v = sample * a.keys * a.v.stride + (int64_t)kv * a.v.columns;
-    h->y = sample * a.rows * a.y_stride + (int64_t)number * a.v.columns;
-    h->lse = (sample * a.heads + number) * a.rows;
-}
-
-/* Of a thread block, of those that have a tile of `length` rows of each of `heads` heads. `reversed`: the last tiles first, where they
- * are the longest; `step`: heads of q from one to the next. */
-template <class T>
-__device__ static inline void find_head(head *h, const attention<T> &a, int length, int step,
-                                        int columns, bool reversed) {
-    const int64_t heads = a.heads / step, all = a.n * heads;
-    const int64_t tile = blockIdx.x / all, index = blockIdx.x % all;
-    const int64_t tiles = (length + TILE - 1) / TILE, sample = index / heads;
-    if (threadIdx.x == 0) {
-        set_head(h, a, sample, (int)(index % heads) * step);
-        h->first = (int)(reversed ? tiles - 1 - tile : tile) * TILE;
-        h->column = (int)blockIdx.y * columns;
-        if (a.dropout.on) h->mask = dropout_mask_of(a.dropout, sample);
-    }
-    __syncthreads();
-}
-
-/* Rows of q, k or v, from an element on; of dy. */
-template <class T>
-__device__ static inline matrix<T> rows_of(const operand<T> &x, int64_t first, int rows) {
-    return {x.at + first, x.stride, rows, x.columns, x.quads};
-}
-
-template <class T>
-__device__ static inline matrix<T> rows_of_dy(const attention<T> &a, const head &h) {
-    return {a.dy + h.y, a.y_stride, a.rows, a.v.columns, a.dy_quads};
-}
-
-/* Keys begin .. end - 1, in whole tiles, that a query of the tile from `query` on sees. */
-template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
-    return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
-}
-
-template <class T> __device__ static inline int end_key(const attention<T> &a, int query) {
-    return a.causal ? query + 1 : a.keys;
-}
-
-/* Queries likewise that see a key of the tile from `key` on. */
-template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
-    return a.causal ? key : 0;
-}
-
-template <class T> __device__ static inline int end_query(const attention<T> &a, int key) {
-    const int64_t end = (int64_t)key + TILE - 1 + a.window;
-    return a.window > 0 && end < a.rows ? (int)end : a.rows;
-}
-
-/* Keys that a query sees of those from `key` on, of at most 4: the first of them, and behind the last of them. */
-struct seen {
-    int begin, end;
-};
-
-template <class T>
-__device__ static inline seen seen_from(const attention<T> &a, int query, int key) {
-    const int end = (a.causal ? query + 1 : a.keys) - key;
-    return {a.window > 0 ? end - a.window : 0, end};
-}
-
-/* --- tiles --- */
-
-/* s = x y^T for queries and keys of a tile. */
-template <class T>
-__device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
-                                            const matrix<T> &y, int query, int key,
-                                            quad *shared, int *half) {
-    sum_block<scores>(s, along_k<matrix<T>>{x}, along_k<matrix<T>>{y}, query, key, 0, x.columns,
-                      shared, half);
-}
-
-/* To shared memory, as [query][key]. */
-__device__ static inline void store_tile(quad *tile, const float (*s)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        tile[row_of<scores>(i) * TILE_STRIDE + first_column<scores>()] = {
-            {s[i][0], s[i][1], s[i][2], s[i][3]}};
-}
-
-/* As [key][query]. */
-__device__ static inline void store_transposed(quad *tile, const float (*s)[4]) {
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        tile[(4 * first_column<scores>() + j) * TILE_STRIDE + first_row<scores>()] = {
-            {s[0][j], s[1][j], s[2][j], s[3][j]}};
-}
-
-/* sums += tile^T x, of rows `first` .. first + 63 of x and COLUMNS of its columns. The tile was written by this thread block since
- * its last barrier. */
-template <int COLUMNS, class T>
-__device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
-                                       const matrix<T> &x, int first, int column, quad *shared,
-                                       int *half) {
-    enum { BK = scores::BK, STRIDE = (COLUMNS + 4) / 4 };
-    static_assert(BK * STRIDE <= scores::QUADS, "shared memory is made for scores");
-    panel<scores::THREADS, COLUMNS, BK, false> of_x;
-    of_x.read(across_k<matrix<T>>{x}, column, first);
-#pragma unroll 1
-    for (int k = 0; k < TILE; k += BK, *half ^= 1) {
-        quad *to = shared + *half * scores::QUADS;
-        of_x.write(to);
-        __syncthreads();
-        if (k + BK < TILE) of_x.read(across_k<matrix<T>>{x}, column, first + k + BK);
-        const quad *a = tile + k * TILE_STRIDE + first_row<scores>();
-        const quad *b = to + first_column<scores>();
-#pragma unroll 4
-        for (int q = 0; q < BK; q++)
-            multiply_add<4, COLUMNS / 16, 1, 16>(sums, a + q * TILE_STRIDE, b + q * STRIDE);
-    }
-}
-
-template <int COLUMNS> __device__ static inline void clear(float (*sums)[COLUMNS / 16]) {
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 16; j++)
-            sums[i][j] = 0.0f;
-}
-
-/* Rows `stride` apart from row 0 on = or += sums / divisors. */
-template <int COLUMNS, class T>
-__device__ static inline void put_rows(const head &h, T *to, int64_t stride, int rows,
-                                       int columns, bool add, const float (*sums)[COLUMNS / 16],
-                                       const float *divisors) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int row = h.first + row_of<scores>(i);
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 16; j++) {
-            const int column = h.column + j / 4 * 64 + 4 * first_column<scores>() + j % 4;
-            if (row < rows && column < columns)
-                put(to, row * stride + column, add, sums[i][j] / divisors[i]);
-        }
-    }
-}
-
-/* Factors of the four keys of a query. */
-template <class T>
-__device__ static inline quad keep_of(const attention<T> &a, const head &h, int query,
-                                      int key) {
-    if (!a.dropout.on) return {{1.0f, 1.0f, 1.0f, 1.0f}};
-    const dropout_mask &mask = h.mask;
-    const rng_words words =
-        dropout_words(mask, (uint32_t)(h.number * a.rows + query), (uint32_t)key / 4);
-    return {{dropout_factor(mask, words.at[0]), dropout_factor(mask, words.at[1]),
-             dropout_factor(mask, words.at[2]), dropout_factor(mask, words.at[3])}};
-}
+ * nothing of changes nothing. */
+#include "backend/cuda/ops/attention.cuh"
 
 /* --- forward --- */
 
-/* Over the 16 threads of a row of scores. */
-__device__ static inline float row_max(float x) {
-    for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
-        x = larger(__shfl_xor_sync(0xffffffffu, x, lanes), x);
-    return x;
-}
-
-/* s := p of a row of a tile; returns the factor of what came before. */
-__device__ static inline float softmax_row(float *s, seen visible, float scale, float *max,
-                                           float *sum) {
-    float most = -INFINITY;
-    for (int j = 0; j < 4; j++)
-        most = larger(j >= visible.begin && j < visible.end ? s[j] : -INFINITY, most);
-    most = larger(row_max(most), *max);
-    /* -inf: no key yet, of a window */
-    const float factor = most == -INFINITY ? 1.0f : exp_or_zero(scale * (*max - most));
-    float part = 0.0f;
-    for (int j = 0; j < 4; j++) {
-        const bool sees = j >= visible.begin && j < visible.end;
-        s[j] = sees ? exp_or_zero(scale * (s[j] - most)) : 0.0f;
-        part = part + s[j];
-    }
-    *max = most;
-    *sum = *sum * factor + sum_lanes(part);
-    return factor;
-}
-
-/* s := p keep of the keys from `key` on; y is rescaled. */
 template <int COLUMNS, class T>
-__device__ static inline void softmax_tile(const attention<T> &a, const head &h, int key,
-                                           float (*s)[4], float (*y)[COLUMNS / 16], float *max,
-                                           float *sum) {
-    key += 4 * first_column<scores>();
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int query = h.first + row_of<scores>(i);
-        const float factor =
-            softmax_row(s[i], seen_from(a, query, key), a.scale, max + i, sum + i);
-        const quad keep = keep_of(a, h, query, key);
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            s[i][j] = s[i][j] * keep.x[j];
-#pragma unroll
-        for (int j = 0; j < COLUMNS / 16; j++)
-            y[i][j] = y[i][j] * factor;
-    }
-}
-
-/* y of the queries from h.first on that are among `rows`, and the keys among `keys`. */
-template <int COLUMNS, class T>
-__device__ static inline void attend(const attention<T> &a, const head &h, int rows, int keys,
-                                     quad *shared, quad *tile) {
-    const matrix<T> q = rows_of(a.q, h.q, rows), k = rows_of(a.k, h.k, keys);
-    const matrix<T> v = rows_of(a.v, h.v, keys);
-    const int end = end_key(a, h.first);
+__global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) {
+    __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
+    __shared__ head<T> h;
+    find_head(&h, a, a.rows, 1, COLUMNS, true);
     float y[4][COLUMNS / 16], max[4], sum[4];
     int half = 0;
     clear<COLUMNS>(y);
@@ -305,84 +34,19 @@ __device__ static inline void attend(const attention<T> &a, const head &h, int r
         max[i] = -INFINITY;
         sum[i] = 0.0f;
     }
-    for (int key = begin_key(a, h.first); key < end; key += TILE) {
+    for (int key = begin_key(a, h.first); key < end_key(a, h.first); key += TILE) {
         float s[4][4];
-        multiply_rows(s, q, k, h.first, key, shared, &half);
+        multiply_rows(s, h.q, h.k, h.first, key, shared, &half);
         softmax_tile<COLUMNS>(a, h, key, s, y, max, sum);
         store_transposed(tile, s);
-        add_gemm<COLUMNS>(y, tile, v, key, h.column, shared, &half);
+        add_gemm<COLUMNS>(y, tile, h.v, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(h, a.y + h.y, a.y_stride, rows, a.v.columns, false, y, sum);
-    for (int i = 0; i < 4 && a.lse; i++) {
+    put_rows<COLUMNS>(h, a.y + h.y_at, a.y_stride, a.rows, a.v.columns, false, y, sum);
+    for (int i = 0; i < 4; i++) {
         const int row = h.first + row_of<scores>(i);
-        if (blockIdx.y == 0 && first_column<scores>() == 0 && row < rows)
+        if (blockIdx.y == 0 && first_column<scores>() == 0 && row < a.rows)
             a.lse[h.lse + row] = a.scale * max[i] + (float)log_of((double)sum[i]);
     }
-}
-
-template <int COLUMNS, class T>
-__global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) {
-    __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    __shared__ head h;
-    find_head(&h, a, a.rows, 1, COLUMNS, true);
-    attend<COLUMNS>(a, h, a.rows, a.keys, shared, tile);
-}
-
-/* --- with a cache --- */
-
-/* Rows of k and v [n, columns] to their positions; a column has one owner, so that of equal positions the last stays. */
-template <class T>
-__global__ static void write_cache(T *keys, const T *k, int64_t k_columns, T *values,
-                                   const T *v, int64_t v_columns, const int32_t *positions,
-                                   int64_t n) {
-    FOR_EACH(c, k_columns + v_columns) {
-        for (int64_t i = 0; i < n; i++) {
-            if (c < k_columns)
-                keys[positions[i] * k_columns + c] = k[i * k_columns + c];
-            else
-                values[positions[i] * v_columns + c - k_columns] =
-                    v[i * v_columns + c - k_columns];
-        }
-    }
-}
-
-/* Sample i is the next row of the tile that has the sample before it. */
-__device__ static inline bool follows(const int32_t *positions, int64_t i) {
-    return i > 0 && positions[i] == positions[i - 1] + 1 && positions[i] % TILE != 0;
-}
-
-/* A head of the samples from `sample` on; row t of q and y is at position t. */
-template <class T>
-__device__ static inline void set_cached_head(head *h, int *rows, const attention<T> &a,
-                                              const int32_t *positions, int64_t sample,
-                                              int number) {
-    const int64_t first = positions[sample], before = sample - first;
-    int64_t end = sample + 1;
-    while (end < a.n && follows(positions, end))
-        end++;
-    *rows = (int)(end - before);
-    h->number = number;
-    h->first = (int)first;
-    h->q = before * a.q.stride + (int64_t)number * a.q.columns;
-    h->k = (int64_t)(number / a.group) * a.k.columns;
-    h->v = (int64_t)(number / a.group) * a.v.columns;
-    h->y = before * a.y_stride + (int64_t)number * a.v.columns;
-}
-
-template <int COLUMNS, class T>
-__global__ void __launch_bounds__(scores::THREADS)
-    cached_tile(attention<T> a, const int32_t *positions) {
-    __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    __shared__ head h;
-    __shared__ int rows;
-    const int64_t sample = blockIdx.x / a.heads;
-    if (follows(positions, sample)) return;
-    if (threadIdx.x == 0) {
-        set_cached_head(&h, &rows, a, positions, sample, (int)(blockIdx.x % a.heads));
-        h.column = (int)blockIdx.y * COLUMNS;
-    }
-    __syncthreads();
-    attend<COLUMNS>(a, h, rows, rows, shared, tile);
 }
 
 /* --- backward --- */
@@ -404,8 +68,9 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
 
 /* s := p keep and dp := ds of queries and keys from `query` and `key` on. */
 template <class T>
-__device__ static inline void softmax_backward(const attention<T> &a, const head &h, int query,
-                                               int key, float (*s)[4], float (*dp)[4]) {
+__device__ static inline void softmax_backward(const attention<T> &a, const head<T> &h,
+                                               int query, int key, float (*s)[4],
+                                               float (*dp)[4]) {
     key += 4 * first_column<scores>();
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -429,113 +94,66 @@ __device__ static inline void softmax_backward(const attention<T> &a, const head
 template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    __shared__ head h;
+    __shared__ head<T> h;
     find_head(&h, a, a.rows, 1, COLUMNS, true);
-    const matrix<T> q = rows_of(a.q, h.q, a.rows), k = rows_of(a.k, h.k, a.keys);
-    const matrix<T> v = rows_of(a.v, h.v, a.keys), dy = rows_of_dy(a, h);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    const int end = end_key(a, h.first);
     float dq[4][COLUMNS / 16];
     int half = 0;
     clear<COLUMNS>(dq);
-    for (int key = begin_key(a, h.first); key < end; key += TILE) {
+    for (int key = begin_key(a, h.first); key < end_key(a, h.first); key += TILE) {
         float s[4][4], dp[4][4];
-        multiply_rows(s, q, k, h.first, key, shared, &half);
-        multiply_rows(dp, dy, v, h.first, key, shared, &half);
+        multiply_rows(s, h.q, h.k, h.first, key, shared, &half);
+        multiply_rows(dp, h.dy, h.v, h.first, key, shared, &half);
         softmax_backward(a, h, h.first, key, s, dp);
         store_transposed(tile, dp);
-        add_gemm<COLUMNS>(dq, tile, k, key, h.column, shared, &half);
+        add_gemm<COLUMNS>(dq, tile, h.k, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(h, a.q.dx + h.q, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
+    put_rows<COLUMNS>(h, a.q.dx + h.q_at, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
 }
 
 /* A thread owns the same element of dv and dk: where both are one gradient, dv is written first. */
 template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    __shared__ head h;
+    __shared__ head<T> h;
     find_head(&h, a, a.keys, a.group, COLUMNS, false);
-    const matrix<T> k = rows_of(a.k, h.k, a.keys), v = rows_of(a.v, h.v, a.keys);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    const int end = end_query(a, h.first);
     float dk[4][COLUMNS / 16], dv[4][COLUMNS / 16];
     int half = 0;
     clear<COLUMNS>(dk);
     clear<COLUMNS>(dv);
     for (int head_of_group = 0; head_of_group < a.group; head_of_group++) {
-        const matrix<T> q = rows_of(a.q, h.q, a.rows), dy = rows_of_dy(a, h);
-        for (int query = begin_query(a, h.first); query < end; query += TILE) {
+        for (int query = begin_query(a, h.first); query < end_query(a, h.first);
+             query += TILE) {
             float s[4][4], dp[4][4];
-            multiply_rows(s, q, k, query, h.first, shared, &half);
-            multiply_rows(dp, dy, v, query, h.first, shared, &half);
+            multiply_rows(s, h.q, h.k, query, h.first, shared, &half);
+            multiply_rows(dp, h.dy, h.v, query, h.first, shared, &half);
             softmax_backward(a, h, query, h.first, s, dp);
             store_tile(tile, s);
-            add_gemm<COLUMNS>(dv, tile, dy, query, h.column, shared, &half);
+            add_gemm<COLUMNS>(dv, tile, h.dy, query, h.column, shared, &half);
             __syncthreads(); /* all have read the tile */
             store_tile(tile, dp);
-            add_gemm<COLUMNS>(dk, tile, q, query, h.column, shared, &half);
+            add_gemm<COLUMNS>(dk, tile, h.q, query, h.column, shared, &half);
         }
         if (head_of_group + 1 == a.group) break;
         __syncthreads(); /* all have read the head */
         if (threadIdx.x == 0) {
             h.number++;
-            h.q += a.q.columns;
-            h.y += a.v.columns;
+            h.q.at += a.q.columns;
+            h.dy.at += a.v.columns;
             h.lse += a.rows;
         }
         __syncthreads();
     }
     if (a.v.dx)
-        put_rows<COLUMNS>(h, a.v.dx + h.v, a.v.stride, a.keys, a.v.columns, a.v.add, dv, one);
+        put_rows<COLUMNS>(h, a.v.dx + h.v_at, a.v.stride, a.keys, a.v.columns, a.v.add, dv,
+                          one);
     if (a.k.dx)
-        put_rows<COLUMNS>(h, a.k.dx + h.k, a.k.stride, a.keys, a.k.columns, a.k.add, dk, one);
+        put_rows<COLUMNS>(h, a.k.dx + h.k_at, a.k.stride, a.keys, a.k.columns, a.k.add, dk,
+                          one);
 }
 
 /* --- host --- */
-
-/* `part`: 0, 1, 2 of q, k, v. Fused, columns of the others lie in front of it. */
-template <class T>
-static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int part,
-                             int64_t stride, int64_t columns) {
-    const cgp_op_attributes *g = &spec->attributes;
-    const int input = g->fused ? 0 : part;
-    const int64_t before = g->fused ? part * g->out : 0;
-    operand<T> x = {};
-    x.at = (const T *)args->x[input] + before;
-    if (args->dx[input]) x.dx = (T *)args->dx[input] + before;
-    x.stride = stride;
-    x.columns = (int)columns;
-    x.quads = columns % 4 == 0 && is_aligned(x.at);
-    x.add = adds(spec, input);
-    return x;
-}
-
-template <class T>
-static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    const cgp_op_attributes *g = &spec->attributes;
-    const int64_t depth = (g->fused ? g->out : g->in) / g->heads, width = g->out / g->heads;
-    const int64_t row = 3 * g->out; /* fused */
-    attention<T> a = {};
-    a.q = operand_of<T>(spec, args, 0, g->fused ? row : g->in, depth);
-    a.k = operand_of<T>(spec, args, 1, g->fused ? row : g->kv_heads * depth, depth);
-    a.v = operand_of<T>(spec, args, 2, g->fused ? row : g->kv_heads * width, width);
-    a.y = (T *)args->y;
-    a.dy = (const T *)args->dy;
-    a.y_stride = g->out;
-    a.dy_quads = width % 4 == 0 && is_aligned(a.dy);
-    a.lse = args->saved[0];
-    a.delta = (float *)args->workspace;
-    a.heads = (int)g->heads;
-    a.group = (int)(g->heads / g->kv_heads);
-    a.rows = (int)g->rows;
-    a.keys = (int)g->keys;
-    a.window = (int)g->window;
-    a.causal = g->causal != 0;
-    a.n = spec->n;
-    a.scale = g->scale;
-    a.dropout = dropout_of(spec, args);
-    return a;
-}
 
 /* A tile of `rows` rows of each of `heads` heads, and some of so many columns, to a thread block. */
 template <class T>
@@ -584,35 +202,6 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
     return columns <= NARROW ? run_backward<NARROW>(a, columns, stream)
                              : run_backward<WIDE>(a, columns, stream);
 }
-
-template <int COLUMNS, class T>
-static cudaError_t run_cached(const attention<T> &a, const int32_t *positions,
-                              cudaStream_t stream) {
-    return launch(cached_tile<COLUMNS, T>,
-                  dim3((unsigned)(a.n * a.heads), (unsigned)ceil_div(a.v.columns, COLUMNS)),
-                  dim3(scores::THREADS), stream, a, positions);
-}
-
-template <class T>
-static cudaError_t cached_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                                  cudaStream_t stream) {
-    const cgp_op_attributes *g = &spec->attributes;
-    const int32_t *positions = (const int32_t *)args->x[3];
-    attention<T> a = attention_of<T>(spec, args);
-    T *const keys = (T *)args->state[0], *const values = keys + g->keys * a.k.stride;
-    CGP__TRY_CUDA(launch(write_cache<T>, blocks_for(a.k.stride + a.v.stride), dim3(BLOCK),
-                         stream, keys, a.k.at, a.k.stride, values, a.v.at, a.v.stride,
-                         positions, a.n));
-    a.k.at = keys;
-    a.v.at = values;
-    a.k.quads = a.k.columns % 4 == 0 && is_aligned(keys);
-    a.v.quads = a.v.columns % 4 == 0 && is_aligned(values);
-    a.lse = NULL;
-    return a.v.columns <= NARROW ? run_cached<NARROW>(a, positions, stream)
-                                 : run_cached<WIDE>(a, positions, stream);
-}
-
-const cgp__cuda_op cgp__cuda_cached_attention = {{BY_TYPE(cached_forward), NULL, NULL}, NULL};
 
 /* delta */
 static int64_t workspace(const cgp_kernel_spec *spec) {

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.cuh -- tiles of 64 queries by 64 keys, for attention.cu and cached_attention.cu. */
+#ifndef CGP_SRC_CUDA_ATTENTION_CUH
+#define CGP_SRC_CUDA_ATTENTION_CUH
+
+#include "backend/cuda/gemm.cuh"
+#include "backend/cuda/math.cuh"
+#include "backend/cuda/rng.cuh"
+#include "backend/cuda/rows.cuh"
+
+using namespace gemm;
+
+typedef shape<64, 64, 16, 4, 4> scores;
+
+enum {
+    TILE = 64,
+    /* Quads from row to row of a tile in shared memory, with padding; of a tile. */
+    TILE_STRIDE = TILE / 4 + 1,
+    TILE_QUADS = TILE * TILE_STRIDE,
+    /* Elements of q, k and v at a time, of more or less deep heads. */
+    NARROW = 64,
+    WIDE = 128,
+    WARP = 32
+};
+
+/* --- operands --- */
+
+/* q, k or v: `at` is row 0 of the first head of the first sample. */
+template <class T> struct operand {
+    const T *at;
+    /* NULL: the gradient is not wanted. */
+    T *dx;
+    /* Elements from row to row; columns of a head. */
+    int64_t stride;
+    int columns;
+    /* Every fourth element of a row is aligned for four. */
+    bool quads;
+    /* dx is added to. */
+    bool add;
+};
+
+/* A launch. */
+template <class T> struct attention {
+    operand<T> q, k, v;
+    /* Rows of v's columns, `y_stride` apart. */
+    T *y;
+    const T *dy;
+    int64_t y_stride;
+    bool dy_quads;
+    float *lse, *delta;
+    /* `group` heads of q to one of k. window: 0: none. */
+    int heads, group, rows, keys, window;
+    bool causal;
+    int64_t n;
+    float scale;
+    dropout_rule dropout;
+};
+
+/* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
+template <class T> struct head {
+    int number, first, column;
+    /* Of row 0: elements of q and of k and v, of y, of lse. */
+    int64_t q_at, k_at, v_at, y_at, lse;
+    matrix<T> q, k, v, dy;
+    dropout_mask mask;
+};
+
+template <class T>
+__device__ static inline matrix<T> rows_of(const operand<T> &x, int64_t first, int rows) {
+    return {x.at + first, x.stride, rows, x.columns, x.quads};
+}
+
+/* For one thread: head `number` of a sample. */
+template <class T>
+__device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_t sample,
+                                       int number) {
+    const int kv = number / a.group;
+    h->number = number;
+    h->q_at = sample * a.rows * a.q.stride + (int64_t)number * a.q.columns;
+    h->k_at = sample * a.keys * a.k.stride + (int64_t)kv * a.k.columns;
+    h->v_at = sample * a.keys * a.v.stride + (int64_t)kv * a.v.columns;
+    h->y_at = sample * a.rows * a.y_stride + (int64_t)number * a.v.columns;
+    h->lse = (sample * a.heads + number) * a.rows;
+    h->q = rows_of(a.q, h->q_at, a.rows);
+    h->k = rows_of(a.k, h->k_at, a.keys);
+    h->v = rows_of(a.v, h->v_at, a.keys);
+    h->dy = {a.dy + h->y_at, a.y_stride, a.rows, a.v.columns, a.dy_quads};
+}
+
+/* Of a thread block, of those that have a tile of `length` rows of each of `heads` heads. `reversed`: the last tiles first, where they
+ * are the longest; `step`: heads of q from one to the next. */
+template <class T>
+__device__ static inline void find_head(head<T> *h, const attention<T> &a, int length, int step,
+                                        int columns, bool reversed) {
+    const int64_t heads = a.heads / step, all = a.n * heads;
+    const int64_t tile = blockIdx.x / all, index = blockIdx.x % all;
+    const int64_t tiles = (length + TILE - 1) / TILE, sample = index / heads;
+    if (threadIdx.x == 0) {
+        set_head(h, a, sample, (int)(index % heads) * step);
+        h->first = (int)(reversed ? tiles - 1 - tile : tile) * TILE;
+        h->column = (int)blockIdx.y * columns;
+        if (a.dropout.on) h->mask = dropout_mask_of(a.dropout, sample);
+    }
+    __syncthreads();
+}
+
+/* Keys begin .. end - 1, in whole tiles, that a query of the tile from `query` on sees. */
+template <class T> __device__ static inline int begin_key(const attention<T> &a, int query) {
+    return a.window > 0 && query >= a.window ? (query - a.window + 1) / TILE * TILE : 0;
+}
+
+template <class T> __device__ static inline int end_key(const attention<T> &a, int query) {
+    return a.causal ? query + 1 : a.keys;
+}
+
+/* Queries likewise that see a key of the tile from `key` on. */
+template <class T> __device__ static inline int begin_query(const attention<T> &a, int key) {
+    return a.causal ? key : 0;
+}
+
+template <class T> __device__ static inline int end_query(const attention<T> &a, int key) {
+    const int64_t end = (int64_t)key + TILE - 1 + a.window;
+    return a.window > 0 && end < a.rows ? (int)end : a.rows;
+}
+
+/* Keys that a query sees of those from `key` on, of at most 4: the first of them, and behind the last of them. */
+struct seen {
+    int begin, end;
+};
+
+template <class T>
+__device__ static inline seen seen_from(const attention<T> &a, int query, int key) {
+    const int end = (a.causal ? query + 1 : a.keys) - key;
+    return {a.window > 0 ? end - a.window : 0, end};
+}
+
+/* --- tiles --- */
+
+/* s = x y^T for queries and keys of a tile. */
+template <class T>
+__device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
+                                            const matrix<T> &y, int query, int key,
+                                            quad *shared, int *half) {
+    sum_block<scores>(s, along_k<matrix<T>>{x}, along_k<matrix<T>>{y}, query, key, 0, x.columns,
+                      shared, half);
+}
+
+/* To shared memory, as [query][key]. */
+__device__ static inline void store_tile(quad *tile, const float (*s)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        tile[row_of<scores>(i) * TILE_STRIDE + first_column<scores>()] = {
+            {s[i][0], s[i][1], s[i][2], s[i][3]}};
+}
+
+/* As [key][query]. */
+__device__ static inline void store_transposed(quad *tile, const float (*s)[4]) {
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        tile[(4 * first_column<scores>() + j) * TILE_STRIDE + first_row<scores>()] = {
+            {s[0][j], s[1][j], s[2][j], s[3][j]}};
+}
+
+/* sums += tile^T x, of rows `first` .. first + 63 of x and COLUMNS of its columns. The tile was written by this thread block since
+ * its last barrier. */
+template <int COLUMNS, class T>
+__device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
+                                       const matrix<T> &x, int first, int column, quad *shared,
+                                       int *half) {
+    enum { BK = scores::BK, STRIDE = (COLUMNS + 4) / 4 };
+    static_assert(BK * STRIDE <= scores::QUADS, "shared memory is made for scores");
+    panel<scores::THREADS, COLUMNS, BK, false> of_x;
+    of_x.read(across_k<matrix<T>>{x}, column, first);
+#pragma unroll 1
+    for (int k = 0; k < TILE; k += BK, *half ^= 1) {
+        quad *to = shared + *half * scores::QUADS;
+        of_x.write(to);
+        __syncthreads();
+        if (k + BK < TILE) of_x.read(across_k<matrix<T>>{x}, column, first + k + BK);
+        const quad *a = tile + k * TILE_STRIDE + first_row<scores>();
+        const quad *b = to + first_column<scores>();
+#pragma unroll 4
+        for (int q = 0; q < BK; q++)
+            multiply_add<4, COLUMNS / 16, 1, 16>(sums, a + q * TILE_STRIDE, b + q * STRIDE);
+    }
+}
+
+template <int COLUMNS> __device__ static inline void clear(float (*sums)[COLUMNS / 16]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 16; j++)
+            sums[i][j] = 0.0f;
+}
+
+/* Rows `stride` apart from row 0 on = or += sums / divisors. */
+template <int COLUMNS, class T>
+__device__ static inline void put_rows(const head<T> &h, T *to, int64_t stride, int rows,
+                                       int columns, bool add, const float (*sums)[COLUMNS / 16],
+                                       const float *divisors) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int row = h.first + row_of<scores>(i);
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 16; j++) {
+            const int column = h.column + j / 4 * 64 + 4 * first_column<scores>() + j % 4;
+            if (row < rows && column < columns)
+                put(to, row * stride + column, add, sums[i][j] / divisors[i]);
+        }
+    }
+}
+
+/* Factors of the four keys of a query. */
+template <class T>
+__device__ static inline quad keep_of(const attention<T> &a, const head<T> &h, int query,
+                                      int key) {
+    if (!a.dropout.on) return {{1.0f, 1.0f, 1.0f, 1.0f}};
+    const dropout_mask &mask = h.mask;
+    const rng_words words =
+        dropout_words(mask, (uint32_t)(h.number * a.rows + query), (uint32_t)key / 4);
+    return {{dropout_factor(mask, words.at[0]), dropout_factor(mask, words.at[1]),
+             dropout_factor(mask, words.at[2]), dropout_factor(mask, words.at[3])}};
+}
+
+/* --- forward --- */
+
+/* Over the 16 threads of a row of scores. */
+__device__ static inline float row_max(float x) {
+    for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
+        x = larger(__shfl_xor_sync(0xffffffffu, x, lanes), x);
+    return x;
+}
+
+/* s := p of a row of a tile; returns the factor of what came before. */
+__device__ static inline float softmax_row(float *s, seen visible, float scale, float *max,
+                                           float *sum) {
+    float most = -INFINITY;
+    for (int j = 0; j < 4; j++)
+        most = larger(j >= visible.begin && j < visible.end ? s[j] : -INFINITY, most);
+    most = larger(row_max(most), *max);
+    /* -inf: no key yet, of a window */
+    const float factor = most == -INFINITY ? 1.0f : exp_or_zero(scale * (*max - most));
+    float part = 0.0f;
+    for (int j = 0; j < 4; j++) {
+        const bool sees = j >= visible.begin && j < visible.end;
+        s[j] = sees ? exp_or_zero(scale * (s[j] - most)) : 0.0f;
+        part = part + s[j];
+    }
+    *max = most;
+    *sum = *sum * factor + sum_lanes(part);
+    return factor;
+}
+
+/* s := p keep of the keys from `key` on; y is rescaled. */
+template <int COLUMNS, class T>
+__device__ static inline void softmax_tile(const attention<T> &a, const head<T> &h, int key,
+                                           float (*s)[4], float (*y)[COLUMNS / 16], float *max,
+                                           float *sum) {
+    key += 4 * first_column<scores>();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int query = h.first + row_of<scores>(i);
+        const float factor =
+            softmax_row(s[i], seen_from(a, query, key), a.scale, max + i, sum + i);
+        const quad keep = keep_of(a, h, query, key);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            s[i][j] = s[i][j] * keep.x[j];
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 16; j++)
+            y[i][j] = y[i][j] * factor;
+    }
+}
+
+/* --- host --- */
+
+/* `part`: 0, 1, 2 of q, k, v. Fused, columns of the others lie in front of it. */
+template <class T>
+static operand<T> operand_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int part,
+                             int64_t stride, int64_t columns) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int input = g->fused ? 0 : part;
+    const int64_t before = g->fused ? part * g->out : 0;
+    operand<T> x = {};
+    x.at = (const T *)args->x[input] + before;
+    if (args->dx[input]) x.dx = (T *)args->dx[input] + before;
+    x.stride = stride;
+    x.columns = (int)columns;
+    x.quads = columns % 4 == 0 && is_aligned(x.at);
+    x.add = adds(spec, input);
+    return x;
+}
+
+template <class T>
+static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const int64_t depth = (g->fused ? g->out : g->in) / g->heads, width = g->out / g->heads;
+    const int64_t row = 3 * g->out; /* fused */
+    attention<T> a = {};
+    a.q = operand_of<T>(spec, args, 0, g->fused ? row : g->in, depth);
+    a.k = operand_of<T>(spec, args, 1, g->fused ? row : g->kv_heads * depth, depth);
+    a.v = operand_of<T>(spec, args, 2, g->fused ? row : g->kv_heads * width, width);
+    a.y = (T *)args->y;
+    a.dy = (const T *)args->dy;
+    a.y_stride = g->out;
+    a.dy_quads = width % 4 == 0 && is_aligned(a.dy);
+    a.lse = args->saved[0];
+    a.delta = (float *)args->workspace;
+    a.heads = (int)g->heads;
+    a.group = (int)(g->heads / g->kv_heads);
+    a.rows = (int)g->rows;
+    a.keys = (int)g->keys;
+    a.window = (int)g->window;
+    a.causal = g->causal != 0;
+    a.n = spec->n;
+    a.scale = g->scale;
+    a.dropout = dropout_of(spec, args);
+    return a;
+}
+
+#endif
