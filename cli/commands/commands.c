@@ -54,5 +54,7 @@ const char cli_models[] =
     "  resnet:depth=20,classes=10,image=32,width=16          any depth 6 n + 2\n"
     "  amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0\n"
     "  unet:B=5,C=64,depth=5,image=192\n"
+    "  vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000\n"
+    "    eps=1e-12 of the norms, inner: 4 width\n"
     "  ./mine.so:key=value,...                               your own (cgpipe new model "
     "mine)\n";

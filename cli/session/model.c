@@ -78,14 +78,14 @@ const char *cli_model_name(const cli_model *model) {
     return model->plugin ? model->plugin->name : cgp_model_kind_name(model->spec.kind);
 }
 
-/* Return the dropout in the model's options, NULL if it has none. */
-static double *dropout_of(cgp_model_spec *spec) {
+double *cli_model_dropout(cgp_model_spec *spec) {
     if (spec->kind == CGP_MODEL_GPT2) return &spec->gpt2.dropout;
+    if (spec->kind == CGP_MODEL_VIT) return &spec->vit.dropout;
     return spec->kind == CGP_MODEL_UNET ? &spec->unet.dropout : NULL;
 }
 
 cgp_status cli_model_resolve(cli_model *model, cli_run_options *options) {
-    double *dropout = dropout_of(&model->spec);
+    double *dropout = cli_model_dropout(&model->spec);
     if (!dropout && options->dropout > 0)
         return cgp_fail(CGP_EINVAL, "--dropout %g: %s has none (leave it out)",
                         options->dropout, cli_model_name(model));
@@ -121,5 +121,7 @@ cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
 }
 
 bool cli_model_is_published(const cli_model *model) {
-    return model->spec.kind == CGP_MODEL_GPT2 || model->spec.kind == CGP_MODEL_LLAMA;
+    const cgp_model_spec *spec = &model->spec;
+    return spec->kind == CGP_MODEL_GPT2 || spec->kind == CGP_MODEL_LLAMA ||
+           spec->kind == CGP_MODEL_VIT;
 }

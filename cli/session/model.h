@@ -46,6 +46,9 @@ CGP_MUST_CHECK cgp_status cli_model_agree(const cli_model *model);
 /* Return the model's name for messages, "gpt2" or "mine.so". */
 const char *cli_model_name(const cli_model *model);
 
+/* Return the dropout in the options of the spec's kind, NULL if it has none. */
+double *cli_model_dropout(cgp_model_spec *spec);
+
 /* Resolve --dropout: the model's if none is given, the given one if the model has dropout. Fails with CGP_EINVAL where it has
  * none. */
 CGP_MUST_CHECK cgp_status cli_model_resolve(cli_model *model, cli_run_options *options);
