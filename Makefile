@@ -62,10 +62,11 @@ reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's
 	@/usr/bin/python3 tools/reference_models.py
 	@/usr/bin/python3 tools/reference_ops.py
 
-reference-tokens: ## make Hugging Face's tokens for the tests again (needs python3 with tokenizers, from pip)
+reference-tokens: ## make Hugging Face's tokens for the tests, and its tables of characters, again (needs python3 with tokenizers, from pip)
 	@python3 -c 'import tokenizers' 2>/dev/null || \
 	  { echo "reference-tokens: needs tokenizers for python3 (pip install tokenizers)" >&2; exit 1; }
 	@python3 tools/reference_tokens.py
+	@python3 tools/unicode_tables.py
 
 PYTHON ?= python3
 reference-weights: ## make Hugging Face's and torchvision's weights for the tests again (needs PYTHON with torch, transformers, safetensors)

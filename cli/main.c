@@ -53,7 +53,6 @@ static const char *command_by_meaning(const char *name) {
         {"create", "new"},
         {"scaffold", "new"},
         {"import", "convert"},
-        {"export", "convert"},
         {"benchmark", "bench"},
         {"simulate", "schedule"},
     };
@@ -83,9 +82,9 @@ static const cli_command *find_command(const char *name) {
 
 /* Processes of a launcher would all do the same, and write the same files, in a command that knows of no ranks. */
 static cgp_status check_ranks(const cli_command *c, const cli_run_options *options) {
-    const bool alone =
-        c->bit & (CLI_CONVERT | CLI_NEW | CLI_TOKENIZE | CLI_STOP | CLI_SUPERVISE) ||
-        options->grid;
+    const bool alone = c->bit & (CLI_CONVERT | CLI_NEW | CLI_EXPORT | CLI_TOKENIZE | CLI_STOP |
+                                 CLI_SUPERVISE) ||
+                       options->grid;
     if (cli_ranks_launched() == 1 || !alone) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s%s: runs in one process, got %d (without mpirun or srun)",
                     c->name, options->grid ? " --grid" : "", cli_ranks_launched());

@@ -1,69 +1,138 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pretokenizer.c -- GPT-2's pattern for words, matched by PCRE2.
+/* pretokenizer.c -- the patterns for words, matched by hand.
  *
- *     It's  two   words\n      It|'s|  two|  | words|\n        one space belongs to the word after it
+ *     GPT-2      It's  1234 words!\n\n x      It|'s| | 1234| words|!|\n\n| x
+ *     Llama 3                                 It|'s| | |123|4| words|!\n\n| x        up to 3 digits, line ends after signs
+ *     Qwen2                                   It|'s| | |1|2|3|4| words|!\n\n| x      single digits
  *
- * Every character begins a match, so matches lie end to end. \s is spelled out: PCRE2's has U+180E too, which Unicode no
- * longer counts as a space. */
+ * Every character begins a match, so matches lie end to end. Each of a pattern's alternatives begins with another class of character
+ * (L letter, N number, S white space, O all others) or is decided by the one after it, so that a word is found in one
+ * pass; a run of white space is passed at most twice, as its end is looked for. No engine for regular expressions does it: its
+ * letters would be those of its own version of Unicode, and its limits on steps those of long runs. */
 #include "data/pretokenizer.h"
 
-#include "base/base.h"
+#include <string.h>
 
-#include <stdlib.h>
+#define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
+#define SPACE_RUNS "\\s+(?!\\S)|\\s+"
+#define NEWER(numbers)                                                                         \
+    "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers                             \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" SPACE_RUNS
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+static const char *const regexes[] = {
+    [CGP__PATTERN_GPT2] = CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" SPACE_RUNS,
+    [CGP__PATTERN_LLAMA3] = NEWER("\\p{N}{1,3}"),
+    [CGP__PATTERN_QWEN2] = NEWER("\\p{N}"),
+};
 
-#define SPACES                                                                                 \
-    "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"   \
-    "\\x{3000}"
+enum { KINDS = CGP__LETTER | CGP__NUMBER | CGP__SPACE };
 
-static const char pattern[] = "'s|'t|'re|'ve|'m|'ll|'d"
-                              "| ?\\p{L}+"
-                              "| ?\\p{N}+"
-                              "| ?[^" SPACES "\\p{L}\\p{N}]+"
-                              "|[" SPACES "]+(?![^" SPACES "])"
-                              "|[" SPACES "]+";
+/* A text and where its characters are classified by. */
+typedef struct words {
+    const cgp__unicode *unicode;
+    const uint8_t *text;
+    int64_t size;
+} words;
 
-static void *allocate(size_t bytes, void *unused) {
-    (void)unused;
-    return cgp__calloc(bytes, 1);
+bool cgp__pattern_find(const char *regex, cgp__pattern *pattern) {
+    for (size_t i = 0; i < sizeof regexes / sizeof regexes[0]; i++) {
+        if (strcmp(regex, regexes[i]) != 0) continue;
+        *pattern = (cgp__pattern)i;
+        return true;
+    }
+    return false;
 }
 
-static void deallocate(void *memory, void *unused) {
-    (void)unused;
-    free(memory);
+/* Letter, number, white space or 0, and the end of the character; -1 at the end of the text. */
+static int kind_at(const words *w, int64_t at, int64_t *end) {
+    *end = at;
+    return at < w->size ? cgp__class_at(w->unicode, w->text, at, end) & KINDS : -1;
 }
 
-cgp_status cgp__pretokenizer_open(cgp__pretokenizer *pretokenizer) {
-    int error = 0;
-    size_t at = 0;
-    pretokenizer->memory = pcre2_general_context_create(allocate, deallocate, NULL);
-    if (!pretokenizer->memory) return cgp__no_memory("tokenizer", 1);
-    pcre2_compile_context *context = pcre2_compile_context_create(pretokenizer->memory);
-    if (!context) return cgp__no_memory("tokenizer", 1);
-    pretokenizer->code =
-        pcre2_compile((PCRE2_SPTR)pattern, sizeof pattern - 1,
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &at, context);
-    pcre2_compile_context_free(context);
-    if (!pretokenizer->code) return cgp__no_memory("tokenizer", sizeof pattern);
-    /* If this fails, the pattern is interpreted. */
-    (void)pcre2_jit_compile(pretokenizer->code, PCRE2_JIT_COMPLETE);
-    pretokenizer->match = pcre2_match_data_create(1, pretokenizer->memory);
-    return pretokenizer->match ? CGP_OK : cgp__no_memory("tokenizer", 1);
+/* The end of the run of a kind, of at most `max` characters. */
+static int64_t run_end(const words *w, int64_t at, int kind, int64_t max) {
+    int64_t end = 0;
+    for (; max > 0 && kind_at(w, at, &end) == kind; max--)
+        at = end;
+    return at;
 }
 
-void cgp__pretokenizer_release(cgp__pretokenizer *pretokenizer) {
-    pcre2_match_data_free(pretokenizer->match);
-    pcre2_code_free(pretokenizer->code);
-    pcre2_general_context_free(pretokenizer->memory);
+static bool is_line_end(uint8_t byte) {
+    return byte == '\r' || byte == '\n';
 }
 
-cgp_status cgp__pretokenizer_next(const cgp__pretokenizer *pretokenizer, const uint8_t *text,
-                                  int64_t size, int64_t at, int64_t *end) {
-    const int found = pcre2_match(pretokenizer->code, text, (size_t)size, (size_t)at,
-                                  PCRE2_NO_UTF_CHECK, pretokenizer->match, NULL);
-    if (found < 1) return cgp__no_memory("tokenizer: the next word", (size_t)(size - at));
-    *end = (int64_t)pcre2_get_ovector_pointer(pretokenizer->match)[1];
-    return CGP_OK;
+/* The end of a contraction that begins with the apostrophe at `at`, or `at`. (?i) folds U+017F, the long s, to s too. */
+static int64_t contraction_end(const words *w, int64_t at, bool any_case) {
+    const int64_t left = w->size - at;
+    const uint8_t *c = w->text + at;
+    if (left < 2) return at;
+    const uint8_t fold = any_case ? 0x20 : 0;
+    const int first = c[1] | fold, second = left > 2 ? c[2] | fold : 0;
+    if (first == 's' || first == 't' || first == 'm' || first == 'd') return at + 2;
+    if ((first == 'r' || first == 'v') && second == 'e') return at + 3;
+    if (first == 'l' && second == 'l') return at + 3;
+    if (any_case && left > 2 && c[1] == 0xc5 && c[2] == 0xbf) return at + 3;
+    return at;
+}
+
+/* \s+(?!\S)|\s+, and before them, with `lines`, \s*[\r\n]+: up to the last line end, or all of a run that ends the text, or all
+ * but its last character, which belongs to the next word, if it is not alone. */
+static int64_t spaces_end(const words *w, int64_t at, bool lines) {
+    int64_t last = at, lines_end = at, end = at, next = 0;
+    while (kind_at(w, end, &next) == CGP__SPACE) {
+        last = end;
+        end = next;
+        if (is_line_end(w->text[last])) lines_end = end;
+    }
+    if (lines && lines_end > at) return lines_end;
+    return end < w->size && last > at ? last : end;
+}
+
+static int64_t gpt2_next(const words *w, int64_t at) {
+    int64_t end = 0, start = at;
+    if (w->text[at] == '\'') {
+        end = contraction_end(w, at, false);
+        if (end > at) return end;
+    }
+    int kind = kind_at(w, at, &end);
+    if (w->text[at] == ' ') {
+        start = end;
+        kind = kind_at(w, start, &end);
+    }
+    if (kind == CGP__SPACE || kind < 0) return spaces_end(w, at, false);
+    return run_end(w, end, kind, INT64_MAX);
+}
+
+static int64_t newer_next(const words *w, int64_t at, int64_t digits) {
+    int64_t end = 0, second = 0;
+    if (w->text[at] == '\'') {
+        end = contraction_end(w, at, true);
+        if (end > at) return end;
+    }
+    int kind = kind_at(w, at, &end);
+    if (kind == CGP__LETTER) return run_end(w, end, CGP__LETTER, INT64_MAX);
+    if (kind == CGP__NUMBER) return run_end(w, end, CGP__NUMBER, digits - 1);
+    const int next = kind_at(w, end, &second);
+    if (next == CGP__LETTER && !is_line_end(w->text[at]))
+        return run_end(w, second, CGP__LETTER, INT64_MAX);
+    if (kind == CGP__SPACE && (w->text[at] != ' ' || next != 0)) return spaces_end(w, at, true);
+    end = run_end(w, end, 0, INT64_MAX);
+    while (end < w->size && is_line_end(w->text[end]))
+        end++;
+    return end;
+}
+
+int64_t cgp__pretokenizer_next(const cgp__unicode *unicode, cgp__pattern pattern,
+                               const uint8_t *text, int64_t size, int64_t at) {
+    const words w = {unicode, text, size};
+    switch (pattern) {
+    case CGP__PATTERN_GPT2:
+        return gpt2_next(&w, at);
+    case CGP__PATTERN_LLAMA3:
+        return newer_next(&w, at, 3);
+    case CGP__PATTERN_QWEN2:
+        return newer_next(&w, at, 1);
+    default:
+        return size;
+    }
 }

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pretokenizer.h -- splits a text into words. */
+/* pretokenizer.h -- splits a text into words by one of the patterns that published tokenizers have. */
 #ifndef CGP_SRC_DATA_PRETOKENIZER_H
 #define CGP_SRC_DATA_PRETOKENIZER_H
 
-#include <cgpipe/base.h>
+#include "data/unicode.h"
 
-/* Objects of PCRE2; {0} in the beginning. */
-typedef struct cgp__pretokenizer {
-    struct pcre2_real_general_context_8 *memory;
-    struct pcre2_real_code_8 *code;
-    struct pcre2_real_match_data_8 *match;
-} cgp__pretokenizer;
+typedef enum cgp__pattern {
+    CGP__PATTERN_GPT2,
+    CGP__PATTERN_LLAMA3,
+    CGP__PATTERN_QWEN2,
+    CGP__PATTERN_NONE /* the whole text is one word */
+} cgp__pattern;
 
-/* Compile the pattern. Release it also after a failure. */
-cgp_status cgp__pretokenizer_open(cgp__pretokenizer *pretokenizer);
-void cgp__pretokenizer_release(cgp__pretokenizer *pretokenizer);
+/* Find the pattern with this regular expression, to the letter; false if there is none. */
+bool cgp__pattern_find(const char *regex, cgp__pattern *pattern);
 
-/* Find the end of the word that begins at `at`: *end > at. The text is well-formed UTF-8. */
-cgp_status cgp__pretokenizer_next(const cgp__pretokenizer *pretokenizer, const uint8_t *text,
-                                  int64_t size, int64_t at, int64_t *end);
+/* The end of the word that begins at `at` < size: above `at`. The text is well-formed UTF-8. */
+int64_t cgp__pretokenizer_next(const cgp__unicode *unicode, cgp__pattern pattern,
+                               const uint8_t *text, int64_t size, int64_t at);
 
 #endif

@@ -3,7 +3,9 @@
 #ifndef CGP_SRC_DATA_VOCAB_H
 #define CGP_SRC_DATA_VOCAB_H
 
-#include <cgpipe/base.h>
+#include "base/json.h"
+
+#include <string.h>
 
 /* left and right merge to `made`; the least rank comes first. */
 typedef struct cgp__pair {
@@ -16,13 +18,66 @@ typedef struct cgp__vocab {
     int64_t *starts; /* [size + 1]: token i is bytes[starts[i]] .. bytes[starts[i + 1] - 1] */
     int32_t of_byte[256]; /* the token of one byte */
     int32_t end_of_text;  /* -1: none */
-    cgp__pair *pairs;     /* [mask + 1], open addressing, at most half full */
+    int32_t *index;       /* [index_mask + 1] ids by their bytes, open addressing; NULL: none */
+    uint64_t index_mask;
+    int64_t longest;  /* bytes of a token in the index */
+    cgp__pair *pairs; /* [mask + 1], open addressing, at most half full */
     uint64_t mask;
 } cgp__vocab;
+
+/* The text of an added token, which decoding gives. Borrowed. */
+typedef struct cgp__vocab_text {
+    const char *text;
+    int32_t id;
+} cgp__vocab_text;
+
+/* Where tokens come from. All pointers are borrowed. */
+typedef struct cgp__vocab_source {
+    json_t *tokens; /* an object from tokens to ids */
+    const char *path;
+    const cgp__vocab_text
+        *added; /* [n_added]; those that are not in `tokens` have the ids behind it */
+    int32_t n_added, n_new; /* n_new: of those that are not in it */
+    bool index;             /* make one */
+} cgp__vocab_source;
+
+enum { CGP__MERGE_BYTES = 4096 }; /* of the longest row, with its end */
+
+/* Where merges come from: "path: line 3: ..." */
+typedef struct cgp__merges {
+    const char *path, *unit;
+    int64_t number;
+    const json_t *tokens;
+    int32_t rank; /* of the next */
+} cgp__merges;
 
 /* Read both files (tokenizer.h has the rules). `*vocab` is zero before; release it in any case. */
 cgp_status cgp__vocab_read(cgp__vocab *vocab, const char *tokens_path, const char *merges_path);
 void cgp__vocab_release(cgp__vocab *vocab);
+
+/* Read a file as JSON: *out, owned by the caller, also after a failure. */
+cgp_status cgp__vocab_load_json(json_t **out, const char *path, const char *expected);
+
+/* The parts of reading: the tokens, memory for so many merges, and each of them, "left right", which is overwritten. */
+cgp_status cgp__vocab_take_tokens(cgp__vocab *vocab, const cgp__vocab_source *source);
+cgp_status cgp__vocab_make_slots(cgp__vocab *vocab, int64_t merges, const char *path);
+cgp_status cgp__vocab_take_merge(cgp__vocab *vocab, cgp__merges *merges, char *row);
+
+/* A row that is no merge. */
+static inline bool cgp__merge_is_version(const char *row) {
+    return strncmp(row, "#version", 8) == 0;
+}
+
+/* The token with these bytes, by the index; -1 if none. */
+int32_t cgp__vocab_find(const cgp__vocab *vocab, const uint8_t *bytes, int64_t size);
+
+/* FNV-1a. */
+static inline uint64_t cgp__vocab_hash(const uint8_t *bytes, int64_t size) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int64_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash ^ hash >> 32;
+}
 
 /* The slot of a pair, or the free one for it. */
 static inline cgp__pair *cgp__vocab_slot(const cgp__vocab *v, int32_t left, int32_t right) {

@@ -6,12 +6,12 @@
 #     tools/deps.sh --check    only name what is missing: `make` and `cmake` never call a package manager
 set -eu
 
-PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libcmocka-dev libjansson-dev libssl-dev libjpeg-dev libpng-dev libpcre2-dev libyaml-dev jq"
+PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libcmocka-dev libjansson-dev libssl-dev libjpeg-dev libpng-dev libyaml-dev jq"
 
 # For the transport mpi, which is left out without them.
 OPTIONAL="libopenmpi-dev openmpi-bin"
 
-hint_names="gcc, make, cmake, ninja, pkg-config, cmocka, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libpcre2-8, libyaml, jq for some tests"
+hint_names="gcc, make, cmake, ninja, pkg-config, cmocka, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libyaml, jq for some tests"
 if ! command -v dpkg-query >/dev/null 2>&1; then
     # Not Debian: what can be seen is looked for, CMake names the rest.
     for tool in gcc cmake ninja pkg-config; do

@@ -17,13 +17,13 @@ shift 2
 clang=${CLANG:-clang}
 command -v "$clang" >/dev/null 2>&1 || { echo "fuzz: needs clang with libFuzzer (apt-get install clang)" >&2; exit 1; }
 mkdir -p "$build/objects"
-flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/support -I."
+flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/support -I. -I$build/../generated"
 export ASAN_OPTIONS="detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
 # DIRECTORY... : build the sources in them, and print the objects.
 objects() {
     for directory in "$@"; do
-        for source in $(find "$directory" -name '*.c' ! -path cli/main.c ! -path cli/manual.c | sort); do
+        for source in $(find "$directory" -name '*.c' ! -path cli/main.c ! -path cli/manual.c ! -path '*/templates/*' | sort); do
             object=$build/objects/$(echo "$source" | tr / -).o
             # shellcheck disable=SC2086
             [ "$object" -nt "$built" ] ||
@@ -40,7 +40,7 @@ build_target() {
     made=$(objects "$@")
     # shellcheck disable=SC2086
     "$clang" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" $library \
-        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lyaml -lgomp -lm -lpthread -o "$build/$name.bin"
+        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lyaml -lgomp -lm -lpthread -o "$build/$name.bin"
 }
 
 failed=0
@@ -74,8 +74,9 @@ for target in "$@"; do
     case $target in
     schedule | trace) build_target "$target" src/schedule src/base ;;
     safetensors | checkpoint) build_target "$target" src/checkpoint src/base ;;
-    tokens | tokenizer | images | arrays) build_target "$target" data src/base ;;
+    tokens | tokenizer | tokenizer_json | images | arrays) build_target "$target" data src/base ;;
     models) build_target models models src/model src/plan src/partition src/op src/schedule src/base ;;
+    graph) build_target graph src/model src/plan src/partition src/op src/schedule src/base ;;
     devices) build_target devices src/backend/device_names.c src/base ;;
     huggingface) build_target huggingface models src/checkpoint src/base ;;
     cluster | diagnosis | options | record | run | run_file) build_target "$target" cli models src/checkpoint src/base ;;

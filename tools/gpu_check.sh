@@ -13,9 +13,9 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONDONTWRITEBYTECODE=1
 
-PACKAGES="jansson libcrypto libjpeg libpng libpcre2-8 yaml-0.1"
-LIBRARIES="jansson crypto jpeg png16 z pcre2-8 yaml cmocka"
-HEADERS="stdio.h stdarg.h stddef.h setjmp.h stdint.h jansson.h openssl/evp.h openssl/crypto.h jpeglib.h png.h pcre2.h yaml.h cmocka.h"
+PACKAGES="jansson libcrypto libjpeg libpng yaml-0.1"
+LIBRARIES="jansson crypto jpeg png16 z yaml cmocka"
+HEADERS="stdio.h stdarg.h stddef.h setjmp.h stdint.h jansson.h openssl/evp.h openssl/crypto.h jpeglib.h png.h yaml.h cmocka.h"
 
 fail() { echo "gpu_check: $*" >&2; exit 1; }
 
@@ -37,8 +37,8 @@ pack_headers() { # DIR
     flags=$(pkg-config --cflags $PACKAGES)
     for file in $HEADERS; do echo "#include <$file>"; done >"$1/all.c"
     # shellcheck disable=SC2086
-    gcc -DPCRE2_CODE_UNIT_WIDTH=8 $flags -M "$1/all.c" | grep -oE '/[^ ]+\.h' |
-        grep -E '/(openssl/|(jansson|jpeg|jconfig|jmorecfg|jerror|png|z(lib|conf)|pcre2|yaml|cmocka)[^/]*$)' | while IFS= read -r file; do
+    gcc $flags -M "$1/all.c" | grep -oE '/[^ ]+\.h' |
+        grep -E '/(openssl/|(jansson|jpeg|jconfig|jmorecfg|jerror|png|z(lib|conf)|yaml|cmocka)[^/]*$)' | while IFS= read -r file; do
         to=${file##*/include/}
         to=$1/include/${to#"$(gcc -print-multiarch)/"}
         mkdir -p "${to%/*}"

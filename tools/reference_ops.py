@@ -38,12 +38,19 @@ def rms_norm(x, weight):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * weight
 
 
+# A sample of 9 rows of 9 channels, in 3 groups: PyTorch's channels come first.
+def group_norm(x, weight, bias):
+    return F.group_norm(x.T[None], 3, weight, bias, EPS)[0].T
+
+
 # Of [9, 9]; the names of the arguments say what they are.
 OTHERS = {
     "multiply": lambda x, other: x * other,
     "subtract": lambda x, other: x - other,
     "softmax": lambda x: F.softmax(x, -1),
     "rms_norm": rms_norm,
+    "group_norm": group_norm,
+    "mean": lambda x: x.mean(0),
 }
 
 

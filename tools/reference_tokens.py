@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/tokenizer: a small byte-level BPE and hard strings with their tokens, by Hugging Face's tokenizers.
+"""Make tests/data/tokenizer and tests/data/tokenizer_json: small byte-level BPEs and hard strings with their tokens, by Hugging
+Face's tokenizers.
 
-    pip install tokenizers                                 # written with 0.23
-    python3 tools/reference_tokens.py [DIR [FILES...]]     # default: tests/data/tokenizer, from this project's text
+    pip install tokenizers                            # written with 0.23
+    python3 tools/reference_tokens.py [files | json]  # default: both, from this project's text
 
-    vocab.json, merges.txt   256 bytes, 2000 merges and <|endoftext|>, trained with GPT-2's pattern for words on FILES and on
-                             30,000 strings like those below: where a word ends shows only in what merges, so rare
-                             characters, spaces of all kinds too, have merges with their neighbours
+tokenizer (files)
+    vocab.json, merges.txt   256 bytes, 2000 merges and <|endoftext|>, trained with GPT-2's pattern for words on this project's
+                             text and on 30,000 strings like those below: where a word ends shows only in what merges, so
+                             rare characters, spaces of all kinds too, have merges with their neighbours
     strings.json             {"about": .., "strings": [[text, [id, ..]], ..]}, 1,000 of them: what tokenizers makes of each,
                              without special tokens
 
-What is a letter depends on the version of Unicode: tokenizers 0.23 has 16, PCRE2 10.42 has 14, and so has Python 3.11, which
-draws. Later characters are left out here.
+tokenizer_json (json)
+    gpt2, llama3, qwen2.json   trained in the same way with these models' parts: pattern, normalizer, ignore_merges, template,
+                               special tokens; merges in both spellings
+    added.json                 the bytes and some merges, and added tokens with every option
+    strings.json               {"about": .., "files": [..], "strings": [[text, ids, ..], ..], "decoded": [[k, i, text], ..],
+                               "tokens": [[k, ids, text], ..]}: 2,000 strings and their ids by each file (two base-64 digits an
+                               id), without the template; what string i is decoded to by file k if it is another; and
+                               random ids, which end inside characters, with what they are decoded to
 
-Strings are drawn from two seeds, training has nothing random in it: the same text gives the same files. Other text gives another
-tokenizer, so all three files change together.
+Strings are drawn from seeds, training has nothing random in it: the same text gives the same files. Other text gives other
+tokenizers, so all files of a directory change together.
 """
 import json
 import os
@@ -24,7 +32,7 @@ import sys
 import unicodedata
 
 import tokenizers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MERGES, STRINGS, SEED = 2000, 1000, 20190214
@@ -48,6 +56,26 @@ WORDS = ["the", "pipeline", "Stage", "micro", "batch", "I", "we", "don", "GPU", 
          "\u0120", "\u010a"]
 
 
+# Of the files in tokenizer_json.
+CONTRACTED = "'s|'t|'re|'ve|'m|'ll|'d"
+NEWER = (r"(?i:" + CONTRACTED + r")|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+PATTERNS = {"llama3": NEWER % r"\p{N}{1,3}", "qwen2": NEWER % r"\p{N}"}
+JSON_MERGES = {"gpt2": 600, "llama3": 900, "qwen2": 900, "added": 120}
+JSON_STRINGS, DECODED = 2000, 60
+LLAMA3 = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+QWEN2 = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+ADDED = [("<s>", "special"), ("</s>", "special rstrip"), ("<mask>", "special lstrip"), ("<w>", "single_word"), ("<both>", "lstrip rstrip"),
+         ("word", "single_word normalized"), ("wo", "normalized"), ("e\u0301t", "normalized"), ("\u00e9", ""), (" gap ", ""), ("  ", "rstrip"),
+         ("<|a|>", ""), ("<|a|><|b|>", ""), ("\n", "single_word"), ("\u1e69", "normalized lstrip single_word"), ("\u2126", "normalized"),
+         ("pipe", "")]
+DIGITS = "0123456789+/ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+NORMALIZED = ["\u212b", "\u1e9b\u0323", "e\u0301", "e\u0323\u0301", "e\u0301\u0323", "\u1100\u1161\u11a8", "\uac00\u11a8", "\u0344", "\u0958",
+              "\uf900", "\U0002f800", "\u2126m", "s\u0307\u0323", "a\u0327\u0300\u0316", "\U0001d15e", "\u0f73", "\u0cc6\u0cc2\u0cd5",
+              "\U00011131\U00011127", "\u1e69", "\u03b1\u0345\u0301"]
+MIXED = ["\r\n", "\r\n\r\n", "\r", " \r\n", "\t\r\n ", "\n \n", "!\n\n", "?\r\n", " .\n ", "\u05d0\u05d1 ", "\u0627\u0644\u0639", "1234567",
+         "12 345", "3.14159", "'S", "'\u017f", "'Ll", "'rE", "I'M", "\u2028", "\u0663\u0664\u0665\u0666"]
+
+
 def project_text():
     files = []
     for directory, directories, names in os.walk(ROOT):
@@ -56,14 +84,15 @@ def project_text():
     return files
 
 
-def train(files):
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+def texts(files):
     draw = random.Random(SEED - 1)
-    texts = [open(name, encoding="utf-8").read() for name in files]
-    texts += ["".join(piece(draw) for _ in range(draw.randrange(1, 14))) for _ in range(TRAINED)]
-    made.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=256 + MERGES, show_progress=False, special_tokens=[],
+    found = [open(name, encoding="utf-8").read() for name in files]
+    return found + ["".join(piece(draw) for _ in range(draw.randrange(1, 14))) for _ in range(TRAINED)]
+
+
+def train(made, merges, found):
+    made.decoder = decoders.ByteLevel()
+    made.train_from_iterator(found, trainers.BpeTrainer(vocab_size=256 + merges, show_progress=False, special_tokens=[],
                                                         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
     return made
 
@@ -119,12 +148,109 @@ def strings(files):
     return found
 
 
-def main():
-    directory = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests", "data", "tokenizer")
-    files = sys.argv[2:] or project_text()
+# --- tokenizer_json ---
+
+def hard_piece(draw):
+    kind = draw.randrange(8)
+    if kind == 0:
+        return draw.choice(NORMALIZED)
+    if kind == 1:
+        return draw.choice(MIXED)
+    if kind == 2:
+        return draw.choice((" ", "", "\n")) + draw.choice(LLAMA3 + QWEN2 + [text for text, _ in ADDED]) + draw.choice((" ", "", "  ", "a", "\t"))
+    if kind == 3:
+        return chr(draw.choice((draw.randrange(0xd800), draw.randrange(0xe000, 0x110000), draw.randrange(0x300, 0x370))))
+    return piece(draw)
+
+
+def hard_strings():
+    draw = random.Random(SEED + 1)
+    found = ["", " ", "<|endoftext|>", "<s>", "word", " word ", "sword", "wo rd", "\n", "x\n", "\n\n", "</s>     <mask>", "<mask>  <mask>",
+             "<both>  <both>", "  <both>   </s>  x", "<w>", "a<w>", "<w>\u0301", "_<w>", "-<w>-", "\u200d<w>", "<|a|><|b|>", "<|a|><|b", "<|a|>|b|>",
+             "a" * 700, " " * 700, " " * 699 + "a", "\r\n" * 100 + " x", "\n " * 200, "7" * 100, "e" + "\u0301\u0323" * 60,
+             "\u1100\u1161\u11a8" * 30, "!" * 300 + "\n" * 20, "'s" * 90, "<|eot_id|>" * 20, "</s>" + " " * 100 + "<mask>", "\u00e9" * 30,
+             "".join(map(chr, range(128))), "".join(map(chr, range(128, 0x250))), SPACES + "x" + NOT_SPACES, NUMBERS + LETTERS + MARKS,
+             "".join(NORMALIZED), "".join(MIXED)]
+    while len(found) < JSON_STRINGS:
+        found.append("".join(hard_piece(draw) for _ in range(draw.randrange(1, 9))))
+    return found
+
+
+def trained(name, found):
+    made = Tokenizer(models.BPE(ignore_merges=name == "llama3"))
+    made.normalizer = normalizers.NFC() if name in ("qwen2", "added") else None
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=name == "added")
+    if name in PATTERNS:
+        made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(PATTERNS[name]), "isolated"),
+                                                      pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    train(made, JSON_MERGES[name], found)
+    made.post_processor = processors.ByteLevel(trim_offsets=False)
+    if name == "gpt2":
+        made.add_special_tokens([AddedToken("<|endoftext|>", normalized=True, special=True)])
+    if name == "llama3":
+        made.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in LLAMA3])
+        begin = ("<|begin_of_text|>", made.token_to_id("<|begin_of_text|>"))
+        made.post_processor = processors.Sequence([made.post_processor, processors.TemplateProcessing(
+            single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A <|begin_of_text|>:1 $B:1", special_tokens=[begin])])
+    if name == "qwen2":
+        made.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in QWEN2])
+        made.add_tokens([AddedToken("<tool_call>", normalized=False, special=False)])
+    if name == "added":
+        made.add_tokens([AddedToken(text, special="special" in options, **{option: option in options for option in (
+            "single_word", "lstrip", "rstrip", "normalized")}) for text, options in ADDED])
+        ends = [(text, made.token_to_id(text)) for text in ("<s>", "</s>")]
+        made.post_processor = processors.TemplateProcessing(single="<s> $A </s> </s>", pair="$A $B", special_tokens=ends)
+    return made
+
+
+def digits(ids):
+    return "".join(DIGITS[i // 64] + DIGITS[i % 64] for i in ids)
+
+
+def make_json():
+    directory = os.path.join(ROOT, "tests", "data", "tokenizer_json")
     os.makedirs(directory, exist_ok=True)
-    made = train(files)
-    made.model.save(directory)
+    found, names = texts(project_text()), list(JSON_MERGES)
+    read = []
+    for name in names:
+        content = json.loads(trained(name, found).to_str())
+        if name == "gpt2":  # as older files have them
+            content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        with open(os.path.join(directory, name + ".json"), "w", encoding="utf-8") as file:
+            file.write(text.replace('"merges":', '\n"merges":').replace('"vocab":', '\n"vocab":') + "\n")
+        read.append(Tokenizer.from_file(os.path.join(directory, name + ".json")))
+    strings, decoded, draw = hard_strings(), [], random.Random(SEED + 2)
+    rows = []
+    for i, text in enumerate(strings):
+        row = [text]
+        for k, one in enumerate(read):
+            ids = one.encode(text, add_special_tokens=False).ids
+            row.append(digits(ids))
+            back = one.decode(ids, skip_special_tokens=False)
+            if back != text:
+                decoded.append([k, i, back])
+        rows.append(row)
+    drawn = []
+    for k, one in enumerate(read):
+        for _ in range(DECODED):
+            ids = [draw.randrange(one.get_vocab_size()) for _ in range(draw.randrange(1, 12))]
+            drawn.append([k, digits(ids), one.decode(ids, skip_special_tokens=False)])
+    content = {"about": f"made by tools/reference_tokens.py with tokenizers {tokenizers.__version__}", "files": names, "strings": rows,
+               "decoded": decoded, "tokens": drawn}
+    with open(os.path.join(directory, "strings.json"), "w", encoding="utf-8") as file:
+        file.write(json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("],[", "],\n[") + "\n")
+    print(f"{directory}: {', '.join(names)}, {len(rows)} strings, {sum(len(x) for row in rows for x in row[1:]) // 2} tokens in them, "
+          f"{len(decoded)} decoded to others")
+
+
+# --- tokenizer ---
+
+def make_files():
+    directory = os.path.join(ROOT, "tests", "data", "tokenizer")
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    train(made, MERGES, texts(project_text())).model.save(directory)
     with open(os.path.join(directory, "vocab.json"), encoding="utf-8") as file:
         vocabulary = json.load(file)
     vocabulary[SPECIAL] = len(vocabulary)
@@ -141,6 +267,14 @@ def main():
                                "strings": pairs}, separators=(",", ":")).replace("]],[", "]],\n["))
         file.write("\n")
     print(f"{directory}: {len(vocabulary)} tokens, {len(pairs)} strings, {sum(len(ids) for _, ids in pairs)} tokens in them")
+
+
+def main():
+    which = sys.argv[1:] or ["files", "json"]
+    if "files" in which:
+        make_files()
+    if "json" in which:
+        make_json()
 
 
 if __name__ == "__main__":

@@ -61,7 +61,8 @@ static cgp_status find_model(cli_run_options *options, cli_model *model) {
         return cgp_fail(CGP_EINVAL, "--model: expected bench gpt2, got bench %s (leave it out)",
                         options->operand);
     const char *text = benchmark ? BENCH_MODEL : options->operand;
-    CGP_TRY(cli_model_parse(model, options->model ? options->model : text, 0, NULL));
+    CGP_TRY(cli_model_parse(model, options->model ? options->model : text, 0, NULL,
+                            options->plugin));
     CGP_TRY(cli_model_agree(model));
     return cli_model_resolve(model, options);
 }

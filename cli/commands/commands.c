@@ -19,6 +19,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      CLI_DIAGNOSE, cli_diagnose},
     {"models", "new", "model NAME", "write a model of your own to begin with, NAME/NAME.c",
      "model mine", CLI_NEW, cli_new},
+    {"models", "export", "MODEL", "write a model's graph as JSON, which is a MODEL, too",
+     "resnet20 --out resnet20.json", CLI_EXPORT, cli_export},
     {"data and weights", "tokenize", "[FILE...]",
      "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
@@ -56,5 +58,5 @@ const char cli_models[] =
     "  unet:B=5,C=64,depth=5,image=192\n"
     "  vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000\n"
     "    eps=1e-12 of the norms, inner: 4 width\n"
-    "  ./mine.so:key=value,...                               your own (cgpipe new model "
-    "mine)\n";
+    "  ./mine.so:key=value,...     your own, of a plug-in (cgpipe new model mine)\n"
+    "  ./mine.json                 your own, of a graph file (cgpipe export)\n";

@@ -13,7 +13,7 @@ typedef struct cli_command {
     int (*run)(const cli_run_options *options);
 } cli_command;
 
-enum { CLI_COMMANDS = 15 };
+enum { CLI_COMMANDS = 16 };
 extern const cli_command cli_commands[CLI_COMMANDS];
 
 /* The program in a few words; the values of MODEL, in lines. */
@@ -21,6 +21,7 @@ extern const char cli_summary[], cli_models[];
 
 int cli_train(const cli_run_options *options);
 int cli_new(const cli_run_options *options);
+int cli_export(const cli_run_options *options);
 int cli_stop(const cli_run_options *options);
 int cli_supervise(const cli_run_options *options);
 int cli_sample(const cli_run_options *options);

@@ -91,8 +91,9 @@ static cgp_status check_options(const conversion *c) {
                         "convert: --model is missing (of which model %s has the weights: "
                         "resnet50, say)",
                         options->operand);
-    const bool plugin = options->model && cli_model_is_plugin(options->model);
-    if (c->source != SOURCE_FILE && options->model && !(c->source == SOURCE_RUN && plugin))
+    const bool of_file = options->model && (cli_model_is_plugin(options->model) ||
+                                            cli_model_is_graph(options->model));
+    if (c->source != SOURCE_FILE && options->model && !(c->source == SOURCE_RUN && of_file))
         return cgp_fail(CGP_EINVAL, "--model: expected a file of weights, %s says its model",
                         options->operand);
     if (c->source != SOURCE_RUN && options->from_step >= 0)
@@ -108,7 +109,7 @@ static cgp_status check_options(const conversion *c) {
 static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
     char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
-    CGP_TRY(cli_model_parse(&c->of, options->model, 0, NULL));
+    CGP_TRY(cli_model_parse(&c->of, options->model, 0, NULL, options->plugin));
     if (!cli_model_is_published(&c->of)) return CGP_OK;
     CGP_TRY(cli_model_text(&c->of, given));
     CGP_TRY(cli_published_model(options->operand, published));
@@ -125,7 +126,8 @@ static cgp_status find_model(conversion *c) {
         return cgp_huggingface_read(&c->of.spec, options->operand);
     cli_run_directory_name(&c->from, options->operand);
     CGP_TRY(cli_record_read(&c->from, &c->record));
-    CGP_TRY(cli_record_find_model(&c->of, &c->from, c->record, options->model));
+    CGP_TRY(
+        cli_record_find_model(&c->of, &c->from, c->record, options->model, options->plugin));
     if (cli_model_is_published(&c->of) || c->to_file) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "%s: expected a name that ends in " ENDING " for the weights of %s",

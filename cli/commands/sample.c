@@ -51,7 +51,8 @@ static cgp_status prepare(sample *s) {
     const cli_run_options *options = s->options;
     CGP_TRY(cli_ranks_open(options->transport, 0, false));
     CGP_TRY(cli_record_read(&s->directory, &s->record));
-    CGP_TRY(cli_record_find_model(&s->model, &s->directory, s->record, options->model));
+    CGP_TRY(cli_record_find_model(&s->model, &s->directory, s->record, options->model,
+                                  options->plugin));
     s->sampling = (cli_sampling){.options = options,
                                  .length = options->length,
                                  .out = stdout,

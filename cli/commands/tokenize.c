@@ -87,12 +87,21 @@ static void add_token(work *w, int32_t id) {
 
 /* --- text to tokens --- */
 
+/* Add the tokens of a side of the template, if they are asked for. */
+static void add_template(work *w, const int32_t *(*side)(const cgp_tokenizer *, int64_t *)) {
+    int64_t count = 0;
+    const int32_t *ids = side(w->tokenizer, &count);
+    for (int64_t i = 0; w->options->add_special_tokens && i < count; i++)
+        add_token(w, ids[i]);
+}
+
 static cgp_status unreadable(const char *name) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
 }
 
 static cgp_status encode(work *w, FILE *in, const char *name) {
     size_t used = 0;
+    add_template(w, cgp_tokenizer_prefix);
     for (bool end = false; !end;) {
         if (used == w->capacity) {
             w->capacity = w->capacity ? 2 * w->capacity : PIECE;
@@ -102,15 +111,16 @@ static cgp_status encode(work *w, FILE *in, const char *name) {
         if (ferror(in)) return unreadable(name);
         end = used < w->capacity;
         const size_t cut =
-            end ? used : (size_t)cgp_tokenizer_split_point(w->piece, (int64_t)used);
+            end ? used
+                : (size_t)cgp_tokenizer_split_point(w->tokenizer, w->piece, (int64_t)used);
         CGP_TRY(cgp_tokenizer_encode(w->tokenizer, w->piece, (int64_t)cut, &w->tokens));
         CGP_TRY(write_tokens(w));
         memmove(w->piece, w->piece + cut, used - cut);
         used -= cut;
         w->read += (int64_t)cut;
     }
-    if (!w->options->end_of_text) return CGP_OK;
-    add_token(w, cgp_tokenizer_end_of_text(w->tokenizer));
+    add_template(w, cgp_tokenizer_suffix);
+    if (w->options->end_of_text) add_token(w, cgp_tokenizer_end_of_text(w->tokenizer));
     return write_tokens(w);
 }
 
@@ -189,10 +199,12 @@ static cgp_status convert_path(work *w, const char *path) {
 /* Check the options before the tokenizer is read. */
 static cgp_status check(const cli_run_options *options) {
     if (!options->tokenizer)
-        return cgp_fail(CGP_EINVAL, "tokenize: --tokenizer DIR is missing (a directory with "
-                                    "vocab.json and merges.txt)");
-    if (options->decode && options->end_of_text)
-        return cgp_fail(CGP_EINVAL, "--end-of-text: cannot be with --decode (leave out one)");
+        return cgp_fail(CGP_EINVAL,
+                        "tokenize: --tokenizer PATH is missing (a tokenizer.json, or "
+                        "a directory with it or vocab.json and merges.txt)");
+    if (options->decode && (options->end_of_text || options->add_special_tokens))
+        return cgp_fail(CGP_EINVAL, "%s: cannot be with --decode (leave out one)",
+                        options->end_of_text ? "--end-of-text" : "--add-special-tokens");
     if (options->out && !options->decode && !cli_ends_with(options->out, ".bin"))
         return cgp_fail(CGP_EINVAL,
                         "--out %s: expected a name that ends in .bin, by which "
@@ -212,8 +224,10 @@ static cgp_status open_tokenizer(work *w) {
                         "%" PRId64,
                         options->out, options->tokenizer, count);
     if (options->end_of_text && cgp_tokenizer_end_of_text(w->tokenizer) < 0)
-        return cgp_fail(CGP_EFORMAT, "--end-of-text: the vocabulary of %s has no <|endoftext|>",
-                        options->tokenizer);
+        return cgp_fail(
+            CGP_EFORMAT,
+            "--end-of-text: the vocabulary of %s has no <|endoftext|> or <|end_of_text|>",
+            options->tokenizer);
     return CGP_OK;
 }
 

@@ -76,7 +76,8 @@ static cgp_status prepare(training *t) {
     CGP_TRY(check_arguments(options));
     CGP_TRY(cli_data_kind_of(options, &t->kind));
     const bool text = t->kind == CLI_DATA_TEXT;
-    CGP_TRY(cli_model_parse(&model, options->operand, text ? 256 : 0, options->operand_source));
+    CGP_TRY(cli_model_parse(&model, options->operand, text ? 256 : 0, options->operand_source,
+                            options->plugin));
     CGP_TRY(cli_model_agree(&model));
     CGP_TRY(cli_model_resolve(&model, &t->run.options));
     CGP_TRY(cli_session_model(&t->run.session, options, &model));

@@ -70,6 +70,7 @@ static const struct {
     {",output,output-file,output-dir,", CLI_OPTION_OUT},
     {",detokenize,", CLI_OPTION_DECODE},
     {",eot,eos,append-eos,append-eod,", CLI_OPTION_END_OF_TEXT},
+    {",bos,add-bos,special-tokens,template,", CLI_OPTION_ADD_SPECIAL_TOKENS},
     {",profile,timeline,chrome-trace,", CLI_OPTION_TRACE},
     {",dry-run,", CLI_OPTION_PLAN_ONLY},
     {",silent,", CLI_OPTION_QUIET},

@@ -27,6 +27,7 @@ enum {
     CLI_STOP = 1 << 12,
     CLI_SUPERVISE = 1 << 13,
     CLI_NEW = 1 << 14,
+    CLI_EXPORT = 1 << 15,
 };
 
 typedef enum cli_option_id {
@@ -53,6 +54,7 @@ typedef enum cli_option_id {
     CLI_OPTION_RESTARTS,
     CLI_OPTION_GRACE,
     CLI_OPTION_MODEL,
+    CLI_OPTION_PLUGIN,
     CLI_OPTION_GRID,
     CLI_OPTION_PLAN_ONLY,
     CLI_OPTION_STAGES,
@@ -104,9 +106,9 @@ typedef enum cli_option_id {
     CLI_OPTION_TEMPERATURE,
     CLI_OPTION_TOP_K,
     CLI_OPTION_TOKENIZER,
-    CLI_OPTION_OUT,
     CLI_OPTION_DECODE,
     CLI_OPTION_END_OF_TEXT,
+    CLI_OPTION_ADD_SPECIAL_TOKENS,
     CLI_OPTION_LIST,
     CLI_OPTION_CHECK,
     CLI_OPTION_COMPARE,
@@ -124,6 +126,7 @@ typedef enum cli_option_id {
     CLI_OPTION_SVG,
     CLI_OPTION_TRACE_JSON,
     CLI_OPTION_TRACE,
+    CLI_OPTION_OUT,
     CLI_OPTION_JSON,
     CLI_OPTION_VERBOSE,
     CLI_OPTION_QUIET,
@@ -171,12 +174,13 @@ typedef struct cli_run_options {
     cli_names data, devices, trace, lr_milestones;
     cli_balance balance;
     cli_counts ranks;
-    const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
+    const char *run, *model, *plugin, *schedule, *recompute, *precision, *weights, *prompt,
+        *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, nesterov,
         decay_all, help, verbose, quiet, wait;
-    bool deferred_batch_norm, decode, end_of_text, verify_messages;
+    bool deferred_batch_norm, decode, end_of_text, add_special_tokens, verify_messages;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,
         message_bytes;
     cli_steps save_every, evaluate_every, warmup, warmup_interval;

@@ -88,7 +88,7 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
     for (optind = 0;;) {
         const int at = optind > 0 ? optind : 1;
         /* '-': other arguments come in order, as option 1; ':': a missing value has a code; -h. */
-        const int found = getopt_long(argc, argv, "-:h", longs, NULL);
+        int found = getopt_long(argc, argv, "-:ho:", longs, NULL);
         if (found == -1) break;
         if (found == 1) {
             CGP_TRY(take_argument(options, optarg, after_data));
@@ -96,12 +96,15 @@ static cgp_status parse_arguments(cli_run_options *options, int argc, char **arg
         }
         if (found == 'h') options->help = true;
         if (found == 'h') continue;
+        if (found == 'o' && !cli_option_taken(CLI_OPTION_OUT, options->command))
+            return cgp_fail(CGP_EINVAL, "-o: unknown option");
+        if (found == 'o') found = 256 + CLI_OPTION_OUT;
         if (found == ':') return cgp_fail(CGP_EINVAL, "%s: needs a value", argv[optind - 1]);
         if (found == '?' && optopt >= 256)
             return cgp_fail(CGP_EINVAL, "--%s: takes no value", cli_options[optopt - 256].name);
         if (found == '?' && optopt) return cgp_fail(CGP_EINVAL, "-%c: unknown option", optopt);
         if (found == '?') return unknown_option(options, argv[optind - 1]);
-        CGP_TRY(check_abbreviation(options, found - 256, argv[at]));
+        if (argv[at][1] == '-') CGP_TRY(check_abbreviation(options, found - 256, argv[at]));
         after_data = found - 256 == CLI_OPTION_DATA;
         options->given[found - 256] = true;
         CGP_TRY(cli_option_set(options, found - 256, optarg));

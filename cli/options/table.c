@@ -12,7 +12,7 @@
 #define RANKED (SAMPLING | CLI_BENCH | CLI_PROFILE | CLI_CHECK)
 #define ALL                                                                                    \
     (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT | CLI_CONFIG |            \
-     CLI_DEVICES | CLI_DIAGNOSE | CLI_STOP | CLI_SUPERVISE | CLI_NEW)
+     CLI_DEVICES | CLI_DIAGNOSE | CLI_STOP | CLI_SUPERVISE | CLI_NEW | CLI_EXPORT)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 #define TYPED (CLI_ONCE | CLI_TYPED)
@@ -75,6 +75,9 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         SAMPLING | CLI_BENCH | CLI_CONVERT, ONCE,
         NULL, "train, and sample and convert of a run with a model plug-in: MODEL;\n"
         "                           bench gpt2: another size; convert: whose weights a file has"},
+    [CLI_OPTION_PLUGIN] = {"plugin", "PATH", CLI_TEXT, AT(plugin),
+        COSTED | CLI_SAMPLE | CLI_CONVERT | CLI_EXPORT, TYPED,
+        NULL, "model plug-in with the custom ops of a graph file: ./mine.so"},
     [CLI_OPTION_GRID] = {"grid", NULL, CLI_FLAG, AT(grid), CLI_BENCH, 0,
         NULL, "all of K 1 2 4, M 1 2 4 .. 64, never and except_last"},
     [CLI_OPTION_PLAN_ONLY] = {"plan-only", NULL, CLI_FLAG, AT(plan_only), CLI_BENCH, 0,
@@ -115,7 +118,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "passes over the data, instead of --steps"},
     [CLI_OPTION_SEED] = {"seed", "N", CLI_WHOLE, AT(seed), PLANNED | CLI_SAMPLE, REPORTED,
         "0", "of weights, dropout, data and sampling"},
-    [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_FRACTION, AT(dropout), COSTED, REPORTED,
+    [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_FRACTION, AT(dropout), COSTED | CLI_EXPORT,
+        REPORTED,
         NULL, "probability in training [gpt2 0, bench 0.1; vit 0; unet 0.1; others none]"},
     [CLI_OPTION_OPTIMIZER] = {"optimizer", "O", CLI_TEXT, AT(optimizer), PLANNED, REPORTED,
         "adamw", "sgd, adamw, adam or rmsprop"},
@@ -181,16 +185,18 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "0.8", "0 takes the likeliest, 1 samples as trained"},
     [CLI_OPTION_TOP_K] = {"top-k", "K", CLI_COUNT, AT(top_k), SAMPLING, 0,
         NULL, "sample among the K likeliest [all]"},
-    [CLI_OPTION_TOKENIZER] = {"tokenizer", "DIR", CLI_TEXT, AT(tokenizer),
+    [CLI_OPTION_TOKENIZER] = {"tokenizer", "PATH", CLI_TEXT, AT(tokenizer),
         CLI_TOKENIZE | CLI_SAMPLE, 0,
-        NULL, "directory with vocab.json and merges.txt, as published with GPT-2"},
-    [CLI_OPTION_OUT] = {"out", "FILE", CLI_TEXT, AT(out), CLI_TOKENIZE, 0,
-        NULL, "write tokens, 2 bytes each, to FILE.bin for --data; with --decode bytes\n"
-        "                           [ids as numbers, or bytes, to standard output]"},
+        NULL, "a tokenizer.json, or a directory with it or with vocab.json and\n"
+        "                           merges.txt, as published with GPT-2, Llama 3, Qwen2"},
     [CLI_OPTION_DECODE] = {"decode", NULL, CLI_FLAG, AT(decode), CLI_TOKENIZE, 0,
         NULL, "tokens back to bytes: FILE is a token file (.bin), or ids as numbers"},
     [CLI_OPTION_END_OF_TEXT] = {"end-of-text", NULL, CLI_FLAG, AT(end_of_text), CLI_TOKENIZE, 0,
-        NULL, "end each FILE with the token <|endoftext|>"},
+        NULL, "end each FILE with the token <|endoftext|>, or <|end_of_text|>"},
+    [CLI_OPTION_ADD_SPECIAL_TOKENS] = {"add-special-tokens", NULL, CLI_FLAG,
+        AT(add_special_tokens), CLI_TOKENIZE | CLI_SAMPLE, 0,
+        NULL, "put the tokens of tokenizer.json's template around each FILE, or before\n"
+        "                           the prompt: Llama 3's <|begin_of_text|>"},
     [CLI_OPTION_LIST] = {"list", NULL, CLI_FLAG, AT(list), CLI_SCHEDULE, 0,
         NULL, "name all schedules, and when to use each"},
     [CLI_OPTION_CHECK] = {"check", "FILE", CLI_TEXT, AT(check), CLI_SCHEDULE, 0,
@@ -226,6 +232,10 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "5", "times that each kernel is measured, after one to warm up"},
     [CLI_OPTION_PEAK] = {"peak", "GFLOPS", CLI_REAL, AT(peak), CLI_PROFILE, 0,
         NULL, "peak of one core, to show each layer's share of it"},
+    [CLI_OPTION_OUT] = {"out", "FILE", CLI_TEXT, AT(out), CLI_TOKENIZE | CLI_EXPORT, 0,
+        NULL, "export: the graph file [standard output]; tokenize: tokens, 2 bytes each,\n"
+        "                           to FILE.bin for --data; with --decode bytes [ids as numbers,\n"
+        "                           or bytes, to standard output]; -o is the same"},
     [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json),
         COSTED | CLI_SCHEDULE | CLI_DEVICES | CLI_DIAGNOSE, ONCE,
         NULL, "write the results as JSON; - is standard output"},

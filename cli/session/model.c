@@ -5,6 +5,9 @@
 #include "common.h"
 #include "ranks.h"
 
+#include <cgpipe/checkpoint.h>
+#include <cgpipe/graph.h>
+
 #include <math.h>
 #include <string.h>
 
@@ -40,41 +43,95 @@ static cgp_status parse_plugin(cli_model *model, const char *text, const char *s
                              text + length + (text[length] == ':'));
 }
 
+/* --- a graph file --- */
+
+bool cli_model_is_graph(const char *text) {
+    return cli_ends_with(text, ".json");
+}
+
+static cgp_status parse_graph(cli_model *model, const char *text, const char *plugin) {
+    model->graph = text;
+    CGP_TRY(cgp_file_sha256(text, model->sha256));
+    if (!plugin) return CGP_OK;
+    const size_t length = cli_plugin_path(plugin);
+    if (length == 0 || plugin[length])
+        return cgp_fail(CGP_EINVAL,
+                        "--plugin: expected a path with a '/' that ends in .so, got %s",
+                        plugin);
+    CGP_TRY(cli_plugin_open(&model->plugin, plugin, length));
+    strcat(strcat(model->sha256, "+"), model->plugin->sha256);
+    return CGP_OK;
+}
+
+/* Return the name of a file, without its directory. */
+static const char *end_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 /* --- any model --- */
 
 cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
-                           const char *source) {
+                           const char *source, const char *plugin) {
     *model = (cli_model){.spec = cgp_model_spec_default()};
     if (vocab > 0) model->spec.gpt2.vocab = model->spec.llama.vocab = vocab;
-    if (!cli_model_is_plugin(text)) return cgp_model_spec_parse(&model->spec, text);
+    const bool graph = cli_model_is_graph(text);
+    if (plugin && !graph)
+        return cgp_fail(CGP_EINVAL,
+                        "--plugin %s: expected a graph file as MODEL, got %s (leave it "
+                        "out)",
+                        plugin, text);
+    if (!graph && !cli_model_is_plugin(text)) return cgp_model_spec_parse(&model->spec, text);
     model->spec.kind = CGP_MODEL_KINDS;
-    return parse_plugin(model, text, source);
+    return graph ? parse_graph(model, text, plugin) : parse_plugin(model, text, source);
 }
 
 cgp_status cli_model_text(const cli_model *model, char *text) {
+    if (model->graph) {
+        if (snprintf(text, CLI_MODEL_SPEC, "%s", end_of(model->graph)) < CLI_MODEL_SPEC)
+            return CGP_OK;
+        return cgp_fail(CGP_EINVAL, "%s: expected a shorter name", model->graph);
+    }
     if (model->plugin)
         return cli_plugin_text(model->plugin, model->values, text, CLI_MODEL_SPEC);
     return cgp_model_spec_text(&model->spec, text, CLI_MODEL_SPEC);
 }
 
 cgp_status cli_model_create(cgp_model **out, const cli_model *model) {
-    if (model->plugin) return cli_plugin_create(out, model->plugin, model->values);
+    const cli_plugin *plugin = model->plugin;
+    if (model->graph)
+        return cgp_model_read(out, model->graph, plugin ? plugin->ops : NULL,
+                              plugin ? plugin->n_ops : 0);
+    if (plugin) return cli_plugin_create(out, plugin, model->values);
     return cgp_model_spec_create(out, &model->spec);
 }
 
+cgp_status cli_model_differs(const cli_model *model, const char *sha256, const char *whose,
+                             const char *way_out) {
+    const char *ours = model->sha256, *theirs = *sha256 ? sha256 : "none";
+    const char *name = cli_model_name(model), *plus = strchr(ours, '+');
+    const size_t first = plus ? (size_t)(plus - ours) + 1 : 0;
+    if (first > 0 && strncmp(ours, theirs, first) == 0) { /* the same graph */
+        name = model->plugin->name;
+        ours += first;
+        theirs += first;
+    }
+    return cgp_fail(CGP_EINVAL, "%s: is not that of %s (SHA-256 %.8s, not %.8s; %s)", name,
+                    whose, ours, theirs, way_out);
+}
+
 cgp_status cli_model_agree(const cli_model *model) {
-    char first[65];
+    char first[sizeof model->sha256];
     memcpy(first, model->sha256, sizeof first);
     CGP_TRY(cli_ranks_broadcast(0, first, sizeof first));
     const bool same = strcmp(first, model->sha256) == 0;
-    return cli_ranks_agree(same ? CGP_OK
-                                : cgp_fail(CGP_EINVAL,
-                                           "%s: is not that of rank 0 (SHA-256 %.8s, rank 0's "
-                                           "%.8s; the same file on all ranks)",
-                                           cli_model_name(model), model->sha256, first));
+    return cli_ranks_agree(
+        same ? CGP_OK
+             : cli_model_differs(model, first, "rank 0", "the same file on all ranks"));
 }
 
 const char *cli_model_name(const cli_model *model) {
+    if (model->graph) return end_of(model->graph);
     return model->plugin ? model->plugin->name : cgp_model_kind_name(model->spec.kind);
 }
 
@@ -102,7 +159,8 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "%.*s: MODEL is missing (cgpipe %s)",
                         (int)strcspn(example, " "), example, example);
-    CGP_TRY(cli_model_parse(model, options->operand, 0, options->operand_source));
+    CGP_TRY(
+        cli_model_parse(model, options->operand, 0, options->operand_source, options->plugin));
     CGP_TRY(cli_model_agree(model));
     return cli_model_resolve(model, options);
 }

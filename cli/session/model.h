@@ -3,7 +3,7 @@
  *
  *     gpt2:layers=4              of the zoo, by its spec
  *     ./mine.so:width=64         a model plug-in; its path has a '/'
- *     ./mine.json                a graph file; its path has a '/', or it is there
+ *     ./mine.json                a graph file; --plugin has its custom ops
  *
  * Code is loaded from a path of this command line alone: a run or a run file that names a plug-in is refused. */
 #ifndef CGPIPE_CLI_MODEL_H
@@ -23,16 +23,21 @@ typedef struct cli_model {
     cgp_model_spec spec;      /* of the zoo; of a file: its kind is none, CGP_MODEL_KINDS */
     const cli_plugin *plugin; /* NULL: no plug-in */
     cgp_model_value values[CLI_PLUGIN_KEYS];
-    char sha256[65]; /* of the file; "" for a model of the zoo */
+    const char *graph; /* the path of a graph file, whose custom ops `plugin` has; NULL: none */
+    /* Of the file, "" for a model of the zoo; of a graph file with a plug-in of both, a '+' between. */
+    char sha256[132];
 } cli_model;
 
 /* Tell whether a text is the MODEL of a plug-in, on the command line or, without the directory, in a run. */
 bool cli_model_is_plugin(const char *text);
 
+/* Tell whether a text is the MODEL of a graph file. */
+bool cli_model_is_graph(const char *text);
+
 /* Parse MODEL; a GPT-2 or Llama that names no vocab takes `vocab`, 0: the zoo's. `source`: the run, or the run file, that the text is from, which
- * may name no plug-in; NULL: the command line. */
+ * may name no plug-in; NULL: the command line. `plugin`: --plugin, NULL if it is not given. */
 CGP_MUST_CHECK cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
-                                          const char *source);
+                                          const char *source, const char *plugin);
 
 /* Write the model with all sizes written out, without the directory of a file, to `text`, of CLI_MODEL_SPEC bytes. */
 CGP_MUST_CHECK cgp_status cli_model_text(const cli_model *model, char *text);
@@ -48,6 +53,11 @@ const char *cli_model_name(const cli_model *model);
 
 /* Return the dropout in the options of the spec's kind, NULL if it has none. */
 double *cli_model_dropout(cgp_model_spec *spec);
+
+/* Fail with CGP_EINVAL because of another SHA-256, of what `whose` ("rank 0") has: the message names the file, and the first digits of
+ * both, then `way_out`. */
+CGP_MUST_CHECK cgp_status cli_model_differs(const cli_model *model, const char *sha256,
+                                            const char *whose, const char *way_out);
 
 /* Resolve --dropout: the model's if none is given, the given one if the model has dropout. Fails with CGP_EINVAL where it has
  * none. */

@@ -60,10 +60,15 @@ bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
     return kind == CGP_MODEL_VIT ? hidden != probs : resid != embd || resid != attn;
 }
 
-cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *directory) {
-    char *vocab = cli_text("%s/vocab.json", directory);
-    char *merges = cli_text("%s/merges.txt", directory);
-    const cgp_status status = cgp_tokenizer_create(out, vocab, merges);
+/* A directory as Qwen2's has both forms: its vocab.json and merges.txt lack the pattern for words, so tokenizer.json goes first. */
+cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return cgp_tokenizer_open(out, path);
+    char *one = cli_text("%s/tokenizer.json", path);
+    char *vocab = cli_text("%s/vocab.json", path), *merges = cli_text("%s/merges.txt", path);
+    const cgp_status status = stat(one, &info) == 0 ? cgp_tokenizer_open(out, one)
+                                                    : cgp_tokenizer_create(out, vocab, merges);
+    free(one);
     free(merges);
     free(vocab);
     return status;

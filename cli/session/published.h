@@ -21,7 +21,7 @@ CGP_MUST_CHECK cgp_status cli_published_model(const char *path, char text[CLI_MO
 bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
                                    char text[CLI_DROPOUTS_TEXT]);
 
-/* Read vocab.json and merges.txt of a directory. */
-CGP_MUST_CHECK cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *directory);
+/* Read a tokenizer.json, or of a directory tokenizer.json if it has one, else vocab.json and merges.txt. */
+CGP_MUST_CHECK cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *path);
 
 #endif

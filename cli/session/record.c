@@ -55,26 +55,38 @@ cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
                         "%s: the run has the model %s (leave it out, or another --run)", given,
                         before);
     if (strcmp(file, model->sha256) == 0) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "%s: is not the file of the run (SHA-256 %.8s, the run's %.8s; that file, "
-                    "--new-model to go on with this one, or another --run)",
-                    cli_model_name(model), model->sha256, *file ? file : "none");
+    return cli_model_differs(model, file, "the run",
+                             "that file, --new-model to go on with this one, or another --run");
 }
 
 cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *directory,
-                                 const json_t *record, const char *given) {
-    const char *text = cli_record_model(record);
+                                 const json_t *record, const char *given, const char *plugin) {
+    const char *text = cli_record_path(record), *source = given ? NULL : directory->record;
     char spec[CLI_MODEL_SPEC];
-    if (!given && cli_model_parse(model, text, 256, directory->record) == CGP_OK) return CGP_OK;
-    if (!given && cli_model_is_plugin(text)) return CGP_EINVAL;
-    if (!given) return cgp_fail(CGP_EFORMAT, "%s: %s", directory->record, cgp_message());
-    char *whole = cli_record_keys(record, given);
-    cgp_status status = cli_model_parse(model, whole, 256, NULL);
+    char *whole = cli_record_keys(record, given ? given : text);
+    cgp_status status = cli_model_parse(model, given ? whole : text, 256, source, plugin);
     free(whole);
+    if (status != CGP_OK && !given && !cli_model_is_plugin(text) && !cli_model_is_graph(text))
+        return cgp_fail(CGP_EFORMAT, "%s: %s", directory->record, cgp_message());
     if (status == CGP_OK) status = cli_model_agree(model);
     if (status == CGP_OK) status = cli_model_text(model, spec);
-    return status == CGP_OK ? cli_record_check_model(record, model, spec, given, false)
-                            : status;
+    return status == CGP_OK
+               ? cli_record_check_model(record, model, spec, given ? given : text, false)
+               : status;
+}
+
+/* A path of a graph file alone, whatever a record says. */
+const char *cli_record_path(const json_t *record) {
+    const char *path = json_string_value(json_object_get(record, "model_path"));
+    return path && cli_model_is_graph(path) ? path : cli_record_model(record);
+}
+
+/* Add where the graph file is. */
+static void add_path(json_t *record, const cli_model *model) {
+    char *real = model->graph ? realpath(model->graph, NULL) : NULL;
+    json_t *path = real ? json_string(real) : NULL; /* NULL: no UTF-8 */
+    if (path) json_object_set_new(record, "model_path", path);
+    free(real);
 }
 
 int cli_record_starts(const json_t *record) {
@@ -196,6 +208,7 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
                                "options", options, "versions", versions_json(session->pipeline),
                                "devices", devices_json(session->plan), "starts", starts);
     cli_record_file(record, &session->of);
+    add_path(record, &session->of);
     const size_t bytes = json_dumpb(record, NULL, 0, JSON_INDENT(2));
     if (bytes > LARGEST_RECORD) {
         json_decref(record);
@@ -216,6 +229,7 @@ cgp_status cli_record_write_converted(const cli_run_directory *directory,
     json_t *record = json_pack("{s:s, s:o, s:o, s:[]}", "model", model_spec, "options", options,
                                "versions", versions_json(NULL), "starts");
     cli_record_file(record, model);
+    add_path(record, model);
     return replace(directory, record);
 }
 

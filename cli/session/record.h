@@ -3,6 +3,7 @@
  *
  *     model      its text, all sizes written out; of a file without its directory
  *     model_sha256   of the file, if the model is of one
+ *     model_path     of a graph file; a plug-in's path is given at each start
  *     options    the value of every option that --resume takes over
  *     versions   of cgpipe, the compiler, jansson and the system; the instruction set and a digest of libm, where a pipeline ran
  *     devices    their names
@@ -38,10 +39,14 @@ CGP_MUST_CHECK cgp_status cli_record_check_model(const json_t *record, const cli
                                                  const char *model_spec, const char *given,
                                                  bool new_model);
 
-/* Find the model of a run: its own, or, where that is of a plug-in, the one that --model gives. */
+/* Find the model of a run: its own, or, where that is of a file, the one that --model gives. `plugin`: --plugin. */
 CGP_MUST_CHECK cgp_status cli_record_find_model(cli_model *model,
                                                 const cli_run_directory *directory,
-                                                const json_t *record, const char *given);
+                                                const json_t *record, const char *given,
+                                                const char *plugin);
+
+/* Return MODEL of a run for a start that gives none: its model, or the path of its graph file. Borrowed from the record. */
+const char *cli_record_path(const json_t *record);
 
 /* Return the number of starts: 0 for converted weights. */
 int cli_record_starts(const json_t *record);

@@ -54,7 +54,7 @@ static cgp_status inherit(cli_run *run) {
             &run->options, cli_record_keys(run->before, run->options.operand));
         return CGP_OK;
     }
-    run->options.operand = cli_record_model(run->before);
+    run->options.operand = cli_record_path(run->before);
     run->options.operand_source = run->directory.record;
     return CGP_OK;
 }

@@ -134,8 +134,13 @@ static int64_t push(cli_sampler *s, int64_t used, int token) {
 }
 
 /* Write the prompt to the input: *used tokens of it. */
-static cgp_status push_prompt(cli_sampler *s, const char *prompt, int64_t *used) {
+static cgp_status push_prompt(cli_sampler *s, const cli_run_options *options, int64_t *used) {
+    const char *prompt = options->prompt;
     cgp_token_list list = {0};
+    int64_t n_prefix = 0;
+    const int32_t *prefix = s->tokenizer ? cgp_tokenizer_prefix(s->tokenizer, &n_prefix) : NULL;
+    for (int64_t i = 0; options->add_special_tokens && i < n_prefix; i++)
+        *used = push(s, *used, prefix[i]);
     if (s->tokenizer)
         CGP_TRY(cgp_tokenizer_encode(s->tokenizer, prompt, (int64_t)strlen(prompt), &list));
     for (int64_t i = 0; i < list.count; i++)
@@ -163,7 +168,7 @@ cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     uint64_t state = (uint64_t)sampling->options->seed;
     int64_t used = 0;
     memset(s->tokens, 0, (size_t)s->sequence * sizeof *s->tokens);
-    CGP_TRY(push_prompt(s, sampling->options->prompt, &used));
+    CGP_TRY(push_prompt(s, sampling->options, &used));
     for (int64_t i = 0; i < sampling->length && !cli_ranks_stop(false); i++) {
         const double uniform = (double)(cli_random(&state) >> 11) * 0x1p-53; /* in [0, 1) */
         int32_t token = -1;

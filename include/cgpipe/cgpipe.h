@@ -8,6 +8,7 @@
 #include <cgpipe/tensor.h>
 #include <cgpipe/op.h>
 #include <cgpipe/model.h>
+#include <cgpipe/graph.h>
 #include <cgpipe/partition.h>
 #include <cgpipe/schedule.h>
 #include <cgpipe/optim.h>

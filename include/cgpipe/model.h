@@ -110,6 +110,10 @@ CGP_API cgp_value cgp_sigmoid(cgp_model *model, cgp_value x);
 /** Hyperbolic tangent. */
 CGP_API cgp_value cgp_tanh(cgp_model *model, cgp_value x);
 
+/** Take the mean over one dimension, which is removed: [..., D, ...] -> [..., ...]; of [D], [1]. @param[in] dim Below 0 it
+ * counts from the last: of [T, C], 0 and -2 are the mean over T. */
+CGP_API cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim);
+
 /** Turn each row into probabilities, exp(x) / sum(exp(x)) over the last dimension: [..., C] -> [..., C]. */
 CGP_API cgp_value cgp_softmax(cgp_model *model, cgp_value x);
 
@@ -291,6 +295,12 @@ CGP_API cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name
 /** Normalise each channel of each sample over its pixels to mean 0 and variance 1: [H, W, C] -> [H, W, C]. No parameters.
  * Source: Ulyanov et al. 2016, arXiv:1607.08022. @param[in] eps Added to the variance, > 0. */
 CGP_API cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps);
+
+/** Normalise each of `groups` groups of channels of each sample, over all its rows, to mean 0 and variance 1, then scale and shift:
+ * [..., C] -> [..., C]. Parameters `<name>.weight` (ones), `<name>.bias` (zeros), both [C]. Source: Wu and He 2018, arXiv:1803.08494.
+ * @param[in] groups Divides C; channels of a group lie side by side. @param[in] eps Added to the variance, > 0. */
+CGP_API cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name,
+                                 int64_t groups, double eps);
 
 /** max(x, 0). */
 CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);

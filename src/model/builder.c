@@ -254,13 +254,13 @@ static bool tie_param(cgp_model *model, cgp__node *node, int k,
     return false;
 }
 
-/* Make a parameter. @param name Taken. */
-static bool new_param(cgp_model *model, cgp__node *node, int k,
-                      const cgp_op_parameter *inferred, char *name) {
+/* Make a parameter, of an op of this name. @param name Taken. */
+static bool new_param(cgp_model *model, const char *op, const cgp_op_parameter *inferred,
+                      char *name) {
     const int n = model->n_params;
     if (find_name(model, CGP__NAMES_PARAMETER, name) >= 0 ||
         find_name(model, CGP__NAMES_STATE, name) >= 0)
-        cgp__builder_stick(model, CGP_EINVAL, node->use.op->name,
+        cgp__builder_stick(model, CGP_EINVAL, op,
                            "parameter %s exists already (cgp_model_tie ties two)", name);
     else if (grow_or_stick(model, &model->params, &model->params_capacity, n + 1,
                            sizeof *model->params) &&
@@ -270,7 +270,6 @@ static bool new_param(cgp_model *model, cgp__node *node, int k,
                                             .init = inferred->init,
                                             .decays = inferred->decays};
         model->n_params = n + 1;
-        node->params[k] = n;
         return true;
     }
     free(name);
@@ -287,8 +286,11 @@ static bool add_params(cgp_model *model, cgp__node *node, const char *name) {
             return false;
         }
         const int tie = find_name(model, CGP__NAMES_TIE, full);
-        if (tie < 0 && !new_param(model, node, k, param, full)) return false;
-        if (tie < 0) continue;
+        if (tie < 0) {
+            if (!new_param(model, node->use.op->name, param, full)) return false;
+            node->params[k] = model->n_params - 1;
+            continue;
+        }
         free(full);
         if (!tie_param(model, node, k, param, &model->ties[tie])) return false;
     }
@@ -325,8 +327,47 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     (void)add_name(model, CGP__NAMES_TIE, n, name);
 }
 
-/* List the states of a node: `<name>.<suffix>`. */
-static bool add_states(cgp_model *model, cgp__node *node, const char *name) {
+/* Take the parameters that a graph file gives. */
+static bool take_params(cgp_model *model, cgp__node *node, const cgp__given *given) {
+    const cgp_op_shapes *shapes = &node->use.shapes;
+    const char *op = node->use.op->name;
+    char expected[128], got[128];
+    if (given->n_params != shapes->n_parameters || given->n_states != shapes->n_state) {
+        cgp__builder_stick(
+            model, CGP_EINVAL, op, "expected %d parameters and %d states, got %d and %d",
+            shapes->n_parameters, shapes->n_state, given->n_params, given->n_states);
+        return false;
+    }
+    for (int k = 0; k < given->n_params; k++) {
+        const cgp__parameter *param = &model->params[given->params[k]];
+        node->params[k] = given->params[k];
+        if (cgp_shape_equal(&param->shape, &shapes->parameters[k].shape)) continue;
+        cgp__builder_stick(
+            model, CGP_EINVAL, op, "parameter %s: expected shape %s, got %s", param->name,
+            cgp_shape_text(&shapes->parameters[k].shape, expected, sizeof expected),
+            cgp_shape_text(&param->shape, got, sizeof got));
+        return false;
+    }
+    return true;
+}
+
+bool cgp__builder_add_parameter(cgp_model *model, const char *name,
+                                const cgp_op_parameter *parameter) {
+    if (!cgp__builder_open(model, "parameter") ||
+        !cgp__builder_takes_name(model, "parameter", name) ||
+        !cgp__builder_takes_inits(model, name, &parameter->init, 1))
+        return false;
+    char *copy = strdup_or_stick(model, name);
+    return copy && new_param(model, "parameter", parameter, copy);
+}
+
+void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type) {
+    (void)new_value(model, type, -1, -1);
+}
+
+/* List the states of a node: `<name>.<suffix>`, or the names that are given. */
+static bool add_states(cgp_model *model, cgp__node *node, const char *name,
+                       const cgp__given *given) {
     const cgp_op_shapes *shapes = &node->use.shapes;
     node->first_state = model->n_states;
     for (int k = 0; k < shapes->n_state; k++) {
@@ -335,7 +376,8 @@ static bool add_states(cgp_model *model, cgp__node *node, const char *name) {
             return false;
         cgp__state *state = &model->states[model->n_states];
         state->info = shapes->state[k];
-        state->name = cgp__format("%s.%s", name, shapes->state[k].suffix);
+        state->name = given ? cgp__strdup(given->states[k])
+                            : cgp__format("%s.%s", name, shapes->state[k].suffix);
         if (!state->name) {
             cgp__builder_stick(model, CGP_ENOMEM, node->use.op->name, "out of memory (a name)");
             return false;
@@ -412,9 +454,10 @@ cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *
     return cgp__builder_add_op(model, kind, op, x, n, name, attributes, sizeof *attributes);
 }
 
-cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
-                              const cgp_value *x, int n, const char *name,
-                              const void *attributes, size_t attribute_bytes) {
+/* Add a node. Its parameters and states are `given`, or are named after `name`. */
+static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
+                          const cgp_value *x, int n, const char *name, const void *attributes,
+                          size_t attribute_bytes, const cgp__given *given) {
     if (!cgp__builder_open(model, op->name)) return cgp__no_value;
     if (model->n_layers == 0) {
         cgp__builder_stick(model, CGP_EINVAL, op->name,
@@ -425,7 +468,7 @@ cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *
                       .kind = kind,
                       .dx = cgp__op_dx(kind, op),
                       .layer = model->n_layers - 1,
-                      .id = (uint32_t)model->n_nodes,
+                      .id = given ? given->id : (uint32_t)model->n_nodes,
                       .n_inputs = n,
                       .output = -1};
     if (!take_inputs(model, &node, x) ||
@@ -433,7 +476,8 @@ cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *
         !infer(model, &node, name) ||
         !grow_or_stick(model, &model->nodes, &model->nodes_capacity, model->n_nodes + 1,
                        sizeof *model->nodes) ||
-        !add_params(model, &node, name) || !add_states(model, &node, name))
+        !(given ? take_params(model, &node, given) : add_params(model, &node, name)) ||
+        !add_states(model, &node, name, given))
         return cgp__no_value;
     cgp_value y = cgp__no_value;
     if (!op->is_loss) {
@@ -442,6 +486,18 @@ cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *
     }
     model->nodes[model->n_nodes++] = node;
     return y;
+}
+
+cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
+                              const cgp_value *x, int n, const char *name,
+                              const void *attributes, size_t attribute_bytes) {
+    return add_node(model, kind, op, x, n, name, attributes, attribute_bytes, NULL);
+}
+
+cgp_value cgp__builder_add_given(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
+                                 const cgp_value *x, int n, const void *attributes,
+                                 size_t attribute_bytes, const cgp__given *given) {
+    return add_node(model, kind, op, x, n, "", attributes, attribute_bytes, given);
 }
 
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight) {

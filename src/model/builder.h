@@ -40,6 +40,27 @@ cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *
                               const cgp_value *x, int n, const char *name,
                               const void *attributes, size_t attribute_bytes);
 
+/* A node as a graph file has it: parameters and states are there already, or have their whole names. */
+typedef struct cgp__given {
+    const int *params; /* [n_params] Indices. */
+    int n_params;
+    const char *const *states; /* [n_states] Names. */
+    int n_states;
+    uint32_t id;
+} cgp__given;
+
+/* Likewise for a node of a graph file. */
+cgp_value cgp__builder_add_given(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
+                                 const cgp_value *x, int n, const void *attributes,
+                                 size_t attribute_bytes, const cgp__given *given);
+
+/* Add a parameter of a graph file; return false on failure. @param[in] name Copied. */
+bool cgp__builder_add_parameter(cgp_model *model, const char *name,
+                                const cgp_op_parameter *parameter);
+
+/* Add a value that no node makes any more. */
+void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type);
+
 /* `weight` is one of a loss of this name; if not, that sticks. */
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
 

@@ -106,6 +106,12 @@ cgp_value cgp_softmax(cgp_model *model, cgp_value x) {
     return cgp__builder_add(model, CGP_OP_SOFTMAX, &x, NULL, &attributes);
 }
 
+cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {.dim = {dim}};
+    return cgp__builder_add(model, CGP_OP_MEAN, &x, NULL, &attributes);
+}
+
 cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {
@@ -258,6 +264,14 @@ cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps};
     return cgp__builder_add(model, CGP_OP_INSTANCE_NORM, &x, NULL, &attributes);
+}
+
+cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name, int64_t groups,
+                         double eps) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
+    const cgp__attributes attributes = {.groups = groups, .eps = eps};
+    return cgp__builder_add(model, CGP_OP_GROUP_NORM, &x, name, &attributes);
 }
 
 cgp_value cgp_relu(cgp_model *model, cgp_value x) {

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- each channel to mean 0 and variance 1. BATCH_NORM: over all samples of a micro-batch and all rows,
+/* channel_norm.c -- channels to mean 0 and variance 1. BATCH_NORM: each over all samples of a micro-batch and all rows,
  * then scaled and shifted: [..., C] -> [..., C]; weight [C], bias [C]. INSTANCE_NORM: over the pixels of each sample, [H, W, C].
+ * GROUP_NORM: C / groups of them together over the rows of each sample, then scaled and shifted: [..., C].
  *
- * Saves mean and 1 / standard deviation, one per micro-batch or one per sample; the small weight gradients come with dx.
+ * Saves mean and 1 / standard deviation, one per micro-batch or one per sample (and group); the small weight gradients come with dx.
  * BATCH_NORM's running statistics change at the end of a step: by each micro-batch in ascending order, or, deferred, once by
  * those of the whole mini-batch; their variance is unbiased, as in PyTorch.
  *
- * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022. Deferred: torchgpipe. */
+ * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and He 2018, arXiv:1803.08494. Deferred: torchgpipe. */
 #include "op/rules.h"
 
 #include "backend/running_stats.h"
+
+#include <inttypes.h>
 
 static cgp_status infer_norm(double eps, const cgp_op_type *inputs, bool whole,
                              cgp_op_shapes *out) {
@@ -46,6 +49,21 @@ static cgp_status infer_instance(const void *attributes, const cgp_op_type *inpu
     return infer_norm(((const cgp__attributes *)attributes)->eps, inputs, false, out);
 }
 
+static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
+                              cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
+    const int64_t channels = cgp__op_width(&inputs[0].shape);
+    if (a->groups < 1 || channels % a->groups != 0)
+        return cgp_fail(CGP_EINVAL, "expects groups that divide C = %" PRId64 ", got %" PRId64,
+                        channels, a->groups);
+    CGP_TRY(cgp__op_check_eps(a->eps));
+    for (int k = 0; k < 2; k++)
+        cgp__op_add_saved(out, cgp_shape_make(1, &a->groups), false);
+    cgp__op_add_norm_parameters(out);
+    return CGP_OK;
+}
+
 /* FLOPs of an element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4 for the two sums (h and a
  * multiply-add), 5 for dx. Once a channel is not counted. */
 const cgp__op cgp__op_batch_norm = {
@@ -67,6 +85,19 @@ const cgp__op cgp__op_instance_norm = {
     .op.infer = infer_instance,
     .op.input_needs_x = 1u << 0,
     .op.input_needs_saved = 1u << 0 | 1u << 1,
+    .op.cheap = true,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = {6, 9, 0},
+    .ends_in_relu = true,
+};
+
+const cgp__op cgp__op_group_norm = {
+    .op.name = "group_norm",
+    .op.n_inputs = 1,
+    .op.infer = infer_group,
+    .op.input_needs_x = 1u << 0,
+    .op.input_needs_saved = 1u << 0 | 1u << 1,
+    .op.weight_in_input = true,
     .op.cheap = true,
     .dx = CGP__DX_IN_PLACE,
     .flops = {6, 9, 0},

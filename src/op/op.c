@@ -8,7 +8,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(cgp_op_attributes) ==
-                   (11 + CGP_OP_MAX_INPUTS) * sizeof(int64_t) + 26 * sizeof(int32_t),
+                   (12 + CGP_OP_MAX_INPUTS) * sizeof(int64_t) + 26 * sizeof(int32_t),
                "op attributes are compared by their bytes: no padding");
 
 #define ENTRY(kind, name) &cgp__op_##name,
@@ -28,6 +28,7 @@ static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp_op_attribu
                              .in = cgp__op_width(x),
                              .out = cgp__op_width(y),
                              .heads = a->heads,
+                             .groups = a->groups,
                              .ignore = a->ignore,
                              .p = (float)a->p,
                              .eps = (float)a->eps,

@@ -18,6 +18,8 @@ typedef struct cgp__attributes {
     int64_t heads, kv_heads, window;
     /* ROTARY; rotated: 0: all of a head. */
     int64_t rotated, offset, original_length;
+    /* GROUP_NORM. */
+    int64_t groups;
     /* CROSS_ENTROPY. */
     int64_t ignore;
     /* p: probability of dropout. */
@@ -41,7 +43,7 @@ typedef struct cgp__attributes {
     /* RESHAPE. */
     int rank;
     int64_t dims[CGP_MAX_RANK];
-    /* TRANSPOSE; SLICE: the first. Below 0: from behind the last. */
+    /* TRANSPOSE; SLICE, MEAN: the first. Below 0: from behind the last. */
     int dim[2];
     /* SLICE. */
     int64_t begin, end;

@@ -39,7 +39,7 @@ fails 2 "xyzzy: unknown command (cgpipe help)" help xyzzy
 fails 2 "train: MODEL is missing ..." train
 fails 2 "train: --data is missing ..." train $model
 fails 2 "sample: RUN is missing ..." sample
-fails 2 "tokenize: --tokenizer DIR is missing ..." tokenize
+fails 2 "tokenize: --tokenizer PATH is missing ..." tokenize
 fails 2 "convert: FROM is missing (cgpipe convert FROM TO)" convert
 fails 2 "plan: MODEL is missing ..." plan
 fails 2 "profile: MODEL is missing ..." profile

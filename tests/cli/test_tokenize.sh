@@ -65,10 +65,42 @@ run train $model --data text.txt --batch 4 --steps 2 --run bytes
 fails 2 "--tokenizer: has 2257 tokens, expected at most the vocabulary of the model, 256 ..." \
     sample bytes --tokenizer "$data"
 
+# --- tokenizer.json ---
+
+json=$1/tests/data/tokenizer_json
+printf 'Hi 12345<|eot_id|>' >hi.txt
+run tokenize --tokenizer "$json/llama3.json" hi.txt
+cp "$out" hi.ids
+check "a special token in the text is one token" test "$(tail -n 1 hi.ids | tr ' ' '\n' | tail -n 1)" = 1161
+run tokenize --tokenizer "$json/llama3.json" --add-special-tokens --end-of-text hi.txt
+check "--add-special-tokens puts the template around" test "$(cat "$out")" = "1156 $(cat hi.ids) 1157"
+run tokenize --tokenizer "$json/llama3.json" --decode hi.ids
+check "and all is decoded" cmp -s "$out" hi.txt
+mkdir published && cp "$data"/vocab.json "$data"/merges.txt published && cp "$json/qwen2.json" published/tokenizer.json
+run tokenize --tokenizer "$json/qwen2.json" mixed.txt text.txt
+cp "$out" qwen2.ids
+run tokenize --tokenizer published mixed.txt text.txt
+check "a directory's tokenizer.json goes before vocab.json" cmp -s "$out" qwen2.ids
+run tokenize --tokenizer "$json/llama3.json" --out larger.bin larger.txt
+run tokenize --tokenizer "$json/llama3.json" text.txt
+check "a file of several pieces has the tokens of its repetitions" test "$(uint16 larger.bin)" = \
+    "$(for i in $(seq 96); do cat "$out"; done | tr '\n' ' ' | sed 's/ $//')"
+run train gpt2:layers=1,width=32,heads=2,vocab=1162,seq=16 --data larger.bin --batch 4 --steps 2 --run llama-run
+for special in "" --add-special-tokens; do
+    run sample llama-run --tokenizer "$json/llama3.json" --prompt "the line" --length 20 --temperature 0 $special
+    check "sample uses a tokenizer.json $special" test "$(wc -c <"$out")" -ge 20
+done
+
 # --- refused ---
 
-fails 2 "tokenize: --tokenizer DIR is missing (a directory with vocab.json and merges.txt)" tokenize text.txt
-fails 1 "nowhere/vocab.json: no such file" tokenize --tokenizer nowhere text.txt
+fails 2 "tokenize: --tokenizer PATH is missing (a tokenizer.json, or a directory with it or vocab.json and merges.txt)" \
+    tokenize text.txt
+fails 1 "nowhere: no such file" tokenize --tokenizer nowhere text.txt
+mkdir nothing
+fails 1 "nothing/vocab.json: no such file" tokenize --tokenizer nothing text.txt
+fails 2 "--add-special-tokens: cannot be with --decode (leave out one)" tokenize $use --decode --add-special-tokens text.ids
+fails 1 "$data/vocab.json: model: expected an object (is it a tokenizer.json?), got 374" \
+    tokenize --tokenizer "$data/vocab.json" text.txt
 fails 2 "--out tokens.txt: expected a name that ends in .bin, by which --data knows tokens" \
     tokenize $use --out tokens.txt text.txt
 fails 2 "--end-of-text: cannot be with --decode (leave out one)" tokenize $use --decode --end-of-text text.ids

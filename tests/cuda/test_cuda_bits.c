@@ -27,8 +27,7 @@ static void compare_direction(operands *a, operands *b, cgp_op_direction directi
 static void check(const op_case *of) {
     op_case c = *of;
     operands a, b;
-    if ((c.op == CGP_OP_ADD || c.op == CGP_OP_BATCH_NORM || c.op == CGP_OP_INSTANCE_NORM) &&
-        test_random(&seed) % 3 == 0)
+    if (cgp__op_find(c.op)->ends_in_relu && test_random(&seed) % 3 == 0)
         c.attributes.slope = test_random(&seed) & 1 ? 0.0f : 0.2f;
     operands_create_bent(&a, &c, &seed);
     operands_copy(&b, &a);

@@ -26,9 +26,9 @@ static op_case draw(int i) {
     return c;
 }
 
-/* A pointwise convolution has the same operands. */
+/* A pointwise convolution has the same operands, either way. */
 static void as_convolution(op_case *c) {
-    c->op = CGP_OP_CONV2D;
+    c->op = test_random(&seed) & 1 ? CGP_OP_CONV2D : CGP_OP_CONV_TRANSPOSE2D;
     c->attributes = image_attributes(c->op, c->attributes.rows, 1, c->attributes.in,
                                      (cgp__attributes){.size = (int)c->attributes.out,
                                                        .bias = c->attributes.has_bias,

@@ -21,7 +21,7 @@ static cgp_status inherit(const json_t *record) {
         REQUIRE(status == CGP_EFORMAT && strncmp(cgp_message(), "options: ", 9) == 0);
     if (status == CGP_OK) status = cli_run_options_resolve(&run_options);
     if (status == CGP_OK)
-        status = cli_model_parse(&model, cli_record_model(record), 256, "run.json");
+        status = cli_model_parse(&model, cli_record_model(record), 256, "run.json", NULL);
     if (status == CGP_OK) {
         REQUIRE(!model.plugin); /* a run loads no code */
         json_t *options = json_object();

@@ -94,6 +94,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_RMS_NORM:
     case CGP_OP_BATCH_NORM:
     case CGP_OP_INSTANCE_NORM:
+    case CGP_OP_GROUP_NORM:
         return norm_bound(o->c.op, slot, rstd, terms);
     case CGP_OP_GELU:
     case CGP_OP_GELU_TANH:
@@ -116,6 +117,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP_OP_BCE_WITH_LOGITS:
         return (bound){2 * U, 8 * U};
     case CGP_OP_AVERAGE_POOL:
+    case CGP_OP_MEAN:
         return product_bound(window);
     case CGP_OP_MAX_POOL:
         return y ? (bound){0, 0} : product_bound(window);
@@ -139,6 +141,8 @@ static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
     if (slot == SLOT_SAVED || slot == SLOT_SAVED + 1) return i;
     if (is_row_norm(o->c.op)) return i / g->out;
+    if (o->c.op == CGP_OP_GROUP_NORM)
+        return i / g->out / g->rows * g->groups + i % g->out / (g->out / g->groups);
     return i % g->out + (o->c.op == CGP_OP_INSTANCE_NORM ? i / g->out / g->rows * g->out : 0);
 }
 

@@ -77,6 +77,13 @@ static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
 }
 
+static inline cgp_op_attributes group_norm_attributes(int64_t rows, int64_t width,
+                                                      int64_t groups) {
+    cgp_op_attributes g = norm_attributes(rows, width);
+    g.groups = groups;
+    return g;
+}
+
 /* Fused and causal. */
 static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads, int64_t depth,
                                                      double p) {
@@ -196,6 +203,15 @@ static inline cgp_op_attributes matmul_attributes(int64_t count, int64_t m, int6
         .rows = count * m, .in = in, .out = out, .heads = count, .transposed = transposed};
 }
 
+static inline cgp_op_attributes mean_attributes(int rank, const int64_t *dims, int dim) {
+    const cgp__attributes a = {.dim = {dim}};
+    cgp_op_node node = {.op = &cgp__op_mean.op, .attributes = &a};
+    cgp_op_attributes g;
+    node.inputs[0].shape = cgp_shape_make(rank, dims);
+    assert_ok(cgp__op_infer(CGP_OP_MEAN, &node, &g));
+    return g;
+}
+
 /* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], with the op's shape rule. */
 static inline cgp_status infer_image(cgp_op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
@@ -217,7 +233,7 @@ static inline cgp_op_attributes image_attributes(cgp_op_kind op, int64_t height,
 
 static inline bool is_window_op(cgp_op_kind op) {
     return is_convolution(op) || op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL ||
-           op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD;
+           op == CGP_OP_UPSAMPLE || op == CGP_OP_PAD || op == CGP_OP_MEAN;
 }
 
 /* --- drawn --- */
@@ -253,6 +269,23 @@ static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t
         if (op == CGP_OP_UPSAMPLE) a = (cgp__attributes){.stride = {a.stride[0], a.stride[1]}};
         if (infer_image(op, height, across, width, &a, &g) == CGP_OK) return g;
     }
+}
+
+/* Of some `rows` rows in two dims, over one of the three. */
+static inline cgp_op_attributes draw_mean(int64_t rows, int64_t width, uint64_t *seed) {
+    const int64_t first = test_between(seed, 1, rows < 14 ? (int)rows : 14);
+    return mean_attributes(3, (int64_t[]){first, rows / first, width},
+                           test_between(seed, 0, 2));
+}
+
+/* 1 and the number itself are drawn more often. */
+static inline int64_t draw_divisor(int64_t number, uint64_t *seed) {
+    int64_t divisor = test_between(seed, 0, 1) ? 1 : number;
+    for (int tries = 0; tries < 8; tries++) {
+        const int64_t candidate = test_between(seed, 1, (int)number);
+        if (number % candidate == 0) divisor = candidate;
+    }
+    return divisor;
 }
 
 static inline cgp_op_attributes draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
@@ -315,6 +348,7 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
     const bool yes = test_random(seed) & 1;
     int64_t count;
     cgp_op_attributes g;
+    if (op == CGP_OP_MEAN) return draw_mean(rows, width, seed);
     if (is_window_op(op)) return draw_image(op, rows, width, out, seed);
     switch (op) {
     case CGP_OP_EMBEDDING:
@@ -329,6 +363,8 @@ static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, in
         g = norm_attributes(rows, width);
         g.momentum = yes ? 0.1f : -1.0f;
         return g;
+    case CGP_OP_GROUP_NORM:
+        return group_norm_attributes(rows, width, draw_divisor(width, seed));
     case CGP_OP_ATTENTION:
         return draw_attention(rows, width, p, seed);
     case CGP_OP_ROTARY:
@@ -412,7 +448,7 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
 
 /* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
  * columns; of MAX_POOL's gradient 65536 windows; of CONV2D 256 pixels of a row, or of rows, and a depth of 512. */
-#define BLOCK_CASES 16
+#define BLOCK_CASES 17
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
@@ -420,7 +456,8 @@ static inline op_case block_case(int i) {
         CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION,        CGP_OP_BATCH_NORM,
         CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,         CGP_OP_CONV2D,
         CGP_OP_CONV2D,     CGP_OP_CONV2D,   CGP_OP_ATTENTION,        CGP_OP_ATTENTION,
-        CGP_OP_MATMUL,     CGP_OP_MATMUL,   CGP_OP_CONV_TRANSPOSE2D, CGP_OP_CONV_TRANSPOSE2D};
+        CGP_OP_MATMUL,     CGP_OP_MATMUL,   CGP_OP_CONV_TRANSPOSE2D, CGP_OP_CONV_TRANSPOSE2D,
+        CGP_OP_GROUP_NORM};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
@@ -473,8 +510,12 @@ static inline op_case block_case(int i) {
     case 14: /* k of a window's row in parts, pixels in blocks */
         c.attributes = image_attributes(c.op, 17, 33, 230, conv);
         break;
-    default: /* several windows on a pixel, 50 channels of a window of dy */
+    case 15: /* several windows on a pixel, 50 channels of a window of dy */
         c.attributes = image_attributes(c.op, 20, 300, 12, conv);
+        break;
+    default:
+        c.n = 3;
+        c.attributes = group_norm_attributes(300, 700, 7);
     }
     return c;
 }
@@ -487,16 +528,16 @@ static inline const char *case_text(const op_case *c) {
              "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64
              " kv_heads %" PRId64 " keys %" PRId64 " window %" PRId64
              " fused %d causal %d rotated %" PRId64 " offset %" PRId64
-             " interleaved %d scaling %d"
+             " interleaved %d scaling %d groups %" PRId64
              " p %g bias %d transposed %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top "
              "%d left %d"
              " add %u accumulate %d evaluate %d shift %d %s",
              cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, g->heads, g->kv_heads,
              g->keys, g->window, g->fused, g->causal, g->rotated, g->offset, g->interleaved,
-             g->scaling, (double)g->p, g->has_bias, g->transposed, g->height, g->width,
-             g->out_height, g->out_width, g->kernel_height, g->kernel_width, g->stride_height,
-             g->stride_width, g->top, g->left, c->add, c->accumulate, c->evaluate, c->shift,
-             cgp_dtype_name(c->type));
+             g->scaling, g->groups, (double)g->p, g->has_bias, g->transposed, g->height,
+             g->width, g->out_height, g->out_width, g->kernel_height, g->kernel_width,
+             g->stride_height, g->stride_width, g->top, g->left, c->add, c->accumulate,
+             c->evaluate, c->shift, cgp_dtype_name(c->type));
     return text;
 }
 

@@ -72,9 +72,14 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
 
 /* Neighbours in a norm 2 to 6 apart: where their deviation is as small as the step, a difference is no estimate. */
 static inline void spread(operands *o) {
-    const int64_t apart = is_row_norm(o->c.op) ? 1 : o->c.attributes.out;
-    for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++)
-        o->at[SLOT_X][i] += i / apart % 2 ? 2.0f : -2.0f;
+    const int64_t width = o->c.attributes.out;
+    for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++) {
+        const int64_t row = i / width, column = i % width;
+        const int64_t place = is_row_norm(o->c.op)           ? column
+                              : o->c.op == CGP_OP_GROUP_NORM ? row + column
+                                                             : row;
+        o->at[SLOT_X][i] += place % 2 ? 2.0f : -2.0f;
+    }
 }
 
 /* Two steps away from kinks: from 0 for RELU; for MAX_POOL every two pixels of a channel,

@@ -87,7 +87,8 @@ static inline bool is_row_norm(cgp_op_kind op) {
 }
 
 static inline bool is_norm(cgp_op_kind op) {
-    return is_row_norm(op) || op == CGP_OP_BATCH_NORM || op == CGP_OP_INSTANCE_NORM;
+    return is_row_norm(op) || op == CGP_OP_BATCH_NORM || op == CGP_OP_INSTANCE_NORM ||
+           op == CGP_OP_GROUP_NORM;
 }
 
 /* Slot of the saved 1 / deviation of a norm; LAYER_NORM and those of channels have the mean before it. */
@@ -99,6 +100,7 @@ static inline int64_t count_saved(const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     if (is_row_norm(c->op) || c->op == CGP_OP_CROSS_ENTROPY) return g->rows;
     if (c->op == CGP_OP_BATCH_NORM || c->op == CGP_OP_INSTANCE_NORM) return g->out;
+    if (c->op == CGP_OP_GROUP_NORM) return g->groups;
     return c->op == CGP_OP_ATTENTION ? g->heads * g->rows : 0;
 }
 
@@ -116,6 +118,7 @@ static inline int64_t count_weight(const op_case *c) {
     case CGP_OP_LAYER_NORM:
     case CGP_OP_RMS_NORM:
     case CGP_OP_BATCH_NORM:
+    case CGP_OP_GROUP_NORM:
         return g->out;
     default:
         return 0;
@@ -137,7 +140,9 @@ static inline void count_operands(operands *o) {
     count[SLOT_SAVED + 1] = is_norm(op) && op != CGP_OP_RMS_NORM ? count_saved(&o->c) : 0;
     count[SLOT_PARAM] = count[SLOT_DPARAM] = count_weight(&o->c);
     count[SLOT_PARAM + 1] = count[SLOT_DPARAM + 1] =
-        g->has_bias || op == CGP_OP_LAYER_NORM || batch ? g->out : 0;
+        g->has_bias || (is_norm(op) && op != CGP_OP_RMS_NORM && count_weight(&o->c) > 0)
+            ? g->out
+            : 0;
     count[SLOT_STATE] = count[SLOT_STATE + 1] = batch ? g->out : 0;
     count[SLOT_STATE + 2] = batch;
     count[SLOT_ACCUMULATOR] =

@@ -92,6 +92,18 @@ static void pools_are_differentiated_in_every_shape(void **state) {
           &seed);
 }
 
+static void mean_is_differentiated_over_every_dim(void **state) {
+    static const int64_t dims[][3] = {{1, 1, 1}, {4, 1, 3}, {2, 5, 17}, {7, 3, 1}};
+    (void)state;
+    for (int i = 0; i < LENGTH(dims); i++) {
+        for (int dim = 0; dim < 3; dim++)
+            check(&(op_case){.op = CGP_OP_MEAN,
+                             .attributes = mean_attributes(3, dims[i], dim),
+                             .n = 2},
+                  &seed);
+    }
+}
+
 static void upsampling_is_differentiated(void **state) {
     (void)state;
     for (int scale = 1; scale <= 3; scale++) {
@@ -160,11 +172,20 @@ static void bce_is_differentiated(void **state) {
     check_each(CGP_OP_BCE_WITH_LOGITS, plain_attributes);
 }
 
+/* One group, some, or as many as channels. */
+static cgp_op_attributes groups(int64_t rows, int64_t width) {
+    return group_norm_attributes(rows, width,
+                                 width % 11 == 0 ? width / 11
+                                 : width > 2     ? 1
+                                                 : width);
+}
+
 /* In training: the mean and variance move with x, those of every sample for BATCH_NORM. */
 static void channel_norms_are_differentiated(void **state) {
     (void)state;
     check_each(CGP_OP_BATCH_NORM, norm_attributes);
     check_each(CGP_OP_INSTANCE_NORM, norm_attributes);
+    check_each(CGP_OP_GROUP_NORM, groups);
 }
 
 static void concat_is_differentiated(void **state) {
@@ -213,6 +234,7 @@ int main(void) {
         cmocka_unit_test(conv2d_is_differentiated_in_every_shape),
         cmocka_unit_test(transposed_convolutions_are_differentiated_in_every_shape),
         cmocka_unit_test(pools_are_differentiated_in_every_shape),
+        cmocka_unit_test(mean_is_differentiated_over_every_dim),
         cmocka_unit_test(upsampling_is_differentiated),
         cmocka_unit_test(padding_is_differentiated_when_it_crops_too),
         cmocka_unit_test(relu_is_differentiated_with_a_slope_and_without),

@@ -5,27 +5,31 @@
 static uint64_t seed;
 static runner ref, cpu;
 
-/* Mean and 1 / standard deviation of the rows of x which one channel of a set has. */
-static void statistics(const float *x, int64_t rows, int64_t width, double eps, double *mean,
-                       double *rstd) {
+/* Mean and 1 / standard deviation of `channels` channels of the rows of x, which a set has. */
+static void statistics(const float *x, int64_t rows, int64_t width, int64_t channels,
+                       double eps, double *mean, double *rstd) {
+    const double count = (double)(rows * channels);
     double sum = 0.0, squares = 0.0;
-    for (int64_t row = 0; row < rows; row++)
-        sum += x[row * width];
-    *mean = sum / (double)rows;
-    for (int64_t row = 0; row < rows; row++)
-        squares += (x[row * width] - *mean) * (x[row * width] - *mean);
-    *rstd = 1.0 / sqrt(squares / (double)rows + eps);
+    for (int64_t i = 0; i < rows * channels; i++)
+        sum += x[i / channels * width + i % channels];
+    *mean = sum / count;
+    for (int64_t i = 0; i < rows * channels; i++)
+        squares += pow(x[i / channels * width + i % channels] - *mean, 2.0);
+    *rstd = 1.0 / sqrt(squares / count + eps);
 }
 
 /* y = (x - mean) rstd weight + bias to some units of its terms and of a deviation; not of mean rstd, which is 1e5
  * here. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
-                          int64_t index) {
+                          int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;
+    const int64_t groups = o->c.op == CGP_OP_GROUP_NORM ? o->c.attributes.groups : width;
+    const int64_t each = width / groups, index = set * groups + channel / each;
     const double weight = o->at[SLOT_PARAM] ? o->at[SLOT_PARAM][channel] : 1.0;
     const double bias = o->at[SLOT_PARAM + 1] ? o->at[SLOT_PARAM + 1][channel] : 0.0;
     double mean, rstd;
-    statistics(o->at[SLOT_X] + begin, rows, width, (double)o->c.attributes.eps, &mean, &rstd);
+    statistics(o->at[SLOT_X] + first * width + channel / each * each, rows, width, each,
+               (double)o->c.attributes.eps, &mean, &rstd);
     const double close = 1e-5 * rstd;
     if (!(fabs(o->at[SLOT_SAVED + 1][index] - rstd) <= close))
         fail_msg("%s: channel %" PRId64 ": rstd is %.9g, expected %.9g +- %.3g",
@@ -51,7 +55,7 @@ static void check_mean(const runner *on, const op_case *c, bool outlier) {
     const int64_t sets = batch ? 1 : c->n, rows = c->attributes.rows * c->n / sets;
     for (int64_t index = 0; index < sets * c->attributes.out; index++)
         check_channel(&o, index / c->attributes.out * rows, rows, index % c->attributes.out,
-                      index);
+                      index / c->attributes.out);
     operands_destroy(&o);
 }
 
@@ -66,6 +70,10 @@ static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
         check_mean(*state, &batch, false);
         check_mean(*state, &instance, false);
         check_mean(*state, &batch, true);
+        op_case group = instance;
+        group.op = CGP_OP_GROUP_NORM;
+        group.attributes.groups = widths[i] % 4 == 0 ? widths[i] / 4 : 1;
+        check_mean(*state, &group, false);
     }
 }
 

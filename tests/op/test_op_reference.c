@@ -93,9 +93,11 @@ static void compare_case(const runner *on, const json_t *numbers, const op_case 
 
 static void other_ops_are_those_of_pytorch(void **state) {
     const op_case cases[] = {
+        {.op = CGP_OP_MEAN, .attributes = mean_attributes(2, (int64_t[]){9, 9}, 0), .n = 1},
         {.op = CGP_OP_MULTIPLY, .attributes = plain_attributes(9, 9), .n = 1},
         {.op = CGP_OP_SUBTRACT, .attributes = plain_attributes(9, 9), .n = 1},
         {.op = CGP_OP_SOFTMAX, .attributes = plain_attributes(9, 9), .n = 1},
+        {.op = CGP_OP_GROUP_NORM, .attributes = group_norm_attributes(9, 9, 3), .n = 1},
         {.op = CGP_OP_RMS_NORM, .attributes = norm_attributes(9, 9), .n = 1},
     };
     (void)state;

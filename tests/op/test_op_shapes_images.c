@@ -393,6 +393,84 @@ static void norms_refuse(void **state) {
            "expects eps > 0 and finite as f32, got 1e+60");
     refuse(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1}, F32(7, 3), F32(1),
            "expects image of 3 dims, got [7, 3]");
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1, .groups = 2}, IMAGE, F32(1),
+           "expects groups that divide C = 3, got 2");
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1, .groups = 6}, IMAGE, F32(1),
+           "expects groups that divide C = 3, got 6");
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1}, IMAGE, F32(1),
+           "expects groups that divide C = 3, got 0");
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1, .groups = -3}, IMAGE, F32(1),
+           "expects groups that divide C = 3, got -3");
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.groups = 3}, IMAGE, F32(1),
+           "expects eps > 0 and finite as f32, got 0");
+    refuse(CGP_OP_GROUP_NORM, (cgp__attributes){.eps = 1, .groups = 3}, I32(2, 3), F32(1),
+           "expects f32 input, got i32");
+}
+
+static void mean_removes_a_dim(void **state) {
+    (void)state;
+    const cgp_op_kind op = CGP_OP_MEAN;
+    inferred out = infer(op, (cgp__attributes){.dim = {1}}, F32(2, 3, 4, 5), F32(1));
+    assert_type(&out.shapes.output, "[2, 4, 5]");
+    assert_attributes(&out, (cgp_op_attributes){.rows = 2,
+                                                .in = 20,
+                                                .out = 20,
+                                                .height = 6,
+                                                .width = 1,
+                                                .out_height = 2,
+                                                .out_width = 1,
+                                                .kernel_height = 3,
+                                                .kernel_width = 1,
+                                                .stride_height = 3,
+                                                .stride_width = 1});
+    out = infer(op, (cgp__attributes){.dim = {3}}, F32(2, 3, 4, 5), F32(1));
+    assert_type(&out.shapes.output, "[2, 3, 4]");
+    assert_attributes(&out, (cgp_op_attributes){.rows = 24,
+                                                .in = 1,
+                                                .out = 1,
+                                                .height = 24,
+                                                .width = 5,
+                                                .out_height = 24,
+                                                .out_width = 1,
+                                                .kernel_height = 1,
+                                                .kernel_width = 5,
+                                                .stride_height = 1,
+                                                .stride_width = 5});
+    out = infer(op, none, F32(7), F32(1));
+    assert_type(&out.shapes.output, "[1]");
+    out = infer(op, none, F32(6, 4), F32(1));
+    assert_type(&out.shapes.output, "[4]");
+    refuse(op, (cgp__attributes){.dim = {2}}, F32(2, 3), F32(1),
+           "expects a dim from -2 to 1 of [2, 3], got 2");
+    refuse(op, (cgp__attributes){.dim = {-3}}, F32(2, 3), F32(1),
+           "expects a dim from -2 to 1 of [2, 3], got -3");
+    out = infer(op, (cgp__attributes){.dim = {-2}}, F32(6, 4), F32(1));
+    assert_type(&out.shapes.output, "[4]");
+    refuse(op, (cgp__attributes){.dim = {1}}, F32(1 << 16, 1 << 15, 2), F32(1),
+           "expects at most 2^31 - 1 elements in the dims up to 1, got 2147483648");
+    refuse(op, none, I32(2, 3), F32(1), "expects f32 input, got i32");
+    assert_true(flops_of(op, CGP_OP_FORWARD, none, F32(6, 4), F32(1)) == 24.0);
+}
+
+static void group_norm_saves_one_of_each_group_of_a_sample(void **state) {
+    (void)state;
+    const cgp__attributes a = {.eps = 1e-5, .groups = 2};
+    inferred out = infer(CGP_OP_GROUP_NORM, a, F32(6, 7, 8), F32(1));
+    assert_type(&out.shapes.output, "[6, 7, 8]");
+    assert_attributes(
+        &out, (cgp_op_attributes){
+                  .rows = 42, .in = 8, .out = 8, .groups = 2, .eps = 1e-5f, .slope = 1.0f});
+    assert_int_equal(out.shapes.n_state, 0);
+    assert_int_equal(out.shapes.n_saved, 2);
+    for (int k = 0; k < 2; k++) {
+        assert_type(&out.shapes.saved[k], "[2]");
+        assert_false(out.shapes.saved[k].whole);
+    }
+    assert_int_equal(out.shapes.n_parameters, 2);
+    assert_param(&out, 0, "weight", "[8]");
+    assert_param(&out, 1, "bias", "[8]");
+    out = infer(CGP_OP_GROUP_NORM, a, F32(8), F32(1));
+    assert_type(&out.shapes.output, "[8]");
 }
 
 static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
@@ -441,6 +519,8 @@ int main(void) {
         cmocka_unit_test(bce_wants_targets_of_the_logits_shape),
         cmocka_unit_test(batch_norm_has_state_and_saves_one_of_each_channel),
         cmocka_unit_test(norms_refuse),
+        cmocka_unit_test(mean_removes_a_dim),
+        cmocka_unit_test(group_norm_saves_one_of_each_group_of_a_sample),
         cmocka_unit_test(instance_norm_saves_one_of_each_channel_of_a_sample),
         cmocka_unit_test(convolutions_dominate_the_cost),
     };

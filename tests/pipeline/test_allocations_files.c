@@ -385,7 +385,6 @@ static cgp_status read_images(outcome *out) {
     return status;
 }
 
-/* Without memory for machine code the pattern for words is interpreted: the tokens stay the same. */
 static cgp_status use_tokenizer(outcome *out) {
     static const char text[] = "It's 12 words, or\n\n so: \xff and a longer one without spaces";
     cgp_status status = CGP_OK;
@@ -406,6 +405,25 @@ static cgp_status use_tokenizer(outcome *out) {
     return status;
 }
 
+/* Every part of a tokenizer.json: NFC, added tokens of both kinds, a template, white space before and behind. */
+static cgp_status use_tokenizer_json(outcome *out) {
+    static const char text[] = "<s> e\xcc\x81t wo  <m> s\xcc\x87\xcc\xa3\xff wor";
+    cgp_status status = CGP_OK;
+    cgp_tokenizer *tokenizer = NULL;
+    cgp_token_list list = {0};
+    int64_t count = 0;
+    DO(cgp_tokenizer_open(&tokenizer, test_path_of("tokenizer.json")));
+    DO(cgp_tokenizer_encode(tokenizer, text, sizeof text - 1, &list));
+    for (int64_t i = 0; i < list.count; i++)
+        note(out, "%d ", (int)list.ids[i]);
+    const int32_t *suffix = tokenizer ? cgp_tokenizer_suffix(tokenizer, &count) : NULL;
+    for (int64_t i = 0; i < count; i++)
+        note(out, "%d\n", (int)suffix[i]);
+    free(list.ids);
+    cgp_tokenizer_destroy(tokenizer);
+    return status;
+}
+
 static void make_tokenizer(void) {
     static test_bpe bpe;
     static char vocab[BPE_TEXT], merges[BPE_TEXT];
@@ -415,6 +433,9 @@ static void make_tokenizer(void) {
     test_bpe_texts(&bpe, vocab, merges);
     test_write_file(test_path_of("vocab.json"), vocab, strlen(vocab));
     test_write_file(test_path_of("merges.txt"), merges, strlen(merges));
+    static char json[BPE_JSON];
+    test_bpe_json(&bpe, json);
+    test_write_file(test_path_of("tokenizer.json"), json, strlen(json));
 }
 
 static void make_images(void) {
@@ -486,6 +507,7 @@ static void every_allocation_of_a_data_set_fails_cleanly(void **state) {
 static void every_allocation_of_a_tokenizer_fails_cleanly(void **state) {
     (void)state;
     scenario_check("tokenizer", use_tokenizer);
+    scenario_check("tokenizer.json", use_tokenizer_json);
 }
 
 static void every_allocation_of_published_weights_fails_cleanly(void **state) {

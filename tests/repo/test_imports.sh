@@ -22,12 +22,11 @@ harmless='
     omp_(get|set)_[a-z_]+ omp_pause_resource GOMP_parallel
     strcasecmp llround longjmp bsearch localeconv strstr
     dlopen dlsym dladdr dlerror getauxval secure_getenv
-    json_[a-z_]+ EVP_[A-Za-z0-9_]+ png_[a-z0-9_]+ jpeg_[A-Za-z_]+ pcre2_[a-z_]+_8'
+    json_[a-z_]+ EVP_[A-Za-z0-9_]+ png_[a-z0-9_]+ jpeg_[A-Za-z_]+'
 # GOMP_parallel starts threads at its first use; if it cannot, libgomp ends the process itself.
 # What dlopen() has no memory for is a plug-in that is left out, with that reason.
-# The last line: shortage.c fails what jansson and libcrypto allocate, from inside; libpng and PCRE2 ask us (PCRE2's machine
-# code is in memory of the system's: without it the pattern is interpreted); libjpeg asks the system, and its message for want of
-# memory becomes CGP_ENOMEM.
+# The last line: shortage.c fails what jansson and libcrypto allocate, from inside; libpng asks us; libjpeg asks the
+# system, and its message for want of memory becomes CGP_ENOMEM.
 
 nm -u "$build_dir/libcgpipe.a" "$build_dir/libcgpipe_data.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
     >"$temp/taken"

@@ -572,6 +572,20 @@ static const char *tensor_file(void) {
     return path("tensors.safetensors");
 }
 
+#define GRAPH_TEXT                                                                             \
+    "{\"format\": \"cgpipe-graph\", \"version\": 1, \"name\": \"m\", \"values\": "             \
+    "[{\"dtype\": \"f32\", "                                                                   \
+    "\"shape\": [2]}, {\"dtype\": \"f32\", \"shape\": [2]}], \"inputs\": [{\"name\": \"x\", "  \
+    "\"value\": 0}], "                                                                         \
+    "\"layers\": [\"a\"], \"parameters\": [], \"nodes\": [{\"op\": \"gelu\", \"layer\": 0, "   \
+    "\"inputs\": [0], "                                                                        \
+    "\"output\": 1}], \"losses\": [], \"output\": 1}"
+
+static const char *graph_file(void) {
+    need(cgp_file_replace(path("model.json"), GRAPH_TEXT, sizeof GRAPH_TEXT - 1));
+    return path("model.json");
+}
+
 static cgp_safetensors *tensors(void) {
     cgp_safetensors *file = NULL;
     need(cgp_safetensors_open(&file, tensor_file()));

@@ -59,6 +59,54 @@ void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_T
     assert_true(v < vocab + BPE_TEXT - 8 && m < merges + BPE_TEXT);
 }
 
+void test_bpe_json(const test_bpe *bpe, char text[BPE_JSON]) {
+    static const struct {
+        const char *content, *options; /* of: single_word lstrip rstrip normalized special */
+    } added[BPE_ADDED] = {{"<s>", "special"},          {"</s>", "special rstrip"},
+                          {"<m>", "lstrip"},           {"wo", "single_word"},
+                          {"e\xcc\x81", "normalized"}, {"\xc3\xa9t", "normalized single_word"}};
+    static const char *const options[] = {"single_word", "lstrip", "rstrip", "normalized",
+                                          "special"};
+    static char vocab[BPE_TEXT], merges[BPE_TEXT];
+    char *t = text + sprintf(text, "{\"version\": \"1.0\", \"added_tokens\": [");
+    test_bpe_texts(bpe, vocab, merges);
+    for (int i = 0; i < BPE_ADDED; i++) {
+        t += sprintf(t, "%s{\"id\": %d, \"content\": \"%s\"", i ? ",\n" : "", bpe->n + i,
+                     added[i].content);
+        for (int k = 0; k < 5; k++)
+            t += sprintf(t, ", \"%s\": %s", options[k],
+                         strstr(added[i].options, options[k]) ? "true" : "false");
+        t += sprintf(t, "}");
+    }
+    t += sprintf(
+        t,
+        "],\n\"normalizer\": {\"type\": \"NFC\"},\n\"pre_tokenizer\": {\"type\": \"Sequence\", "
+        "\"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+        "\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
+        "?[^\\\\s\\\\p{L}"
+        "\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}, \"behavior\": "
+        "\"Isolated\", "
+        "\"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+        "\"use_regex\": false}]},\n\"post_processor\": {\"type\": \"TemplateProcessing\", "
+        "\"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}, {\"Sequence\": {\"id\": \"A\"}}, "
+        "{\"SpecialToken\": {\"id\": \"</s>\"}}], \"special_tokens\": {\"<s>\": {\"ids\": "
+        "[%d]}, "
+        "\"</s>\": {\"ids\": [%d]}}},\n\"decoder\": {\"type\": \"ByteLevel\", "
+        "\"add_prefix_space\": false},\n\"model\": {\"type\": \"BPE\", \"ignore_merges\": "
+        "true, "
+        "\"vocab\": %s, \"merges\": [",
+        bpe->n, bpe->n + 1, vocab);
+    for (int i = 256; i < bpe->n; i++) { /* in both spellings */
+        t += sprintf(t, i == 256 ? "%s\"" : ",\n%s\"", i % 2 ? "[" : "");
+        t = write_token(t, bpe, bpe->left[i], true);
+        t += sprintf(t, i % 2 ? "\", \"" : " ");
+        t = write_token(t, bpe, bpe->right[i], true);
+        t += sprintf(t, i % 2 ? "\"]" : "\"");
+    }
+    sprintf(t, "]}}\n");
+    assert_true(t < text + BPE_JSON - 8);
+}
+
 static int rank_of(const test_bpe *bpe, int left, int right) {
     for (int i = 256; i < bpe->n; i++) {
         if (bpe->left[i] == left && bpe->right[i] == right) return i;

@@ -15,7 +15,7 @@ typedef struct test_sizes {
     double dropout;
     bool rough; /* a random graph makes integers and looks them up: its loss has jumps; one over
                      images has maxima */
-    bool no_loss;  /* a random graph ends in its output */
+    bool no_loss; /* a random graph ends in its output */
 } test_sizes;
 
 /* A GPT-2 of these sizes, finished. Fails the test on error. */
@@ -29,7 +29,7 @@ cgp_model *test_gpt2(const test_sizes *sizes);
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
 /* A random graph over small images, `layers` layers between a stem and a head: convolutions, batch
- * norms (some share parameters), instance norms, activations, dropouts, pools, upsampling, padding,
+ * norms (some share parameters), instance and group norms, activations, dropouts, pools, upsampling, padding,
  * concatenations and additions of earlier values, values used several times; a loss over classes,
  * sometimes another over pixels. Of the sizes it takes layers, vocabulary (classes), dropout, rough
  * and no_loss. Finished. */

@@ -171,7 +171,9 @@ static image random_op(graph *g, image x, const char *name) {
     case 4:
         return random_batch_norm(g, x, name);
     case 5:
-        x.value = cgp_instance_norm(g->model, x.value, 0.1);
+        x.value = test_between(g->state, 0, 1)
+                      ? cgp_instance_norm(g->model, x.value, 0.1)
+                      : cgp_group_norm(g->model, x.value, name, x.c % 2 ? 1 : x.c / 2, 0.1);
         return x;
     case 6:
     case 7:
@@ -203,8 +205,10 @@ static image random_op(graph *g, image x, const char *name) {
 /* Classes of the whole image, perhaps a mask of it, and the output. */
 static void finish(graph *g, image x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
-    cgp_value y = test_between(g->state, 0, 1) ? cgp_flatten(g->model, x.value)
-                                               : cgp_global_average_pool(g->model, x.value);
+    const int dim = test_between(g->state, 0, 4);
+    cgp_value y = dim < 3    ? cgp_flatten(g->model, cgp_mean(g->model, x.value, dim))
+                  : dim == 3 ? cgp_flatten(g->model, x.value)
+                             : cgp_global_average_pool(g->model, x.value);
     y = cgp_layer_norm(g->model, y, "norm", 0.1); /* a loss all but 0 has no gradient */
     y = cgp_linear(g->model, y, "head",
                    (cgp_linear_options){.out = g->sizes->vocab,

@@ -70,7 +70,9 @@ extern "C" {
     X(RMS_NORM, rms_norm)                                                                      \
     X(MULTIPLY, multiply)                                                                      \
     X(SUBTRACT, subtract)                                                                      \
-    X(SOFTMAX, softmax)
+    X(SOFTMAX, softmax)                                                                        \
+    X(GROUP_NORM, group_norm)                                                                  \
+    X(MEAN, mean)
 
 #define CGP_OP_ENUM(kind, name) CGP_OP_##kind,
 typedef enum cgp_op_kind {
@@ -118,6 +120,8 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   SUBTRACT       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
  *   SOFTMAX        [n,R,C]          -              [n,R,C]  -                       -
  *   MATMUL         [n,R,in]         [n,in,C] each  [n,R,C]  -                       -
+ *   GROUP_NORM     [n,R,C]          -              [n,R,C]  mean, rstd [n,groups]   weight, bias [C]
+ *   MEAN           [n,H,W,C]        -              [n,R,C]  -                       -
  *   CUSTOM         as in cgpipe/op.h
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
@@ -146,8 +150,10 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is [kernel_height,kernel_width,in,C].
  * CONV_TRANSPOSE2D adds to element (u, v) of the window of input pixel (i, j): output pixel (i stride_height + u - top, j
  * stride_width + v - left), if it exists; its weight is [kernel_height,kernel_width,C,in].
+ * MEAN is an AVERAGE_POOL whose windows do not overlap.
  * UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i - top, j - left), or zero. BATCH_NORM's
- * mean and variance are over all samples and rows of the run, INSTANCE_NORM's over the rows of a sample, both per channel.
+ * mean and variance are over all samples and rows of the run, INSTANCE_NORM's over the rows of a sample, both per channel;
+ * GROUP_NORM's over the rows of a sample and the C / groups channels of a group, which lie side by side.
  *
  * BATCH_NORM's state is its running statistics. In `training` forward collects them in `accumulator`, if it is not NULL, and
  * commit() moves them to the state. Outside training forward normalises with the state and saves nothing, and backward is not
@@ -182,6 +188,8 @@ typedef struct cgp_op_attributes {
     int64_t kv_heads, keys, window;
     /** ROTARY: columns of a head that are rotated; position of row 0. */
     int64_t rotated, offset;
+    /** GROUP_NORM: they divide `out`. */
+    int64_t groups;
     /** CROSS_ENTROPY: the target of rows that do not count. */
     int64_t ignore;
     /** CONCAT: width of each input, 0 behind the last one. TRANSPOSE: sizes i, b, j, c. SLICE: the first column. */

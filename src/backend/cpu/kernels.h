@@ -168,7 +168,7 @@ typedef struct cgp__block {
     int n_prefetch;
 } cgp__block;
 
-/* Rows of BATCH_NORM and INSTANCE_NORM, `stride` elements apart, normalised by column. All that is indexed by column may be
+/* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column. All that is indexed by column may be
  * read up to the padded width. */
 typedef struct cgp__cpu_columns {
     /* Of x, y, dy and dx. */
@@ -177,8 +177,10 @@ typedef struct cgp__cpu_columns {
     const void *x, *dy; /* dy: backward */
     const float *mean;
     const float *scale; /* weight rstd */
-    const float *shift; /* forward: bias. backward: mean of dy */
-    const float *slope; /* backward: - rstd mean of dy h */
+    const float *shift; /* forward: bias. backward: mean of dy; grouped: rstd mean of g */
+    const float *slope; /* backward: - rstd mean of dy h; grouped: - rstd^2 mean of g h */
+    /* Of GROUP_NORM: a mean is that of several channels, g = dy weight. */
+    bool grouped;
     /* y, or dx, which may be dy. `add`: to dx. */
     void *to;
     bool add;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- each channel to mean 0 and variance 1 over a group of rows, reference kernels.
+/* channel_norm.c -- channels to mean 0 and variance 1 over a set of rows, reference kernels.
  *
- *     BATCH_NORM      one group, all samples     h = (x - mean) rstd     y = h weight + bias
- *     INSTANCE_NORM   one per sample                                     y = h
+ *     BATCH_NORM      one set, all samples     each channel alone     h = (x - mean) rstd     y = h weight + bias
+ *     INSTANCE_NORM   one per sample           each channel alone                             y = h
+ *     GROUP_NORM      one per sample           groups of channels                             y = h weight + bias
  *
- *     mean = sum(x) / r     variance = sum((x - mean)^2) / r     rstd = 1 / sqrt(variance + eps)     r rows a group
- *     dx = rstd weight (dy - sum(dy) / r - h sum(dy h) / r)      dweight = sum(dy h)     dbias = sum(dy)
+ *     mean = sum(x) / k     variance = sum((x - mean)^2) / k     rstd = 1 / sqrt(variance + eps)     k elements
+ *     g = dy weight     dx = rstd (g - sum(g) / k - h sum(g h) / k)      dweight = sum(dy h)     dbias = sum(dy)
  *
  * Outside training BATCH_NORM takes mean and variance from its state and saves nothing. backward_input needs x and the saved
- * mean and rstd, one of each per group and channel, and differentiates through them; it makes dweight and dbias as well, there
- * is no backward_weight. y is overwritten. dx may be dy unless it is added to: each channel of a group is read for
+ * mean and rstd, one of each per set and group (or channel), and differentiates through them; it makes dweight and dbias as
+ * well, there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each group of a set is read for
  * the last time before dx is written. dweight and dbias are written by the first micro-batch and added to by the
  * others. */
 #include "backend/ref/ref.h"
@@ -17,59 +18,78 @@
 
 #include <math.h>
 
-/* One channel of one group: its elements are first, first + step, ... */
-typedef struct channel {
-    int64_t first, step, rows;
-    /* Index among channels, and in saved. */
-    int64_t c, index;
-} channel;
+/* What has one mean: `channels` channels, from c on, of the rows of a set. */
+typedef struct part {
+    int64_t first, step, rows, channels;
+    int64_t c;
+    /* In saved. */
+    int64_t index;
+} part;
 
-static int64_t groups(const cgp_kernel_spec *spec) {
+static int64_t sets(const cgp_kernel_spec *spec) {
     return spec->op == CGP_OP_BATCH_NORM ? 1 : spec->n;
 }
 
-static channel channel_of(const cgp_kernel_spec *spec, int64_t index) {
-    const int64_t rows = spec->n * spec->attributes.rows / groups(spec);
-    const int64_t width = spec->attributes.out, c = index % width;
-    return (channel){index / width * rows * width + c, width, rows, c, index};
+/* Of a set. */
+static int64_t parts(const cgp_kernel_spec *spec) {
+    return spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : spec->attributes.out;
 }
 
-static double load(const cgp_kernel_spec *spec, const void *from, const channel *at,
-                   int64_t row) {
-    return cgp__ref_load(spec->type, from, at->first + row * at->step);
+static part part_of(const cgp_kernel_spec *spec, int64_t index) {
+    const int64_t rows = spec->n * spec->attributes.rows / sets(spec);
+    const int64_t width = spec->attributes.out, channels = width / parts(spec);
+    const int64_t c = index % parts(spec) * channels;
+    return (part){index / parts(spec) * rows * width + c, width, rows, channels, c, index};
 }
 
-/* Of BATCH_NORM's weight or bias; another norm has none. */
-static double parameter(const cgp_kernel_args *args, int k, const channel *at, double without) {
-    return args->param[k] ? args->param[k][at->c] : without;
+/* Element `i` of a part: row i / channels. */
+static int64_t place(const part *at, int64_t i) {
+    return at->first + i / at->channels * at->step + i % at->channels;
 }
 
-/* BATCH_NORM forward: the variances, in f32. */
+static int64_t elements(const part *at) {
+    return at->rows * at->channels;
+}
+
+static double load(const cgp_kernel_spec *spec, const void *from, const part *at, int64_t i) {
+    return cgp__ref_load(spec->type, from, place(at, i));
+}
+
+/* The weight or bias of element i; INSTANCE_NORM has none. */
+static double parameter(const cgp_kernel_args *args, int k, const part *at, int64_t i,
+                        double without) {
+    return args->param[k] ? args->param[k][at->c + i % at->channels] : without;
+}
+
+/* BATCH_NORM forward: the variances, in f32. The others backward: the sums of dweight and dbias. */
 static int64_t channel_norm_workspace(const cgp_kernel_spec *spec) {
-    if (spec->op != CGP_OP_BATCH_NORM || spec->direction != CGP_OP_FORWARD) return 0;
-    return spec->attributes.out * (int64_t)sizeof(float);
+    if (spec->op == CGP_OP_BATCH_NORM && spec->direction == CGP_OP_FORWARD)
+        return spec->attributes.out * (int64_t)sizeof(float);
+    if (spec->op != CGP_OP_INSTANCE_NORM && spec->direction == CGP_OP_BACKWARD_INPUT)
+        return 2 * spec->attributes.out * (int64_t)sizeof(double);
+    return 0;
 }
 
-static void statistics(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                       const channel *at, double *mean, double *variance) {
+static void statistics(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const part *at,
+                       double *mean, double *variance) {
     double sum = 0.0, squares = 0.0;
-    for (int64_t row = 0; row < at->rows; row++)
-        sum += load(spec, args->x[0], at, row);
-    *mean = sum / (double)at->rows;
-    for (int64_t row = 0; row < at->rows; row++) {
-        const double difference = load(spec, args->x[0], at, row) - *mean;
+    for (int64_t i = 0; i < elements(at); i++)
+        sum += load(spec, args->x[0], at, i);
+    *mean = sum / (double)elements(at);
+    for (int64_t i = 0; i < elements(at); i++) {
+        const double difference = load(spec, args->x[0], at, i) - *mean;
         squares += difference * difference;
     }
-    *variance = squares / (double)at->rows;
+    *variance = squares / (double)elements(at);
 }
 
-static void normalise(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                      const channel *at, double mean, double rstd) {
-    const double weight = parameter(args, 0, at, 1.0), bias = parameter(args, 1, at, 0.0);
-    for (int64_t row = 0; row < at->rows; row++) {
-        const double h = (load(spec, args->x[0], at, row) - mean) * rstd;
-        cgp__ref_write(spec->type, args->y, at->first + row * at->step,
-                       (float)(h * weight + bias));
+static void normalise(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const part *at,
+                      double mean, double rstd) {
+    for (int64_t i = 0; i < elements(at); i++) {
+        const double h = (load(spec, args->x[0], at, i) - mean) * rstd;
+        cgp__ref_write(
+            spec->type, args->y, place(at, i),
+            (float)(h * parameter(args, 0, at, i, 1.0) + parameter(args, 1, at, i, 0.0)));
     }
 }
 
@@ -81,7 +101,7 @@ static double reciprocal_deviation(const cgp_kernel_spec *spec, double variance)
 static void forward_fixed(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *mean = args->state[0], *variance = args->state[1];
     for (int64_t c = 0; c < spec->attributes.out; c++) {
-        const channel at = channel_of(spec, c);
+        const part at = part_of(spec, c);
         normalise(spec, args, &at, mean[c], reciprocal_deviation(spec, variance[c]));
     }
 }
@@ -93,8 +113,8 @@ static void channel_norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_a
         forward_fixed(spec, args);
         return;
     }
-    for (int64_t index = 0; index < groups(spec) * spec->attributes.out; index++) {
-        const channel at = channel_of(spec, index);
+    for (int64_t index = 0; index < sets(spec) * parts(spec); index++) {
+        const part at = part_of(spec, index);
         double mean, variance;
         statistics(spec, args, &at, &mean, &variance);
         const double rstd = reciprocal_deviation(spec, variance);
@@ -108,40 +128,52 @@ static void channel_norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_a
                                    spec->n * spec->attributes.rows);
 }
 
-/* The sums of a channel of a group: of dy, of dy h. */
-static void sum_channel(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                        const channel *at, double *sum, double *product) {
+static double h_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const part *at,
+                   int64_t i) {
     const double mean = args->saved[0][at->index], rstd = args->saved[1][at->index];
-    *sum = *product = 0.0;
-    for (int64_t row = 0; row < at->rows; row++) {
-        const double dy = load(spec, args->dy, at, row);
-        *sum += dy;
-        *product += dy * (load(spec, args->x[0], at, row) - mean) * rstd;
+    return (load(spec, args->x[0], at, i) - mean) * rstd;
+}
+
+static void add_weights(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                        const part *at) {
+    double *dweight = args->workspace, *dbias = dweight + spec->attributes.out;
+    for (int64_t i = 0; i < elements(at); i++) {
+        const double dy = load(spec, args->dy, at, i);
+        dweight[at->c + i % at->channels] += dy * h_of(spec, args, at, i);
+        dbias[at->c + i % at->channels] += dy;
     }
 }
 
-static void input_channel(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                          const channel *at, double sum, double product) {
-    const double mean = args->saved[0][at->index], rstd = args->saved[1][at->index];
-    const double weight = parameter(args, 0, at, 1.0), rows = (double)at->rows;
-    for (int64_t row = 0; row < at->rows; row++) {
-        const double h = (load(spec, args->x[0], at, row) - mean) * rstd;
-        const double g = load(spec, args->dy, at, row) - sum / rows - h * product / rows;
-        cgp__ref_store(spec->type, args->dx[0], at->first + row * at->step,
-                       cgp__ref_adds(spec, 0), rstd * weight * g);
+static void input_part(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                       const part *at) {
+    const double rstd = args->saved[1][at->index], count = (double)elements(at);
+    double sum = 0.0, product = 0.0;
+    for (int64_t i = 0; i < elements(at); i++) {
+        const double g = load(spec, args->dy, at, i) * parameter(args, 0, at, i, 1.0);
+        sum += g;
+        product += g * h_of(spec, args, at, i);
+    }
+    for (int64_t i = 0; i < elements(at); i++) {
+        const double g = load(spec, args->dy, at, i) * parameter(args, 0, at, i, 1.0);
+        const double h = h_of(spec, args, at, i);
+        cgp__ref_store(spec->type, args->dx[0], place(at, i), cgp__ref_adds(spec, 0),
+                       rstd * (g - sum / count - h * product / count));
     }
 }
 
 static void channel_norm_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    for (int64_t index = 0; index < groups(spec) * spec->attributes.out; index++) {
-        const channel at = channel_of(spec, index);
-        double sum, product;
-        sum_channel(spec, args, &at, &sum, &product);
-        if (args->dx[0]) input_channel(spec, args, &at, sum, product);
-        if (spec->op != CGP_OP_BATCH_NORM) continue;
-        cgp__ref_store(CGP_F32, args->dparam[0], at.c, !args->first, product);
-        cgp__ref_store(CGP_F32, args->dparam[1], at.c, !args->first, sum);
+    const int64_t width = spec->attributes.out;
+    const bool weights = spec->op != CGP_OP_INSTANCE_NORM;
+    double *sums = args->workspace;
+    for (int64_t i = 0; weights && i < 2 * width; i++)
+        sums[i] = 0.0;
+    for (int64_t index = 0; index < sets(spec) * parts(spec); index++) {
+        const part at = part_of(spec, index);
+        if (weights) add_weights(spec, args, &at);
+        if (args->dx[0]) input_part(spec, args, &at);
     }
+    for (int64_t i = 0; weights && i < 2 * width; i++)
+        cgp__ref_store(CGP_F32, args->dparam[i / width], i % width, !args->first, sums[i]);
 }
 
 const cgp__ref_op cgp__ref_batch_norm = {{channel_norm_forward, channel_norm_input},
@@ -149,3 +181,6 @@ const cgp__ref_op cgp__ref_batch_norm = {{channel_norm_forward, channel_norm_inp
 
 const cgp__ref_op cgp__ref_instance_norm = {{channel_norm_forward, channel_norm_input},
                                             channel_norm_workspace};
+
+const cgp__ref_op cgp__ref_group_norm = {{channel_norm_forward, channel_norm_input},
+                                         channel_norm_workspace};

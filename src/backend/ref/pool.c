@@ -2,7 +2,7 @@
 /* pool.c -- the maximum or the mean of the pixels of a window, per channel, reference kernels.
  *
  *     MAX_POOL       y = the maximum, the first of equals       dx[argmax] += dy
- *     AVERAGE_POOL   y = sum / pixels in the window             dx of each += dy / pixels in the window
+ *     AVERAGE_POOL   y = sum / pixels in the window             dx of each += dy / pixels in the window; MEAN is one
  *
  * backward_input of MAX_POOL recomputes the argmax from x; that of AVERAGE_POOL needs nothing. The gradient of a
  * sample is summed over its windows in the workspace, then dx is overwritten or added to. */
@@ -116,3 +116,6 @@ const cgp__ref_op cgp__ref_max_pool = {.run = {pool_forward, pool_input},
 
 const cgp__ref_op cgp__ref_average_pool = {.run = {pool_forward, pool_input},
                                            .workspace = pool_workspace};
+
+const cgp__ref_op cgp__ref_mean = {.run = {pool_forward, pool_input},
+                                   .workspace = pool_workspace};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- BATCH_NORM and INSTANCE_NORM over rows of columns: a column is a channel, or one of several of a channel
- * (ops/channel_norm.c).
+/* channel_norm.c -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM over rows of columns: a column is a channel, or one of several of a
+ * channel (ops/channel_norm.c).
  *
  *     y = (x - mean) scale + shift        dx = ((dy - shift) + (x - mean) slope) scale
+ *                                         dx = (dy scale - shift) + (x - mean) slope        of GROUP_NORM
  *
  * Statistics in blocks of rows that stay in the cache: the mean of a block, then the sums s of differences from it and
  * q of their squares, all float. With m = mean + s / n, the sum of squared differences from m is q - s^2 / n, so that
@@ -157,13 +158,14 @@ INLINE vec forward_of(vec x, vec mean, vec scale, vec shift) {
     return multiply_add(x - mean, scale, shift);
 }
 
-INLINE vec backward_of(vec x, vec dy, vec mean, vec scale, vec shift, vec slope) {
+INLINE vec backward_of(vec x, vec dy, vec mean, vec scale, vec shift, vec slope, bool grouped) {
+    if (grouped) return multiply_add(x - mean, slope, multiply_add(dy, scale, -shift));
     return multiply_add(x - mean, slope, dy - shift) * scale;
 }
 
 /* Columns from c on of `count` rows: LANES of them, or the last `left`. */
 INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c,
-                  int64_t left, int count, bool backward, bool add) {
+                  int64_t left, int count, bool backward, bool grouped, bool add) {
     const bool part = left < LANES;
     const vec mean = load(a->mean + c), scale = load(a->scale + c), shift = load(a->shift + c);
     const vec slope = backward ? load(a->slope + c) : mean;
@@ -173,7 +175,7 @@ INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_
         if (backward) {
             const vec dy =
                 part ? load_part_as(type, a->dy, at, left) : load_as(type, a->dy, at);
-            out = backward_of(out, dy, mean, scale, shift, slope);
+            out = backward_of(out, dy, mean, scale, shift, slope, grouped);
         } else {
             out = forward_of(out, mean, scale, shift);
         }
@@ -187,40 +189,52 @@ INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_
 }
 
 INLINE void rows(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int count,
-                 bool backward, bool add) {
+                 bool backward, bool grouped, bool add) {
     int64_t c = 0;
     for (; c + LANES <= a->width; c += LANES)
-        strip(type, a, row, c, LANES, count, backward, add);
-    if (c < a->width) strip(type, a, row, c, a->width - c, count, backward, add);
+        strip(type, a, row, c, LANES, count, backward, grouped, add);
+    if (c < a->width) strip(type, a, row, c, a->width - c, count, backward, grouped, add);
 }
 
-INLINE void apply(cgp_dtype type, const cgp__cpu_columns *columns, bool backward, bool add) {
+INLINE void apply(cgp_dtype type, const cgp__cpu_columns *columns, bool backward, bool grouped,
+                  bool add) {
     const cgp__cpu_columns a = *columns; /* a local copy: no store aliases it */
     int64_t row = 0;
     for (; row + 4 <= a.rows; row += 4)
-        rows(type, &a, row, 4, backward, add);
+        rows(type, &a, row, 4, backward, grouped, add);
     for (; row < a.rows; row++)
-        rows(type, &a, row, 1, backward, add);
+        rows(type, &a, row, 1, backward, grouped, add);
 }
 
 INLINE void forward(cgp_dtype type, const cgp__cpu_columns *a) {
-    apply(type, a, false, false);
+    apply(type, a, false, false, false);
 }
 
 INLINE void backward(cgp_dtype type, const cgp__cpu_columns *a) {
     if (a->add)
-        apply(type, a, true, true);
+        apply(type, a, true, false, true);
     else
-        apply(type, a, true, false);
+        apply(type, a, true, false, false);
+}
+
+INLINE void grouped_backward(cgp_dtype type, const cgp__cpu_columns *a) {
+    if (a->add)
+        apply(type, a, true, true, true);
+    else
+        apply(type, a, true, true, false);
 }
 
 TYPED(forward, (const cgp__cpu_columns *a), a)
 TYPED(backward, (const cgp__cpu_columns *a), a)
+TYPED(grouped_backward, (const cgp__cpu_columns *a), a)
 
 void CGP__CPU_NAME(columns_forward)(const cgp__cpu_columns *a) {
     CALL_TYPED(a->type, forward, a);
 }
 
 void CGP__CPU_NAME(columns_backward)(const cgp__cpu_columns *a) {
-    CALL_TYPED(a->type, backward, a);
+    if (a->grouped)
+        CALL_TYPED(a->type, grouped_backward, a);
+    else
+        CALL_TYPED(a->type, backward, a);
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set.
+/* channel_norm.c -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set. GROUP_NORM: several
+ * channels together, one `part` of them.
  *
- *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (INSTANCE_NORM)
+ *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (the others)
  *     y = (x - mean) rstd weight + bias        rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
  *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
+ *     of a part, k elements:    g = dy weight         dx = rstd (g - sum g / k - h sum (g h) / k)
  *
  * Forward saves mean and rstd, backward reads them and x. Each direction passes over its operands twice: for the sums,
  * and for y or dx. dx may be dy.
  *
  * Rows of few channels would leave vectors partly empty, so several rows make one wide row, and the columns of one channel are
- * added up in the end:
+ * added up in the end; the moments of a part are those of its channels, merged:
  *
  *     x       a b c a b c a b c a b c | a b c a b c a b c a b c | a b c       channels 3, copies 4,
  *             wide row 0                wide row 1                rest        width 12
@@ -33,6 +35,8 @@ typedef struct layout {
     /* rows: of a set. */
     int64_t sets, rows;
     int64_t channels, copies, width;
+    /* Means of a set; channels of each. */
+    int64_t parts, each;
     /* Wide rows of a set; elements behind them. */
     int64_t wide, rest;
     /* Wide rows in a group; groups of a set. */
@@ -46,7 +50,9 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     const int64_t channels = spec->attributes.out;
     layout l = {.sets = batch ? 1 : spec->n,
                 .rows = spec->attributes.rows * (batch ? spec->n : 1),
-                .channels = channels};
+                .channels = channels,
+                .parts = spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : channels};
+    l.each = channels / l.parts;
     /* The most copies that make a multiple of 16 elements; or else one. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
@@ -101,6 +107,10 @@ static norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *args, bool 
     return w;
 }
 
+static bool is_grouped(const norm *w) {
+    return w->kernel->spec.op == CGP_OP_GROUP_NORM;
+}
+
 /* The factors of one kind of a set, from column 0 on. */
 static float *factor_of(const norm *w, int64_t set, int kind) {
     return w->factors + set * set_factors(&w->l) + kind * cgp__cpu_padded(w->l.width);
@@ -125,6 +135,7 @@ static cgp__cpu_columns columns_of(const norm *w, int64_t set, int64_t row, int6
                               .scale = factor_of(w, set, SCALE) + column,
                               .shift = factor_of(w, set, SHIFT) + column,
                               .slope = factor_of(w, set, SLOPE) + column,
+                              .grouped = is_grouped(w),
                               .to = to ? cgp__cpu_at(type, to, at) : NULL,
                               .add = w->backward && cgp__cpu_adds(w->kernel, 0)};
 }
@@ -287,19 +298,33 @@ static double reciprocal_deviation(const norm *w, double variance) {
     return 1.0 / sqrt(variance + (double)w->kernel->spec.attributes.eps);
 }
 
+/* Mean, and sum of squared differences, of the channels from c on of a part. */
+static void merge_part(double to[2], const double *sums, int64_t c, const layout *l) {
+    to[0] = sums[c];
+    to[1] = sums[l->width + c];
+    for (int64_t k = 1; k < l->each; k++) {
+        const double before = (double)(k * l->rows), fraction = 1.0 / (double)(k + 1);
+        const double d = sums[c + k] - to[0];
+        to[0] += d * fraction;
+        to[1] += sums[l->width + c + k] + d * d * (before * fraction);
+    }
+}
+
 /* By the statistics of its own rows, which are saved. */
 static void set_forward(const norm *w, int64_t set) {
     const layout *l = &w->l;
     const double *sums = gather(w, set);
-    float *mean = w->args->saved[0] + set * l->channels;
-    float *rstd = w->args->saved[1] + set * l->channels;
-    for (int64_t c = 0; c < l->channels; c++) {
-        const double squares = sums[l->width + c]; /* rounding may leave it below 0 */
-        const double variance = squares < 0.0 ? 0.0 : squares / (double)l->rows;
-        set_channel(w, set, c, sums[c], reciprocal_deviation(w, variance));
-        mean[c] = (float)sums[c];
-        rstd[c] = (float)reciprocal_deviation(w, variance);
-        w->variance[c] = (float)variance;
+    for (int64_t part = 0; part < l->parts; part++) {
+        double of[2];
+        merge_part(of, sums, part * l->each, l);
+        const double squares = of[1]; /* rounding may leave it below 0 */
+        const double variance = squares < 0.0 ? 0.0 : squares / (double)(l->rows * l->each);
+        const double rstd = reciprocal_deviation(w, variance);
+        for (int64_t k = 0; k < l->each; k++)
+            set_channel(w, set, part * l->each + k, of[0], rstd);
+        w->args->saved[0][set * l->parts + part] = (float)of[0];
+        w->args->saved[1][set * l->parts + part] = (float)rstd;
+        if (l->each == 1) w->variance[part] = (float)variance;
     }
 }
 
@@ -326,10 +351,33 @@ static cgp_status batch_forward(const cgp_kernel *kernel, const cgp_kernel_args 
 
 /* --- backward --- */
 
+/* Of the channels of a part: g = dy weight, whose means they share. */
+static void set_grouped_part(const norm *w, int64_t set, int64_t part, const double *sums) {
+    const layout *l = &w->l;
+    const float *weight = w->args->param[0];
+    const double r = (double)w->args->saved[1][set * l->parts + part];
+    const double count = (double)(l->rows * l->each);
+    const int64_t first = part * l->each, padded = cgp__cpu_padded(l->width);
+    float *to = factor_of(w, set, 0) + first;
+    double g = 0.0, gh = 0.0;
+    for (int64_t c = first; c < first + l->each; c++) {
+        g += (double)weight[c] * sums[c];
+        gh += (double)weight[c] * sums[l->width + c];
+    }
+    for (int64_t k = 0; k < l->each; k++) {
+        to[SCALE * padded + k] = (float)(r * (double)weight[first + k]);
+        to[SHIFT * padded + k] = (float)(r * g / count);
+        to[SLOPE * padded + k] = (float)(-r * r * r * gh / count);
+    }
+}
+
 static void set_backward(const norm *w, int64_t set) {
     const layout *l = &w->l;
-    const float *rstd = w->args->saved[1] + set * l->channels, *weight = w->args->param[0];
     const double *sums = gather(w, set), rows = (double)l->rows;
+    for (int64_t part = 0; is_grouped(w) && part < l->parts; part++)
+        set_grouped_part(w, set, part, sums);
+    if (is_grouped(w)) return;
+    const float *rstd = w->args->saved[1] + set * l->channels, *weight = w->args->param[0];
     float *to = factor_of(w, set, 0);
     const int64_t padded = cgp__cpu_padded(l->width);
     for (int64_t c = 0; c < l->channels; c++) {
@@ -340,30 +388,37 @@ static void set_backward(const norm *w, int64_t set) {
     }
 }
 
-/* dweight = or += sum dy h, dbias = or += sum dy */
+/* dweight = or += sum dy h, dbias = or += sum dy, over the sets in order. */
 static void set_gradients(const norm *w) {
-    const float *rstd = w->args->saved[1];
-    const double *sums = sums_of(w, 0, 0);
+    const layout *l = &w->l;
     float *dweight = w->args->dparam[0], *dbias = w->args->dparam[1];
     const bool first = w->args->first;
-    for (int64_t c = 0; c < w->l.channels; c++) {
-        const float product = (float)(sums[w->l.width + c] * (double)rstd[c]);
-        if (dweight) dweight[c] = first ? product : dweight[c] + product;
-        if (dbias) dbias[c] = first ? (float)sums[c] : dbias[c] + (float)sums[c];
+    for (int64_t c = 0; c < l->channels; c++) {
+        const float *rstd = w->args->saved[1] + c / l->each;
+        const double *sums = sums_of(w, 0, 0);
+        double product = sums[l->width + c] * (double)rstd[0], sum = sums[c];
+        for (int64_t set = 1; set < l->sets; set++) {
+            sums = sums_of(w, set, 0);
+            product += sums[l->width + c] * (double)rstd[set * l->parts];
+            sum += sums[c];
+        }
+        if (dweight) dweight[c] = first ? (float)product : dweight[c] + (float)product;
+        if (dbias) dbias[c] = first ? (float)sum : dbias[c] + (float)sum;
     }
 }
 
 static cgp_status backward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const norm w = norm_of(kernel, args, true);
     for (int64_t set = 0; set < w.l.sets; set++) {
-        memcpy(factor_of(&w, set, MEAN), args->saved[0] + set * w.l.channels,
-               (size_t)w.l.channels * sizeof(float));
+        const float *mean = args->saved[0] + set * w.l.parts;
+        for (int64_t c = 0; c < w.l.channels; c++)
+            factor_of(&w, set, MEAN)[c] = mean[c / w.l.each];
         widen_factors(&w, set);
     }
     make_sums(&w);
     for (int64_t set = 0; set < w.l.sets; set++)
         set_backward(&w, set);
-    if (kernel->spec.op == CGP_OP_BATCH_NORM) set_gradients(&w);
+    if (kernel->spec.op != CGP_OP_INSTANCE_NORM) set_gradients(&w);
     if (args->dx[0]) apply_all(&w);
     return CGP_OK;
 }
@@ -374,6 +429,11 @@ const cgp__cpu_op cgp__cpu_batch_norm[CGP_OP_DIRECTIONS] = {
 };
 
 const cgp__cpu_op cgp__cpu_instance_norm[CGP_OP_DIRECTIONS] = {
+    [CGP_OP_FORWARD] = {forward, workspace},
+    [CGP_OP_BACKWARD_INPUT] = {backward, workspace},
+};
+
+const cgp__cpu_op cgp__cpu_group_norm[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {forward, workspace},
     [CGP_OP_BACKWARD_INPUT] = {backward, workspace},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- MAX_POOL, AVERAGE_POOL: rows of y, or of dx, from the kernel table. Nothing is saved. */
+/* pool.c -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: rows of y, or of dx, from the kernel table. Nothing is saved. */
 #include "backend/cpu/ops/pool.h"
 
 /* --- rows of windows --- */
@@ -82,6 +82,11 @@ static cgp_status average_input(const cgp_kernel *kernel, const cgp_kernel_args 
 }
 
 const cgp__cpu_op cgp__cpu_average_pool[CGP_OP_DIRECTIONS] = {
+    [CGP_OP_FORWARD] = {average_forward, cgp__cpu_pooling_workspace},
+    [CGP_OP_BACKWARD_INPUT] = {average_input, cgp__cpu_pooling_workspace},
+};
+
+const cgp__cpu_op cgp__cpu_mean[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {average_forward, cgp__cpu_pooling_workspace},
     [CGP_OP_BACKWARD_INPUT] = {average_input, cgp__cpu_pooling_workspace},
 };

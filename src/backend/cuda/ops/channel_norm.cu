@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.cu -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set.
+/* channel_norm.cu -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set. GROUP_NORM: several
+ * channels together, one `part` of them.
  *
- *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (INSTANCE_NORM)
+ *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (the others)
  *     y = (x - mean) rstd weight + bias        rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
  *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
+ *     of a part, k elements:    g = dy weight         dx = rstd (g - sum g / k - h sum (g h) / k)
  *
  * Sums have the order of `cpu` (ops/channel_norm.c draws the layout): several rows make one wide row, its columns are summed alone;
  * blocks of 32 wide rows in float, blocks of a group in order and in double, then groups, and the copies of a channel, in order. So
- * a set's bits depend on the set alone. Three kernels:
+ * a set's bits depend on the set alone. The kernels:
  *
  *     sum_groups      the two sums of each column of each group: a thread has a block of rows, a warp merges them
- *     make_factors    the sums of each channel; all that follows from them
+ *     make_factors    the sums of each channel; all that follows from them, unless a part has several:
+ *     part_factors    the sums of each part; all that follows from them
+ *     part_weights    dweight and dbias, over the sets in order
  *     apply           y or dx, which may be dy */
 #include "backend/cuda/running_stats.cuh"
 
@@ -34,6 +38,8 @@ struct layout {
     int64_t wide, group, groups;
     /* rest: elements behind the wide rows. */
     int channels, copies, width, rest;
+    /* Means of a set; channels of each. */
+    int parts, each;
 };
 
 static layout layout_of(const cgp_kernel_spec *spec) {
@@ -56,7 +62,9 @@ static layout layout_of(const cgp_kernel_spec *spec) {
             (int)channels,
             (int)copies,
             (int)width,
-            (int)(rows % copies * channels)};
+            (int)(rows % copies * channels),
+            (int)(spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : channels),
+            (int)(spec->op == CGP_OP_GROUP_NORM ? channels / spec->attributes.groups : 1)};
 }
 
 /* A run: its sizes, operands and workspace. */
@@ -65,10 +73,10 @@ struct channel_norm {
     double *sums;   /* [sets, groups, 2, width] */
     float *factors; /* [sets, FACTORS, channels] */
     const float *weight, *bias;
-    float *mean, *rstd;     /* [sets, channels] */
+    float *mean, *rstd;     /* [sets, parts] */
     float *dweight, *dbias; /* NULL: not wanted */
     float eps;
-    bool first;
+    bool first, grouped;
     running_stats stats;
 };
 
@@ -94,6 +102,7 @@ static channel_norm norm_of(const cgp_kernel_spec *spec, const cgp_kernel_args *
     w.dbias = args->dparam[1];
     w.eps = spec->attributes.eps;
     w.first = args->first;
+    w.grouped = spec->op == CGP_OP_GROUP_NORM;
     w.stats = running_stats_of(spec, args);
     return w;
 }
@@ -197,7 +206,7 @@ static __global__ void __launch_bounds__(WARP *ROW_BLOCKS)
     const int lane = (int)threadIdx.x, own = (int)threadIdx.y;
     const int column = (int)blockIdx.y * WARP + lane;
     const int64_t set = blockIdx.x / l.groups, group = blockIdx.x % l.groups;
-    const float *mean = w.mean + set * l.channels + column % l.channels;
+    const float *mean = w.mean + set * l.parts + column % l.channels / l.each;
     sums total = {0.0, 0.0};
     for (int64_t block = 0; block < blocks_of(l, group); block += ROW_BLOCKS) {
         const column_block b = block_of(l, set, group, block + own, column);
@@ -258,6 +267,17 @@ __device__ static inline void end_backward(const channel_norm &w, int64_t set, i
     if (w.dbias) put(w.dbias, c, !w.first, (float)of.first);
 }
 
+/* The sums of a channel take the place of those of its first copy in the first group, which none but this thread's read. */
+__device__ static inline double *kept_sums(const channel_norm &w, int64_t set, int c) {
+    return w.sums + set * w.l.groups * 2 * w.l.width + c;
+}
+
+__device__ static inline void keep_sums(const channel_norm &w, int64_t set, int c, sums of) {
+    double *to = kept_sums(w, set, c);
+    to[0] = of.first;
+    to[w.l.width] = of.second;
+}
+
 /* Sums of a channel: entry e is a copy of a group, behind all copies of the groups before. */
 struct entry {
     int64_t at;
@@ -298,13 +318,75 @@ template <bool BACKWARD> static __global__ void make_factors(channel_norm w) {
         __syncthreads();
     }
     if (!merges) return;
-    if (BACKWARD)
+    if (w.grouped)
+        keep_sums(w, set, c, total);
+    else if (BACKWARD)
         end_backward(w, set, c, total);
     else
         end_forward(w, set, c, total);
 }
 
-/* Outside training: by the running statistics. */
+/* --- factors of parts: GROUP_NORM --- */
+
+/* A thread for each part of each set. The moments of its channels, of as many rows each, are merged in order. */
+static __global__ void part_factors(channel_norm w) {
+    const layout &l = w.l;
+    FOR_EACH(index, l.sets * l.parts) {
+        const int64_t set = index / l.parts;
+        const int first = (int)(index % l.parts) * l.each;
+        sums of = {0.0, 0.0};
+        for (int k = 0; k < l.each; k++) {
+            const double *from = kept_sums(w, set, first + k);
+            merge<false>(&of, {from[0], from[l.width]}, (double)(k * l.rows),
+                         1.0 / (double)(k + 1));
+        }
+        /* rounding may leave the sum below 0 */
+        const double variance = of.second < 0.0 ? 0.0 : of.second / (double)(l.rows * l.each);
+        for (int k = 0; k < l.each; k++)
+            set_factors(w, set, first + k, of.first, variance);
+        w.mean[index] = (float)of.first;
+        w.rstd[index] = (float)reciprocal_deviation(w, variance);
+    }
+}
+
+static __global__ void part_factors_back(channel_norm w) {
+    const layout &l = w.l;
+    FOR_EACH(index, l.sets * l.parts) {
+        const int64_t set = index / l.parts;
+        const int first = (int)(index % l.parts) * l.each;
+        const double r = (double)w.rstd[index], count = (double)(l.rows * l.each);
+        float *to = w.factors + set * FACTORS * l.channels + first;
+        double g = 0.0, gh = 0.0;
+        for (int k = 0; k < l.each; k++) {
+            const double *from = kept_sums(w, set, first + k);
+            g += (double)w.weight[first + k] * from[0];
+            gh += (double)w.weight[first + k] * from[l.width];
+        }
+        for (int k = 0; k < l.each; k++) {
+            to[SCALE * l.channels + k] = (float)(r * (double)w.weight[first + k]);
+            to[SHIFT * l.channels + k] = (float)(r * g / count);
+            to[SLOPE * l.channels + k] = (float)(-r * r * r * gh / count);
+        }
+    }
+}
+
+static __global__ void part_weights(channel_norm w) {
+    const layout &l = w.l;
+    FOR_EACH(c, (int64_t)l.channels) {
+        sums of = {0.0, 0.0};
+        for (int64_t set = 0; set < l.sets; set++) {
+            const double *from = kept_sums(w, set, (int)c);
+            const double r = (double)w.rstd[set * l.parts + c / l.each];
+            merge<true>(&of, {from[0], from[l.width] * r}, (double)set, 0.0);
+        }
+        if (w.dweight) put(w.dweight, c, !w.first, (float)of.second);
+        if (w.dbias) put(w.dbias, c, !w.first, (float)of.first);
+    }
+}
+
+/* --- outside training --- */
+
+/* By the running statistics. */
 static __global__ void fixed_factors(channel_norm w) {
     const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (c < w.l.channels)
@@ -326,7 +408,7 @@ static __global__ void apply(channel_norm w, T *to, const T *x, const T *dy, flo
     if (!BACKWARD && w.stats.accumulator && blockIdx.x + blockIdx.y + threadIdx.x == 0)
         count_collected(w.stats, (double)l.rows);
     if (column >= l.width) return;
-    const float mean = w.mean[set * l.channels + c], scale = factors[SCALE * l.channels];
+    const float mean = w.mean[set * l.parts + c / l.each], scale = factors[SCALE * l.channels];
     const float shift = factors[SHIFT * l.channels];
     const float slope = BACKWARD ? factors[SLOPE * l.channels] : 0.0f;
     float out[APPLY_ROWS];
@@ -335,7 +417,9 @@ static __global__ void apply(channel_norm w, T *to, const T *x, const T *dy, flo
         const int64_t i = at + (int64_t)k * l.width;
         const float d = k < left ? load(x, i) - mean : 0.0f;
         const float in = BACKWARD && k < left ? load(dy, i) : 0.0f;
-        out[k] = BACKWARD ? fmaf(d, slope, in - shift) * scale : fmaf(d, scale, shift);
+        out[k] = !BACKWARD   ? fmaf(d, scale, shift)
+                 : w.grouped ? fmaf(d, slope, fmaf(in, scale, -shift))
+                             : fmaf(d, slope, in - shift) * scale;
     }
 #pragma unroll
     for (int k = 0; k < APPLY_ROWS; k++) {
@@ -353,8 +437,15 @@ static cudaError_t statistics(const channel_norm &w, const void *x, const void *
     const dim3 grid((unsigned)(l.sets * l.groups), (unsigned)ceil_div(l.width, WARP));
     CGP__TRY_CUDA(launch(sum_groups<T, BACKWARD>, grid, dim3(WARP, ROW_BLOCKS), stream, w,
                          (const T *)x, (const T *)dy));
-    return launch(make_factors<BACKWARD>, dim3((unsigned)(l.sets * ceil_div(l.channels, WARP))),
-                  dim3(WARP, LOADERS), stream, w);
+    CGP__TRY_CUDA(launch(make_factors<BACKWARD>,
+                         dim3((unsigned)(l.sets * ceil_div(l.channels, WARP))),
+                         dim3(WARP, LOADERS), stream, w));
+    if (!w.grouped) return cudaSuccess;
+    const dim3 parts = blocks_for(l.sets * l.parts);
+    CGP__TRY_CUDA(
+        launch(BACKWARD ? part_factors_back : part_factors, parts, dim3(BLOCK), stream, w));
+    return BACKWARD ? launch(part_weights, blocks_for(l.channels), dim3(BLOCK), stream, w)
+                    : cudaSuccess;
 }
 
 template <class T, bool BACKWARD>
@@ -397,3 +488,5 @@ static cudaError_t backward(const cgp_kernel_spec *spec, const cgp_kernel_args *
 const cgp__cuda_op cgp__cuda_batch_norm = {{BY_TYPE(forward), BY_TYPE(backward)}, workspace};
 
 const cgp__cuda_op cgp__cuda_instance_norm = {{BY_TYPE(forward), BY_TYPE(backward)}, workspace};
+
+const cgp__cuda_op cgp__cuda_group_norm = {{BY_TYPE(forward), BY_TYPE(backward)}, workspace};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.cu -- MAX_POOL, AVERAGE_POOL: a thread makes an element of y, or of dx, from all that it depends on. Nothing is saved.
+/* pool.cu -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: a thread makes an element of y, or of dx, from all that it depends on. Nothing is saved.
  *
  *     mean      y = sum over columns of (sum over rows of x) / pixels of the window
  *     back      dx = sum over columns j of (sum over rows i of dy(i, j) / rows of window i) / columns of window j
@@ -153,6 +153,9 @@ static int64_t max_workspace(const cgp_kernel_spec *spec) {
 
 const cgp__cuda_op cgp__cuda_average_pool = {
     {BY_TYPE(average_forward_of), BY_TYPE(average_input_of)}, NULL};
+
+const cgp__cuda_op cgp__cuda_mean = {{BY_TYPE(average_forward_of), BY_TYPE(average_input_of)},
+                                     NULL};
 
 const cgp__cuda_op cgp__cuda_max_pool = {{BY_TYPE(max_forward_of), BY_TYPE(max_input_of)},
                                          max_workspace};

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* added.c -- finds added tokens in a text, as Hugging Face's tokenizers does.
+ *
+ *     user: <|end|>  x<|end|>        the leftmost of the longest; not one in another
+ *           ------- +++              rstrip: the white space behind it is its own; lstrip: before it
+ *                    ^-------        single_word: not beside a character of a word (\w)
+ *
+ * Tokens that are not normalized are looked for in the text, the others in what is left of it, normalized. A match that single_word
+ * forbids is passed over whole: no shorter token is looked for inside. */
+#include "data/added.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int compare_texts(const cgp__added_token *a, const cgp__added_token *b) {
+    const int order = memcmp(a->text, b->text, (size_t)cgp__min(a->size, b->size));
+    return order ? order : (a->size > b->size) - (a->size < b->size);
+}
+
+static int by_text(const void *left, const void *right) {
+    const cgp__added_token *a = left, *b = right;
+    if (a->normalized != b->normalized) return a->normalized ? 1 : -1;
+    return compare_texts(a, b);
+}
+
+bool cgp__added_sort(cgp__added *added, const cgp__added_token **a,
+                     const cgp__added_token **b) {
+    if (added->n > 0) qsort(added->tokens, (size_t)added->n, sizeof *added->tokens, by_text);
+    for (int32_t i = 0; i < added->n; i++) {
+        const cgp__added_token *token = &added->tokens[i];
+        added->begins[token->normalized][token->text[0]] = true;
+        added->n_raw += !token->normalized;
+        if (i == 0 || by_text(token - 1, token) != 0) continue;
+        *a = token - 1;
+        *b = token;
+        return false;
+    }
+    return true;
+}
+
+void cgp__added_release(cgp__added *added) {
+    for (int32_t i = 0; i < added->n; i++) {
+        free(added->tokens[i].content);
+        free(added->tokens[i].text);
+    }
+    free(added->tokens);
+    *added = (cgp__added){0};
+}
+
+const cgp__added_token *cgp__added_find(const cgp__added *added, const char *content) {
+    for (int32_t i = 0; i < added->n; i++) {
+        if (strcmp(added->tokens[i].content, content) == 0) return &added->tokens[i];
+    }
+    return NULL;
+}
+
+/* --- the search --- */
+
+/* The first of tokens[low .. high - 1] whose byte `i` is `byte` or more; all of them have that many bytes in common and
+ * more, but the first perhaps. */
+static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t high, int64_t i,
+                          int byte) {
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        const bool below = tokens[middle].size <= i || tokens[middle].text[i] < byte;
+        if (below)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The longest token that begins at `at`, NULL if none: the range of tokens with the text's first i bytes shrinks. */
+static const cgp__added_token *longest_at(const cgp__added_search *s, int64_t at) {
+    const cgp__added_token *found = NULL, *tokens = s->added->tokens;
+    int32_t low = s->normalized ? s->added->n_raw : 0;
+    int32_t high = s->normalized ? s->added->n : s->added->n_raw;
+    for (int64_t i = 0; low < high && at + i < s->size; i++) {
+        const int byte = s->text[at + i];
+        low = first_from(tokens, low, high, i, byte);
+        high = first_from(tokens, low, high, i, byte + 1);
+        if (low < high && tokens[low].size == i + 1) found = &tokens[low];
+    }
+    return found;
+}
+
+static bool is_word_before(const cgp__added_search *s, int64_t at) {
+    int64_t end = 0;
+    if (at == 0) return false;
+    do
+        at--;
+    while ((s->text[at] & 0xc0) == 0x80);
+    return cgp__class_at(s->unicode, s->text, at, &end) & CGP__WORD;
+}
+
+static bool is_word_at(const cgp__added_search *s, int64_t at) {
+    int64_t end = 0;
+    return at < s->size && cgp__class_at(s->unicode, s->text, at, &end) & CGP__WORD;
+}
+
+/* Where the white space before `at` begins, not before `first`. */
+static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t first) {
+    int64_t end = 0;
+    while (at > first) {
+        int64_t before = at - 1;
+        while (before > first && (s->text[before] & 0xc0) == 0x80)
+            before--;
+        if (!(cgp__class_at(s->unicode, s->text, before, &end) & CGP__SPACE)) break;
+        at = before;
+    }
+    return at;
+}
+
+/* Where the white space from `at` on ends. Tokens of white space may begin in a run that is known: a long one is passed once. */
+static int64_t spaces_end(cgp__added_search *s, int64_t at) {
+    int64_t end = 0;
+    if (at < s->spaces_end) return s->spaces_end;
+    while (at < s->size && cgp__class_at(s->unicode, s->text, at, &end) & CGP__SPACE)
+        at = end;
+    s->spaces_end = at;
+    return at;
+}
+
+const cgp__added_token *cgp__added_next(cgp__added_search *s, int64_t *start, int64_t *end) {
+    const bool *begins = s->added->begins[s->normalized];
+    *start = s->taken;
+    while (s->at < s->size) {
+        const cgp__added_token *token = begins[s->text[s->at]] ? longest_at(s, s->at) : NULL;
+        if (!token) {
+            s->at++;
+            continue;
+        }
+        const int64_t first = s->at, behind = first + token->size;
+        s->at = behind;
+        if (token->single_word && (is_word_before(s, first) || is_word_at(s, behind))) continue;
+        /* After a token that took white space a token of white space may begin before `taken`. */
+        *end = token->lstrip ? spaces_start(s, first, cgp__min(s->taken, first)) : first;
+        *end = cgp__max(*end, *start);
+        s->taken = token->rstrip ? spaces_end(s, behind) : behind;
+        return token;
+    }
+    s->taken = *end = s->size;
+    return NULL;
+}
+
+bool cgp__added_allow_cut(const cgp__added *added, uint8_t last, uint8_t next) {
+    for (int32_t i = 0; i < added->n; i++) {
+        const cgp__added_token *token = &added->tokens[i];
+        if (token->rstrip && token->text[token->size - 1] == last) return false;
+        if (token->single_word && token->text[0] == next) return false;
+        for (int64_t k = 1; k < token->size; k++) {
+            if (token->text[k - 1] == last && token->text[k] == next) return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* graph_reader.h -- a graph file while it is read: graph_read.c has the model, graph_node.c nodes and losses. */
+#ifndef CGP_SRC_MODEL_GRAPH_READER_H
+#define CGP_SRC_MODEL_GRAPH_READER_H
+
+#include "model/builder.h"
+#include "model/graph.h"
+
+typedef struct cgp__reader {
+    const char *name; /* of the text */
+    const cgp_op *const *ops;
+    int n_ops;
+    const json_t *root;
+    cgp_model *model;
+    const json_t *values, *inputs, *layers, *parameters, *nodes, *losses;
+    int64_t last_id; /* of the nodes, then of the losses */
+    char place[48];  /* "nodes[3]: " */
+} cgp__reader;
+
+#define CGP__NODE_KEYS "op custom layer inputs output parameters states attributes bytes id"
+#define CGP__LOSS_KEYS "op custom inputs weight attributes bytes id"
+
+/* --- graph_read.c: for both. Refusals are CGP_EFORMAT, with name and place in front --- */
+
+cgp_status cgp__reader_refuse(const cgp__reader *r, const char *format, ...) CGP_PRINTF(2, 3);
+
+/* Refuse the value of a key; NULL: there is none. */
+cgp_status cgp__reader_unexpected(const cgp__reader *r, const char *key, const char *expected,
+                                  const json_t *value);
+
+/* Refuse with the builder's first error, or report that memory is short. */
+cgp_status cgp__reader_refuse_stuck(const cgp__reader *r);
+
+void cgp__reader_set_place(cgp__reader *r, const char *list, size_t i);
+
+/* Check that an object has no other keys than these, with blanks between. */
+cgp_status cgp__reader_check_keys(const cgp__reader *r, const json_t *object, const char *keys);
+
+cgp_status cgp__reader_take_text(const cgp__reader *r, const json_t *object, const char *key,
+                                 const char **out);
+
+/* Take a whole number in 0 .. below - 1. */
+cgp_status cgp__reader_take_index(const cgp__reader *r, const json_t *value, const char *key,
+                                  int64_t below, int64_t *out);
+
+/* Begin layers up to number `last`. */
+cgp_status cgp__reader_begin_layers(cgp__reader *r, int64_t last);
+
+/* --- graph_node.c --- */
+
+/* Add nodes[i], whose keys are known ones, or losses[i]. */
+cgp_status cgp__reader_add_node(cgp__reader *r, size_t i);
+cgp_status cgp__reader_add_loss(cgp__reader *r, size_t i);
+
+#endif

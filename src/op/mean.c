@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mean.c -- the mean over one dim, which is removed: [A, D, B] -> [A, B], A and B any dims; of one dim, [D] -> [1]. Backward needs
+ * nothing.
+ *
+ * It is an AVERAGE_POOL, whose kernels it has: of an image of A D rows of one pixel and B channels, with windows of D rows; or,
+ * where B is 1, of A rows of D pixels and one channel, with windows of a whole row. */
+#include "op/rules.h"
+
+#include <inttypes.h>
+
+/* Elements before the dim, along it, behind it. */
+typedef struct extent {
+    int64_t before, along, behind;
+} extent;
+
+static extent extent_of(const cgp_shape *x, int dim) {
+    extent e = {1, x->dims[dim], 1};
+    for (int i = 0; i < x->rank; i++) {
+        if (i < dim) e.before *= x->dims[i];
+        if (i > dim) e.behind *= x->dims[i];
+    }
+    return e;
+}
+
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp_shape *x = &inputs[0].shape;
+    int dim = 0;
+    CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
+    CGP_TRY(cgp__op_find_dim(((const cgp__attributes *)attributes)->dim[0], x, &dim));
+    const extent e = extent_of(x, dim);
+    if (e.before * e.along > INT32_MAX)
+        return cgp_fail(CGP_EINVAL,
+                        "expects at most 2^31 - 1 elements in the dims up to %d, got %" PRId64,
+                        dim, e.before * e.along);
+    cgp_shape y = {.rank = x->rank - 1};
+    for (int i = 0; i < y.rank; i++)
+        y.dims[i] = x->dims[i < dim ? i : i + 1];
+    out->output.shape = y.rank > 0 ? y : cgp_shape_make(1, (int64_t[]){1});
+    return CGP_OK;
+}
+
+static void set_sizes(const cgp_op_node *node, cgp_op_attributes *g) {
+    const cgp_shape *x = &node->inputs[0].shape;
+    const int dim = ((const cgp__attributes *)node->attributes)->dim[0];
+    const extent e = extent_of(x, dim < 0 ? dim + x->rank : dim);
+    const bool last = e.behind == 1;
+    g->rows = e.before;
+    g->in = g->out = e.behind;
+    g->height = (int32_t)(last ? e.before : e.before * e.along);
+    g->width = last ? (int32_t)e.along : 1;
+    g->out_height = (int32_t)e.before;
+    g->out_width = 1;
+    g->kernel_height = g->stride_height = last ? 1 : (int32_t)e.along;
+    g->kernel_width = g->stride_width = g->width;
+}
+
+/* One addition per element of x. */
+static double flops(const cgp_op_node *node, cgp_op_direction direction) {
+    return direction == CGP_OP_BACKWARD_WEIGHT
+               ? 0.0
+               : (double)cgp_shape_count(&node->inputs[0].shape);
+}
+
+const cgp__op cgp__op_mean = {
+    .op.name = "mean",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.flops = flops,
+    .dx = CGP__DX_SEPARATE,
+    .sizes = set_sizes,
+};
