@@ -4,6 +4,7 @@
 
 #include <cgpipe/models/weights.h>
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,6 +152,11 @@ cgp_status cgp_huggingface_write(const cgp_model_spec *spec, cgp_pipeline *pipel
         spec->kind != CGP_MODEL_VIT)
         return cgp_fail(CGP_EINVAL, "model: expected a gpt2, a llama or a vit, got %s",
                         cgp_model_kind_name(spec->kind));
+    if (spec->kind == CGP_MODEL_GPT2 && spec->gpt2.residuals > 0)
+        return cgp_fail(CGP_EINVAL,
+                        "model: expected a gpt2 without residuals, got residuals=%" PRId64
+                        " (no config.json says that)",
+                        spec->gpt2.residuals);
     char *weights = cgp__path_in(directory, "model.safetensors");
     char *path = cgp__path_in(directory, CONFIG);
     cgp_status status = weights && path ? CGP_OK : cgp__short_of_memory(directory);

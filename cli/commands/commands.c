@@ -48,7 +48,8 @@ const char cli_summary[] = "pipeline-parallel training, planned before it runs";
 const char cli_models[] =
     "MODEL is one of these; keys that are left out keep the value here:\n"
     "  gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,tied=0,gelu=erf\n"
-    "    eps=1e-5 of the norms, inner=3072 (4 width); gelu=tanh for published weights\n"
+    "    eps=1e-5 of the norms, inner=3072 (4 width); gelu=tanh for published weights;\n"
+    "    residuals=N: attention residuals over groups of N layers\n"
     "  llama:layers=12,width=768,heads=12,kv_heads=12,inner=2048,vocab=32000,seq=1024,tied=0\n"
     "    theta=10000,rope=default (linear, llama3: with factor, low, high, original),\n"
     "    window, bias=0 of q, k and v, head_width (width / heads), eps=1e-5 of the norms\n"

@@ -180,6 +180,6 @@ cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
 
 bool cli_model_is_published(const cli_model *model) {
     const cgp_model_spec *spec = &model->spec;
-    return spec->kind == CGP_MODEL_GPT2 || spec->kind == CGP_MODEL_LLAMA ||
-           spec->kind == CGP_MODEL_VIT;
+    if (spec->kind == CGP_MODEL_GPT2) return spec->gpt2.residuals == 0;
+    return spec->kind == CGP_MODEL_LLAMA || spec->kind == CGP_MODEL_VIT;
 }

@@ -121,6 +121,7 @@ static const char *const words[] = {
     "gelu=tanh",
     "eps=1e-5",
     "inner=",
+    "residuals=",
     "depth=",
     "classes=",
     "image=",

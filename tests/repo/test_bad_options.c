@@ -390,7 +390,7 @@ static const field gpt2_fields[] = {
     F(cgp_gpt2_options, heads, INT64),    F(cgp_gpt2_options, vocab, INT64),
     F(cgp_gpt2_options, sequence, INT64), F(cgp_gpt2_options, dropout, REAL),
     F(cgp_gpt2_options, gelu, ENUM),      F(cgp_gpt2_options, eps, REAL),
-    F(cgp_gpt2_options, inner, INT64)};
+    F(cgp_gpt2_options, inner, INT64),    F(cgp_gpt2_options, residuals, INT64)};
 static const field resnet_fields[] = {
     F(cgp_resnet_options, depth, INT), F(cgp_resnet_options, classes, INT64),
     F(cgp_resnet_options, image, INT64), F(cgp_resnet_options, width, INT64)};
