@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens.c -- files of uint16 tokens as streams on disk; sequences.c cuts them.
+/* tokens.c -- files of uint16 and uint32 tokens as streams on disk; sequences.c cuts them.
  *
- *     nanoGPT   t t t t t ...                              from the first byte
- *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens
+ *     nanoGPT   t t t t t ...                              uint16 from the first byte
+ *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens: uint16 for GPT-2, uint32 for Llama 3
  *
  * All little-endian. A sequence is read on demand, with pread into a piece of 64 KiB: a mapped file that becomes shorter
  * would end the process, a read fails.
@@ -25,6 +25,7 @@ typedef struct token_file {
     int fd;
     int64_t bytes, header; /* header: bytes before the first token */
     int64_t first, end;    /* its tokens in the stream: first .. end - 1 */
+    int width;             /* bytes of a token: 2, 4 */
 } token_file;
 
 typedef struct token_stream {
@@ -48,22 +49,28 @@ static int by_range(const void *token, const void *element) {
     return at < file->first ? -1 : at >= file->end;
 }
 
-static int32_t token_at(const token_data *data, int64_t i) {
-    return data->piece[2 * i] | data->piece[2 * i + 1] << 8;
+static int64_t little_endian(const uint8_t *bytes, int width) {
+    const int64_t low = bytes[0] | bytes[1] << 8;
+    return width == 2 ? low : low | (int64_t)bytes[2] << 16 | (int64_t)bytes[3] << 24;
+}
+
+static int64_t token_at(const token_data *data, const token_file *file, int64_t i) {
+    return little_endian(data->piece + file->width * i, file->width);
 }
 
 /* Read `count` tokens from token `at` of the stream, all of one file, into the piece. */
 static cgp_status read_piece(token_data *data, const token_file *file, int64_t at,
                              int64_t count) {
     const int64_t vocab = data->sequences.base.vocab;
-    const int64_t offset = file->header + 2 * (at - file->first);
-    CGP_TRY(cgp__data_file_read(file->path, file->fd, offset, data->piece, 2 * count));
+    const int64_t width = file->width, offset = file->header + width * (at - file->first);
+    CGP_TRY(cgp__data_file_read(file->path, file->fd, offset, data->piece, width * count));
     for (int64_t i = 0; i < count; i++) {
-        if (token_at(data, i) >= vocab)
+        if (token_at(data, file, i) >= vocab)
             return cgp_fail(CGP_EFORMAT,
                             "%s: at byte %" PRId64 ": expected a token below %" PRId64
-                            ", got %d (a larger vocabulary, or files of its own tokenizer)",
-                            file->path, offset + 2 * i, vocab, token_at(data, i));
+                            ", got %" PRId64
+                            " (a larger vocabulary, or files of its own tokenizer)",
+                            file->path, offset + width * i, vocab, token_at(data, file, i));
     }
     return CGP_OK;
 }
@@ -81,11 +88,12 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
     for (int64_t t = 0; t <= base->sequence; t += count, at += count) {
         if (at == file->end) file++;
         count = cgp__min(file->end - at, base->sequence + 1 - t);
-        count = cgp__min(count, PIECE_BYTES / 2);
+        count = cgp__min(count, PIECE_BYTES / file->width);
         CGP_TRY(read_piece(data, file, at, count));
         for (int64_t i = 0; i < count; i++) {
-            if (tokens && t + i < base->sequence) tokens[t + i] = token_at(data, i);
-            if (targets && t + i > 0) targets[t + i - 1] = token_at(data, i);
+            const int32_t token = (int32_t)token_at(data, file, i); /* below vocab */
+            if (tokens && t + i < base->sequence) tokens[t + i] = token;
+            if (targets && t + i > 0) targets[t + i - 1] = token;
         }
     }
     return CGP_OK;
@@ -93,9 +101,8 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
 
 /* --- opening --- */
 
-static int32_t little_endian(const uint8_t *bytes) {
-    return (int32_t)(bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
-                     (uint32_t)bytes[3] << 24);
+static int32_t word(const uint8_t *bytes) {
+    return (int32_t)(uint32_t)little_endian(bytes, 4);
 }
 
 static cgp_status damaged(const token_file *file, int64_t offset, const char *expected,
@@ -109,15 +116,20 @@ static cgp_status read_header(const token_file *file, const uint8_t *header, int
     if (file->bytes < HEADER_BYTES)
         return damaged(file, file->bytes, "a header of 1024 bytes after llm.c's magic",
                        file->bytes);
-    const int32_t version = little_endian(header + 4), stated = little_endian(header + 8);
-    if (version != 1) return damaged(file, 4, "version 1 of llm.c's tokens", version);
-    *count = (file->bytes - HEADER_BYTES) / 2;
+    const int32_t version = word(header + 4), stated = word(header + 8);
+    if (version != (file->width == 2 ? 1 : 7))
+        return damaged(file, 4,
+                       file->width == 2 ? "version 1 of llm.c's tokens of 2 bytes"
+                                        : "version 7 of llm.c's tokens of 4 bytes",
+                       version);
+    *count = (file->bytes - HEADER_BYTES) / file->width;
     if (stated < 1) return damaged(file, 8, "at least 1 token", stated);
-    if (HEADER_BYTES + 2 * (int64_t)stated == file->bytes) return CGP_OK;
+    const int64_t needed = HEADER_BYTES + file->width * (int64_t)stated;
+    if (needed == file->bytes) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: at byte 8: expected a number of tokens that fits %" PRId64
                     " bytes, got %d, which needs %" PRId64 " (a file cut short, or damaged)",
-                    file->path, file->bytes, stated, HEADER_BYTES + 2 * (int64_t)stated);
+                    file->path, file->bytes, stated, needed);
 }
 
 /* Find the format from the first four bytes, and count the tokens. */
@@ -125,12 +137,11 @@ static cgp_status recognise(token_file *file, int64_t *count) {
     uint8_t start[12] = {0};
     const int64_t there = cgp__min(file->bytes, sizeof start);
     CGP_TRY(cgp__data_file_read(file->path, file->fd, 0, start, there));
-    const int32_t magic = little_endian(start);
-    if (magic == MAGIC_UINT32)
-        return damaged(file, 0, "tokens of 2 bytes, not llm.c's of 4 bytes", magic);
+    const int32_t magic = word(start);
+    file->width = magic == MAGIC_UINT32 ? 4 : 2;
     if (magic == MAGIC_EVALUATION)
         return damaged(file, 0, "tokens, not llm.c's evaluation examples", magic);
-    if (magic == MAGIC_UINT16) {
+    if (magic == MAGIC_UINT16 || magic == MAGIC_UINT32) {
         file->header = HEADER_BYTES;
         return read_header(file, start, count);
     }
@@ -228,8 +239,8 @@ cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths
     const cgp_token_options defaults = cgp_token_options_default();
     if (!options) options = &defaults;
     CGP_TRY(cgp__data_check_size(options, sizeof *options, "token options"));
-    CGP_TRY(
-        cgp__data_check_range("token options", "vocabulary is", "", options->vocab, 1, 65536));
+    CGP_TRY(cgp__data_check_range("token options", "vocabulary is", "", options->vocab, 1,
+                                  INT32_MAX));
     static const cgp__sequence_words words = {"tokens", "token options", "tokens",
                                               "more tokens"};
     return cgp__sequences_open(out, &kind, &words, options, paths, n_paths);

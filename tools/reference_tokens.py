@@ -25,6 +25,7 @@ tokenizer_json (json)
 Strings are drawn from seeds, training has nothing random in it: the same text gives the same files. Other text gives other
 tokenizers, so all files of a directory change together.
 """
+import collections
 import json
 import os
 import random
@@ -60,7 +61,7 @@ WORDS = ["the", "pipeline", "Stage", "micro", "batch", "I", "we", "don", "GPU", 
 CONTRACTED = "'s|'t|'re|'ve|'m|'ll|'d"
 NEWER = (r"(?i:" + CONTRACTED + r")|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 PATTERNS = {"llama3": NEWER % r"\p{N}{1,3}", "qwen2": NEWER % r"\p{N}"}
-JSON_MERGES = {"gpt2": 600, "llama3": 900, "qwen2": 900, "added": 120}
+JSON_MERGES = {"gpt2": 600, "llama3": 880, "qwen2": 900, "added": 120}
 JSON_STRINGS, DECODED = 2000, 60
 LLAMA3 = ["<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 QWEN2 = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -68,6 +69,7 @@ ADDED = [("<s>", "special"), ("</s>", "special rstrip"), ("<mask>", "special lst
          ("word", "single_word normalized"), ("wo", "normalized"), ("e\u0301t", "normalized"), ("\u00e9", ""), (" gap ", ""), ("  ", "rstrip"),
          ("<|a|>", ""), ("<|a|><|b|>", ""), ("\n", "single_word"), ("\u1e69", "normalized lstrip single_word"), ("\u2126", "normalized"),
          ("pipe", "")]
+WHOLE = 20  # tokens without a merge, which only ignore_merges finds
 DIGITS = "0123456789+/ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 NORMALIZED = ["\u212b", "\u1e9b\u0323", "e\u0301", "e\u0323\u0301", "e\u0301\u0323", "\u1100\u1161\u11a8", "\uac00\u11a8", "\u0344", "\u0958",
               "\uf900", "\U0002f800", "\u2126m", "s\u0307\u0323", "a\u0327\u0300\u0316", "\U0001d15e", "\u0f73", "\u0cc6\u0cc2\u0cd5",
@@ -165,7 +167,7 @@ def hard_piece(draw):
 
 def hard_strings():
     draw = random.Random(SEED + 1)
-    found = ["", " ", "<|endoftext|>", "<s>", "word", " word ", "sword", "wo rd", "\n", "x\n", "\n\n", "</s>     <mask>", "<mask>  <mask>",
+    found = ["", " ", "'\u017fa", "<|endoftext|>", "<s>", "word", " word ", "sword", "wo rd", "\n", "x\n", "\n\n", "</s>     <mask>", "<mask>  <mask>",
              "<both>  <both>", "  <both>   </s>  x", "<w>", "a<w>", "<w>\u0301", "_<w>", "-<w>-", "\u200d<w>", "<|a|><|b|>", "<|a|><|b", "<|a|>|b|>",
              "a" * 700, " " * 700, " " * 699 + "a", "\r\n" * 100 + " x", "\n " * 200, "7" * 100, "e" + "\u0301\u0323" * 60,
              "\u1100\u1161\u11a8" * 30, "!" * 300 + "\n" * 20, "'s" * 90, "<|eot_id|>" * 20, "</s>" + " " * 100 + "<mask>", "\u00e9" * 30,
@@ -210,10 +212,23 @@ def digits(ids):
 def make_json():
     directory = os.path.join(ROOT, "tests", "data", "tokenizer_json")
     os.makedirs(directory, exist_ok=True)
-    found, names = texts(project_text()), list(JSON_MERGES)
+    draw, names = random.Random(SEED + 3), list(JSON_MERGES)
+    found = texts([name for name in project_text() if name.endswith(".md")])
+    found += ["".join(hard_piece(draw) for _ in range(draw.randrange(1, 9))) for _ in range(2 * TRAINED)]
     read = []
     for name in names:
-        content = json.loads(trained(name, found).to_str())
+        made = trained(name, found)
+        content = json.loads(made.to_str())
+        if name == "llama3":
+            vocab = content["model"]["vocab"]
+            words = collections.Counter(word for text in hard_strings() for word, _ in made.pre_tokenizer.pre_tokenize_str(text))
+            words["'\u00c5\u00bfa"] = len(words) ** 2  # is no word: (?i) folds U+017F to s, so that 's ends
+            for word in [word for word, _ in words.most_common() if word not in vocab][:WHOLE]:
+                vocab[word] = len(vocab)
+            for token in content["added_tokens"]:
+                token["id"] += WHOLE
+            for token in content["post_processor"]["processors"][1]["special_tokens"].values():
+                token["ids"] = [i + WHOLE for i in token["ids"]]
         if name == "gpt2":  # as older files have them
             content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -5,7 +5,7 @@
  *     464 3290 .., book.bin ──► --decode ──► bytes
  *
  * Text is read in pieces that end between two pre-tokens, so memory does not limit its length; the output of --out is kept in
- * memory until it is whole, 2 bytes a token. */
+ * memory until it is whole: 2 bytes a token, or, of a vocabulary of more than 65,536, llm.c's header and 4 bytes a token. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -20,7 +20,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PIECE = 1 << 20, LLM_C_HEADER = 1024, LLM_C_MAGIC = 20240520 };
+enum { PIECE = 1 << 20, LLM_C_HEADER = 1024 };
+enum { LLM_C_MAGIC = 20240520, LLM_C_MAGIC_UINT32 = 20240801, LLM_C_VERSION_UINT32 = 7 };
 
 typedef struct work {
     const cli_run_options *options;
@@ -28,8 +29,9 @@ typedef struct work {
     cgp_token_list tokens; /* of the current piece */
     uint8_t *piece;        /* [capacity] */
     size_t capacity;
-    FILE *out;  /* standard output; for --out a stream to `kept` */
-    char *kept; /* [n_kept] */
+    size_t width; /* bytes of a token in --out */
+    FILE *out;    /* standard output; for --out a stream to `kept` */
+    char *kept;   /* [n_kept] */
     size_t n_kept;
     int64_t read, made; /* bytes and tokens, or tokens and bytes */
 } work;
@@ -42,13 +44,39 @@ static cgp_status check_out(const work *w) {
                     w->options->out ? w->options->out : "standard output", strerror(errno));
 }
 
+/* Write the lowest bytes of a number, little-endian. */
+static void write_word(FILE *out, uint32_t word, size_t width) {
+    const uint8_t bytes[4] = {(uint8_t)word, (uint8_t)(word >> 8), (uint8_t)(word >> 16),
+                              (uint8_t)(word >> 24)};
+    fwrite(bytes, width, 1, out);
+}
+
+/* Begin a file of tokens of 4 bytes with llm.c's header; finish_header() puts their number in. */
+static void begin_header(work *w) {
+    write_word(w->out, LLM_C_MAGIC_UINT32, 4);
+    write_word(w->out, LLM_C_VERSION_UINT32, 4);
+    for (int i = 2; i < LLM_C_HEADER / 4; i++)
+        write_word(w->out, 0, 4);
+}
+
+static cgp_status finish_header(const work *w) {
+    if (w->made > INT32_MAX)
+        return cgp_fail(
+            CGP_EINVAL,
+            "--out %s: expected at most %d tokens, as llm.c's header has their number "
+            "in 4 bytes, got %" PRId64 " (several files)",
+            w->options->out, INT32_MAX, w->made);
+    for (int i = 0; i < 4; i++)
+        w->kept[8 + i] = (char)(w->made >> 8 * i);
+    return CGP_OK;
+}
+
 /* Write the current tokens: little-endian for --out, elsewhere as numbers with spaces between. */
 static cgp_status write_tokens(work *w) {
     for (int64_t i = 0; i < w->tokens.count; i++) {
         const int32_t id = w->tokens.ids[i];
-        const uint8_t bytes[2] = {(uint8_t)id, (uint8_t)(id >> 8)};
         if (w->options->out)
-            fwrite(bytes, sizeof bytes, 1, w->out);
+            write_word(w->out, (uint32_t)id, w->width);
         else
             fprintf(w->out, "%s%" PRId32, w->made + i > 0 ? " " : "", id);
     }
@@ -126,19 +154,29 @@ static cgp_status encode(work *w, FILE *in, const char *name) {
 
 /* --- tokens to bytes --- */
 
-/* Decode nanoGPT's tokens, or llm.c's, which have a header. */
+static uint32_t word_at(const uint8_t *bytes, size_t width) {
+    const uint32_t low = bytes[0] | (uint32_t)bytes[1] << 8;
+    return width == 2 ? low : low | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+/* Decode nanoGPT's tokens, or llm.c's, which have a header and 2 or 4 bytes. An id that no int32 has is -1. */
 static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
     uint8_t bytes[2 * LLM_C_HEADER];
-    size_t got = 0;
+    size_t got = 0, width = 2;
     for (bool first = true; (got = fread(bytes, 1, sizeof bytes, in)) > 0; first = false) {
-        const uint32_t magic = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
-                               (uint32_t)bytes[3] << 24;
-        const bool header = first && got >= 4 && magic == LLM_C_MAGIC;
-        if (got % 2 || (header && got < LLM_C_HEADER))
-            return cgp_fail(CGP_EFORMAT, "%s: expected tokens of 2 bytes, got %s", name,
-                            header ? "part of a header" : "an odd number of bytes");
-        for (size_t i = header ? LLM_C_HEADER : 0; i < got; i += 2)
-            add_token(w, bytes[i] | bytes[i + 1] << 8);
+        const uint32_t magic = first && got >= 4 ? word_at(bytes, 4) : 0;
+        const bool header = magic == LLM_C_MAGIC || magic == LLM_C_MAGIC_UINT32;
+        if (magic == LLM_C_MAGIC_UINT32) width = 4;
+        if (got % width || (header && got < LLM_C_HEADER))
+            return cgp_fail(CGP_EFORMAT, "%s: expected tokens of %zu bytes, got %s", name,
+                            width,
+                            header && got < LLM_C_HEADER ? "part of a header"
+                            : width == 2                 ? "an odd number of bytes"
+                                                         : "part of a token");
+        for (size_t i = header ? LLM_C_HEADER : 0; i < got; i += width) {
+            const uint32_t id = word_at(bytes + i, width);
+            add_token(w, id > INT32_MAX ? -1 : (int32_t)id);
+        }
         CGP_TRY(write_bytes(w));
     }
     if (ferror(in)) return unreadable(name);
@@ -218,11 +256,7 @@ static cgp_status open_tokenizer(work *w) {
     if (options->out) CGP_TRY(cli_file_check(options->out));
     CGP_TRY(cli_tokenizer_open(&w->tokenizer, options->tokenizer));
     const int64_t count = cgp_tokenizer_vocab_size(w->tokenizer);
-    if (options->out && !options->decode && count > 65536)
-        return cgp_fail(CGP_EFORMAT,
-                        "--out %s: tokens of 2 bytes are below 65536, the vocabulary of %s has "
-                        "%" PRId64,
-                        options->out, options->tokenizer, count);
+    w->width = count > 65536 ? 4 : 2;
     if (options->end_of_text && cgp_tokenizer_end_of_text(w->tokenizer) < 0)
         return cgp_fail(
             CGP_EFORMAT,
@@ -237,12 +271,15 @@ static cgp_status run(work *w) {
     CGP_TRY(open_tokenizer(w));
     w->out = options->out ? open_memstream(&w->kept, &w->n_kept) : stdout;
     if (!w->out) return cgp_fail(CGP_ENOMEM, "out of memory");
+    const bool header = options->out && !options->decode && w->width == 4;
+    if (header) begin_header(w);
     const double start = cli_seconds();
     if (options->data.count == 0) CGP_TRY(convert_file(w, stdin, "standard input"));
     for (int i = 0; i < options->data.count; i++)
         CGP_TRY(convert_path(w, options->data.values[i]));
     if (!options->out) return CGP_OK;
     if (fflush(w->out) != 0) return cgp_fail(CGP_ENOMEM, "out of memory");
+    if (header) CGP_TRY(finish_header(w));
     const double seconds = cli_seconds() - start;
     CGP_TRY(cgp_file_replace(options->out, w->kept, w->n_kept));
     const int64_t bytes = options->decode ? w->made : w->read;

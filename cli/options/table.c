@@ -233,7 +233,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_PEAK] = {"peak", "GFLOPS", CLI_REAL, AT(peak), CLI_PROFILE, 0,
         NULL, "peak of one core, to show each layer's share of it"},
     [CLI_OPTION_OUT] = {"out", "FILE", CLI_TEXT, AT(out), CLI_TOKENIZE | CLI_EXPORT, 0,
-        NULL, "export: the graph file [standard output]; tokenize: tokens, 2 bytes each,\n"
+        NULL, "export: the graph file [standard output]; tokenize: tokens,\n"
         "                           to FILE.bin for --data; with --decode bytes [ids as numbers,\n"
         "                           or bytes, to standard output]; -o is the same"},
     [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json),

@@ -265,7 +265,7 @@ static cgp_status open_tokens(cgp_data **out, const cli_run_options *run_options
     const char *validation = validation_path(run_options);
     cgp_token_options options = cgp_token_options_default();
     options.sequence = sequence;
-    options.vocab = vocab < options.vocab ? vocab : options.vocab; /* of 16 bits */
+    options.vocab = vocab < INT32_MAX ? vocab : INT32_MAX;
     options.validation_fraction = validation ? 0 : run_options->validation_fraction;
     options.validation_paths = validation ? &validation : NULL;
     options.n_validation_paths = validation ? 1 : 0;

@@ -38,7 +38,7 @@ static cgp_status parse_plugin(cli_model *model, const char *text, const char *s
                         "%.*s: expected a path with a '/' to a model plug-in (./%s)",
                         (int)strcspn(text, ":"), text, text);
     CGP_TRY(cli_plugin_open(&model->plugin, text, length));
-    memcpy(model->sha256, model->plugin->sha256, sizeof model->sha256);
+    strcpy(model->sha256, model->plugin->sha256);
     return cli_plugin_values(model->values, model->plugin,
                              text + length + (text[length] == ':'));
 }

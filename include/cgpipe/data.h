@@ -76,7 +76,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *cons
 typedef struct cgp_token_options {
     size_t struct_size;
     int64_t sequence;           /**< T: tokens of a sequence, >= 1. */
-    int64_t vocab;              /**< Tokens are below it, 1 <= vocab <= 65536. [65536] */
+    int64_t vocab;              /**< Tokens are below it, 1 <= vocab <= INT32_MAX. [65536] */
     double validation_fraction; /**< As in cgp_text_options. [0.1] */
     const char *const *validation_paths; /**< As in cgp_text_options, but files only. [NULL] */
     int n_validation_paths;              /**< [0] */
@@ -90,12 +90,12 @@ static inline cgp_token_options cgp_token_options_default(void) {
 }
 
 /**
- * Open files of little-endian uint16 tokens and cut them into sequences, as cgp_data_text() does with bytes.
+ * Open files of little-endian uint16 or uint32 tokens and cut them into sequences, as cgp_data_text() does with bytes.
  *
- * A file is either tokens from its first byte (nanoGPT's train.bin) or a shard of llm.c: a header of 256 little-endian
- * int32 (magic 20240520, version 1, number of tokens), then the tokens. The magic distinguishes them; files of both kinds can be
- * mixed. llm.c's other files (4-byte tokens, evaluations) are refused by their magic. No directories: a directory of shards
- * often holds training and validation.
+ * A file is either uint16 tokens from its first byte (nanoGPT's train.bin) or a shard of llm.c: a header of 256 little-endian
+ * int32 (magic 20240520, version 1, number of tokens), then uint16 tokens; or, for Llama 3, magic 20240801, version 7, and uint32
+ * tokens. The magic distinguishes them; files of all kinds can be mixed. llm.c's evaluations are refused by their magic. No
+ * directories: a directory of shards often holds training and validation.
  *
  * The files stay open and are read a sequence at a time, so they may be larger than memory, and must not change while in
  * use.

@@ -236,11 +236,11 @@ typedef struct cgp_conv_transpose2d_options {
     int kernel[2];       /**< Height, width, >= 1. */
     int stride[2];       /**< Height, width, >= 1. */
     cgp_padding padding; /**< Pixels taken off the result; where negative, put around it. */
-    int output_padding
-        [2]; /**< Rows at the bottom, columns at the right that the result has more, 0 .. stride - 1. */
+    /** Rows at the bottom and columns at the right that the result has more, 0 .. stride - 1. */
+    int output_padding[2];
     bool bias; /**< Parameter `<name>.bias` [out]. */
-    cgp_init
-        init; /**< Of the weight; by PyTorch's fans: fan_in is kernel height x width x out. */
+    /** Of the weight. By fan as in PyTorch: fan_in is kernel height x width x out, that of the convolution it transposes. */
+    cgp_init init;
     cgp_init bias_init; /**< Of the bias. */
 } cgp_conv_transpose2d_options;
 

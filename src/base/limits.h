@@ -8,7 +8,7 @@
 #include "base/base.h"
 
 typedef enum cgp__limit {
-    CGP__LIMIT_HEADER,       /* bytes of a safetensors file's header */
+    CGP__LIMIT_HEADER,       /* bytes of a safetensors file's header, and of a graph file */
     CGP__LIMIT_JSON,         /* bytes of memory for reading a JSON text */
     CGP__LIMIT_PIXELS,       /* of an image */
     CGP__LIMIT_IMAGE_MEMORY, /* bytes beside its pixels for decoding a JPEG */

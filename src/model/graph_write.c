@@ -28,21 +28,36 @@ static cgp_status put(writer *w, const char *text) {
     return CGP_OK;
 }
 
-/* Return a value as text, numbers with 15 digits where these are enough. NULL when short. */
-static char *text_of(const json_t *value) {
-    const size_t style = JSON_COMPACT | JSON_ENCODE_ANY;
-    char *text = cgp__json_text(value, style | JSON_REAL_PRECISION(15));
-    json_t *back = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-    const bool same = back && json_equal(value, back);
-    json_decref(back);
-    if (same) return text;
-    free(text);
-    return cgp__json_text(value, style | JSON_REAL_PRECISION(17));
+/* Return the digits that all numbers of an entry need to be read again as they are, 15 to 17. Entries are lists and objects of at most
+ * three levels. */
+static int digits_of(json_t *value) {
+    const char *key;
+    json_t *item;
+    size_t i;
+    int digits = 15;
+    char text[40];
+    if (json_is_real(value)) {
+        const double real = json_real_value(value);
+        for (; digits < 17; digits++) {
+            snprintf(text, sizeof text, "%.*g", digits, real);
+            if (strtod(text, NULL) == real) break;
+        }
+        return digits;
+    }
+    json_array_foreach(value, i, item) digits = cgp__max(digits, digits_of(item));
+    json_object_foreach(value, key, item) {
+        (void)key;
+        digits = cgp__max(digits, digits_of(item));
+    }
+    return digits;
 }
 
 /* Put a value, which is taken; NULL when short. */
 static cgp_status put_json(writer *w, json_t *value) {
-    char *text = value ? text_of(value) : NULL;
+    const size_t style = JSON_COMPACT | JSON_ENCODE_ANY;
+    char *text =
+        value ? cgp__json_text(value, style | JSON_REAL_PRECISION((size_t)digits_of(value)))
+              : NULL;
     const cgp_status status = text ? put(w, text) : short_of_memory(w);
     free(text);
     json_decref(value);

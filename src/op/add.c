@@ -24,6 +24,7 @@ const cgp__op cgp__op_subtract = {
     .op.name = "subtract",
     .op.n_inputs = 2,
     .op.infer = infer,
+    .op.cheap = true,
     .op.overwrites = 1u << 0 | 1u << 1,
     .dx = CGP__DX_IN_PLACE,
     .flops = {1, 1, 0},

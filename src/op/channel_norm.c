@@ -7,7 +7,8 @@
  * BATCH_NORM's running statistics change at the end of a step: by each micro-batch in ascending order, or, deferred, once by
  * those of the whole mini-batch; their variance is unbiased, as in PyTorch.
  *
- * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and He 2018, arXiv:1803.08494. Deferred: torchgpipe. */
+ * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and He 2018, arXiv:1803.08494.
+ * Deferred: torchgpipe. */
 #include "op/rules.h"
 
 #include "backend/running_stats.h"

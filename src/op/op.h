@@ -22,7 +22,7 @@ typedef struct cgp__attributes {
     int64_t groups;
     /* CROSS_ENTROPY. */
     int64_t ignore;
-    /* p: probability of dropout. */
+    /* p: probability of dropout. slope: of RELU; SCALE: the factor. */
     double p, eps, momentum, slope;
     /* ATTENTION; 0: 1 / sqrt(D). */
     double scale;

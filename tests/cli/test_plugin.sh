@@ -60,7 +60,7 @@ fails 2 "parts/run.json: names the plug-in mine.so, and code is loaded only from
     train --resume --run parts --steps 28
 fails 2 "./mine.so:layers=3: the run has the model mine.so:width=16,layers=2,act=swish,eps=1e-05 (leave it out, or another --run)" \
     train --resume --run parts --model ./mine.so:layers=3
-fails 2 "sample: expected a gpt2, got mine.so" sample parts --model ./mine.so
+fails 2 "sample: expected a model from tokens [T] to logits [T, V], got mine" sample parts --model ./mine.so
 fails 1 "w.safetensors: ..." convert w.safetensors new --model ./mine.so
 run convert parts w.safetensors --model ./mine.so
 check "convert: a run to weights" exits 0

@@ -91,6 +91,25 @@ for special in "" --add-special-tokens; do
     check "sample uses a tokenizer.json $special" test "$(wc -c <"$out")" -ge 20
 done
 
+# A vocabulary of more than 65,536: llm.c's header and 4 bytes a token.
+awk 'BEGIN { for (i = 0; i < 65000; i++) printf ",{\"id\":%d,\"content\":\"<|%d|>\",\"single_word\":false,\"lstrip\":false," \
+    "\"rstrip\":false,\"normalized\":false,\"special\":true}", 1162 + i, i }' >added.txt
+jq -c --slurpfile more <(printf '['; cut -c2- added.txt; printf ']') '.added_tokens += $more[0]' "$json/llama3.json" >large.json
+{ cat text.txt; printf '<|64999|>'; } >large.txt
+run tokenize --tokenizer large.json --out large.bin large.txt
+uint32() { od -An -v -tu4 --endian=little "$1" | tr -s ' \n' ' ' | sed 's/^ //;s/ $//'; }
+check "a large vocabulary has llm.c's header" test "$(uint32 large.bin | cut -d ' ' -f 1,2,4)" = "20240801 7 0"
+run tokenize --tokenizer large.json large.txt
+check "and tokens of 4 bytes" test "$(uint32 large.bin | cut -d ' ' -f 257-)" = "$(cat "$out")"
+check "whose number it has" test "$(uint32 large.bin | cut -d ' ' -f 3)" = "$(wc -w <"$out")"
+check "the last is above 65,535" test "$(tr ' ' '\n' <"$out" | tail -n 1)" = 66161
+run tokenize --tokenizer large.json --decode large.bin
+check "they are decoded" cmp -s "$out" large.txt
+run train gpt2:layers=1,width=8,heads=2,vocab=66162,seq=8 --data large.bin --batch 2 --steps 1 --run large-run
+check "train reads them" exits 0
+head -c 1029 large.bin >part.bin
+fails 1 "part.bin: expected tokens of 4 bytes, got part of a token" tokenize $use --decode part.bin
+
 # --- refused ---
 
 fails 2 "tokenize: --tokenizer PATH is missing (a tokenizer.json, or a directory with it or vocab.json and merges.txt)" \

@@ -47,7 +47,7 @@ static void an_op_has_the_bits_of_cpu(void **state) {
     }
 }
 
-/* Rows of several tiles, a vocabulary, many rows of one id, a sample of several parts. */
+/* Rows of several tiles, a vocabulary, many rows of one id, a sample of several parts, matrices of several launches. */
 static void large_sizes_have_the_bits_of_cpu(void **state) {
     (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -64,6 +64,10 @@ static void large_sizes_have_the_bits_of_cpu(void **state) {
                          .attributes = embedding_attributes(700, 500, 96),
                          .n = 2,
                          .accumulate = true,
+                         .type = type});
+        check(&(op_case){.op = CGP_OP_MATMUL,
+                         .attributes = matmul_attributes(4100, 1, 2, 3, bf16),
+                         .n = 2,
                          .type = type});
         check(&(op_case){.op = CGP_OP_BCE_WITH_LOGITS,
                          .attributes = plain_attributes(300, 120),

@@ -82,6 +82,20 @@ skip 'cmake -S examples/own_backend -B own -DCMAKE_PREFIX_PATH=PREFIX && cmake -
 skip 'CGP_PLUGIN_PATH=$PWD/own cgpipe devices' 'test_own_backend, test_devices_command'
 skip 'cc -shared -fPIC -Wl,-z,defs toy.c $(pkg-config --cflags cgpipe) -lm -o libcgpipe-toy.so' 'test_own_backend'
 
+# --- docs/guide.md, docs/how-to/own-model.md, docs/reference/graph-files.md ---
+for command in 'make -C mine test' 'cgpipe train mine/mine.so --data plugin --stages 2 --batch 64 --steps 500 --run mine-run' \
+    'cgpipe plan mine/mine.so --stages 2' 'cgpipe profile mine/mine.so --batch 64 --json costs.json' \
+    'cgpipe check mine/mine.so --stages 3 --schedule zb-h1 --batch 8' \
+    'cgpipe train mine/mine.so --data plugin --stages 2 --batch 64 --steps 500 --run mine-run --save-every 100' \
+    'cgpipe train --resume --run mine-run --stages 3 --steps 1000 --model mine/mine.so' \
+    'cgpipe plan mine/mine.so:width=128,blocks=6 --stages 2 --batch 64' 'cgpipe profile mine/mine.so:width=128,blocks=6 --batch 64' \
+    'cgpipe train mine/mine.so:width=128,blocks=6 --data plugin --stages 2 --batch 64 --steps 500 --run mine-run --save-every 50' \
+    'cgpipe train --resume --run mine-run --steps 1000 --model mine/mine.so' \
+    'cc -shared -fPIC -o mine.so mine.c $(pkg-config --cflags --libs cgpipe_data cgpipe) -lm'; do
+    skip "$command" 'builds; test_new_model'
+done
+skip 'cgpipe plan ./mine.json --plugin ./mine.so' 'builds; test_graph'
+
 # --- examples/README.md ---
 skip 'cc hello_pipeline.c $(pkg-config --cflags --libs cgpipe) -lm -o hello_pipeline' 'test_install'
 

@@ -2,7 +2,7 @@
 /* test_fuzz_tokenizer_json.c -- tokenizer.json against damage: what is accepted encodes bytes to its own tokens, which decode, and
  * encodes a text in two parts as in one; all else is refused with the file and a reason; nothing crashes.
  *
- * As a test it drives itself: the files of small encodings, mutated 1000 times from a seed that is printed. With
+ * As a test it drives itself: the files of small encodings, mutated 600 times from a seed that is printed. With
  * CGP_LIBFUZZER it is a target of libFuzzer (tools/fuzz.sh builds it), whose scratch file stays in /tmp. Its input
  * is the text of tokenizer.json, a zero byte, and a text; the first @ in the former stands for the 256 bytes,
  * "..": 0, .. "..": 255. */
@@ -116,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 
 #else
 
-enum { MUTATIONS = 1000 };
+enum { MUTATIONS = 600 };
 
 /* --- the driver --- */
 
@@ -201,7 +201,7 @@ static bool play(int times, uint64_t *random) {
 static void valid_files_are_accepted(void **state) {
     (void)state;
     uint64_t random = test_seed();
-    for (int i = 0; i < 200; i++)
+    for (int i = 0; i < 100; i++)
         assert_true(play(0, &random));
 }
 

@@ -15,7 +15,13 @@
 
 #include <cgpipe/data.h>
 
-enum { CAPACITY = 4096, MUTATIONS = 4000, HEADER = 1024, MAGIC = 20240520 };
+enum {
+    CAPACITY = 4096,
+    MUTATIONS = 4000,
+    HEADER = 1024,
+    MAGIC = 20240520,
+    MAGIC_UINT32 = 20240801
+};
 
 typedef struct input {
     uint8_t bytes[CAPACITY];
@@ -57,11 +63,16 @@ static void write_input(int i, const uint8_t *bytes, size_t size) {
 static int expected_tokens(const input *in, int32_t *tokens) {
     int32_t magic = 0;
     if (in->size >= 4) memcpy(&magic, in->bytes, 4);
-    const size_t first = magic == MAGIC ? HEADER : 0;
-    REQUIRE(in->size > first && in->size % 2 == 0);
-    for (size_t at = first; at < in->size; at += 2)
-        tokens[(at - first) / 2] = in->bytes[at] | in->bytes[at + 1] << 8;
-    return (int)((in->size - first) / 2);
+    const size_t first = magic == MAGIC || magic == MAGIC_UINT32 ? HEADER : 0;
+    const size_t width = magic == MAGIC_UINT32 ? 4 : 2;
+    REQUIRE(in->size > first && (in->size - first) % width == 0);
+    for (size_t at = first; at < in->size; at += width) {
+        uint32_t token = 0;
+        for (size_t k = 0; k < width; k++)
+            token |= (uint32_t)in->bytes[at + k] << 8 * k;
+        tokens[(at - first) / width] = (int32_t)token;
+    }
+    return (int)((in->size - first) / width);
 }
 
 /* A sample is T + 1 expected tokens from a window's begin, or is refused for one of them. */
@@ -77,7 +88,7 @@ static void check_sample(cgp_data *data, cgp_split split, int64_t position,
     for (int64_t w = 0; w < windows && !found; w++) {
         bool low = true;
         for (int64_t t = 0; t <= length; t++)
-            low = low && expected[w * length + t] < vocab;
+            low = low && (uint32_t)expected[w * length + t] < (uint64_t)vocab;
         if (visits[w] || low != (status == CGP_OK)) continue;
         found = !low || (memcmp(tokens, expected + w * length, (size_t)length * 4) == 0 &&
                          memcmp(targets, expected + w * length + 1, (size_t)length * 4) == 0);
@@ -166,15 +177,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 /* A valid file of up to 300 tokens, most of them small. */
 static void start(input *in, uint64_t *random) {
     const int n = test_between(random, 1, 300);
+    size_t width = 2;
     memset(in, 0, sizeof *in);
     if (fuzz_below(random, 2)) {
-        const int32_t header[3] = {MAGIC, 1, n};
-        memcpy(in->bytes, header, sizeof header);
+        const int32_t headers[2][3] = {{MAGIC, 1, n}, {MAGIC_UINT32, 7, n}};
+        width = 2 + 2 * fuzz_below(random, 2);
+        memcpy(in->bytes, headers[width / 2 - 1], sizeof headers[0]);
         in->size = HEADER;
     }
-    for (int i = 0; i < n; i++, in->size += 2) {
-        const uint16_t token = (uint16_t)fuzz_below(random, 50000);
-        memcpy(in->bytes + in->size, &token, 2);
+    for (int i = 0; i < n; i++, in->size += width) {
+        const uint32_t token = (uint32_t)fuzz_below(random, 50000);
+        for (size_t k = 0; k < width; k++)
+            in->bytes[in->size + k] = (uint8_t)(token >> 8 * k);
     }
 }
 

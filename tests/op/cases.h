@@ -447,8 +447,9 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
 }
 
 /* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
- * columns; of MAX_POOL's gradient 65536 windows; of CONV2D 256 pixels of a row, or of rows, and a depth of 512. */
-#define BLOCK_CASES 17
+ * columns; of MAX_POOL's gradient 65536 windows; of convolutions 256 pixels of a row, or of rows, and a depth of 512. Or larger than a
+ * launch of the cuda backend makes at a time. */
+#define BLOCK_CASES 18
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
@@ -457,7 +458,7 @@ static inline op_case block_case(int i) {
         CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,         CGP_OP_CONV2D,
         CGP_OP_CONV2D,     CGP_OP_CONV2D,   CGP_OP_ATTENTION,        CGP_OP_ATTENTION,
         CGP_OP_MATMUL,     CGP_OP_MATMUL,   CGP_OP_CONV_TRANSPOSE2D, CGP_OP_CONV_TRANSPOSE2D,
-        CGP_OP_GROUP_NORM};
+        CGP_OP_GROUP_NORM, CGP_OP_TRANSPOSE};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
@@ -513,9 +514,12 @@ static inline op_case block_case(int i) {
     case 15: /* several windows on a pixel, 50 channels of a window of dy */
         c.attributes = image_attributes(c.op, 20, 300, 12, conv);
         break;
-    default:
+    case 16:
         c.n = 3;
         c.attributes = group_norm_attributes(300, 700, 7);
+        break;
+    default: /* more squares than thread blocks */
+        c.attributes = transpose_attributes(2, 600, 3, 320, 1);
     }
     return c;
 }

@@ -12,14 +12,16 @@ typedef struct built {
     cgp_init init;
     cgp_linear_options linear;
     cgp_conv2d_options conv;
+    cgp_conv_transpose2d_options transposed;
     cgp_pool_options pool;
     cgp_padding padding;
     cgp_dtype dtype;
-    int rank, scale, n;
+    int rank, scale, n, mean;
     cgp_attention_options attention;
     cgp_rotary_options rotary;
-    int64_t dim, vocab, width, heads;
-    double eps, momentum, slope, p, p2, attention_p, weight, bce_weight;
+    int reshape_rank;
+    int64_t dim, vocab, width, heads, groups, slice_begin, slice_end;
+    double eps, momentum, slope, factor, p, p2, attention_p, weight, bce_weight;
 } built;
 
 static cgp_status build(const void *options) {
@@ -37,14 +39,20 @@ static cgp_status build(const void *options) {
     cgp_value x = cgp_embedding(model, ids, "e", b->vocab, b->width, b->init);
     x = cgp_position_embedding(model, x, "p", b->init);
     x = cgp_layer_norm(model, x, "n", b->eps);
+    x = cgp_scale(model, cgp_rms_norm(model, x, "r", b->eps), b->factor);
     x = cgp_causal_attention(model, x, b->heads, b->attention_p);
     x = cgp_rotary_embedding(model, x, b->rotary);
     x = cgp_attention(model, x, x, x, b->attention);
     x = cgp_dropout(model, x, b->p);
-    x = cgp_linear(model, x, "l", b->linear);
+    (void)cgp_mean(model, cgp_linear(model, x, "l", b->linear), b->mean);
     cgp_value y = cgp_conv2d(model, image, "c", b->conv);
+    y = cgp_conv_transpose2d(model, y, "t", b->transposed);
+    y = cgp_slice(model, y, -1, b->slice_begin, b->slice_end);
+    y = cgp_reshape(model, y, b->reshape_rank,
+                    (const int64_t[CGP_MAX_RANK]){8, 8, -1, 1, 1, 1});
     y = cgp_batch_norm(model, y, "b", b->eps, b->momentum);
     y = cgp_instance_norm(model, y, b->eps);
+    y = cgp_group_norm(model, y, "g", b->groups, b->eps);
     y = cgp_leaky_relu(model, y, b->slope);
     y = cgp_dropout2d(model, y, b->p2);
     y = cgp_max_pool(model, y, b->pool);
@@ -76,6 +84,20 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
                                      F(built, conv.init.scale, REAL),
                                      F(built, conv.bias_init.kind, ENUM),
                                      F(built, conv.bias_init.scale, REAL),
+                                     F(built, transposed.out, INT64),
+                                     F(built, transposed.kernel[0], INT),
+                                     F(built, transposed.kernel[1], INT),
+                                     F(built, transposed.stride[0], INT),
+                                     F(built, transposed.stride[1], INT),
+                                     F(built, transposed.output_padding[0], INT),
+                                     F(built, transposed.output_padding[1], INT),
+                                     F(built, transposed.init.kind, ENUM),
+                                     F(built, transposed.init.scale, REAL),
+                                     F(built, transposed.bias_init.kind, ENUM),
+                                     F(built, transposed.bias_init.scale, REAL),
+                                     F(built, slice_begin, INT64),
+                                     F(built, slice_end, INT64),
+                                     F(built, reshape_rank, ENUM),
                                      F(built, pool.kernel[0], INT),
                                      F(built, pool.kernel[1], INT),
                                      F(built, pool.stride[0], INT),
@@ -100,13 +122,16 @@ static const field built_fields[] = {F(built, init.kind, ENUM),
                                      F(built, rank, ENUM),
                                      F(built, scale, INT),
                                      F(built, n, ENUM),
+                                     F(built, mean, INT),
                                      F(built, dim, INT64),
                                      F(built, vocab, INT64),
                                      F(built, width, INT64),
                                      F(built, heads, INT64),
+                                     F(built, groups, INT64),
                                      F(built, eps, REAL),
                                      F(built, momentum, REAL),
                                      F(built, slope, REAL),
+                                     F(built, factor, SIGNED),
                                      F(built, p, REAL),
                                      F(built, p2, REAL),
                                      F(built, attention_p, REAL),
@@ -120,6 +145,16 @@ static void calls_of_the_builder_are_checked(void **state) {
         built b = {.init = normal,
                    .linear = {4, bias == 1, false, normal, normal},
                    .conv = {4, {3, 3}, {1, 1}, cgp_padding_all(1), bias == 1, normal, normal},
+                   .transposed = {.out = 6,
+                                  .kernel = {3, 3},
+                                  .stride = {1, 1},
+                                  .padding = cgp_padding_all(1),
+                                  .bias = bias == 1,
+                                  .init = {CGP_INIT_XAVIER_UNIFORM, 1},
+                                  .bias_init = normal},
+                   .slice_begin = 2,
+                   .slice_end = 6,
+                   .reshape_rank = 3,
                    .pool = {{2, 2}, {2, 2}, {0, 0, 0, 0}},
                    .padding = {1, 0, 0, 0},
                    .attention = {.heads = 2, .kv_heads = 2, .causal = true, .window = 2},
@@ -137,9 +172,11 @@ static void calls_of_the_builder_are_checked(void **state) {
                    .vocab = 8,
                    .width = 12,
                    .heads = 2,
+                   .groups = 2,
                    .eps = 1e-5,
                    .momentum = 0.1,
                    .slope = 0.1,
+                   .factor = -0.5,
                    .p = 0.1,
                    .p2 = 0.1,
                    .attention_p = 0.1,

@@ -155,7 +155,7 @@ OPTIONS_RESULT(cgp_plugin_info)
              const cgp_edge *: no_pointer, const cgp_plan_stage *: no_pointer,                 \
              const cgp_plan_device *: no_pointer, const cgp_schedule *: no_pointer,            \
              const cgp_schedule_timeline *: no_pointer, const cgp_data_field *: no_pointer,    \
-             OF(cgp_init, r), OF(cgp_padding, r), OF(cgp_optim, r), OF(cgp_plan_options, r),                    \
+             OF(cgp_init, r), OF(cgp_padding, r), OF(cgp_optim, r), OF(cgp_plan_options, r),   \
              OF(cgp_schedule_options, r), OF(cgp_save_options, r), OF(cgp_text_options, r),    \
              OF(cgp_token_options, r),                                                         \
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \

@@ -18,7 +18,7 @@ bool test_bpe_merge(test_bpe *bpe, int left, int right) {
     memcpy(bpe->bytes[n] + a, bpe->bytes[right], (size_t)b);
     for (int i = 0; i < n; i++) {
         if (bpe->sizes[i] == a + b &&
-            memcmp(bpe->bytes[i], bpe->bytes[n], (size_t)(a + b)) == 0)
+            memcmp(bpe->bytes[i], bpe->bytes[n], (size_t)a + (size_t)b) == 0)
             return false;
     }
     bpe->sizes[n] = a + b;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_tokens.c -- files of uint16 tokens: both formats, sequences over several files, and invalid files. */
+/* test_data_tokens.c -- files of uint16 and uint32 tokens: all formats, sequences over several files, and invalid files. */
 #include "directory.h"
 
 #include <dirent.h>
@@ -245,11 +245,47 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
     assert_string_equal(cgp_message(), whole);
 }
 
+/* llm.c's tokens of 4 bytes, for Llama 3, after some of 2 bytes. */
+static void tokens_of_four_bytes_are_read_beside_others(void **state) {
+    (void)state;
+    enum { N = 20000, T = N + 2 }; /* more than a piece */
+    static uint32_t tokens[N];
+    static int32_t inputs[T], targets[T];
+    const uint16_t first[] = {7, 8, 9};
+    for (uint32_t i = 0; i < N; i++)
+        tokens[i] = 100000 + i;
+    const char *paths[] = {
+        write_raw("two.bin", first, 3),
+        write_stated("four.bin", (const uint16_t *)tokens, 2 * N, 20240801, 7, N)};
+    cgp_token_options options = options_of(T, 0);
+    cgp_data *data = NULL;
+    options.vocab = 100000 + N;
+    assert_ok(cgp_data_tokens(&data, paths, 2, &options));
+    assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, inputs, targets));
+    for (int i = 0; i < T; i++) {
+        assert_int_equal(inputs[i], i < 3 ? 7 + i : 100000 + i - 3);
+        assert_int_equal(targets[i], i < 2 ? 8 + i : 100000 + i - 2);
+    }
+    cgp_data_destroy(data);
+    options.vocab--;
+    data = NULL;
+    assert_ok(cgp_data_tokens(&data, paths, 2, &options));
+    assert_status(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, inputs, targets), CGP_EFORMAT);
+    assert_message("four.bin: at byte 81020: expected a token below 119999, got 119999");
+    cgp_data_destroy(data);
+    const uint16_t *n = numbers();
+    assert_refused(write_stated("l.bin", n, 50, 20240801, 1, 25), CGP_EFORMAT,
+                   "l.bin: at byte 4: expected version 7 of llm.c's tokens of 4 bytes, got 1");
+    assert_refused(write_stated("l.bin", n, 51, 20240801, 7, 25), CGP_EFORMAT,
+                   "l.bin: at byte 8: expected a number of tokens that fits 1126 bytes, got "
+                   "25, which needs 1124 (a file cut short, or damaged)");
+}
+
 static void a_wrong_header_is_refused_with_its_offset(void **state) {
     (void)state;
     const uint16_t *n = numbers();
     assert_refused(write_stated("v.bin", n, 50, MAGIC, 7, 50), CGP_EFORMAT,
-                   "v.bin: at byte 4: expected version 1 of llm.c's tokens, got 7");
+                   "v.bin: at byte 4: expected version 1 of llm.c's tokens of 2 bytes, got 7");
     assert_refused(write_stated("n.bin", n, 50, MAGIC, 1, 51), CGP_EFORMAT,
                    "n.bin: at byte 8: expected a number of tokens that fits 1124 bytes, got "
                    "51, which needs 1126 (a file cut short, or damaged)");
@@ -276,9 +312,6 @@ static void a_wrong_header_is_refused_with_its_offset(void **state) {
 
 static void files_of_llm_c_with_other_contents_are_refused(void **state) {
     (void)state;
-    assert_refused(write_stated("l.bin", numbers(), 50, 20240801, 7, 25), CGP_EFORMAT,
-                   "l.bin: at byte 0: expected tokens of 2 bytes, not llm.c's of 4 bytes, got "
-                   "20240801");
     assert_refused(write_stated("e.bin", numbers(), 50, 20240522, 1, 25), CGP_EFORMAT,
                    "e.bin: at byte 0: expected tokens, not llm.c's evaluation examples, got "
                    "20240522");
@@ -375,12 +408,12 @@ static void bad_options_are_named_with_their_value(void **state) {
     options = options_of(4, 1);
     assert_status(open_with(options), CGP_EINVAL);
     assert_message("token options: validation_fraction is at least 0 and below 1, got 1");
-    const int64_t vocabularies[] = {0, 65537};
+    const int64_t vocabularies[] = {0, (int64_t)INT32_MAX + 1};
     for (int i = 0; i < 2; i++) {
         options = options_of(4, 0.1);
         options.vocab = vocabularies[i];
         assert_status(open_with(options), CGP_EINVAL);
-        assert_message("token options: vocabulary is between 1 and 65536, got ");
+        assert_message("token options: vocabulary is between 1 and 2147483647, got ");
     }
     options = options_of(4, 0.1);
     options.struct_size = 8;
@@ -501,6 +534,7 @@ int main(void) {
         cmocka_unit_test_setup(files_may_be_larger_than_32_bits_count, test_empty_before),
         cmocka_unit_test_setup(tokens_are_read_by_position_alone, test_empty_before),
         cmocka_unit_test_setup(validation_files_of_tokens_are_separate, test_empty_before),
+        cmocka_unit_test_setup(tokens_of_four_bytes_are_read_beside_others, test_empty_before),
         cmocka_unit_test_setup(a_wrong_header_is_refused_with_its_offset, test_empty_before),
         cmocka_unit_test_setup(files_of_llm_c_with_other_contents_are_refused,
                                test_empty_before),

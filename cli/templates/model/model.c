@@ -57,7 +57,7 @@ static cgp_status snake_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* dx = dy (1 + sin(2 a x)) */
+/* dx = dy (1 + sin(2 a x)). An op of several inputs writes each run->dx[k] that is not NULL. */
 static cgp_status snake_backward_input(const cgp_op_run *run) {
     const float a = ((const snake_attributes *)run->node->attributes)->a, *x = run->x[0];
     for (int64_t i = 0; i < elements(run); i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_plugin.h -- the contract of a model plug-in: a shared object whose model the program trains, `cgpipe train ./mine.so`.
+/* model_plugin.h -- the contract of a model plug-in: a shared object whose model the program trains, cgpipe train ./mine.so.
  *
  *     CGP_MODEL_PLUGIN;                                             release and struct sizes, checked before anything is called
  *
@@ -81,7 +81,7 @@ typedef enum cgp_model_key_kind {
     CGP_KEY_WORD   /**< One of some words. */
 } cgp_model_key_kind;
 
-/** A key of MODEL, `./mine.so:width=64`. The program parses values, checks them and writes them into the run; a plug-in gets them all. */
+/** A key of MODEL, ./mine.so:width=64. The program parses values, checks them and writes them into the run; a plug-in gets them all. */
 typedef struct cgp_model_key {
     const char *name;        /**< Letters, digits and '_'; NULL: the end of the list. */
     cgp_model_key_kind kind; /**< Of its values. */

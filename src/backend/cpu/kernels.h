@@ -168,8 +168,8 @@ typedef struct cgp__block {
     int n_prefetch;
 } cgp__block;
 
-/* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column. All that is indexed by column may be
- * read up to the padded width. */
+/* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column. All that is indexed by column
+ * may be read up to the padded width. */
 typedef struct cgp__cpu_columns {
     /* Of x, y, dy and dx. */
     cgp_dtype type;

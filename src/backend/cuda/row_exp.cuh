@@ -38,7 +38,7 @@ struct exp_rows {
     float maxima[EXP_ROWS][ROW_LANES / WARP], sums[EXP_ROWS][ROW_LANES];
 };
 
-/* Return the maximum of this thread's row x of n elements, 0 of a row that does not exist; fill its sums. All threads of the block
+/* Return the maximum of this thread's row x of n elements; fill its sums. n is 0 of a row that does not exist. All threads of the block
  * call it, and have waited for each other when it returns. */
 template <class T>
 __device__ static inline float row_exp(exp_rows &tile, const T *x, int64_t n) {

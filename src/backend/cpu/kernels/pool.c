@@ -151,6 +151,15 @@ void CGP__CPU_NAME(pool_sum)(const cgp__cpu_pool *p, void *y, int64_t i) {
     CALL_TYPED(p->type, sum_row, p, y, i);
 }
 
+/* One window over the whole row, of one channel: all pixels have its gradient, t[0]. */
+INLINE void sum_back_whole(cgp_dtype type, const cgp__cpu_pool *p, void *dx, bool mean) {
+    const side across = across_of(p->attributes);
+    const float factor = mean ? reciprocal(across, 0) : 1.0f;
+    const vec out = splat(0.0f) + splat(p->scratch[0]) * factor;
+    for (int64_t c = 0; c < across.pixels; c += LANES)
+        put(type, dx, c, out, across.pixels - c, p->add);
+}
+
 INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row,
                          bool mean) {
     const cgp_op_attributes *g = p->attributes;
@@ -158,6 +167,12 @@ INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64
     const int64_t channels = g->in, stride = g->out_width * channels;
     const span rows = windows_of(down, row);
     int64_t done = 0;
+    if (stride == 1 && g->left == 0 && g->kernel_width >= g->width) {
+        FOR_VECTORS(0, 1, sum_down, type, p->scratch, p->from, stride, rows,
+                    mean ? &down : NULL);
+        sum_back_whole(type, p, dx, mean);
+        return;
+    }
     for (int64_t column = 0; column < g->width; column++) {
         const span columns = windows_of(across, column);
         const int64_t end = next_end(done, columns.end * channels, stride);
@@ -202,6 +217,7 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
         const ivec here = (ivec){0} + (int32_t)(row - top) * kernel_width;
         for (int k = 0; k < count; k++) {
             const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
+            /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
             const ivec better = (x > max[k]) | (x != x);
             max[k] = pick(better, x, max[k]);
             argmax[k] = choose(better, here, argmax[k]);
@@ -229,6 +245,7 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
         for (int k = 0; k < count; k++) {
             const int64_t at = column * g->in + c + k * LANES;
             const vec x = load(t + at);
+            /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
             ivec better = (x > max[k]) | (x != x);
             if (u) {
                 const ivec its_row = (ivec)load(u + at);

@@ -10,7 +10,7 @@ typedef struct cgp__cpu_convolution {
     const cgp_kernel_spec *spec;
     const void *x;
     const float *weight;
-    /* Of each pixel of `to`; NULL: none. Nothing is added to then. */
+    /* Of each pixel of `to`; NULL: none, as always where `add` is set. */
     const float *bias;
     void *to;
     bool add;

@@ -12,8 +12,8 @@
  * a set's bits depend on the set alone. The kernels:
  *
  *     sum_groups      the two sums of each column of each group: a thread has a block of rows, a warp merges them
- *     make_factors    the sums of each channel; all that follows from them, unless a part has several:
- *     part_factors    the sums of each part; all that follows from them
+ *     make_factors    the sums of each channel; all that follows from them. Of GROUP_NORM only the former, then:
+ *     part_factors    the sums of each part; all that follows from them, but
  *     part_weights    dweight and dbias, over the sets in order
  *     apply           y or dx, which may be dy */
 #include "backend/cuda/running_stats.cuh"

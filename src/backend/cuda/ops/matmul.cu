@@ -13,8 +13,8 @@ namespace {
 
 template <class T> using results = output<batched_rows, T>;
 
-/* Matrices of a launch. */
-enum { MOST = 65535 };
+/* Matrices of a launch: enough for any device. */
+enum { MOST = 4096 };
 
 /* --- launches --- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.cu -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: a thread makes an element of y, or of dx, from all that it depends on. Nothing is saved.
+/* pool.cu -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: a thread makes an element of y, or of dx, from all that it depends on.
+ * Nothing is saved.
  *
  *     mean      y = sum over columns of (sum over rows of x) / pixels of the window
  *     back      dx = sum over columns j of (sum over rows i of dy(i, j) / rows of window i) / columns of window j

@@ -54,8 +54,9 @@ template <class T> static __global__ void move_runs(T *to, const T *from, sides 
     }
 }
 
-static inline dim3 at_most(int64_t blocks) {
-    return dim3((unsigned)(blocks < 65535 ? blocks : 65535));
+/* As many as run at one time; each makes several, so that its divisions are few. */
+static inline dim3 blocks_of(int64_t work) {
+    return dim3((unsigned)(work < 1024 ? work : 1024));
 }
 
 template <class T>
@@ -63,9 +64,9 @@ static cudaError_t run(T *to, const T *from, const sides &s, bool add, cudaStrea
     const int64_t squares = s.lines * ceil_div(s.i, SIDE) * ceil_div(s.j, SIDE);
     const int64_t warps = ceil_div(s.i * s.c, 32) * 32;
     if (s.c == 1)
-        return launch(turn_squares<T>, at_most(squares), dim3(SIDE, ROWS), stream, to, from, s,
-                      add);
-    return launch(move_runs<T>, at_most(s.lines * s.j),
+        return launch(turn_squares<T>, blocks_of(squares), dim3(SIDE, ROWS), stream, to, from,
+                      s, add);
+    return launch(move_runs<T>, blocks_of(s.lines * s.j),
                   dim3((unsigned)(warps < BLOCK ? warps : (int64_t)BLOCK)), stream, to, from, s,
                   add);
 }
