@@ -56,6 +56,11 @@ static cgp_value norm(cgp__network *net, cgp_value x, const char *name) {
     return cgp_layer_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
+static cgp_value rms_norm(cgp__network *net, cgp_value x, const char *name) {
+    const cgp_gpt2_options *o = net->options;
+    return cgp_rms_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
+}
+
 /* Of the linear map at the end of a branch. */
 static double end_deviation(const cgp_gpt2_options *o) {
     return DEVIATION / sqrt(2.0 * o->layers);
@@ -83,7 +88,7 @@ static cgp_value feed_forward(cgp__network *net, cgp_value x) {
 
 /* --- residuals --- */
 
-/* What branches have given so far. Without `residuals`: `sum` alone, the embeddings in it. */
+/* The embeddings and what branches have given so far. Without `residuals` all of it is in `sum`. */
 typedef struct sources {
     cgp_value groups; /* [T, n C]: the embeddings, then groups that are complete */
     int64_t n;
@@ -102,11 +107,6 @@ static void complete_group(cgp__network *net, sources *s) {
     s->sum = none;
 }
 
-static cgp_value norm_rms(cgp__network *net, cgp_value x, const char *name) {
-    const cgp_gpt2_options *o = net->options;
-    return cgp_rms_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
-}
-
 /* Weigh the sources: v [T, n C] -> [T, C]. */
 static cgp_value weighted_mean(cgp__network *net, cgp_value v, int64_t n, const char *name) {
     const cgp_gpt2_options *o = net->options;
@@ -115,7 +115,7 @@ static cgp_value weighted_mean(cgp__network *net, cgp_value v, int64_t n, const 
     char part[32];
     v = cgp_reshape(model, v, 3, (const int64_t[]){length, n, o->width});
     snprintf(part, sizeof part, "%s.norm", name);
-    cgp_value a = norm_rms(net, v, part);
+    cgp_value a = rms_norm(net, v, part);
     snprintf(part, sizeof part, "%s.query", name);
     a = cgp_linear(model, a, cgp__name(net, "%s", part), (cgp_linear_options){.out = 1});
     a = cgp_softmax(model, cgp_reshape(model, a, 3, (const int64_t[]){length, 1, n}));

@@ -10,7 +10,8 @@
                            `losses_1` .., f32 [10]: those of ten steps of AdamW (lr 1e-3, weight decay 0.01 of matrices); in double
 
 Blocks and sources are those of the pseudocode in Kimi Team 2026, "Attention Residuals", arXiv:2603.15031: a list of complete groups, and
-the partial sum of the group at hand, which is None where one begins. The first branch, which has one source, has no weights here.
+the partial sum of the group at hand, which is None where one begins. The first branch, which has one source, has no weights here, and the
+final norm reads a mean as branches do.
 """
 import os
 import sys

@@ -63,8 +63,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out,
                                                   const cgp_gpt2_options *options);
 
 /**
- * Parse "gpt2" or "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,inner=512,residuals=2" into options; other
- * options keep their values.
+ * Parse "gpt2" or "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,inner=512,residuals=2" into
+ * options; other options keep their values.
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
  */
