@@ -9,8 +9,12 @@ x[i] = float32((i - 40) * 0.3), dy[i] = float32(cos(i)), other[i] = float32(sin(
 bias[c] = float32(c / 4 - 1), c = 0 .. 8. y and the gradients of what it is made of, in float64. Elementwise ops have x as it is, the others
 [9, 9] of one sample.
 
-Those that move elements, and products, in our layouts: element i of operand k is ((37 i + 11 k) mod 41 - 20) / 16, with k = 0 of x, 1 of a second input or of the
-weight, 2 of the bias, 3 of dy. Sums of their products are exact in float32, in any order.
+Those that move elements, and products, in our layouts: element i of operand k is ((37 i + 11 k) mod 41 - 20) / 16, with k = 0 of x, 1 of a
+second input or of the weight, 2 of the bias, 3 of dy. Sums of their products are exact in float32, in any order.
+
+Attention: q, k, v and dy are float32 of wave(1) .. wave(4); softmax and products in float64. Rotary embeddings: x is wave(1), dy
+wave(2); frequencies and angles in float32 as in Hugging Face's modeling_llama.py and modeling_rope_utils.py (Apache-2.0), cosines, sines and
+products in float64.
 """
 import inspect
 import json
@@ -111,6 +115,73 @@ def others():
     }
 
 
+# heads, kv_heads, T, S, D, DV, causal, window, scale (0: 1 / sqrt(D))
+ATTENTION = [
+    (4, 2, 6, 6, 4, 4, True, 0, 0),
+    (2, 2, 7, 7, 3, 5, True, 3, 0),
+    (3, 1, 5, 8, 2, 3, False, 0, 0.4),
+]
+
+# heads, T, D, width, interleaved, theta, offset, scaling (0: none, 1: linear, 2: Llama 3.1), factor, low, high, original length
+ROTARY = [
+    (2, 5, 8, 8, False, 10000.0, 0, 0, 1, 0, 0, 0),
+    (2, 5, 8, 8, True, 10000.0, 0, 0, 1, 0, 0, 0),
+    (2, 4, 9, 6, False, 500000.0, 100, 1, 4, 0, 0, 0),
+    (1, 6, 16, 16, False, 500000.0, 3000, 2, 8, 1, 4, 1024),
+]
+
+
+def wave(number, rows, columns):
+    values = [math.cos(0.7 * number + 1.3 * i * (1 + 0.01 * number)) * 2 for i in range(rows * columns)]
+    return torch.tensor(values, dtype=torch.float32).double().reshape(rows, columns)
+
+
+def attention(heads, kv_heads, rows, keys, depth, width, causal, window, scale):
+    q, k = wave(1, rows, heads * depth).requires_grad_(), wave(2, keys, kv_heads * depth).requires_grad_()
+    v, dy = wave(3, keys, kv_heads * width).requires_grad_(), wave(4, rows, heads * width)
+    t, s = torch.arange(rows)[:, None], torch.arange(keys)[None, :]
+    seen = (s <= t) & ((window == 0) | (s > t - window)) if causal else torch.ones(rows, keys, dtype=torch.bool)
+    each = [x.reshape(-1, n, x.shape[1] // n).transpose(0, 1) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
+    k_all, v_all = (x.repeat_interleave(heads // kv_heads, dim=0) for x in each[1:])
+    scores = each[0] @ k_all.transpose(1, 2) * (scale or 1 / math.sqrt(depth))
+    y = (scores.masked_fill(~seen, -math.inf).softmax(dim=-1) @ v_all).transpose(0, 1).reshape(rows, heads * width)
+    y.backward(dy)
+    tensors = {"q": q, "k": k, "v": v, "dy": dy, "y": y, "dq": q.grad, "dk": k.grad, "dv": v.grad}
+    options = dict(zip(("heads", "kv_heads", "rows", "keys", "depth", "width", "causal", "window", "scale"),
+                       (heads, kv_heads, rows, keys, depth, width, causal, window, scale)))
+    return {**options, **{name: x.flatten().tolist() for name, x in tensors.items()}}
+
+
+def frequencies(width, theta, scaling, factor, low, high, length):
+    f = 1.0 / (theta ** (torch.arange(0, width, 2, dtype=torch.int64).float() / width))
+    if scaling == 1:
+        return f / factor
+    if scaling == 0:
+        return f
+    wavelength = 2 * math.pi / f
+    scaled = torch.where(wavelength > length / low, f / factor, f)
+    smooth = (length / wavelength - low) / (high - low)
+    between = ~(wavelength < length / high) * ~(wavelength > length / low)
+    return torch.where(between, (1 - smooth) * scaled / factor + smooth * scaled, scaled)
+
+
+def rotary(heads, rows, depth, width, interleaved, theta, offset, scaling, factor, low, high, length):
+    x, dy = wave(1, rows, heads * depth).requires_grad_(), wave(2, rows, heads * depth)
+    position = torch.arange(offset, offset + rows).float()
+    angle = position[:, None] * frequencies(width, theta, scaling, factor, low, high, length)[None, :]
+    assert angle.dtype == torch.float32
+    cos, sin = angle.double().cos()[:, None], angle.double().sin()[:, None]
+    rotated, rest = x.reshape(rows, heads, depth).split([width, depth - width], dim=-1)
+    a, b = (rotated[..., 0::2], rotated[..., 1::2]) if interleaved else rotated.chunk(2, dim=-1)
+    pair = (a * cos - b * sin, b * cos + a * sin)
+    rotated = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
+    y = torch.cat((rotated, rest), dim=-1).reshape(rows, heads * depth)
+    y.backward(dy)
+    options = dict(zip(("heads", "rows", "depth", "width", "interleaved", "theta", "offset", "scaling", "factor", "low", "high", "length"),
+                       (heads, rows, depth, width, interleaved, theta, offset, scaling, factor, low, high, length)))
+    return {**options, **{name: t.flatten().tolist() for name, t in {"x": x, "dy": dy, "y": y, "dx": x.grad}.items()}}
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "data", "reference_ops.json")
@@ -131,6 +202,8 @@ def main():
     for name, op in OTHERS.items():
         result[name] = gradients(op, given, dy)
     result.update(others())
+    result["attention"] = [attention(*case) for case in ATTENTION]
+    result["rotary"] = [rotary(*case) for case in ROTARY]
     with open(path, "w", encoding="ascii") as file:
         json.dump(result, file, indent=1)
         file.write("\n")

@@ -57,7 +57,7 @@ static cgp_status print(const char *path, const json_t *record, json_t *options)
         printf("# The model is %s, whose path is given on the command line.\n",
                cli_shown(model));
     else
-        json_object_set(options, "model", json_object_get(record, "model"));
+        json_object_set_new(options, "model", json_string(cli_record_path(record)));
     return cli_run_file_write(stdout, options);
 }
 

@@ -136,11 +136,11 @@ static cgp_status check_name(const char *name) {
     for (size_t i = 0; good && i < length; i++)
         good = strchr(letters, name[i]) || strchr(others, name[i]);
     if (good) return CGP_OK;
-    return cgp_fail(
-        CGP_EINVAL,
-        "%s: expected a name of at most %d letters, digits, _ and -, that begins with "
-        "a letter",
-        name, NAME_MAX_BYTES);
+    return cgp_fail(CGP_EINVAL,
+                    "new: expected a name of at most %d letters, digits, _ and -, that begins "
+                    "with a letter, "
+                    "got \"%s\"",
+                    NAME_MAX_BYTES, name);
 }
 
 static cgp_status check_operands(const cli_run_options *options) {

@@ -166,8 +166,8 @@ typedef struct cli_run_options {
     bool given[CLI_OPTION_COUNT]; /* on the command line, or in the run file */
     bool stages_by_devices;       /* --devices says how many stages there are */
     const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
-    const char *
-        operand_source; /* the run file or run.json that MODEL is from; NULL: the command line */
+    /* The run file or run.json that MODEL is from; NULL: the command line. */
+    const char *operand_source;
     const char *target; /* TO of convert, NAME of new model; NULL: missing */
     cli_names words;    /* COMMAND of supervise */
 

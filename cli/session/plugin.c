@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c -- see plugin.h. A file is hashed, looked at, opened, and hashed again: the SHA-256 is that of the code that runs. Its
  * version is read, as data, before any function of it is called. */
-#define _GNU_SOURCE /* RTLD_DEFAULT */
+#define _GNU_SOURCE /* RTLD_DEFAULT, dladdr1() */
 #include "session/plugin.h"
 
 #include "common.h"
@@ -12,12 +12,15 @@
 #include <elf.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <link.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define SUFFIX ".so"
+#define VERSION "cgpipe_plugin_version"
+#define SEE "see cgpipe/ext/model_plugin.h"
 #define REBUILD "build it with the headers of cgpipe " CGP_VERSION
 
 /* --- the file --- */
@@ -59,13 +62,25 @@ static cgp_status check_whole(const char *path) {
 
 /* --- its symbols --- */
 
-/* Find a symbol; NULL: the plug-in itself has none, whatever the libraries have that it is linked with. */
-static void *find(const cli_plugin *plugin, const char *name) {
-    Dl_info of_symbol, of_version;
-    void *symbol = dlsym(plugin->object, name);
-    const void *version = dlsym(plugin->object, "cgpipe_plugin_version");
-    if (!symbol || !dladdr(symbol, &of_symbol) || !dladdr(version, &of_version)) return NULL;
-    return of_symbol.dli_fbase == of_version.dli_fbase ? symbol : NULL;
+/* Find a symbol of the plug-in itself, whatever the libraries have that it is linked with; *out is NULL if there is none. `type`: STT_FUNC or
+ * STT_OBJECT. *bytes, if it is not NULL: its size. */
+static cgp_status find(const cli_plugin *plugin, const char *name, int type, void **out,
+                       size_t *bytes) {
+    const ElfW(Sym) *entry = NULL;
+    Dl_info info, of_version;
+    *out = dlsym(plugin->object, name);
+    const void *version = dlsym(plugin->object, VERSION);
+    if (!*out || !version || !dladdr(version, &of_version)) return CGP_OK;
+    if (!dladdr1(*out, &info, (void **)&entry, RTLD_DL_SYMENT) || !entry ||
+        info.dli_fbase != of_version.dli_fbase) {
+        *out = NULL;
+        return CGP_OK;
+    }
+    if (bytes) *bytes = entry->st_size;
+    if (ELF64_ST_TYPE(entry->st_info) == type) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: %s: expected %s, got %s (" SEE ")", plugin->path, name,
+                    type == STT_FUNC ? "a function" : "data",
+                    type == STT_FUNC ? "data" : "a function");
 }
 
 /* The release may differ in its last number; while the first one is 0, the second one is another interface. */
@@ -80,17 +95,23 @@ static cgp_status check_version(const cli_plugin *plugin) {
 #define NAME(type) #type,
         CGP_MODEL_PLUGIN_STRUCTS(NAME)};
     static const cgp_model_plugin_version version = CGP__PLUGIN_VERSION, *ours = &version;
-    const cgp_model_plugin_version *theirs = dlsym(plugin->object, "cgpipe_plugin_version");
-    if (!theirs)
+    const cgp_model_plugin_version *theirs = NULL;
+    void *symbol = NULL;
+    size_t bytes = 0;
+    CGP_TRY(find(plugin, VERSION, STT_OBJECT, &symbol, &bytes));
+    if (!(theirs = symbol))
         return cgp_fail(CGP_EINVAL,
-                        "%s: has no symbol cgpipe_plugin_version (CGP_MODEL_PLUGIN; "
-                        "in its source, see cgpipe/ext/model_plugin.h)",
+                        "%s: has no symbol " VERSION " (CGP_MODEL_PLUGIN; in its source, " SEE
+                        ")",
                         plugin->path);
-    const bool release = theirs->struct_size >= offsetof(cgp_model_plugin_version, sizes);
+    const bool release = bytes >= offsetof(cgp_model_plugin_version, sizes);
     if (!release || !same_release(theirs->release, sizeof theirs->release))
         return cgp_fail(CGP_EINVAL, "%s: was built for cgpipe %.15s, this is %s (" REBUILD ")",
                         plugin->path, release ? theirs->release : "of another form",
                         CGP_VERSION);
+    if (bytes < theirs->struct_size)
+        return cgp_fail(CGP_EINVAL, "%s: " VERSION " has %zu bytes, and says %zu (" REBUILD ")",
+                        plugin->path, bytes, theirs->struct_size);
     if (theirs->struct_size != ours->struct_size)
         return cgp_fail(CGP_EINVAL,
                         "%s: expected a version of %zu bytes, got %zu (" REBUILD ")",
@@ -162,16 +183,18 @@ static cgp_status check_ops(cli_plugin *plugin) {
     return CGP_OK;
 }
 
-/* ISO C has no cast from data to functions. */
-#define SET_FUNCTION(pointer, symbol) memcpy(&(pointer), &(void *){symbol}, sizeof(void *))
-
 static cgp_status enter(cli_plugin *plugin) {
     CGP_TRY(check_version(plugin));
     CGP_TRY(check_library(plugin));
-    SET_FUNCTION(plugin->build, find(plugin, "cgpipe_model_build"));
-    SET_FUNCTION(plugin->open_data, find(plugin, "cgpipe_data_open"));
-    plugin->keys = find(plugin, "cgpipe_model_keys");
-    plugin->ops = find(plugin, "cgpipe_model_ops");
+    void *build = NULL, *data = NULL, *keys = NULL, *ops = NULL;
+    CGP_TRY(find(plugin, "cgpipe_model_build", STT_FUNC, &build, NULL));
+    CGP_TRY(find(plugin, "cgpipe_data_open", STT_FUNC, &data, NULL));
+    CGP_TRY(find(plugin, "cgpipe_model_keys", STT_OBJECT, &keys, NULL));
+    CGP_TRY(find(plugin, "cgpipe_model_ops", STT_OBJECT, &ops, NULL));
+    memcpy(&plugin->build, &build, sizeof build); /* ISO C has no cast from data to functions */
+    memcpy(&plugin->open_data, &data, sizeof data);
+    plugin->keys = keys;
+    plugin->ops = ops;
     if (!plugin->build)
         return cgp_fail(CGP_EINVAL,
                         "%s: has no function cgpipe_model_build (see "

@@ -61,18 +61,19 @@ cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
 
 cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *directory,
                                  const json_t *record, const char *given, const char *plugin) {
-    const char *text = cli_record_path(record), *source = given ? NULL : directory->record;
-    char spec[CLI_MODEL_SPEC];
-    char *whole = cli_record_keys(record, given ? given : text);
-    cgp_status status = cli_model_parse(model, given ? whole : text, 256, source, plugin);
+    const char *text = given ? given : cli_record_path(record);
+    const bool file = cli_model_is_plugin(text) || cli_model_is_graph(text);
+    char *whole = given ? cli_record_keys(record, given) : NULL, spec[CLI_MODEL_SPEC];
+    const bool keys = whole && cli_plugin_path(given) > 0; /* else the text lives on */
+    cgp_status status = cli_model_parse(model, keys ? whole : text, 256,
+                                        given ? NULL : directory->record, plugin);
     free(whole);
-    if (status != CGP_OK && !given && !cli_model_is_plugin(text) && !cli_model_is_graph(text))
+    if (status != CGP_OK && !given && !file)
         return cgp_fail(CGP_EFORMAT, "%s: %s", directory->record, cgp_message());
     if (status == CGP_OK) status = cli_model_agree(model);
-    if (status == CGP_OK) status = cli_model_text(model, spec);
-    return status == CGP_OK
-               ? cli_record_check_model(record, model, spec, given ? given : text, false)
-               : status;
+    if (status != CGP_OK || (!given && !file)) return status;
+    CGP_TRY(cli_model_text(model, spec));
+    return cli_record_check_model(record, model, spec, text, false);
 }
 
 /* A path of a graph file alone, whatever a record says. */

@@ -54,6 +54,13 @@ run sample file --prompt 1 --length 3
 check "sample: from a run of a graph file" exits 0
 run convert file w.safetensors
 check "convert: a run to weights" exits 0
+run convert file w.safetensors --model moved/gpt2.json --overwrite
+check "convert: with the file's path" exits 0
+fails 2 "gpt2.json: is not that of the run (SHA-256 ..." convert file v.safetensors --model ./gpt2.json
+run convert w.safetensors weights --model moved/gpt2.json
+check "convert: weights to a run" exits 0
+run config file
+check "config: prints the path" has "model: $PWD/moved/gpt2.json" "$out"
 
 # --- custom ops ---
 

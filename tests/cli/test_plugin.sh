@@ -138,6 +138,10 @@ refused BAD_KEY "layers: expected a whole number from 1 to 100, got \"3000\""
 refused NEEDS_KEY "layers: is missing (./bad.so:layers=...)"
 refused MISSING "cannot be loaded (./bad.so: undefined symbol: symbol_that_is_nowhere)"
 refused OWN_LIBRARY "has another copy of libcgpipe than the program (link it with \$(pkg-config --libs cgpipe), not with the static library)"
+echo 'int cgpipe_plugin_version = 1;' | cc -shared -fPIC -x c -o bad.so -
+fails 2 "./bad.so: was built for cgpipe of another form, this is ..." plan ./bad.so
+echo 'int cgpipe_plugin_version(void) { return 1; }' | cc -shared -fPIC -x c -o bad.so -
+fails 2 "./bad.so: cgpipe_plugin_version: expected data, got a function (see cgpipe/ext/model_plugin.h)" plan ./bad.so
 plugin bad.so NO_DATA
 fails 1 "--data plugin: expected a model plug-in with cgpipe_data_open, got bad.so, which has none" train ./bad.so --data plugin
 plugin bad.so DATA_FAILS

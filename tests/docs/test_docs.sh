@@ -314,6 +314,9 @@ check_tables() {
     for name in $(sed -n 's/^CGP_API cgp_value \(cgp_[a-z0-9_]*\)(.*/\1/p' "$source_dir/include/cgpipe/model.h"); do
         grep -qF "\`$name" "$1" || grep -qF "$name(" "$1" || echo "docs/guide.md: does not name $name"
     done
+    for name in $(sed -n 's/^ *X([A-Z0-9_]*, \([a-z0-9_]*\)).*/\1/p' "$source_dir/include/cgpipe/ext/backend.h"); do
+        grep -qF "\`$name\`" docs/reference/graph-files.md || echo "docs/reference/graph-files.md: does not name the op $name"
+    done
 }
 
 # --- the check itself finds faults ---

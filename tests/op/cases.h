@@ -462,8 +462,8 @@ static inline op_case block_case(int i) {
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
-    cgp__attributes conv = i % 2 ? close : apart;
-    conv.size = 50;
+    cgp__attributes conv = i == 7 || i == 9 || i == 12 ? close : apart;
+    conv.size = i == 12 ? 20 : 50;
     switch (i) {
     case 0:
     case 1:
@@ -503,16 +503,16 @@ static inline op_case block_case(int i) {
         c.attributes = grouped_attributes(70, 530, 1, 2, 20, 30, 0.0);
         break;
     case 12: /* k of several blocks in forward, few matrices for the threads */
-        c.attributes = matmul_attributes(1, 270, 1100, 70, 1);
+        c.attributes = matmul_attributes(1, 270, 1100, 30, 1);
         break;
     case 13: /* of backward */
-        c.attributes = matmul_attributes(3, 530, 30, 600, 2);
+        c.attributes = matmul_attributes(3, 530, 10, 600, 2);
         break;
     case 14: /* k of a window's row in parts, pixels in blocks */
-        c.attributes = image_attributes(c.op, 17, 33, 230, conv);
+        c.attributes = image_attributes(c.op, 17, 20, 180, conv);
         break;
-    case 15: /* several windows on a pixel, 50 channels of a window of dy */
-        c.attributes = image_attributes(c.op, 20, 300, 12, conv);
+    case 15: /* rows of a class of pixels in parts */
+        c.attributes = image_attributes(c.op, 8, 300, 12, conv);
         break;
     case 16:
         c.n = 3;

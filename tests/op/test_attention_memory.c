@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_attention_memory.c -- attention never stores the T x T probabilities: its workspace grows
- * like T, and is far below one head's T x T floats. */
-#include "support.h"
-
-#include "backend/backend.h"
+ * like T, and is far below one head's T x T floats; with a window it does not grow. */
+#include "cases.h"
+#include "there.h"
 
 static int64_t workspace(int64_t sequence, int64_t samples, cgp_op_direction direction) {
     cgp_kernel_spec spec;
     memset(&spec, 0, sizeof spec);
     spec.op = CGP_OP_ATTENTION;
     spec.direction = direction;
-    spec.attributes = (cgp_op_attributes){.rows = sequence, .out = 768, .heads = 12, .p = 0.1f};
+    spec.attributes = attention_attributes(sequence, 12, 64, 0.1);
     spec.n = samples;
     int64_t bytes = 0;
-    const cgp_device_options options = {.struct_size = sizeof options, .threads = 1};
+    const cgp_device_options options = device_options(1);
     assert_ok(cgp__backend_cpu.workspace(&options, &spec, &bytes));
     return bytes;
 }
@@ -35,7 +34,26 @@ static void workspace_grows_like_the_sequence(void **unused) {
     }
 }
 
+/* Of a window: in f32, where nothing is summed apart. */
+static void a_window_needs_no_more_for_a_longer_sequence(void **unused) {
+    (void)unused;
+    for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {
+        const cgp_device_options options = device_options(1);
+        cgp_kernel_spec spec = {
+            .op = CGP_OP_ATTENTION, .direction = (cgp_op_direction)d, .n = 1};
+        int64_t bytes[2];
+        for (int i = 0; i < 2; i++) {
+            spec.attributes = windowed_attributes(i ? 8192 : 2048, 512, 2, 3, 64, 64, 0.0);
+            assert_ok(cgp__backend_cpu.workspace(&options, &spec, &bytes[i]));
+        }
+        assert_int_equal(bytes[0], bytes[1]);
+        assert_true(bytes[1] < workspace(8192, 1, (cgp_op_direction)d) / 4);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(workspace_grows_like_the_sequence)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workspace_grows_like_the_sequence),
+        cmocka_unit_test(a_window_needs_no_more_for_a_longer_sequence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,9 @@ typedef enum kind {
     INT,
     INT64,
     ENUM,
-    SIGNED
-} kind; /* SIGNED: a real that may be negative */
+    SIGNED,
+    DIM
+} kind; /* SIGNED: a real that may be negative; DIM: below 0 it counts from the last */
 
 typedef struct field {
     const char *name;
@@ -33,12 +34,14 @@ static int failures, tried;
 /* Memory of the field's kind becomes bad value number `i`; false: there is none of that number. */
 static bool put(void *at, kind k, int i) {
     static const double reals[] = {NAN, INFINITY, -INFINITY, -0.5};
-    static const int ints[] = {-1, INT_MIN}, enums[] = {-1, 99, INT_MAX};
+    static const int ints[] = {-1, INT_MIN}, enums[] = {-1, 99, INT_MAX},
+                     dims[] = {99, INT_MIN};
     static const int64_t int64s[] = {-1, INT64_MIN};
     if (i >= (k == REAL ? 4 : k == SIGNED ? 3 : k == ENUM ? 3 : 2)) return false;
     if (k == REAL || k == SIGNED) memcpy(at, &reals[i], sizeof reals[i]);
     if (k == INT) memcpy(at, &ints[i], sizeof ints[i]);
     if (k == ENUM) memcpy(at, &enums[i], sizeof enums[i]);
+    if (k == DIM) memcpy(at, &dims[i], sizeof dims[i]);
     if (k == INT64) memcpy(at, &int64s[i], sizeof int64s[i]);
     return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_plugin.h -- the contract of a model plug-in: a shared object whose model the program trains, cgpipe train ./mine.so.
+/* model_plugin.h -- the contract of a model plug-in: a shared object whose model the program trains, by cgpipe train ./mine.so.
  *
  *     CGP_MODEL_PLUGIN;                                             release and struct sizes, checked before anything is called
  *
@@ -13,13 +13,17 @@
  *         return CGP_OK;
  *     }
  *
- * is built by `cc -shared -fPIC -o mine.so mine.c $(pkg-config --cflags --libs cgpipe)`. `cgpipe new model mine` writes a whole one.
+ * is built by
  *
- * The program opens the file that its command line names, with a '/' in it, and never another one: not one of the current directory,
- * not one that a run or a run file names. A run keeps the SHA-256 of the file, and goes on with that code alone.
+ *     cc -shared -fPIC -o mine.so mine.c $(pkg-config --cflags --libs cgpipe)
+ *
+ * and "cgpipe new model mine" writes a whole one.
+ *
+ * The program opens the file that its command line names, by a path with a slash, and never another one: nothing is searched, and
+ * nothing that a run or a run file names is opened. A run keeps the SHA-256 of the file, and goes on with that code alone.
  *
  * The program has one copy of libcgpipe, which plug-ins share: messages, errors and custom ops are the program's. Of the symbols
- * below, `cgpipe_plugin_version` and `cgpipe_model_build` are needed, the others may be left out. */
+ * below, cgpipe_plugin_version and cgpipe_model_build are needed, the others may be left out. */
 #ifndef CGPIPE_EXT_MODEL_PLUGIN_H
 #define CGPIPE_EXT_MODEL_PLUGIN_H
 
@@ -83,7 +87,7 @@ typedef enum cgp_model_key_kind {
 
 /** A key of MODEL, ./mine.so:width=64. The program parses values, checks them and writes them into the run; a plug-in gets them all. */
 typedef struct cgp_model_key {
-    const char *name;        /**< Letters, digits and '_'; NULL: the end of the list. */
+    const char *name;        /**< Letters, digits, underscores; NULL: the end of the list. */
     cgp_model_key_kind kind; /**< Of its values. */
     const char
         *preset;     /**< The default, as it would be written; NULL: the key must be given. */
@@ -124,17 +128,16 @@ typedef struct cgp_data_request {
     const cgp_model
         *model; /**< Finished. It has two inputs, for input and target of a sample. */
     const cgp_model_value *values; /**< As of cgpipe_model_build(). */
-    const char
-        *argument; /**< Of `--data plugin:ARGUMENT`: a path, say; "" for `--data plugin`. */
-    uint64_t seed; /**< --seed: of the shuffle, and of what is drawn. */
+    const char *argument; /**< Of --data plugin:ARGUMENT: a path, say; "" for --data plugin. */
+    uint64_t seed;        /**< --seed: of the shuffle, and of what is drawn. */
     double validation_fraction; /**< --validation, 0 <= fraction < 1. */
 } cgp_data_request;
 
 /**
- * Open the model's data set, for `--data plugin` and `--data plugin:ARGUMENT`. Left out: the model has none.
+ * Open the model's data set, for --data plugin and --data plugin:ARGUMENT. Left out: the model has none.
  *
  * Its samples are a function of the request; cgp_data_source.identity tells other data by other numbers. Every rank that reads data
- * opens it. It comes from cgp_data_create(), in libcgpipe_data (`pkg-config cgpipe_data`).
+ * opens it. It comes from cgp_data_create(), in libcgpipe_data (pkg-config cgpipe_data).
  *
  * @param[out] out      Owned by the program from here on.
  * @param[in]  request  Borrowed for the call.

@@ -72,30 +72,40 @@ template <class T> struct attention {
 };
 
 /* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
-struct head {
+template <class T> struct head {
     int number, first, column;
     /* Of row 0: elements of q and of k and v, of y, of lse. */
-    int64_t q, k, v, y, lse;
+    int64_t q_at, k_at, v_at, y_at, lse;
+    matrix<T> q, k, v, dy;
     dropout_mask mask;
 };
 
+template <class T>
+__device__ static inline matrix<T> rows_of(const operand<T> &x, int64_t first, int rows) {
+    return {x.at + first, x.stride, rows, x.columns, x.quads};
+}
+
 /* For one thread: head `number` of a sample. */
 template <class T>
-__device__ static inline void set_head(head *h, const attention<T> &a, int64_t sample,
+__device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_t sample,
                                        int number) {
     const int kv = number / a.group;
     h->number = number;
-    h->q = sample * a.rows * a.q.stride + (int64_t)number * a.q.columns;
-    h->k = sample * a.keys * a.k.stride + (int64_t)kv * a.k.columns;
-    h->v = sample * a.keys * a.v.stride + (int64_t)kv * a.v.columns;
-    h->y = sample * a.rows * a.y_stride + (int64_t)number * a.v.columns;
+    h->q_at = sample * a.rows * a.q.stride + (int64_t)number * a.q.columns;
+    h->k_at = sample * a.keys * a.k.stride + (int64_t)kv * a.k.columns;
+    h->v_at = sample * a.keys * a.v.stride + (int64_t)kv * a.v.columns;
+    h->y_at = sample * a.rows * a.y_stride + (int64_t)number * a.v.columns;
     h->lse = (sample * a.heads + number) * a.rows;
+    h->q = rows_of(a.q, h->q_at, a.rows);
+    h->k = rows_of(a.k, h->k_at, a.keys);
+    h->v = rows_of(a.v, h->v_at, a.keys);
+    h->dy = {a.dy + h->y_at, a.y_stride, a.rows, a.v.columns, a.dy_quads};
 }
 
 /* Of a thread block, of those that have a tile of `length` rows of each of `heads` heads. `reversed`: the last tiles first, where they
  * are the longest; `step`: heads of q from one to the next. */
 template <class T>
-__device__ static inline void find_head(head *h, const attention<T> &a, int length, int step,
+__device__ static inline void find_head(head<T> *h, const attention<T> &a, int length, int step,
                                         int columns, bool reversed) {
     const int64_t heads = a.heads / step, all = a.n * heads;
     const int64_t tile = blockIdx.x / all, index = blockIdx.x % all;
@@ -107,17 +117,6 @@ __device__ static inline void find_head(head *h, const attention<T> &a, int leng
         if (a.dropout.on) h->mask = dropout_mask_of(a.dropout, sample);
     }
     __syncthreads();
-}
-
-/* Rows of q, k or v, from an element on; of dy. */
-template <class T>
-__device__ static inline matrix<T> rows_of(const operand<T> &x, int64_t first, int rows) {
-    return {x.at + first, x.stride, rows, x.columns, x.quads};
-}
-
-template <class T>
-__device__ static inline matrix<T> rows_of_dy(const attention<T> &a, const head &h) {
-    return {a.dy + h.y, a.y_stride, a.rows, a.v.columns, a.dy_quads};
 }
 
 /* Keys begin .. end - 1, in whole tiles, that a query of the tile from `query` on sees. */
@@ -211,7 +210,7 @@ template <int COLUMNS> __device__ static inline void clear(float (*sums)[COLUMNS
 
 /* Rows `stride` apart from row 0 on = or += sums / divisors. */
 template <int COLUMNS, class T>
-__device__ static inline void put_rows(const head &h, T *to, int64_t stride, int rows,
+__device__ static inline void put_rows(const head<T> &h, T *to, int64_t stride, int rows,
                                        int columns, bool add, const float (*sums)[COLUMNS / 16],
                                        const float *divisors) {
 #pragma unroll
@@ -228,7 +227,7 @@ __device__ static inline void put_rows(const head &h, T *to, int64_t stride, int
 
 /* Factors of the four keys of a query. */
 template <class T>
-__device__ static inline quad keep_of(const attention<T> &a, const head &h, int query,
+__device__ static inline quad keep_of(const attention<T> &a, const head<T> &h, int query,
                                       int key) {
     if (!a.dropout.on) return {{1.0f, 1.0f, 1.0f, 1.0f}};
     const dropout_mask &mask = h.mask;
@@ -269,7 +268,7 @@ __device__ static inline float softmax_row(float *s, seen visible, float scale, 
 
 /* s := p keep of the keys from `key` on; y is rescaled. */
 template <int COLUMNS, class T>
-__device__ static inline void softmax_tile(const attention<T> &a, const head &h, int key,
+__device__ static inline void softmax_tile(const attention<T> &a, const head<T> &h, int key,
                                            float (*s)[4], float (*y)[COLUMNS / 16], float *max,
                                            float *sum) {
     key += 4 * first_column<scores>();
@@ -291,11 +290,8 @@ __device__ static inline void softmax_tile(const attention<T> &a, const head &h,
 template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    __shared__ head h;
+    __shared__ head<T> h;
     find_head(&h, a, a.rows, 1, COLUMNS, true);
-    const matrix<T> q = rows_of(a.q, h.q, a.rows), k = rows_of(a.k, h.k, a.keys);
-    const matrix<T> v = rows_of(a.v, h.v, a.keys);
-    const int end = end_key(a, h.first);
     float y[4][COLUMNS / 16], max[4], sum[4];
     int half = 0;
     clear<COLUMNS>(y);
@@ -303,14 +299,14 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
         max[i] = -INFINITY;
         sum[i] = 0.0f;
     }
-    for (int key = begin_key(a, h.first); key < end; key += TILE) {
+    for (int key = begin_key(a, h.first); key < end_key(a, h.first); key += TILE) {
         float s[4][4];
-        multiply_rows(s, q, k, h.first, key, shared, &half);
+        multiply_rows(s, h.q, h.k, h.first, key, shared, &half);
         softmax_tile<COLUMNS>(a, h, key, s, y, max, sum);
         store_transposed(tile, s);
-        add_gemm<COLUMNS>(y, tile, v, key, h.column, shared, &half);
+        add_gemm<COLUMNS>(y, tile, h.v, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(h, a.y + h.y, a.y_stride, a.rows, a.v.columns, false, y, sum);
+    put_rows<COLUMNS>(h, a.y + h.y_at, a.y_stride, a.rows, a.v.columns, false, y, sum);
     for (int i = 0; i < 4; i++) {
         const int row = h.first + row_of<scores>(i);
         if (blockIdx.y == 0 && first_column<scores>() == 0 && row < a.rows)
@@ -337,8 +333,9 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
 
 /* s := p keep and dp := ds of queries and keys from `query` and `key` on. */
 template <class T>
-__device__ static inline void softmax_backward(const attention<T> &a, const head &h, int query,
-                                               int key, float (*s)[4], float (*dp)[4]) {
+__device__ static inline void softmax_backward(const attention<T> &a, const head<T> &h,
+                                               int query, int key, float (*s)[4],
+                                               float (*dp)[4]) {
     key += 4 * first_column<scores>();
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -362,66 +359,63 @@ __device__ static inline void softmax_backward(const attention<T> &a, const head
 template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    __shared__ head h;
+    __shared__ head<T> h;
     find_head(&h, a, a.rows, 1, COLUMNS, true);
-    const matrix<T> q = rows_of(a.q, h.q, a.rows), k = rows_of(a.k, h.k, a.keys);
-    const matrix<T> v = rows_of(a.v, h.v, a.keys), dy = rows_of_dy(a, h);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    const int end = end_key(a, h.first);
     float dq[4][COLUMNS / 16];
     int half = 0;
     clear<COLUMNS>(dq);
-    for (int key = begin_key(a, h.first); key < end; key += TILE) {
+    for (int key = begin_key(a, h.first); key < end_key(a, h.first); key += TILE) {
         float s[4][4], dp[4][4];
-        multiply_rows(s, q, k, h.first, key, shared, &half);
-        multiply_rows(dp, dy, v, h.first, key, shared, &half);
+        multiply_rows(s, h.q, h.k, h.first, key, shared, &half);
+        multiply_rows(dp, h.dy, h.v, h.first, key, shared, &half);
         softmax_backward(a, h, h.first, key, s, dp);
         store_transposed(tile, dp);
-        add_gemm<COLUMNS>(dq, tile, k, key, h.column, shared, &half);
+        add_gemm<COLUMNS>(dq, tile, h.k, key, h.column, shared, &half);
     }
-    put_rows<COLUMNS>(h, a.q.dx + h.q, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
+    put_rows<COLUMNS>(h, a.q.dx + h.q_at, a.q.stride, a.rows, a.q.columns, a.q.add, dq, one);
 }
 
 /* A thread owns the same element of dv and dk: where both are one gradient, dv is written first. */
 template <int COLUMNS, class T>
 __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
     __shared__ quad shared[2 * scores::QUADS], tile[TILE_QUADS];
-    __shared__ head h;
+    __shared__ head<T> h;
     find_head(&h, a, a.keys, a.group, COLUMNS, false);
-    const matrix<T> k = rows_of(a.k, h.k, a.keys), v = rows_of(a.v, h.v, a.keys);
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    const int end = end_query(a, h.first);
     float dk[4][COLUMNS / 16], dv[4][COLUMNS / 16];
     int half = 0;
     clear<COLUMNS>(dk);
     clear<COLUMNS>(dv);
     for (int head_of_group = 0; head_of_group < a.group; head_of_group++) {
-        const matrix<T> q = rows_of(a.q, h.q, a.rows), dy = rows_of_dy(a, h);
-        for (int query = begin_query(a, h.first); query < end; query += TILE) {
+        for (int query = begin_query(a, h.first); query < end_query(a, h.first);
+             query += TILE) {
             float s[4][4], dp[4][4];
-            multiply_rows(s, q, k, query, h.first, shared, &half);
-            multiply_rows(dp, dy, v, query, h.first, shared, &half);
+            multiply_rows(s, h.q, h.k, query, h.first, shared, &half);
+            multiply_rows(dp, h.dy, h.v, query, h.first, shared, &half);
             softmax_backward(a, h, query, h.first, s, dp);
             store_tile(tile, s);
-            add_gemm<COLUMNS>(dv, tile, dy, query, h.column, shared, &half);
+            add_gemm<COLUMNS>(dv, tile, h.dy, query, h.column, shared, &half);
             __syncthreads(); /* all have read the tile */
             store_tile(tile, dp);
-            add_gemm<COLUMNS>(dk, tile, q, query, h.column, shared, &half);
+            add_gemm<COLUMNS>(dk, tile, h.q, query, h.column, shared, &half);
         }
         if (head_of_group + 1 == a.group) break;
         __syncthreads(); /* all have read the head */
         if (threadIdx.x == 0) {
             h.number++;
-            h.q += a.q.columns;
-            h.y += a.v.columns;
+            h.q.at += a.q.columns;
+            h.dy.at += a.v.columns;
             h.lse += a.rows;
         }
         __syncthreads();
     }
     if (a.v.dx)
-        put_rows<COLUMNS>(h, a.v.dx + h.v, a.v.stride, a.keys, a.v.columns, a.v.add, dv, one);
+        put_rows<COLUMNS>(h, a.v.dx + h.v_at, a.v.stride, a.keys, a.v.columns, a.v.add, dv,
+                          one);
     if (a.k.dx)
-        put_rows<COLUMNS>(h, a.k.dx + h.k, a.k.stride, a.keys, a.k.columns, a.k.add, dk, one);
+        put_rows<COLUMNS>(h, a.k.dx + h.k_at, a.k.stride, a.keys, a.k.columns, a.k.add, dk,
+                          one);
 }
 
 /* --- host --- */
