@@ -17,7 +17,19 @@
  * the head is [out, in] without one. The two at the end of a residual branch are initialized smaller by sqrt(2 layers): the
  * sum of all 2 layers branches then has the initial variance of one.
  *
- * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3. */
+ * With `residuals`, no sum runs through the blocks: the input of each branch, and that of ln_f, is a mean of sources, weighted anew
+ * for every token. Sources are the embeddings, the sum of the branches in each group of `residuals` blocks, and the sum so far
+ * in the group at hand, if there is one yet:
+ *
+ *     [T, n, C]  v = sources side by side
+ *     [T, n]     a = softmax(w . rms_norm(v))              h.0.mlp_res, h.1.attn_res ..; ln_f_res: .norm [C], .query [1, C]
+ *     [T, C]     x = sum of a_i v_i
+ *
+ * w starts at zero: every mean is plain then. The first branch has one source, and no weights. Groups that are complete are one value,
+ * [T, n C]: it is what crosses to later stages.
+ *
+ * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3; residuals: Kimi Team 2026, "Attention
+ * Residuals", arXiv:2603.15031, in its block form. */
 #include <cgpipe/models/gpt2.h>
 
 #include <inttypes.h>
@@ -46,6 +58,21 @@ static cgp_value norm(cgp__network *net, cgp_value x, const char *name) {
     return cgp_layer_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
+static cgp_value rms_norm(cgp__network *net, cgp_value x, const char *name) {
+    const cgp_gpt2_options *o = net->options;
+    return cgp_rms_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
+}
+
+/* T of the values. */
+static int64_t rows_of(const cgp_gpt2_options *o) {
+    return o->generation ? 1 : o->sequence;
+}
+
+/* Of the linear map at the end of a branch. */
+static double end_deviation(const cgp_gpt2_options *o) {
+    return DEVIATION / sqrt(2.0 * o->layers);
+}
+
 /* Columns of q, k or v, `part` 0 to 2, of qkv. */
 static cgp_value part_of(cgp__network *net, cgp_value qkv, int part) {
     const int64_t width = ((const cgp_gpt2_options *)net->options)->width;
@@ -53,7 +80,7 @@ static cgp_value part_of(cgp__network *net, cgp_value qkv, int part) {
 }
 
 /* qkv [T, 3C] -> [T, C]; of generation [1, 3C], with positions. */
-static cgp_value attend(cgp__network *net, cgp_value qkv, const cgp_value *positions) {
+static cgp_value attention(cgp__network *net, cgp_value qkv, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
     if (!positions) return cgp_causal_attention(net->model, qkv, o->heads, o->dropout);
     return cgp_cached_attention(
@@ -61,23 +88,80 @@ static cgp_value attend(cgp__network *net, cgp_value qkv, const cgp_value *posit
         *positions, (cgp_cached_attention_options){.length = o->sequence, .heads = o->heads});
 }
 
-/* x [T, C] -> [T, C] */
-static cgp_value add_block(cgp__network *net, cgp_value x, const cgp_value *positions) {
+/* The two branches of a block, x [T, C] -> [T, C]. */
+static cgp_value attend(cgp__network *net, cgp_value x, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
-    const double branch_end = DEVIATION / sqrt(2.0 * o->layers);
-    cgp_model *model = net->model;
-
     cgp_value y = norm(net, x, "ln_1");
     y = block_linear(net, y, "attn.c_attn", 3 * o->width, DEVIATION);
-    y = attend(net, y, positions);
-    y = block_linear(net, y, "attn.c_proj", o->width, branch_end);
-    x = cgp_add(model, x, cgp_dropout(model, y, o->dropout));
+    y = attention(net, y, positions);
+    y = block_linear(net, y, "attn.c_proj", o->width, end_deviation(o));
+    return cgp_dropout(net->model, y, o->dropout);
+}
 
-    y = norm(net, x, "ln_2");
+static cgp_value feed_forward(cgp__network *net, cgp_value x) {
+    const cgp_gpt2_options *o = net->options;
+    cgp_model *model = net->model;
+    cgp_value y = norm(net, x, "ln_2");
     y = block_linear(net, y, "mlp.c_fc", o->inner > 0 ? o->inner : 4 * o->width, DEVIATION);
     y = o->gelu == CGP_GPT2_GELU_TANH ? cgp_gelu_tanh(model, y) : cgp_gelu(model, y);
-    y = block_linear(net, y, "mlp.c_proj", o->width, branch_end);
-    return cgp_add(model, x, cgp_dropout(model, y, o->dropout));
+    y = block_linear(net, y, "mlp.c_proj", o->width, end_deviation(o));
+    return cgp_dropout(model, y, o->dropout);
+}
+
+/* --- residuals --- */
+
+/* The embeddings and what branches have given so far. Without `residuals` all of it is in `sum`. */
+typedef struct sources {
+    cgp_value groups; /* [T, n C]: the embeddings, then groups that are complete */
+    int64_t n;
+    cgp_value sum;              /* [T, C], of the group at hand; none if id < 0 */
+    const cgp_value *positions; /* of generation, else NULL */
+} sources;
+
+static const cgp_value none = {-1};
+
+static void add_branch(cgp__network *net, sources *s, cgp_value y) {
+    s->sum = s->sum.id < 0 ? y : cgp_add(net->model, s->sum, y);
+}
+
+static void complete_group(cgp__network *net, sources *s) {
+    s->groups = cgp_concat(net->model, (const cgp_value[]){s->groups, s->sum}, 2);
+    s->n++;
+    s->sum = none;
+}
+
+/* Weigh the sources: v [T, n C] -> [T, C]. */
+static cgp_value weighted_mean(cgp__network *net, cgp_value v, int64_t n, const char *name) {
+    const cgp_gpt2_options *o = net->options;
+    const int64_t length = rows_of(o);
+    cgp_model *model = net->model;
+    char part[32];
+    v = cgp_reshape(model, v, 3, (const int64_t[]){length, n, o->width});
+    snprintf(part, sizeof part, "%s.norm", name);
+    cgp_value a = rms_norm(net, v, part);
+    snprintf(part, sizeof part, "%s.query", name);
+    a = cgp_linear(model, a, cgp__name(net, "%s", part), (cgp_linear_options){.out = 1});
+    a = cgp_softmax(model, cgp_reshape(model, a, 3, (const int64_t[]){length, 1, n}));
+    const cgp_value x = cgp_matmul(model, a, v, (cgp_matmul_options){0});
+    return cgp_reshape(model, x, 2, (const int64_t[]){length, o->width});
+}
+
+/* The input of a branch or of ln_f, [T, C]. */
+static cgp_value input_of(cgp__network *net, const sources *s, const char *name) {
+    const cgp_gpt2_options *o = net->options;
+    const bool begun = s->sum.id >= 0;
+    if (o->residuals == 0) return s->sum;
+    if (s->n + begun == 1) return s->groups;
+    const cgp_value both[2] = {s->groups, s->sum};
+    return weighted_mean(net, begun ? cgp_concat(net->model, both, 2) : s->groups, s->n + begun,
+                         name);
+}
+
+static void add_block(cgp__network *net, sources *s, int i) {
+    const cgp_gpt2_options *o = net->options;
+    if (o->residuals > 0 && i > 0 && i % o->residuals == 0) complete_group(net, s);
+    add_branch(net, s, attend(net, input_of(net, s, "attn_res"), s->positions));
+    add_branch(net, s, feed_forward(net, input_of(net, s, "mlp_res")));
 }
 
 /* x [T, C] -> [T, C] */
@@ -93,7 +177,7 @@ static void build(cgp_model *model, const void *options) {
     const cgp_gpt2_options *o = options;
     const bool has_loss = o->loss && !o->generation;
     cgp__network net = {.model = model, .options = o};
-    const int64_t length[1] = {o->generation ? 1 : o->sequence};
+    const int64_t length[1] = {rows_of(o)};
     const cgp_value tokens = cgp_model_input(model, "tokens", CGP_I32, 1, length);
     cgp_value targets = {-1}, positions = {-1};
     if (o->generation) positions = cgp_model_input(model, "positions", CGP_I32, 1, length);
@@ -104,15 +188,19 @@ static void build(cgp_model *model, const void *options) {
     cgp_model_layer(model, "wpe");
     x = add_positions(&net, x, o->generation ? &positions : NULL);
     x = cgp_dropout(model, x, o->dropout);
+    sources s = {.groups = x,
+                 .n = 1,
+                 .sum = o->residuals > 0 ? none : x,
+                 .positions = o->generation ? &positions : NULL};
     for (int i = 0; i < o->layers; i++) {
         net.prefix[0] = '\0';
         cgp__layer(&net, "h.%d", i);
         snprintf(net.prefix, sizeof net.prefix, "transformer.h.%d.", i);
-        x = add_block(&net, x, o->generation ? &positions : NULL);
+        add_block(&net, &s, i);
     }
     cgp_model_layer(model, "ln_f");
     snprintf(net.prefix, sizeof net.prefix, "transformer.");
-    x = norm(&net, x, "ln_f");
+    x = norm(&net, input_of(&net, &s, "ln_f_res"), "ln_f");
     cgp_model_layer(model, "lm_head");
     if (o->tied) cgp_model_tie(model, "lm_head.weight", "transformer.wte.weight");
     const cgp_linear_options head = {.out = o->vocab, .init = normal};
@@ -135,6 +223,7 @@ static cgp_status resolve(void *options) {
     /* One spec per model. */
     if (o->eps == EPS) o->eps = 0;
     if (o->inner == 4 * o->width) o->inner = 0;
+    if (o->residuals > o->layers) o->residuals = o->layers;
     return cgp__check_dropout("gpt2", o->dropout);
 }
 
@@ -151,7 +240,8 @@ const cgp__keys cgp__gpt2_keys = {
              CGP__KEY(cgp_gpt2_options, "tied", BOOL, tied, 0, 1),
              CGP__KEY(cgp_gpt2_options, "gelu", WORD, gelu, 0, 1, "erf", "tanh"),
              CGP__KEY(cgp_gpt2_options, "eps", REAL, eps, 0, 0),
-             CGP__KEY(cgp_gpt2_options, "inner", COUNT, inner, 1, 4 * CGP__MAX_WIDTH)},
+             CGP__KEY(cgp_gpt2_options, "inner", COUNT, inner, 1, 4 * CGP__MAX_WIDTH),
+             CGP__KEY(cgp_gpt2_options, "residuals", COUNT, residuals, 1, CGP__MAX_LAYERS)},
 };
 
 cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {

@@ -4,6 +4,7 @@
 
 #include <cgpipe/models/weights.h>
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,8 @@ static const struct {
 } types[] = {{"gpt2", CGP_MODEL_GPT2},
              {"llama", CGP_MODEL_LLAMA},
              {"mistral", CGP_MODEL_LLAMA},
-             {"qwen2", CGP_MODEL_LLAMA}};
+             {"qwen2", CGP_MODEL_LLAMA},
+             {"vit", CGP_MODEL_VIT}};
 
 static cgp_status take_kind(const cgp__config *c, cgp_model_kind *kind) {
     const char *type = json_string_value(json_object_get(c->root, "model_type"));
@@ -75,7 +77,7 @@ static cgp_status take_kind(const cgp__config *c, cgp_model_kind *kind) {
         if (strcmp(type, types[i].type) == 0) return CGP_OK;
     }
     return cgp__config_unexpected(c, "model_type",
-                                  "\"gpt2\", \"llama\", \"mistral\" or \"qwen2\"");
+                                  "\"gpt2\", \"llama\", \"mistral\", \"qwen2\" or \"vit\"");
 }
 
 static cgp_status take_all(const cgp__config *c, cgp_model_spec *spec) {
@@ -83,8 +85,10 @@ static cgp_status take_all(const cgp__config *c, cgp_model_spec *spec) {
     CGP_TRY(take_kind(c, &spec->kind));
     if (spec->kind == CGP_MODEL_GPT2)
         CGP_TRY(cgp__gpt2_from_config(c, &spec->gpt2));
-    else
+    else if (spec->kind == CGP_MODEL_LLAMA)
         CGP_TRY(cgp__llama_from_config(c, &spec->llama));
+    else
+        CGP_TRY(cgp__vit_from_config(c, &spec->vit));
     if (cgp_model_spec_text(spec, text, sizeof text) == CGP_OK) return CGP_OK; /* fits */
     return cgp_fail(CGP_EFORMAT, "%s: %s", c->path, cgp_message());
 }
@@ -96,6 +100,8 @@ static cgp_status check_spec(const cgp_model_spec *spec) {
     any.kind = CGP_MODEL_GPT2;
     CGP_TRY(cgp_model_spec_text(&any, text, sizeof text));
     any.kind = CGP_MODEL_LLAMA;
+    CGP_TRY(cgp_model_spec_text(&any, text, sizeof text));
+    any.kind = CGP_MODEL_VIT;
     return cgp_model_spec_text(&any, text, sizeof text);
 }
 
@@ -117,9 +123,14 @@ cgp_status cgp_huggingface_read(cgp_model_spec *spec, const char *directory) {
 
 /* --- writing --- */
 
+static json_t *config_of(const cgp_model_spec *spec) {
+    if (spec->kind == CGP_MODEL_VIT) return cgp__vit_to_config(&spec->vit);
+    return spec->kind == CGP_MODEL_GPT2 ? cgp__gpt2_to_config(&spec->gpt2)
+                                        : cgp__llama_to_config(&spec->llama);
+}
+
 static cgp_status write_config(const cgp_model_spec *spec, const char *path) {
-    json_t *root = spec->kind == CGP_MODEL_GPT2 ? cgp__gpt2_to_config(&spec->gpt2)
-                                                : cgp__llama_to_config(&spec->llama);
+    json_t *root = config_of(spec);
     /* 15 digits, so that 1e-5 stays 1e-5. */
     char *text = root ? cgp__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     const cgp_status status =
@@ -137,9 +148,15 @@ cgp_status cgp_huggingface_write(const cgp_model_spec *spec, cgp_pipeline *pipel
     CGP__NEED(directory);
     char text[1];
     CGP_TRY(cgp_model_spec_text(spec, text, sizeof text));
-    if (spec->kind != CGP_MODEL_GPT2 && spec->kind != CGP_MODEL_LLAMA)
-        return cgp_fail(CGP_EINVAL, "model: expected a gpt2 or a llama, got %s",
+    if (spec->kind != CGP_MODEL_GPT2 && spec->kind != CGP_MODEL_LLAMA &&
+        spec->kind != CGP_MODEL_VIT)
+        return cgp_fail(CGP_EINVAL, "model: expected a gpt2, a llama or a vit, got %s",
                         cgp_model_kind_name(spec->kind));
+    if (spec->kind == CGP_MODEL_GPT2 && spec->gpt2.residuals > 0)
+        return cgp_fail(CGP_EINVAL,
+                        "model: expected a gpt2 without residuals, got residuals=%" PRId64
+                        " (no config.json says that)",
+                        spec->gpt2.residuals);
     char *weights = cgp__path_in(directory, "model.safetensors");
     char *path = cgp__path_in(directory, CONFIG);
     cgp_status status = weights && path ? CGP_OK : cgp__short_of_memory(directory);

@@ -31,9 +31,11 @@ CGP_MUST_CHECK cgp_status cgp__config_need(const cgp__config *c, const char *key
 /* Set the options that the file has, and check each of them by itself. */
 CGP_MUST_CHECK cgp_status cgp__gpt2_from_config(const cgp__config *c, cgp_gpt2_options *o);
 CGP_MUST_CHECK cgp_status cgp__llama_from_config(const cgp__config *c, cgp_llama_options *o);
+CGP_MUST_CHECK cgp_status cgp__vit_from_config(const cgp__config *c, cgp_vit_options *o);
 
 /* The same back. Owned by the caller; NULL when short of memory. */
 json_t *cgp__gpt2_to_config(const cgp_gpt2_options *o);
 json_t *cgp__llama_to_config(const cgp_llama_options *o);
+json_t *cgp__vit_to_config(const cgp_vit_options *o);
 
 #endif

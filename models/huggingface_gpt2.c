@@ -27,7 +27,7 @@ static cgp_status take_sizes(const cgp__config *c, cgp_gpt2_options *o) {
         c, old_name && json_object_get(c->root, "n_ctx") ? "n_ctx" : "n_positions",
         CGP__MAX_COUNT, &o->sequence));
     const json_t *inner = json_object_get(c->root, "n_inner");
-    o->inner = 0;
+    o->inner = o->residuals = 0;
     if (!inner || json_is_null(inner)) return CGP_OK;
     return cgp__config_size(c, "n_inner", 4 * CGP__MAX_WIDTH, &o->inner);
 }

@@ -17,6 +17,7 @@ static const struct {
     [CGP_MODEL_AMOEBANETD] = {&cgp__amoebanetd_keys, offsetof(cgp_model_spec, amoebanetd)},
     [CGP_MODEL_UNET] = {&cgp__unet_keys, offsetof(cgp_model_spec, unet)},
     [CGP_MODEL_LLAMA] = {&cgp__llama_keys, offsetof(cgp_model_spec, llama)},
+    [CGP_MODEL_VIT] = {&cgp__vit_keys, offsetof(cgp_model_spec, vit)},
 };
 
 const char *cgp_model_kind_name(cgp_model_kind kind) {
@@ -45,7 +46,7 @@ static cgp_status unknown_model(const char *text) {
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, "0123456789"), name);
     if (!near) near = cgp_nearest(kind, names, CGP_MODEL_KINDS);
     return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,
-                    near ? "did you mean " : "models: gpt2 resnet amoebanetd unet llama",
+                    near ? "did you mean " : "models: gpt2 resnet amoebanetd unet llama vit",
                     near ? near : "", near ? "?" : "");
 }
 

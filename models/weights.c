@@ -18,27 +18,49 @@
 /* Of the parameters of GPT-2 and of Llama; files of models without a head may leave them out. */
 static const char *const prefixes[] = {"transformer.", "model."};
 
+/* Position embeddings that are published without ".weight", and with a dimension of 1 in front. */
+static const char *const bare_names[] = {"vit.embeddings.cls_token",
+                                         "vit.embeddings.position_embeddings"};
+
 /* --- the tensors of a model --- */
 
 typedef struct tensor {
-    const char *name;
+    const char *name; /* in the file */
     cgp_shape shape;  /* in the model */
     bool counter;     /* num_batches_tracked */
     bool convolution; /* has another layout in the file */
+    bool bare;        /* is one of bare_names */
 } tensor;
 
 static int count_of(const cgp_model *model) {
     return cgp_model_parameters(model) + cgp_model_states(model);
 }
 
+/* The entry of bare_names, NULL if there is none. */
+static const char *bare_name(const char *name) {
+    for (int i = 0; i < 2; i++) {
+        const size_t length = strlen(bare_names[i]);
+        if (strncmp(name, bare_names[i], length) == 0 && strcmp(name + length, ".weight") == 0)
+            return bare_names[i];
+    }
+    return NULL;
+}
+
+static tensor parameter_at(const cgp_model *model, int i) {
+    const char *name = cgp_model_parameter_name(model, i), *bare = bare_name(name);
+    const cgp_shape *shape = cgp_model_parameter_shape(model, i);
+    return (tensor){.name = bare ? bare : name,
+                    .shape = *shape,
+                    .convolution = shape->rank == 4,
+                    .bare = bare && shape->rank == 2};
+}
+
 static tensor tensor_at(const cgp_model *model, int i) {
     const int s = i - cgp_model_parameters(model);
-    if (s < 0) {
-        const cgp_shape *shape = cgp_model_parameter_shape(model, i);
-        return (tensor){cgp_model_parameter_name(model, i), *shape, false, shape->rank == 4};
-    }
-    return (tensor){cgp_model_state_name(model, s), *cgp_model_state_shape(model, s),
-                    cgp_model_state_dtype(model, s) == CGP_I32, false};
+    if (s < 0) return parameter_at(model, i);
+    return (tensor){.name = cgp_model_state_name(model, s),
+                    .shape = *cgp_model_state_shape(model, s),
+                    .counter = cgp_model_state_dtype(model, s) == CGP_I32};
 }
 
 /* A counter is one number in every op. */
@@ -53,10 +75,12 @@ static cgp_status check_counters(const cgp_model *model) {
     return CGP_OK;
 }
 
-/* The published shape: [height, width, in, out] as [out, in, height, width]; a counter is a scalar. */
+/* The published shape: [height, width, in, out] as [out, in, height, width]; a counter is a scalar; a dimension of 1 in front of
+ * bare ones. */
 static cgp_shape published_shape(const tensor *t) {
     const int64_t *d = t->shape.dims;
     if (t->counter) return cgp_shape_make(0, d);
+    if (t->bare) return cgp_shape_make(3, (const int64_t[]){1, d[0], d[1]});
     if (!t->convolution) return t->shape;
     return cgp_shape_make(4, (const int64_t[]){d[3], d[2], d[0], d[1]});
 }

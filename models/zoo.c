@@ -24,6 +24,7 @@ cgp_status cgp__model_create(const char *function, cgp_model **out, const cgp__k
         cgp_resnet_options resnet;
         cgp_amoebanetd_options amoebanetd;
         cgp_unet_options unet;
+        cgp_vit_options vit;
     } resolved;
     cgp_model *model = NULL;
     if (!out || !options) return cgp__refuse_null(function, out ? "options" : "out");

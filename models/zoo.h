@@ -89,7 +89,7 @@ bool cgp__keys_match(const cgp__keys *keys, const char *spec);
 /* --- zoo.c --- */
 
 extern const cgp__keys cgp__gpt2_keys, cgp__llama_keys, cgp__resnet_keys, cgp__amoebanetd_keys,
-    cgp__unet_keys;
+    cgp__unet_keys, cgp__vit_keys;
 
 /* Resolve a copy of the options, then build and finish the model; `function` is the public one, in the refusal of NULL. */
 CGP_MUST_CHECK cgp_status cgp__model_create(const char *function, cgp_model **out,

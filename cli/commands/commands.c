@@ -48,7 +48,8 @@ const char cli_summary[] = "pipeline-parallel training, planned before it runs";
 const char cli_models[] =
     "MODEL is one of these; keys that are left out keep the value here:\n"
     "  gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,tied=0,gelu=erf\n"
-    "    eps=1e-5 of the norms, inner=3072 (4 width); gelu=tanh for published weights\n"
+    "    eps=1e-5 of the norms, inner=3072 (4 width); gelu=tanh for published weights;\n"
+    "    residuals=N: attention residuals over groups of N layers\n"
     "  llama:layers=12,width=768,heads=12,kv_heads=12,inner=2048,vocab=32000,seq=1024,tied=0\n"
     "    theta=10000,rope=default (linear, llama3: with factor, low, high, original),\n"
     "    window, bias=0 of q, k and v, head_width (width / heads), eps=1e-5 of the norms\n"
@@ -56,5 +57,7 @@ const char cli_models[] =
     "  resnet:depth=20,classes=10,image=32,width=16          any depth 6 n + 2\n"
     "  amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0\n"
     "  unet:B=5,C=64,depth=5,image=192\n"
+    "  vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000\n"
+    "    eps=1e-12 of the norms, inner: 4 width\n"
     "  ./mine.so:key=value,...     your own, of a plug-in (cgpipe new model mine)\n"
     "  ./mine.json                 your own, of a graph file (cgpipe export)\n";

@@ -3,9 +3,9 @@
  * weights.
  *
  *     FROM                                      TO
- *     a directory with config.json              a run, of GPT-2 or Llama
+ *     a directory with config.json              a run, of GPT-2, Llama or ViT
  *     a safetensors file, and --model MODEL     a run
- *     a run of GPT-2 or Llama                   a directory with config.json, model.safetensors
+ *     a run of these                            a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
  *
  * A killed conversion leaves nothing half done: run.json or config.json, without which a directory is neither, is written last
@@ -193,7 +193,7 @@ static cgp_status make_plan(conversion *c) {
     cli_model bare = c->of;
     cgp_model_spec *spec = &bare.spec;
     spec->gpt2.loss = spec->llama.loss = spec->resnet.loss = false;
-    spec->amoebanetd.loss = spec->unet.loss = false;
+    spec->amoebanetd.loss = spec->unet.loss = spec->vit.loss = false;
     CGP_TRY(cli_model_text(&c->of, c->model_spec));
     CGP_TRY(cli_model_create(&c->model, &bare));
     cgp_plan_options options = cgp_plan_options_default();
@@ -228,15 +228,21 @@ static cgp_status load(conversion *c) {
 
 /* --- writing --- */
 
+/* Return the dropout in the options of a model that has a config.json, NULL if it has none. */
+static double *published_dropout(const conversion *c, cgp_model_spec *spec) {
+    return cli_model_is_published(&c->of) ? cli_model_dropout(spec) : NULL;
+}
+
 static cgp_status write_checkpoint(const conversion *c, const cli_run_directory *run) {
-    const double dropout = c->of.spec.kind == CGP_MODEL_GPT2 ? c->of.spec.gpt2.dropout : 0;
+    cgp_model_spec spec = c->of.spec;
+    const double *dropout = published_dropout(c, &spec);
     cgp_save_options options = cgp_save_options_default();
     options.keep = 1;
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
                              c->model_spec, "position", 0); /* no data are read yet */
     cli_record_file(note, &c->of);
     CGP_TRY(cli_run_directory_save(run, c->pipeline, options, note));
-    return cli_record_write_converted(run, &c->of, c->model_spec, dropout);
+    return cli_record_write_converted(run, &c->of, c->model_spec, dropout ? *dropout : 0);
 }
 
 /* The run is whole before it replaces another: a full disk leaves that as it was. */
@@ -252,7 +258,8 @@ static cgp_status write_run(conversion *c) {
 static cgp_model_spec with_dropout(const conversion *c) {
     cgp_model_spec spec = c->of.spec;
     const json_t *given = json_object_get(json_object_get(c->record, "options"), "dropout");
-    if (json_is_number(given)) spec.gpt2.dropout = json_number_value(given);
+    double *dropout = published_dropout(c, &spec);
+    if (dropout && json_is_number(given)) *dropout = json_number_value(given);
     return spec;
 }
 
@@ -332,13 +339,15 @@ static cgp_status convert(conversion *c) {
     return write_directory(c);
 }
 
-/* Print the dropout of a GPT-2, whose three dropouts have one probability here. */
+/* Print the dropout of a GPT-2 or a ViT, whose dropouts have one probability here. */
 static void print_dropout(const conversion *c) {
     char dropouts[CLI_DROPOUTS_TEXT];
-    if (c->of.spec.kind != CGP_MODEL_GPT2) return;
-    printf("dropout      %g\n", with_dropout(c).gpt2.dropout);
+    cgp_model_spec spec = with_dropout(c);
+    const double *dropout = published_dropout(c, &spec);
+    if (!dropout) return;
+    printf("dropout      %g\n", *dropout);
     if (c->source == SOURCE_DIRECTORY &&
-        cli_published_dropouts_differ(c->options->operand, dropouts))
+        cli_published_dropouts_differ(c->options->operand, spec.kind, dropouts))
         printf("warning      dropout: %s in config.json, there is one probability here (train "
                "--dropout P)\n",
                dropouts);

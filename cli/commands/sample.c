@@ -34,7 +34,8 @@ typedef struct sample {
 /* Tokens of a prompt in a micro-batch. */
 #define PREFILL 64
 
-/* Plan as many stages as there are ranks, unless --stages says otherwise. With a cache the stages work on a micro-batch of the prompt each. */
+/* Plan as many stages as there are ranks, unless --stages says otherwise. With a cache each works on a micro-batch
+ * of the prompt. */
 static cgp_status make_plan(sample *s) {
     cli_run_options options = *s->options;
     cgp_plan_options plan = cgp_plan_options_default();

@@ -120,7 +120,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "0", "of weights, dropout, data and sampling"},
     [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_FRACTION, AT(dropout), COSTED | CLI_EXPORT,
         REPORTED,
-        NULL, "probability in training [gpt2 0, bench 0.1; unet 0.1; others have none]"},
+        NULL, "probability in training [gpt2 0, bench 0.1; vit 0; unet 0.1; others none]"},
     [CLI_OPTION_OPTIMIZER] = {"optimizer", "O", CLI_TEXT, AT(optimizer), PLANNED, REPORTED,
         "adamw", "sgd, adamw, adam or rmsprop"},
     [CLI_OPTION_LR] = {"lr", "X", CLI_REAL, AT(lr), PLANNED, REPORTED,

@@ -135,14 +135,14 @@ const char *cli_model_name(const cli_model *model) {
     return model->plugin ? model->plugin->name : cgp_model_kind_name(model->spec.kind);
 }
 
-/* Return the dropout in the model's options, NULL if it has none. */
-static double *dropout_of(cgp_model_spec *spec) {
+double *cli_model_dropout(cgp_model_spec *spec) {
     if (spec->kind == CGP_MODEL_GPT2) return &spec->gpt2.dropout;
+    if (spec->kind == CGP_MODEL_VIT) return &spec->vit.dropout;
     return spec->kind == CGP_MODEL_UNET ? &spec->unet.dropout : NULL;
 }
 
 cgp_status cli_model_resolve(cli_model *model, cli_run_options *options) {
-    double *dropout = dropout_of(&model->spec);
+    double *dropout = cli_model_dropout(&model->spec);
     if (!dropout && options->dropout > 0)
         return cgp_fail(CGP_EINVAL, "--dropout %g: %s has none (leave it out)",
                         options->dropout, cli_model_name(model));
@@ -193,5 +193,7 @@ bool cli_model_for_generation(cli_model *model, cli_text_sizes *sizes) {
 }
 
 bool cli_model_is_published(const cli_model *model) {
-    return model->spec.kind == CGP_MODEL_GPT2 || model->spec.kind == CGP_MODEL_LLAMA;
+    const cgp_model_spec *spec = &model->spec;
+    if (spec->kind == CGP_MODEL_GPT2) return spec->gpt2.residuals == 0;
+    return spec->kind == CGP_MODEL_LLAMA || spec->kind == CGP_MODEL_VIT;
 }

@@ -51,6 +51,9 @@ CGP_MUST_CHECK cgp_status cli_model_agree(const cli_model *model);
 /* Return the model's name for messages, "gpt2" or "mine.so". */
 const char *cli_model_name(const cli_model *model);
 
+/* Return the dropout in the options of the spec's kind, NULL if it has none. */
+double *cli_model_dropout(cgp_model_spec *spec);
+
 /* Fail with CGP_EINVAL because of another SHA-256, of what `whose` ("rank 0") has: the message names the file, and the first digits of
  * both, then `way_out`. */
 CGP_MUST_CHECK cgp_status cli_model_differs(const cli_model *model, const char *sha256,

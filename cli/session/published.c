@@ -41,17 +41,23 @@ cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
     return status;
 }
 
-bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]) {
-    double resid = 0.1, embd = 0.1, attn = 0.1; /* the defaults of transformers */
+bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
+                                   char text[CLI_DROPOUTS_TEXT]) {
+    double resid = 0.1, embd = 0.1, attn = 0.1, hidden = 0, probs = 0; /* of transformers */
     char *path = cli_text("%s/config.json", directory);
     json_t *config = json_load_file(path, 0, NULL);
-    (void)json_unpack(config, "{s?F, s?F, s?F}", "resid_pdrop", &resid, "embd_pdrop", &embd,
-                      "attn_pdrop", &attn);
-    snprintf(text, CLI_DROPOUTS_TEXT, "resid_pdrop %g, embd_pdrop %g, attn_pdrop %g", resid,
-             embd, attn);
+    (void)json_unpack(config, "{s?F, s?F, s?F, s?F, s?F}", "resid_pdrop", &resid, "embd_pdrop",
+                      &embd, "attn_pdrop", &attn, "hidden_dropout_prob", &hidden,
+                      "attention_probs_dropout_prob", &probs);
+    if (kind == CGP_MODEL_VIT)
+        snprintf(text, CLI_DROPOUTS_TEXT,
+                 "hidden_dropout_prob %g, attention_probs_dropout_prob %g", hidden, probs);
+    else
+        snprintf(text, CLI_DROPOUTS_TEXT, "resid_pdrop %g, embd_pdrop %g, attn_pdrop %g", resid,
+                 embd, attn);
     json_decref(config);
     free(path);
-    return resid != embd || resid != attn;
+    return kind == CGP_MODEL_VIT ? hidden != probs : resid != embd || resid != attn;
 }
 
 /* A directory as Qwen2's has both forms: its vocab.json and merges.txt lack the pattern for words, so tokenizer.json goes first. */

@@ -16,9 +16,10 @@ CGP_MUST_CHECK cgp_status cli_published_model(const char *path, char text[CLI_MO
 
 #define CLI_DROPOUTS_TEXT 128
 
-/* Tell whether the dropouts in a directory's config.json, which cgp_huggingface_read() accepted, differ; `text` is then
- * "resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0". */
-bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]);
+/* Tell whether the dropouts in a directory's config.json, which cgp_huggingface_read() accepted as a GPT-2's or
+ * a ViT's, differ; `text` is then "resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0". */
+bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
+                                   char text[CLI_DROPOUTS_TEXT]);
 
 /* Read a tokenizer.json, or of a directory tokenizer.json if it has one, else vocab.json and merges.txt. */
 CGP_MUST_CHECK cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *path);

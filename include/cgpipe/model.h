@@ -201,9 +201,10 @@ typedef struct cgp_rotary_options {
  * Rotate pairs of columns of each head by angles that grow with the row, so that the product of a query and a key depends on how far
  * they are apart: x [T, heads x D] -> [T, heads x D].
  *
- * Pair i of row t rotates by (offset + t) theta^(-2 i / width), of which a row's position, where given, takes the place of t; frequencies and angles are rounded to f32, as in the implementations
- * that published models were trained with. Cosines and sines are recomputed by a written-down chain: no table is kept, and the
- * bits are the same on every device. Source: Su et al. 2021, arXiv:2104.09864.
+ * Pair i of row t rotates by (offset + t) theta^(-2 i / width); a row's position, where given, takes the place of t. Frequencies
+ * and angles are rounded to f32, as in the implementations that published models were trained with. Cosines and sines are
+ * recomputed by a written-down chain: no table is kept, and the bits are the same on every device. Source: Su et al. 2021,
+ * arXiv:2104.09864.
  */
 CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x,
                                        cgp_rotary_options options);

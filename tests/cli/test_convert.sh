@@ -51,6 +51,24 @@ run convert images-again two.safetensors
 check "there and back: the same bytes" cmp -s one.safetensors two.safetensors
 check "there and back: the same run" same_weights images images-again
 
+# --- an image classifier of transformers ---
+
+vit="vit:layers=2,width=24,heads=3,inner=40,image=15,patch=5,classes=7"
+run convert "$weights/vit" classifier
+check "a ViT becomes a run: exit code 0" exits 0
+check "it says which model that is" has "model        $vit" "$out"
+run convert classifier classifier-directory
+run convert classifier-directory classifier-again
+check "there and back: the same run" same_weights classifier classifier-again
+sed 's/"hidden_dropout_prob": 0.0/"hidden_dropout_prob": 0.1/' -i classifier-directory/config.json
+run convert classifier-directory classifier-dropout
+check "shares of dropout that differ: none is taken, and told" \
+    has "warning      dropout: hidden_dropout_prob 0.1, attention_probs_dropout_prob 0 in config.json, there is one" "$out"
+sed 's/"attention_probs_dropout_prob": 0.0/"attention_probs_dropout_prob": 0.1/' -i classifier-directory/config.json
+run convert classifier-directory classifier-dropout --overwrite
+run convert classifier-dropout classifier-directory --overwrite
+check "its dropout goes there and back" has '"attention_probs_dropout_prob": 0.1' classifier-directory/config.json
+
 # Every model has a file, running statistics in it.
 for case in "unet:B=1,C=4,depth=2,image=32 shapes:size=32,masks=1" "amoebanetd:L=3,D=8,image=32,classes=10 shapes:size=32"; do
     read -r model_text data <<<"$case"
@@ -183,8 +201,8 @@ fails 1 "run: is a run, it has run.json (take another name)" convert one run --o
 fails 1 "run/latest/weights.safetensors: is in a checkpoint, run/latest has checkpoint.json (take another name)" \
     convert one run/latest/weights.safetensors --overwrite
 fails 1 "run/latest: is a checkpoint, it has checkpoint.json (take another name)" convert one run/latest --overwrite
-cp -R directory llama && sed -i 's/"gpt2"/"llama"/' llama/config.json
-fails 1 'llama/config.json: model_type: expected "gpt2", got "llama"' convert llama to
+cp -R directory bert && sed -i 's/"gpt2"/"bert"/' bert/config.json
+fails 1 'bert/config.json: model_type: expected "gpt2", "llama", "mistral", "qwen2" or "vit", got "bert"' convert bert to
 cp -R directory cut && head -c 20000 directory/model.safetensors >cut/model.safetensors
 fails 1 "cut/model.safetensors: at byte 20000: file ends early: ..." convert cut to
 
@@ -294,6 +312,13 @@ if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then
         run convert "$weights/$case" real-run --overwrite
         run convert real-run real --overwrite
         "$python" "$tool" --check gpt2 real "$weights/$case/expected.safetensors" >"$out" 2>"$err"
+        code=$?
+        check "transformers, $case: $(grep -o 'largest difference.*' "$out")" exits 0
+    done
+    for case in vit vit-shards; do
+        run convert "$weights/$case" real-run --overwrite
+        run convert real-run real --overwrite
+        "$python" "$(dirname "$tool")/reference_vit.py" --check real "$weights/$case/expected.safetensors" >"$out" 2>"$err"
         code=$?
         check "transformers, $case: $(grep -o 'largest difference.*' "$out")" exits 0
     done

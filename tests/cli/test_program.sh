@@ -133,7 +133,7 @@ fails 2 "device: expected cpu or ref, ..." plan $model --devices gpu
 fails 2 "--devices: expected one name for all, or ..." \
     plan $model --devices cpu,cpu,cpu --stages 2
 fails 2 "resnt101: unknown model (did you mean resnet?)" plan resnt101
-fails 2 "vgg: unknown model (models: gpt2 resnet amoebanetd unet)" plan vgg
+fails 2 "vgg: unknown model (models: gpt2 resnet amoebanetd unet llama vit)" plan vgg
 fails 2 "resnet: depth: expected 18, 34, 50, 101 or 152, or 6 n + 2 ..." plan resnet21
 fails 2 "amoebanetd: L: expected a multiple of 3, got 4" plan amoebanetd:L=4
 fails 2 "unet: image: expected at least 64 for depth=5, got 32 ..." plan unet:image=32

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_bits.c -- cuda and cpu with the kernels of x86-64-v4, whose sums have 16 lanes, have the same bits: in all ops but ATTENTION, in
- * commits of running statistics, and in updates; LINEAR in bf16 without cuBLASLt. A row's loss, below 16, may differ in the last place of a double: cpu asks libm for a logarithm. */
+/* test_cuda_bits.c -- cuda and cpu with the kernels of x86-64-v4, whose sums have 16 lanes, have the same bits: in all ops but
+ * ATTENTION and CACHED_ATTENTION, in commits of running statistics, and in updates; LINEAR in bf16 without cuBLASLt. A row's loss,
+ * below 16, may differ in the last place of a double: cpu asks libm for a logarithm. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"

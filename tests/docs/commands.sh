@@ -67,7 +67,9 @@ add 'cgpipe train unet:B=2,C=8,depth=3,image=32 --data shapes:masks=1,validation
     '--steps 2 --warmup 1 --run u'
 add 'cgpipe train amoebanetd:L=3,D=32,classes=10,image=64 --data shapes:size=64 --stages 2 --batch 32 --chunks 4 --steps 600' \
     '--steps 2 --run a'
-skip 'cgpipe train MODEL --data shapes ...' 'a form; the three below are run'
+add 'cgpipe train vit:layers=4,width=64,heads=4,image=32,patch=4,classes=10 --data shapes --stages 2 --batch 32 --chunks 2 --balance time --lr 2e-3 --warmup 100 --lr-schedule cosine --clip 1 --steps 1500 --evaluate-every 500' \
+    '--steps 2 --warmup 1 --run v --balance flops'
+skip 'cgpipe train MODEL --data shapes ...' 'a form; the four below are run'
 
 # --- docs/how-to/run-files.md, docs/reference/run-files.md ---
 add 'cgpipe train --config small.yaml --data book.txt --run small' '--steps 3'

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_huggingface.c -- a directory with config.json, an index and safetensors files, all of them damaged: it is refused
- * with the path of a file in it, or its GPT-2 or Llama is built, and its weights are loaded or refused likewise.
+ * with the path of a file in it, or its GPT-2, Llama or ViT is built, and its weights are loaded or refused likewise.
  *
  * An input is config.json and the files model.safetensors, model.safetensors.index.json, model-1.safetensors and
  * model-2.safetensors; an empty part is a file that is missing. As a test it drives itself; with CGP_LIBFUZZER it is a target
@@ -18,6 +18,10 @@ static const char *const names[PARTS] = {"config.json", "model.safetensors",
 static bool is_small(const cgp_model_spec *spec) {
     const cgp_gpt2_options *g = &spec->gpt2;
     const cgp_llama_options *l = &spec->llama;
+    const cgp_vit_options *v = &spec->vit;
+    if (spec->kind == CGP_MODEL_VIT)
+        return v->layers <= 2 && v->width <= 8 && v->inner <= 64 && v->image <= 16 &&
+               v->classes <= 64;
     return spec->kind == CGP_MODEL_GPT2
                ? g->layers <= 2 && g->width <= 8 && g->vocab <= 64 && g->sequence <= 64 &&
                      g->inner <= 64
@@ -63,7 +67,7 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     cgp_status status = cgp_huggingface_read(&spec, fuzz_directory);
     if (status != CGP_OK) check_refusal(status);
     if (status != CGP_OK || !is_small(&spec)) return false;
-    spec.gpt2.loss = spec.llama.loss = false;
+    spec.gpt2.loss = spec.llama.loss = spec.vit.loss = false;
     REQUIRE(cgp_model_spec_create(&model, &spec) == CGP_OK);
     status = load(model);
     if (status != CGP_OK) check_refusal(status);
@@ -106,6 +110,11 @@ static const char *const words[] = {
     "\"model_type\":\"gpt2\"",
     "\"model_type\":\"llama\"",
     "\"model_type\":\"qwen2\"",
+    "\"model_type\":\"vit\"",
+    "\"image_size\":",
+    "\"patch_size\":",
+    "\"id2label\":{",
+    "vit.embeddings.cls_token",
     "\"num_key_value_heads\":",
     "\"head_dim\":",
     "\"rope_scaling\":{\"rope_type\":\"llama3\"",

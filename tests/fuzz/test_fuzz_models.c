@@ -9,7 +9,7 @@
 #include <cgpipe/models/spec.h>
 #include <cgpipe/plan.h>
 
-enum { TEXT = 160 };
+enum { TEXT = 320 };
 
 /* Few enough that building takes no time: layers grow with these alone. */
 static bool has_few_layers(const cgp_model_spec *m) {
@@ -20,6 +20,10 @@ static bool has_few_layers(const cgp_model_spec *m) {
         return m->amoebanetd.layers <= 3 && m->amoebanetd.layers > 0;
     case CGP_MODEL_UNET:
         return m->unet.depth <= 3 && m->unet.convs <= 2;
+    case CGP_MODEL_LLAMA:
+        return m->llama.layers <= 4;
+    case CGP_MODEL_VIT:
+        return m->vit.layers <= 4;
     default:
         return m->gpt2.layers <= 4;
     }
@@ -106,6 +110,8 @@ static const char *const words[] = {
     "resnet20",
     "amoebanetd:",
     "unet:",
+    "llama:",
+    "vit:",
     "layers=",
     "width=",
     "heads=",
@@ -115,9 +121,13 @@ static const char *const words[] = {
     "gelu=tanh",
     "eps=1e-5",
     "inner=",
+    "residuals=",
     "depth=",
     "classes=",
     "image=",
+    "patch=",
+    "kv_heads=",
+    "window=",
     "L=",
     "D=",
     "maxpool=",

@@ -62,7 +62,8 @@ static void draw_llama(cgp_llama_options *o, uint64_t *seed) {
 
 static void draw_gpt2(cgp_gpt2_options *o, uint64_t *seed) {
     static const int64_t lengths[] = {1, 7, 64, 70, 130};
-    o->layers = test_between(seed, 1, 2);
+    o->layers = test_between(seed, 1, 3);
+    o->residuals = test_random(seed) % 3 ? 0 : test_between(seed, 1, 2);
     o->heads = test_between(seed, 1, 3);
     o->width = o->heads * test_between(seed, 1, 20);
     o->vocab = test_between(seed, 2, 60);

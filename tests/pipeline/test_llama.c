@@ -176,8 +176,8 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
 static void what_is_not_computed_is_refused(void **state) {
     (void)state;
     static const char *const refused[][2] = {
-        {"\"model_type\": \"mamba\"",
-         "model_type: expected \"gpt2\", \"llama\", \"mistral\" or \"qwen2\", got \"mamba\""},
+        {"\"model_type\": \"mamba\"", "model_type: expected \"gpt2\", \"llama\", \"mistral\", "
+                                      "\"qwen2\" or \"vit\", got \"mamba\""},
         {"\"model_type\": \"llama\", \"attention_bias\": true",
          "attention_bias: expected false, got true (cgpipe does not compute that)"},
         {"\"model_type\": \"llama\", \"mlp_bias\": true", "mlp_bias: expected false, got true"},

@@ -120,10 +120,11 @@ static void a_config_that_cannot_be_computed_is_refused(void **state) {
     (void)state;
     static const char *const cases[][3] = {
         {"model_type", "\"bert\"",
-         "config.json: model_type: expected \"gpt2\", \"llama\", \"mistral\" or \"qwen2\", got "
+         "config.json: model_type: expected \"gpt2\", \"llama\", \"mistral\", \"qwen2\" or "
+         "\"vit\", got "
          "\"bert\""},
-        {"model_type", "-", "\"qwen2\", got none"},
-        {"model_type", "[1]", "\"qwen2\", got [1]"},
+        {"model_type", "-", "or \"vit\", got none"},
+        {"model_type", "[1]", "or \"vit\", got [1]"},
         {"n_layer", "-", "n_layer: expected a whole number from 1 to 10000, got none"},
         {"n_layer", "0", "n_layer: expected a whole number from 1 to 10000, got 0"},
         {"n_layer", "2.0", "n_layer: expected a whole number from 1 to 10000, got 2.0"},

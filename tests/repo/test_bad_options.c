@@ -381,6 +381,7 @@ static void lists_of_paths_are_checked(void **state) {
 CREATE(gpt2)
 CREATE(resnet)
 CREATE(unet)
+CREATE(vit)
 CREATE(amoebanetd)
 CREATE(model_spec)
 
@@ -389,7 +390,7 @@ static const field gpt2_fields[] = {
     F(cgp_gpt2_options, heads, INT64),    F(cgp_gpt2_options, vocab, INT64),
     F(cgp_gpt2_options, sequence, INT64), F(cgp_gpt2_options, dropout, REAL),
     F(cgp_gpt2_options, gelu, ENUM),      F(cgp_gpt2_options, eps, REAL),
-    F(cgp_gpt2_options, inner, INT64)};
+    F(cgp_gpt2_options, inner, INT64),    F(cgp_gpt2_options, residuals, INT64)};
 static const field resnet_fields[] = {
     F(cgp_resnet_options, depth, INT), F(cgp_resnet_options, classes, INT64),
     F(cgp_resnet_options, image, INT64), F(cgp_resnet_options, width, INT64)};
@@ -397,6 +398,12 @@ static const field unet_fields[] = {
     F(cgp_unet_options, convs, INT), F(cgp_unet_options, channels, INT64),
     F(cgp_unet_options, depth, INT), F(cgp_unet_options, image, INT64),
     F(cgp_unet_options, dropout, REAL)};
+static const field vit_fields[] = {
+    F(cgp_vit_options, layers, INT),    F(cgp_vit_options, width, INT64),
+    F(cgp_vit_options, heads, INT64),   F(cgp_vit_options, inner, INT64),
+    F(cgp_vit_options, image, INT64),   F(cgp_vit_options, patch, INT64),
+    F(cgp_vit_options, classes, INT64), F(cgp_vit_options, eps, REAL),
+    F(cgp_vit_options, dropout, REAL)};
 static const field amoebanetd_fields[] = {
     F(cgp_amoebanetd_options, layers, INT), F(cgp_amoebanetd_options, filters, INT64),
     F(cgp_amoebanetd_options, classes, INT64), F(cgp_amoebanetd_options, image, INT64),
@@ -409,11 +416,13 @@ static void models_are_checked(void **state) {
     cgp_resnet_options r = cgp_resnet_options_default();
     cgp_unet_options u = cgp_unet_options_default();
     cgp_amoebanetd_options a = cgp_amoebanetd_options_default();
+    cgp_vit_options v = cgp_vit_options_default();
     cgp_model_spec n = cgp_model_spec_default();
     TRY(g, gpt2_fields, gpt2);
     TRY(r, resnet_fields, resnet);
     TRY(u, unet_fields, unet);
     TRY(a, amoebanetd_fields, amoebanetd);
+    TRY(v, vit_fields, vit);
     TRY(n, spec_fields, model_spec);
 }
 

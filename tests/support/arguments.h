@@ -137,6 +137,7 @@ OPTIONS_RESULT(cgp_gpt2_options)
 OPTIONS_RESULT(cgp_llama_options)
 OPTIONS_RESULT(cgp_resnet_options)
 OPTIONS_RESULT(cgp_unet_options)
+OPTIONS_RESULT(cgp_vit_options)
 OPTIONS_RESULT(cgp_amoebanetd_options)
 OPTIONS_RESULT(cgp_model_spec)
 OPTIONS_RESULT(cgp_backend_info)
@@ -160,7 +161,7 @@ OPTIONS_RESULT(cgp_plugin_info)
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \
              OF(cgp_mnist_options, r), OF(cgp_image_folder_options, r), OF(cgp_profile_options, r),  \
              OF(cgp_balance_size_options, r), OF(cgp_op_check_options, r),                     \
-             OF(cgp_gpt2_options, r), OF(cgp_llama_options, r), OF(cgp_resnet_options, r), OF(cgp_unet_options, r),      \
+             OF(cgp_gpt2_options, r), OF(cgp_llama_options, r), OF(cgp_resnet_options, r), OF(cgp_unet_options, r), OF(cgp_vit_options, r),      \
              OF(cgp_amoebanetd_options, r), OF(cgp_model_spec, r), OF(cgp_backend_info, r),   \
              OF(cgp_transport_info, r), OF(cgp_plugin_info, r), default: no_number)(r)
 
@@ -190,6 +191,7 @@ DEFAULTS(gpt2_options)
 DEFAULTS(llama_options)
 DEFAULTS(resnet_options)
 DEFAULTS(unet_options)
+DEFAULTS(vit_options)
 DEFAULTS(amoebanetd_options)
 
 static const cgp_balance_size_options *size_options(void) {

@@ -26,6 +26,7 @@ typedef struct network {
 static inline void make_network(network *net, int stages) {
     cgp_plan_options o = cgp_plan_options_default();
     net->spec.gpt2.loss = net->spec.llama.loss = net->spec.resnet.loss = false;
+    net->spec.vit.loss = false;
     o.inference = true;
     o.stages = stages;
     o.batch = 3;
@@ -49,7 +50,7 @@ static inline cgp_status load(network *net, const char *path) {
     return status;
 }
 
-/* A directory of GPT-2 or Llama; a file of what RESNET says. */
+/* A directory of GPT-2, Llama or ViT; a file of what RESNET says. */
 static inline network open_network(const char *path, int stages) {
     network net = {.spec = cgp_model_spec_default()};
     if (strstr(path, ".safetensors"))

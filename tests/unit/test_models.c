@@ -131,6 +131,19 @@ static void unet_has_the_published_layers_and_parameters(void **state) {
     ASSERT_PUBLISHED(cases);
 }
 
+/* Table 1 of Dosovitskiy et al. has 86, 307 and 632 million; by hand, W the width, T patches of side P: 3 P^2 W + W + W + (T + 1) W;
+ * a block 12 W^2 + 13 W; 2 W; 1000 W + 1000. ViT-B/16 is google/vit-base-patch16-224 to the last one. */
+static void vit_has_the_published_layers_and_parameters(void **state) {
+    (void)state;
+    static const published cases[] = {
+        {"vit", 16, 86567656},
+        {"vit:patch=32", 16, 88224232},
+        {"vit:layers=24,width=1024,heads=16", 28, 304326632},
+        {"vit:layers=32,width=1280,heads=16,patch=14", 36, 632045800},
+    };
+    ASSERT_PUBLISHED(cases);
+}
+
 static void unet_has_the_layers_of_its_closed_form(void **state) {
     (void)state;
     for (int b = 1; b <= 4; b++) {
@@ -302,18 +315,20 @@ static void inputs_are_images_and_for_training_labels_or_masks(void **state) {
     static const char *const cases[][3] = {
         {"resnet8", "[32, 32, 3]", "[10]"},
         {"amoebanetd:L=3,D=8,image=64", "[64, 64, 3]", "[1000]"},
-        {"unet:B=1,C=2,depth=1,image=6", "[6, 6, 3]", "[6, 6, 1]"}};
-    for (int i = 0; i < 3; i++) {
+        {"unet:B=1,C=2,depth=1,image=6", "[6, 6, 3]", "[6, 6, 1]"},
+        {"vit:layers=1,width=4,heads=2,image=6,patch=3", "[6, 6, 3]", "[1000]"}};
+    for (int i = 0; i < 4; i++) {
         for (int loss = 0; loss <= 1; loss++) {
             cgp_model_spec spec = cgp_model_spec_default();
             cgp_model *model = NULL;
             char text[64];
             spec.resnet.loss = spec.amoebanetd.loss = spec.unet.loss = loss == 1;
+            spec.vit.loss = loss == 1;
             assert_ok(cgp_model_spec_parse(&spec, cases[i][0]));
             assert_ok(cgp_model_spec_create(&model, &spec));
             assert_int_equal(cgp_model_inputs(model), 1 + loss);
             assert_input(model, 0, "images", cases[i][1]);
-            if (loss && i < 2) assert_input(model, 1, "labels", "[1]");
+            if (loss && i != 2) assert_input(model, 1, "labels", "[1]");
             if (loss && i == 2) assert_input(model, 1, "masks", "[6, 6, 1]");
             const cgp_shape output = cgp_model_output_shape(model);
             assert_string_equal(cgp_shape_text(&output, text, sizeof text), cases[i][2]);
@@ -395,8 +410,14 @@ static void names_are_those_of_the_published_code(void **state) {
         {"unet:depth=2,C=2", "encoder.0.encode.0.conv.weight", "encoder.1.encode.4.conv.weight",
          "bottleneck.0.0.conv.weight", "decoder.0.decode.0.conv.weight",
          "decoder.1.decode.4.conv.weight", "segment.weight", "segment.weight"},
+        {"vit", "vit.embeddings.patch_embeddings.projection.bias",
+         "vit.encoder.layer.0.layernorm_before.weight",
+         "vit.encoder.layer.1.attention.attention.query.weight",
+         "vit.encoder.layer.2.attention.output.dense.bias",
+         "vit.encoder.layer.11.intermediate.dense.weight", "vit.layernorm.bias",
+         "classifier.weight"},
     };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         cgp_model *model = make(cases[i][0]);
         for (int k = 1; k < 8; k++) {
             int p = 0;
@@ -416,9 +437,9 @@ static int by_name(const void *a, const void *b) {
 
 static void layer_names_are_different(void **state) {
     (void)state;
-    static const char *const texts[] = {"resnet101", "resnet20", "amoebanetd",
-                                        "amoebanetd:old=1", "unet"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const texts[] = {"resnet101",        "resnet20", "amoebanetd",
+                                        "amoebanetd:old=1", "unet",     "vit"};
+    for (int i = 0; i < 6; i++) {
         cgp_model *model = make(texts[i]);
         const int n = cgp_model_layers(model);
         const char **names = calloc((size_t)n, sizeof *names);
@@ -452,7 +473,7 @@ static void assert_init(const cgp_model *model, const char *name, cgp_init_kind 
 static void initial_weights_are_those_of_pytorch(void **state) {
     (void)state;
     cgp_model *resnet = make("resnet50"), *amoebanetd = make("amoebanetd"),
-              *unet = make("unet");
+              *unet = make("unet"), *vit = make("vit");
     assert_init(resnet, "conv1.weight", CGP_INIT_NORMAL, 2.0 / (64 * 49));
     assert_init(resnet, "layer2.0.conv3.weight", CGP_INIT_NORMAL, 2.0 / 512);
     assert_init(resnet, "layer2.0.bn3.weight", CGP_INIT_ONE, 0);
@@ -464,9 +485,13 @@ static void initial_weights_are_those_of_pytorch(void **state) {
                 1.0 / (32 * 7));
     assert_init(unet, "encoder.1.encode.0.conv.weight", CGP_INIT_UNIFORM, 1.0 / (64 * 9));
     assert_init(unet, "segment.weight", CGP_INIT_UNIFORM, 1.0 / 32);
+    assert_init(vit, "vit.embeddings.cls_token.weight", CGP_INIT_NORMAL, 4e-4);
+    assert_init(vit, "vit.encoder.layer.3.output.dense.weight", CGP_INIT_NORMAL, 4e-4);
+    assert_init(vit, "classifier.bias", CGP_INIT_ZERO, 0);
     cgp_model_destroy(resnet);
     cgp_model_destroy(amoebanetd);
     cgp_model_destroy(unet);
+    cgp_model_destroy(vit);
 }
 
 int main(void) {
@@ -478,6 +503,7 @@ int main(void) {
         cmocka_unit_test(old_amoebanetd_has_the_published_parameters),
         cmocka_unit_test(unet_has_the_published_layers_and_parameters),
         cmocka_unit_test(unet_has_the_layers_of_its_closed_form),
+        cmocka_unit_test(vit_has_the_published_layers_and_parameters),
         cmocka_unit_test(the_largest_models_are_made_within_seconds),
         cmocka_unit_test(amoebanetd_passes_on_pairs_of_values),
         cmocka_unit_test(amoebanetd_layers_have_the_published_parameters),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_spec.c -- the specs of ResNet, AmoebaNet-D and U-Net: their options, and refusals. */
+/* test_models_spec.c -- the specs of the model zoo: their options, and refusals. */
 #include "directory.h"
 
 #include <cgpipe/models/spec.h>
@@ -22,6 +22,10 @@ static void a_spec_has_all_sizes_and_parses_to_the_same_model(void **state) {
         {"amoebanetd:maxpool=max,old=1",
          "amoebanetd:L=6,D=256,classes=10,image=224,maxpool=max,old=1"},
         {"unet:image=96", "unet:B=5,C=64,depth=5,image=96"},
+        {"vit:inner=3072,eps=1e-12",
+         "vit:layers=12,width=768,heads=12,image=224,patch=16,classes=1000"},
+        {"vit:inner=3,eps=1e-6,patch=32", "vit:layers=12,width=768,heads=12,inner=3,image=224,"
+                                          "patch=32,classes=1000,eps=1e-06"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (int k = 0; k < 2; k++) {
@@ -82,8 +86,8 @@ static void bad_specs_are_refused_with_a_way_out(void **state) {
     static const char *const cases[][2] = {
         {"resnt101", "resnt101: unknown model (did you mean resnet?)"},
         {"amobanetd:L=3", "amobanetd: unknown model (did you mean amoebanetd?)"},
-        {"vgg", "vgg: unknown model (models: gpt2 resnet amoebanetd unet llama)"},
-        {"", "unknown model (models: gpt2 resnet amoebanetd unet llama)"},
+        {"vgg", "vgg: unknown model (models: gpt2 resnet amoebanetd unet llama vit)"},
+        {"", "unknown model (models: gpt2 resnet amoebanetd unet llama vit)"},
         {"gpt2x", "gpt2x: unknown model (did you mean gpt2?)"},
         {"gpt2:gelu=relu", "gpt2: gelu: expected erf or tanh, got \"relu\""},
         {"gpt2:gelu=", "gpt2: gelu: expected erf or tanh, got \"\""},
@@ -116,6 +120,11 @@ static void bad_specs_are_refused_with_a_way_out(void **state) {
         {"unet:image=32", "unet: image: expected at least 64 for depth=5, got 32"},
         {"unet:depth=11", "unet: depth: expected a whole number from 1 to 10, got \"11\""},
         {"unet:dropout=1", "unet: dropout: unknown key"},
+        {"vit:heads=5", "vit: heads: expected a divisor of the width, got heads=5, width=768"},
+        {"vit:patch=15",
+         "vit: patch: expected a divisor of the image, got patch=15, image=224"},
+        {"vit:patch=0", "vit: patch: expected a whole number from 1 to 16384, got \"0\""},
+        {"vit:path=8", "vit: path: unknown key (did you mean patch?)"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cgp_model_spec spec = cgp_model_spec_default();
@@ -146,21 +155,29 @@ static void bad_options_are_refused(void **state) {
     amoebanetd.maxpool = (cgp_amoebanetd_pool)7;
     assert_status(cgp_amoebanetd_create(&model, &amoebanetd), CGP_EINVAL);
     assert_message("amoebanetd: maxpool: expected average or max, got 7");
+    cgp_vit_options vit = cgp_vit_options_default();
+    vit.dropout = 1;
+    assert_status(cgp_vit_create(&model, &vit), CGP_EINVAL);
+    assert_message("vit: dropout: expected 0 <= dropout < 1, got 1");
     cgp_model_spec spec = cgp_model_spec_default();
     spec.kind = CGP_MODEL_KINDS;
     assert_status(cgp_model_spec_create(&model, &spec), CGP_EINVAL);
-    assert_message("model: expected a kind from 0 to 4, got 5");
+    assert_message("model: expected a kind from 0 to 5, got 6");
     assert_null(model);
 }
 
 /* Sizes that parse, but whose tensors are too many to count. */
 static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **state) {
     (void)state;
-    static const char *const texts[] = {"resnet101:width=1048576,image=16384",
-                                        "amoebanetd:L=3,D=1048576,image=16384",
-                                        "unet:B=1,C=1048576,depth=10,image=16384",
-                                        "resnet101:classes=2147483647,width=1048576"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const texts[] = {
+        "resnet101:width=1048576,image=16384",
+        "amoebanetd:L=3,D=1048576,image=16384",
+        "unet:B=1,C=1048576,depth=10,image=16384",
+        "resnet101:classes=2147483647,width=1048576",
+        "vit:layers=1,width=1048576,heads=16,patch=1,image=16384",
+        "vit:layers=1,patch=1,image=16384",
+        "vit:layers=1,patch=16384,image=16384,width=1048576,heads=2"};
+    for (int i = 0; i < 7; i++) {
         cgp_model_spec spec = cgp_model_spec_default();
         cgp_model *model = NULL;
         assert_ok(cgp_model_spec_parse(&spec, texts[i]));

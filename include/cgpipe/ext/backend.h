@@ -140,11 +140,11 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * row of y has the bits of row positions[t] of causal ATTENTION over the cache.
  *
  * ROTARY rotates the first `rotated` columns of each of `heads` heads, in pairs: (i, i + rotated / 2), or if interleaved (2 i, 2 i + 1).
- * Pair i of row t rotates by the angle float(offset + t) f[i], rounded to f32; t is x[1], positions [n,R] i32, where that is not NULL: (a, b) -> (a cos - b sin, b cos + a sin), with cos and
- * sin rounded to f32. All in f32 but the power, f[i] = 1 / theta^(2 i / rotated). LINEAR divides f by `factor`; LLAMA3 divides it
- * where its wavelength w = 2 pi / f is above original_length / low_freq_factor, leaves it where w is below original_length /
- * high_freq_factor, and between has (1 - s) f / factor + s f, s = (original_length / w - low_freq_factor) / (high_freq_factor -
- * low_freq_factor).
+ * Pair i of row t rotates by the angle float(offset + t) f[i], rounded to f32, (a, b) -> (a cos - b sin, b cos + a sin), with
+ * cos and sin rounded to f32; where x[1] is not NULL, positions [n,R] i32, the row's takes the place of t. All in f32 but the
+ * power, f[i] = 1 / theta^(2 i / rotated). LINEAR divides f by `factor`; LLAMA3 divides it where its wavelength w = 2 pi / f is
+ * above original_length / low_freq_factor, leaves it where w is below original_length / high_freq_factor, and between has (1 -
+ * s) f / factor + s f, s = (original_length / w - low_freq_factor) / (high_freq_factor - low_freq_factor).
  *
  * TRANSPOSE's x is [.., i, b, j, c] with the sizes in `parts`, its y [.., j, b, i, c]. SLICE takes columns parts[0] .. parts[0] + C -
  * 1; its dx is zero in the others, or left as it is where it is added to.

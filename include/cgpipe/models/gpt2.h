@@ -4,7 +4,12 @@
  * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are pre-LN:
  * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form or, for published
  * weights, the one with tanh. The head has no bias, and a weight of its own or, tied, that of the token embedding.
- * Source: Radford et al. 2019; the published implementation's names.
+ *
+ * With `residuals`, attention residuals take the place of the running sum, in their block form: the input of each of a block's two
+ * branches, and that of the final norm, is sum_i softmax_i(w . rms_norm(v_i)) v_i, token by token, over the embeddings, the sums of
+ * the branches of each group of `residuals` blocks before, and the sum so far in the group at hand. w [C], zero at first, and the
+ * norm's weight [C] are learned, one pair for each place. (The first branch has one v, the embeddings, and no w.)
+ * Source: Radford et al. 2019; the published implementation's names. Residuals: Kimi Team 2026, arXiv:2603.15031.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_GPT2_H
@@ -33,15 +38,17 @@ typedef struct cgp_gpt2_options {
     bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
     cgp_gpt2_gelu gelu; /**< [CGP_GPT2_GELU_ERF] */
     double eps;         /**< Of the norms, at most 1. 0: 1e-5 [0] */
-    int64_t inner;   /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
+    int64_t inner; /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
+    int64_t
+        residuals; /**< Blocks in a group of attention residuals. 0: none, sums as published [0] */
     bool generation; /**< With a cache of T keys and values, see cgp_gpt2_create(). [false] */
 } cgp_gpt2_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
     cgp_gpt2_options options = {
-        sizeof(cgp_gpt2_options), 12,  768, 12,   50257, 1024, false, 0.0, true,
-        CGP_GPT2_GELU_ERF,        0.0, 0,   false};
+        sizeof(cgp_gpt2_options), 12,  768, 12, 50257, 1024, false, 0.0, true,
+        CGP_GPT2_GELU_ERF,        0.0, 0,   0,  false};
     return options;
 }
 
@@ -62,8 +69,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out,
                                                   const cgp_gpt2_options *options);
 
 /**
- * Parse "gpt2" or "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,inner=512" into options; other
- * options keep their values.
+ * Parse "gpt2" or "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,inner=512,residuals=2" into
+ * options; other options keep their values.
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
  */

@@ -14,6 +14,7 @@
 #include <cgpipe/models/llama.h>
 #include <cgpipe/models/resnet.h>
 #include <cgpipe/models/unet.h>
+#include <cgpipe/models/vit.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,6 +26,7 @@ typedef enum cgp_model_kind {
     CGP_MODEL_AMOEBANETD,
     CGP_MODEL_UNET,
     CGP_MODEL_LLAMA,
+    CGP_MODEL_VIT,
     CGP_MODEL_KINDS
 } cgp_model_kind;
 
@@ -37,6 +39,7 @@ typedef struct cgp_model_spec {
     cgp_amoebanetd_options amoebanetd;
     cgp_unet_options unet;
     cgp_llama_options llama;
+    cgp_vit_options vit;
 } cgp_model_spec;
 
 /** A GPT-2; every kind's options are its defaults. */
@@ -44,16 +47,16 @@ static inline cgp_model_spec cgp_model_spec_default(void) {
     cgp_model_spec spec = {sizeof(cgp_model_spec),           CGP_MODEL_GPT2,
                            cgp_gpt2_options_default(),       cgp_resnet_options_default(),
                            cgp_amoebanetd_options_default(), cgp_unet_options_default(),
-                           cgp_llama_options_default()};
+                           cgp_llama_options_default(),      cgp_vit_options_default()};
     return spec;
 }
 
-/** "gpt2", "resnet", "amoebanetd", "unet", "llama"; NULL for another number. */
+/** "gpt2", "resnet", "amoebanetd", "unet", "llama", "vit"; NULL for another number. */
 CGP_API const char *cgp_model_kind_name(cgp_model_kind kind);
 
 /**
  * Parse a model spec, "kind:key=value,...": sets the kind and the options in it. See cgp_gpt2_parse(), cgp_resnet_parse(),
- * cgp_amoebanetd_parse(), cgp_unet_parse(), cgp_llama_parse().
+ * cgp_amoebanetd_parse(), cgp_unet_parse(), cgp_llama_parse(), cgp_vit_parse().
  *
  * @retval CGP_EINVAL  Unknown model (with the nearest), or an error of these functions; `spec` is unchanged.
  */

@@ -8,10 +8,12 @@
  *     CGP_TRY(cgp_weights_load(weights, pipeline));
  *     cgp_weights_close(weights);
  *
- * Published weights have the names of this library's models: Hugging Face's (GPT-2, Llama), torchvision's (ResNet) or torchgpipe's
+ * Published weights have the names of this library's models: Hugging Face's (GPT-2, Llama, ViT), torchvision's (ResNet) or torchgpipe's
  * benchmarks' (AmoebaNet-D, U-Net). Layouts are the same, but for
  *
  *     the weight of a convolution      [out, in, height, width] there, [height, width, in, out] here: every parameter of 4 sizes
+ *     ViT's cls_token, and                  [1, 1, C] and [1, T + 1, C] there; [1, C] and [T + 1, C], named ...weight, here
+ *       position_embeddings
  *     num_batches_tracked              one I64 there, an i32 here
  *
  * Source: the layouts are those of torch.nn.Conv2d and BatchNorm2d, and of GPT2LMHeadModel in Hugging Face's transformers. */
@@ -81,13 +83,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline,
                                                    const cgp_model *model, const char *path);
 
 /**
- * Read the model of a Hugging Face directory, its kind and its options, from its config.json: GPT-2, or a Llama (of the model types
- * llama, mistral and qwen2).
+ * Read the model of a Hugging Face directory, its kind and its options, from its config.json: GPT-2, a Llama (of the model types
+ * llama, mistral and qwen2) or a ViT (an image classifier, of the model type vit).
  *
- * GPT-2's `dropout` is that of the file if its three (resid_pdrop, embd_pdrop, attn_pdrop) are equal, and 0 if not. Keys that do not
+ * GPT-2's `dropout` is that of the file if its three (resid_pdrop, embd_pdrop, attn_pdrop) are equal, and 0 if not; ViT's likewise of its two. Keys that do not
  * change the results are ignored.
  *
- * @param[in,out] spec  The kind, and of its options all but `loss` (and Llama's all) are set; unchanged on failure.
+ * @param[in,out] spec  The kind, and of its options all but `loss` are set; unchanged on failure.
  *
  * @retval CGP_EIO      Missing or unreadable.
  * @retval CGP_EFORMAT  No JSON; another kind of model; a size that is missing, of another type or out of range; or a
@@ -101,8 +103,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_model_spec *spec,
                                                        const char *directory);
 
 /**
- * Write a pipeline's GPT-2 or Llama as a Hugging Face directory, which GPT2LMHeadModel.from_pretrained(), or that of
- * LlamaForCausalLM, MistralForCausalLM (a window) or Qwen2ForCausalLM (biases), reads: model.safetensors, and last config.json.
+ * Write a pipeline's GPT-2, Llama or ViT as a Hugging Face directory, which GPT2LMHeadModel.from_pretrained(), or that of
+ * LlamaForCausalLM, MistralForCausalLM (a window), Qwen2ForCausalLM (biases) or ViTForImageClassification, reads: model.safetensors,
+ * and last config.json.
  *
  * @param[in] spec   Of the model. Borrowed.
  * @param[in] model    Of the pipeline. Borrowed.

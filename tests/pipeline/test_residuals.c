@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_residuals.c -- a GPT-2 with attention residuals computes what PyTorch computes from its definition: logits, and the losses of ten
+ * steps of AdamW; and its skips over any distance change no bit, whatever the stages, schedule, balance and recomputation.
+ *
+ * tests/data/weights/gpt2-residuals has weights that fit groups of any size, with numbers in double (tools/reference_residuals.py). Logits
+ * may be off by 1e-5 of the largest, losses by 2e-5 of themselves: ten steps of f32, whose single one is within 1e-6. */
+#define _GNU_SOURCE /* nftw */
+#include "graphs.h"
+#include "published.h"
+
+#define CASE DATA "gpt2-residuals/"
+
+static const int groups[] = {1, 2, 5};
+enum { GROUPS = sizeof groups / sizeof groups[0], STEPS = 10 };
+
+/* --- numbers of PyTorch --- */
+
+static cgp_tensor read_tensor(const char *name, int group) {
+    cgp_safetensors *file = NULL;
+    char full[32];
+    snprintf(full, sizeof full, group > 0 ? "%s_%d" : "%s", name, group);
+    assert_ok(cgp_safetensors_open(&file, CASE "expected.safetensors"));
+    const int index = cgp_safetensors_find(file, full);
+    assert_true(index >= 0);
+    const bool real = strcmp(cgp_safetensors_type(file, index), "F32") == 0;
+    cgp_tensor tensor = {real ? CGP_F32 : CGP_I32, *cgp_safetensors_shape(file, index), NULL};
+    tensor.data = calloc((size_t)cgp_shape_count(&tensor.shape), 4);
+    assert_ok(cgp_safetensors_read(file, index, tensor.data));
+    cgp_safetensors_close(file);
+    return tensor;
+}
+
+static cgp_model_spec spec_of(int group) {
+    cgp_model_spec spec = cgp_model_spec_default();
+    char text[96];
+    snprintf(text, sizeof text,
+             "gpt2:layers=5,width=12,heads=2,vocab=17,seq=7,inner=16,residuals=%d", group);
+    assert_ok(cgp_model_spec_parse(&spec, text));
+    return spec;
+}
+
+/* The largest difference of logits, relative to the largest. */
+static double logits_differ(int group, int expected_group, int stages) {
+    cgp_tensor tokens = read_tensor("inputs", 0),
+               expected = read_tensor("outputs", expected_group),
+               got = read_tensor("outputs", expected_group);
+    const int64_t count = cgp_shape_count(&got.shape);
+    network net = {.spec = spec_of(group)};
+    make_network(&net, stages);
+    assert_ok(load(&net, CASE "model.safetensors"));
+    memset(got.data, 0, (size_t)count * 4);
+    assert_ok(cgp_pipeline_predict(net.pipeline, (const cgp_tensor *[]){&tokens}, 1, &got));
+    double far = 0, largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double e = (double)((float *)expected.data)[i];
+        far = fmax(far, fabs((double)((float *)got.data)[i] - e));
+        largest = fmax(largest, fabs(e));
+    }
+    free(tokens.data);
+    free(expected.data);
+    free(got.data);
+    release(&net);
+    return far / largest;
+}
+
+static void logits_are_those_of_pytorch(void **state) {
+    (void)state;
+    for (int g = 0; g < GROUPS; g++) {
+        for (int stages = 1; stages <= 5; stages += 2) {
+            const double far = logits_differ(groups[g], groups[g], stages);
+            print_message("groups of %d, %d stages: logits differ by %.1e\n", groups[g], stages,
+                          far);
+            assert_true(far < 1e-5);
+        }
+        assert_true(logits_differ(groups[g], groups[(g + 1) % GROUPS], 1) > 1e-3);
+    }
+}
+
+static void losses_are_those_of_pytorch(void **state) {
+    (void)state;
+    for (int g = 0; g < GROUPS; g++) {
+        cgp_tensor tokens = read_tensor("inputs", 0), targets = read_tensor("targets", 0),
+                   losses = read_tensor("losses", groups[g]);
+        network net = {.spec = spec_of(groups[g])};
+        cgp_plan_options o = cgp_plan_options_default();
+        o.stages = 3;
+        o.batch = o.chunks = 3;
+        o.schedule = "zb-h1";
+        o.optim = cgp_optim_adamw(1e-3, 0.01);
+        assert_ok(cgp_model_spec_create(&net.model, &net.spec));
+        assert_ok(cgp_plan_create(&net.plan, net.model, &o));
+        assert_ok(cgp_pipeline_create(&net.pipeline, net.plan, 0));
+        assert_ok(load(&net, CASE "model.safetensors"));
+        double far = 0;
+        for (int s = 0; s < STEPS; s++) {
+            double loss = 0;
+            assert_ok(cgp_pipeline_step(net.pipeline, (const cgp_tensor *[]){&tokens, &targets},
+                                        2, &loss));
+            assert_ok(cgp_optim_step(net.pipeline));
+            far = fmax(far, fabs(loss / (double)((float *)losses.data)[s] - 1));
+        }
+        print_message("groups of %d: losses differ by %.1e\n", groups[g], far);
+        assert_true(far < 2e-5);
+        free(tokens.data);
+        free(targets.data);
+        free(losses.data);
+        release(&net);
+    }
+}
+
+/* --- bits --- */
+
+/* What is compared: 1 to 5 stages of each schedule, with modes of recomputation in turn. */
+static void compare_layouts(const cgp_model *model, const test_batch *batches,
+                            cgp_plan_options o, uint64_t *state) {
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
+    enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
+    test_outcome expected, got;
+    int balance[16];
+    test_train(model, &o, 7, batches, 2, &expected);
+    o.balance = balance;
+    for (int k = 0; k < 5 * SCHEDULES; k++) {
+        o.stages = k / SCHEDULES + 1;
+        o.schedule = schedules[k % SCHEDULES];
+        o.recompute =
+            (cgp_recompute)test_between(state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
+        o.virtual_stages = strcmp(o.schedule, "interleaved") == 0 ? 2 : 0;
+        test_random_balance(state, cgp_model_layers(model), cgp_plan_options_stages(&o),
+                            balance);
+        test_train(model, &o, 7, batches, 2, &got);
+        if (memcmp(&got, &expected, sizeof got) != 0)
+            fail_msg(
+                "%d stages, %s, %s: losses %.9g %.9g, weights %s; one stage: %.9g %.9g, %s",
+                o.stages, o.schedule, cgp_recompute_name(o.recompute), got.losses[0],
+                got.losses[1], got.sha256, expected.losses[0], expected.losses[1],
+                expected.sha256);
+    }
+}
+
+static void layouts_change_no_bit(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int residuals = 1; residuals <= 3; residuals++) {
+        cgp_gpt2_options g = cgp_gpt2_options_default();
+        cgp_plan_options o = cgp_plan_options_default();
+        cgp_model *model = NULL;
+        test_batch batches[2];
+        g.layers = 6 + residuals; /* a group that is shorter, where there can be one */
+        g.width = 12;
+        g.heads = 2;
+        g.vocab = 11;
+        g.sequence = 6;
+        g.dropout = 0.25;
+        g.residuals = residuals;
+        o.batch = 6;
+        o.chunks = 5;
+        o.precision = residuals == 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
+        const test_sizes sizes = {.vocab = g.vocab, .sequence = g.sequence};
+        assert_ok(cgp_gpt2_create(&model, &g));
+        for (int s = 0; s < 2; s++)
+            test_batch_fill(&batches[s], model, &sizes, o.batch, &state);
+        compare_layouts(model, batches, o, &state);
+        for (int s = 0; s < 2; s++)
+            test_batch_release(&batches[s]);
+        cgp_model_destroy(model);
+    }
+}
+
+/* --- the form --- */
+
+static void queries_start_at_zero(void **state) {
+    (void)state;
+    network net = {.spec = spec_of(2)};
+    int queries = 0;
+    make_network(&net, 1);
+    for (int p = 0; p < cgp_model_parameters(net.model); p++) {
+        float query[12];
+        if (!strstr(cgp_model_parameter_name(net.model, p), "_res.query.weight")) continue;
+        assert_ok(cgp_pipeline_get_parameter(net.pipeline, p, query));
+        for (int i = 0; i < 12; i++)
+            assert_true(query[i] == 0);
+        queries++;
+    }
+    assert_int_equal(queries, 2 * 5 - 1 + 1); /* two a block but for the first branch; ln_f */
+    release(&net);
+}
+
+static void no_config_json_says_it(void **state) {
+    (void)state;
+    network net = {.spec = spec_of(2)};
+    make_network(&net, 1);
+    assert_status(
+        cgp_huggingface_write(&net.spec, net.pipeline, net.model, test_path_of("residuals")),
+        CGP_EINVAL);
+    assert_message("model: expected a gpt2 without residuals, got residuals=2");
+    release(&net);
+}
+
+static void a_spec_has_them(void **state) {
+    (void)state;
+    char text[160];
+    cgp_model_spec spec = cgp_model_spec_default();
+    assert_ok(cgp_model_spec_parse(&spec, "gpt2:layers=3,residuals=100"));
+    assert_ok(cgp_model_spec_text(&spec, text, sizeof text));
+    assert_string_equal(text,
+                        "gpt2:layers=3,width=768,heads=12,vocab=50257,seq=1024,residuals=3");
+    assert_status(cgp_model_spec_parse(&spec, "gpt2:residuals=0"), CGP_EINVAL);
+    assert_message("gpt2: residuals: expected a whole number from 1 to 10000, got \"0\"");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_pytorch),
+        cmocka_unit_test(losses_are_those_of_pytorch),
+        cmocka_unit_test(layouts_change_no_bit),
+        cmocka_unit_test(queries_start_at_zero),
+        cmocka_unit_test(no_config_json_says_it),
+        cmocka_unit_test(a_spec_has_them),
+    };
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
+}

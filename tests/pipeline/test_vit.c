@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_vit.c -- a Vision Transformer computes what Hugging Face's transformers computes with the same files: logits, and the losses of
+ * ten steps of AdamW; and comes out as it went in.
+ *
+ * tests/data/weights has them, with numbers in double (tools/reference_vit.py). Logits may be off by 1e-5 of the largest, losses by
+ * 2e-5 of themselves: ten steps of f32, whose single one is within 1e-6. */
+#define _GNU_SOURCE /* nftw */
+#include "published.h"
+
+static const char *const cases[] = {"vit", "vit-shards"};
+enum { CASES = sizeof cases / sizeof cases[0], STEPS = 10 };
+
+static const char *path_of(const char *name, const char *file) {
+    static char paths[2][256];
+    static int turn;
+    char *path = paths[turn++ % 2];
+    snprintf(path, sizeof paths[0], DATA "%s/%s", name, file);
+    return path;
+}
+
+/* --- numbers of transformers --- */
+
+typedef struct numbers {
+    cgp_tensor images, targets, logits, losses;
+} numbers;
+
+static cgp_tensor read_tensor(cgp_safetensors *file, const char *name, cgp_dtype type) {
+    const int index = cgp_safetensors_find(file, name);
+    assert_true(index >= 0);
+    cgp_tensor tensor = {type, *cgp_safetensors_shape(file, index), NULL};
+    tensor.data = calloc((size_t)cgp_shape_count(&tensor.shape), 4);
+    assert_ok(cgp_safetensors_read(file, index, tensor.data));
+    return tensor;
+}
+
+static numbers read_numbers(const char *name) {
+    cgp_safetensors *file = NULL;
+    numbers n = {0};
+    assert_ok(cgp_safetensors_open(&file, path_of(name, "expected.safetensors")));
+    n.images = read_tensor(file, "inputs", CGP_F32);
+    n.targets = read_tensor(file, "targets", CGP_I32);
+    n.logits = read_tensor(file, "outputs", CGP_F32);
+    n.losses = read_tensor(file, "losses", CGP_F32);
+    assert_int_equal(cgp_shape_count(&n.losses.shape), STEPS);
+    cgp_safetensors_close(file);
+    return n;
+}
+
+static void release_numbers(numbers *n) {
+    free(n->images.data);
+    free(n->targets.data);
+    free(n->logits.data);
+    free(n->losses.data);
+}
+
+/* --- logits --- */
+
+/* The largest difference of logits, relative to the largest. */
+static double logits_differ(network *net, const numbers *n) {
+    const int64_t count = cgp_shape_count(&n->logits.shape);
+    const float *expected = n->logits.data;
+    cgp_tensor got = n->logits;
+    double far = 0, largest = 0;
+    got.data = calloc((size_t)count, sizeof(float));
+    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&n->images}, 1, &got));
+    for (int64_t i = 0; i < count; i++) {
+        far = fmax(far, fabs((double)((float *)got.data)[i] - (double)expected[i]));
+        largest = fmax(largest, fabs((double)expected[i]));
+    }
+    free(got.data);
+    return far / largest;
+}
+
+static void logits_are_those_of_transformers(void **state) {
+    (void)state;
+    for (int c = 0; c < CASES; c++) {
+        numbers n = read_numbers(cases[c]);
+        for (int stages = 1; stages <= 3; stages += 2) {
+            network net = open_network(path_of(cases[c], "."), stages);
+            const double far = logits_differ(&net, &n);
+            print_message("%s, %d stages: logits differ by %.1e\n", cases[c], stages, far);
+            assert_true(far < 1e-5);
+            release(&net);
+        }
+        release_numbers(&n);
+    }
+}
+
+/* The entries of the files matter: without them the test above fails. */
+static void other_options_compute_something_else(void **state) {
+    (void)state;
+    for (int c = 0; c < CASES; c++) {
+        numbers n = read_numbers(cases[c]);
+        network net = {.spec = cgp_model_spec_default()};
+        assert_ok(cgp_huggingface_read(&net.spec, path_of(cases[c], ".")));
+        if (c == 0) net.spec.vit.heads = 2;
+        if (c == 1) net.spec.vit.eps = 1e-12;
+        make_network(&net, 1);
+        assert_ok(load(&net, path_of(cases[c], ".")));
+        assert_true(logits_differ(&net, &n) > 1e-4);
+        release(&net);
+        release_numbers(&n);
+    }
+}
+
+/* --- training --- */
+
+static void make_training(network *net, const char *name, cgp_plan_options *o) {
+    net->spec = cgp_model_spec_default();
+    assert_ok(cgp_huggingface_read(&net->spec, path_of(name, ".")));
+    o->batch = 3;
+    o->optim = cgp_optim_adamw(1e-3, 0.01);
+    assert_ok(cgp_model_spec_create(&net->model, &net->spec));
+    assert_ok(cgp_plan_create(&net->plan, net->model, o));
+    assert_ok(cgp_pipeline_create(&net->pipeline, net->plan, 0));
+    assert_ok(load(net, path_of(name, ".")));
+}
+
+static void losses_are_those_of_transformers(void **state) {
+    (void)state;
+    for (int c = 0; c < CASES; c++) {
+        numbers n = read_numbers(cases[c]);
+        network net;
+        cgp_plan_options o = cgp_plan_options_default();
+        if (c % 2) {
+            o.stages = 2;
+            o.chunks = 3;
+            o.schedule = "zb-h1";
+            o.recompute = CGP_RECOMPUTE_ALWAYS_SELECTIVE;
+        }
+        double far = 0;
+        make_training(&net, cases[c], &o);
+        for (int s = 0; s < STEPS; s++) {
+            double loss = 0;
+            assert_ok(cgp_pipeline_step(
+                net.pipeline, (const cgp_tensor *[]){&n.images, &n.targets}, 2, &loss));
+            assert_ok(cgp_optim_step(net.pipeline));
+            far = fmax(far, fabs(loss / (double)((float *)n.losses.data)[s] - 1));
+        }
+        print_message("%s: losses differ by %.1e\n", cases[c], far);
+        assert_true(far < 2e-5);
+        release(&net);
+        release_numbers(&n);
+    }
+}
+
+/* --- and back --- */
+
+static void a_directory_that_we_write_is_the_same_network(void **state) {
+    (void)state;
+    for (int c = 0; c < CASES; c++) {
+        char before[65], after[65], text[2][320];
+        network net = open_network(path_of(cases[c], "."), 2);
+        assert_ok(cgp_huggingface_write(&net.spec, net.pipeline, net.model, test_directory));
+        network again = open_network(test_directory, 1);
+        assert_ok(cgp_pipeline_weights_sha256(net.pipeline, before));
+        assert_ok(cgp_pipeline_weights_sha256(again.pipeline, after));
+        assert_string_equal(before, after);
+        assert_ok(cgp_model_spec_text(&net.spec, text[0], sizeof text[0]));
+        assert_ok(cgp_model_spec_text(&again.spec, text[1], sizeof text[1]));
+        assert_string_equal(text[0], text[1]);
+        release(&again);
+        release(&net);
+    }
+}
+
+/* --- what is refused --- */
+
+#define BASE                                                                                   \
+    "\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2, "               \
+    "\"intermediate_size\": 8, \"image_size\": 8, \"patch_size\": 4, \"model_type\": \"vit\""
+
+static void what_is_not_computed_is_refused(void **state) {
+    (void)state;
+    static const char *const refused[][2] = {
+        {"\"hidden_act\": \"relu\"", "hidden_act: expected \"gelu\", got \"relu\""},
+        {"\"qkv_bias\": false",
+         "qkv_bias: expected true, got false (cgpipe does not compute that)"},
+        {"\"num_channels\": 1", "num_channels: expected 3, got 1"},
+        {"\"num_labels\": 0",
+         "num_labels: expected a whole number from 1 to 2147483647, got 0"},
+        {"\"id2label\": {}", "id2label: expected an object of the classes' names, got {}"},
+        {"\"layer_norm_eps\": 0", "layer_norm_eps: expected a number from 1e-30 to 1, got 0"},
+        {"\"hidden_dropout_prob\": 1",
+         "hidden_dropout_prob: expected a number from 0 on and below 1, got 1"},
+        {"\"attention_probs_dropout_prob\": \"0\"",
+         "attention_probs_dropout_prob: expected a number from 0 to 1, got \"0\""},
+    };
+    cgp_model_spec spec = cgp_model_spec_default();
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        char config[512];
+        snprintf(config, sizeof config, "{" BASE ", %s}", refused[i][0]);
+        test_write_file(test_path_of("config.json"), config, strlen(config));
+        assert_status(cgp_huggingface_read(&spec, test_directory), CGP_EFORMAT);
+        assert_message(refused[i][1]);
+        assert_int_equal(spec.kind, CGP_MODEL_GPT2);
+    }
+}
+
+/* The keys that are not required, and those in two places. */
+static void presets_are_those_of_transformers(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys;
+        int64_t classes;
+        double eps, dropout;
+    } read[] = {
+        {"\"qkv_bias\": true", 2, 1e-12, 0},
+        {"\"num_labels\": 9, \"layer_norm_eps\": 1e-6", 9, 1e-6, 0},
+        {"\"id2label\": {\"0\": \"cat\", \"1\": \"dog\", \"2\": \"cow\"}", 3, 1e-12, 0},
+        {"\"hidden_dropout_prob\": 0.25, \"attention_probs_dropout_prob\": 0.25", 2, 1e-12,
+         0.25},
+        {"\"hidden_dropout_prob\": 0.25", 2, 1e-12, 0},
+    };
+    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++) {
+        cgp_model_spec spec = cgp_model_spec_default();
+        char config[512];
+        snprintf(config, sizeof config, "{" BASE ", %s}", read[i].keys);
+        test_write_file(test_path_of("config.json"), config, strlen(config));
+        assert_ok(cgp_huggingface_read(&spec, test_directory));
+        assert_int_equal(spec.kind, CGP_MODEL_VIT);
+        assert_int_equal(spec.vit.classes, read[i].classes);
+        assert_true(spec.vit.eps == read[i].eps && spec.vit.dropout == read[i].dropout);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_transformers),
+        cmocka_unit_test(other_options_compute_something_else),
+        cmocka_unit_test(losses_are_those_of_transformers),
+        cmocka_unit_test(a_directory_that_we_write_is_the_same_network),
+        cmocka_unit_test(what_is_not_computed_is_refused),
+        cmocka_unit_test(presets_are_those_of_transformers),
+    };
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
+}
