@@ -8,8 +8,9 @@
     LENGTH=64 THREADS=2             fewer tokens; threads of both
 
 A Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T = 512) with random weights, made by transformers and
-read by `cgpipe convert`; greedy. The time of a token is that of LENGTH + 1 tokens less that of one, so loading and the prompt are
-not in it. Both run in turn. Beside the time on the clock stands the processor's, which other programs disturb less.
+read by `cgpipe convert`; greedy. The time of a token is that of LENGTH + 1 tokens less that of one, medians over the rounds or the
+least, so loading and the prompt are not in it. Both run in turn. Beside the time on the clock stands the processor's, which other
+programs disturb less.
 """
 import os
 import resource
@@ -51,12 +52,12 @@ def seconds(n):
 
 seconds(4)
 one, all = seconds(1), seconds(length + 1)
-print(*[(b - a) / length for a, b in zip(one, all)])
+print(*one, *all)
 """
 
 
 def run(words):
-    """Seconds on the clock and of the processor."""
+    """Output, seconds on the clock and of the processor."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.time()
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wall, after = time.time() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -66,15 +67,14 @@ def run(words):
 
 
 def ours(directory):
-    """Seconds a token."""
+    """Seconds on the clock and of the processor, of one token; the same of all."""
     words = [str(PROGRAM), "sample", directory + "/run", "--prompt", PROMPT, "--temperature", "0", "--threads-per-device", str(THREADS)]
-    one, all = (run(words + ["--length", str(n)])[1:] for n in (1, LENGTH + 1))
-    return [(b - a) / LENGTH for a, b in zip(one, all)]
+    return [second for n in (1, LENGTH + 1) for second in run(words + ["--length", str(n)])[1:]]
 
 
 def theirs(directory):
     words = [PYTHON, "-c", PEER, directory + "/files", str(LENGTH), str(THREADS), PROMPT]
-    return [float(word) for word in run(words)[0].split()[-2:]]
+    return [float(word) for word in run(words)[0].split()[-4:]]
 
 
 def main():
@@ -93,11 +93,12 @@ def main():
     lines = [f"{cpu_name()}, threads {THREADS}; {versions}; {LENGTH} tokens, greedy; {rounds} rounds",
              f"{'':14}{'tokens/s':>22}{'':4}{'processor, ms a token':>24}", f"{'':14}{'median':>11}{'best':>11}{'':4}{'median':>12}{'best':>12}"]
     for name in FIELDS:
-        wall, cpu = ([row[k] for row in rows if row[1] == name] for k in (2, 3))
-        lines.append(f"{name:14}{1 / statistics.median(wall):11.1f}{1 / min(wall):11.1f}{'':4}{1e3 * statistics.median(cpu):12.1f}{1e3 * min(cpu):12.1f}")
+        samples = list(zip(*(row[2:] for row in rows if row[1] == name)))
+        wall, cpu = ([(reduce(samples[k + 2]) - reduce(samples[k])) / LENGTH for reduce in (statistics.median, min)] for k in (0, 1))
+        lines.append(f"{name:14}{1 / wall[0]:11.1f}{1 / wall[1]:11.1f}{'':4}{1e3 * cpu[0]:12.1f}{1e3 * cpu[1]:12.1f}")
     with open(RESULTS / "generation.csv", "w") as file:
-        file.write("round,program,seconds_per_token,processor_seconds_per_token\n")
-        file.writelines(f"{row[0]},{row[1]},{row[2]:.6f},{row[3]:.6f}\n" for row in rows)
+        file.write("round,program,seconds_of_one,processor_seconds_of_one,seconds_of_all,processor_seconds_of_all\n")
+        file.writelines(f"{row[0]},{row[1]},{','.join(f'{second:.6f}' for second in row[2:])}\n" for row in rows)
     text = "\n".join(lines) + "\n"
     (RESULTS / "generation.txt").write_text(text)
     print(text, end="")
