@@ -11,7 +11,7 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      cli_supervise},
     {"training", "stop", "RUN", "let the training that writes RUN save and end", "run",
      CLI_STOP, cli_stop},
-    {"training", "sample", "RUN", "sample text from a trained GPT-2",
+    {"training", "sample", "RUN", "sample text from a trained model",
      "run --prompt \"Once\" --length 500", CLI_SAMPLE, cli_sample},
     {"training", "config", "RUN", "print a run's settings as a run file, for --config", "run",
      CLI_CONFIG, cli_config},
