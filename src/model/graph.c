@@ -60,6 +60,9 @@ static const cgp__field fields[] = {
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
+static const char rotary[] = "heads rotated? offset? theta? scaling? factor? low_freq_factor? "
+                             "high_freq_factor? original_length? interleaved? n_inputs";
+
 /* The attributes of each op, in the order in which they are written. */
 static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_GELU] = "",
@@ -76,8 +79,7 @@ static const char *const lines[CGP_OP_KINDS] = {
     [CGP_OP_LAYER_NORM] = "eps",
     [CGP_OP_ATTENTION] = "heads kv_heads? window? p scale? fused? causal? n_inputs",
     [CGP_OP_CACHED_ATTENTION] = "size heads kv_heads? window? scale?",
-    [CGP_OP_ROTARY] = "heads rotated? offset? theta? scaling? factor? low_freq_factor? "
-                      "high_freq_factor? original_length? interleaved? n_inputs",
+    [CGP_OP_ROTARY] = rotary,
     [CGP_OP_DROPOUT] = "p",
     [CGP_OP_CROSS_ENTROPY] = "ignore",
     [CGP_OP_ARGMAX] = "",

@@ -46,7 +46,8 @@ static inline void round_weights(operands *o) {
 
 /* Terms of a sum over keys, or over the queries of a group. */
 static inline double attention_terms(const cgp_op_attributes *g) {
-    return fmax((double)g->keys, (double)(g->heads / g->kv_heads * g->rows));
+    const int64_t queries = g->heads / g->kv_heads * g->rows;
+    return fmax((double)g->keys, (double)queries);
 }
 
 /* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by 2^-8 of 3.
@@ -79,11 +80,12 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     const double terms = (double)(o->c.n * g->rows), in = (double)g->in, out = (double)g->out;
     const double window = (double)g->kernel_height * g->kernel_width;
     const bool weight = slot >= SLOT_DPARAM, y = slot == SLOT_Y;
+    const int64_t matrix_rows = g->heads > 0 ? g->rows / g->heads : g->rows;
     switch (o->c.op) {
     case CGP_OP_LINEAR:
         return product_bound(weight ? terms : y ? in : out);
     case CGP_OP_MATMUL:
-        return product_bound(y ? in : slot == SLOT_DX ? out : (double)(g->rows / g->heads));
+        return product_bound(y ? in : slot == SLOT_DX ? out : (double)matrix_rows);
     case CGP_OP_CONV_TRANSPOSE2D:
         if (slot == SLOT_DPARAM)
             return product_bound((double)o->c.n * g->height * (double)g->width);
