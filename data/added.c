@@ -99,7 +99,7 @@ static bool is_word_at(const cgp__added_search *s, int64_t at) {
     return at < s->size && cgp__class_at(s->unicode, s->text, at, &end) & CGP__WORD;
 }
 
-/* Where the white space before `at` begins, not before `first`. */
+/* Return where the white space before `at` begins, not before `first`. */
 static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t first) {
     int64_t end = 0;
     while (at > first) {
@@ -112,7 +112,7 @@ static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t firs
     return at;
 }
 
-/* Where the white space from `at` on ends. Tokens of white space may begin in a run that is known: a long one is passed once. */
+/* Return where the white space from `at` on ends. Tokens of white space may begin in a run that is known: a long one is passed once. */
 static int64_t spaces_end(cgp__added_search *s, int64_t at) {
     int64_t end = 0;
     if (at < s->spaces_end) return s->spaces_end;

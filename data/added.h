@@ -44,7 +44,7 @@ typedef struct cgp__added_search {
 const cgp__added_token *cgp__added_next(cgp__added_search *search, int64_t *start,
                                         int64_t *end);
 
-/* Whether a text may be cut before the byte `next`, a space or line feed, and behind the byte `last`, with no token lost or
+/* Tell whether a text may be cut before the byte `next`, a space or line feed, and behind the byte `last`, with no token lost or
  * found on either side. */
 bool cgp__added_allow_cut(const cgp__added *added, uint8_t last, uint8_t next);
 

@@ -5,7 +5,7 @@
  *              null, NFC      before and        ByteLevel, or     BPE       ByteLevel (offsets: nothing to do),
  *                             behind it         Split + it                  TemplateProcessing
  *
- * What tokenizers would do otherwise than tokenizer.c is refused, with its place in the file: an unknown key too, for it may change
+ * Anything that tokenizers would do otherwise than tokenizer.c is refused, with its place in the file: an unknown key too, for it may change
  * the tokens. */
 #include "data/tokenizer_json.h"
 

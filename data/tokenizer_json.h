@@ -7,7 +7,7 @@
 #include "data/pretokenizer.h"
 #include "data/vocab.h"
 
-/* What a tokenizer consists of; {0} in the beginning. */
+/* The parts of a tokenizer; {0} in the beginning. */
 typedef struct cgp__tokenizer_parts {
     cgp__unicode unicode; /* opened before the file is read */
     bool nfc;             /* normalizer */

@@ -31,7 +31,7 @@ typedef struct cgp__vocab_text {
     int32_t id;
 } cgp__vocab_text;
 
-/* Where tokens come from. All pointers are borrowed. */
+/* Sources of tokens. All pointers are borrowed. */
 typedef struct cgp__vocab_source {
     json_t *tokens; /* an object from tokens to ids */
     const char *path;
@@ -43,7 +43,7 @@ typedef struct cgp__vocab_source {
 
 enum { CGP__MERGE_BYTES = 4096 }; /* of the longest row, with its end */
 
-/* Where merges come from: "path: line 3: ..." */
+/* The source of merges, in messages: "path: line 3: ..." */
 typedef struct cgp__merges {
     const char *path, *unit;
     int64_t number;

@@ -145,7 +145,7 @@ typedef struct cgp_attention_options {
  * v [S, kv_heads x DV] -> [T, heads x DV], for any D and DV.
  *
  * Probabilities are never stored, and pairs outside the triangle or the window cost nothing but for the rest of their tiles.
- * What a row of the result is made of does not depend on the rows behind it, nor, with a window, on keys before that.
+ * The terms of a row of the result do not depend on the rows behind it, nor, with a window, on keys before that.
  * cgp_causal_attention() is this op with q, k and v side by side in one value.
  * Source: Vaswani et al. 2017, arXiv:1706.03762; groups: Ainslie et al. 2023, arXiv:2305.13245; windows: Child et al. 2019,
  * arXiv:1904.10509, as in Mistral 7B, Jiang et al. 2023, arXiv:2310.06825; tiles: Dao et al. 2022, arXiv:2205.14135.

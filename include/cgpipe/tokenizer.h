@@ -56,7 +56,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
 /**
  * Read a tokenizer from a tokenizer.json.
  *
- * What the file says is done as Hugging Face's tokenizers does it, or refused by name. These parts are understood:
+ * All that the file says is done as Hugging Face's tokenizers does it, or refused by name. These parts are understood:
  *
  *     model           BPE of bytes, as in cgp_tokenizer_create(); merges as "left right" or ["left", "right"]; ignore_merges
  *     normalizer      null, NFC

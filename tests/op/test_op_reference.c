@@ -145,7 +145,7 @@ static void elementwise_ops_are_those_of_pytorch(void **state) {
     json_decref(numbers);
 }
 
-/* Where PyTorch's numbers have an operand, and those of its gradient. */
+/* The names of an operand, and of its gradient, in PyTorch's numbers. */
 static const struct {
     int slot, gradient;
     const char *name, *gradient_name;

@@ -110,7 +110,7 @@ static void losses_are_those_of_pytorch(void **state) {
 
 /* --- bits --- */
 
-/* What is compared: 1 to 5 stages of each schedule, with modes of recomputation in turn. */
+/* The layouts that are compared: 1 to 5 stages of each schedule, with modes of recomputation in turn. */
 static void compare_layouts(const cgp_model *model, const test_batch *batches,
                             cgp_plan_options o, uint64_t *state) {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};

@@ -301,7 +301,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
 
 #define CGP__CPU_FIELD(name, arguments) void(*name) arguments;
 
-/* What the operand of an elementwise op's backward is. */
+/* The operand of an elementwise op's backward. */
 typedef enum cgp__cpu_reads {
     CGP__CPU_READS_X,
     CGP__CPU_READS_Y,

@@ -18,7 +18,7 @@
 
 #include <math.h>
 
-/* What has one mean: `channels` channels, from c on, of the rows of a set. */
+/* The rows of a set that have one mean, `channels` channels of them from c on. */
 typedef struct part {
     int64_t first, step, rows, channels;
     int64_t c;

@@ -22,7 +22,7 @@
 #define CUBIC 0.044715f
 #define FAR 16.0f
 
-/* What backward reads. */
+/* The operand that backward reads. */
 enum operand { READS_X, READS_Y, READS_DY };
 
 namespace op {

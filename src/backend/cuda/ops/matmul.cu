@@ -87,7 +87,7 @@ template <class T> struct product {
 
 enum result { Y, DA, DB };
 
-/* Where the result lies transposed, its transpose is made. */
+/* A result that lies transposed is made as its transpose. */
 template <class T>
 product<T> product_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, result of) {
     const cgp_op_attributes *g = &spec->attributes;
