@@ -112,7 +112,7 @@ static cgp_status test(cgp_pipeline *pipeline, cgp_data *data) {
     const cgp_tensor *const inputs[2] = {&input, NULL}; /* the arms are the loss's only */
     cgp_topk topk = {0};
     CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, UNSEEN, points, arms));
-    CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 2, &output));
+    CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 2, (const cgp_tensor *[]){&output}, 1));
     cgp_topk_add(&topk, logits, arms, UNSEEN, ARMS);
     printf("right about %d of %d points it has not seen\n", (int)topk.top1, UNSEEN);
     return CGP_OK;

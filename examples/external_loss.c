@@ -79,9 +79,10 @@ static cgp_status train(cgp_pipeline *pipeline) {
     const cgp_tensor *const inputs[1] = {&input};
     for (int step = 1; step <= STEPS; step++) {
         draw(x, target);
-        CGP_TRY(cgp_pipeline_forward(pipeline, inputs, 1, &output));
+        CGP_TRY(cgp_pipeline_forward(pipeline, inputs, 1, (const cgp_tensor *[]){&output}, 1));
         const double loss = huber(y, target, dy);
-        CGP_TRY(cgp_pipeline_backward(pipeline, &gradient)); /* reads x again */
+        CGP_TRY(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&gradient},
+                                      1)); /* reads x again */
         CGP_TRY(cgp_optim_step(pipeline));
         if (step == 1 || step % 200 == 0) printf("step %3d  loss %.4f\n", step, loss);
     }
@@ -96,7 +97,7 @@ static cgp_status test(cgp_pipeline *pipeline) {
     double farthest = 0;
     for (int i = 0; i < BATCH; i++)
         x[i] = -3 + 6 * ((float)i + 0.5f) / BATCH;
-    CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 1, &output));
+    CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 1, (const cgp_tensor *[]){&output}, 1));
     for (int i = 0; i < BATCH; i++)
         farthest = fmax(farthest, fabs((double)y[i] - sin((double)x[i])));
     printf("farthest from the sine: %.3f\n", farthest);

@@ -98,7 +98,7 @@ static cgp_status test(cgp_pipeline *pipeline, cgp_data *data) {
     double loss = 0;
     CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, TESTS, images, labels));
     CGP_TRY(cgp_pipeline_evaluate(pipeline, inputs, 2, &loss));
-    CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 2, &output));
+    CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 2, (const cgp_tensor *[]){&output}, 1));
     cgp_topk_add(&topk, logits, labels, TESTS, CLASSES);
     printf("validation loss %.3f, %.1f %% right\n", loss,
            100.0 * (double)topk.top1 / (double)topk.samples);

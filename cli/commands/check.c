@@ -35,12 +35,13 @@ static void release(outcome *o, const cgp_model *model) {
 /* --- running --- */
 
 static cgp_status predict(const cli_session *session, const cli_inputs *inputs, outcome *out) {
-    const cgp_shape sample = cgp_model_output_shape(session->model);
-    if (sample.rank < 0 || cgp_model_output_dtype(session->model) != CGP_F32) return CGP_OK;
+    const cgp_shape sample = cgp_model_output_shape(session->model, 0);
+    if (sample.rank < 0 || cgp_model_output_dtype(session->model, 0) != CGP_F32) return CGP_OK;
     cgp_tensor output = {CGP_F32, cli_batch_shape(sample, session->options->batch), NULL};
     out->numbers = cgp_shape_count(&output.shape);
     output.data = out->output = cli_calloc((size_t)out->numbers, sizeof *out->output);
-    CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs->pointers, inputs->count, &output));
+    CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs->pointers, inputs->count,
+                                 (const cgp_tensor *[]){&output}, 1));
     if (cli_runs_alone(session->options)) return CGP_OK;
     return cli_ranks_broadcast(cli_output_rank(session->plan), out->output,
                                (size_t)out->numbers * sizeof *out->output);

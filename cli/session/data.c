@@ -277,7 +277,7 @@ static cgp_status open_tokens(cgp_data **out, const cli_run_options *run_options
 
 /* Return the last dimension of the output: vocab, or classes. */
 static int64_t logits_of(const cgp_model *model) {
-    const cgp_shape shape = cgp_model_output_shape(model);
+    const cgp_shape shape = cgp_model_output_shape(model, 0);
     return shape.rank > 0 ? shape.dims[shape.rank - 1] : 0;
 }
 

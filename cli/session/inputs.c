@@ -27,7 +27,7 @@ static void *draw_data(cgp_dtype type, int64_t count, int64_t upper_bound, uint6
 
 void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples,
                      uint64_t seed) {
-    const cgp_shape output = cgp_model_output_shape(model);
+    const cgp_shape output = cgp_model_output_shape(model, 0);
     const int64_t upper_bound = output.rank > 0 ? output.dims[output.rank - 1] : 1;
     uint64_t state = seed;
     *inputs = (cli_inputs){0};

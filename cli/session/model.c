@@ -168,9 +168,9 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
 cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
                                  const char *what) {
     const cgp_shape tokens = cgp_model_input_shape(model, 0);
-    const cgp_shape logits = cgp_model_output_shape(model);
+    const cgp_shape logits = cgp_model_output_shape(model, 0);
     if (tokens.rank != 1 || cgp_model_input_dtype(model, 0) != CGP_I32 || logits.rank != 2 ||
-        logits.dims[0] != tokens.dims[0] || cgp_model_output_dtype(model) != CGP_F32)
+        logits.dims[0] != tokens.dims[0] || cgp_model_output_dtype(model, 0) != CGP_F32)
         return cgp_fail(CGP_EINVAL,
                         "%s: expected a model from tokens [T] to logits [T, V], got %s", what,
                         cgp_model_name(model));

@@ -171,7 +171,7 @@ static cgp_status pass_all(cli_sampler *s, int64_t used, const float **last) {
         CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocab}), s->logits};
     const cgp_tensor *const inputs[2] = {&input, NULL}; /* without targets */
     if (s->logits) *last = s->logits + (used - 1) * s->vocab;
-    return cgp_pipeline_predict(s->pipeline, inputs, 2, &output);
+    return cgp_pipeline_predict(s->pipeline, inputs, 2, (const cgp_tensor *[]){&output}, 1);
 }
 
 /* The same by the cache: on the tokens that are not in it. */
@@ -184,7 +184,8 @@ static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
         const cgp_tensor output = {
             CGP_F32, cgp_shape_make(3, (const int64_t[]){n, 1, s->vocab}), s->logits};
         const cgp_tensor *const inputs[2] = {&tokens, &positions};
-        CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 2, &output));
+        CGP_TRY(
+            cgp_pipeline_predict(s->pipeline, inputs, 2, (const cgp_tensor *[]){&output}, 1));
         s->cached += n;
         if (s->logits) *last = s->logits + (n - 1) * s->vocab;
     }

@@ -144,7 +144,7 @@ cgp_status cli_session_create(cli_session *session) {
 }
 
 cgp_status cli_session_start(cli_session *session) {
-    const cgp_shape output = cgp_model_output_shape(session->model);
+    const cgp_shape output = cgp_model_output_shape(session->model, 0);
     cli_measures *m = &session->measures;
     m->values = cli_calloc((size_t)session->options->steps,
                            (size_t)measures_of(session) * sizeof *m->values);
@@ -279,10 +279,11 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     sums->loss += loss * (double)count; /* all samples have the same number of targets */
     sums->samples += count;
     if (!session->output) return CGP_OK;
-    const cgp_tensor output = {CGP_F32,
-                               cli_batch_shape(cgp_model_output_shape(session->model), count),
-                               session->output};
-    CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs.pointers, 2, &output));
+    const cgp_tensor output = {
+        CGP_F32, cli_batch_shape(cgp_model_output_shape(session->model, 0), count),
+        session->output};
+    CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs.pointers, 2,
+                                 (const cgp_tensor *[]){&output}, 1));
     const int rank = cli_output_rank(session->plan);
     if (rank == cli_rank())
         cli_eval_sums_add(sums, session->model, session->output, session->targets, count);

@@ -402,14 +402,14 @@ CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cg
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits,
                                             cgp_value targets, double weight);
 
-/** Name a value as the model's output, which cgp_pipeline_predict() returns. A model without a loss is trained by an external
- * loss of it (cgp_pipeline_forward). One per model. */
+/** Name a value as the model's next output, which cgp_pipeline_predict() returns; not an input, and each value once. A model without a
+ * loss is trained by an external loss of its outputs (cgp_pipeline_forward). */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
 /**
  * Close the model and report the builder's first error.
  *
- * Ops that neither a loss nor the output needs are removed, and their parameters with them. A model has at least one layer,
+ * Ops that neither a loss nor an output needs are removed, and their parameters with them. A model has at least one layer,
  * and a loss or an output. A layer may be empty.
  *
  * @retval CGP_EINVAL  `layer, op: expectation, got value`.   @retval CGP_ENOMEM
@@ -439,9 +439,10 @@ CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
 CGP_API cgp_shape cgp_model_input_shape(const cgp_model *model, int input);
 CGP_API cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input);
 
-/** Return shape for one sample, and type, of the output of cgp_model_output(); rank -1 if the model has none. */
-CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model);
-CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model);
+/** Return outputs in order of cgp_model_output(); shape for one sample (rank -1: there is no such output), and type. */
+CGP_API int cgp_model_outputs(const cgp_model *model);
+CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model, int output);
+CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
 
 #ifdef __cplusplus
 }

@@ -43,8 +43,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _rank(), _isa(), _libm(), _report(),
  * _diagnosis(), _updates(), _gradient_norm() and _allocated_bytes(): the user threads of all ranks make the same calls in the same
  * order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads()); so may the
- * list, where no input is read. The loss and norms come back on every rank; forward and predict fill the output, backward
- * takes its gradient, on the rank of the output's stage, where others may pass NULL; getters deliver, and hashes are filled, where
+ * list, where no input is read. The loss and norms come back on every rank; forward and predict fill an output, backward
+ * takes its gradient, on the rank of the output's stage, where others may pass NULL, for the list if they have none; getters deliver, and hashes are filled, where
  * the data are not NULL; a setter reads data on the ranks that have the tensor. Each rank writes its part of a checkpoint. A refused
  * argument is refused on all ranks, and nothing ran.
  *
@@ -160,25 +160,32 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  *
  * @param[in]  inputs    As for cgp_pipeline_step(). The data, not the tensors, are borrowed until cgp_pipeline_backward()
  *                       returns (or the pipeline is destroyed), as backward reads them again.
- * @param[out] output    [N, ...] f32, as cgp_model_output_shape(), all micro-batches in order. Caller's.
+ * @param[out] outputs   One tensor per output of the model, in order of declaration, each [N, ...] as cgp_model_output_shape() and
+ *                       _dtype() say, all micro-batches in order. Caller's; the list is borrowed until return.
+ * @param[in]  n_outputs Number of tensors in `outputs`.
  *
  * Otherwise as cgp_pipeline_step(). @retval CGP_ESTATE also: not planned with `external_loss`, or cgp_pipeline_backward()
  * is due.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
                                                        const cgp_tensor *const *inputs,
-                                                       int n_inputs, const cgp_tensor *output);
+                                                       int n_inputs,
+                                                       const cgp_tensor *const *outputs,
+                                                       int n_outputs);
 
 /**
  * Run backward of the mini-batch of cgp_pipeline_forward(), and leave complete gradients.
  *
- * @param[in] gradient  [N, ...] f32: the loss's gradient with respect to the output. Borrowed until return.
+ * @param[in] gradients    One tensor per output: the loss's gradient with respect to it, [N, ...] f32. NULL where the output has none:
+ *                         i32, or made without a parameter. Borrowed until return.
+ * @param[in] n_gradients  Number of tensors in `gradients`: that of the outputs.
  *
- * @retval CGP_ESTATE   cgp_pipeline_forward() is due.   @retval CGP_EINVAL  `gradient` does not fit the output; the
+ * @retval CGP_ESTATE   cgp_pipeline_forward() is due.   @retval CGP_EINVAL  A gradient does not fit its output; the
  * call may be repeated.   @retval CGP_EDEVICE  As for cgp_pipeline_step().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
-                                                        const cgp_tensor *gradient);
+                                                        const cgp_tensor *const *gradients,
+                                                        int n_gradients);
 
 /**
  * Update the parameters from the gradients of the last cgp_pipeline_step() or _backward(), on the stages' workers.
@@ -352,17 +359,20 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
                                                         int n_inputs, double *loss);
 
 /**
- * Run forward only, dropout off, batch norms with running statistics, and return the model's output. Nothing changes, but for
+ * Run forward only, dropout off, batch norms with running statistics, and return the model's outputs. Nothing changes, but for
  * caches (cgp_cached_attention()), which micro-batches write in order. Any N >= 1. Inputs that only the loss reads may be NULL.
  *
- * @param[out] output  [N, ...] of cgp_model_output_shape() and _dtype(). Caller's.
+ * @param[out] outputs   As for cgp_pipeline_forward(), but NULL for those that are not wanted.
+ * @param[in]  n_outputs Number of tensors in `outputs`: that of the model's.
  *
  * Otherwise as cgp_pipeline_step(), but legal on every plan of a model with an output. @retval CGP_EINVAL also: the model has no
- * output, or `output` does not fit it. @retval CGP_ESTATE also: cgp_pipeline_backward() is due.
+ * output, or a tensor does not fit its output. @retval CGP_ESTATE also: cgp_pipeline_backward() is due.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline,
                                                        const cgp_tensor *const *inputs,
-                                                       int n_inputs, const cgp_tensor *output);
+                                                       int n_inputs,
+                                                       const cgp_tensor *const *outputs,
+                                                       int n_outputs);
 
 /** Copy a parameter, 0 .. cgp_model_parameters() - 1, in plain layout to or from the host (all copies of a tied one).
  * @param[in,out] data One f32 per element of its shape. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one.

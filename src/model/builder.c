@@ -15,7 +15,6 @@ cgp_status cgp_model_create(cgp_model **out, const char *name) {
         return cgp_fail(CGP_EINVAL, "model: expected a name in UTF-8, got \"%s\"", name);
     cgp_model *model = cgp__calloc(1, sizeof *model);
     if (!model) return cgp__no_memory("model", sizeof *model);
-    model->output = -1;
     model->name = cgp__strdup(name);
     if (!model->name) {
         cgp_model_destroy(model);
@@ -55,6 +54,7 @@ void cgp_model_destroy(cgp_model *model) {
     free(model->layers);
     free(model->inputs);
     free(model->input_values);
+    free(model->outputs);
     free(model->values);
     free(model->nodes);
     free(model->error);
@@ -178,7 +178,8 @@ static cgp_value new_value(cgp_model *model, const cgp_op_type *type, int node, 
     if (!grow_or_stick(model, &model->values, &model->values_capacity, n + 1,
                        sizeof *model->values))
         return cgp__no_value;
-    model->values[n] = (cgp__value_info){.type = *type, .node = node, .input = input};
+    model->values[n] =
+        (cgp__value_info){.type = *type, .node = node, .input = input, .output = -1};
     model->n_values = n + 1;
     return (cgp_value){n};
 }
@@ -521,8 +522,11 @@ void cgp_model_output(cgp_model *model, cgp_value value) {
     else if (model->values[value.id].node < 0)
         cgp__builder_stick(model, CGP_EINVAL, "output",
                            "is an input of the model, not a result");
-    else if (model->output >= 0)
-        cgp__builder_stick(model, CGP_EINVAL, "output", "the model has an output already");
-    else
-        model->output = value.id;
+    else if (model->values[value.id].output >= 0)
+        cgp__builder_stick(model, CGP_EINVAL, "output", "the value is an output already");
+    else if (grow_or_stick(model, &model->outputs, &model->outputs_capacity,
+                           model->n_outputs + 1, sizeof *model->outputs)) {
+        model->values[value.id].output = model->n_outputs;
+        model->outputs[model->n_outputs++] = value.id;
+    }
 }

@@ -126,12 +126,13 @@ static void mark_gradients(cgp_model *model) {
     }
 }
 
-/* Mark the losses, or without any the output's producer, and their ancestors. `needed`: [nodes] scratch. */
+/* Mark the losses, or without any the outputs' producers, and their ancestors. `needed`: [nodes] scratch. */
 static void mark_requires_grad(cgp_model *model, bool *needed) {
     memset(needed, 0, (size_t)model->n_nodes);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
         needed[i] = true;
-    if (model->n_losses == 0) needed[model->values[model->output].node] = true;
+    for (int k = 0; model->n_losses == 0 && k < model->n_outputs; k++)
+        needed[cgp__model_output_node(model, k)] = true;
     mark_needed(model, needed, true);
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
@@ -144,7 +145,7 @@ static void mark_requires_grad(cgp_model *model, bool *needed) {
 static cgp_status check(const cgp_model *model) {
     if (model->n_layers == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no layer", model->name);
-    if (model->n_losses == 0 && model->output < 0)
+    if (model->n_losses == 0 && model->n_outputs == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has neither loss nor output", model->name);
     for (int i = 0; i < model->n_ties; i++) {
         if (!model->ties[i].used)
@@ -161,7 +162,8 @@ static cgp_status close(cgp_model *model, bool *needed, cgp__node *moved, int *n
     move_losses_to_end(model, moved);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
         needed[i] = true;
-    if (model->output >= 0) needed[model->values[model->output].node] = true;
+    for (int k = 0; k < model->n_outputs; k++)
+        needed[cgp__model_output_node(model, k)] = true;
     mark_needed(model, needed, false);
     keep_nodes(model, needed);
     keep_parameters(model, number);

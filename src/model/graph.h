@@ -10,7 +10,7 @@
 #include "model/model.h"
 
 #define CGP__GRAPH_FORMAT "cgpipe-graph"
-#define CGP__GRAPH_VERSION 1
+#define CGP__GRAPH_VERSION 2
 
 typedef enum cgp__field_kind {
     CGP__FIELD_INT,

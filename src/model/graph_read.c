@@ -278,20 +278,25 @@ static cgp_status check_head(cgp__reader *r) {
         return cgp__reader_unexpected(r, "format", "\"" CGP__GRAPH_FORMAT "\"",
                                       json_object_get(r->root, "format"));
     if (!json_is_integer(version) || json_integer_value(version) != CGP__GRAPH_VERSION)
-        return cgp__reader_unexpected(r, "version", "1 (cgpipe " CGP_VERSION " reads no other)",
+        return cgp__reader_unexpected(r, "version", "2 (cgpipe " CGP_VERSION " reads no other)",
                                       version);
     return cgp__reader_check_keys(
-        r, r->root, "format version name values inputs layers parameters nodes losses output");
+        r, r->root, "format version name values inputs layers parameters nodes losses outputs");
 }
 
-static cgp_status take_output(cgp__reader *r) {
-    const json_t *output = json_object_get(r->root, "output");
-    int64_t value = 0;
+static cgp_status take_outputs(cgp__reader *r) {
+    const json_t *outputs = NULL;
     r->place[0] = '\0';
-    if (json_is_null(output)) return CGP_OK;
-    CGP_TRY(cgp__reader_take_index(r, output, "output", r->model->n_values, &value));
-    cgp_model_output(r->model, (cgp_value){(int)value});
-    return r->model->status == CGP_OK ? CGP_OK : cgp__reader_refuse_stuck(r);
+    CGP_TRY(take_list(r, "outputs", &outputs));
+    for (size_t k = 0; k < json_array_size(outputs); k++) {
+        int64_t value = 0;
+        cgp__reader_set_place(r, "outputs", k);
+        CGP_TRY(cgp__reader_take_index(r, json_array_get(outputs, k), "value",
+                                       r->model->n_values, &value));
+        cgp_model_output(r->model, (cgp_value){(int)value});
+        if (r->model->status != CGP_OK) return cgp__reader_refuse_stuck(r);
+    }
+    return CGP_OK;
 }
 
 static cgp_status check_uses(cgp__reader *r) {
@@ -332,7 +337,7 @@ static cgp_status read_model(cgp__reader *r) {
         CGP_TRY(cgp__reader_add_loss(r, l));
     CGP_TRY(check_ids(r));
     CGP_TRY(check_uses(r));
-    CGP_TRY(take_output(r));
+    CGP_TRY(take_outputs(r));
     const cgp_status status = cgp_model_finish(r->model);
     if (status == CGP_OK || status == CGP_ENOMEM) return status;
     char reason[256];

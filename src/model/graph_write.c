@@ -252,7 +252,7 @@ static cgp_status check_names(const cgp_model *model) {
 static cgp_status write_all(writer *w) {
     const cgp_model *model = w->model;
     CGP_TRY(
-        put(w, "{\n  \"format\": \"" CGP__GRAPH_FORMAT "\",\n  \"version\": 1,\n  \"name\": "));
+        put(w, "{\n  \"format\": \"" CGP__GRAPH_FORMAT "\",\n  \"version\": 2,\n  \"name\": "));
     CGP_TRY(put_json(w, json_string(model->name)));
     CGP_TRY(put_values(w));
     CGP_TRY(put_layers(w));
@@ -260,8 +260,8 @@ static cgp_status write_all(writer *w) {
     const int losses = cgp__model_loss(model, 0); /* behind the other nodes */
     CGP_TRY(put_nodes(w, "nodes", 0, losses));
     CGP_TRY(put_nodes(w, "losses", losses, model->n_nodes));
-    CGP_TRY(put(w, ",\n  \"output\": "));
-    CGP_TRY(put_json(w, model->output >= 0 ? json_integer(model->output) : json_null()));
+    CGP_TRY(put(w, ",\n  \"outputs\": "));
+    CGP_TRY(put_json(w, indices_json(model->outputs, model->n_outputs)));
     return put(w, "\n}\n");
 }
 

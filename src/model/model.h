@@ -14,7 +14,9 @@ typedef struct cgp__value_info {
     int node;
     /* index of the input, -1 for a node's */
     int input;
-    /* f32, depends on a parameter, and the losses (or the output) depend on it; set by finish */
+    /* index of the output, -1: it is none */
+    int output;
+    /* f32, depends on a parameter, and the losses (or an output) depend on it; set by finish */
     bool has_grad;
 } cgp__value_info;
 
@@ -39,7 +41,7 @@ typedef struct cgp__node {
     int first_state;
     /* of a loss, in the sum of all */
     double loss_weight;
-    /* the losses, or the output of a model without one, depend on it; set by finish */
+    /* the losses, or an output of a model without one, depend on it; set by finish */
     bool requires_grad;
 } cgp__node;
 
@@ -132,8 +134,9 @@ struct cgp_model {
 
     /* the last n_losses nodes, once the model is finished */
     int n_losses;
-    /* value, -1 if none */
-    int output;
+    /* values */
+    int *outputs;
+    int n_outputs, outputs_capacity;
 };
 
 /* Return the bytes of a tensor of this type for n samples. */
@@ -152,6 +155,11 @@ static inline int64_t cgp__node_cache(const cgp__node *node) {
 /* Return the node of loss `l`, 0 .. n_losses - 1, of a finished model. */
 static inline int cgp__model_loss(const cgp_model *model, int l) {
     return model->n_nodes - model->n_losses + l;
+}
+
+/* Return the node that makes output `k` of a finished model. */
+static inline int cgp__model_output_node(const cgp_model *model, int k) {
+    return model->values[model->outputs[k]].node;
 }
 
 /* Return true if a node has a kernel in this direction: forward always, input and weight backward where there is a gradient to

@@ -71,15 +71,21 @@ const char *cgp_model_input_name(const cgp_model *model, int input) {
     return input >= 0 && input < model->n_inputs ? model->inputs[input] : NULL;
 }
 
-cgp_dtype cgp_model_output_dtype(const cgp_model *model) {
-    CGP__NEED_OR(model, CGP_F32);
-    return model->output < 0 ? CGP_F32 : model->values[model->output].type.dtype;
+int cgp_model_outputs(const cgp_model *model) {
+    CGP__NEED_OR(model, 0);
+    return model->n_outputs;
 }
 
-cgp_shape cgp_model_output_shape(const cgp_model *model) {
+cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output) {
+    CGP__NEED_OR(model, CGP_F32);
+    if (output < 0 || output >= model->n_outputs) return CGP_F32;
+    return model->values[model->outputs[output]].type.dtype;
+}
+
+cgp_shape cgp_model_output_shape(const cgp_model *model, int output) {
     CGP__NEED_OR(model, (cgp_shape){.rank = -1});
-    if (model->output < 0) return (cgp_shape){.rank = -1};
-    return model->values[model->output].type.shape;
+    if (output < 0 || output >= model->n_outputs) return (cgp_shape){.rank = -1};
+    return model->values[model->outputs[output]].type.shape;
 }
 
 cgp_shape cgp_model_input_shape(const cgp_model *model, int input) {

@@ -65,7 +65,10 @@ static void add_node(sum *s, const cgp__node *node) {
 static void add_model(sum *s, const cgp_model *model) {
     add_text(s, model->name);
     ADD_NUMBERS(s, model->n_values, model->n_nodes, model->n_params, model->n_states,
-                model->n_layers, model->n_inputs, model->n_losses, model->output);
+                model->n_layers, model->n_inputs, model->n_losses,
+                model->n_outputs > 0 ? model->outputs[0] : -1);
+    for (int k = 1; k < model->n_outputs; k++)
+        ADD_NUMBERS(s, model->outputs[k]);
     for (int k = 0; k < model->n_inputs; k++) {
         add_text(s, model->inputs[k]);
         ADD_NUMBERS(s, model->input_values[k]);

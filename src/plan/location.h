@@ -12,7 +12,7 @@ typedef enum cgp__arena {
     CGP__NOWHERE,
     /* the caller's memory; offset: index of the model input */
     CGP__HOST,
-    /* the caller's gradient of the output */
+    /* the caller's gradient of an output; offset: its index */
     CGP__HOST_GRADIENT,
     /* offsets in bytes from here on */
     CGP__PARAMETERS,

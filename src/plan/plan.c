@@ -24,10 +24,13 @@ static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model
                         "model %s: has a loss of its own (external_loss needs a model with "
                         "cgp_model_output and no loss)",
                         model->name);
-    if (model->values[model->output].type.dtype != CGP_F32)
+    bool any = false;
+    for (int k = 0; k < model->n_outputs; k++)
+        any = any || cgp_model_output_dtype(model, k) == CGP_F32;
+    if (!any)
         return cgp_fail(CGP_EINVAL,
                         "model %s: expected an output of f32 for an external loss, got %s",
-                        model->name, cgp_dtype_name(model->values[model->output].type.dtype));
+                        model->name, cgp_dtype_name(cgp_model_output_dtype(model, 0)));
     if (o->table || (o->schedule && strcmp(o->schedule, "gpipe") != 0))
         return cgp_fail(
             CGP_EINVAL,
@@ -130,6 +133,7 @@ static cgp_status allocate(cgp_plan *plan) {
     CGP_TRY(CGP__NEW(plan->state, plan->model->n_states, "plan"));
     CGP_TRY(CGP__NEW(plan->accumulator, plan->model->n_nodes, "plan"));
     CGP_TRY(CGP__NEW(plan->cache, plan->model->n_nodes, "plan"));
+    CGP_TRY(CGP__NEW(plan->outputs, plan->model->n_outputs, "plan"));
     return CGP_OK;
 }
 
@@ -373,6 +377,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     free(plan->first_reader);
     free(plan->readers);
     free(plan->edges);
+    free(plan->outputs);
     free(plan->accumulator);
     free(plan->cache);
     free(plan->state);

@@ -41,14 +41,19 @@ typedef struct cgp__stage_plan {
     /* the loss is one of the last stage's nodes */
     int first_node, n_nodes;
     cgp__program forward_nosave, forward, recompute, backward;
-    /* the model's output after forward_nosave and after forward; NOWHERE on other stages */
-    cgp__location output[2];
     /* I, W or R reads the input slot */
     bool input_reads_slot, weight_reads_slot, recompute_reads_slot;
     int64_t workspace_bytes;
     /* offsets in the device's memory */
     int64_t input_slots, saved_slots;
 } cgp__stage_plan;
+
+/* One of the model's outputs. */
+typedef struct cgp__output_plan {
+    int stage;
+    /* after forward_nosave and after forward */
+    cgp__location at[2];
+} cgp__output_plan;
 
 typedef struct cgp__device_plan {
     cgp_plan_device info;
@@ -95,6 +100,8 @@ struct cgp_plan {
     /* [stages] those of device 0, those of device 1 .. */
     int *device_stages;
     cgp__device_plan *devices;
+    /* [model outputs] */
+    cgp__output_plan *outputs;
     int ranks;
     /* those of the edges, then ties */
     cgp__link_plan *links;

@@ -331,7 +331,8 @@ static cgp_status predict(cgp_pipeline *pipeline, const batch *b, outcome *out) 
     float data[BATCH * SEQUENCE * VOCAB] = {0};
     const cgp_tensor output = {CGP_F32, cgp_shape_make(3, (int64_t[]){BATCH, SEQUENCE, VOCAB}),
                                data};
-    CGP_TRY(cgp_pipeline_predict(pipeline, b->inputs, cgp_model_inputs(model), &output));
+    CGP_TRY(cgp_pipeline_predict(pipeline, b->inputs, cgp_model_inputs(model),
+                                 (const cgp_tensor *[]){&output}, 1));
     note(out, "output %a\n", data[7]);
     return CGP_OK;
 }
@@ -387,8 +388,9 @@ static cgp_status train_with_external_loss(outcome *out) {
     char hex[65] = "";
     fill_batch(&b, BATCH);
     DO(cgp_pipeline_create(&pipeline, plan, 7));
-    DO(cgp_pipeline_forward(pipeline, b.inputs, 1, &output));
-    DO(cgp_pipeline_backward(pipeline, &output)); /* the loss is half of its square */
+    DO(cgp_pipeline_forward(pipeline, b.inputs, 1, (const cgp_tensor *[]){&output}, 1));
+    DO(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&output},
+                             1)); /* the loss is half of its square */
     DO(cgp_optim_step(pipeline));
     DO(cgp_pipeline_weights_sha256(pipeline, hex));
     note(out, "output %a\nweights %s\n", data[7], hex);

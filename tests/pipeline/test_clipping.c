@@ -332,8 +332,8 @@ static void check_decay(const cgp_model *model, cgp_optim optim) {
         start[k] = 1 + (float)k / 64; /* biases start from zero, which decays to zero */
     for (int p = 0; p < cgp_model_parameters(model); p++)
         assert_ok(cgp_pipeline_set_parameter(r.pipeline, p, start));
-    assert_ok(cgp_pipeline_forward(r.pipeline, inputs, 1, &y));
-    assert_ok(cgp_pipeline_backward(r.pipeline, &dy));
+    assert_ok(cgp_pipeline_forward(r.pipeline, inputs, 1, (const cgp_tensor *[]){&y}, 1));
+    assert_ok(cgp_pipeline_backward(r.pipeline, (const cgp_tensor *[]){&dy}, 1));
     assert_ok(cgp_optim_step(r.pipeline));
     for (int p = 0; p < cgp_model_parameters(model); p++) {
         const char *name = cgp_model_parameter_name(model, p);

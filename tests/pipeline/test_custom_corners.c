@@ -203,7 +203,8 @@ static void a_parallel_for_in_another_runs_whole(void **unused) {
     start_with(&w, p.model, &o);
     float got[B * T * C];
     const cgp_tensor output = {CGP_F32, {3, {B, T, C}}, got};
-    assert_ok(cgp_pipeline_predict(w.pipeline, w.batch.inputs, 2, &output));
+    assert_ok(cgp_pipeline_predict(w.pipeline, w.batch.inputs, 2,
+                                   (const cgp_tensor *[]){&output}, 1));
     for (int i = 0; i < B * T * C; i++)
         assert_true(got[i] == w.batch.features[i] + 1);
     stop(&w);

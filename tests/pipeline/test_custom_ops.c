@@ -112,7 +112,8 @@ static void a_custom_loss_counts_its_targets(void **unused) {
     cgp_tensor output = {CGP_F32, {3, {B, T, C}}, got};
     double loss, sum = 0;
     int counted = 0;
-    assert_ok(cgp_pipeline_predict(r.pipeline, r.batch.inputs, 2, &output));
+    assert_ok(cgp_pipeline_predict(r.pipeline, r.batch.inputs, 2,
+                                   (const cgp_tensor *[]){&output}, 1));
     for (int row = 0; row < B * T; row++) {
         if (r.batch.features[row * C] <= 0) continue;
         counted++;
@@ -188,7 +189,8 @@ static void draw_numbers(int chunks, float out[2][2 * B * T * C]) {
     start_in(&w, p.model, chunks, CGP_PRECISION_F32);
     for (int k = 0; k < 2; k++) {
         const cgp_tensor output = {CGP_F32, {3, {B, T, 2 * C}}, out[k]};
-        assert_ok(cgp_pipeline_predict(w.pipeline, w.batch.inputs, 2, &output));
+        assert_ok(cgp_pipeline_predict(w.pipeline, w.batch.inputs, 2,
+                                       (const cgp_tensor *[]){&output}, 1));
         step(&w);
     }
     stop(&w);

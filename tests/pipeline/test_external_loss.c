@@ -11,7 +11,7 @@
 enum { STEPS = 3, MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 
 static cgp_tensor output_tensor(const cgp_model *model, int64_t samples) {
-    const cgp_shape one = cgp_model_output_shape(model);
+    const cgp_shape one = cgp_model_output_shape(model, 0);
     cgp_tensor tensor = {CGP_F32, {one.rank + 1, {samples}}, NULL};
     for (int i = 0; i < one.rank; i++)
         tensor.shape.dims[i + 1] = one.dims[i];
@@ -69,9 +69,10 @@ static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
 static void step(cgp_pipeline *pipeline, const cgp_model *model, const test_batch *batch,
                  loss_function *loss_of, double *loss) {
     cgp_tensor y = output_tensor(model, batch->tensors[0].shape.dims[0]);
-    assert_ok(cgp_pipeline_forward(pipeline, batch->inputs, cgp_model_inputs(model), &y));
+    assert_ok(cgp_pipeline_forward(pipeline, batch->inputs, cgp_model_inputs(model),
+                                   (const cgp_tensor *[]){&y}, 1));
     *loss = loss_of(&y, batch);
-    assert_ok(cgp_pipeline_backward(pipeline, &y));
+    assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&y}, 1));
     assert_ok(cgp_optim_step(pipeline));
     free(y.data);
 }
@@ -222,19 +223,25 @@ static void any_other_order_is_refused(void **unused) {
     wrong.shape.dims[0] = 2;
     assert_status(cgp_pipeline_step(pipeline, batch.inputs, 1, NULL), CGP_ESTATE);
     assert_message("cgp_pipeline_forward is due");
-    assert_status(cgp_pipeline_backward(pipeline, &y), CGP_ESTATE);
+    assert_status(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&y}, 1), CGP_ESTATE);
     assert_message("cgp_pipeline_forward is due");
-    assert_status(cgp_pipeline_forward(pipeline, batch.inputs, 1, &wrong), CGP_EINVAL);
+    assert_status(
+        cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&wrong}, 1),
+        CGP_EINVAL);
     assert_message("output: expected f32 of shape [3] x [10, 19], got f32 [2, 10, 19]");
     assert_status(cgp_pipeline_get_gradient(pipeline, 0, y.data), CGP_ESTATE);
     assert_message("cgp_pipeline_forward is due");
-    assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, &y));
+    assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
     assert_status(cgp_pipeline_save(pipeline, "unused", 0, NULL), CGP_ESTATE);
     assert_status(cgp_pipeline_load(pipeline, "unused", NULL), CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
-    assert_status(cgp_pipeline_forward(pipeline, batch.inputs, 1, &y), CGP_ESTATE);
+    assert_status(
+        cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1),
+        CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
-    assert_status(cgp_pipeline_predict(pipeline, batch.inputs, 1, &y), CGP_ESTATE);
+    assert_status(
+        cgp_pipeline_predict(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1),
+        CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
@@ -242,14 +249,16 @@ static void any_other_order_is_refused(void **unused) {
     assert_message("cgp_pipeline_backward is due");
     cgp_pipeline_times times = cgp_pipeline_last_times(pipeline, NULL);
     assert_true(times.forward_seconds == times.seconds && times.backward_seconds == 0);
-    assert_status(cgp_pipeline_backward(pipeline, &wrong), CGP_EINVAL);
+    assert_status(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&wrong}, 1),
+                  CGP_EINVAL);
     assert_message("gradient: expected f32 of shape [3]");
-    assert_ok(cgp_pipeline_backward(pipeline, &y));
+    assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&y}, 1));
     times = cgp_pipeline_last_times(pipeline, NULL);
     assert_true(times.backward_seconds == times.seconds && times.forward_seconds == 0);
-    assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 1, &y));
+    assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
     assert_ok(cgp_optim_step(pipeline));
-    assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, &y)); /* and is destroyed so */
+    assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y},
+                                   1)); /* and is destroyed so */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     o.schedule = "1f1b";

@@ -185,8 +185,9 @@ static void check_external(int stages, int how, double clip_norm) {
     training t = start(model, stages, how, clip_norm, true);
     hashes before = hashes_of(&t);
     d[CLASSES] = NAN;
-    assert_ok(cgp_pipeline_forward(t.pipeline, batch.inputs, batch.n, &output));
-    assert_ok(cgp_pipeline_backward(t.pipeline, &gradient));
+    assert_ok(cgp_pipeline_forward(t.pipeline, batch.inputs, batch.n,
+                                   (const cgp_tensor *[]){&output}, 1));
+    assert_ok(cgp_pipeline_backward(t.pipeline, (const cgp_tensor *[]){&gradient}, 1));
     if (clip_norm > 0) {
         assert_unchanged(&t, &before);
         assert_status(cgp_optim_step(t.pipeline), CGP_ESTATE);
@@ -199,8 +200,9 @@ static void check_external(int stages, int how, double clip_norm) {
     }
     d[CLASSES] = 1;
     ((float *)batch.tensors[0].data)[0] = INFINITY;
-    assert_ok(cgp_pipeline_forward(t.pipeline, batch.inputs, batch.n, &output));
-    assert_ok(cgp_pipeline_backward(t.pipeline, &gradient));
+    assert_ok(cgp_pipeline_forward(t.pipeline, batch.inputs, batch.n,
+                                   (const cgp_tensor *[]){&output}, 1));
+    assert_ok(cgp_pipeline_backward(t.pipeline, (const cgp_tensor *[]){&gradient}, 1));
     assert_unchanged(&t, &before);
     assert_status(cgp_optim_step(t.pipeline), CGP_ESTATE);
     assert_message(

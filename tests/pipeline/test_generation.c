@@ -113,7 +113,8 @@ static void predict_whole(network *net, text *t) {
                                t->tokens};
     const cgp_tensor logits = {CGP_F32, cgp_shape_make(3, (int64_t[]){1, t->length, t->vocab}),
                                t->logits};
-    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&tokens}, 1, &logits));
+    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&tokens}, 1,
+                                   (const cgp_tensor *[]){&logits}, 1));
 }
 
 /* n tokens from `first` on, to `logits` [n, V]. */
@@ -124,7 +125,7 @@ static cgp_status predict(network *net, const text *t, int64_t first, int64_t n,
     const cgp_tensor positions = {CGP_I32, one, t->positions + first};
     const cgp_tensor output = {CGP_F32, cgp_shape_make(3, (int64_t[]){n, 1, t->vocab}), logits};
     return cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&tokens, &positions}, 2,
-                                &output);
+                                (const cgp_tensor *[]){&output}, 1);
 }
 
 /* Tokens `first` .. first + n - 1 have the logits of the whole text. */

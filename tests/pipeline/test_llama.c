@@ -62,7 +62,8 @@ static double logits_differ(network *net, const numbers *n) {
     cgp_tensor got = n->logits;
     double far = 0, largest = 0;
     got.data = calloc((size_t)count, sizeof(float));
-    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&n->tokens}, 1, &got));
+    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&n->tokens}, 1,
+                                   (const cgp_tensor *[]){&got}, 1));
     for (int64_t i = 0; i < count; i++) {
         far = fmax(far, fabs((double)((float *)got.data)[i] - (double)expected[i]));
         largest = fmax(largest, fabs((double)expected[i]));

@@ -195,7 +195,7 @@ static void find_lifetimes(replay *r, bool training) {
                     r->forward_end[v] = i >= r->first + r->n ? r->n : i - r->first;
             }
         }
-        if (v == r->model->output) r->forward_end[v] = r->n;
+        if (r->model->values[v].output >= 0) r->forward_end[v] = r->n;
         r->recomputed_from[v] = r->recomputed_to[v] = -1;
     }
     if (!training) return;

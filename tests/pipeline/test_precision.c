@@ -89,10 +89,10 @@ static void train(const cgp_model *model, const char *device, cgp_precision prec
         assert_ok(cgp_pipeline_step(pipeline, batches[s].inputs, batches[s].n, &losses[s]));
         assert_ok(cgp_optim_step(pipeline));
     }
-    const cgp_shape one = cgp_model_output_shape(model);
+    const cgp_shape one = cgp_model_output_shape(model, 0);
     const cgp_tensor *inputs[] = {batches[0].inputs[0], NULL};
     const cgp_tensor to = {CGP_F32, {3, {BATCH, one.dims[0], one.dims[1]}}, output};
-    assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, &to));
+    assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, (const cgp_tensor *[]){&to}, 1));
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
 }
@@ -176,14 +176,15 @@ static void check_prediction_without_targets(const char *device, int stages,
                      to_without = {CGP_F32, {2, {SAMPLES, WIDTH}}, without};
     test_batch_fill(&batch, model, &none, SAMPLES, &state);
     const cgp_tensor *alone[] = {batch.inputs[0], NULL};
-    assert_ok(cgp_pipeline_predict(pipeline, alone, 2, &to_without));
-    assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 2, &to_with));
+    assert_ok(cgp_pipeline_predict(pipeline, alone, 2, (const cgp_tensor *[]){&to_without}, 1));
+    assert_ok(
+        cgp_pipeline_predict(pipeline, batch.inputs, 2, (const cgp_tensor *[]){&to_with}, 1));
     assert_memory_equal(with, without, sizeof with);
     assert_status(cgp_pipeline_evaluate(pipeline, alone, 2, NULL), CGP_EINVAL);
     assert_message("input targets: is missing");
     assert_ok(cgp_pipeline_evaluate(pipeline, batch.inputs, 2, NULL));
     assert_ok(cgp_pipeline_step(pipeline, batch.inputs, 2, NULL));
-    assert_ok(cgp_pipeline_predict(pipeline, alone, 2, &to_without));
+    assert_ok(cgp_pipeline_predict(pipeline, alone, 2, (const cgp_tensor *[]){&to_without}, 1));
     test_batch_release(&batch);
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

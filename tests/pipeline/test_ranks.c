@@ -70,9 +70,11 @@ static void call_with_own_output(rank *r) {
     const cgp_tensor *first[] = {r->batch->inputs[0], NULL};
     const cgp_tensor *const *own = r->number == 0 ? first : NULL;
     note_create(r);
-    note(r, cgp_pipeline_predict(r->pipeline, own, 2, r->number == 2 ? &y : NULL));
-    note(r, cgp_pipeline_predict(r->pipeline, own, 2, r->number == 2 ? NULL : &y));
-    note(r, cgp_pipeline_predict(r->pipeline, own, 2, &y));
+    note(r, cgp_pipeline_predict(r->pipeline, own, 2,
+                                 (const cgp_tensor *[]){r->number == 2 ? &y : NULL}, 1));
+    note(r, cgp_pipeline_predict(r->pipeline, own, 2,
+                                 r->number == 2 ? NULL : (const cgp_tensor *[]){&y}, 1));
+    note(r, cgp_pipeline_predict(r->pipeline, own, 2, (const cgp_tensor *[]){&y}, 1));
 }
 
 static void a_missing_output_is_refused_on_all_ranks(void **unused) {
@@ -83,7 +85,7 @@ static void a_missing_output_is_refused_on_all_ranks(void **unused) {
     make_ranks(ranks, 3, w.plan, &w.batch, call_with_own_output);
     run_ranks(ranks, 3);
     assert_note(ranks, 3, 1, CGP_OK, -1, "");
-    assert_note(ranks, 3, 2, CGP_EINVAL, 2, "output: is missing");
+    assert_note(ranks, 3, 2, CGP_EINVAL, 2, "outputs: are missing");
     assert_note(ranks, 3, 3, CGP_OK, -1, "");
     free_world(&w);
 }
@@ -94,10 +96,14 @@ static void call_in_two_parts(rank *r) {
     const cgp_tensor *first[] = {r->batch->inputs[0]};
     const cgp_tensor *const *own = r->number == 0 ? first : NULL;
     note_create(r);
-    note(r, cgp_pipeline_forward(r->pipeline, own, 1, r->number == 2 ? NULL : &y));
-    note(r, cgp_pipeline_forward(r->pipeline, own, 1, r->number == 2 ? &y : NULL));
-    note(r, cgp_pipeline_backward(r->pipeline, r->number == 2 ? NULL : &y));
-    note(r, cgp_pipeline_backward(r->pipeline, r->number == 2 ? &y : NULL));
+    note(r, cgp_pipeline_forward(r->pipeline, own, 1,
+                                 (const cgp_tensor *[]){r->number == 2 ? NULL : &y}, 1));
+    note(r, cgp_pipeline_forward(r->pipeline, own, 1,
+                                 (const cgp_tensor *[]){r->number == 2 ? &y : NULL}, 1));
+    note(r, cgp_pipeline_backward(r->pipeline,
+                                  (const cgp_tensor *[]){r->number == 2 ? NULL : &y}, 1));
+    note(r, cgp_pipeline_backward(r->pipeline,
+                                  (const cgp_tensor *[]){r->number == 2 ? &y : NULL}, 1));
 }
 
 static void outputs_and_gradients_are_those_of_their_rank(void **unused) {

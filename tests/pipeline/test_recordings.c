@@ -118,7 +118,7 @@ typedef struct outcome {
 
 /* An output for the batch; the caller frees its data. */
 static cgp_tensor output_of(const cgp_model *model, const test_batch *b) {
-    const cgp_shape one = cgp_model_output_shape(model);
+    const cgp_shape one = cgp_model_output_shape(model, 0);
     cgp_tensor y = {CGP_F32, {one.rank + 1, {b->tensors[0].shape.dims[0]}}, NULL};
     for (int i = 0; i < one.rank; i++)
         y.shape.dims[i + 1] = one.dims[i];
@@ -137,9 +137,10 @@ static double sum_of(const cgp_tensor *y) {
 /* A step with a loss outside of the model, y . y / 2; its gradient is y. */
 static void external_step(cgp_pipeline *pipeline, const draw *d, int s, outcome *out) {
     cgp_tensor y = output_of(d->model, &d->batches[s]);
-    assert_ok(cgp_pipeline_forward(pipeline, d->batches[s].inputs, d->batches[s].n, &y));
+    assert_ok(cgp_pipeline_forward(pipeline, d->batches[s].inputs, d->batches[s].n,
+                                   (const cgp_tensor *[]){&y}, 1));
     out->losses[s] = sum_of(&y);
-    assert_ok(cgp_pipeline_backward(pipeline, &y));
+    assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&y}, 1));
     free(y.data);
 }
 
@@ -161,7 +162,8 @@ static void train(const draw *d, const char *const *devices, outcome *out) {
         assert_ok(cgp_optim_step(pipeline));
         if (!o.external_loss)
             assert_ok(cgp_pipeline_evaluate(pipeline, b->inputs, b->n, &out->evaluations[s]));
-        assert_ok(cgp_pipeline_predict(pipeline, b->inputs, b->n, &y));
+        assert_ok(
+            cgp_pipeline_predict(pipeline, b->inputs, b->n, (const cgp_tensor *[]){&y}, 1));
         out->outputs[s] = sum_of(&y);
         free(y.data);
     }

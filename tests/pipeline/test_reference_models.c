@@ -46,7 +46,7 @@ typedef struct batch {
 } batch;
 
 static void make_batch(batch *b, const cgp_model *model, int64_t samples) {
-    const cgp_shape output = cgp_model_output_shape(model);
+    const cgp_shape output = cgp_model_output_shape(model, 0);
     for (int k = 0; k < 2; k++) {
         const cgp_shape shape = cgp_model_input_shape(model, k);
         int64_t dims[CGP_MAX_RANK] = {samples};
@@ -142,13 +142,13 @@ static double statistics_differ(cgp_pipeline *pipeline, const cgp_model *model,
 
 static double output_differs(cgp_pipeline *pipeline, const cgp_model *model, const batch *b,
                              const json_t *reported) {
-    const cgp_shape shape = cgp_model_output_shape(model);
+    const cgp_shape shape = cgp_model_output_shape(model, 0);
     int64_t dims[CGP_MAX_RANK] = {b->tensors[0].shape.dims[0]};
     memcpy(dims + 1, shape.dims, (size_t)shape.rank * sizeof *dims);
     cgp_tensor output = {CGP_F32, cgp_shape_make(shape.rank + 1, dims), NULL};
     const int64_t n = cgp_shape_count(&output.shape);
     output.data = calloc((size_t)n, sizeof(float));
-    assert_ok(cgp_pipeline_predict(pipeline, b->inputs, 2, &output));
+    assert_ok(cgp_pipeline_predict(pipeline, b->inputs, 2, (const cgp_tensor *[]){&output}, 1));
     const double worst = difference(output.data, n, reported, 0, largest_norm(reported));
     free(output.data);
     return worst;

@@ -49,7 +49,8 @@ static double logits_differ(int group, int expected_group, int stages) {
     make_network(&net, stages);
     assert_ok(load(&net, CASE "model.safetensors"));
     memset(got.data, 0, (size_t)count * 4);
-    assert_ok(cgp_pipeline_predict(net.pipeline, (const cgp_tensor *[]){&tokens}, 1, &got));
+    assert_ok(cgp_pipeline_predict(net.pipeline, (const cgp_tensor *[]){&tokens}, 1,
+                                   (const cgp_tensor *[]){&got}, 1));
     double far = 0, largest = 0;
     for (int64_t i = 0; i < count; i++) {
         const double e = (double)((float *)expected.data)[i];

@@ -87,7 +87,7 @@ static float *predict(const char *device, const cgp_model *model, const cgp_tens
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_true(cgp_plan_device_at(plan, 0)->host_bytes < (int64_t)bytes / SAMPLES);
     assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
-    assert_ok(cgp_pipeline_predict(pipeline, &ids, 1, &output));
+    assert_ok(cgp_pipeline_predict(pipeline, &ids, 1, (const cgp_tensor *[]){&output}, 1));
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     return output.data;

@@ -248,12 +248,14 @@ static void evaluation_and_prediction_change_nothing(void **unused) {
         training t = start(model, &o);
         sha256(&t, before);
         assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, NULL));
-        assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n, &output));
+        assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n,
+                                       (const cgp_tensor *[]){&output}, 1));
         assert_string_equal(sha256(&t, after), before);
         step(&t, &batch);
         assert_string_not_equal(sha256(&t, before), after);
         assert_ok(cgp_pipeline_evaluate(t.pipeline, batch.inputs, batch.n, NULL));
-        assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n, &output));
+        assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n,
+                                       (const cgp_tensor *[]){&output}, 1));
         assert_string_equal(sha256(&t, after), before);
         stop(&t);
     }
@@ -274,13 +276,15 @@ static void evaluation_normalises_by_the_state(void **unused) {
     const cgp_plan_options o = options(2, 2);
     training t = start(model, &o);
     step(&t, &batch);
-    assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n, &to_all));
+    assert_ok(cgp_pipeline_predict(t.pipeline, batch.inputs, batch.n,
+                                   (const cgp_tensor *[]){&to_all}, 1));
     for (int i = 0; i < BATCH; i++) {
         const cgp_tensor x = {CGP_F32,
                               {3, {1, ROWS, CHANNELS}},
                               (float *)batch.tensors[0].data + i * ROWS * CHANNELS};
         const cgp_tensor *inputs[2] = {&x, NULL};
-        assert_ok(cgp_pipeline_predict(t.pipeline, inputs, 2, &to_one));
+        assert_ok(
+            cgp_pipeline_predict(t.pipeline, inputs, 2, (const cgp_tensor *[]){&to_one}, 1));
         assert_memory_equal(one, all + 5 * i, sizeof one);
     }
     stop(&t);
@@ -301,12 +305,13 @@ static void with_an_external_loss_they_change_after_backward(void **unused) {
     o.external_loss = true;
     training t = start(model, &o);
     sha256(&t, before);
-    assert_ok(cgp_pipeline_forward(t.pipeline, batch.inputs, batch.n, &output));
+    assert_ok(cgp_pipeline_forward(t.pipeline, batch.inputs, batch.n,
+                                   (const cgp_tensor *[]){&output}, 1));
     assert_string_equal(sha256(&t, after), before);
     assert_ok(cgp_pipeline_get_state(t.pipeline, 0, mean));
     assert_status(cgp_pipeline_set_state(t.pipeline, 0, mean), CGP_ESTATE);
     assert_message("state 0: a forward has run with it (cgp_pipeline_backward is due)");
-    assert_ok(cgp_pipeline_backward(t.pipeline, &output));
+    assert_ok(cgp_pipeline_backward(t.pipeline, (const cgp_tensor *[]){&output}, 1));
     assert_string_not_equal(sha256(&t, after), before);
     stop(&t);
     test_batch_release(&batch);

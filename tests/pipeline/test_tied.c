@@ -288,7 +288,7 @@ static void integers_come_out_as_they_are(void **unused) {
     cgp_model_layer(model, "b");
     cgp_model_output(model, cgp_argmax(model, y));
     assert_ok(cgp_model_finish(model));
-    assert_int_equal(cgp_model_output_dtype(model), CGP_I32);
+    assert_int_equal(cgp_model_output_dtype(model, 0), CGP_I32);
     cgp_plan_options o = cgp_plan_options_default();
     o.inference = true;
     o.stages = 2;
@@ -300,10 +300,11 @@ static void integers_come_out_as_they_are(void **unused) {
     int32_t out[4] = {-1, -1, -1, -1}, expected[4] = {1, 0, 2, 2};
     const cgp_tensor tensor = {CGP_F32, {3, {2, 2, 3}}, in}, *const inputs[] = {&tensor};
     cgp_tensor output = {CGP_I32, {2, {2, 2}}, out};
-    assert_ok(cgp_pipeline_predict(pipeline, inputs, 1, &output));
+    assert_ok(cgp_pipeline_predict(pipeline, inputs, 1, (const cgp_tensor *[]){&output}, 1));
     assert_memory_equal(out, expected, sizeof out);
     output.dtype = CGP_F32;
-    assert_status(cgp_pipeline_predict(pipeline, inputs, 1, &output), CGP_EINVAL);
+    assert_status(cgp_pipeline_predict(pipeline, inputs, 1, (const cgp_tensor *[]){&output}, 1),
+                  CGP_EINVAL);
     assert_message("output: expected i32 of shape [2] x [2], got f32 [2, 2]");
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

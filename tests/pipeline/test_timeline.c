@@ -268,14 +268,15 @@ static void a_step_in_two_calls_has_none(void **state) {
     assert_ok(cgp_plan_create(&w.plan, w.model, &o));
     assert_ok(cgp_pipeline_create(&w.pipeline, w.plan, 3));
     test_batch_fill(&w.batch, w.model, &external, 4, &random);
-    const cgp_shape one = cgp_model_output_shape(w.model);
+    const cgp_shape one = cgp_model_output_shape(w.model, 0);
     cgp_tensor y = {CGP_F32, {one.rank + 1, {4}}, NULL};
     for (int i = 0; i < one.rank; i++)
         y.shape.dims[i + 1] = one.dims[i];
     y.data = calloc((size_t)cgp_shape_count(&y.shape), sizeof(float));
-    assert_ok(cgp_pipeline_forward(w.pipeline, w.batch.inputs, cgp_model_inputs(w.model), &y));
+    assert_ok(cgp_pipeline_forward(w.pipeline, w.batch.inputs, cgp_model_inputs(w.model),
+                                   (const cgp_tensor *[]){&y}, 1));
     assert_none(&w, "got one in two calls (external_loss)");
-    assert_ok(cgp_pipeline_backward(w.pipeline, &y));
+    assert_ok(cgp_pipeline_backward(w.pipeline, (const cgp_tensor *[]){&y}, 1));
     assert_none(&w, "got one in two calls (external_loss)");
     free(y.data);
     close_world(&w);

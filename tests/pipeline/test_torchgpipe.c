@@ -202,10 +202,10 @@ static void what_is_read_later_is_not_overwritten(void **unused) {
         assert_ok(cgp_plan_create(&plan, model, &o));
         assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
         out.data = y;
-        assert_ok(cgp_pipeline_forward(pipeline, inputs, 1, &out));
+        assert_ok(cgp_pipeline_forward(pipeline, inputs, 1, (const cgp_tensor *[]){&out}, 1));
         assert_memory_equal(y, expected, sizeof y);
         out.data = ones;
-        assert_ok(cgp_pipeline_backward(pipeline, &out));
+        assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&out}, 1));
         assert_ok(cgp_pipeline_get_gradient(pipeline, 0, dh));
         assert_memory_equal(dh, gradient, sizeof dh);
         cgp_pipeline_destroy(pipeline);
@@ -356,9 +356,9 @@ static void drop(const cgp_model *model, int stages, int chunks, int mode, float
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_ok(cgp_pipeline_create(&pipeline, plan, 11));
     out.data = y;
-    assert_ok(cgp_pipeline_forward(pipeline, inputs, 1, &out));
+    assert_ok(cgp_pipeline_forward(pipeline, inputs, 1, (const cgp_tensor *[]){&out}, 1));
     out.data = ones;
-    assert_ok(cgp_pipeline_backward(pipeline, &out));
+    assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&out}, 1));
     assert_ok(cgp_pipeline_get_gradient(pipeline, 0, gradient));
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

@@ -250,7 +250,7 @@ static cgp_action draw_action(uint64_t *state, const cgp_schedule *schedule) {
 enum call { STEP, EVALUATE, PREDICT, CALLS };
 
 static cgp_status call_once(cgp_pipeline *pipeline, const world *w, enum call call) {
-    const cgp_shape one = cgp_model_output_shape(w->model);
+    const cgp_shape one = cgp_model_output_shape(w->model, 0);
     const int64_t count = w->options.batch * cgp_shape_count(&one);
     cgp_tensor output = {CGP_F32, {one.rank + 1, {w->options.batch}}, NULL};
     if (call == STEP) return cgp_pipeline_step(pipeline, w->batch.inputs, w->batch.n, NULL);
@@ -259,8 +259,8 @@ static cgp_status call_once(cgp_pipeline *pipeline, const world *w, enum call ca
     for (int i = 0; i < one.rank; i++)
         output.shape.dims[i + 1] = one.dims[i];
     output.data = calloc((size_t)count, sizeof(float));
-    const cgp_status status =
-        cgp_pipeline_predict(pipeline, w->batch.inputs, w->batch.n, &output);
+    const cgp_status status = cgp_pipeline_predict(pipeline, w->batch.inputs, w->batch.n,
+                                                   (const cgp_tensor *[]){&output}, 1);
     free(output.data);
     return status;
 }
@@ -458,8 +458,10 @@ static void a_backward_alone_is_watched(void **unused) {
     float data[3 * 4 * 7] = {0};
     const cgp_tensor output = {CGP_F32, {3, {3, 4, 7}}, data};
     cgp_pipeline *pipeline = start(&w, "stall:1B1", timeout);
-    assert_ok(cgp_pipeline_forward(pipeline, w.batch.inputs, w.batch.n, &output));
-    assert_status(cgp_pipeline_backward(pipeline, &output), CGP_EDEVICE);
+    assert_ok(cgp_pipeline_forward(pipeline, w.batch.inputs, w.batch.n,
+                                   (const cgp_tensor *[]){&output}, 1));
+    assert_status(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&output}, 1),
+                  CGP_EDEVICE);
     assert_message("stage 1, micro-batch 1, 1B1: did not end");
     assert_report(pipeline, "): waits in 0RECV_B1 for stage 1 to send it");
     assert_report(pipeline, "): runs 1B1 for");

@@ -33,7 +33,8 @@ static double largest_difference(network *net, const char *expected) {
     float *outputs = read_tensor(file, "outputs", &output.shape), largest = 0;
     const int64_t count = cgp_shape_count(&output.shape);
     output.data = calloc((size_t)count, sizeof(float));
-    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&input}, 1, &output));
+    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&input}, 1,
+                                   (const cgp_tensor *[]){&output}, 1));
     double far = 0;
     for (int64_t i = 0; i < count; i++) {
         const double d = fabs((double)((float *)output.data)[i] - (double)outputs[i]);

@@ -307,7 +307,8 @@ static void what_a_pipeline_is_given_is_checked(void **state) {
     TRY(s, stepped_fields, run_step);
     expect_refused(cgp_pipeline_step(pipeline, nothing, 2, NULL), "inputs = {NULL}", 0);
     expect_refused(cgp_pipeline_step(pipeline, empty, 2, NULL), "data = NULL", 0);
-    expect_refused(cgp_pipeline_predict(pipeline, nothing, 2, &s.x), "inputs = {NULL}", 0);
+    expect_refused(cgp_pipeline_predict(pipeline, nothing, 2, (const cgp_tensor *[]){&s.x}, 1),
+                   "inputs = {NULL}", 0);
     expect_refused(cgp_pipeline_get_parameter(pipeline, -1, parameter), "parameter", 0);
     expect_refused(cgp_pipeline_get_optimizer_state(pipeline, 0, -1, parameter), "state", 0);
     cgp_pipeline_destroy(pipeline);

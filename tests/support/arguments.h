@@ -445,10 +445,11 @@ static const cgp_tensor *const *inputs(void) {
 }
 
 /* Like the model's output; its data are the frame's. */
-static const cgp_tensor *output(frame *f) {
+static const cgp_tensor *const *outputs(frame *f) {
     static cgp_tensor tensor = {CGP_F32, {2, {4, 3}}, NULL};
+    static const cgp_tensor *const list[1] = {&tensor};
     tensor.data = memory(f);
-    return &tensor;
+    return list;
 }
 
 static cgp_pipeline *other_pipeline(void) {
@@ -486,7 +487,8 @@ static cgp_pipeline *outside(bool forward) {
     options->external_loss = true;
     need(cgp_plan_create(&plan, make_model(false), options));
     need(cgp_pipeline_create(&pipeline, plan, 1));
-    if (forward) need(cgp_pipeline_forward(pipeline, inputs(), 2, &y));
+    if (forward)
+        need(cgp_pipeline_forward(pipeline, inputs(), 2, (const cgp_tensor *[]){&y}, 1));
     return pipeline;
 }
 
@@ -574,13 +576,13 @@ static const char *tensor_file(void) {
 }
 
 #define GRAPH_TEXT                                                                             \
-    "{\"format\": \"cgpipe-graph\", \"version\": 1, \"name\": \"m\", \"values\": "             \
+    "{\"format\": \"cgpipe-graph\", \"version\": 2, \"name\": \"m\", \"values\": "             \
     "[{\"dtype\": \"f32\", "                                                                   \
     "\"shape\": [2]}, {\"dtype\": \"f32\", \"shape\": [2]}], \"inputs\": [{\"name\": \"x\", "  \
     "\"value\": 0}], "                                                                         \
     "\"layers\": [\"a\"], \"parameters\": [], \"nodes\": [{\"op\": \"gelu\", \"layer\": 0, "   \
     "\"inputs\": [0], "                                                                        \
-    "\"output\": 1}], \"losses\": [], \"output\": 1}"
+    "\"output\": 1}], \"losses\": [], \"outputs\": [1]}"
 
 static const char *graph_file(void) {
     need(cgp_file_replace(path("model.json"), GRAPH_TEXT, sizeof GRAPH_TEXT - 1));

@@ -364,7 +364,7 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance) 
  * needed for it. */
 static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
                        const test_batch *batch) {
-    const cgp_shape one = cgp_model_output_shape(model);
+    const cgp_shape one = cgp_model_output_shape(model, 0);
     const cgp_tensor *inputs[4];
     cgp_tensor output = {CGP_F32, {one.rank + 1, {batch->tensors[0].shape.dims[0]}}, NULL};
     for (int i = 0; i < one.rank; i++)
@@ -377,7 +377,8 @@ static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
     const int64_t n = cgp_shape_count(&output.shape);
     float *data = calloc((size_t)n, sizeof *data);
     output.data = data;
-    assert_ok(cgp_pipeline_predict(pipeline, inputs, batch->n, &output));
+    assert_ok(
+        cgp_pipeline_predict(pipeline, inputs, batch->n, (const cgp_tensor *[]){&output}, 1));
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += data[i] * (double)(i % 97 + 1);

@@ -20,7 +20,7 @@
 #include "processes.h"
 #include "pipeline/pipeline.h"
 
-enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_DEVICES = 64 };
+enum { MAX_RANKS = 8, MAX_GROUPS = 64, MAX_INPUTS = 16, MAX_OUTPUTS = 8, MAX_DEVICES = 64 };
 
 typedef struct group group;
 typedef struct call call;
@@ -33,7 +33,8 @@ struct call {
     const char *name;
     const cgp_plan *plan;
     const cgp_tensor *const *inputs;
-    const cgp_tensor *tensor;
+    const cgp_tensor *const *tensors;
+    int n_tensors;
     void *result; /* the test's, filled by rank 0; the others' are compared */
     size_t bytes;
     group *group;
@@ -296,10 +297,22 @@ static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *p
     const cgp_tensor *own[MAX_INPUTS];                                                         \
     const cgp_tensor *const *inputs = read_inputs(c, pipeline, own);
 
-/* The output, or its gradient, on its rank. */
-static const cgp_tensor *own_tensor(const call *c, const cgp_pipeline *pipeline) {
-    return cgp__inputs_has_output(&pipeline->executor) ? c->tensor : NULL;
+/* The outputs, or their gradients, on their ranks. */
+static const cgp_tensor *const *own_tensors(const call *c, const cgp_pipeline *pipeline,
+                                            const cgp_tensor *own[MAX_OUTPUTS]) {
+    const cgp_plan *plan = pipeline->plan;
+    if (!c->tensors || c->n_tensors != plan->model->n_outputs || c->n_tensors > MAX_OUTPUTS)
+        return c->tensors;
+    for (int k = 0; k < c->n_tensors; k++) {
+        const int device = plan->stages[plan->outputs[k].stage].info.device;
+        own[k] = cgp__ranks_own(&pipeline->executor.ranks, device) ? c->tensors[k] : NULL;
+    }
+    return own;
 }
+
+#define OUTPUTS                                                                                \
+    const cgp_tensor *own_outputs[MAX_OUTPUTS];                                                \
+    const cgp_tensor *const *tensors = own_tensors(c, pipeline, own_outputs);
 
 ON_RANKS(
     cgp_pipeline_step,
@@ -316,26 +329,28 @@ ON_RANKS(
 ON_RANKS(
     cgp_pipeline_predict,
     {
-        INPUTS return __real_cgp_pipeline_predict(pipeline, inputs, c->n,
-                                                  own_tensor(c, pipeline));
+        INPUTS OUTPUTS return __real_cgp_pipeline_predict(pipeline, inputs, c->n, tensors,
+                                                          c->n_tensors);
     },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs,
-     const cgp_tensor *output),
-    (pipeline, inputs, n_inputs, output), .inputs = inputs, .n = n_inputs, .tensor = output)
+     const cgp_tensor *const *outputs, int n_outputs),
+    (pipeline, inputs, n_inputs, outputs, n_outputs), .inputs = inputs, .n = n_inputs,
+    .tensors = outputs, .n_tensors = n_outputs)
 ON_RANKS(
     cgp_pipeline_forward,
     {
-        INPUTS return __real_cgp_pipeline_forward(pipeline, inputs, c->n,
-                                                  own_tensor(c, pipeline));
+        INPUTS OUTPUTS return __real_cgp_pipeline_forward(pipeline, inputs, c->n, tensors,
+                                                          c->n_tensors);
     },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs,
-     const cgp_tensor *output),
-    (pipeline, inputs, n_inputs, output), .inputs = inputs, .n = n_inputs, .tensor = output)
+     const cgp_tensor *const *outputs, int n_outputs),
+    (pipeline, inputs, n_inputs, outputs, n_outputs), .inputs = inputs, .n = n_inputs,
+    .tensors = outputs, .n_tensors = n_outputs)
 ON_RANKS(
     cgp_pipeline_backward,
-    { return __real_cgp_pipeline_backward(pipeline, own_tensor(c, pipeline)); },
-    (cgp_pipeline * pipeline, const cgp_tensor *gradient), (pipeline, gradient),
-    .tensor = gradient)
+    { OUTPUTS return __real_cgp_pipeline_backward(pipeline, tensors, c->n_tensors); },
+    (cgp_pipeline * pipeline, const cgp_tensor *const *gradients, int n_gradients),
+    (pipeline, gradients, n_gradients), .tensors = gradients, .n_tensors = n_gradients)
 ON_RANKS(
     cgp_optim_step,
     {

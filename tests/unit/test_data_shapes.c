@@ -198,10 +198,10 @@ static void a_linear_model_is_better_than_chance_and_wrong_more_often_than_right
     }
     for (int at = 0; at < TESTS; at += BATCH) {
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, at, BATCH, pixels, right));
-        assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, &out));
+        assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, (const cgp_tensor *[]){&out}, 1));
         cgp_topk_add(&train, logits[0], right, BATCH, CLASSES);
         assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, at, BATCH, pixels, right));
-        assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, &out));
+        assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, (const cgp_tensor *[]){&out}, 1));
         cgp_topk_add(&test, logits[0], right, BATCH, CLASSES);
     }
     print_message("linear: %.1f %% of what it was trained on, %.1f %% of validation\n",

@@ -100,7 +100,7 @@ static void inputs_are_tokens_and_for_training_targets(void **state) {
         assert_int_equal(cgp_model_inputs(model), 1 + loss);
         assert_string_equal(cgp_model_input_name(model, 0), "tokens");
         if (loss) assert_string_equal(cgp_model_input_name(model, 1), "targets");
-        const cgp_shape output = cgp_model_output_shape(model);
+        const cgp_shape output = cgp_model_output_shape(model, 0);
         assert_string_equal(cgp_shape_text(&output, text, sizeof text), "[5, 11]");
         assert_int_equal(cgp_model_parameters(model), 17);
         cgp_model_destroy(model);

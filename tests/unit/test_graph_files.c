@@ -224,7 +224,7 @@ static void two_custom_ops_of_one_name_are_refused(void **unused) {
 
 /* A whole text, of which a part is replaced. */
 static const char whole[] =
-    "{\"format\": \"cgpipe-graph\", \"version\": 1, \"name\": \"small\",\n"
+    "{\"format\": \"cgpipe-graph\", \"version\": 2, \"name\": \"small\",\n"
     " \"values\": [{\"dtype\": \"f32\", \"shape\": [4]}, {\"dtype\": \"i32\", \"shape\": "
     "[1]},\n"
     "  {\"dtype\": \"f32\", \"shape\": [3]}, {\"dtype\": \"f32\", \"shape\": [3]}],\n"
@@ -241,7 +241,7 @@ static const char whole[] =
     " \"losses\": [{\"op\": \"cross_entropy\", \"inputs\": [3, 1], \"weight\": 1, "
     "\"attributes\": {\"ignore\": "
     "-100}}],\n"
-    " \"output\": 3}";
+    " \"outputs\": [3]}";
 
 static cgp_status try_with(const char *from, const char *to) {
     char text[4096];
@@ -273,7 +273,7 @@ static void what_is_wrong_is_named_with_its_place(void **unused) {
         const char *from, *to, *message;
     } cases[] = {
         {"cgpipe-graph", "onnx", "small.json: format: expected \"cgpipe-graph\", got \"onnx\""},
-        {"\"version\": 1", "\"version\": 2", "version: expected 1 (cgpipe " CGP_VERSION},
+        {"\"version\": 2", "\"version\": 1", "version: expected 2 (cgpipe " CGP_VERSION},
         {"\"name\": \"small\"", "\"nam\": \"small\"", "nam: unknown key (keys: format version"},
         {"\"layers\"", "\"weights\": [], \"layers\"", "weights: unknown key"},
         {"\"linear\"", "\"liner\"", "nodes[0]: op: unknown op liner (did you mean linear?)"},
@@ -328,9 +328,12 @@ static void what_is_wrong_is_named_with_its_place(void **unused) {
         {"cross_entropy", "linear", "losses[0]: linear: is not a loss, so it stands in nodes"},
         {"\"weight\": 1", "\"weight\": 1, \"id\": 1", "losses[0]: id: 1 is that of nodes[1]"},
         {"\"output\": 2", "\"output\": 2, \"id\": 5", "nodes[1]: id: expected one above 5"},
-        {"\"output\": 3}", "\"output\": 0}", "is an input of the model, not a result"},
-        {"\"output\": 3}", "\"output\": 3", "at byte "},
-        {"\"version\": 1", "\"version\": 1, \"version\": 1", "duplicate"},
+        {"[3]}", "[0]}", "outputs[0]: output: is an input of the model, not a result"},
+        {"[3]}", "[2, 3, 2]}", "outputs[2]: output: the value is an output already"},
+        {"[3]}", "[3, 4]}", "outputs[1]: value: expected a whole number from 0 to 3, got 4"},
+        {"[3]}", "3}", "outputs: expected a list, got 3"},
+        {"[3]}", "[3]", "at byte "},
+        {"\"version\": 2", "\"version\": 2, \"version\": 2", "duplicate"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const cgp_status status = try_with(cases[i].from, cases[i].to);

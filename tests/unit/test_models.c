@@ -330,7 +330,7 @@ static void inputs_are_images_and_for_training_labels_or_masks(void **state) {
             assert_input(model, 0, "images", cases[i][1]);
             if (loss && i != 2) assert_input(model, 1, "labels", "[1]");
             if (loss && i == 2) assert_input(model, 1, "masks", "[6, 6, 1]");
-            const cgp_shape output = cgp_model_output_shape(model);
+            const cgp_shape output = cgp_model_output_shape(model, 0);
             assert_string_equal(cgp_shape_text(&output, text, sizeof text), cases[i][2]);
             cgp_model_destroy(model);
         }

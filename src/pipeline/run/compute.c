@@ -82,9 +82,22 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     return backend->convert(s->worker->device, call->to_type, to, call->from_type, from, count);
 }
 
+/* Add the caller's gradient of an output to that of its uses. */
+static cgp_status run_sum(const cgp__execution *s, int i, const cgp__call *call,
+                          cgp_kernel *kernel) {
+    cgp_kernel_args args = {
+        .values = s->values,
+        .tag = cgp__tag_of(s->records ? 0 : (int)(s->bound - s->list->actions), i),
+        .first = s->variant->first,
+        .training = true};
+    bind_operands(s, call, &args);
+    return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
+}
+
 /* Run one call of a program: a copy, or a kernel; skip a loss without with_loss. */
 static cgp_status run_call(const cgp__execution *s, int i, const cgp__call *call,
                            cgp_kernel *kernel) {
+    if (call->sums) return run_sum(s, i, call, kernel);
     if (call->node < 0) return copy_values(s, call);
     if (s->plan->model->nodes[call->node].use.op->is_loss && !s->context->with_loss)
         return CGP_OK;
@@ -118,17 +131,13 @@ static cgp_status measure_call(const cgp__execution *s, int i, const cgp__call *
     return CGP_OK;
 }
 
-/* Copy the rows of the model's output that this action made to the caller. */
-static cgp_status copy_output(const cgp__execution *s) {
-    const cgp__location location = s->stage->output[s->variant->program == CGP__FORWARD_SAVED];
-    const cgp_tensor *output = s->context->output;
-    if (!output || s->bound->action.kind != CGP_ACTION_F || location.arena == CGP__NOWHERE)
-        return CGP_OK;
+/* Copy rows of a value that this action made to the caller's tensor. */
+static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location location,
+                            const cgp_tensor *tensor) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
-    const int value = s->plan->model->output;
     const cgp_op_type *type = &s->plan->model->values[value].type;
     const int64_t count = s->variant->samples * cgp_shape_count(&type->shape);
-    char *to = (char *)output->data +
+    char *to = (char *)tensor->data +
                cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
     if (backend->host_addressable)
         return backend->convert(s->worker->device, type->dtype, to,
@@ -136,6 +145,20 @@ static cgp_status copy_output(const cgp__execution *s) {
                                 count);
     return cgp__staging_get(s->worker, to, cgp__address(s, location),
                             (size_t)count * cgp_dtype_bytes(type->dtype));
+}
+
+/* Copy the rows of the model's outputs that this action made. */
+static cgp_status copy_outputs(const cgp__execution *s) {
+    const cgp_tensor *const *outputs = s->context->outputs;
+    if (!outputs || s->bound->action.kind != CGP_ACTION_F) return CGP_OK;
+    for (int k = 0; k < s->plan->model->n_outputs; k++) {
+        const cgp__output_plan *output = &s->plan->outputs[k];
+        if (output->stage != s->variant->stage || !outputs[k]) continue;
+        CGP_TRY(copy_rows(s, s->plan->model->outputs[k],
+                          output->at[s->variant->program == CGP__FORWARD_SAVED], outputs[k]));
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* timed out: the plan may be gone */
+    }
+    return CGP_OK;
 }
 
 /* Copy the action's row of step values to the place that kernels read, on a device that does not share the host's memory. */
@@ -229,6 +252,6 @@ bool cgp__compute(const cgp__execution *s) {
         return cgp__fail_on_device(s, -1);
     if (!run_calls(s, variant->begin, i) || !run_rest(s, i)) return false;
     atomic_store_explicit(&s->worker->call, variant->end, memory_order_relaxed);
-    if (copy_output(s) != CGP_OK) return cgp__fail_on_device(s, -1);
+    if (copy_outputs(s) != CGP_OK) return cgp__fail_on_device(s, -1);
     return !cgp__is_stopped(s->worker);
 }

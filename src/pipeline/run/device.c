@@ -209,7 +209,7 @@ static cgp_status find_kernels(cgp__worker *worker, int64_t n, cgp_kernel **kern
         const cgp__program *program = cgp__stage_program(stage, i % CGP__PROGRAMS);
         for (int c = 0; c < program->n; c++) {
             cgp_kernel **kernel = &kernels[worker->first_call[i] + c];
-            if (program->calls[c].node >= 0)
+            if (program->calls[c].node >= 0 || program->calls[c].sums)
                 CGP_TRY(find_kernel(worker, &program->calls[c], n, kernel));
         }
     }

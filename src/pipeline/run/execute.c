@@ -58,8 +58,8 @@ void *cgp__address(const cgp__execution *s, cgp__location location) {
     if (!host && location.arena != CGP__HOST_GRADIENT)
         return s->base[location.arena] + location.offset;
     const cgp_tensor *tensor =
-        host ? s->context->inputs[location.offset] : s->context->gradient;
-    const int value = host ? model->input_values[location.offset] : model->output;
+        (host ? s->context->inputs : s->context->gradients)[location.offset];
+    const int value = (host ? model->input_values : model->outputs)[location.offset];
     const int64_t first = s->context->offset + s->bound->first_sample;
     const int64_t bytes = cgp__type_bytes(&model->values[value].type, first);
     return tensor ? (char *)tensor->data + bytes : NULL;

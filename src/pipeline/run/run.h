@@ -28,12 +28,15 @@ typedef struct cgp__run_context {
     const cgp__run *run;
     cgp__run_part part;
     const cgp_tensor *const *inputs;
-    int64_t offset; /* of the run's first sample in the inputs and the output */
+    int64_t offset; /* of the run's first sample in the inputs and outputs */
     bool training, with_loss;
-    uint64_t seed, step;        /* of the key of dropout */
-    const float *loss_scales;   /* [losses] */
-    const cgp_tensor *output;   /* for the caller; NULL: not wanted */
-    const cgp_tensor *gradient; /* of the output, with an external loss */
+    uint64_t seed, step;      /* of the key of dropout */
+    const float *loss_scales; /* [losses] */
+    /* [outputs] for the caller; NULL, or NULL entries: not wanted */
+    const cgp_tensor *const *outputs;
+    int n_outputs;
+    /* [outputs] theirs, with an external loss */
+    const cgp_tensor *const *gradients;
 } cgp__run_context;
 
 /* The kernels of a device's stages for micro-batches of one size: kernels[first_call[stage][program] + call]. */
@@ -252,7 +255,7 @@ static inline int cgp__tag_call(int64_t tag) {
     return (int)(tag & INT32_MAX);
 }
 
-/* compute.c: give the device the calls of an action, and the copy of its output to the caller. */
+/* compute.c: give the device the calls of an action, and the copies of its outputs to the caller. */
 bool cgp__compute(const cgp__execution *execution);
 
 /* Give the device launches, one by one; `records`: they are recorded. The run may be given up meanwhile. */

@@ -81,21 +81,48 @@ static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_check_output(const cgp_model *model, const char *name,
-                                    const cgp_tensor *tensor, int64_t samples) {
-    const cgp_shape wanted = cgp_model_output_shape(model);
-    const cgp_dtype type = cgp_model_output_dtype(model);
-    if (wanted.rank < 0)
-        return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)",
-                        model->name);
-    if (!tensor || !tensor->data) return cgp_fail(CGP_EINVAL, "%s: is missing", name);
-    if (fits(tensor, type, &wanted) && tensor->shape.dims[0] == samples) return CGP_OK;
-    char expected[128], got[128];
-    return cgp_fail(CGP_EINVAL, "%s: expected %s of shape [%lld] x %s, got %s %s", name,
-                    cgp_dtype_name(type), (long long)samples,
-                    cgp_shape_text(&wanted, expected, sizeof expected),
+/* Check a tensor against output k. */
+static cgp_status check_output(const cgp_model *model, const char *name, int k,
+                               const cgp_tensor *tensor, int64_t *samples) {
+    const cgp_op_type *type = &model->values[model->outputs[k]].type;
+    char expected[128], got[128], what[32];
+    if (model->n_outputs > 1)
+        snprintf(what, sizeof what, "%s %d", name, k);
+    else
+        snprintf(what, sizeof what, "%s", name);
+    if (!tensor || !tensor->data || tensor->shape.rank < 1 || tensor->shape.rank > CGP_MAX_RANK)
+        return cgp_fail(CGP_EINVAL, "%s: is missing", what);
+    if (*samples == 0) *samples = tensor->shape.dims[0];
+    if (fits(tensor, type->dtype, &type->shape) && tensor->shape.dims[0] == *samples)
+        return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: expected %s of shape [%lld] x %s, got %s %s", what,
+                    cgp_dtype_name(type->dtype), (long long)*samples,
+                    cgp_shape_text(&type->shape, expected, sizeof expected),
                     cgp_dtype_name(tensor->dtype),
                     cgp_shape_text(&tensor->shape, got, sizeof got));
+}
+
+cgp_status cgp__inputs_check_outputs(const cgp__executor *executor, cgp__wanted wanted,
+                                     const cgp_tensor *const *tensors, int n,
+                                     int64_t *samples) {
+    const cgp_plan *plan = executor->plan;
+    const cgp_model *model = plan->model;
+    const char *name = wanted == CGP__OUTPUT_GRADIENTS ? "gradient" : "output";
+    if (model->n_outputs == 0)
+        return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)",
+                        model->name);
+    if (n != model->n_outputs)
+        return cgp_fail(CGP_EINVAL, "%ss: the model has %d outputs, got %d", name,
+                        model->n_outputs, n);
+    for (int k = 0; k < n; k++) {
+        if (!cgp__ranks_own(&executor->ranks, plan->stages[plan->outputs[k].stage].info.device))
+            continue;
+        if (!tensors) return cgp_fail(CGP_EINVAL, "%ss: are missing", name);
+        if (wanted == CGP__OUTPUT_GRADIENTS ? model->values[model->outputs[k]].has_grad
+                                            : wanted == CGP__ALL_OUTPUTS || tensors[k])
+            CGP_TRY(check_output(model, name, k, tensors[k], samples));
+    }
+    return CGP_OK;
 }
 
 /* The model's input that has a loss's targets; -1: the graph makes them, or there are none. */
@@ -140,18 +167,11 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
     return inputs ? inputs : step->no_inputs;
 }
 
-bool cgp__inputs_has_output(const cgp__executor *executor) {
-    const cgp_plan *plan = executor->plan;
-    const int node =
-        plan->model->output < 0 ? -1 : plan->model->values[plan->model->output].node;
-    return node < 0 || cgp__ranks_own(&executor->ranks, cgp__plan_device_of(plan, node));
-}
-
 /* A rank's part of the exchange, before the counts. */
 typedef struct part {
     int64_t status;
     int64_t samples; /* of its inputs; 0: it reads none */
-    int64_t output;  /* of its output; 0: it has none */
+    int64_t output;  /* of its outputs; 0: it has none */
     cgp_update_values update;
     char message[488];
 } part;
@@ -170,9 +190,6 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
     const cgp__executor *executor = step->executor;
     const cgp_plan *plan = executor->plan;
     const bool with_loss = context->training || context->with_loss;
-    const cgp_tensor *output = cgp__inputs_has_output(executor) ? context->output : NULL;
-    if (!context->with_loss && plan->model->output < 0)
-        return cgp__inputs_check_output(plan->model, "output", output, 0);
     if (n_inputs != plan->model->n_inputs)
         return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
                         n_inputs);
@@ -184,12 +201,13 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
                         (long long)plan->batch, (long long)mine->samples);
     if (context->with_loss)
         CGP_TRY(count_inputs(step, context->inputs, mine->samples, (int64_t *)(mine + 1)));
-    if (context->with_loss || !cgp__inputs_has_output(executor)) return CGP_OK;
-    const int64_t n =
-        output && output->data && output->shape.rank > 0 ? output->shape.dims[0] : 0;
-    mine->output = n;
-    return cgp__inputs_check_output(plan->model, "output", output,
-                                    mine->samples ? mine->samples : n);
+    if (context->with_loss) return CGP_OK;
+    int64_t n = mine->samples;
+    CGP_TRY(cgp__inputs_check_outputs(executor,
+                                      context->training ? CGP__ALL_OUTPUTS : CGP__SOME_OUTPUTS,
+                                      context->outputs, context->n_outputs, &n));
+    if (mine->samples == 0) mine->output = n;
+    return CGP_OK;
 }
 
 /* Compare what the ranks have; all come to the same result. */

@@ -160,12 +160,13 @@ cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const
 }
 
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
-                                int n_inputs, const cgp_tensor *output) {
+                                int n_inputs, const cgp_tensor *const *outputs, int n_outputs) {
     CGP__PIPELINE(pipeline);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
-    if (pipeline->executor.ranks.n == 1) CGP__NEED(output);
+    if (pipeline->executor.ranks.n == 1) CGP__NEED(outputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
     cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
-                                .output = output};
+                                .outputs = outputs,
+                                .n_outputs = n_outputs};
     return forward_only(pipeline, &context, n_inputs);
 }

@@ -124,11 +124,16 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
 /* Bytes of a rank's part of the exchange that cgp__inputs_check() makes. Collective. */
 size_t cgp__inputs_part_bytes(const cgp_model *model);
 
-/* Return whether the model's output, and its gradient, are this rank's: on that of its stage. */
-bool cgp__inputs_has_output(const cgp__executor *executor);
+/* The caller's tensors of all outputs; of those that it wants; the gradients of those that have one. */
+typedef enum cgp__wanted {
+    CGP__ALL_OUTPUTS,
+    CGP__SOME_OUTPUTS,
+    CGP__OUTPUT_GRADIENTS
+} cgp__wanted;
 
-/* Check a tensor against the model's output. */
-cgp_status cgp__inputs_check_output(const cgp_model *model, const char *name,
-                                    const cgp_tensor *tensor, int64_t samples);
+/* Check tensors against those outputs of the model whose stages are on this rank. *samples: their number; 0: not known, then set to
+ * that of the first tensor. */
+cgp_status cgp__inputs_check_outputs(const cgp__executor *executor, cgp__wanted wanted,
+                                     const cgp_tensor *const *tensors, int n, int64_t *samples);
 
 #endif

@@ -15,11 +15,14 @@ static int64_t caller_bytes(const cgp_plan *plan, const cgp__call *call) {
     return call->copy_count * plan->microbatch * (int64_t)cgp_dtype_bytes(call->from_type);
 }
 
-/* Bytes of the output that a program gives to the caller. */
-static int64_t output_bytes(const cgp_plan *plan, const cgp__stage_plan *stage, int program) {
+/* Bytes of output k, if a program of the stage gives it to the caller. */
+static int64_t output_bytes(const cgp_plan *plan, int stage, int program, int k) {
     if (program != CGP__FORWARD_NOSAVE && program != CGP__FORWARD_SAVED) return 0;
-    if (stage->output[program == CGP__FORWARD_SAVED].arena == CGP__NOWHERE) return 0;
-    return cgp__type_bytes(&plan->model->values[plan->model->output].type, plan->microbatch);
+    if (plan->outputs[k].stage != stage ||
+        plan->outputs[k].at[program == CGP__FORWARD_SAVED].arena == CGP__NOWHERE)
+        return 0;
+    return cgp__type_bytes(&plan->model->values[plan->model->outputs[k]].type,
+                           plan->microbatch);
 }
 
 static int64_t rows_bytes(const cgp__device_plan *device) {
@@ -33,7 +36,8 @@ static int64_t piece_bytes(const cgp_plan *plan, const cgp__device_plan *device)
         const int j = device->info.stage_list[k / CGP__PROGRAMS];
         const cgp__stage_plan *stage = &plan->stages[j];
         const cgp__program *program = cgp__stage_program(stage, k % CGP__PROGRAMS);
-        most = cgp__max(most, output_bytes(plan, stage, k % CGP__PROGRAMS));
+        for (int o = 0; o < plan->model->n_outputs; o++)
+            most = cgp__max(most, output_bytes(plan, j, k % CGP__PROGRAMS, o));
         for (int i = 0; i < program->n; i++)
             most = cgp__max(most, caller_bytes(plan, &program->calls[i]));
     }
@@ -51,7 +55,9 @@ static int64_t action_pieces(const cgp_plan *plan, const cgp__device_plan *devic
     for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {
         const int j = device->info.stage_list[k / CGP__PROGRAMS];
         const cgp__program *program = cgp__stage_program(&plan->stages[j], k % CGP__PROGRAMS);
-        int64_t n = output_bytes(plan, &plan->stages[j], k % CGP__PROGRAMS) > 0;
+        int64_t n = 0;
+        for (int o = 0; o < plan->model->n_outputs; o++)
+            n += output_bytes(plan, j, k % CGP__PROGRAMS, o) > 0;
         for (int i = 0; i < program->n; i++)
             n += pieces_of(caller_bytes(plan, &program->calls[i]), piece);
         most = cgp__max(most, n);

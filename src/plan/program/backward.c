@@ -71,18 +71,33 @@ static cgp_status place_arrivals(cgp__stage_builder *b) {
     return CGP_OK;
 }
 
-/* With an external loss the output's gradient is the caller's: it begins with a copy, as others may be added to it, or lie
- * over it. */
+/* Return true if a node makes a part of a value's gradient. */
+static bool has_gradient_readers(const cgp_plan *plan, int value) {
+    for (int r = plan->first_reader[value]; r < plan->first_reader[value + 1]; r++) {
+        if (plan->readers[r].gradient) return true;
+    }
+    return false;
+}
+
+/* With an external loss the gradients of outputs are the caller's. They are copied, as others may be added to them, or lie over them;
+ * those of outputs that ops read are added last, behind the sum over the uses (add_external). */
 static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
-    const int output = b->model->output;
-    if (!b->plan->external_loss ||
-        b->plan->node_stage[b->model->values[output].node] != b->index ||
-        !b->model->values[output].has_grad)
-        return CGP_OK;
+    const cgp_plan *plan = b->plan;
     const int time = cgp__time_arrival(b->stage);
-    CGP_TRY(new_gradient(b, output, time));
-    return cgp__builder_copy(b, program, CGP_OP_BACKWARD_INPUT, time, output,
-                             (cgp__location){CGP__HOST_GRADIENT, 0}, b->gradient[output]);
+    for (int k = 0; plan->external_loss && k < b->model->n_outputs; k++) {
+        const int value = b->model->outputs[k];
+        if (plan->outputs[k].stage != b->index || !b->model->values[value].has_grad) continue;
+        const int range = cgp__builder_range(b, value_bytes(b, value), time);
+        if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
+        const cgp__location copy = {CGP__LIVE_RANGE, range};
+        if (has_gradient_readers(plan, value))
+            b->external[value] = copy;
+        else
+            set_gradient(b, value, copy);
+        CGP_TRY(cgp__builder_copy(b, program, CGP_OP_BACKWARD_INPUT, time, value,
+                                  (cgp__location){CGP__HOST_GRADIENT, k}, copy));
+    }
+    return CGP_OK;
 }
 
 /* Gradients that end in an earlier stage live until they are sent. */
@@ -113,6 +128,27 @@ static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int valu
     call->dy = old;
     call->dx[0] = b->gradient[value];
     cgp__builder_extend(b, old, time);
+    return CGP_OK;
+}
+
+/* Before the backward of its node, add the caller's gradient of an output to that of its uses. */
+static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int i,
+                               cgp_op_direction direction) {
+    const int value = b->model->nodes[b->stage->first_node + i].output;
+    const cgp_op_direction first =
+        b->plan->splits ? CGP_OP_BACKWARD_INPUT : CGP_OP_BACKWARD_WEIGHT;
+    if (value < 0 || b->external[value].arena == CGP__NOWHERE || direction != first)
+        return CGP_OK;
+    const int time = cgp__time_backward(b, i, direction);
+    CGP_TRY(unalias(b, program, value, time));
+    cgp__call *call = NULL;
+    CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_BACKWARD_INPUT, 1, time, &call));
+    call->sums = true;
+    call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
+    call->dy = b->external[value];
+    call->dx[0] = b->gradient[value];
+    cgp__builder_extend(b, call->dy, time);
+    cgp__builder_extend(b, call->dx[0], time);
     return CGP_OK;
 }
 
@@ -238,6 +274,7 @@ cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
         cgp_op_direction direction;
         const int i = cgp__backward_at(b, step, &direction);
         if (!b->model->nodes[b->stage->first_node + i].requires_grad) continue;
+        CGP_TRY(add_external(b, program, i, direction));
         if (direction == CGP_OP_BACKWARD_WEIGHT) {
             CGP_TRY(weight_backward(b, program, i));
         } else {

@@ -46,10 +46,10 @@ typedef struct cgp__stage_builder {
     cgp__location *recomputed_location;
     /* of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE if it is not here */
     cgp__location *location;
-    /* of the model's output, if it is here, in the caller's type or where the device converts it for the caller */
-    cgp__location output;
     /* LIVE_RANGE, or NOWHERE before the first use */
     cgp__location *gradient;
+    /* copy of the caller's gradient, of an output that ops read */
+    cgp__location *external;
     /* its gradient has been read for the last time */
     bool *gradient_dead;
     /* the part that brings its gradient from a later stage; NULL: none */

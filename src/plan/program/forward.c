@@ -14,7 +14,7 @@ static bool is_stored(const cgp__stage_builder *b, int value) {
 
 /* Return true if a value has a reader after node i: a later node, another stage, the caller, backward. */
 static bool read_after(const cgp__stage_builder *b, int value, int i) {
-    return value == b->model->output || is_stored(b, value) ||
+    return b->model->values[value].output >= 0 || is_stored(b, value) ||
            cgp__plan_last_reader(b->plan, value) > b->stage->first_node + i;
 }
 
@@ -61,7 +61,7 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
         b->ranges[range].saved = true;
         end = b->last_read[node->output];
     }
-    const bool leaves = node->output == b->model->output ||
+    const bool leaves = b->model->values[node->output].output >= 0 ||
                         cgp__plan_last_reader(b->plan, node->output) >= first_behind(b);
     if (leaves && end < cgp__time_forward_end(b->stage)) end = cgp__time_forward_end(b->stage);
     cgp__builder_extend(b, b->location[node->output], end);
@@ -108,14 +108,11 @@ static cgp_status copy_inputs(cgp__stage_builder *b, cgp__program *program) {
     return CGP_OK;
 }
 
-/* The caller gets the output from where it is in the caller's type: a device that cannot write the caller's memory converts it
+/* The caller gets an output from where it is in the caller's type: a device that cannot write the caller's memory converts it
  * first. */
-static cgp_status convert_output(cgp__stage_builder *b, cgp__program *program) {
-    const int output = b->model->output;
-    b->output = (cgp__location){CGP__NOWHERE, 0};
-    if (output < 0 || b->plan->node_stage[b->model->values[output].node] != b->index)
-        return CGP_OK;
-    b->output = b->location[output];
+static cgp_status convert_output(cgp__stage_builder *b, cgp__program *program, int output,
+                                 cgp__location *at) {
+    *at = b->location[output];
     const cgp_op_type *type = &b->model->values[output].type;
     if (cgp__builder_shares_host(b) || type->dtype == cgp__plan_value_type(b->plan, output))
         return CGP_OK;
@@ -128,7 +125,17 @@ static cgp_status convert_output(cgp__stage_builder *b, cgp__program *program) {
     call->from_type = cgp__plan_value_type(b->plan, output);
     call->to_type = type->dtype;
     call->dy = b->location[output];
-    call->dx[0] = b->output = (cgp__location){CGP__LIVE_RANGE, range};
+    call->dx[0] = *at = (cgp__location){CGP__LIVE_RANGE, range};
+    return CGP_OK;
+}
+
+static cgp_status convert_outputs(cgp__stage_builder *b, cgp__program *program) {
+    for (int k = 0; k < b->model->n_outputs; k++) {
+        cgp__output_plan *output = &b->plan->outputs[k];
+        if (output->stage == b->index)
+            CGP_TRY(convert_output(b, program, b->model->outputs[k],
+                                   &output->at[b->training ? 1 : 0]));
+    }
     return CGP_OK;
 }
 
@@ -149,5 +156,5 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
         const int64_t accumulator = b->plan->accumulator[b->stage->first_node + i];
         if (accumulator >= 0) call->accumulator = (cgp__location){CGP__STATE, accumulator};
     }
-    return convert_output(b, program);
+    return convert_outputs(b, program);
 }

@@ -9,7 +9,7 @@
 #include "model/model.h"
 #include "plan/location.h"
 
-/* One kernel run, or, with node -1, the copy dx[0] = dy of `copy_count` elements a sample, converted; with a workspace, by way of
+/* One kernel run, or, with node -1, the sum dx[0] += dy (`sums`) or the copy dx[0] = dy of `copy_count` elements a sample, converted; with a workspace, by way of
  * it: copied there from the caller's memory, then converted. */
 typedef struct cgp__call {
     int node;
@@ -17,6 +17,7 @@ typedef struct cgp__call {
     const cgp__node *relu;
     cgp_op_direction direction;
     uint32_t add;
+    bool sums;
     int64_t copy_count;
     cgp_dtype from_type, to_type;
     cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED],

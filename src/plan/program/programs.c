@@ -25,7 +25,23 @@ void cgp__builder_extend(cgp__stage_builder *b, cgp__location location, int time
         b->ranges[location.offset].end = time;
 }
 
+/* dx[0] += dy: input backward of an ADD. */
+static cgp_kernel_spec sum_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
+    cgp_kernel_spec spec;
+    memset(&spec, 0, sizeof spec); /* compared as bytes */
+    spec.op = CGP_OP_ADD;
+    spec.direction = call->direction;
+    spec.attributes.rows = 1;
+    spec.attributes.in = spec.attributes.out = call->copy_count;
+    spec.attributes.slope = 1;
+    spec.n = n;
+    spec.add = call->add;
+    spec.type = cgp__plan_activation_type(plan);
+    return spec;
+}
+
 cgp_kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
+    if (call->sums) return sum_spec(plan, call, n);
     const cgp__node *node = &plan->model->nodes[call->node];
     cgp_kernel_spec spec =
         cgp__node_kernel(node, call->direction, n, cgp__plan_activation_type(plan));
@@ -157,14 +173,12 @@ static void rewrite_program(const cgp__stage_builder *b, cgp__program *program) 
     }
 }
 
-/* Rewrite the results that leave the stage: parts of messages, the model's output. */
+/* Rewrite the results that leave the stage: parts of messages, outputs of the model. */
 static void rewrite_results(cgp__stage_builder *b, int variant) {
-    const int output = b->model->output;
-    if (output >= 0 && b->plan->node_stage[b->model->values[output].node] == b->index) {
-        b->stage->output[variant] = b->output;
-        rewrite(b, &b->stage->output[variant]);
-    }
     const cgp_plan *plan = b->plan;
+    for (int k = 0; k < b->model->n_outputs; k++) {
+        if (plan->outputs[k].stage == b->index) rewrite(b, &plan->outputs[k].at[variant]);
+    }
     for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
          s++) {
         cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
@@ -238,6 +252,7 @@ static void release(cgp__stage_builder *b) {
     free(b->recomputed_location);
     free(b->location);
     free(b->gradient);
+    free(b->external);
     free(b->gradient_dead);
     free(b->arriving);
     free(b->required);
@@ -259,6 +274,7 @@ static cgp_status allocate(cgp__stage_builder *b) {
     CGP_TRY(CGP__NEW(b->location, values, "plan: stage"));
     CGP_TRY(CGP__NEW(b->recomputed_location, values, "plan: stage"));
     CGP_TRY(CGP__NEW(b->gradient, values, "plan: stage"));
+    CGP_TRY(CGP__NEW(b->external, values, "plan: stage"));
     CGP_TRY(CGP__NEW(b->gradient_dead, values, "plan: stage"));
     CGP_TRY(CGP__NEW(b->arriving, values, "plan: stage"));
     CGP_TRY(CGP__NEW(b->required, nodes, "plan: stage"));
@@ -302,7 +318,7 @@ static void rewind_stage(cgp__stage_builder *b) {
         const int v = b->values[i];
         b->last_read[v] = b->recomputation[v] = -1;
         b->recomputed[v] = b->gradient_dead[v] = false;
-        b->location[v] = b->recomputed_location[v] = b->gradient[v] = nowhere;
+        b->location[v] = b->recomputed_location[v] = b->gradient[v] = b->external[v] = nowhere;
         b->arriving[v] = NULL;
     }
     memset(b->stats, 0, (size_t)b->stage->n_nodes * CGP_OP_MAX_SAVED * sizeof *b->stats);
@@ -418,6 +434,8 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
 
 cgp_status cgp__plan_programs(cgp_plan *plan) {
     cgp__stage_builder b = {.plan = plan, .model = plan->model};
+    for (int k = 0; k < plan->model->n_outputs; k++)
+        plan->outputs[k].stage = plan->node_stage[cgp__model_output_node(plan->model, k)];
     cgp_status status = allocate(&b);
     for (int j = 0; j < plan->n_stages && status == CGP_OK; j++)
         status = make_stage(&b, j);
