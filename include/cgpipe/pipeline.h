@@ -78,6 +78,27 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_on(cgp_pipeline **out,
 CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out,
                                                      const char *name);
 
+/**
+ * Create a pipeline that uses the parameters, gradients, optimizer state, states and number of updates of another: for a second plan of
+ * the same model, say of another batch or for inference. It allocates only the rest.
+ *
+ * Both see each other's changes; gradients are those of the last step of either. The seed of dropout follows from the owner's and the
+ * number of its sharers, so that no two use the same masks. Checkpoints are the owner's affair. Calls on both come from one thread.
+ *
+ * @param[out] out    Owned by the caller: destroy it before the owner.
+ * @param[in]  plan   Borrowed until the pipeline is destroyed.
+ * @param[in]  owner  Of what is shared. It may be one that shares itself.
+ *
+ * @retval CGP_EINVAL  Parameters, gradients or states of the plans differ, or lie at different places (plan with the same stages,
+ *                     schedule, balance and optimizer), or a plan is for several ranks; the message has the first difference.
+ * @retval CGP_ESTATE  The owner has failed.
+ *
+ * Otherwise as cgp_pipeline_create().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out,
+                                                              const cgp_plan *plan,
+                                                              cgp_pipeline *owner);
+
 /** Where a rank runs. Texts are borrowed until the pipeline is destroyed. */
 typedef struct cgp_rank_info {
     const char *host;  /**< The name of its host. */
@@ -405,6 +426,29 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline 
  * plan, or the pipeline has failed. @retval CGP_EINVAL No such parameter. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline,
                                                             int parameter, float *data);
+
+/**
+ * View a parameter, its gradient, or a state where it lies, in plain layout: nothing is copied, and data may be read and written between
+ * calls. Of a tied parameter it is the first copy; its gradient is the sum over all uses, once a step has ended.
+ *
+ * After writes to parameters call cgp_pipeline_parameters_changed(). A step writes gradients, and leaves zeros where backward
+ * reaches no use.
+ *
+ * @param[out] out  Its data are the pipeline's and end with it (or with the owner, cgp_pipeline_create_sharing()).
+ *
+ * @retval CGP_EINVAL  No such one.   @retval CGP_ESTATE  The device has memory of its own, or is another rank's; of a gradient: the plan
+ * is for inference.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *pipeline,
+                                                                int parameter, cgp_tensor *out);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *pipeline,
+                                                               int parameter, cgp_tensor *out);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state,
+                                                            cgp_tensor *out);
+
+/** Let what follows from the parameters follow a write through cgp_pipeline_parameter_tensor(): the other copies of tied ones, and
+ * packed ones. @retval CGP_ESTATE cgp_pipeline_backward() is due, or the pipeline has failed. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *pipeline);
 
 /** Return the SHA-256 over all parameters in order, plain layout, little-endian; equal for bit-equal runs. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline,

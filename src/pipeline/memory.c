@@ -7,14 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Bytes of a device's memory that a pipeline allocates; `shares`: all but what another one has. */
+static int64_t device_bytes(const cgp__device_plan *device, bool shares) {
+    return device->info.planned_bytes - (shares ? cgp__plan_shared_bytes(device) : 0);
+}
+
 /* Bytes of the host's memory that a rank needs: all of a device that shares it, of others what they need besides. */
-static int64_t host_bytes(const cgp_plan *plan, int rank) {
+static int64_t host_bytes(const cgp_plan *plan, int rank, bool shares) {
     int64_t bytes = 0;
     for (int d = 0; d < plan->n_devices; d++) {
         if (!cgp__plan_is_on(plan, d, rank)) continue;
         bytes += plan->devices[d].info.host_bytes;
         if (plan->devices[d].backend->host_addressable)
-            bytes += plan->devices[d].info.planned_bytes;
+            bytes += device_bytes(&plan->devices[d], shares);
     }
     return bytes;
 }
@@ -34,7 +39,7 @@ typedef bool together(const cgp__place *a, const cgp__place *b);
 
 /* Check the ranks that are together with rank r. They have read the same figure, at different moments: the least one holds. */
 static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int r,
-                              together *with) {
+                              bool shares, together *with) {
     const cgp__place *first = &ranks->places[r];
     char needed[32], left[32];
     int64_t planned = 0, now = INT64_MAX;
@@ -42,7 +47,7 @@ static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int
     for (int q = 0; q < ranks->n; q++) {
         const cgp__place *place = &ranks->places[q];
         if (!with(first, place)) continue;
-        planned += host_bytes(plan, q);
+        planned += host_bytes(plan, q, shares);
         now = cgp__min(now, with == cgp__same_machine ? place->machine_bytes
                                                       : place->container_bytes);
         count++;
@@ -62,18 +67,20 @@ static bool is_first(const cgp__ranks *ranks, int r, together *with) {
     return true;
 }
 
-cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan) {
+cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan,
+                                   bool shares) {
     static together *const groups[] = {cgp__same_machine, cgp__same_container};
     for (int r = 0; r < ranks->n; r++)
         for (int g = 0; g < 2; g++)
-            if (is_first(ranks, r, groups[g])) CGP_TRY(check_group(ranks, plan, r, groups[g]));
+            if (is_first(ranks, r, groups[g])) 
+                CGP_TRY(check_group(ranks, plan, r, shares, groups[g]));
     return CGP_OK;
 }
 
 /* --- other hardware --- */
 
 /* Check the memory of the hardware that device d is on, for all devices of the rank on it; at the first of them. */
-static cgp_status check_hardware(const cgp_plan *plan, int rank, int d) {
+static cgp_status check_hardware(const cgp_plan *plan, int rank, bool shares, int d) {
     const cgp__device_plan *first = &plan->devices[d];
     char needed[32], left[32];
     int64_t planned = 0, now = 0;
@@ -83,7 +90,7 @@ static cgp_status check_hardware(const cgp_plan *plan, int rank, int d) {
             device->info.ordinal != first->info.ordinal)
             continue;
         if (e < d) return CGP_OK;
-        planned += device->info.planned_bytes;
+        planned += device_bytes(device, shares);
     }
     CGP_TRY(first->backend->memory(first->info.ordinal, &now));
     if (planned <= now) return CGP_OK;
@@ -93,10 +100,10 @@ static cgp_status check_hardware(const cgp_plan *plan, int rank, int d) {
                     cgp__plan_advice(plan));
 }
 
-cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank) {
+cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank, bool shares) {
     for (int d = 0; d < plan->n_devices; d++) {
         if (cgp__plan_is_on(plan, d, rank) && !plan->devices[d].backend->host_addressable)
-            CGP_TRY(check_hardware(plan, rank, d));
+            CGP_TRY(check_hardware(plan, rank, shares, d));
     }
     return CGP_OK;
 }
@@ -136,10 +143,10 @@ cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available) {
     const int64_t now = cgp__memory_available();
     int64_t most = 0;
     for (int r = 0; r < plan->ranks; r++)
-        most = cgp__max(most, host_bytes(plan, r));
+        most = cgp__max(most, host_bytes(plan, r, false));
     if (available) *available = now;
     CGP_TRY(check_alone(plan, most, now));
     for (int r = 0; r < plan->ranks; r++)
-        CGP_TRY(cgp__memory_check_hardware(plan, r));
+        CGP_TRY(cgp__memory_check_hardware(plan, r, false));
     return CGP_OK;
 }

@@ -10,8 +10,10 @@
 
 #define LONGEST_TIMEOUT 1e9 /* seconds; more is none */
 
+/* `owner`: of what the pipeline shares, NULL: nothing. */
 static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t seed,
-                           const cgp_transport *transport, cgp_communicator *communicator) {
+                           const cgp_transport *transport, cgp_communicator *communicator,
+                           cgp_pipeline *owner) {
     cgp__executor *executor = &pipeline->executor;
     pipeline->process = getpid();
     pipeline->plan = plan;
@@ -19,7 +21,9 @@ static cgp_status allocate(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_
     cgp__team_init(&pipeline->team, &cgp__watchdog, executor);
     CGP_TRY(cgp__executor_init(executor, plan, &pipeline->team, transport, communicator));
     CGP_TRY(cgp__step_init(&pipeline->step, executor, seed));
-    return cgp__memory_check_hardware(plan, executor->ranks.rank);
+    if (owner) executor->owner = &owner->executor;
+    if (owner) pipeline->step.updates = owner->step.updates;
+    return cgp__memory_check_hardware(plan, executor->ranks.rank, owner != NULL);
 }
 
 /* Bytes that the devices of all ranks have allocated, if all ranks could. */
@@ -42,7 +46,7 @@ static cgp_status agree(cgp_pipeline *pipeline) {
     cgp__ranks *ranks = &pipeline->executor.ranks;
     CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step.seed));
     CGP_TRY(cgp__ranks_meet(ranks));
-    CGP_TRY(cgp__memory_check_hosts(ranks, pipeline->plan));
+    CGP_TRY(cgp__memory_check_hosts(ranks, pipeline->plan, pipeline->executor.owner != NULL));
     return cgp__clocks_read(ranks);
 }
 
@@ -52,7 +56,7 @@ static cgp_status build(cgp_pipeline *pipeline) {
     const cgp__run *run = NULL;
     CGP_TRY(agree(pipeline));
     cgp_status status = cgp__executor_start(executor);
-    if (status == CGP_OK)
+    if (status == CGP_OK && !executor->owner)
         status =
             cgp__team_run_untimed(&pipeline->team, cgp__job_initialize, &pipeline->step.seed);
     CGP_TRY(share_bytes(executor, status));
@@ -78,11 +82,36 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
     cgp_status status = !out    ? cgp__missing(__func__, "out")
                         : !plan ? cgp__missing(__func__, "plan")
                                 : CGP__NEW(pipeline, 1, "pipeline");
-    if (status == CGP_OK) status = allocate(pipeline, plan, seed, transport, communicator);
+    if (status == CGP_OK) status = allocate(pipeline, plan, seed, transport, communicator, NULL);
     if (pipeline && pipeline->executor.ranks.reports)
         status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     else if (transport)
         transport->fail(communicator, status, cgp_message());
+    if (status == CGP_OK) status = build(pipeline);
+    if (status == CGP_OK)
+        *out = pipeline;
+    else
+        cgp_pipeline_destroy(pipeline);
+    return status;
+}
+
+/* Masks of dropout must not repeat the owner's, whose steps have the same numbers. */
+static uint64_t sharer_seed(cgp_pipeline *owner) {
+    const uint64_t key[2] = {owner->step.seed, (uint64_t)++owner->sharers};
+    return cgp__hash(key, sizeof key);
+}
+
+cgp_status cgp_pipeline_create_sharing(cgp_pipeline **out, const cgp_plan *plan,
+                                       cgp_pipeline *owner) {
+    CGP__NEED(out);
+    CGP__NEED(plan);
+    CGP__NEED(owner);
+    CGP_TRY(cgp__pipeline_check_process(owner, __func__));
+    CGP_TRY(cgp__pipeline_check_alive(owner));
+    CGP_TRY(cgp__sharing_check(plan, owner->plan));
+    cgp_pipeline *pipeline = NULL;
+    CGP_TRY(CGP__NEW(pipeline, 1, "pipeline"));
+    cgp_status status = allocate(pipeline, plan, sharer_seed(owner), NULL, NULL, owner);
     if (status == CGP_OK) status = build(pipeline);
     if (status == CGP_OK)
         *out = pipeline;

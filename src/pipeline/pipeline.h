@@ -26,6 +26,7 @@ struct cgp_pipeline {
     cgp__team team;
     cgp__executor executor;
     cgp__step step;
+    int sharers; /* that were made, for their seeds */
 };
 
 /* Return CGP_ESTATE in a child that fork() made: it has no workers, and a lock may be held for ever. */
@@ -35,9 +36,12 @@ cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char 
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
 
 /* memory.c: compare what the ranks of each host need together with what it has, with one result on all ranks; what this rank's devices
- * need of other hardware with what that has. @retval CGP_ELIMIT */
-cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan);
-cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank);
+ * need of other hardware with what that has. `shares`: less what another pipeline has. @retval CGP_ELIMIT */
+cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan, bool shares);
+cgp_status cgp__memory_check_hardware(const cgp_plan *plan, int rank, bool shares);
+
+/* sharing.c: return CGP_EINVAL if a pipeline of the plan cannot use the owner's parameters, gradients, optimizer and states. */
+cgp_status cgp__sharing_check(const cgp_plan *plan, const cgp_plan *owner);
 
 /* times.c: bring the events of the last run to the workers of all ranks. Collective. Return event k of a trace, then on the clock of
  * rank 0. */

@@ -18,6 +18,8 @@ typedef enum cgp__arena {
     CGP__PARAMETERS,
     CGP__GRADIENTS,
     CGP__STATE,
+    /* accumulators and caches; offsets as those of states */
+    CGP__SCRATCH,
     CGP__PACKED,
     /* slots of the micro-batch */
     CGP__INPUT_SLOT,

@@ -2,7 +2,8 @@
 /* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls; per edge, messages; per device,
  * sections of one allocation.
  *
- *     parameters | gradients | optimizer | state | packed | slots ... | workspace | step | transfer, receive
+ *     parameters | gradients | optimizer | states | scratch | packed | slots ... | workspace | step | transfer, receive
+ *     what pipelines may share                    | what each has
  *
  *     program         runs for                         results that backward needs go to
  *     forward_nosave  F of a recomputed micro-batch,   nowhere: all in the workspace
@@ -62,6 +63,8 @@ typedef struct cgp__device_plan {
     char *name;
     /* offsets in its memory */
     int64_t parameters, gradients, optimizer, state, packed, workspace;
+    /* of `state`, without accumulators and caches */
+    int64_t states_bytes;
     cgp__step_memory step;
     cgp__staging staging;
 } cgp__device_plan;
@@ -128,6 +131,11 @@ struct cgp_plan {
 
 /* Return a stage's program of CGP__PROGRAMS. */
 const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program);
+
+/* Return the bytes at the beginning of a device's memory that pipelines may share. */
+static inline int64_t cgp__plan_shared_bytes(const cgp__device_plan *device) {
+    return device->state + device->states_bytes;
+}
 
 /* Return the device of a node. */
 int cgp__plan_device_of(const cgp_plan *plan, int node);

@@ -30,8 +30,7 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call,
 static double *losses_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
     if (cgp__backend_of(worker)->host_addressable) return executor->losses;
-    return (double *)(void *)(worker->memory +
-                              executor->plan->devices[worker->index].step.losses);
+    return (double *)(void *)(cgp__worker_at(worker, executor->plan->devices[worker->index].step.losses));
 }
 
 static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *call,
@@ -166,7 +165,7 @@ static cgp_status copy_row(const cgp__execution *s) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
     const cgp__step_memory *step = &s->plan->devices[s->worker->index].step;
     if (backend->host_addressable) return CGP_OK;
-    char *rows = s->worker->memory + step->rows;
+    char *rows = cgp__worker_at(s->worker, step->rows);
     return backend->copy(
         s->worker->device, CGP_QUEUE_COMPUTE, cgp__device_place(s->worker, (void *)s->values),
         cgp__device_place(s->worker, rows + s->bound->action.microbatch * step->row_bytes),

@@ -33,15 +33,30 @@ static cgp_status number_calls(cgp__worker *worker) {
     return CGP_OK;
 }
 
+/* Locate the sections that may be another pipeline's. */
+static void bind_shared(cgp__worker *worker, const cgp__worker *owner) {
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    worker->changes = owner ? owner->changes : &worker->own_changes;
+    worker->packed_at = -1;
+    worker->parameters = owner ? owner->parameters : worker->memory + device->parameters;
+    worker->gradients = owner ? owner->gradients : worker->memory + device->gradients;
+    worker->optimizer = owner ? owner->optimizer : worker->memory + device->optimizer;
+    worker->states = owner ? owner->states : worker->memory + device->state;
+}
+
 /* The memory of the plan: the device's, and the host's for copies. */
 static cgp_status create_memory(cgp__worker *worker) {
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
-    const int64_t bytes = device->info.planned_bytes, host = device->info.host_bytes;
+    const cgp__executor *owner = worker->executor->owner;
+    const int64_t host = device->info.host_bytes;
     void *memory = NULL;
+    worker->skipped = owner ? cgp__plan_shared_bytes(device) : 0;
+    const int64_t bytes = device->info.planned_bytes - worker->skipped;
     CGP_TRY(backend->memory_create(worker->device, (size_t)bytes, &memory));
     worker->memory = memory;
     worker->bytes = bytes;
+    bind_shared(worker, owner ? &owner->workers[worker->index] : NULL);
     if (host == 0) return CGP_OK;
     CGP_TRY(backend->host_memory_create(worker->device, (size_t)host, &memory));
     worker->host = memory;
@@ -73,7 +88,7 @@ static cgp_status create_words(cgp__worker *worker) {
     CGP_TRY(CGP__NEW(worker->fetched, device->step.n_words, "worker"));
     worker->words = device->backend->host_addressable
                         ? worker->fetched
-                        : (double *)(void *)(worker->memory + device->step.words);
+                        : (double *)(void *)(cgp__worker_at(worker, device->step.words));
     return CGP_OK;
 }
 

@@ -19,17 +19,18 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
                                                     ? worker->executor->rows +
                                                           bound->action.microbatch *
                                                               device->step.row_bytes
-                                                    : worker->memory + device->step.values);
-    s.base[CGP__PARAMETERS] = worker->memory + device->parameters;
-    s.base[CGP__GRADIENTS] = worker->memory + device->gradients;
-    s.base[CGP__STATE] = worker->memory + device->state;
-    s.base[CGP__PACKED] = worker->memory + device->packed;
-    s.base[CGP__WORKSPACE] = worker->memory + device->workspace;
+                                                    : cgp__worker_at(worker, device->step.values));
+    s.base[CGP__PARAMETERS] = worker->parameters;
+    s.base[CGP__GRADIENTS] = worker->gradients;
+    s.base[CGP__STATE] = worker->states;
+    s.base[CGP__SCRATCH] = cgp__worker_at(worker, device->state);
+    s.base[CGP__PACKED] = cgp__worker_at(worker, device->packed);
+    s.base[CGP__WORKSPACE] = cgp__worker_at(worker, device->workspace);
     if (variant->input_slot >= 0)
-        s.base[CGP__INPUT_SLOT] = worker->memory + stage->input_slots +
+        s.base[CGP__INPUT_SLOT] = cgp__worker_at(worker, stage->input_slots) +
                                   variant->input_slot * stage->info.input_slot_bytes;
     if (variant->saved_slot >= 0)
-        s.base[CGP__SAVED_SLOT] = worker->memory + stage->saved_slots +
+        s.base[CGP__SAVED_SLOT] = cgp__worker_at(worker, stage->saved_slots) +
                                   variant->saved_slot * stage->info.saved_slot_bytes;
     return s;
 }
@@ -130,7 +131,7 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
 static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     if (device->backend->host_addressable) return CGP_OK;
-    return cgp__staging_put(worker, worker->memory + device->step.rows, worker->executor->rows,
+    return cgp__staging_put(worker, cgp__worker_at(worker, device->step.rows), worker->executor->rows,
                             (size_t)run->minibatch.chunks * (size_t)device->step.row_bytes);
 }
 
@@ -143,7 +144,7 @@ static cgp_status read_losses(cgp__worker *worker, const cgp__run_context *conte
         plan->stages[plan->n_stages - 1].info.device != worker->index)
         return CGP_OK;
     return cgp__worker_read(worker, worker->executor->losses,
-                            worker->memory + device->step.losses,
+                            cgp__worker_at(worker, device->step.losses),
                             (size_t)losses * sizeof(double));
 }
 

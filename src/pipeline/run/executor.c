@@ -69,8 +69,8 @@ static char *buffers_of(const cgp__executor *executor, const cgp__link_plan *lin
     const bool own = !sends && link->receives;
     const cgp__worker *worker = &executor->workers[own ? link->to : link->holder];
     const bool in_host = own ? link->receives_in_host : link->in_host;
-    return (in_host ? worker->host : worker->memory) +
-           (own ? link->receive_offset : link->offset);
+    const int64_t offset = own ? link->receive_offset : link->offset;
+    return in_host ? worker->host + offset : cgp__worker_at(worker, offset);
 }
 
 static cgp_status open_end(cgp__executor *executor, int l, bool sends, int64_t spin_ns) {

@@ -6,8 +6,7 @@
 
 static const float *parameter_of(const cgp__worker *worker, cgp__location location) {
     if (location.arena == CGP__NOWHERE) return NULL;
-    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
-    return (const float *)(const void *)(worker->memory + device->parameters + location.offset);
+    return (const float *)(const void *)(worker->parameters + location.offset);
 }
 
 static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool records) {
@@ -21,17 +20,17 @@ static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool rec
         for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
             param[k] = parameter_of(worker, packing->param[k]);
         CGP_TRY(device->backend->pack(worker->device, &packing->spec, param,
-                                      worker->memory + device->packed + packing->offset));
+                                      cgp__worker_at(worker, device->packed + packing->offset)));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
 }
 
 cgp_status cgp__pack_parameters(cgp__worker *worker) {
-    if (worker->is_packed ||
+    if (worker->packed_at == *worker->changes ||
         worker->executor->plan->devices[worker->index].info.packed_bytes == 0)
         return CGP_OK;
-    worker->is_packed = true;
+    worker->packed_at = *worker->changes;
     return cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_PACKS], 0,
                              launch_packs, NULL);
 }

@@ -107,7 +107,9 @@ struct cgp__worker {
     int index;       /* of the device */
     atomic_int call; /* of the program that runs: the last one that the device was given */
     cgp_device *device;
-    char *memory;
+    char *memory;   /* from byte `skipped` of the plan's on */
+    int64_t skipped; /* of it, as they are another pipeline's */
+    char *parameters, *gradients, *optimizer, *states;
     char *host; /* planned memory of the host, for copies; NULL: none */
     int64_t bytes;
     int n_calls;     /* of all programs of its stages */
@@ -119,7 +121,8 @@ struct cgp__worker {
     cgp__recordings *recordings;
     int n_recordings, recordings_capacity;
     bool records;   /* more of them */
-    bool is_packed; /* packed parameters are those of now */
+    int64_t own_changes, *changes; /* of the parameters, by all pipelines that share them */
+    int64_t packed_at;             /* `changes` when they were packed; -1: never */
     cgp__recorded recorded_jobs[CGP__RECORDED_JOBS];
     double *words;   /* [step.n_words] that kernels write, in memory of the device */
     double *fetched; /* [step.n_words] the same for the host */
@@ -147,6 +150,7 @@ typedef struct cgp__injected_fault cgp__injected_fault;
 
 struct cgp__executor {
     const cgp_plan *plan;
+    const cgp__executor *owner; /* of parameters, gradients, optimizer and states; NULL: itself */
     cgp__team *team;
     cgp__ranks ranks;
     cgp__worker *workers; /* [devices] those of other ranks have no thread and no device */
@@ -361,6 +365,11 @@ bool cgp__injected_faults_hold(const cgp__executor *executor, const cgp_action *
 
 static inline const cgp_backend *cgp__backend_of(const cgp__worker *worker) {
     return worker->executor->plan->devices[worker->index].backend;
+}
+
+/* The address of an offset in the plan's memory of the device, in the part that is not shared. */
+static inline char *cgp__worker_at(const cgp__worker *worker, int64_t offset) {
+    return worker->memory + (offset - worker->skipped);
 }
 
 static inline cgp__thread *cgp__thread_of(const cgp__worker *worker) {

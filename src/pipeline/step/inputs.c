@@ -257,7 +257,7 @@ cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, i
     part *mine = part_at(step, ranks->rank);
     *mine = (part){.status = CGP_OK};
     if (context->training)
-        mine->update = cgp__optim_values(&step->executor->plan->optim, step->updates + 1);
+        mine->update = cgp__optim_values(&step->executor->plan->optim, *step->updates + 1);
     const cgp_status status = check_here(step, context, n_inputs, mine);
     if (status != CGP_OK && ranks->n == 1) return status;
     mine->status = status;

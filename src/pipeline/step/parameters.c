@@ -26,10 +26,10 @@ cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
 
 float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
-    int64_t offset = device->optimizer + tensor * device->info.parameter_bytes + copy->offset;
-    if (tensor == CGP__VALUES) offset = device->parameters + copy->offset;
-    if (tensor == CGP__GRADIENT) offset = device->gradients + copy->gradient;
-    return (float *)(void *)(worker->memory + offset);
+    char *at = worker->optimizer + tensor * device->info.parameter_bytes + copy->offset;
+    if (tensor == CGP__VALUES) at = worker->parameters + copy->offset;
+    if (tensor == CGP__GRADIENT) at = worker->gradients + copy->gradient;
+    return (float *)(void *)at;
 }
 
 /* A tensor of a parameter, on its way between a copy and the host. */
@@ -44,7 +44,7 @@ typedef struct move {
 static cgp_status move_tensor(cgp__worker *worker, void *argument) {
     const move *m = argument;
     float *data = cgp__copy_data(worker, m->copy, m->tensor);
-    if (m->in && m->tensor == CGP__VALUES) worker->is_packed = false;
+    if (m->in && m->tensor == CGP__VALUES) ++*worker->changes;
     return m->out ? cgp__worker_read(worker, m->out, data, m->bytes)
                   : cgp__worker_write(worker, data, m->in, m->bytes);
 }

@@ -76,7 +76,7 @@ cgp__checkpoint_info cgp__saved_info(const cgp_pipeline *pipeline, const char *n
                                  .note = note ? note : "",
                                  .shards = pipeline->executor.ranks.n};
     if (!plan->inference) {
-        info.step = pipeline->step.updates;
+        info.step = *pipeline->step.updates;
         info.dropout_step = pipeline->step.steps;
         info.optimizer = cgp_optim_kind_name(plan->optim.kind);
     }

@@ -18,9 +18,14 @@ static size_t bytes_of(const cgp__state *state) {
     return (size_t)count_of(state) * cgp_dtype_bytes(state->info.dtype);
 }
 
-/* The address of an offset in the states of a worker's device. */
+/* The addresses of offsets of states, and of accumulators, on a worker's device. */
 static char *memory_at(const cgp__worker *worker, int64_t offset) {
-    return worker->memory + worker->executor->plan->devices[worker->index].state + offset;
+    return worker->states + offset;
+}
+
+static char *scratch_at(const cgp__worker *worker, int64_t offset) {
+    return cgp__worker_at(worker,
+                          worker->executor->plan->devices[worker->index].state + offset);
 }
 
 static cgp_status initialize(cgp__worker *worker, int s) {
@@ -55,7 +60,7 @@ static cgp_kernel_args commit_args(const cgp__worker *worker, int i, cgp_kernel_
     const cgp_plan *plan = worker->executor->plan;
     const cgp__node *node = &plan->model->nodes[i];
     const cgp__call call = {.node = i, .direction = CGP_OP_FORWARD};
-    cgp_kernel_args args = {.accumulator = memory_at(worker, plan->accumulator[i]),
+    cgp_kernel_args args = {.accumulator = scratch_at(worker, plan->accumulator[i]),
                             .training = true,
                             .deferred = plan->deferred_batch_norm};
     for (int k = 0; k < node->use.shapes.n_state; k++)

@@ -9,6 +9,7 @@ cgp_status cgp__step_init(cgp__step *step, cgp__executor *executor, uint64_t see
     const cgp_model *model = plan->model;
     step->executor = executor;
     step->seed = seed;
+    step->updates = &step->own_updates;
     CGP_TRY(CGP__NEW(step->parts, (size_t)executor->ranks.n * cgp__inputs_part_bytes(model),
                      "pipeline"));
     CGP_TRY(CGP__NEW(step->packed, model->n_params, "pipeline"));

@@ -17,7 +17,8 @@ typedef struct cgp__nonfinite {
 typedef struct cgp__step {
     cgp__executor *executor;
     uint64_t seed;
-    int64_t steps, updates;    /* done; `steps` is in the key of dropout */
+    int64_t steps;             /* done; in the key of dropout */
+    int64_t own_updates, *updates; /* done, by all pipelines that share parameters */
     char *parts;               /* [ranks] of the exchange before a run (inputs.c) */
     double *packed;            /* [params] squares in the order of their owners' ranks */
     int64_t *loss_counts;      /* [losses] of the mini-batch */

@@ -10,8 +10,7 @@
 #include "pipeline/step/step.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
-    const int64_t gradients = executor->plan->devices[device].gradients;
-    return (float *)(void *)(executor->workers[device].memory + gradients + offset);
+    return (float *)(void *)(executor->workers[device].gradients + offset);
 }
 
 /* The place of another worker's buffer: memory of a device of this backend, or of the host. */
@@ -33,7 +32,7 @@ static cgp_status copy_from(cgp__worker *worker, float *to, cgp_place from, size
 /* Add another device's buffer to one of this worker's, through its workspace. */
 static cgp_status add_buffer(cgp__worker *worker, float *to, cgp_place from, int64_t count) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
-    float *piece = (float *)(void *)(worker->memory + device->workspace);
+    float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));
     const int64_t capacity = device->info.workspace_bytes / 4;
     for (int64_t at = 0; at < count; at += capacity) {
         const int64_t n = cgp__min(count - at, capacity);
@@ -92,7 +91,7 @@ static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     cgp__end *end = &worker->executor->ends[tie][1];
     const bool in_host = link->receives ? link->receives_in_host : true;
-    float *piece = (float *)(void *)(worker->memory + device->workspace);
+    float *piece = (float *)(void *)(cgp__worker_at(worker, device->workspace));
     for (int64_t at = 0; at < count; at += CGP__TIE_BYTES / 4) {
         const int64_t n = cgp__min(count - at, CGP__TIE_BYTES / 4);
         cgp_link_message message;

@@ -13,7 +13,7 @@ static cgp_status write_values(cgp__worker *worker, const cgp_update_values *val
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     *out = values;
     if (device->backend->host_addressable) return CGP_OK;
-    char *to = worker->memory + device->step.update;
+    char *to = cgp__worker_at(worker, device->step.update);
     *out = (const cgp_update_values *)(const void *)to;
     return cgp__staging_put(worker, to, values, sizeof *values);
 }
@@ -46,7 +46,7 @@ static cgp_status update_device(cgp__worker *worker, void *argument) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     CGP_TRY(write_values(worker, &step->update_values, &update.values));
     if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
-    worker->is_packed = false;
+    ++*worker->changes;
     CGP_TRY(cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_UPDATE], 0,
                               launch_updates, &update));
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
@@ -70,7 +70,7 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
         step->update_values.gradient_scale =
             fmin(1, optim->clip_norm / (step->gradient_norm + 1e-6));
     CGP_TRY(cgp__executor_job(&pipeline->executor, update_device, step));
-    step->updates++;
+    ++*step->updates;
     return CGP_OK;
 }
 
@@ -81,5 +81,5 @@ double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline) {
 
 int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, 0);
-    return pipeline->step.updates;
+    return *pipeline->step.updates;
 }

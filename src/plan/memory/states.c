@@ -2,12 +2,10 @@
 /* states.c -- offsets of the ops' states (batch norm's running statistics), and of the accumulators from which a step updates
  * them:
  *
- *     node       running_mean | running_var | num_batches_tracked | accumulator  (training)
- *                running_mean | running_var | num_batches_tracked                (inference)
+ *     states of all nodes: running_mean | running_var | num_batches_tracked ...
+ *     scratch: accumulators (training), caches of keys and values (inference)
  *
- *     node       cache                                                            (inference: of keys and values)
- *
- * A node runs on one device, so each state is there once. */
+ * A node runs on one device, so each state is there once. States come first: pipelines that share them have scratch of their own. */
 #include "plan/memory/states.h"
 
 #include "plan/plan.h"
@@ -25,12 +23,18 @@ void cgp__plan_states(cgp_plan *plan) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         cgp_plan_device *device = &plan->devices[cgp__plan_device_of(plan, i)].info;
-        plan->accumulator[i] = plan->cache[i] = -1;
         for (int s = node->first_state; s < node->first_state + node->use.shapes.n_state; s++) {
             const cgp_op_state *state = &model->states[s].info;
             plan->state[s] = reserve(device, cgp_shape_count(&state->shape) *
                                                  (int64_t)cgp_dtype_bytes(state->dtype));
         }
+    }
+    for (int d = 0; d < plan->n_devices; d++)
+        plan->devices[d].states_bytes = plan->devices[d].info.state_bytes;
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        cgp_plan_device *device = &plan->devices[cgp__plan_device_of(plan, i)].info;
+        plan->accumulator[i] = plan->cache[i] = -1;
         if (!plan->inference && node->use.shapes.accumulator_bytes > 0)
             plan->accumulator[i] = reserve(device, node->use.shapes.accumulator_bytes);
         const int64_t cached = cgp__node_cache(node);

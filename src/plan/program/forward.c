@@ -154,7 +154,7 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
         }
         if (node->output >= 0) call->y = b->location[node->output];
         const int64_t accumulator = b->plan->accumulator[b->stage->first_node + i];
-        if (accumulator >= 0) call->accumulator = (cgp__location){CGP__STATE, accumulator};
+        if (accumulator >= 0) call->accumulator = (cgp__location){CGP__SCRATCH, accumulator};
     }
     return convert_outputs(b, program);
 }

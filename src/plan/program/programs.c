@@ -140,7 +140,7 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
     for (int k = 0; k < n->use.shapes.n_state && direction == CGP_OP_FORWARD; k++)
         call->state[k] = (cgp__location){CGP__STATE, b->plan->state[n->first_state + k]};
     if (b->plan->cache[node] >= 0)
-        call->state[0] = (cgp__location){CGP__STATE, b->plan->cache[node]};
+        call->state[0] = (cgp__location){CGP__SCRATCH, b->plan->cache[node]};
     for (int k = 0; k < n->use.shapes.n_saved; k++)
         call->saved[k] = b->stats[(node - b->stage->first_node) * CGP_OP_MAX_SAVED + k];
     CGP_TRY(cgp__plan_packing(b->plan, b->stage->info.device, call));

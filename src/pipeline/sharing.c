@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sharing.c -- whether two plans have parameters, gradients, optimizer and states at the same places, so that pipelines of them may share
+ * these. They lie in front of each device's memory, and each section is compared by itself: a plan for inference has no gradients. */
+#include "pipeline/pipeline.h"
+
+#include <string.h>
+
+static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
+    if (plan->ranks > 1 || owner->ranks > 1)
+        return cgp_fail(CGP_EINVAL, "sharing: expected plans for 1 rank, got %d and %d",
+                        plan->ranks, owner->ranks);
+    if (plan->n_devices != owner->n_devices)
+        return cgp_fail(CGP_EINVAL, "sharing: expected %d devices, as the owner's, got %d",
+                        owner->n_devices, plan->n_devices);
+    for (int d = 0; d < plan->n_devices; d++) {
+        const cgp__device_plan *a = &plan->devices[d], *b = &owner->devices[d];
+        if (a->backend != b->backend || a->info.ordinal != b->info.ordinal)
+            return cgp_fail(CGP_EINVAL,
+                            "sharing: device %d is %s of ordinal %d, the owner's %s of %d", d,
+                            a->info.name, a->info.ordinal, b->info.name, b->info.ordinal);
+    }
+    return CGP_OK;
+}
+
+/* What training has besides: gradients, and the optimizer's state. */
+static cgp_status check_training(const cgp_plan *plan, const cgp_plan *owner) {
+    if (plan->inference) return CGP_OK;
+    if (owner->inference)
+        return cgp_fail(CGP_EINVAL,
+                        "sharing: the owner is planned for inference and has no gradients");
+    if (plan->optim.kind != owner->optim.kind ||
+        cgp_optim_states(&plan->optim) != cgp_optim_states(&owner->optim))
+        return cgp_fail(CGP_EINVAL, "sharing: the optimizer is not the owner's");
+    return CGP_OK;
+}
+
+static cgp_status differs(const char *name, const char *what) {
+    return cgp_fail(CGP_EINVAL, "sharing: %s: %s", name, what);
+}
+
+static bool same_copies(const cgp_plan *a, const cgp_plan *b, int p) {
+    const int n = a->first_copy[p + 1] - a->first_copy[p];
+    if (b->first_copy[p + 1] - b->first_copy[p] != n) return false;
+    for (int k = 0; k < n; k++) {
+        const cgp__copy *x = &a->copies[a->first_copy[p] + k],
+                        *y = &b->copies[b->first_copy[p] + k];
+        if (x->device != y->device || x->offset != y->offset) return false;
+    }
+    return true;
+}
+
+/* The buffers of its uses, which a step adds up; those that backward does not reach have none. */
+static bool same_gradients(const cgp_plan *a, const cgp_plan *b, int p) {
+    const cgp__parameter *x = &a->model->params[p], *y = &b->model->params[p];
+    if (x->n_uses != y->n_uses || x->requires_grad != y->requires_grad) return false;
+    for (int k = 0; k < x->n_uses; k++) {
+        if (a->use_gradient[x->first_use + k] != b->use_gradient[y->first_use + k])
+            return false;
+    }
+    for (int c = 0; c < a->first_copy[p + 1] - a->first_copy[p]; c++) {
+        if (a->copies[a->first_copy[p] + c].gradient !=
+            b->copies[b->first_copy[p] + c].gradient)
+            return false;
+    }
+    return true;
+}
+
+static cgp_status check_parameters(const cgp_plan *plan, const cgp_plan *owner) {
+    const cgp_model *a = plan->model, *b = owner->model;
+    if (a->n_params != b->n_params)
+        return cgp_fail(CGP_EINVAL, "sharing: expected %d parameters, as the owner's, got %d",
+                        b->n_params, a->n_params);
+    for (int p = 0; p < a->n_params; p++) {
+        const char *name = a->params[p].name;
+        if (strcmp(name, b->params[p].name) != 0)
+            return differs(name, "is no parameter of the owner at this place");
+        if (!cgp_shape_equal(&a->params[p].shape, &b->params[p].shape))
+            return differs(name, "has another shape than the owner's");
+        if (!same_copies(plan, owner, p))
+            return differs(name, "lies on another device, or elsewhere, than the owner's "
+                                 "(plan with the same stages, schedule and balance)");
+        if (!plan->inference && !same_gradients(plan, owner, p))
+            return differs(name, "has other gradient buffers than the owner's");
+    }
+    return CGP_OK;
+}
+
+static cgp_status check_states(const cgp_plan *plan, const cgp_plan *owner) {
+    const cgp_model *a = plan->model, *b = owner->model;
+    if (a->n_states != b->n_states)
+        return cgp_fail(CGP_EINVAL, "sharing: expected %d states, as the owner's, got %d",
+                        b->n_states, a->n_states);
+    for (int s = 0; s < a->n_states; s++) {
+        const cgp__state *x = &a->states[s], *y = &b->states[s];
+        if (strcmp(x->name, y->name) != 0 || x->info.dtype != y->info.dtype ||
+            !cgp_shape_equal(&x->info.shape, &y->info.shape))
+            return differs(x->name, "is no state of the owner at this place");
+        if (cgp__plan_device_of(plan, x->node) != cgp__plan_device_of(owner, y->node) ||
+            plan->state[s] != owner->state[s])
+            return differs(x->name, "lies on another device than the owner's");
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__sharing_check(const cgp_plan *plan, const cgp_plan *owner) {
+    CGP_TRY(check_devices(plan, owner));
+    CGP_TRY(check_training(plan, owner));
+    CGP_TRY(check_parameters(plan, owner));
+    return check_states(plan, owner);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tensors.c -- views of parameters, gradients and states where they lie, and what follows from a write through them. */
+#include "pipeline/pipeline.h"
+
+#include <stdlib.h>
+
+/* Find the worker of a device whose memory the caller may read and write. */
+static cgp_status find_worker(const cgp_pipeline *pipeline, const char *name, int device,
+                              const cgp__worker **out) {
+    const cgp__executor *executor = &pipeline->executor;
+    const cgp__device_plan *plan = &pipeline->plan->devices[device];
+    if (!cgp__ranks_own(&executor->ranks, device))
+        return cgp_fail(CGP_ESTATE, "%s: is on rank %d (cgp_pipeline_get_... brings it)", name,
+                        plan->info.rank);
+    if (!plan->backend->host_addressable)
+        return cgp_fail(CGP_ESTATE,
+                        "%s: device %s has memory of its own (cgp_pipeline_get_... copies it)",
+                        name, plan->info.name);
+    *out = &executor->workers[device];
+    return CGP_OK;
+}
+
+static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, int tensor,
+                                 cgp_tensor *out) {
+    const cgp_plan *plan = pipeline->plan;
+    const int n = plan->model->n_params;
+    const cgp__worker *worker = NULL;
+    if (parameter < 0 || parameter >= n)
+        return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", n - 1, parameter);
+    const cgp__parameter *param = &plan->model->params[parameter];
+    const cgp__copy *owner = cgp__owner_of(plan, parameter);
+    CGP_TRY(find_worker(pipeline, param->name, owner->device, &worker));
+    *out = (cgp_tensor){CGP_F32, param->shape, cgp__copy_data(worker, owner, tensor)};
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *pipeline, int parameter,
+                                         cgp_tensor *out) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(out);
+    return view_parameter(pipeline, parameter, CGP__VALUES, out);
+}
+
+cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *pipeline, int parameter,
+                                        cgp_tensor *out) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(out);
+    if (pipeline->plan->inference)
+        return cgp_fail(CGP_ESTATE, "gradient: the pipeline is planned for inference");
+    return view_parameter(pipeline, parameter, CGP__GRADIENT, out);
+}
+
+cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state, cgp_tensor *out) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(out);
+    const cgp_plan *plan = pipeline->plan;
+    const int n = plan->model->n_states;
+    const cgp__worker *worker = NULL;
+    if (state < 0 || state >= n)
+        return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
+    const cgp__state *s = &plan->model->states[state];
+    CGP_TRY(find_worker(pipeline, s->name, cgp__plan_device_of(plan, s->node), &worker));
+    *out = (cgp_tensor){s->info.dtype, s->info.shape, worker->states + plan->state[state]};
+    return CGP_OK;
+}
+
+/* Copy the owner's values to the parameter's other copies, by way of the host. */
+static cgp_status spread(const cgp__executor *executor, int parameter) {
+    float *values = NULL;
+    CGP_TRY(CGP__NEW(values,
+                     cgp_shape_count(&executor->plan->model->params[parameter].shape),
+                     "parameter"));
+    cgp_status status = cgp__parameter_bring(executor, parameter, CGP__VALUES, values);
+    if (status == CGP_OK)
+        status = cgp__parameter_write(executor, parameter, CGP__VALUES, values);
+    free(values);
+    return status;
+}
+
+cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *pipeline) {
+    CGP__PIPELINE(pipeline);
+    const cgp_plan *plan = pipeline->plan;
+    cgp__executor *executor = &pipeline->executor;
+    cgp_status status = cgp__pipeline_check_alive(pipeline);
+    if (status == CGP_OK && pipeline->step.external_run)
+        status = cgp_fail(CGP_ESTATE, "parameters: a forward has run with them "
+                                      "(cgp_pipeline_backward is due)");
+    CGP_TRY(cgp__ranks_agree(&executor->ranks, status));
+    for (int d = executor->ranks.first; d < executor->ranks.end; d++)
+        ++*executor->workers[d].changes;
+    for (int p = 0; p < plan->model->n_params && status == CGP_OK; p++) {
+        if (plan->first_copy[p + 1] - plan->first_copy[p] > 1) status = spread(executor, p);
+    }
+    if (status != CGP_OK) cgp__ranks_fail(&executor->ranks, status);
+    return status;
+}
