@@ -47,10 +47,13 @@ CGP_API void cgp_model_destroy(cgp_model *model);
 /** Begin a layer: the ops that follow belong to it, and the model may be cut in front of it. @param[in] name Copied. */
 CGP_API void cgp_model_layer(cgp_model *model, const char *name);
 
-/** Declare an input. It goes straight to the stages that use it. Inputs have no gradient.
+/** Declare an input. It goes straight to the stages that use it.
  *  @param[in] dtype CGP_F32 or CGP_I32. @param[in] dims [rank], without N. */
 CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
                                   const int64_t *dims);
+
+/** Have backward make the gradient of an f32 input, for cgp_pipeline_set_input_gradients(). */
+CGP_API void cgp_model_input_gradient(cgp_model *model, cgp_value input);
 
 /** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocab, width]. */
 CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name,
@@ -438,6 +441,7 @@ CGP_API int cgp_model_inputs(const cgp_model *model);
 CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
 CGP_API cgp_shape cgp_model_input_shape(const cgp_model *model, int input);
 CGP_API cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input);
+CGP_API bool cgp_model_input_has_gradient(const cgp_model *model, int input);
 
 /** Return outputs in order of cgp_model_output(); shape for one sample (rank -1: there is no such output), and type. */
 CGP_API int cgp_model_outputs(const cgp_model *model);

@@ -198,7 +198,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
  * Run backward of the mini-batch of cgp_pipeline_forward(), and leave complete gradients.
  *
  * @param[in] gradients    One tensor per output: the loss's gradient with respect to it, [N, ...] f32. NULL where the output has none:
- *                         i32, or made without a parameter. Borrowed until return.
+ *                         i32, or made without a parameter or an input that has one. Borrowed until return.
  * @param[in] n_gradients  Number of tensors in `gradients`: that of the outputs.
  *
  * @retval CGP_ESTATE   cgp_pipeline_forward() is due.   @retval CGP_EINVAL  A gradient does not fit its output; the
@@ -207,6 +207,24 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
                                                         const cgp_tensor *const *gradients,
                                                         int n_gradients);
+
+/**
+ * Say where the following steps, or backwards, put the gradients of inputs.
+ *
+ * A gradient has the loss's derivative with respect to each element, as if the mini-batch were one sum; zeros where no op that the losses
+ * (or outputs) depend on reads the input.
+ *
+ * @param[in] gradients  One tensor per model input, in order of declaration, [N, ...] f32 on the host with the N of the step. NULL: not
+ *                       wanted. The data, not the tensors, are borrowed until they are replaced or the pipeline is destroyed.
+ *                       NULL: none at all. Of several ranks those write that have the first stage that makes a part of it; each
+ *                       may give all.
+ * @param[in] n_inputs   Number of tensors in `gradients`; 0 for NULL.
+ *
+ * @retval CGP_EINVAL    The input has no gradient (cgp_model_input_gradient()), or another number of inputs. That a tensor does not fit
+ *                       is an error of the step, before it runs.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_input_gradients(
+    cgp_pipeline *pipeline, const cgp_tensor *const *gradients, int n_inputs);
 
 /**
  * Update the parameters from the gradients of the last cgp_pipeline_step() or _backward(), on the stages' workers.

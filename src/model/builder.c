@@ -514,6 +514,20 @@ void cgp__builder_set_loss(cgp_model *model, int before, double weight) {
     model->n_losses++;
 }
 
+void cgp_model_input_gradient(cgp_model *model, cgp_value input) {
+    CGP__NEED_OR(model, );
+    if (!cgp__builder_open(model, "input gradient")) return;
+    if (input.id < 0 || input.id >= model->n_values || model->values[input.id].input < 0)
+        cgp__builder_stick(model, CGP_EINVAL, "input gradient", "is not of an input");
+    else if (model->values[input.id].type.dtype != CGP_F32)
+        cgp__builder_stick(model, CGP_EINVAL, "input gradient",
+                           "input %s: expected f32, got %s (integers have no gradient)",
+                           model->inputs[model->values[input.id].input],
+                           cgp_dtype_name(model->values[input.id].type.dtype));
+    else
+        model->values[input.id].wants_grad = true;
+}
+
 void cgp_model_output(cgp_model *model, cgp_value value) {
     CGP__NEED_OR(model, );
     if (!cgp__builder_open(model, "output")) return;

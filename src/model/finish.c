@@ -113,10 +113,23 @@ static bool list_uses(cgp_model *model) {
     return model->uses != NULL;
 }
 
+/* Inputs with a gradient that a node makes a part of; that of the others is zero. */
+static void mark_inputs(cgp_model *model) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        for (int k = 0; node->requires_grad && node->dx != CGP__DX_NONE && k < node->n_inputs;
+             k++) {
+            cgp__value_info *value = &model->values[node->inputs[k]];
+            value->has_grad = value->has_grad || value->wants_grad;
+        }
+    }
+}
+
 static void mark_gradients(cgp_model *model) {
+    mark_inputs(model);
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        bool depends = node->use.shapes.n_parameters > 0; /* on a parameter */
+        bool depends = node->use.shapes.n_parameters > 0; /* on a parameter, or an input */
         for (int k = 0; node->dx != CGP__DX_NONE && k < node->n_inputs; k++)
             depends = depends || model->values[node->inputs[k]].has_grad;
         if (node->output >= 0)
@@ -157,6 +170,19 @@ static cgp_status check(const cgp_model *model) {
     return cgp__stash_check(model);
 }
 
+/* Losses make no gradient of their targets. */
+static cgp_status check_targets(const cgp_model *model) {
+    for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++) {
+        const cgp__node *loss = &model->nodes[i];
+        if (loss->kind == CGP_OP_BCE_WITH_LOGITS && model->values[loss->inputs[1]].has_grad)
+            return cgp_fail(CGP_EINVAL,
+                            "layer %s, %s: makes no gradient of its targets, expected targets "
+                            "without parameters and inputs that have a gradient",
+                            model->layers[loss->layer], loss->use.op->name);
+    }
+    return CGP_OK;
+}
+
 /* Remove, renumber and mark, on a model without errors. */
 static cgp_status close(cgp_model *model, bool *needed, cgp__node *moved, int *number) {
     move_losses_to_end(model, moved);
@@ -171,7 +197,7 @@ static cgp_status close(cgp_model *model, bool *needed, cgp__node *moved, int *n
     if (!list_uses(model)) return cgp__no_memory("model", sizeof *model->uses);
     mark_requires_grad(model, needed);
     mark_gradients(model);
-    return CGP_OK;
+    return check_targets(model);
 }
 
 cgp_status cgp_model_finish(cgp_model *model) {

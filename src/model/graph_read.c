@@ -169,7 +169,12 @@ static cgp_status add_input(cgp__reader *r, size_t i, int64_t value) {
     cgp__reader_set_place(r, "values", (size_t)value);
     CGP_TRY(take_type(r, json_array_get(r->values, (size_t)value), &type));
     cgp__reader_set_place(r, "inputs", i);
-    (void)cgp_model_input(r->model, name, type.dtype, type.shape.rank, type.shape.dims);
+    const json_t *gradient = json_object_get(object, "gradient");
+    if (gradient && !json_is_boolean(gradient))
+        return cgp__reader_unexpected(r, "gradient", "true or false", gradient);
+    const cgp_value input =
+        cgp_model_input(r->model, name, type.dtype, type.shape.rank, type.shape.dims);
+    if (json_is_true(gradient)) cgp_model_input_gradient(r->model, input);
     return r->model->status == CGP_OK ? CGP_OK : cgp__reader_refuse_stuck(r);
 }
 
@@ -236,7 +241,8 @@ static cgp_status add_all(cgp__reader *r) {
         int64_t of_input = INT64_MAX, of_node = INT64_MAX;
         if (k < inputs) {
             cgp__reader_set_place(r, "inputs", k);
-            CGP_TRY(cgp__reader_check_keys(r, json_array_get(r->inputs, k), "name value"));
+            CGP_TRY(
+                cgp__reader_check_keys(r, json_array_get(r->inputs, k), "name value gradient"));
             CGP_TRY(take_made(r, json_array_get(r->inputs, k), "value", &of_input));
         }
         if (i < nodes) {

@@ -96,6 +96,14 @@ static json_t *shape_json(const cgp_shape *shape) {
     return list;
 }
 
+static json_t *input_json(const cgp_model *model, int k) {
+    const int value = model->input_values[k];
+    if (model->values[value].wants_grad)
+        return json_pack("{s:s, s:i, s:b}", "name", model->inputs[k], "value", value,
+                         "gradient", 1);
+    return json_pack("{s:s, s:i}", "name", model->inputs[k], "value", value);
+}
+
 static cgp_status put_values(writer *w) {
     const cgp_model *model = w->model;
     CGP_TRY(open_list(w, "values"));
@@ -107,8 +115,7 @@ static cgp_status put_values(writer *w) {
     CGP_TRY(close_list(w));
     CGP_TRY(open_list(w, "inputs"));
     for (int k = 0; k < model->n_inputs; k++)
-        CGP_TRY(put_entry(w, json_pack("{s:s, s:i}", "name", model->inputs[k], "value",
-                                       model->input_values[k])));
+        CGP_TRY(put_entry(w, input_json(model, k)));
     return close_list(w);
 }
 

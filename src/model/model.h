@@ -16,7 +16,9 @@ typedef struct cgp__value_info {
     int input;
     /* index of the output, -1: it is none */
     int output;
-    /* f32, depends on a parameter, and the losses (or an output) depend on it; set by finish */
+    /* of an input: backward makes its gradient */
+    bool wants_grad;
+    /* f32, depends on a parameter or such an input, and the losses (or an output) depend on it; set by finish */
     bool has_grad;
 } cgp__value_info;
 

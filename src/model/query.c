@@ -94,6 +94,12 @@ cgp_shape cgp_model_input_shape(const cgp_model *model, int input) {
     return model->values[model->input_values[input]].type.shape;
 }
 
+bool cgp_model_input_has_gradient(const cgp_model *model, int input) {
+    CGP__NEED_OR(model, false);
+    return input >= 0 && input < model->n_inputs &&
+           model->values[model->input_values[input]].wants_grad;
+}
+
 cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input) {
     CGP__NEED_OR(model, CGP_F32);
     if (input < 0 || input >= model->n_inputs) return CGP_F32;

@@ -77,6 +77,9 @@ static void add_model(sum *s, const cgp_model *model) {
         add_type(s, model->values[v].type.dtype, &model->values[v].type.shape);
     for (int i = 0; i < model->n_nodes; i++)
         add_node(s, &model->nodes[i]);
+    for (int k = 0; k < model->n_inputs; k++) {
+        if (model->values[model->input_values[k]].wants_grad) ADD_NUMBERS(s, -1, k);
+    }
     for (int p = 0; p < model->n_params; p++) {
         const cgp__parameter *param = &model->params[p];
         add_text(s, param->name);

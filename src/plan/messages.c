@@ -7,6 +7,8 @@
  *     value        a ──► c1          gradient     a ◄── c1 ◄── c2
  *                  a ──────► c2
  *
+ * That of an input ends in the first stage that makes a part of it, from where the caller gets it.
+ *
  * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is the same for every balance, to the bit, and a stage never has to add
  * two partial sums. */
 #include "plan/messages.h"
@@ -132,7 +134,7 @@ static cgp_status add_activation(cgp_plan *plan, cgp__index *index, int value) {
 static cgp_status add_gradient(cgp_plan *plan, cgp__index *index, int value) {
     const int producer = producer_stage(plan, value);
     int from = -1;
-    if (plan->inference || producer < 0 || !plan->model->values[value].has_grad) return CGP_OK;
+    if (plan->inference || !plan->model->values[value].has_grad) return CGP_OK;
     for (int r = plan->first_reader[value + 1] - 1; r >= plan->first_reader[value]; r--) {
         const cgp__reader *reader = &plan->readers[r];
         plan->steps++;
@@ -140,7 +142,9 @@ static cgp_status add_gradient(cgp_plan *plan, cgp__index *index, int value) {
         if (from >= 0) CGP_TRY(add_part(plan, index, from, reader->stage, value));
         from = reader->stage;
     }
-    return from < 0 ? CGP_OK : add_part(plan, index, from, producer, value);
+    if (producer >= 0) return from < 0 ? CGP_OK : add_part(plan, index, from, producer, value);
+    plan->input_gradients[plan->model->values[value].input].stage = from;
+    return CGP_OK;
 }
 
 /* List the edges of each stage. */
@@ -168,6 +172,8 @@ static cgp_status list_stage_edges(cgp_plan *plan) {
 cgp_status cgp__plan_edges(cgp_plan *plan) {
     cgp__index index = {0};
     CGP_TRY(list_readers(plan));
+    for (int k = 0; k < plan->model->n_inputs; k++)
+        plan->input_gradients[k].stage = -1;
     cgp_status status = CGP_OK;
     for (int value = 0; value < plan->model->n_values && status == CGP_OK; value++)
         status = add_activation(plan, &index, value);

@@ -53,6 +53,13 @@ static cgp_status check_caches(const cgp_model *model) {
     return CGP_OK;
 }
 
+static bool has_input_gradient(const cgp_model *model) {
+    for (int k = 0; k < model->n_inputs; k++) {
+        if (model->values[model->input_values[k]].has_grad) return true;
+    }
+    return false;
+}
+
 static cgp_status check_options(const cgp_plan_options *o, const cgp_model *model) {
     if (o->struct_size != sizeof *o)
         return cgp_fail(
@@ -86,7 +93,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
                         model->name);
     if (o->external_loss) CGP_TRY(check_external_loss(o, model));
     if (!o->inference) CGP_TRY(check_caches(model));
-    if (!o->inference && model->n_params == 0)
+    if (!o->inference && model->n_params == 0 && !has_input_gradient(model))
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
         return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",
@@ -133,6 +140,7 @@ static cgp_status allocate(cgp_plan *plan) {
     CGP_TRY(CGP__NEW(plan->state, plan->model->n_states, "plan"));
     CGP_TRY(CGP__NEW(plan->accumulator, plan->model->n_nodes, "plan"));
     CGP_TRY(CGP__NEW(plan->cache, plan->model->n_nodes, "plan"));
+    CGP_TRY(CGP__NEW(plan->input_gradients, plan->model->n_inputs, "plan"));
     CGP_TRY(CGP__NEW(plan->outputs, plan->model->n_outputs, "plan"));
     return CGP_OK;
 }
@@ -377,6 +385,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     free(plan->first_reader);
     free(plan->readers);
     free(plan->edges);
+    free(plan->input_gradients);
     free(plan->outputs);
     free(plan->accumulator);
     free(plan->cache);

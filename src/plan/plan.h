@@ -56,6 +56,13 @@ typedef struct cgp__output_plan {
     cgp__location at[2];
 } cgp__output_plan;
 
+/* The gradient of an input: complete after B or I of a stage, the first that makes a part of it. */
+typedef struct cgp__input_gradient {
+    /* -1: there is none */
+    int stage;
+    cgp__location at;
+} cgp__input_gradient;
+
 typedef struct cgp__device_plan {
     cgp_plan_device info;
     const cgp_backend *backend;
@@ -103,6 +110,8 @@ struct cgp_plan {
     /* [stages] those of device 0, those of device 1 .. */
     int *device_stages;
     cgp__device_plan *devices;
+    /* [model inputs] */
+    cgp__input_gradient *input_gradients;
     /* [model outputs] */
     cgp__output_plan *outputs;
     int ranks;

@@ -30,7 +30,8 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a,
                         const test_outcome *b) {
     if (memcmp(a->losses, b->losses, sizeof a->losses) == 0 && a->evaluation == b->evaluation &&
         (a->prediction == b->prediction || (test_transport && isnan(b->prediction))) &&
-        strcmp(a->sha256, b->sha256) == 0 && strcmp(a->state_sha256, b->state_sha256) == 0)
+        a->gradients == b->gradients && strcmp(a->sha256, b->sha256) == 0 &&
+        strcmp(a->state_sha256, b->state_sha256) == 0)
         return;
     print_case("differs", o, b);
     print_message("expected losses %.9g %.9g %.9g, evaluation %.9g (got %.9g), prediction "
@@ -261,6 +262,7 @@ static int run_on_transport(const char *name) {
 
 int main(void) {
     if (getenv("CGP_TEST_TRANSPORT")) return run_on_transport(getenv("CGP_TEST_TRANSPORT"));
+    test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
     if (getenv("CGP_TEST_DEVICES")) return run_on_backend();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_reference),

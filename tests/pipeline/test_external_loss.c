@@ -66,15 +66,25 @@ static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
     return loss;
 }
 
+/* The loss of all outputs, and the gradients of inputs. */
 static void step(cgp_pipeline *pipeline, const cgp_model *model, const test_batch *batch,
-                 loss_function *loss_of, double *loss) {
-    cgp_tensor y = output_tensor(model, batch->tensors[0].shape.dims[0]);
+                 loss_function *loss_of, double *loss, double *gradients) {
+    test_results r;
+    test_results_make(&r, model, batch->tensors[0].shape.dims[0]);
     assert_ok(cgp_pipeline_forward(pipeline, batch->inputs, cgp_model_inputs(model),
-                                   (const cgp_tensor *[]){&y}, 1));
-    *loss = loss_of(&y, batch);
-    assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&y}, 1));
+                                   r.output_list, r.n_outputs));
+    *loss = 0;
+    for (int k = 0; k < r.n_outputs; k++) {
+        if (r.outputs[k].dtype == CGP_F32)
+            *loss += loss_of(&r.outputs[k], batch);
+        else
+            r.output_list[k] = NULL;
+    }
+    assert_ok(cgp_pipeline_set_input_gradients(pipeline, r.gradient_list, r.n_inputs));
+    assert_ok(cgp_pipeline_backward(pipeline, r.output_list, r.n_outputs));
     assert_ok(cgp_optim_step(pipeline));
-    free(y.data);
+    *gradients += test_results_gradients(&r);
+    test_results_release(&r);
 }
 
 static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t seed,
@@ -85,7 +95,7 @@ static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t se
     assert_ok(cgp_plan_create(&plan, model, o));
     assert_ok(cgp_pipeline_create(&pipeline, plan, seed));
     for (int s = 0; s < STEPS; s++)
-        step(pipeline, model, &batches[s], loss_of, &out->losses[s]);
+        step(pipeline, model, &batches[s], loss_of, &out->losses[s], &out->gradients);
     assert_ok(cgp_pipeline_weights_sha256(pipeline, out->sha256));
     assert_ok(cgp_pipeline_state_sha256(pipeline, out->state_sha256));
     cgp_pipeline_destroy(pipeline);
@@ -127,12 +137,14 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
             test_random_balance(state, cgp_model_layers(model), o.stages, balance);
             train(model, &o, seed, batches, square_loss, &got);
             if (memcmp(expected.losses, got.losses, sizeof got.losses) != 0 ||
+                expected.gradients != got.gradients ||
                 strcmp(expected.sha256, got.sha256) != 0 ||
                 strcmp(expected.state_sha256, got.state_sha256) != 0)
-                fail_msg("stages %d, %s: losses %.9g %.9g %.9g, expected %.9g %.9g %.9g",
+                fail_msg("stages %d, %s: losses %.9g %.9g %.9g, expected %.9g %.9g %.9g, "
+                         "gradients of inputs %.17g, expected %.17g",
                          o.stages, cgp_recompute_name(o.recompute), got.losses[0],
                          got.losses[1], got.losses[2], expected.losses[0], expected.losses[1],
-                         expected.losses[2]);
+                         expected.losses[2], got.gradients, expected.gradients);
         }
     }
     for (int s = 0; s < STEPS; s++)
@@ -143,6 +155,7 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
 static void two_calls_are_bit_equal_over_layouts(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
+    test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
     for (int i = 0; i < 16; i++)
         check_graph(&state, i % 2 ? "cpu" : "ref",
                     i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, false);
@@ -200,6 +213,7 @@ static void check_against_inside(const char *device, cgp_precision precision, do
 
 static void an_external_loss_trains_as_the_internal_one(void **unused) {
     (void)unused;
+    test_graph_extras = (test_extras){0};
     check_against_inside("cpu", CGP_PRECISION_F32, 2e-6);
     check_against_inside("ref", CGP_PRECISION_BF16, 2e-4);
     check_against_inside("cpu", CGP_PRECISION_BF16, 2e-4);

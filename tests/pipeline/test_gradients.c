@@ -2,7 +2,7 @@
 /* test_gradients.c -- the gradients that a pipeline leaves are those of the loss it computes.
  *
  * On random graphs (values with many uses, skips over stages) on the reference backend: along a
- * random direction d in the space of all parameters, (loss(p + h d) - loss(p - h d)) / 2h
+ * random direction d in the space of all parameters, and of all inputs that have a gradient, (loss(p + h d) - loss(p - h d)) / 2h
  * against sum g d. h is halved until the quotient stays (a norm over nearly equal numbers bends
  * sharply) or the rounding of the losses, about 2e-7 relative, shows, and is not far below the bend; besides these two, 5e-3
  * relative is allowed, far below any wrong term. */
@@ -22,6 +22,17 @@ static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *s
             moved[i] = (float)(start[p][i] + h * direction[p][i]);
         assert_ok(cgp_pipeline_set_parameter(pipeline, p, moved));
         free(moved);
+    }
+}
+
+/* Move the inputs of a batch likewise. */
+static void move_inputs(test_batch *batch, const test_batch *start, float *const *direction,
+                        double h) {
+    for (int k = 0; k < batch->n; k++) {
+        const int64_t n = cgp_shape_count(&batch->tensors[k].shape);
+        for (int64_t i = 0; direction[k] && i < n; i++)
+            ((float *)batch->tensors[k].data)[i] =
+                (float)(((const float *)start->tensors[k].data)[i] + h * direction[k][i]);
     }
 }
 
@@ -68,13 +79,20 @@ static void check_graph(uint64_t *state, bool images) {
     cgp_pipeline *pipeline = NULL;
     const uint64_t seed = test_random(state);
     assert_ok(cgp_plan_create(&plan, model, &o));
-    test_batch batch;
+    test_batch batch, moved;
+    uint64_t before = *state;
+    test_batch_fill(&moved, model, &sizes, o.batch, &before);
     test_batch_fill(&batch, model, &sizes, o.batch, state);
+    test_results results;
+    float *input_direction[4] = {NULL};
+    test_results_make(&results, model, o.batch);
     const int n = cgp_model_parameters(model);
     float **start = calloc((size_t)n, sizeof *start),
           **direction = calloc((size_t)n, sizeof *direction);
     double slope = 0, losses[2], quotients[3] = {INFINITY, INFINITY, INFINITY};
     assert_ok(cgp_pipeline_create(&pipeline, plan, seed));
+    assert_ok(
+        cgp_pipeline_set_input_gradients(pipeline, results.gradient_list, results.n_inputs));
     assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
     for (int p = 0; p < n; p++) {
         const int64_t count = parameter_size(model, p);
@@ -86,6 +104,12 @@ static void check_graph(uint64_t *state, bool images) {
         slope += draw_direction(direction[p], gradient, count, state);
         free(gradient);
     }
+    for (int k = 0; k < batch.n; k++) {
+        if (!results.gradient_list[k]) continue;
+        const int64_t count = cgp_shape_count(&results.gradients[k].shape);
+        input_direction[k] = calloc((size_t)count, sizeof(float));
+        slope += draw_direction(input_direction[k], results.gradients[k].data, count, state);
+    }
     cgp_pipeline_destroy(pipeline);
     double h = 1.6e-2, curvature = INFINITY, noise = 0;
     for (int k = 0;
@@ -95,7 +119,8 @@ static void check_graph(uint64_t *state, bool images) {
             assert_ok(cgp_pipeline_create(&pipeline, plan,
                                           seed)); /* the same step number: the same dropout */
             move(pipeline, model, start, direction, side ? h : -h);
-            assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, &losses[side]));
+            move_inputs(&moved, &batch, input_direction, side ? h : -h);
+            assert_ok(cgp_pipeline_step(pipeline, moved.inputs, moved.n, &losses[side]));
             cgp_pipeline_destroy(pipeline);
         }
         quotients[0] = quotients[1];
@@ -114,6 +139,10 @@ static void check_graph(uint64_t *state, bool images) {
         free(start[p]);
         free(direction[p]);
     }
+    for (int k = 0; k < batch.n; k++)
+        free(input_direction[k]);
+    test_results_release(&results);
+    test_batch_release(&moved);
     free(start);
     free(direction);
     test_batch_release(&batch);
@@ -136,6 +165,7 @@ static void gradients_of_random_images_match_finite_differences(void **unused) {
 }
 
 int main(void) {
+    test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_of_random_graphs_match_finite_differences),
         cmocka_unit_test(gradients_of_random_images_match_finite_differences),

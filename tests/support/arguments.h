@@ -458,6 +458,25 @@ static cgp_pipeline *other_pipeline(void) {
     return pipeline;
 }
 
+/* Of a model with a state, whose input has a gradient. */
+static cgp_pipeline *with_gradients(void) {
+    cgp_model *model = NULL;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    need(cgp_model_create(&model, "norm"));
+    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (const int64_t[]){3});
+    cgp_model_input_gradient(model, x);
+    cgp_model_layer(model, "norm");
+    cgp_model_output(model, cgp_batch_norm(model, x, "norm", 1e-5, 0.1));
+    need(cgp_model_finish(model));
+    cgp_plan_options options = cgp_plan_options_default();
+    options.external_loss = true;
+    options.batch = 4;
+    need(cgp_plan_create(&plan, model, &options));
+    need(cgp_pipeline_create(&pipeline, plan, 1));
+    return pipeline;
+}
+
 static cgp_pipeline *measuring(void) {
     cgp_pipeline *pipeline = other_pipeline();
     need(cgp_pipeline_measure_layers(pipeline, true));

@@ -21,6 +21,8 @@ cgp_model *test_gpt2(const test_sizes *sizes) {
 
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.15};
 
+test_extras test_graph_extras;
+
 enum { MOST = 256, NAME = 80 };
 
 /* A random graph while it grows. */
@@ -34,6 +36,8 @@ typedef struct graph {
     cgp_value ids;                 /* integers that an earlier layer made; id < 0: none */
     char square[NAME], norm[NAME]; /* the last linear C -> C, the last norm; "": none yet */
     bool transposed;               /* of the former */
+    cgp_value features;            /* the float input */
+    int outputs[TEST_MOST_OUTPUTS], n_outputs; /* besides the first */
 } graph;
 
 /* One time in three, let the parameter `name` be shared with one that is there. */
@@ -238,7 +242,7 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     }
 }
 
-/* Enter in the middle: a second integer input and a float input; and a loss of its own. */
+/* Enter in the middle: a second integer input and a float input, perhaps as they are; and a loss of its own. */
 static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value targets) {
     const test_sizes *sizes = g->sizes;
     cgp_value y =
@@ -247,6 +251,11 @@ static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value tar
     y = cgp_linear(g->model, features, "features",
                    (cgp_linear_options){.out = sizes->width, .init = normal});
     x = cgp_add(g->model, x, y);
+    if (test_graph_extras.input_gradients && test_between(g->state, 0, 1)) {
+        x = cgp_add(g->model, features, x);
+        g->seen[g->n++] = features;
+    }
+    if (sizes->no_loss) return x;
     if (devices_run_custom_ops() && test_between(g->state, 0, 2) == 0)
         cgp_op_apply_loss(g->model, &test_custom_squares, (cgp_value[]){x, features}, NULL,
                           0.01);
@@ -269,6 +278,16 @@ static cgp_value grow(graph *g, cgp_value x, const char *name) {
     return x;
 }
 
+/* Any value that is no input and no output yet, if one is found at once. */
+static void add_output(graph *g) {
+    const cgp_value x = g->seen[test_between(g->state, 0, g->n - 1)];
+    for (int k = 0; k < g->n_outputs; k++)
+        if (g->outputs[k] == x.id) return;
+    if (x.id == g->features.id) return;
+    g->outputs[g->n_outputs++] = x.id;
+    cgp_model_output(g->model, x);
+}
+
 /* The head, its weight perhaps the embedding's; losses; the output. */
 static void finish(graph *g, cgp_value x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
@@ -277,6 +296,11 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
     x = cgp_linear(g->model, x, "head",
                    (cgp_linear_options){.out = g->sizes->vocab, .init = normal});
     cgp_model_output(g->model, x);
+    for (int k = test_graph_extras.outputs > 0
+                     ? test_between(g->state, 0, test_graph_extras.outputs)
+                     : 0;
+         k > 0; k--)
+        add_output(g);
     if (g->sizes->no_loss) {
         assert_ok(cgp_model_finish(g->model));
         return;
@@ -296,6 +320,8 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
     const cgp_value targets = cgp_model_input(g.model, "targets", CGP_I32, 1, sequence);
     g.kinds = cgp_model_input(g.model, "kinds", CGP_I32, 1, sequence);
     const cgp_value features = cgp_model_input(g.model, "features", CGP_F32, 2, wide);
+    g.features = features;
+    if (test_graph_extras.input_gradients) cgp_model_input_gradient(g.model, features);
     cgp_model_layer(g.model, "embed");
     cgp_value x = cgp_embedding(g.model, tokens, "embed", sizes->vocab, sizes->width, normal);
     g.seen[g.n++] = x;
@@ -307,7 +333,8 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
             snprintf(name, sizeof name, "layer%d.op%d", layer, k);
             x = grow(&g, x, name);
         }
-        if (layer == sizes->layers / 2 && !sizes->no_loss) {
+        if (layer == sizes->layers / 2 &&
+            (!sizes->no_loss || test_graph_extras.input_gradients)) {
             x = middle(&g, x, features, targets);
             g.seen[g.n++] = x;
         }
@@ -360,29 +387,78 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance) 
         balance[test_between(state, 0, stages - 1)]++;
 }
 
-/* A sum over all outputs of a batch that tells them apart by place; targets and masks are not
- * needed for it. */
+static cgp_tensor tensor_like(cgp_dtype dtype, cgp_shape one, int64_t samples) {
+    cgp_tensor tensor = {dtype, {one.rank + 1, {samples}}, NULL};
+    for (int i = 0; i < one.rank; i++)
+        tensor.shape.dims[i + 1] = one.dims[i];
+    tensor.data = calloc((size_t)cgp_shape_count(&tensor.shape), cgp_dtype_bytes(dtype));
+    assert_non_null(tensor.data);
+    return tensor;
+}
+
+void test_results_make(test_results *r, const cgp_model *model, int64_t samples) {
+    memset(r, 0, sizeof *r);
+    r->n_outputs = cgp_model_outputs(model);
+    r->n_inputs = cgp_model_inputs(model);
+    assert_true(r->n_outputs <= TEST_MOST_OUTPUTS && r->n_inputs <= 4);
+    for (int k = 0; k < r->n_outputs; k++) {
+        r->outputs[k] = tensor_like(cgp_model_output_dtype(model, k),
+                                    cgp_model_output_shape(model, k), samples);
+        r->output_list[k] = &r->outputs[k];
+    }
+    for (int k = 0; k < r->n_inputs; k++) {
+        if (!cgp_model_input_has_gradient(model, k)) continue;
+        r->gradients[k] = tensor_like(CGP_F32, cgp_model_input_shape(model, k), samples);
+        r->gradient_list[k] = &r->gradients[k];
+    }
+}
+
+void test_results_release(test_results *r) {
+    for (int k = 0; k < r->n_outputs; k++)
+        free(r->outputs[k].data);
+    for (int k = 0; k < r->n_inputs; k++)
+        free(r->gradients[k].data);
+}
+
+static double sum_of(const cgp_tensor *tensor) {
+    const int64_t n = cgp_shape_count(&tensor->shape);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (tensor->dtype == CGP_I32 ? ((const int32_t *)tensor->data)[i]
+                                         : ((const float *)tensor->data)[i]) *
+               (double)(i % 97 + 1);
+    return sum;
+}
+
+double test_results_outputs(const test_results *r) {
+    double sum = 0;
+    for (int k = 0; k < r->n_outputs; k++)
+        sum += (k + 1) * sum_of(&r->outputs[k]);
+    return sum;
+}
+
+double test_results_gradients(const test_results *r) {
+    double sum = 0;
+    for (int k = 0; k < r->n_inputs; k++)
+        if (r->gradient_list[k]) sum += (k + 1) * sum_of(&r->gradients[k]);
+    return sum;
+}
+
+/* A checksum of all outputs of a batch; targets and masks are not needed for it. */
 static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
                        const test_batch *batch) {
-    const cgp_shape one = cgp_model_output_shape(model, 0);
     const cgp_tensor *inputs[4];
-    cgp_tensor output = {CGP_F32, {one.rank + 1, {batch->tensors[0].shape.dims[0]}}, NULL};
-    for (int i = 0; i < one.rank; i++)
-        output.shape.dims[i + 1] = one.dims[i];
+    test_results results;
     for (int k = 0; k < batch->n; k++) {
         const char *name = cgp_model_input_name(model, k);
         const bool is_target = strcmp(name, "targets") == 0 || strcmp(name, "mask") == 0;
         inputs[k] = is_target ? NULL : batch->inputs[k];
     }
-    const int64_t n = cgp_shape_count(&output.shape);
-    float *data = calloc((size_t)n, sizeof *data);
-    output.data = data;
-    assert_ok(
-        cgp_pipeline_predict(pipeline, inputs, batch->n, (const cgp_tensor *[]){&output}, 1));
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += data[i] * (double)(i % 97 + 1);
-    free(data);
+    test_results_make(&results, model, batch->tensors[0].shape.dims[0]);
+    assert_ok(cgp_pipeline_predict(pipeline, inputs, batch->n, results.output_list,
+                                   results.n_outputs));
+    const double sum = test_results_outputs(&results);
+    test_results_release(&results);
     return sum;
 }
 
@@ -443,9 +519,16 @@ void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_
     assert_ok(cgp_plan_create(&plan, model, options));
     assert_ok(cgp_pipeline_create(&pipeline, plan, seed));
     for (int s = 0; s < steps; s++) {
+        test_results results;
+        test_results_make(&results, model, batches[s].tensors[0].shape.dims[0]);
+        assert_ok(cgp_pipeline_set_input_gradients(pipeline, results.gradient_list,
+                                                   results.n_inputs));
         assert_ok(
             cgp_pipeline_step(pipeline, batches[s].inputs, batches[s].n, &outcome->losses[s]));
         assert_ok(cgp_optim_step(pipeline));
+        outcome->gradients += (s + 1) * test_results_gradients(&results);
+        assert_ok(cgp_pipeline_set_input_gradients(pipeline, NULL, 0));
+        test_results_release(&results);
     }
     assert_ok(
         cgp_pipeline_evaluate(pipeline, batches[0].inputs, batches[0].n, &outcome->evaluation));

@@ -15,8 +15,15 @@ typedef struct test_sizes {
     double dropout;
     bool rough; /* a random graph makes integers and looks them up: its loss has jumps; one over
                      images has maxima */
-    bool no_loss; /* a random graph ends in its output */
+    bool no_loss; /* a random graph ends in its outputs */
 } test_sizes;
+
+/* What random graphs have besides; nothing, unless a test sets it. */
+typedef struct test_extras {
+    int outputs;          /* at most, besides the first */
+    bool input_gradients; /* of float inputs, but masks */
+} test_extras;
+extern test_extras test_graph_extras;
 
 /* A GPT-2 of these sizes, finished. Fails the test on error. */
 cgp_model *test_gpt2(const test_sizes *sizes);
@@ -46,6 +53,20 @@ void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes
                      int64_t samples, uint64_t *state);
 void test_batch_release(test_batch *batch);
 
+/* Tensors for a model's outputs, and for the gradients of inputs that have one, all zero; the lists for calls. */
+enum { TEST_MOST_OUTPUTS = 4 };
+typedef struct test_results {
+    cgp_tensor outputs[TEST_MOST_OUTPUTS], gradients[4];
+    const cgp_tensor *output_list[TEST_MOST_OUTPUTS], *gradient_list[4];
+    int n_outputs, n_inputs;
+} test_results;
+void test_results_make(test_results *results, const cgp_model *model, int64_t samples);
+void test_results_release(test_results *results);
+
+/* Sums that tell elements apart by their places. */
+double test_results_outputs(const test_results *results);
+double test_results_gradients(const test_results *results);
+
 /* Draw a balance of `layers` over `stages`, no stage empty. */
 void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 
@@ -63,6 +84,7 @@ typedef struct test_outcome {
     double losses[8];
     double evaluation;
     double prediction; /* a checksum of all outputs */
+    double gradients;  /* of those of inputs, in all steps */
     char sha256[65], state_sha256[65];
 } test_outcome;
 void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed,

@@ -219,6 +219,9 @@ static void finish(graph *g, image x, cgp_value targets) {
     cgp_model_output(
         g->model, /* trained by nothing, its statistics are collected all the same */
         beside ? cgp_batch_norm(g->model, y, "output", 0.1, 0.1) : y);
+    const cgp_value early = g->seen[test_between(g->state, 0, g->n - 1)].value;
+    if (test_graph_extras.outputs > 0 && early.id != g->seen[0].value.id && early.id != y.id)
+        cgp_model_output(g->model, early);
     if (!g->sizes->no_loss) {
         cgp_model_loss_cross_entropy(g->model, y, targets, -100, 1);
         if (test_between(g->state, 0, 1)) {
@@ -241,6 +244,7 @@ cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes) {
     const int64_t dims[3] = {x.h, x.w, x.c};
     assert_ok(cgp_model_create(&g.model, "random images"));
     x.value = cgp_model_input(g.model, "image", CGP_F32, 3, dims);
+    if (test_graph_extras.input_gradients) cgp_model_input_gradient(g.model, x.value);
     const cgp_value targets = cgp_model_input(g.model, "targets", CGP_I32, 1, (int64_t[]){1});
     cgp_model_layer(g.model, "stem");
     g.seen[g.n++] = x;

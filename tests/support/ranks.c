@@ -352,6 +352,22 @@ ON_RANKS(
     (cgp_pipeline * pipeline, const cgp_tensor *const *gradients, int n_gradients),
     (pipeline, gradients, n_gradients), .tensors = gradients, .n_tensors = n_gradients)
 ON_RANKS(
+    cgp_pipeline_set_input_gradients,
+    {
+        const cgp_plan *plan = pipeline->plan;
+        const cgp_tensor *own[MAX_INPUTS];
+        if (!c->tensors || c->n_tensors != plan->model->n_inputs || c->n_tensors > MAX_INPUTS)
+            return __real_cgp_pipeline_set_input_gradients(pipeline, c->tensors, c->n_tensors);
+        for (int k = 0; k < c->n_tensors; k++) {
+            const int stage = plan->input_gradients[k].stage;
+            const int device = stage < 0 ? 0 : plan->stages[stage].info.device;
+            own[k] = cgp__ranks_own(&pipeline->executor.ranks, device) ? c->tensors[k] : NULL;
+        }
+        return __real_cgp_pipeline_set_input_gradients(pipeline, own, c->n_tensors);
+    },
+    (cgp_pipeline * pipeline, const cgp_tensor *const *gradients, int n_inputs),
+    (pipeline, gradients, n_inputs), .tensors = gradients, .n_tensors = n_inputs)
+ON_RANKS(
     cgp_optim_step,
     {
         double *norm_and_updates = result;

@@ -328,11 +328,14 @@ static void what_is_wrong_is_named_with_its_place(void **unused) {
         {"cross_entropy", "linear", "losses[0]: linear: is not a loss, so it stands in nodes"},
         {"\"weight\": 1", "\"weight\": 1, \"id\": 1", "losses[0]: id: 1 is that of nodes[1]"},
         {"\"output\": 2", "\"output\": 2, \"id\": 5", "nodes[1]: id: expected one above 5"},
-        {"outputs\": [3]", "outputs\": [0]", "outputs[0]: output: is an input of the model, not a result"},
-        {"outputs\": [3]", "outputs\": [2, 3, 2]", "outputs[2]: output: the value is an output already"},
-        {"outputs\": [3]", "outputs\": [3, 4]", "outputs[1]: value: expected a whole number from 0 to 3, got 4"},
-        {"outputs\": [3]", "outputs\": 3", "outputs: expected a list, got 3"},
-        {"outputs\": [3]}", "outputs\": [3]", "at byte "},
+        {"\"outputs\": [3]", "\"outputs\": [0]",
+         "outputs[0]: output: is an input of the model, not a result"},
+        {"\"outputs\": [3]", "\"outputs\": [2, 3, 2]",
+         "outputs[2]: output: the value is an output already"},
+        {"\"outputs\": [3]", "\"outputs\": [3, 4]",
+         "outputs[1]: value: expected a whole number from 0 to 3, got 4"},
+        {"\"outputs\": [3]", "\"outputs\": 3", "outputs: expected a list, got 3"},
+        {"\"outputs\": [3]}", "\"outputs\": [3]", "at byte "},
         {"\"version\": 2", "\"version\": 2, \"version\": 2", "duplicate"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -371,6 +374,7 @@ static void a_large_file_is_refused(void **unused) {
 }
 
 int main(void) {
+    test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_has_its_line),
         cmocka_unit_test(a_line_has_attributes_that_there_are),

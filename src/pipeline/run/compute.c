@@ -30,7 +30,8 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call,
 static double *losses_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
     if (cgp__backend_of(worker)->host_addressable) return executor->losses;
-    return (double *)(void *)(cgp__worker_at(worker, executor->plan->devices[worker->index].step.losses));
+    return (double *)(void *)(cgp__worker_at(
+        worker, executor->plan->devices[worker->index].step.losses));
 }
 
 static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *call,
@@ -160,6 +161,20 @@ static cgp_status copy_outputs(const cgp__execution *s) {
     return CGP_OK;
 }
 
+/* Copy the rows of the inputs' gradients that this action completed. */
+static cgp_status copy_input_gradients(const cgp__execution *s) {
+    const cgp_tensor *const *gradients = s->context->input_gradients;
+    const cgp_action_kind kind = s->bound->action.kind;
+    if (!gradients || (kind != CGP_ACTION_B && kind != CGP_ACTION_I)) return CGP_OK;
+    for (int k = 0; k < s->plan->model->n_inputs; k++) {
+        const cgp__input_gradient *gradient = &s->plan->input_gradients[k];
+        if (gradient->stage != s->variant->stage || !gradients[k]) continue;
+        CGP_TRY(copy_rows(s, s->plan->model->input_values[k], gradient->at, gradients[k]));
+        if (cgp__is_stopped(s->worker)) return CGP_OK; /* timed out: the plan may be gone */
+    }
+    return CGP_OK;
+}
+
 /* Copy the action's row of step values to the place that kernels read, on a device that does not share the host's memory. */
 static cgp_status copy_row(const cgp__execution *s) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
@@ -251,6 +266,7 @@ bool cgp__compute(const cgp__execution *s) {
         return cgp__fail_on_device(s, -1);
     if (!run_calls(s, variant->begin, i) || !run_rest(s, i)) return false;
     atomic_store_explicit(&s->worker->call, variant->end, memory_order_relaxed);
-    if (copy_outputs(s) != CGP_OK) return cgp__fail_on_device(s, -1);
+    if (copy_outputs(s) != CGP_OK || copy_input_gradients(s) != CGP_OK)
+        return cgp__fail_on_device(s, -1);
     return !cgp__is_stopped(s->worker);
 }

@@ -37,6 +37,8 @@ typedef struct cgp__run_context {
     int n_outputs;
     /* [outputs] theirs, with an external loss */
     const cgp_tensor *const *gradients;
+    /* [inputs] for theirs; NULL, or NULL entries: not wanted */
+    const cgp_tensor *const *input_gradients;
 } cgp__run_context;
 
 /* The kernels of a device's stages for micro-batches of one size: kernels[first_call[stage][program] + call]. */
@@ -107,7 +109,7 @@ struct cgp__worker {
     int index;       /* of the device */
     atomic_int call; /* of the program that runs: the last one that the device was given */
     cgp_device *device;
-    char *memory;   /* from byte `skipped` of the plan's on */
+    char *memory;    /* from byte `skipped` of the plan's on */
     int64_t skipped; /* of it, as they are another pipeline's */
     char *parameters, *gradients, *optimizer, *states;
     char *host; /* planned memory of the host, for copies; NULL: none */
@@ -120,7 +122,7 @@ struct cgp__worker {
     int n_cache, cache_capacity;
     cgp__recordings *recordings;
     int n_recordings, recordings_capacity;
-    bool records;   /* more of them */
+    bool records;                  /* more of them */
     int64_t own_changes, *changes; /* of the parameters, by all pipelines that share them */
     int64_t packed_at;             /* `changes` when they were packed; -1: never */
     cgp__recorded recorded_jobs[CGP__RECORDED_JOBS];
@@ -150,7 +152,8 @@ typedef struct cgp__injected_fault cgp__injected_fault;
 
 struct cgp__executor {
     const cgp_plan *plan;
-    const cgp__executor *owner; /* of parameters, gradients, optimizer and states; NULL: itself */
+    const cgp__executor
+        *owner; /* of parameters, gradients, optimizer and states; NULL: itself */
     cgp__team *team;
     cgp__ranks ranks;
     cgp__worker *workers; /* [devices] those of other ranks have no thread and no device */

@@ -50,15 +50,16 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
                         "pipeline: no forward has run (cgp_pipeline_forward is due)");
     const cgp__run *run = pipeline->step.external_run;
     int64_t samples = run->minibatch.samples;
-    CGP_TRY(
-        cgp__ranks_agree(&pipeline->executor.ranks,
-                         cgp__inputs_check_outputs(&pipeline->executor, CGP__OUTPUT_GRADIENTS,
-                                                   gradients, n_gradients, &samples)));
+    cgp_status status = cgp__inputs_check_outputs(&pipeline->executor, CGP__OUTPUT_GRADIENTS,
+                                                  gradients, n_gradients, &samples);
+    if (status == CGP_OK) status = cgp__inputs_check_gradients(&pipeline->step, samples);
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks, status));
     cgp__run_context context = {.run = run,
                                 .part = CGP__BACKWARD_PART,
                                 .inputs = pipeline->step.external_list,
                                 .training = true,
-                                .gradients = gradients};
+                                .gradients = gradients,
+                                .input_gradients = pipeline->step.input_gradient_list};
     pipeline->step.external_run = NULL;
     CGP_TRY(cgp__step_run(pipeline, &context));
     return cgp__step_end(pipeline, 0);

@@ -125,6 +125,70 @@ cgp_status cgp__inputs_check_outputs(const cgp__executor *executor, cgp__wanted 
     return CGP_OK;
 }
 
+cgp_status cgp__inputs_check_gradients(const cgp__step *step, int64_t samples) {
+    const cgp_plan *plan = step->executor->plan;
+    const cgp_model *model = plan->model;
+    char expected[128], got[128];
+    for (int k = 0; k < model->n_inputs; k++) {
+        const cgp_tensor *tensor = step->input_gradient_list[k];
+        const cgp_shape *shape = &model->values[model->input_values[k]].type.shape;
+        if (!tensor || (fits(tensor, CGP_F32, shape) && tensor->shape.dims[0] == samples))
+            continue;
+        return cgp_fail(CGP_EINVAL,
+                        "gradient of input %s: expected f32 of shape [%lld] x %s, "
+                        "got %s %s",
+                        model->inputs[k], (long long)samples,
+                        cgp_shape_text(shape, expected, sizeof expected),
+                        cgp_dtype_name(tensor->dtype),
+                        cgp_shape_text(&tensor->shape, got, sizeof got));
+    }
+    return CGP_OK;
+}
+
+void cgp__inputs_zero_gradients(const cgp__step *step) {
+    const cgp_plan *plan = step->executor->plan;
+    for (int k = 0; k < plan->model->n_inputs; k++) {
+        const cgp_tensor *tensor = step->input_gradient_list[k];
+        if (tensor && plan->input_gradients[k].stage < 0)
+            memset(tensor->data, 0, 4 * (size_t)cgp_shape_count(&tensor->shape));
+    }
+}
+
+static cgp_status check_gradients(const cgp_pipeline *pipeline,
+                                  const cgp_tensor *const *gradients, int n_inputs) {
+    const cgp_model *model = pipeline->plan->model;
+    if (!gradients && n_inputs == 0) return CGP_OK;
+    if (n_inputs != model->n_inputs)
+        return cgp_fail(CGP_EINVAL, "gradients: the model has %d inputs, got %d",
+                        model->n_inputs, n_inputs);
+    if (!gradients) return cgp__missing("cgp_pipeline_set_input_gradients", "gradients");
+    for (int k = 0; k < n_inputs; k++) {
+        const cgp_tensor *tensor = gradients[k];
+        if (!tensor) continue;
+        if (!cgp_model_input_has_gradient(model, k))
+            return cgp_fail(CGP_EINVAL,
+                            "input %s: has no gradient (call cgp_model_input_gradient)",
+                            model->inputs[k]);
+        if (!tensor->data || tensor->shape.rank < 1 || tensor->shape.rank > CGP_MAX_RANK)
+            return cgp_fail(CGP_EINVAL, "gradient of input %s: is missing", model->inputs[k]);
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *pipeline,
+                                            const cgp_tensor *const *gradients, int n_inputs) {
+    CGP__PIPELINE(pipeline);
+    cgp__step *step = &pipeline->step;
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
+                             check_gradients(pipeline, gradients, n_inputs)));
+    for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
+        const cgp_tensor *tensor = gradients ? gradients[k] : NULL;
+        if (tensor) step->input_gradients[k] = *tensor;
+        step->input_gradient_list[k] = tensor ? &step->input_gradients[k] : NULL;
+    }
+    return CGP_OK;
+}
+
 /* The model's input that has a loss's targets; -1: the graph makes them, or there are none. */
 static int targets_of(const cgp_model *model, const cgp__node *loss) {
     return loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
@@ -199,6 +263,8 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
     if (context->training && mine->samples > plan->batch)
         return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
                         (long long)plan->batch, (long long)mine->samples);
+    if (context->training && context->with_loss && mine->samples > 0)
+        CGP_TRY(cgp__inputs_check_gradients(step, mine->samples));
     if (context->with_loss)
         CGP_TRY(count_inputs(step, context->inputs, mine->samples, (int64_t *)(mine + 1)));
     if (context->with_loss) return CGP_OK;

@@ -20,11 +20,15 @@ cgp_status cgp__step_init(cgp__step *step, cgp__executor *executor, uint64_t see
     CGP_TRY(CGP__NEW(step->nonfinite, plan->n_devices, "pipeline"));
     CGP_TRY(CGP__NEW(step->external_inputs, model->n_inputs, "pipeline"));
     CGP_TRY(CGP__NEW(step->external_list, model->n_inputs, "pipeline"));
+    CGP_TRY(CGP__NEW(step->input_gradients, model->n_inputs, "pipeline"));
+    CGP_TRY(CGP__NEW(step->input_gradient_list, model->n_inputs, "pipeline"));
     return CGP__NEW(step->no_inputs, model->n_inputs, "pipeline");
 }
 
 void cgp__step_deinit(cgp__step *step) {
     free(step->no_inputs);
+    free(step->input_gradient_list);
+    free(step->input_gradients);
     free(step->external_list);
     free(step->external_inputs);
     free(step->nonfinite);
@@ -87,6 +91,7 @@ cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline) {
 }
 
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
+    cgp__inputs_zero_gradients(&pipeline->step);
     CGP_TRY(cgp__tied_sum(&pipeline->executor));
     CGP_TRY(cgp__finite_decide(&pipeline->step, loss));
     if (!pipeline->step.refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
@@ -119,6 +124,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
             "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
     cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
                                 .with_loss = true,
+                                .input_gradients = pipeline->step.input_gradient_list,
                                 .loss_scales = pipeline->step.loss_scales};
     CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
     reset_losses(pipeline);

@@ -17,24 +17,28 @@ typedef struct cgp__nonfinite {
 typedef struct cgp__step {
     cgp__executor *executor;
     uint64_t seed;
-    int64_t steps;             /* done; in the key of dropout */
+    int64_t steps;                 /* done; in the key of dropout */
     int64_t own_updates, *updates; /* done, by all pipelines that share parameters */
-    char *parts;               /* [ranks] of the exchange before a run (inputs.c) */
-    double *packed;            /* [params] squares in the order of their owners' ranks */
-    int64_t *loss_counts;      /* [losses] of the mini-batch */
-    double *loss_sums;         /* [losses] over its micro-batches */
-    float *loss_scales;        /* [losses] weight / count */
-    double *squares;           /* [params] sums of their gradients' squares, for clipping */
-    cgp__nonfinite *nonfinite; /* [devices] of the last check */
-    double norm;               /* of the last step's gradients; NaN without clip_norm */
-    double gradient_norm;      /* that of the last cgp_optim_step() */
-    char refusal[1024];        /* why the last step updates and commits nothing; "": it does */
-    bool update_due;           /* gradients wait for cgp_optim_step() */
-    bool has_gradients;        /* for cgp_pipeline_get_gradient() */
-    cgp_update update;         /* constants of the update */
+    char *parts;                   /* [ranks] of the exchange before a run (inputs.c) */
+    double *packed;                /* [params] squares in the order of their owners' ranks */
+    int64_t *loss_counts;          /* [losses] of the mini-batch */
+    double *loss_sums;             /* [losses] over its micro-batches */
+    float *loss_scales;            /* [losses] weight / count */
+    double *squares;               /* [params] sums of their gradients' squares, for clipping */
+    cgp__nonfinite *nonfinite;     /* [devices] of the last check */
+    double norm;                   /* of the last step's gradients; NaN without clip_norm */
+    double gradient_norm;          /* that of the last cgp_optim_step() */
+    char refusal[1024]; /* why the last step updates and commits nothing; "": it does */
+    bool update_due;    /* gradients wait for cgp_optim_step() */
+    bool has_gradients; /* for cgp_pipeline_get_gradient() */
+    cgp_update update;  /* constants of the update */
     cgp_update_values update_values; /* of the one that follows the step */
 
     const cgp_tensor **no_inputs; /* [inputs] NULL, for a rank that reads none */
+
+    /* Where the caller wants gradients of inputs, as tensors and as the list of a run context. */
+    cgp_tensor *input_gradients;
+    const cgp_tensor **input_gradient_list;
 
     /* With an external loss: inputs of the forward whose backward is due, as tensors and as the list of a run context. */
     cgp_tensor *external_inputs;
@@ -124,6 +128,10 @@ const cgp_tensor *const *cgp__inputs_or_none(const cgp__step *step,
 
 /* Bytes of a rank's part of the exchange that cgp__inputs_check() makes. Collective. */
 size_t cgp__inputs_part_bytes(const cgp_model *model);
+
+/* Check the caller's tensors for gradients of inputs that stages of this rank make; after the run, write those that none makes. */
+cgp_status cgp__inputs_check_gradients(const cgp__step *step, int64_t samples);
+void cgp__inputs_zero_gradients(const cgp__step *step);
 
 /* The caller's tensors of all outputs; of those that it wants; the gradients of those that have one. */
 typedef enum cgp__wanted {

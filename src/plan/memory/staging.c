@@ -25,6 +25,13 @@ static int64_t output_bytes(const cgp_plan *plan, int stage, int program, int k)
                            plan->microbatch);
 }
 
+/* Bytes of the gradient of input k, likewise. */
+static int64_t gradient_bytes(const cgp_plan *plan, int stage, int program, int k) {
+    if (program != CGP__BACKWARD || plan->input_gradients[k].stage != stage) return 0;
+    return cgp__type_bytes(&plan->model->values[plan->model->input_values[k]].type,
+                           plan->microbatch);
+}
+
 static int64_t rows_bytes(const cgp__device_plan *device) {
     return device->step.n_rows * device->step.row_bytes;
 }
@@ -38,6 +45,8 @@ static int64_t piece_bytes(const cgp_plan *plan, const cgp__device_plan *device)
         const cgp__program *program = cgp__stage_program(stage, k % CGP__PROGRAMS);
         for (int o = 0; o < plan->model->n_outputs; o++)
             most = cgp__max(most, output_bytes(plan, j, k % CGP__PROGRAMS, o));
+        for (int v = 0; v < plan->model->n_inputs; v++)
+            most = cgp__max(most, gradient_bytes(plan, j, k % CGP__PROGRAMS, v));
         for (int i = 0; i < program->n; i++)
             most = cgp__max(most, caller_bytes(plan, &program->calls[i]));
     }
@@ -58,6 +67,8 @@ static int64_t action_pieces(const cgp_plan *plan, const cgp__device_plan *devic
         int64_t n = 0;
         for (int o = 0; o < plan->model->n_outputs; o++)
             n += output_bytes(plan, j, k % CGP__PROGRAMS, o) > 0;
+        for (int v = 0; v < plan->model->n_inputs; v++)
+            n += pieces_of(gradient_bytes(plan, j, k % CGP__PROGRAMS, v), piece);
         for (int i = 0; i < program->n; i++)
             n += pieces_of(caller_bytes(plan, &program->calls[i]), piece);
         most = cgp__max(most, n);

@@ -267,21 +267,44 @@ static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, i
     return CGP_OK;
 }
 
-cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
-    CGP_TRY(place_arrivals(b));
-    CGP_TRY(place_external(b, program));
-    for (int step = 0; step < 2 * b->stage->n_nodes; step++) {
+/* The gradients of inputs go to the caller as outputs do (forward.c), from memory that they keep until the action ends. */
+static cgp_status place_input_gradients(cgp__stage_builder *b, cgp__program *program) {
+    const int time = cgp__time_backward_end(b->stage);
+    for (int k = 0; k < b->model->n_inputs; k++) {
+        cgp__input_gradient *gradient = &b->plan->input_gradients[k];
+        const int value = b->model->input_values[k];
+        if (gradient->stage != b->index) continue;
+        cgp__builder_extend(b, b->gradient[value], time);
+        CGP_TRY(cgp__builder_for_caller(b, program, CGP_OP_BACKWARD_INPUT, time, value,
+                                        b->gradient[value], &gradient->at));
+        cgp__builder_extend(b, gradient->at, cgp__time_last(b->stage));
+    }
+    return CGP_OK;
+}
+
+static cgp_status backward_steps(cgp__stage_builder *b, cgp__program *program, int begin,
+                                 int end) {
+    for (int step = begin; step < end; step++) {
         cgp_op_direction direction;
         const int i = cgp__backward_at(b, step, &direction);
         if (!b->model->nodes[b->stage->first_node + i].requires_grad) continue;
         CGP_TRY(add_external(b, program, i, direction));
-        if (direction == CGP_OP_BACKWARD_WEIGHT) {
+        if (direction == CGP_OP_BACKWARD_WEIGHT)
             CGP_TRY(weight_backward(b, program, i));
-        } else {
+        else
             CGP_TRY(input_backward(b, program, i));
-            program->n_input = program->n;
-        }
     }
+    return CGP_OK;
+}
+
+cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
+    const int all = 2 * b->stage->n_nodes, input = b->plan->splits ? all / 2 : all;
+    CGP_TRY(place_arrivals(b));
+    CGP_TRY(place_external(b, program));
+    CGP_TRY(backward_steps(b, program, 0, input));
+    CGP_TRY(place_input_gradients(b, program));
+    program->n_input = program->n;
+    CGP_TRY(backward_steps(b, program, input, all));
     place_departures(b);
     return CGP_OK;
 }

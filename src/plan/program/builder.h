@@ -132,6 +132,12 @@ cgp_status cgp__builder_copy(cgp__stage_builder *builder, cgp__program *program,
                              cgp_op_direction direction, int time, int value,
                              cgp__location from, cgp__location to);
 
+/* forward.c: locate a value, or its gradient, at a time for the caller, in its type: a device that cannot write the caller's memory
+ * converts it first. */
+cgp_status cgp__builder_for_caller(cgp__stage_builder *builder, cgp__program *program,
+                                   cgp_op_direction direction, int time, int value,
+                                   cgp__location from, cgp__location *at);
+
 /* reads.c: fill last_read, recomputed and recomputations; append the calls of the recomputations at a time. */
 cgp_status cgp__builder_find_reads(cgp__stage_builder *builder);
 cgp_status cgp__builder_recompute(cgp__stage_builder *builder, cgp__program *program, int time);

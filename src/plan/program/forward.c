@@ -108,23 +108,21 @@ static cgp_status copy_inputs(cgp__stage_builder *b, cgp__program *program) {
     return CGP_OK;
 }
 
-/* The caller gets an output from where it is in the caller's type: a device that cannot write the caller's memory converts it
- * first. */
-static cgp_status convert_output(cgp__stage_builder *b, cgp__program *program, int output,
-                                 cgp__location *at) {
-    *at = b->location[output];
-    const cgp_op_type *type = &b->model->values[output].type;
-    if (cgp__builder_shares_host(b) || type->dtype == cgp__plan_value_type(b->plan, output))
+cgp_status cgp__builder_for_caller(cgp__stage_builder *b, cgp__program *program,
+                                   cgp_op_direction direction, int time, int value,
+                                   cgp__location from, cgp__location *at) {
+    const cgp_op_type *type = &b->model->values[value].type;
+    *at = from;
+    if (cgp__builder_shares_host(b) || type->dtype == cgp__plan_value_type(b->plan, value))
         return CGP_OK;
-    const int time = cgp__time_forward_end(b->stage);
     const int range = cgp__builder_range(b, cgp__type_bytes(type, b->plan->microbatch), time);
     if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
     cgp__call *call = NULL;
-    CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_FORWARD, 0, time, &call));
+    CGP_TRY(cgp__builder_call(b, program, -1, direction, 0, time, &call));
     call->copy_count = cgp_shape_count(&type->shape);
-    call->from_type = cgp__plan_value_type(b->plan, output);
+    call->from_type = cgp__plan_value_type(b->plan, value);
     call->to_type = type->dtype;
-    call->dy = b->location[output];
+    call->dy = from;
     call->dx[0] = *at = (cgp__location){CGP__LIVE_RANGE, range};
     return CGP_OK;
 }
@@ -133,8 +131,10 @@ static cgp_status convert_outputs(cgp__stage_builder *b, cgp__program *program) 
     for (int k = 0; k < b->model->n_outputs; k++) {
         cgp__output_plan *output = &b->plan->outputs[k];
         if (output->stage == b->index)
-            CGP_TRY(convert_output(b, program, b->model->outputs[k],
-                                   &output->at[b->training ? 1 : 0]));
+            CGP_TRY(cgp__builder_for_caller(
+                b, program, CGP_OP_FORWARD, cgp__time_forward_end(b->stage),
+                b->model->outputs[k], b->location[b->model->outputs[k]],
+                &output->at[b->training ? 1 : 0]));
     }
     return CGP_OK;
 }

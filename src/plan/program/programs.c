@@ -179,6 +179,10 @@ static void rewrite_results(cgp__stage_builder *b, int variant) {
     for (int k = 0; k < b->model->n_outputs; k++) {
         if (plan->outputs[k].stage == b->index) rewrite(b, &plan->outputs[k].at[variant]);
     }
+    for (int k = 0; variant == 1 && k < b->model->n_inputs; k++) {
+        if (plan->input_gradients[k].stage == b->index)
+            rewrite(b, &plan->input_gradients[k].at);
+    }
     for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
          s++) {
         cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
