@@ -84,13 +84,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_transport_find(const cgp_transport **out,
  *
  * Both see each other's changes; gradients are those of the last step of either. The seed of dropout follows from the owner's and the
  * number of its sharers, so that no two use the same masks. Checkpoints are the owner's affair. Calls on both come from one thread.
+ * A forward of each may wait for its backward; running statistics are then those of the one that ends last (with
+ * `deferred_batch_norm`, of both).
  *
  * @param[out] out    Owned by the caller: destroy it before the owner.
  * @param[in]  plan   Borrowed until the pipeline is destroyed.
  * @param[in]  owner  Of what is shared. It may be one that shares itself.
  *
  * @retval CGP_EINVAL  Parameters, gradients or states of the plans differ, or lie at different places (plan with the same stages,
- *                     schedule, balance and optimizer), or a plan is for several ranks; the message has the first difference.
+ *                     schedule, balance and optimizer), a plan is for several ranks, or a device has memory of its own; the message
+ *                     has the first difference.
  * @retval CGP_ESTATE  The owner has failed.
  *
  * Otherwise as cgp_pipeline_create().

@@ -14,6 +14,11 @@ static cgp_status check_devices(const cgp_plan *plan, const cgp_plan *owner) {
                         owner->n_devices, plan->n_devices);
     for (int d = 0; d < plan->n_devices; d++) {
         const cgp__device_plan *a = &plan->devices[d], *b = &owner->devices[d];
+        if (!a->backend->host_addressable)
+            return cgp_fail(CGP_EINVAL,
+                            "sharing: device %s has memory of its own, which devices of other "
+                            "pipelines do not use",
+                            a->info.name);
         if (a->backend != b->backend || a->info.ordinal != b->info.ordinal)
             return cgp_fail(CGP_EINVAL,
                             "sharing: device %d is %s of ordinal %d, the owner's %s of %d", d,
