@@ -230,6 +230,24 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_input_gradients(
     cgp_pipeline *pipeline, const cgp_tensor *const *gradients, int n_inputs);
 
 /**
+ * End the mini-batch of cgp_pipeline_forward() without its backward: its inputs are free, and states change as behind the backward.
+ * The buffers of gradients stay as they are, but count as none: cgp_optim_step() and cgp_pipeline_get_gradient() want new ones.
+ *
+ * @retval CGP_ESTATE  cgp_pipeline_forward() is due.   @retval CGP_EDEVICE  As for cgp_pipeline_step().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipeline);
+
+/**
+ * Set the seed of dropout: the masks of the following steps are those of the first steps of a new pipeline with this seed. Checkpoints
+ * have it, as any seed.
+ *
+ * @param[in] seed  Any, the same on all ranks.
+ *
+ * @retval CGP_ESTATE  cgp_pipeline_backward() is due, or the pipeline has failed.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, uint64_t seed);
+
+/**
  * Update the parameters from the gradients of the last cgp_pipeline_step() or _backward(), on the stages' workers.
  *
  * The learning rate is that of the optimizer's schedule for this update. With `clip_norm`, the gradients are clipped first

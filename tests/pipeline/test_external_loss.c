@@ -289,11 +289,74 @@ static void any_other_order_is_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
+/* Batch norm, then dropout: what a forward without a backward may leave behind. */
+static cgp_model *norm_and_dropout(void) {
+    cgp_model *model = NULL;
+    const int64_t dims[] = {4, 4, 3};
+    assert_ok(cgp_model_create(&model, "norm and dropout"));
+    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 3, dims);
+    cgp_model_layer(model, "norm");
+    cgp_model_output(model, cgp_dropout(model, cgp_batch_norm(model, x, "bn", 1e-5, 0.1), 0.5));
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+static void a_forward_may_go_without_its_backward(void **unused) {
+    (void)unused;
+    uint64_t state = 3;
+    cgp_model *model = norm_and_dropout();
+    test_batch batch;
+    const test_sizes sizes = {0};
+    test_batch_fill(&batch, model, &sizes, 4, &state);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.external_loss = true;
+    o.batch = 4;
+    o.chunks = 2;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *whole = NULL, *skipped = NULL;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&whole, plan, 1));
+    assert_ok(cgp_pipeline_create(&skipped, plan, 2));
+    cgp_tensor y = output_tensor(model, 4), z = output_tensor(model, 4);
+    const size_t bytes = (size_t)cgp_shape_count(&y.shape) * sizeof(float);
+    char expected[65], got[65];
+    assert_status(cgp_pipeline_skip_backward(skipped), CGP_ESTATE);
+    assert_message("cgp_pipeline_forward is due");
+    assert_ok(cgp_pipeline_set_seed(skipped, 1));
+    for (int s = 0; s < STEPS;
+         s++) { /* the same states and masks, whether a backward ran or not */
+        assert_ok(cgp_pipeline_forward(whole, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
+        assert_ok(cgp_pipeline_backward(whole, (const cgp_tensor *[]){&y}, 1));
+        assert_ok(
+            cgp_pipeline_forward(skipped, batch.inputs, 1, (const cgp_tensor *[]){&z}, 1));
+        assert_status(cgp_pipeline_set_seed(skipped, 1), CGP_ESTATE);
+        assert_ok(cgp_pipeline_skip_backward(skipped));
+        assert_memory_equal(y.data, z.data, bytes);
+        assert_ok(cgp_pipeline_state_sha256(whole, expected));
+        assert_ok(cgp_pipeline_state_sha256(skipped, got));
+        assert_string_equal(expected, got);
+    }
+    assert_status(cgp_optim_step(skipped), CGP_ESTATE);
+    assert_status(cgp_pipeline_backward(skipped, (const cgp_tensor *[]){&z}, 1), CGP_ESTATE);
+    assert_ok(cgp_pipeline_set_seed(skipped, 1)); /* the masks of the first step again */
+    assert_ok(cgp_pipeline_set_seed(whole, 9));
+    assert_ok(cgp_pipeline_forward(whole, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
+    assert_memory_not_equal(y.data, z.data, bytes);
+    cgp_pipeline_destroy(whole);
+    cgp_pipeline_destroy(skipped);
+    cgp_plan_destroy(plan);
+    free(y.data);
+    free(z.data);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_calls_are_bit_equal_over_layouts),
         cmocka_unit_test(an_external_loss_trains_as_the_internal_one),
         cmocka_unit_test(any_other_order_is_refused),
+        cmocka_unit_test(a_forward_may_go_without_its_backward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

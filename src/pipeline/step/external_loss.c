@@ -3,7 +3,9 @@
  *
  *     cgp_pipeline_forward    the forward part of gpipe's lists; slots stay full
  *     caller                  loss of the outputs, and their gradients
- *     cgp_pipeline_backward   the backward part; each B begins with a copy of its rows of the gradients into the workspace */
+ *     cgp_pipeline_backward   the backward part; each B begins with a copy of its rows of the gradients into the workspace
+ *
+ * or cgp_pipeline_skip_backward, which forgets the slots: the next forward fills them anew. */
 #include "pipeline/pipeline.h"
 
 static cgp_status check_plan(const cgp_pipeline *pipeline) {
@@ -63,4 +65,25 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
     pipeline->step.external_run = NULL;
     CGP_TRY(cgp__step_run(pipeline, &context));
     return cgp__step_end(pipeline, 0);
+}
+
+cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipeline) {
+    CGP__PIPELINE(pipeline);
+    CGP_TRY(check_plan(pipeline));
+    if (!pipeline->step.external_run)
+        return cgp_fail(CGP_ESTATE,
+                        "pipeline: no forward has run (cgp_pipeline_forward is due)");
+    pipeline->step.external_run = NULL;
+    CGP_TRY(cgp__finite_decide(&pipeline->step, 0));
+    if (!pipeline->step.refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
+    pipeline->step.steps++;
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_set_seed(cgp_pipeline *pipeline, uint64_t seed) {
+    CGP__PIPELINE(pipeline);
+    CGP_TRY(cgp__step_check_idle(pipeline));
+    pipeline->step.seed = seed;
+    pipeline->step.steps = 0;
+    return CGP_OK;
 }
