@@ -162,8 +162,8 @@ typedef struct cgp_plan_device {
  * @param[in]  model    Finished. Borrowed until the plan is destroyed.
  * @param[in]  options  Borrowed for the call.
  *
- * @retval CGP_EINVAL   An option is wrong, the model has nothing to train: no loss (and neither `inference` nor
- *                      `external_loss` is set), or no parameter; or a device does not run an op: no custom ops, or no kernel.
+ * @retval CGP_EINVAL   An option is wrong, the model has nothing to train: no loss or no parameter (and neither `inference` nor
+ *                      `external_loss` is set); or a device does not run an op: no custom ops, or no kernel.
  * @retval CGP_ELIMIT   A device would need more than its limit: the message has the numbers and a way out.
  * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM
  *

@@ -93,7 +93,8 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
                         model->name);
     if (o->external_loss) CGP_TRY(check_external_loss(o, model));
     if (!o->inference) CGP_TRY(check_caches(model));
-    if (!o->inference && model->n_params == 0 && !has_input_gradient(model))
+    if (!o->inference && !o->external_loss && model->n_params == 0 &&
+        !has_input_gradient(model))
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
         return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",

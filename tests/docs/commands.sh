@@ -24,6 +24,7 @@ skip 'make bench ROUNDS=9' 'an hour'
 skip 'make tables' 'hours'
 skip 'bench/gpt2.py' 'minutes; needs PyTorch'
 skip 'TINY=1 RESULTS=try bench/gpt2.py 1' 'needs PyTorch, and builds'
+skip 'TORCHGPIPE_SRC=torchgpipe PYTHON=venv/bin/python tools/torchgpipe_tests.sh' 'needs PyTorch and the source of torchgpipe'
 skip 'PLAN_ONLY=1 make tables' 'minutes; test_tables plans some'
 for table in amoebanetd-memory amoebanetd-speed resnet101-speed unet-memory unet-speed; do
     skip "PLAN_ONLY=1 bench/tables.py $table" 'test_tables plans some'
@@ -42,6 +43,10 @@ skip 'sudo make install' 'test_install, in directories of its own'
 skip 'sudo make uninstall' 'test_install'
 skip 'cc program.c $(pkg-config --cflags --libs cgpipe)' 'test_install, with the examples'
 skip 'cc program.c -static $(pkg-config --static --cflags --libs cgpipe)' 'test_install'
+
+skip 'tools/python.sh' 'makes a virtual environment of packages from an index, and builds; its tests are python_*'
+skip 'TORCH=2.6.0 tools/python.sh' 'likewise, with PyTorch'
+skip 'pip wheel --no-build-isolation --no-deps ./python' 'tools/python.sh does it'
 
 # --- README.md ---
 gpt2=gpt2:layers=4,width=128,heads=4,vocab=256,seq=128

@@ -189,7 +189,7 @@ check_span() {
         check_call
         ;;
     cgp_*) [[ $span =~ [^a-z0-9_] ]] || is_name "$span" || echo "$page: no such name: \`$span\`" ;;
-    src/* | data/* | include/* | tests/* | docs/* | examples/* | bench/* | cli/* | models/* | recipes/* | tools/* | cmake/*)
+    src/* | data/* | include/* | tests/* | docs/* | examples/* | bench/* | cli/* | models/* | python/* | recipes/* | tools/* | cmake/*)
         # shellcheck disable=SC2206
         local there=("$source_dir"/${words[0]}) # a pattern, too
         [ -e "${there[0]-none}" ] || echo "$page: no such file: \`$span\`"
@@ -216,7 +216,7 @@ check_links() {
 make_directory() {
     local entry
     directory=$(mktemp -d "$work/page-XXXXXX")
-    for entry in README.md ARCHITECTURE.md CHANGELOG.md LICENSE Makefile bench cli cmake docs examples include models recipes src tests tools; do
+    for entry in README.md ARCHITECTURE.md CHANGELOG.md LICENSE Makefile bench cli cmake docs examples include models python recipes src tests tools; do
         [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$directory"
     done
     cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md "$source_dir"/docs/*/*.md >"$directory/book.txt"

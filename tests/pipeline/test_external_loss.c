@@ -351,12 +351,44 @@ static void a_forward_may_go_without_its_backward(void **unused) {
     cgp_model_destroy(model);
 }
 
+static void a_model_may_have_no_parameter(void **unused) {
+    (void)unused;
+    cgp_model *model = NULL;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    float data[] = {1, 1, 1, 1, 1, 1, 1, 1}, out[8], dx[8];
+    const cgp_shape shape = {2, {2, 4}};
+    const cgp_tensor x = {CGP_F32, shape, data}, y = {CGP_F32, shape, out},
+                     gradient = {CGP_F32, shape, dx};
+    assert_ok(cgp_model_create(&model, "mask"));
+    const cgp_value input = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){4});
+    cgp_model_input_gradient(model, input);
+    cgp_model_layer(model, "dropout");
+    cgp_model_output(model, cgp_dropout(model, input, 0.5));
+    assert_ok(cgp_model_finish(model));
+    cgp_plan_options o = cgp_plan_options_default();
+    o.external_loss = true;
+    o.batch = 2;
+    o.chunks = 2;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    assert_ok(cgp_pipeline_set_input_gradients(pipeline, (const cgp_tensor *[]){&gradient}, 1));
+    assert_ok(cgp_pipeline_forward(pipeline, (const cgp_tensor *[]){&x}, 1,
+                                   (const cgp_tensor *[]){&y}, 1));
+    assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&x}, 1));
+    assert_memory_equal(out, dx, sizeof out); /* both are the mask */
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_calls_are_bit_equal_over_layouts),
         cmocka_unit_test(an_external_loss_trains_as_the_internal_one),
         cmocka_unit_test(any_other_order_is_refused),
         cmocka_unit_test(a_forward_may_go_without_its_backward),
+        cmocka_unit_test(a_model_may_have_no_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libcgpipe through ctypes: its structs, enums and functions under their own names.
+
+The library is the file that CGPIPE_LIBRARY names, else the one inside the package (a wheel has it), else that of the build tree beside
+the sources. Functions are declared by their prototypes in C without the parameters' names; python/tests/test_abi.py compares structs,
+enums and prototypes with the headers.
+
+ctypes releases the GIL during every call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import re
+import weakref
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from typing import Any, Dict, List, Tuple
+
+from cgpipe.errors import by_status
+
+# --- enums, by their values ---
+
+ENUMS: Dict[str, List[str]] = {
+    "cgp_status": ["CGP_OK", "CGP_EINVAL", "CGP_ENOMEM", "CGP_ELIMIT", "CGP_EIO", "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE",
+                   "CGP_EPEER"],
+    "cgp_log_level": ["CGP_LOG_ERROR", "CGP_LOG_WARN", "CGP_LOG_INFO", "CGP_LOG_DEBUG"],
+    "cgp_dtype": ["CGP_F32", "CGP_I32", "CGP_BF16", "CGP_I64"],
+    "cgp_optim_kind": ["CGP_OPTIM_SGD", "CGP_OPTIM_ADAMW", "CGP_OPTIM_ADAM", "CGP_OPTIM_RMSPROP"],
+    "cgp_lr_kind": ["CGP_LR_CONSTANT", "CGP_LR_COSINE", "CGP_LR_STEP", "CGP_LR_MILESTONES"],
+    "cgp_precision": ["CGP_PRECISION_F32", "CGP_PRECISION_BF16"],
+    "cgp_action_kind": ["CGP_ACTION_F", "CGP_ACTION_B", "CGP_ACTION_I", "CGP_ACTION_W", "CGP_ACTION_R", "CGP_ACTION_SEND_F",
+                        "CGP_ACTION_RECV_F", "CGP_ACTION_SEND_B", "CGP_ACTION_RECV_B"],
+    "cgp_recompute": ["CGP_RECOMPUTE_NEVER", "CGP_RECOMPUTE_ALWAYS", "CGP_RECOMPUTE_EXCEPT_LAST", "CGP_RECOMPUTE_NEVER_SELECTIVE",
+                      "CGP_RECOMPUTE_ALWAYS_SELECTIVE", "CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE"],
+    "cgp_placement": ["CGP_PLACEMENT_LOOP", "CGP_PLACEMENT_V"],
+    "cgp_csv": ["CGP_CSV_COMPUTE", "CGP_CSV_TRANSFERS"],
+    "cgp_schedule_part": ["CGP_PART_COMPUTE", "CGP_PART_BUBBLE", "CGP_PART_IMBALANCE", "CGP_PART_VARIATION", "CGP_PART_COPY",
+                          "CGP_PART_WAKEUP", "CGP_PART_OTHER", "CGP_PARTS"],
+}
+_VALUES = {name: value for names in ENUMS.values() for value, name in enumerate(names)}
+
+
+def __getattr__(name: str) -> int:
+    """Return the value of an enum's name."""
+    try:
+        return _VALUES[name]
+    except KeyError:
+        raise AttributeError(f"module 'cgpipe._c' has no attribute {name!r}") from None
+
+
+MAX_RANK = 6
+MAX_MILESTONES = 8
+
+# --- structs ---
+
+
+class cgp_shape(Structure):
+    _fields_ = [("rank", c_int), ("dims", c_int64 * MAX_RANK)]
+
+
+class cgp_tensor(Structure):
+    _fields_ = [("dtype", c_int), ("shape", cgp_shape), ("data", c_void_p)]
+
+
+class cgp_lr_schedule(Structure):
+    _fields_ = [("kind", c_int), ("warmup", c_int64), ("steps", c_int64), ("min_ratio", c_double), ("step_size", c_int64),
+                ("gamma", c_double), ("start", c_double), ("warmup_interval", c_int64), ("n_milestones", c_int),
+                ("milestones", c_int64 * MAX_MILESTONES)]
+
+
+class cgp_optim(Structure):
+    _fields_ = [("kind", c_int), ("lr", c_double), ("weight_decay", c_double), ("momentum", c_double), ("nesterov", c_bool),
+                ("beta1", c_double), ("beta2", c_double), ("eps", c_double), ("alpha", c_double), ("clip_norm", c_double),
+                ("decay_all", c_bool), ("schedule", cgp_lr_schedule)]
+
+
+class cgp_plan_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("stages", c_int), ("balance", POINTER(c_int)), ("batch", c_int64), ("chunks", c_int),
+                ("schedule", c_char_p), ("virtual_stages", c_int), ("group", c_int), ("table", c_void_p), ("recompute", c_int),
+                ("optim", cgp_optim), ("inference", c_bool), ("devices", POINTER(c_char_p)), ("threads_per_device", c_int),
+                ("memory_limit", c_int64), ("external_loss", c_bool), ("precision", c_int), ("deferred_batch_norm", c_bool),
+                ("ranks", c_int)]
+
+
+class cgp_plan_stage(Structure):
+    _fields_ = [("first_layer", c_int), ("layers", c_int), ("device", c_int), ("forward_flops", c_double),
+                ("backward_flops", c_double), ("recompute_flops", c_double), ("weight_flops", c_double), ("input_slots", c_int),
+                ("saved_slots", c_int), ("input_slot_bytes", c_int64), ("saved_slot_bytes", c_int64)]
+
+
+class cgp_plan_device(Structure):
+    _fields_ = [("name", c_char_p), ("stage_list", POINTER(c_int)), ("stages", c_int), ("parameter_bytes", c_int64),
+                ("gradient_bytes", c_int64), ("optimizer_bytes", c_int64), ("state_bytes", c_int64), ("packed_bytes", c_int64),
+                ("slot_bytes", c_int64), ("workspace_bytes", c_int64), ("transfer_bytes", c_int64), ("activation_bytes", c_int64),
+                ("planned_bytes", c_int64), ("step_bytes", c_int64), ("host_bytes", c_int64), ("receive_bytes", c_int64),
+                ("rank", c_int), ("variants", c_int), ("ordinal", c_int), ("limit_bytes", c_int64)]
+
+
+class cgp_plan_edge(Structure):
+    _fields_ = [("from", c_int), ("to", c_int), ("bytes", c_int64), ("buffers", c_int)]
+
+
+class cgp_layer_cost(Structure):
+    _fields_ = [("forward_seconds", c_double), ("input_seconds", c_double), ("weight_seconds", c_double),
+                ("recompute_seconds", c_double), ("selective_seconds", c_double), ("flops", c_double * 3),
+                ("parameter_bytes", c_int64), ("saved_bytes", c_int64)]
+
+
+class cgp_profile_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("device", c_char_p), ("threads", c_int), ("type", c_int),
+                ("repeats", c_int), ("first_layer", c_int), ("layers", c_int)]
+
+
+class cgp_balance_size_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("in_flight", c_int), ("parameter_scale", c_double)]
+
+
+class cgp_pipeline_times(Structure):
+    _fields_ = [("seconds", c_double), ("forward_seconds", c_double), ("backward_seconds", c_double), ("bubble", c_double),
+                ("gap_seconds", c_double), ("wakeup_seconds", c_double)]
+
+
+class cgp_save_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("keep", c_int), ("note", c_char_p), ("check_finite", c_bool)]
+
+
+class cgp_action(Structure):
+    _fields_ = [("kind", c_int), ("stage", c_int), ("microbatch", c_int), ("edge", c_int), ("overlapped", c_bool)]
+
+
+class cgp_edge(Structure):
+    _fields_ = [("from", c_int), ("to", c_int)]
+
+
+class cgp_schedule_info(Structure):
+    _fields_ = [("name", c_char_p), ("when", c_char_p), ("rule", c_char_p), ("virtual_stages", c_int), ("any_virtual", c_bool),
+                ("has_backward", c_bool), ("splits_backward", c_bool), ("placement", c_int)]
+
+
+class cgp_schedule_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("virtual_stages", c_int), ("group", c_int), ("placement", c_int),
+                ("forward", POINTER(c_double)), ("backward_input", POINTER(c_double)), ("backward_weight", POINTER(c_double)),
+                ("latency", c_double)]
+
+
+class cgp_schedule_report(Structure):
+    _fields_ = [("devices", c_int), ("stages", c_int), ("edges", c_int), ("peak_in_flight", POINTER(c_int)),
+                ("peak_slots", POINTER(c_int)), ("min_capacity", POINTER(c_int))]
+
+
+class cgp_schedule_costs(Structure):
+    _fields_ = [("forward", POINTER(c_double)), ("backward_input", POINTER(c_double)), ("backward_weight", POINTER(c_double)),
+                ("recompute", POINTER(c_double)), ("latency", POINTER(c_double)), ("transfer", POINTER(c_double)),
+                ("transfers_block", c_bool), ("capacity", POINTER(c_int))]
+
+
+class cgp_schedule_timeline(Structure):
+    _fields_ = [("devices", c_int), ("edges", c_int), ("makespan", c_double), ("span", c_double), ("bubble_makespan", c_double),
+                ("bubble_span", c_double), ("busy", POINTER(c_double)), ("free_capacity", POINTER(c_int)),
+                ("start", POINTER(POINTER(c_double))), ("end", POINTER(POINTER(c_double))),
+                ("released", POINTER(POINTER(c_double))), ("ready", POINTER(POINTER(c_double))),
+                ("critical", POINTER(POINTER(c_bool))), ("critical_path", c_double * 5), ("clock_uncertainty", c_double)]
+
+
+class cgp_schedule_comparison(Structure):
+    _fields_ = [("devices", c_int), ("parts", POINTER(c_double * 7)), ("equal_makespan", c_double), ("varied_makespan", c_double),
+                ("planned", cgp_schedule_timeline)]
+
+
+STRUCTS = [cgp_shape, cgp_tensor, cgp_lr_schedule, cgp_optim, cgp_plan_options, cgp_plan_stage, cgp_plan_device, cgp_plan_edge,
+           cgp_layer_cost, cgp_profile_options, cgp_balance_size_options, cgp_pipeline_times, cgp_save_options, cgp_action, cgp_edge,
+           cgp_schedule_info, cgp_schedule_options, cgp_schedule_report, cgp_schedule_costs, cgp_schedule_timeline,
+           cgp_schedule_comparison]
+
+# --- functions ---
+
+PROTOTYPES = """
+const char *cgp_message(void)
+void cgp_log_set_level(cgp_log_level)
+
+cgp_status cgp_model_from_json(cgp_model **, const char *, const char *, size_t, const cgp_op *const *, int)
+cgp_status cgp_model_read(cgp_model **, const char *, const cgp_op *const *, int)
+cgp_status cgp_model_to_json(char **, const cgp_model *)
+void cgp_model_destroy(cgp_model *)
+const char *cgp_model_name(const cgp_model *)
+int cgp_model_layers(const cgp_model *)
+const char *cgp_model_layer_name(const cgp_model *, int)
+int cgp_model_parameters(const cgp_model *)
+const char *cgp_model_parameter_name(const cgp_model *, int)
+const cgp_shape *cgp_model_parameter_shape(const cgp_model *, int)
+int64_t cgp_model_parameter_count(const cgp_model *)
+int cgp_model_states(const cgp_model *)
+const char *cgp_model_state_name(const cgp_model *, int)
+const cgp_shape *cgp_model_state_shape(const cgp_model *, int)
+cgp_dtype cgp_model_state_dtype(const cgp_model *, int)
+int cgp_model_inputs(const cgp_model *)
+const char *cgp_model_input_name(const cgp_model *, int)
+cgp_shape cgp_model_input_shape(const cgp_model *, int)
+cgp_dtype cgp_model_input_dtype(const cgp_model *, int)
+bool cgp_model_input_has_gradient(const cgp_model *, int)
+int cgp_model_outputs(const cgp_model *)
+cgp_shape cgp_model_output_shape(const cgp_model *, int)
+cgp_dtype cgp_model_output_dtype(const cgp_model *, int)
+
+cgp_status cgp_balance_solve(const double *, int, int, int *)
+cgp_status cgp_balance_by_flops(const cgp_model *, int, int *)
+cgp_status cgp_balance_by_time(const cgp_model *, const cgp_layer_cost *, bool, int, int *)
+cgp_status cgp_balance_by_size(const cgp_model *, const cgp_balance_size_options *, int, int *)
+cgp_status cgp_balance_check(const cgp_model *, int, const int *)
+cgp_status cgp_profile(const cgp_model *, const cgp_profile_options *, cgp_layer_cost *)
+double cgp_layer_flops(const cgp_model *, int)
+
+double cgp_optim_lr_at(const cgp_optim *, int64_t)
+cgp_status cgp_optim_check(const cgp_optim *)
+int cgp_optim_states(const cgp_optim *)
+
+cgp_status cgp_precision_parse(cgp_precision *, const char *)
+int cgp_plan_options_stages(const cgp_plan_options *)
+cgp_status cgp_plan_create(cgp_plan **, const cgp_model *, const cgp_plan_options *)
+void cgp_plan_destroy(cgp_plan *)
+cgp_status cgp_plan_hash(const cgp_plan *, char *)
+int cgp_plan_stages(const cgp_plan *)
+int cgp_plan_devices(const cgp_plan *)
+int64_t cgp_plan_microbatch(const cgp_plan *)
+int cgp_plan_chunks(const cgp_plan *)
+const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *, int)
+const cgp_plan_device *cgp_plan_device_at(const cgp_plan *, int)
+const int *cgp_plan_balance(const cgp_plan *)
+int cgp_plan_edges(const cgp_plan *)
+cgp_plan_edge cgp_plan_edge_at(const cgp_plan *, int)
+const cgp_schedule *cgp_plan_schedule(const cgp_plan *)
+const cgp_schedule_timeline *cgp_plan_timeline(const cgp_plan *)
+
+cgp_status cgp_pipeline_create(cgp_pipeline **, const cgp_plan *, uint64_t)
+cgp_status cgp_pipeline_check_memory(const cgp_plan *, int64_t *)
+void cgp_pipeline_destroy(cgp_pipeline *)
+const char *cgp_pipeline_isa(const cgp_pipeline *)
+cgp_status cgp_pipeline_create_sharing(cgp_pipeline **, const cgp_plan *, cgp_pipeline *)
+cgp_status cgp_pipeline_step(cgp_pipeline *, const cgp_tensor *const *, int, double *)
+cgp_status cgp_optim_step(cgp_pipeline *)
+cgp_status cgp_pipeline_forward(cgp_pipeline *, const cgp_tensor *const *, int, const cgp_tensor *const *, int)
+cgp_status cgp_pipeline_backward(cgp_pipeline *, const cgp_tensor *const *, int)
+cgp_status cgp_pipeline_predict(cgp_pipeline *, const cgp_tensor *const *, int, const cgp_tensor *const *, int)
+cgp_status cgp_pipeline_set_input_gradients(cgp_pipeline *, const cgp_tensor *const *, int)
+cgp_status cgp_pipeline_skip_backward(cgp_pipeline *)
+cgp_status cgp_pipeline_set_seed(cgp_pipeline *, uint64_t)
+cgp_status cgp_pipeline_evaluate(cgp_pipeline *, const cgp_tensor *const *, int, double *)
+double cgp_pipeline_gradient_norm(const cgp_pipeline *)
+int64_t cgp_pipeline_updates(const cgp_pipeline *)
+cgp_status cgp_pipeline_set_timeout(cgp_pipeline *, double)
+const char *cgp_pipeline_report(const cgp_pipeline *)
+cgp_status cgp_pipeline_save_with(cgp_pipeline *, const char *, const cgp_save_options *)
+cgp_status cgp_pipeline_load(cgp_pipeline *, const char *, char **)
+cgp_status cgp_pipeline_get_parameter(cgp_pipeline *, int, float *)
+cgp_status cgp_pipeline_set_parameter(cgp_pipeline *, int, const float *)
+cgp_status cgp_pipeline_get_state(cgp_pipeline *, int, void *)
+cgp_status cgp_pipeline_set_state(cgp_pipeline *, int, const void *)
+cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *, int, cgp_tensor *)
+cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *, int, cgp_tensor *)
+cgp_status cgp_pipeline_state_tensor(cgp_pipeline *, int, cgp_tensor *)
+cgp_status cgp_pipeline_parameters_changed(cgp_pipeline *)
+cgp_status cgp_pipeline_get_gradient(cgp_pipeline *, int, float *)
+cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *, char *)
+int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *, int)
+cgp_status cgp_pipeline_measure_layers(cgp_pipeline *, bool)
+cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *, cgp_layer_cost *)
+cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *, double *)
+cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *, cgp_schedule_timeline *)
+
+cgp_status cgp_recompute_parse(cgp_recompute *, const char *)
+const cgp_schedule_info *cgp_schedule_info_at(int)
+cgp_status cgp_schedule_create(cgp_schedule **, const char *, int, int, const cgp_schedule_options *)
+void cgp_schedule_destroy(cgp_schedule *)
+const char *cgp_schedule_name(const cgp_schedule *)
+int cgp_schedule_stages(const cgp_schedule *)
+int cgp_schedule_chunks(const cgp_schedule *)
+int cgp_schedule_devices(const cgp_schedule *)
+int cgp_schedule_device_of(const cgp_schedule *, int)
+const cgp_action *cgp_schedule_actions(const cgp_schedule *, int, int *)
+cgp_status cgp_schedule_recompute(cgp_schedule *, cgp_recompute)
+cgp_status cgp_schedule_lower_chain(cgp_schedule *)
+cgp_status cgp_schedule_from_csv(cgp_schedule **, const char *, const char *, size_t)
+cgp_status cgp_schedule_to_csv(const cgp_schedule *, cgp_csv, char **)
+cgp_status cgp_schedule_check(const cgp_schedule *, cgp_schedule_report *)
+void cgp_schedule_report_release(cgp_schedule_report *)
+cgp_status cgp_schedule_simulate(const cgp_schedule *, const cgp_schedule_costs *, cgp_schedule_timeline *)
+void cgp_schedule_timeline_release(cgp_schedule_timeline *)
+char *cgp_schedule_draw(const cgp_schedule *)
+char *cgp_schedule_draw_diagnostic(const cgp_schedule *)
+cgp_status cgp_schedule_draw_timeline(const cgp_schedule *, const cgp_schedule_timeline *, double, int, char **)
+cgp_status cgp_schedule_svg(const cgp_schedule *, const cgp_schedule_timeline *, char **)
+cgp_status cgp_schedule_trace(const cgp_schedule *, const cgp_schedule_timeline *, double, char **)
+cgp_status cgp_schedule_compare(const cgp_schedule *, const cgp_schedule_timeline *, cgp_schedule_comparison *)
+void cgp_schedule_comparison_release(cgp_schedule_comparison *)
+char *cgp_action_text(const cgp_action *, char *, size_t)
+"""
+
+_BASES: Dict[str, Any] = {"void": None, "int": c_int, "int64_t": c_int64, "uint64_t": c_uint64, "size_t": c_size_t, "double": c_double,
+                          "bool": c_bool, "float": ctypes.c_float, **{s.__name__: s for s in STRUCTS},
+                          **{name: c_int for name in ENUMS}}
+#: Passed as addresses: opaque objects, and data of the caller's.
+_ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op", "float", "void")
+
+
+def _type(text: str) -> Any:
+    """Return the ctypes type of a type in C."""
+    constant = text.strip().startswith("const")
+    pointers = text.count("*")
+    base = re.sub(r"\bconst\b|\*", "", text).strip()
+    if base == "char":  # what is not const is the caller's to free
+        inner: Any = c_char_p if constant or pointers == 1 else c_void_p
+        pointers -= 1
+    elif base in _ADDRESSES and pointers:
+        inner, pointers = c_void_p, pointers - 1
+    else:
+        inner = _BASES[base]
+    for _ in range(pointers):
+        inner = POINTER(inner)
+    return inner
+
+
+def _declare(library: Any) -> None:
+    for line in filter(None, PROTOTYPES.splitlines()):
+        returned, name, arguments = re.fullmatch(r"(.*?)(cgp_\w+)\((.*)\)", line).groups()  # type: ignore[union-attr]
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise ImportError(f"{library._name}: has no {name}: another version of cgpipe is expected") from None
+        function.argtypes = [] if arguments == "void" else [_type(argument) for argument in arguments.split(",")]
+        function.restype = c_void_p if returned.strip() == "char *" else _type(returned)
+
+
+def _find() -> str:
+    """Return the path of the library."""
+    named = os.environ.get("CGPIPE_LIBRARY")
+    if named:
+        return named
+    package = pathlib.Path(__file__).resolve().parent
+    places = [package / "libcgpipe.so", package.parent.parent / "build" / "libcgpipe.so"]
+    for place in places:
+        if place.exists():
+            return str(place)
+    raise ImportError(f"libcgpipe.so: it is in none of {', '.join(map(str, places))} (build it, or set CGPIPE_LIBRARY to its path)")
+
+
+def _load() -> Any:
+    path = _find()
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"{path}: cannot be loaded: {error}") from None
+    _declare(library)
+    return library
+
+
+#: The library.
+lib = _load()
+
+_free = ctypes.CDLL(None).free
+_free.argtypes, _free.restype = [c_void_p], None
+
+
+def check(status: int) -> None:
+    """Raise the exception of a status that is not CGP_OK. On the thread that made the call, as each has its own message."""
+    if status:
+        raise by_status(status, message())
+
+
+def message() -> str:
+    """Return the message of the last failure on this thread."""
+    return text(lib.cgp_message())
+
+
+def text(value: Any) -> str:
+    """Return a text of the library's, which stays its own."""
+    return "" if value is None else value.decode("utf-8", "replace")
+
+
+def take_text(address: Any) -> str:
+    """Return a text that the library hands over, and free it."""
+    value = address.value if isinstance(address, c_void_p) else address
+    if value is None:
+        return ""
+    try:
+        return ctypes.string_at(value).decode("utf-8", "replace")
+    finally:
+        _free(value)
+
+
+def shape(value: cgp_shape) -> Tuple[int, ...]:
+    """Return the sizes of a shape."""
+    return tuple(value.dims[:max(0, value.rank)])
+
+
+def array(c_type: Any, values: Any) -> Any:
+    """Return an array in C of a sequence; None stays None."""
+    if values is None:
+        return None
+    values = list(values)
+    return (c_type * len(values))(*values)
+
+
+def when_gone(owner: Any, function: Any, *arguments: Any) -> Any:
+    """Call a function when an object is collected; not at the end of the process, where pipelines may still be running."""
+    finish = weakref.finalize(owner, function, *arguments)
+    finish.atexit = False
+    return finish

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans: every byte and every action of a step, before it runs. As in cgpipe/plan.h."""
+
+from __future__ import annotations
+
+import ctypes
+import html
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+from cgpipe import _c
+from cgpipe._schedule import Schedule, Timeline, recompute_mode
+from cgpipe.errors import ArgumentError
+from cgpipe.model import Model
+from cgpipe.optim import SGD, Optimizer
+
+__all__ = ["Device", "Plan", "Stage", "plan"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a plan. FLOPs are of a full micro-batch."""
+
+    layers: List[str]
+    device: int
+    forward_flops: float
+    backward_flops: float
+    #: Micro-batches whose saved values it has room for, and the bytes of each.
+    saved_slots: int
+    saved_slot_bytes: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of a plan, in bytes."""
+
+    name: str
+    stages: Tuple[int, ...]
+    parameter_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int
+    #: All that a pipeline allocates on it.
+    planned_bytes: int
+
+
+class Plan:
+    """A plan of a model. It never changes; :class:`cgpipe.Pipeline` runs one."""
+
+    def __init__(self, model: Model, stages: int = 1, schedule: Union[str, Schedule] = "1f1b", chunks: int = 1, batch: int = 1, *,
+                 balance: Union[None, str, Sequence[int]] = None, virtual_stages: int = 0, group: int = 0, recompute: str = "never",
+                 optimizer: Optional[Optimizer] = None, inference: bool = False, devices: Optional[Sequence[str]] = None,
+                 threads: int = 1, memory_limit: int = 0, external_loss: bool = False, precision: str = "f32",
+                 deferred_batch_norm: bool = False) -> None:
+        """See :func:`plan`."""
+        self.model = model
+        self.optimizer = optimizer or SGD(lr=0.01)
+        options = self._options = _c.cgp_plan_options(ctypes.sizeof(_c.cgp_plan_options), stages)
+        keep = [_names(devices)]
+        options.devices = keep[0]
+        options.batch, options.chunks, options.virtual_stages, options.group = batch, chunks, virtual_stages, group
+        if isinstance(schedule, Schedule):
+            options.table = schedule._handle
+        elif not inference and not external_loss:
+            options.schedule = schedule.encode()
+        options.recompute, options.optim = recompute_mode(recompute), self.optimizer._struct()
+        options.inference, options.external_loss, options.deferred_batch_norm = inference, external_loss, deferred_batch_norm
+        options.threads_per_device, options.memory_limit, options.ranks = threads, memory_limit, 1
+        precise = ctypes.c_int()
+        _c.check(_c.lib.cgp_precision_parse(ctypes.byref(precise), precision.encode()))
+        options.precision = precise.value
+        keep.append(self._balance(balance, recompute, threads))
+        options.balance = keep[1]
+        handle = ctypes.c_void_p()
+        _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
+        self._handle = handle
+        options.table = options.schedule = options.devices = options.balance = None  # borrowed for the call
+        # The model is destroyed behind the plan.
+        _c.when_gone(self, _destroy, handle, model)
+
+    def _balance(self, balance: Union[None, str, Sequence[int]], recompute: str, threads: int) -> Any:
+        """Return the layers of each stage, or NULL for FLOPs."""
+        if balance is None or balance == "flops":
+            return None
+        if isinstance(balance, str):
+            options = self._options
+            count = _c.lib.cgp_plan_options_stages(ctypes.byref(options))
+            samples = -(-options.batch // max(1, options.chunks))
+            balance = self.model.balance(count, balance, samples=samples, recompute=not recompute.startswith("never"), threads=threads)
+        _c.check(_c.lib.cgp_balance_check(self.model._handle, len(balance), _c.array(ctypes.c_int, balance)))
+        return _c.array(ctypes.c_int, balance)
+
+    @property
+    def stages(self) -> List[Stage]:
+        """The stages."""
+        names = self.model.layers
+        found = []
+        for i in range(_c.lib.cgp_plan_stages(self._handle)):
+            s = _c.lib.cgp_plan_stage_at(self._handle, i).contents
+            found.append(Stage(names[s.first_layer:s.first_layer + s.layers], s.device, s.forward_flops, s.backward_flops, s.saved_slots,
+                               s.saved_slot_bytes))
+        return found
+
+    @property
+    def devices(self) -> List[Device]:
+        """The devices."""
+        found = []
+        for i in range(_c.lib.cgp_plan_devices(self._handle)):
+            d = _c.lib.cgp_plan_device_at(self._handle, i).contents
+            found.append(Device(_c.text(d.name), tuple(d.stage_list[:d.stages]), d.parameter_bytes, d.gradient_bytes, d.optimizer_bytes,
+                                d.activation_bytes, d.planned_bytes))
+        return found
+
+    @property
+    def balance(self) -> List[int]:
+        """Layers of each stage."""
+        return list(_c.lib.cgp_plan_balance(self._handle)[:_c.lib.cgp_plan_stages(self._handle)])
+
+    @property
+    def batch(self) -> int:
+        """Samples of a mini-batch, the most of a step."""
+        return int(self._options.batch)
+
+    @property
+    def microbatch(self) -> int:
+        """Samples of a full micro-batch."""
+        return int(_c.lib.cgp_plan_microbatch(self._handle))
+
+    @property
+    def chunks(self) -> int:
+        """Micro-batches of a full mini-batch."""
+        return int(_c.lib.cgp_plan_chunks(self._handle))
+
+    @property
+    def inference(self) -> bool:
+        """Forward only."""
+        return bool(self._options.inference)
+
+    @property
+    def external_loss(self) -> bool:
+        """The caller computes the loss."""
+        return bool(self._options.external_loss)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The actions of each device."""
+        return Schedule(_c.lib.cgp_plan_schedule(self._handle), self)
+
+    @property
+    def timeline(self) -> Timeline:
+        """The step as it is planned, in FLOPs."""
+        return Timeline(self.schedule, _c.lib.cgp_plan_timeline(self._handle).contents, self)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of model, options, layout and actions: plans of equal hashes are equal."""
+        out = ctypes.create_string_buffer(65)
+        _c.check(_c.lib.cgp_plan_hash(self._handle, out))
+        return out.value.decode()
+
+    def csv(self, transfers: bool = False) -> str:
+        """Return the schedule as a table, see :meth:`Schedule.to_csv`."""
+        return self.schedule.to_csv(transfers)
+
+    def svg(self) -> str:
+        """Return a drawing of the planned step as SVG."""
+        return self.timeline.svg()
+
+    def __str__(self) -> str:
+        lines = [f"{self.model.name}: {len(self.stages)} stages, batch {self.batch} = {self.chunks} x {self.microbatch}"]
+        for i, stage in enumerate(self.stages):
+            lines.append(f"stage {i} on {self.devices[stage.device].name}: {_layers(stage.layers)}, forward "
+                         f"{stage.forward_flops:.3g} FLOPs")
+        for device in self.devices:
+            lines.append(f"{device.name}: {device.planned_bytes:,} B, of these activations {device.activation_bytes:,} B")
+        return "\n".join(lines) + "\n"
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def _repr_html_(self) -> str:
+        header = "".join(f"<th>{name}</th>" for name in ("device", "stages", "layers", "parameters", "gradients", "optimizer",
+                                                         "activations", "bytes"))
+        rows = []
+        for device in self.devices:
+            layers = [name for stage in device.stages for name in self.stages[stage].layers]
+            cells = [device.name, " ".join(map(str, device.stages)), _layers(layers), f"{device.parameter_bytes:,}",
+                     f"{device.gradient_bytes:,}", f"{device.optimizer_bytes:,}", f"{device.activation_bytes:,}",
+                     f"{device.planned_bytes:,}"]
+            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+        return f"<table><tr>{header}</tr>{''.join(rows)}</table>{self.svg()}"
+
+    def __repr__(self) -> str:
+        return f"<cgpipe.Plan of {self.model.name}: balance {' '.join(map(str, self.balance))}, {self.schedule!r}>"
+
+
+def plan(model: Model, stages: int = 1, schedule: Union[str, Schedule] = "1f1b", chunks: int = 1, batch: int = 1,
+         **options: Any) -> Plan:
+    """Plan a model. Nothing is allocated on a device and nothing runs.
+
+    Args:
+        model: What to train.
+        stages: How many; with a schedule of v stages on each device their number is a multiple of v.
+        schedule: A name of :func:`cgpipe.schedules`, or a table.
+        chunks: Micro-batches.
+        batch: Samples of a mini-batch.
+        balance: Layers of each stage, or ``"flops"`` (as None), ``"time"``, ``"size"``.
+        virtual_stages, group: See :func:`cgpipe.schedule`.
+        recompute: ``"never"``, ``"always"``, ``"except-last"``, each also with ``"+selective"``.
+        optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01.
+        inference: Forward only.
+        devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``; None: all cpu.
+        threads: Of each device.
+        memory_limit: The most bytes of a device; 0: none.
+        external_loss: The caller computes the loss of the outputs.
+        precision: Of activations, ``"f32"`` or ``"bf16"``.
+        deferred_batch_norm: Running statistics change once a mini-batch.
+
+    Raises:
+        ArgumentError: An option is wrong, or the model has nothing to train.
+        LimitError: A device would need more than its limit; the message has a way out.
+    """
+    return Plan(model, stages, schedule, chunks, batch, **options)
+
+
+def _destroy(handle: Any, model: Model) -> None:
+    _c.lib.cgp_plan_destroy(handle)
+    del model
+
+
+def _names(devices: Optional[Sequence[str]]) -> Any:
+    if isinstance(devices, str):
+        raise ArgumentError(f"devices: a list of names is expected, got {devices!r}")
+    return None if devices is None else _c.array(ctypes.c_char_p, [name.encode() for name in devices])
+
+
+def _layers(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]} ({len(names)} layers)" if names else "no layer"

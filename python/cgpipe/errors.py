@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's failures as exceptions: one class per status, the message is the library's own.
+
+    CgpipeError               any of them
+      ArgumentError           an argument, option or input is wrong; nothing was changed
+      OutOfMemoryError
+      LimitError              a plan does not fit the memory of a device
+      FileError               a file could not be opened, read, written or renamed
+      FormatError             a file was read but is damaged or of another format
+      StateError              the call is not legal now
+      DeviceError             a device failed while running a step
+      PeerError               another rank failed
+"""
+
+from __future__ import annotations
+
+__all__ = ["ArgumentError", "CgpipeError", "DeviceError", "FileError", "FormatError", "LimitError", "OutOfMemoryError", "PeerError",
+           "StateError", "by_status"]
+
+
+class CgpipeError(Exception):
+    """A failure; str() is the message, ``object: expectation, got value (hint)``."""
+
+    #: The name of the status in C.
+    status = ""
+
+
+class ArgumentError(CgpipeError, ValueError):
+    """An argument, option or input is wrong; nothing was changed."""
+
+    status = "CGP_EINVAL"
+
+
+class OutOfMemoryError(CgpipeError, MemoryError):
+    """Out of memory."""
+
+    status = "CGP_ENOMEM"
+
+
+class LimitError(CgpipeError):
+    """A plan does not fit the memory of a device."""
+
+    status = "CGP_ELIMIT"
+
+
+class FileError(CgpipeError, OSError):
+    """A file could not be opened, read, written or renamed."""
+
+    status = "CGP_EIO"
+
+
+class FormatError(CgpipeError, ValueError):
+    """A file was read but is damaged or of another format."""
+
+    status = "CGP_EFORMAT"
+
+
+class StateError(CgpipeError, RuntimeError):
+    """The call is not legal now; the message names the one to call."""
+
+    status = "CGP_ESTATE"
+
+
+class DeviceError(CgpipeError, RuntimeError):
+    """A device failed while running a step."""
+
+    status = "CGP_EDEVICE"
+
+
+class PeerError(CgpipeError, RuntimeError):
+    """Another rank failed; the message has its own."""
+
+    status = "CGP_EPEER"
+
+
+_CLASSES = [CgpipeError, ArgumentError, OutOfMemoryError, LimitError, FileError, FormatError, StateError, DeviceError, PeerError]
+
+
+def by_status(status: int, message: str) -> CgpipeError:
+    """Return the exception of a status that is not CGP_OK."""
+    known = 0 < status < len(_CLASSES)
+    return (_CLASSES[status] if known else CgpipeError)(message or f"status {status}")

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model: a graph of layers, made of JSON (docs/reference/graph-files.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from cgpipe import _c
+from cgpipe.errors import ArgumentError
+
+__all__ = ["Model", "Value"]
+
+_DTYPES = ["float32", "int32", "bfloat16", "int64"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """An input, output, parameter or state: its name, the sizes of one sample (of a parameter: all), and its type."""
+
+    name: str
+    shape: Tuple[int, ...]
+    dtype: str
+    #: Of an input: backward makes its gradient.
+    gradient: bool = False
+
+
+class Model:
+    """A finished model, which never changes. Any number of plans and pipelines may use it.
+
+    Make one by :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        """Take a ``cgp_model *``."""
+        self._handle = handle
+        _c.when_gone(self, _c.lib.cgp_model_destroy, handle)
+        #: What :func:`cgpipe.from_torch` knows of the module, which converts and adopts; and how many inputs a loss has added.
+        self._captured: Any = None
+        self._targets = 0
+
+    @classmethod
+    def from_json(cls, graph: Union[str, bytes, Mapping[str, Any]], name: str = "graph") -> "Model":
+        """Make a model of JSON: its text, or the object.
+
+        Args:
+            graph: docs/reference/graph-files.md has every key.
+            name: Of the text, for messages.
+
+        Raises:
+            FormatError: The message has the name, the place ("nodes[3]") and what was expected there.
+        """
+        if isinstance(graph, Mapping):
+            graph = json.dumps(graph)
+        data = graph.encode() if isinstance(graph, str) else graph
+        handle = ctypes.c_void_p()
+        _c.check(_c.lib.cgp_model_from_json(ctypes.byref(handle), name.encode(), data, len(data), None, 0))
+        return cls(handle)
+
+    @classmethod
+    def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "Model":
+        """Make a model of a graph file, as ``cgpipe export`` writes it.
+
+        Raises:
+            FileError: It is missing or unreadable.
+            FormatError: As :meth:`from_json`.
+        """
+        handle = ctypes.c_void_p()
+        _c.check(_c.lib.cgp_model_read(ctypes.byref(handle), os.fsencode(path), None, 0))
+        return cls(handle)
+
+    def to_json(self) -> str:
+        """Return the model as JSON: what is read of it again is the same to the bit."""
+        out = ctypes.c_void_p()
+        _c.check(_c.lib.cgp_model_to_json(ctypes.byref(out), self._handle))
+        return _c.take_text(out)
+
+    def with_loss(self, loss: str, ignore_index: int = -100) -> "Model":
+        """Return this model with a loss of its first output and one more input, ``targets``.
+
+        Args:
+            loss: ``"cross_entropy"``: outputs are logits [N, ..., classes], targets [N, ...] i32, for logits [N, classes] also [N].
+                ``"bce_with_logits"``: targets f32 of the output's shape.
+            ignore_index: cross_entropy: targets that do not count.
+
+        Raises:
+            ArgumentError: The model has no output, or another loss.
+        """
+        if loss not in ("cross_entropy", "bce_with_logits"):
+            raise ArgumentError(f"loss: cross_entropy or bce_with_logits is expected, got {loss!r}")
+        if not self.outputs:
+            raise ArgumentError(f"{self.name}: an output is expected, of which the loss is computed, got none")
+        model = Model.from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index), self.name)
+        model._captured, model._targets = self._captured, self._targets + 1
+        return model
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return _c.text(_c.lib.cgp_model_name(self._handle))
+
+    @property
+    def layers(self) -> List[str]:
+        """Names of the layers: it may be cut in front of each."""
+        return [_c.text(_c.lib.cgp_model_layer_name(self._handle, i)) for i in range(_c.lib.cgp_model_layers(self._handle))]
+
+    @property
+    def inputs(self) -> List[Value]:
+        """Inputs in order of declaration; shapes are of one sample."""
+        lib, handle = _c.lib, self._handle
+        return [Value(_c.text(lib.cgp_model_input_name(handle, i)), _c.shape(lib.cgp_model_input_shape(handle, i)),
+                      _DTYPES[lib.cgp_model_input_dtype(handle, i)], lib.cgp_model_input_has_gradient(handle, i))
+                for i in range(lib.cgp_model_inputs(handle))]
+
+    @property
+    def outputs(self) -> List[Value]:
+        """Outputs in order; shapes are of one sample."""
+        lib, handle = _c.lib, self._handle
+        return [Value(f"output{i}", _c.shape(lib.cgp_model_output_shape(handle, i)), _DTYPES[lib.cgp_model_output_dtype(handle, i)])
+                for i in range(lib.cgp_model_outputs(handle))]
+
+    @property
+    def parameters(self) -> List[Value]:
+        """Parameters in order of first use, f32; tied ones once."""
+        lib, handle = _c.lib, self._handle
+        return [Value(_c.text(lib.cgp_model_parameter_name(handle, i)), _c.shape(lib.cgp_model_parameter_shape(handle, i).contents),
+                      "float32") for i in range(lib.cgp_model_parameters(handle))]
+
+    @property
+    def states(self) -> List[Value]:
+        """Running statistics, in order of their ops."""
+        lib, handle = _c.lib, self._handle
+        return [Value(_c.text(lib.cgp_model_state_name(handle, i)), _c.shape(lib.cgp_model_state_shape(handle, i).contents),
+                      _DTYPES[lib.cgp_model_state_dtype(handle, i)]) for i in range(lib.cgp_model_states(handle))]
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of all elements of the parameters."""
+        return int(_c.lib.cgp_model_parameter_count(self._handle))
+
+    def balance(self, stages: int, by: str = "flops", *, samples: int = 1, recompute: bool = False, in_flight: int = 1,
+                threads: int = 1, device: Optional[str] = None) -> List[int]:
+        """Return the layers of each stage, balanced.
+
+        Args:
+            stages: How many.
+            by: ``"flops"``; ``"time"``: kernels are measured on this machine; ``"size"``: bytes of parameters and activations.
+            samples: Of a micro-batch, for time and size.
+            recompute: time: each stage also computes its forward again.
+            in_flight: size: micro-batches whose activations are kept.
+            threads: time: of a device.
+            device: time: the device's name; None: ``"cpu"``.
+
+        Raises:
+            ArgumentError: More stages than layers, or another ``by``.
+        """
+        out = (ctypes.c_int * max(1, stages))()
+        if by == "flops":
+            _c.check(_c.lib.cgp_balance_by_flops(self._handle, stages, out))
+        elif by == "time":
+            costs = self._profile(samples, threads, device)
+            _c.check(_c.lib.cgp_balance_by_time(self._handle, costs, recompute, stages, out))
+        elif by == "size":
+            options = _c.cgp_balance_size_options(ctypes.sizeof(_c.cgp_balance_size_options), samples, in_flight, 2.0)
+            _c.check(_c.lib.cgp_balance_by_size(self._handle, ctypes.byref(options), stages, out))
+        else:
+            raise ArgumentError(f"by: flops, time or size is expected, got {by!r}")
+        return list(out)
+
+    def _profile(self, samples: int, threads: int, device: Optional[str]) -> Any:
+        options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), samples, device.encode() if device else None, threads,
+                                         0, 5, 0, 0)
+        costs = (_c.cgp_layer_cost * max(1, len(self.layers)))()
+        _c.check(_c.lib.cgp_profile(self._handle, ctypes.byref(options), costs))
+        return costs
+
+    def __repr__(self) -> str:
+        return f"<cgpipe.Model {self.name}: {len(self.layers)} layers, {self.parameter_count:,} parameters>"
+
+
+def _add_loss(graph: Dict[str, Any], loss: str, ignore_index: int) -> Dict[str, Any]:
+    """Return a graph with a loss of its first output."""
+    output = graph["outputs"][0]
+    logits = graph["values"][output]
+    if loss == "cross_entropy":
+        target = {"dtype": "i32", "shape": logits["shape"][:-1] or [1]}
+        attributes: Optional[Dict[str, Any]] = {"ignore": ignore_index}
+    else:
+        target, attributes = {"dtype": "f32", "shape": logits["shape"]}, None
+    graph["values"].append(target)
+    graph["inputs"].append({"name": "targets", "value": len(graph["values"]) - 1})
+    entry = {"op": loss, "inputs": [output, len(graph["values"]) - 1], "weight": 1}
+    graph["losses"].append({**entry, "attributes": attributes} if attributes else entry)
+    return graph

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pipeline: a plan's devices, workers and memory, and steps on them. As in cgpipe/pipeline.h."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+
+from cgpipe import _c, tensors
+from cgpipe._plan import Plan
+from cgpipe._schedule import Schedule, Timeline
+from cgpipe.errors import ArgumentError, StateError
+from cgpipe.model import Model, Value
+from cgpipe.worker import Worker
+
+__all__ = ["Pipeline", "Times"]
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Measured times of the last run, in seconds."""
+
+    #: Start of the first action to the end of the last.
+    seconds: float
+    #: Until the last F ends, and from there to the end; NaN if the schedule mixes them.
+    forward_seconds: float
+    backward_seconds: float
+    #: 1 - compute time / (devices x seconds).
+    bubble: float
+    #: Medians: between actions of a device, and from the end of a send until the receiver goes on; NaN if there is none.
+    gap_seconds: float
+    wakeup_seconds: float
+    #: Of each device: the part of the seconds in which it computes.
+    busy: List[float]
+
+
+class Pipeline:
+    """A model that trains, or only runs forward, in stages.
+
+        pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64, optimizer=cgpipe.AdamW(lr=1e-3))
+        for x, y in batches:
+            loss = pipeline.step(x, y)
+
+    Arrays [N, ...] are NumPy's or PyTorch's, float32 and int32, in host memory; they are not copied. What comes back is PyTorch's where an
+    input is. May be used from any thread, one call at a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt) raises when
+    the call in progress has ended, and the pipeline can go on.
+    """
+
+    def __init__(self, model: Union[Model, Plan], stages: int = 1, schedule: Union[str, Schedule] = "1f1b", chunks: int = 1,
+                 batch: Optional[int] = None, *, loss: Optional[str] = None, seed: int = 0, **options: Any) -> None:
+        """Plan a model, make its devices and initialize the parameters.
+
+        Args:
+            model: What to train; or a plan, then the other arguments but ``seed`` stay away.
+            stages, schedule, chunks: See :func:`cgpipe.plan`.
+            batch: Samples of a mini-batch, the most of a step; None: ``chunks``.
+            loss: Train this loss of the first output, see :meth:`Model.with_loss`: the last input of a step is its targets.
+            seed: Of the initial weights and of dropout. A model of :func:`cgpipe.from_torch` begins with its module's weights.
+            options: As of :func:`cgpipe.plan`: optimizer, balance, recompute, devices, threads, precision ...
+
+        Raises:
+            ArgumentError: As of :func:`cgpipe.plan`.
+            LimitError: The devices need more memory than a limit, or than the machine has.
+        """
+        if isinstance(model, Plan):
+            if stages != 1 or schedule != "1f1b" or chunks != 1 or batch is not None or loss is not None or options:
+                raise ArgumentError("pipeline: a plan has all options already, got some beside it")
+            self.plan = model
+        else:
+            made = model.with_loss(loss) if loss is not None else model
+            self.plan = Plan(made, stages, schedule, chunks, chunks if batch is None else batch, **options)
+        self.model = self.plan.model
+        self._inputs, self._outputs = self.model.inputs, self.model.outputs
+        self._parameters, self._states = self.model.parameters, self.model.states
+        self._worker = Worker()
+        self._handle = ctypes.c_void_p()
+        self._borrowed: Any = None  # inputs of a forward, which its backward reads again
+        self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle), self.plan._handle, seed)))
+        # On its own thread, and before its plan.
+        self._finish = _c.when_gone(self, self._worker.post, _destroy, self._handle, self.plan)
+        if self.model._captured is not None:
+            self.model._captured.adopt(self)
+
+    # --- training ---
+
+    def step(self, *inputs: Any, update: bool = True) -> float:
+        """Run forward and backward of one mini-batch, and update the parameters.
+
+        Args:
+            inputs: One array [N, ...] per input of the model, in its order, 1 <= N <= the planned batch.
+            update: False: leave the gradients for :meth:`update`.
+
+        Returns:
+            The loss, sum / count over the mini-batch.
+
+        Raises:
+            ArgumentError: An input does not fit; nothing ran.
+            StateError: The loss, or a gradient's norm, is not finite: parameters are as before. Or the plan has an external loss.
+            DeviceError: A device failed; the pipeline can only be closed.
+        """
+        given = tensors.pointers(self._convert(inputs), self._inputs)
+
+        def run() -> float:
+            loss = ctypes.c_double()
+            _c.check(_c.lib.cgp_pipeline_step(self._handle, given.array, given.count, ctypes.byref(loss)))
+            if update:
+                _c.check(_c.lib.cgp_optim_step(self._handle))
+            return loss.value
+
+        return float(self._call(run))
+
+    def update(self) -> None:
+        """Update the parameters from the gradients of :meth:`step` without update, or of :meth:`backward`.
+
+        Raises:
+            StateError: There are no new gradients, or they are not finite.
+        """
+        self._call(lambda: _c.check(_c.lib.cgp_optim_step(self._handle)))
+
+    def forward(self, *inputs: Any) -> Any:
+        """Run forward of one mini-batch in training, for a loss that the caller computes; planned with ``external_loss=True``.
+
+        Returns:
+            The output [N, ...], a list of several. :meth:`backward` is due next.
+        """
+        given = tensors.pointers(self._convert(inputs), self._inputs)
+        outputs = self._new_outputs(given.samples, inputs)
+        wanted = tensors.pointers(outputs, self._outputs, "output")
+
+        def run() -> None:
+            _c.check(_c.lib.cgp_pipeline_forward(self._handle, given.array, given.count, wanted.array, wanted.count))
+            self._borrowed = (given, inputs)
+
+        self._call(run)
+        return self._outcome(outputs)
+
+    def backward(self, *gradients: Any) -> List[Any]:
+        """Run backward of the last :meth:`forward`; :meth:`update` then updates the parameters.
+
+        Args:
+            gradients: Of the loss with respect to each output, [N, ...]; None for one without a gradient.
+
+        Returns:
+            The loss's gradient with respect to each input, None where the model makes none.
+        """
+        if self._borrowed is None:
+            raise StateError("pipeline: backward() is not legal now: forward() is due")
+        given = tensors.pointers(gradients, [Value(o.name, o.shape, "float32") for o in self._outputs], "gradient")
+        samples = self._borrowed[0].samples
+        found = [tensors.empty_like((samples, *v.shape), "float32", self._borrowed[1]) if v.gradient else None for v in self._inputs]
+
+        def run() -> None:
+            if any(g is not None for g in found):
+                wanted = tensors.pointers(found, self._inputs)
+                _c.check(_c.lib.cgp_pipeline_set_input_gradients(self._handle, wanted.array, wanted.count))
+            try:
+                _c.check(_c.lib.cgp_pipeline_backward(self._handle, given.array, given.count))
+            finally:
+                if any(g is not None for g in found):
+                    _c.lib.cgp_pipeline_set_input_gradients(self._handle, None, 0)
+            self._borrowed = None
+
+        self._call(run)
+        return found
+
+    # --- without training ---
+
+    def evaluate(self, *inputs: Any) -> float:
+        """Return the loss of any N samples, as in evaluation: no dropout, running statistics. Nothing changes."""
+        given = tensors.pointers(self._convert(inputs), self._inputs)
+
+        def run() -> float:
+            loss = ctypes.c_double()
+            _c.check(_c.lib.cgp_pipeline_evaluate(self._handle, given.array, given.count, ctypes.byref(loss)))
+            return loss.value
+
+        return float(self._call(run))
+
+    def predict(self, *inputs: Any) -> Any:
+        """Return the output [N, ...] of any N samples as in evaluation, a list of several. Nothing changes.
+
+        Args:
+            inputs: As of :meth:`step`; those that only the loss reads may be None, or stay away at the end.
+        """
+        read = self._convert(self._with_absent(inputs), targets=False)
+        given = tensors.pointers([*read, *[None] * (len(self._inputs) - len(read))], self._inputs)
+        outputs = self._new_outputs(given.samples, inputs)
+        wanted = tensors.pointers(outputs, self._outputs, "output")
+
+        def run() -> None:
+            _c.check(_c.lib.cgp_pipeline_predict(self._handle, given.array, given.count, wanted.array, wanted.count))
+
+        self._call(run)
+        return self._outcome(outputs)
+
+    # --- parameters ---
+
+    def parameter(self, name: Union[str, int]) -> Any:
+        """Return a copy of a parameter, by name or number, float32 in plain layout."""
+        return self._read(_c.lib.cgp_pipeline_get_parameter, self._parameters, name)
+
+    def gradient(self, name: Union[str, int]) -> Any:
+        """Return a copy of a parameter's gradient of the last step, before clipping."""
+        return self._read(_c.lib.cgp_pipeline_get_gradient, self._parameters, name)
+
+    def state(self, name: Union[str, int]) -> Any:
+        """Return a copy of a running statistic."""
+        return self._read(_c.lib.cgp_pipeline_get_state, self._states, name)
+
+    def set_parameter(self, name: Union[str, int], value: Any) -> None:
+        """Set a parameter to an array of its shape."""
+        self._write(_c.lib.cgp_pipeline_set_parameter, self._parameters, name, value)
+
+    def set_state(self, name: Union[str, int], value: Any) -> None:
+        """Set a running statistic to an array of its shape."""
+        self._write(_c.lib.cgp_pipeline_set_state, self._states, name, value)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return copies of all parameters and running statistics, by name."""
+        return {**{v.name: self.parameter(i) for i, v in enumerate(self._parameters)},
+                **{v.name: self.state(i) for i, v in enumerate(self._states)}}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Set parameters and running statistics by name.
+
+        Raises:
+            ArgumentError: A name is missing or unknown; nothing was changed.
+        """
+        parameters, states = {v.name for v in self._parameters}, {v.name for v in self._states}
+        for what, names in (("missing", (parameters | states) - set(values)), ("unknown", set(values) - parameters - states)):
+            if names:
+                raise ArgumentError(f"{min(names)}: {what}{f' ({len(names)} names are)' if len(names) > 1 else ''}")
+        for name, value in values.items():
+            (self.set_parameter if name in parameters else self.set_state)(name, value)
+
+    # --- checkpoints ---
+
+    def save(self, directory: Path, *, keep: int = 0, note: str = "", check_finite: bool = False) -> None:
+        """Save a checkpoint, from which :meth:`load` goes on to the bit; ``cgpipe`` reads it too.
+
+        Args:
+            directory: Of the run; made if missing.
+            keep: Checkpoints to keep; 0: all.
+            note: A text that comes back from :meth:`load`.
+            check_finite: Refuse weights that are not finite.
+
+        Raises:
+            FileError: It cannot be written; an older checkpoint is as before.
+        """
+        options = _c.cgp_save_options(ctypes.sizeof(_c.cgp_save_options), keep, note.encode(), check_finite)
+        self._call(lambda: _c.check(_c.lib.cgp_pipeline_save_with(self._handle, os.fsencode(directory), ctypes.byref(options))))
+
+    def load(self, directory: Path) -> str:
+        """Load a checkpoint, and return its note.
+
+        Args:
+            directory: A run's (its latest checkpoint), or one checkpoint's.
+
+        Raises:
+            FileError: There is none.
+            FormatError: It is damaged, or of another model or optimizer.
+        """
+
+        def run() -> str:
+            note = ctypes.c_void_p()
+            _c.check(_c.lib.cgp_pipeline_load(self._handle, os.fsencode(directory), ctypes.byref(note)))
+            return _c.take_text(note)
+
+        return str(self._call(run))
+
+    # --- what happened ---
+
+    @property
+    def updates(self) -> int:
+        """Number of updates, those before a :meth:`load` too."""
+        return int(self._call(lambda: _c.lib.cgp_pipeline_updates(self._handle)))
+
+    @property
+    def gradient_norm(self) -> float:
+        """Norm of all gradients at the last update, before clipping; NaN without ``clip_norm``."""
+        return float(self._call(lambda: _c.lib.cgp_pipeline_gradient_norm(self._handle)))
+
+    @property
+    def weights_sha256(self) -> str:
+        """SHA-256 of all parameters."""
+
+        def run() -> str:
+            out = ctypes.create_string_buffer(65)
+            _c.check(_c.lib.cgp_pipeline_weights_sha256(self._handle, out))
+            return out.value.decode()
+
+        return str(self._call(run))
+
+    @property
+    def times(self) -> Times:
+        """Measured times of the last run."""
+
+        def run() -> Times:
+            busy = (ctypes.c_double * len(self.plan.devices))()
+            times = _c.lib.cgp_pipeline_last_times(self._handle, busy)
+            return Times(times.seconds, times.forward_seconds, times.backward_seconds, times.bubble, times.gap_seconds,
+                         times.wakeup_seconds, list(busy))
+
+        found = self._call(run)
+        assert isinstance(found, Times)
+        return found
+
+    @property
+    def timeline(self) -> Timeline:
+        """The measured start and end of each action of the last step.
+
+        Raises:
+            StateError: The last run was not a step of the planned number of samples.
+        """
+
+        def run() -> Timeline:
+            timeline = _c.cgp_schedule_timeline()
+            _c.check(_c.lib.cgp_pipeline_last_timeline(self._handle, ctypes.byref(timeline)))
+            return Timeline(self.plan.schedule, timeline)
+
+        found = self._call(run)
+        assert isinstance(found, Timeline)
+        return found
+
+    def trace(self, path: Optional[Path] = None) -> str:
+        """Return the last step as Chrome's trace events, which ui.perfetto.dev opens, and write them to a file."""
+        text = self.timeline.trace()
+        if path is not None:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        return text
+
+    def set_timeout(self, seconds: float) -> None:
+        """Have a run in which no action ends for so long fail with DeviceError; 0: no limit."""
+        self._call(lambda: _c.check(_c.lib.cgp_pipeline_set_timeout(self._handle, seconds)))
+
+    @property
+    def report(self) -> str:
+        """The report of a run that timed out, "" if none has."""
+        return str(self._call(lambda: _c.text(_c.lib.cgp_pipeline_report(self._handle))))
+
+    def close(self) -> None:
+        """Stop the workers and free the memory. Any later call raises StateError."""
+        if self._finish.alive and self.model._captured is not None:
+            self.model._captured.release()
+        if self._finish.detach() is not None:
+            self._worker.call(_destroy, self._handle, self.plan)
+
+    def __enter__(self) -> "Pipeline":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<cgpipe.Pipeline of {self.plan!r}>"
+
+    # --- helpers ---
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        if not self._finish.alive:
+            raise StateError("pipeline: it is closed (make another one)")
+        return self._worker.call(function)
+
+    def _convert(self, inputs: Sequence[Any], targets: bool = True) -> Sequence[Any]:
+        """Return inputs as the model has them: a captured module's may be of another layout; targets of a loss stay."""
+        captured = self.model._captured
+        if captured is None:
+            return inputs
+        own = len(inputs) - (self.model._targets if targets else 0)
+        return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
+
+    def _with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return a captured module's inputs, with zeros for targets that stayed away: its conversion takes all of them."""
+        captured = self.model._captured
+        if captured is None or not 0 < len(inputs) < len(captured.inputs):
+            return inputs
+        import torch
+        from cgpipe.torch.layout import count
+
+        found = list(inputs)
+        for layout in captured.inputs[len(inputs):]:
+            place = sum(other is not None for other in captured.inputs[:len(found)])
+            sizes = [] if layout is None else [count(dim) for dim in layout.dims[1:]]
+            dtype = torch.float32 if layout is None else getattr(torch, self._inputs[place].dtype)
+            found.append(torch.zeros((len(inputs[0]), *sizes), dtype=dtype))
+        return found
+
+    def _new_outputs(self, samples: int, inputs: Sequence[Any]) -> List[Any]:
+        if not self._outputs:
+            raise ArgumentError(f"{self.model.name}: an output is expected, got none")
+        return [tensors.empty_like((samples, *value.shape), value.dtype, inputs) for value in self._outputs]
+
+    def _outcome(self, outputs: List[Any]) -> Any:
+        captured = self.model._captured
+        found = outputs if captured is None else list(captured.to_torch(outputs))
+        return found[0] if len(found) == 1 else found
+
+    def _read(self, function: Any, entries: Sequence[Value], name: Union[str, int]) -> Any:
+        index = _find(entries, name)
+        out = tensors.empty_like(entries[index].shape, entries[index].dtype, ())
+        self._call(lambda: _c.check(function(self._handle, index, out.ctypes.data)))
+        return out
+
+    def _write(self, function: Any, entries: Sequence[Value], name: Union[str, int], value: Any) -> None:
+        index = _find(entries, name)
+        wanted = entries[index]
+        keep, shape, address = tensors.whole(value, wanted)
+        if shape != wanted.shape:
+            raise ArgumentError(f"{wanted.name}: shape {list(wanted.shape)} is expected, got {list(shape)}")
+        self._call(lambda: _c.check(function(self._handle, index, address)))
+        del keep
+
+
+def _find(entries: Sequence[Value], name: Union[str, int]) -> int:
+    """Return the number of a parameter or state."""
+    if isinstance(name, int):
+        if not 0 <= name < len(entries):
+            raise ArgumentError(f"parameter: 0 to {len(entries) - 1} is expected, got {name}")
+        return name
+    for i, entry in enumerate(entries):
+        if entry.name == name:
+            return i
+    raise ArgumentError(f"{name}: no parameter or state of this name")
+
+
+def _destroy(handle: Any, plan: Plan) -> None:
+    _c.lib.cgp_pipeline_destroy(handle)
+    del plan

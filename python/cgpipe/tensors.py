@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of NumPy's and tensors of PyTorch's as the library's tensors, without a copy.
+
+float32 and int32 whose elements lie in order are passed by their address. int64 (PyTorch's labels) becomes int32, and what is not
+contiguous is laid out in order: those are copies. Other types are refused; nothing is rounded in silence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, List, Optional, Sequence, Tuple
+
+from cgpipe import _c
+from cgpipe.errors import ArgumentError
+from cgpipe.model import Value
+
+__all__ = ["empty_like", "is_torch", "pointers", "tensor", "whole"]
+
+_CODES = {"float32": _c.ENUMS["cgp_dtype"].index("CGP_F32"), "int32": _c.ENUMS["cgp_dtype"].index("CGP_I32")}
+
+
+def is_torch(value: Any) -> bool:
+    """Return whether a value is a tensor of PyTorch's, without importing it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def tensor(value: Any, expected: Value) -> Tuple[Any, Any]:
+    """Return a cgp_tensor of an array [N, ...], and what has its memory.
+
+    Args:
+        value: An array or tensor in host memory, or what NumPy makes an array of.
+        expected: Shape of one sample, and type. For a sample of one element, [N] does for [N, 1].
+
+    Raises:
+        TypeError: It has another type.
+        ArgumentError: It has another shape, or an integer is out of range, or it is not in host memory.
+    """
+    keep, shape, address = whole(value, expected)
+    if len(shape) == 1 and expected.shape == (1,):
+        shape = (shape[0], 1)
+    if shape[1:] != expected.shape or not shape:
+        sizes = ", ".join(map(str, expected.shape))
+        raise ArgumentError(f"{expected.name}: shape [N, {sizes}] is expected, got {list(keep.shape)}")
+    dims = (ctypes.c_int64 * _c.MAX_RANK)(*shape)
+    return _c.cgp_tensor(_CODES[expected.dtype], _c.cgp_shape(len(shape), dims), address), keep
+
+
+def whole(value: Any, expected: Value) -> Tuple[Any, Tuple[int, ...], int]:
+    """Return what has the memory of an array, its shape and its address. Errors as of tensor()."""
+    keep, address = _of_torch(value, expected) if is_torch(value) else _of_numpy(value, expected)
+    return keep, tuple(keep.shape), address
+
+
+def _of_numpy(value: Any, expected: Value) -> Tuple[Any, int]:
+    import numpy
+
+    array = numpy.asarray(value)
+    if expected.dtype == "int32" and array.dtype == numpy.int64:
+        array = _narrow(array, numpy.int32, expected)
+    if str(array.dtype) != expected.dtype:
+        raise TypeError(f"{expected.name}: {expected.dtype} is expected, got {array.dtype} (convert it)")
+    array = numpy.ascontiguousarray(array).reshape(array.shape)
+    return array, array.ctypes.data
+
+
+def _of_torch(value: Any, expected: Value) -> Tuple[Any, int]:
+    torch = sys.modules["torch"]
+    if value.device.type != "cpu":
+        raise ArgumentError(f"{expected.name}: a tensor in host memory is expected, got one on {value.device} (.cpu())")
+    value = value.detach()
+    if expected.dtype == "int32" and value.dtype == torch.int64:
+        value = _narrow(value, torch.int32, expected)
+    if str(value.dtype) != f"torch.{expected.dtype}":
+        raise TypeError(f"{expected.name}: {expected.dtype} is expected, got {value.dtype} (convert it)")
+    value = value.contiguous()
+    return value, value.data_ptr()
+
+
+def _narrow(value: Any, dtype: Any, expected: Value) -> Any:
+    """Return integers as int32."""
+    size = value.numel() if is_torch(value) else value.size
+    if size and (int(value.min()) < -2**31 or int(value.max()) >= 2**31):
+        raise ArgumentError(f"{expected.name}: integers of 32 bits are expected, got {int(value.min())} to {int(value.max())}")
+    return value.to(dtype) if is_torch(value) else value.astype(dtype)
+
+
+def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any]) -> Any:
+    """Return a new array, PyTorch's if one of ``like`` is."""
+    if any(map(is_torch, like)):
+        torch = sys.modules["torch"]
+        return torch.empty(tuple(shape), dtype=getattr(torch, dtype))
+    import numpy
+
+    return numpy.empty(tuple(shape), dtype=dtype)
+
+
+class pointers:
+    """An array of pointers to cgp_tensors, with what has their memory. An entry of None is NULL."""
+
+    def __init__(self, values: Sequence[Optional[Any]], expected: Sequence[Value], what: str = "input") -> None:
+        if len(values) != len(expected):
+            names = " ".join(value.name for value in expected)
+            raise ArgumentError(f"{what}s: {len(expected)} are expected ({names}), got {len(values)}")
+        self.keep: List[Any] = []
+        self.tensors: List[Any] = []
+        self.array = (ctypes.POINTER(_c.cgp_tensor) * max(1, len(values)))()
+        self.count = len(values)
+        self.samples = 0
+        for i, (value, wanted) in enumerate(zip(values, expected)):
+            if value is None:
+                continue
+            struct, keep = tensor(value, wanted)
+            self.keep.append(keep)
+            self.tensors.append(struct)
+            self.array[i] = ctypes.pointer(struct)
+            self.samples = int(struct.shape.dims[0])

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's door: modules captured as models, and run under autograd."""
+
+from __future__ import annotations
+
+from cgpipe.torch.capture import Captured, CaptureError, Named, capture
+from cgpipe.torch.model import from_torch
+
+__all__ = ["CaptureError", "Captured", "Named", "capture", "from_torch"]

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A captured module's plan and pipeline, whose memory PyTorch sees as tensors.
+
+    Engine    model, plan and pipeline; views of parameters, gradients and running statistics; forward, backward, predict
+
+A Runtime's engines belong to one thread, a Worker, that makes all calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from cgpipe import _c
+from cgpipe.errors import ArgumentError
+from cgpipe.worker import Worker
+
+__all__ = ["Engine", "Options", "view_of"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a Runtime plans. See cgp_plan_options in cgpipe/plan.h."""
+
+    #: Prefix of the names of the layers of each stage; None: balanced by FLOPs in as many stages as there are devices.
+    stages: Optional[Sequence[str]] = None
+    #: Name of each stage's device.
+    devices: Sequence[str] = ("cpu",)
+    #: Number of micro-batches.
+    chunks: int = 1
+    #: "never", "always" or "except_last", each with or without "+selective".
+    recompute: str = "never"
+    #: Running statistics change once a mini-batch.
+    deferred_batch_norm: bool = False
+    #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
+    threads: Optional[int] = None
+
+
+# --- memory ---
+
+
+class _Handles:
+    """Model, plan and pipeline of an engine. Views of the pipeline's memory hold this, so it lasts as long as they do."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.model, self.plan, self.pipeline = (ctypes.c_void_p() for _ in range(3))
+        self.owner: Optional[_Handles] = None  # whose parameters it uses
+        _c.when_gone(self, worker.post, destroy, self.pipeline, self.plan, self.model)
+
+
+def destroy(pipeline: ctypes.c_void_p, plan: ctypes.c_void_p, model: ctypes.c_void_p) -> None:
+    _c.lib.cgp_pipeline_destroy(pipeline)
+    _c.lib.cgp_plan_destroy(plan)
+    _c.lib.cgp_model_destroy(model)
+
+
+_TYPES = {0: (ctypes.c_float, torch.float32), 1: (ctypes.c_int32, torch.int32)}
+
+
+def _view(tensor: Any, owner: _Handles) -> Tensor:
+    """Return a tensor over memory of an engine, which it keeps alive."""
+    shape = [tensor.shape.dims[i] for i in range(tensor.shape.rank)]
+    count = 1
+    for size in shape:
+        count *= size
+    c_type, dtype = _TYPES[tensor.dtype]
+    array = (c_type * count).from_address(tensor.data)
+    array.owner = owner
+    return torch.frombuffer(array, dtype=dtype).view(shape)
+
+
+def _as_tensor(tensor: Tensor) -> Any:
+    """Return a cgp_tensor over a contiguous tensor of PyTorch's, f32 or i32."""
+    dims = (ctypes.c_int64 * 6)(*tensor.shape)
+    return _c.cgp_tensor(0 if tensor.dtype == torch.float32 else 1, _c.cgp_shape(tensor.dim(), dims), tensor.data_ptr())
+
+
+def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
+    """Return an array of pointers to cgp_tensors; None becomes NULL."""
+    structs = [None if t is None else _as_tensor(t) for t in tensors]
+    array = (ctypes.POINTER(_c.cgp_tensor) * max(1, len(structs)))()
+    for i, struct in enumerate(structs):
+        if struct is not None:
+            array[i] = ctypes.pointer(struct)
+    return array
+
+
+# --- models and plans ---
+
+
+def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[bool] = ()) -> None:
+    """Make a captured module's model, with the gradients of these inputs."""
+    graph = dict(captured.graph)
+    wanted = list(input_gradients) + [False] * len(graph["inputs"])
+    graph["inputs"] = [dict(entry, gradient=True) if want and graph["values"][entry["value"]]["dtype"] == "f32" else entry
+                       for entry, want in zip(graph["inputs"], wanted)]
+    text = json.dumps(graph).encode()
+    _c.check(_c.lib.cgp_model_from_json(ctypes.byref(model), graph["name"].encode(), text, len(text), None, 0))
+
+
+def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
+    """Return the stage of each layer: that whose prefix its name has; a layer of none is with the one before it."""
+    stages, stage = [], 0
+    for i in range(_c.lib.cgp_model_layers(model)):
+        name = _c.text(_c.lib.cgp_model_layer_name(model, i))
+        stage = next((j for j, prefix in enumerate(prefixes) if name == prefix or name.startswith(prefix + ".")), stage)
+        stages.append(stage)
+    return stages
+
+
+def device_name(device: str) -> str:
+    """Return the engine's name of a device of PyTorch's; each stage on "cpu" has a device of its own."""
+    kind, _, ordinal = device.partition(":")
+    return kind if kind == "cpu" else f"{kind}:{ordinal or 0}"
+
+
+def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options, samples: int) -> None:
+    """Plan a model: a stage for each prefix that layers have."""
+    microbatch = -(-samples // options.chunks)
+    chunks = -(-samples // microbatch)  # as torch.chunk() cuts, which may be fewer than asked for
+    o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples, chunks=chunks, ranks=1,
+                            external_loss=True, deferred_batch_norm=options.deferred_batch_norm)
+    o.optim.lr = 0.01  # PyTorch's optimizers update the parameters, this one never does
+    devices = [device_name(device) for device in options.devices]
+    if options.stages is None:
+        o.stages = min(len(devices), _c.lib.cgp_model_layers(model))
+    else:
+        of_layers = layer_stages(model, options.stages)
+        used = sorted(set(of_layers))
+        o.balance = _c.array(ctypes.c_int, [of_layers.count(stage) for stage in used])
+        o.stages = len(used)
+        devices = [devices[stage] for stage in used]
+    o.devices = _c.array(ctypes.c_char_p, [device.encode() for device in devices[:o.stages]])
+    o.threads_per_device = options.threads or max(1, torch.get_num_threads() // o.stages)
+    recompute = ctypes.c_int()
+    _c.check(_c.lib.cgp_recompute_parse(ctypes.byref(recompute), options.recompute.encode()))
+    o.recompute = recompute.value
+    _c.check(_c.lib.cgp_plan_create(ctypes.byref(plan), model, ctypes.byref(o)))
+
+
+# --- a plan and its pipeline ---
+
+
+class Engine:
+    """A plan of a captured module and its pipeline. All methods but the views' are called on the Runtime's thread."""
+
+    def __init__(self, worker: Worker, captured: Any, options: Options, samples: int, input_gradients: Sequence[bool],
+                 owner: Optional["Engine"] = None) -> None:
+        self.captured, self.samples = captured, samples
+        self.versions: Optional[int] = None  # of the parameters that it was last told of
+        self.forwards = 0  # number of the last forward
+        self.inputs: Optional[List[Tensor]] = None  # borrowed by the engine until its backward is done
+        self.handles = _Handles(worker)
+        read_model(self.handles.model, captured, input_gradients)
+        make_plan(self.handles.plan, self.handles.model, options, samples)
+        self._create(owner)
+        self.parameters = self._views(_c.lib.cgp_pipeline_parameter_tensor, captured.parameters)
+        self.gradients = self._views(_c.lib.cgp_pipeline_gradient_tensor, captured.parameters)
+        self.states = self._views(_c.lib.cgp_pipeline_state_tensor, captured.states)
+
+    def _create(self, owner: Optional["Engine"]) -> None:
+        """Create the pipeline, with the parameters of the owner's if that has the same ones."""
+        handles = self.handles
+        if owner is not None:
+            try:
+                _c.check(_c.lib.cgp_pipeline_create_sharing(ctypes.byref(handles.pipeline), handles.plan, owner.handles.pipeline))
+                handles.owner = owner.handles  # outlives this one
+                return
+            except ArgumentError:
+                pass  # then they are copied at each change from one to the other
+        _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(handles.pipeline), handles.plan, 1))
+
+    def _views(self, function: Any, names: Sequence[Any]) -> List[Tensor]:
+        views = []
+        for i, entry in enumerate(names):
+            tensor = _c.cgp_tensor()
+            _c.check(function(self.handles.pipeline, i, ctypes.byref(tensor)))
+            views.append(entry.to_torch(_view(tensor, self.handles)))
+        return views
+
+    @property
+    def pending(self) -> bool:
+        """A forward waits for its backward."""
+        return self.inputs is not None
+
+    def forward(self, inputs: List[Tensor], outputs: List[Tensor]) -> int:
+        """Run a training forward; return its number."""
+        self.skip_backward()
+        self.call("forward", _pointers(inputs), len(inputs), _pointers(outputs), len(outputs))
+        self.inputs = inputs
+        self.forwards += 1
+        return self.forwards
+
+    def skip_backward(self) -> None:
+        """End a forward whose backward never came; running statistics change as they would have."""
+        if self.pending:
+            self.inputs = None
+            self.call("skip_backward")
+
+    def backward(self, gradients: List[Tensor], input_gradients: List[Optional[Tensor]]) -> None:
+        """Run the backward of the last forward, into the engine's gradients and the given tensors."""
+        wanted = any(gradient is not None for gradient in input_gradients)
+        if wanted:
+            self.call("set_input_gradients", _pointers(input_gradients), len(input_gradients))
+        try:
+            self.call("backward", _pointers(gradients), len(gradients))
+        finally:
+            if wanted:
+                self.call("set_input_gradients", None, 0)
+        self.inputs = None
+
+    def predict(self, inputs: List[Tensor], outputs: List[Tensor]) -> None:
+        """Run forward as in evaluation."""
+        self.call("predict", _pointers(inputs), len(inputs), _pointers(outputs), len(outputs))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call cgp_pipeline_<name>()."""
+        _c.check(getattr(_c.lib, f"cgp_pipeline_{name}")(self.handles.pipeline, *arguments))
+
+
+def view_of(pipeline: Any, what: str, index: int) -> Tensor:
+    """Return the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state" as a tensor, which keeps the pipeline alive."""
+    tensor = _c.cgp_tensor()
+    function = getattr(_c.lib, f"cgp_pipeline_{what}_tensor")
+    pipeline._call(lambda: _c.check(function(pipeline._handle, index, ctypes.byref(tensor))))
+    return _view(tensor, pipeline)

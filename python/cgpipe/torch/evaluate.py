@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch computes beside the graph: constants, once, and integers that follow from the inputs, in front of each step."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["Evaluator"]
+
+
+class Evaluator:
+    """Computes single nodes of an exported program, and what they need."""
+
+    def __init__(self, module: Any, examples: Sequence[Tensor]) -> None:
+        self.module, self.examples = module, list(examples)
+        self._fixed: Dict[Any, Any] = {}  # buffers
+        self._inputs: Dict[Any, int] = {}
+        self._same: Dict[Any, Any] = {}  # placeholders of inner graphs
+        self._example: Dict[Any, Any] = {}
+
+    def set(self, node: Any, value: Any) -> None:
+        """Give a placeholder its value."""
+        self._fixed[node] = value
+
+    def set_input(self, node: Any, index: int) -> None:
+        """Make a placeholder the module's input of this number."""
+        self._inputs[node] = index
+
+    def rename(self, holder: Any, node: Any) -> None:
+        """Make the placeholder of an inner graph another node."""
+        self._same[holder] = node
+
+    def rename_output(self, node: Any, graph: Any) -> None:
+        """Make the output of an inner graph the result of the node that holds it."""
+        output = next(n for n in graph.nodes if n.op == "output")
+        self._same[node] = output.args[0]
+
+    def example(self, node: Any) -> Any:
+        """Return a node's value for the example."""
+        return self._value(node, self._example, self.examples)
+
+    def run(self, nodes: Sequence[Any], inputs: Sequence[Tensor]) -> Dict[Any, Tensor]:
+        """Return nodes' values for inputs."""
+        memo: Dict[Any, Any] = {}
+        found: Dict[Any, Tensor] = {}
+        with torch.no_grad():
+            for node in nodes:
+                found[node] = self._value(node, memo, list(inputs))
+        return found
+
+    def _value(self, node: Any, memo: Dict[Any, Any], inputs: List[Tensor]) -> Any:
+        if hasattr(node, "index") and hasattr(node, "node"):
+            return self._value(node.node, memo, inputs)[node.index]
+        if node in memo:
+            return memo[node]
+        if node in self._fixed:
+            value = self._fixed[node]
+        elif node in self._inputs:
+            value = inputs[self._inputs[node]]
+        elif node in self._same:
+            value = torch.fx.node.map_arg(self._same[node], lambda n: self._value(n, memo, inputs))
+        elif node.op == "get_attr":
+            value = self.module
+            for part in node.target.split("."):
+                value = getattr(value, part)
+        else:
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: self._value(n, memo, inputs))
+            with torch.no_grad():
+                value = node.target(*args, **kwargs)
+        memo[node] = value
+        return value

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph while a module is captured: nodes, parameters, states and hidden inputs, as docs/reference/graph-files.md has them."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from torch import Tensor
+
+from cgpipe.torch.layout import BATCH, Axis, Layout, MixesSamples, Unlike, count
+
+__all__ = ["Graph", "Value"]
+
+#: Most dimensions of a sample.
+MAX_RANK = 5
+
+
+class Value:
+    """A tensor of the graph: the number of its value and its layout."""
+
+    def __init__(self, number: int, layout: Layout) -> None:
+        self.number, self.layout = number, layout
+
+    def with_layout(self, layout: Layout) -> "Value":
+        """Return another view of the same memory."""
+        return Value(self.number, layout)
+
+
+class Graph:
+    """Nodes in order of execution, in layers. Shapes are of one sample."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.values: List[Dict[str, Any]] = []
+        self.inputs: List[Dict[str, Any]] = []
+        self.layers: List[str] = []
+        self.parameters: List[Dict[str, Any]] = []
+        self.nodes: List[Dict[str, Any]] = []
+        self.losses: List[Dict[str, Any]] = []
+        self.outputs: List[int] = []
+        self.states: List[str] = []
+        self._parameters: Dict[str, int] = {}
+
+    def json(self) -> Dict[str, Any]:
+        """Return the graph as a graph file has it."""
+        return {"format": "cgpipe-graph", "version": 2, "name": self.name, "values": self.values, "inputs": self.inputs,
+                "layers": self.layers, "parameters": self.parameters, "nodes": self.nodes, "losses": self.losses,
+                "outputs": self.outputs}
+
+    def shape(self, number: int) -> List[int]:
+        """Return a value's shape."""
+        return list(self.values[number]["shape"])
+
+    # --- layers ---
+
+    def layer(self, name: str) -> None:
+        """Begin a layer; one that comes a second time is another one."""
+        if self.layers and (self.layers[-1] == name or self.layers[-1].startswith(name + "#")):
+            return
+        again = sum(layer == name or layer.startswith(name + "#") for layer in self.layers)
+        self.layers.append(f"{name}#{again + 1}" if again else name)
+
+    # --- values ---
+
+    def _value(self, dtype: str, shape: Sequence[int]) -> int:
+        self.values.append({"dtype": dtype, "shape": list(shape) or [1]})
+        return len(self.values) - 1
+
+    def input(self, name: str, dtype: str, layout: Layout) -> Value:
+        """Declare an input, as its axes lie in memory."""
+        number = self._value(dtype, [axis.size for axis in layout.order])
+        self.inputs.append({"name": name, "value": number})
+        return Value(number, layout)
+
+    def add(self, op: str, inputs: Sequence[int], shape: Sequence[int], attributes: Optional[Dict[str, Any]] = None,
+            parameters: Sequence[int] = (), states: Sequence[str] = (), dtype: str = "f32") -> int:
+        """Add a node; return its value."""
+        if not self.layers:
+            self.layer("input")
+        number = self._value(dtype, shape)
+        node: Dict[str, Any] = {"op": op, "layer": len(self.layers) - 1, "inputs": list(inputs), "output": number}
+        if parameters:
+            node["parameters"] = list(parameters)
+        if states:
+            node["states"] = list(states)
+            self.states.extend(states)
+        if attributes is not None:
+            node["attributes"] = attributes
+        self.nodes.append(node)
+        return number
+
+    def loss(self, op: str, inputs: Sequence[int], attributes: Dict[str, Any]) -> None:
+        """Add a loss."""
+        entry = {"op": op, "inputs": list(inputs), "weight": 1.0}
+        self.losses.append(dict(entry, attributes=attributes) if attributes else entry)
+
+    def parameter(self, name: str, shape: Sequence[int], decays: bool) -> int:
+        """Return the number of a parameter, a new one or, of the same shape, one that is used again.
+
+        Raises:
+            Unlike: Another op has it in another shape.
+        """
+        if name in self._parameters:
+            number = self._parameters[name]
+            if self.parameters[number]["shape"] != list(shape):
+                raise Unlike(f"parameter {name} in two shapes")
+            return number
+        self._parameters[name] = len(self.parameters)
+        self.parameters.append({"name": name, "shape": list(shape), "init": "zero", "scale": 0.0, "decays": decays})
+        return len(self.parameters) - 1
+
+    # --- memory order ---
+
+    def ordered(self, value: Value, axes: Sequence[Axis]) -> int:
+        """Return the number of a value with these axes in memory, of any dimensions."""
+        wanted = list(axes)
+        if BATCH in wanted:
+            raise MixesSamples
+        if any(axis.repeated for axis in wanted):
+            raise Unlike("repeated values (expand) where they must be in memory")
+        return value.number if wanted == value.layout.order else self._reorder(value.number, value.layout.order, wanted)
+
+    def arrange(self, value: Value, groups: Sequence[Sequence[Axis]]) -> int:
+        """Return the number of a value with these axes in memory, a dimension for each group."""
+        number = self.ordered(value, [axis for group in groups for axis in group])
+        return self.reshape(number, [count(group) for group in groups])
+
+    def reshape(self, number: int, shape: Sequence[int]) -> int:
+        """Return a value of other dimensions; nothing moves."""
+        shape = list(shape) or [1]
+        if self.shape(number) == shape:
+            return number
+        if len(shape) > MAX_RANK:
+            raise Unlike(f"more than {MAX_RANK} dimensions")
+        return self.add("reshape", [number], shape, {"rank": len(shape), "dims": (shape + [0] * 6)[:6]})
+
+    def _reorder(self, number: int, order: Sequence[Axis], wanted: Sequence[Axis]) -> int:
+        """Exchange dimensions until the axes lie as wanted."""
+        if set(map(id, order)) != set(map(id, wanted)):
+            raise Unlike("an order of other axes")
+        blocks = _blocks(order, wanted)
+        target = [block for axis in wanted for block in blocks if block[0] is axis]
+        if len(blocks) > MAX_RANK:
+            raise Unlike(f"a permutation of more than {MAX_RANK} dimensions")
+        shape = [count(block) for block in blocks]
+        number = self.reshape(number, shape)
+        for i, block in enumerate(target):
+            j = blocks.index(block)
+            if i == j:
+                continue
+            blocks[i], blocks[j] = blocks[j], blocks[i]
+            shape[i], shape[j] = shape[j], shape[i]
+            number = self.add("transpose", [number], shape, {"dim": [i, j]})
+        return number
+
+
+def _blocks(order: Sequence[Axis], wanted: Sequence[Axis]) -> List[Tuple[Axis, ...]]:
+    """Return the longest runs of axes that stay side by side."""
+    place = {id(axis): i for i, axis in enumerate(wanted)}
+    blocks: List[List[Axis]] = []
+    for axis in order:
+        if blocks and place[id(axis)] == place[id(blocks[-1][-1])] + 1:
+            blocks[-1].append(axis)
+        else:
+            blocks.append([axis])
+    return [tuple(block) for block in blocks]
+
+
+def to_memory(tensor: Tensor, layout: Layout) -> Tensor:
+    """Return a tensor as its values lie in the engine's memory: [N, *axes in order] without its batch's dimensions merged."""
+    logical = layout.logical()
+    split = tensor.reshape([tensor.numel() // max(1, count(logical)), *(axis.size for axis in logical)])
+    place = {id(axis): i for i, axis in enumerate(logical)}
+    return split.permute([0, *(place[id(axis)] + 1 for axis in layout.order)]).contiguous()
+
+
+def from_memory(tensor: Tensor, layout: Layout) -> Tensor:
+    """Return what lies in the engine's memory, [N, ...], as a tensor of the layout's dimensions."""
+    n = tensor.shape[0]
+    split = tensor.view([n, *(axis.size for axis in layout.order)])
+    place = {id(axis): i for i, axis in enumerate(layout.order)}
+    logical = layout.logical()
+    ordered = split.permute([0, *(place[id(axis)] + 1 for axis in logical)])
+    shape = [count(dim) * (n if BATCH in dim else 1) for dim in layout.dims]
+    return ordered.reshape(shape)

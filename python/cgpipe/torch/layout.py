@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of PyTorch over values of a graph.
+
+An engine's value is one sample in memory order. A tensor of PyTorch is that value with its dimensions factorised into *axes*, in any order:
+
+    value [H, W, C] of a convolution      axes h w c in memory
+    tensor [N, C, H, W]                   dims (batch) (c) (h) (w)
+    flattened to [N, C * H * W]           dims (batch) (c h w)
+
+so views, permutations and flattenings cost nothing until an op needs a certain order in memory. Axes of size 1 are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, List, Optional, Sequence, Tuple
+
+__all__ = ["BATCH", "Axis", "Layout", "MixesSamples", "Unlike"]
+
+
+class MixesSamples(Exception):
+    """Dimension 0 is no longer that of the samples."""
+
+
+class Unlike(Exception):
+    """Shapes do not fit together."""
+
+
+class Axis:
+    """A factor of a dimension. ``repeated``: the same values all along it, not in memory."""
+
+    __slots__ = ("repeated", "size")
+
+    def __init__(self, size: int, repeated: bool = False) -> None:
+        self.size, self.repeated = size, repeated
+
+
+#: The samples of the mini-batch.
+BATCH = Axis(0)
+
+Dim = Tuple[Axis, ...]
+
+
+def count(axes: Iterable[Axis]) -> int:
+    """Return the number of elements of axes, without the batch."""
+    total = 1
+    for axis in axes:
+        if axis is not BATCH:
+            total *= axis.size
+    return total
+
+
+def _axes(size: int) -> Dim:
+    return (Axis(size),) if size != 1 else ()
+
+
+class Layout:
+    """The dimensions of a tensor, and the order of its axes in memory."""
+
+    def __init__(self, dims: Sequence[Dim], order: Sequence[Axis]) -> None:
+        self.dims: List[Dim] = list(dims)
+        self.order: List[Axis] = list(order)
+
+    @classmethod
+    def of_shape(cls, sizes: Sequence[int], order: Optional[Sequence[int]] = None) -> "Layout":
+        """Return the layout of a tensor [N, *sizes]; ``order``: indices of sizes as they lie in memory."""
+        axes = [_axes(size) for size in sizes]
+        return cls([(BATCH,), *axes], [axis for i in order or range(len(sizes)) for axis in axes[i]])
+
+    # --- shapes ---
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether samples come first, whole."""
+        return bool(self.dims) and self.dims[0][:1] == (BATCH,) and all(BATCH not in dim for dim in self.dims[1:])
+
+    def sizes(self) -> List[int]:
+        """Return the sizes of the dimensions; the batch counts as 1."""
+        return [count(dim) for dim in self.dims]
+
+    def logical(self) -> List[Axis]:
+        """Return the axes in order of the dimensions, without the batch."""
+        return [axis for dim in self.dims for axis in dim if axis is not BATCH]
+
+    def dim(self, index: int) -> int:
+        """Return a dimension's index, which may count from the end."""
+        return index + len(self.dims) if index < 0 else index
+
+    def with_dims(self, dims: Sequence[Dim]) -> "Layout":
+        """Return the same memory with other dimensions."""
+        return Layout(dims, self.order)
+
+    # --- views ---
+
+    def view(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
+        """Return the layout of another shape, entries (holds the batch, size without it)."""
+        left = [axis for dim in self.dims for axis in dim]
+        order = list(self.order)
+        dims: List[Dim] = []
+        for batch, size in shape:
+            taken: List[Axis] = []
+            if batch:
+                if not left or left[0] is not BATCH:
+                    raise MixesSamples
+                taken.append(left.pop(0))
+            while size > 1:
+                if not left or left[0] is BATCH:
+                    raise MixesSamples
+                axis = left.pop(0)
+                if size % axis.size:
+                    if axis.size % size:
+                        raise Unlike("a view whose sizes do not divide each other")
+                    axis, rest = self._split(order, axis, size)
+                    left.insert(0, rest)
+                taken.append(axis)
+                size //= axis.size
+            dims.append(tuple(taken))
+        if left:
+            raise Unlike("a view of other elements")
+        return Layout(dims, order)
+
+    @staticmethod
+    def _split(order: List[Axis], axis: Axis, size: int) -> Tuple[Axis, Axis]:
+        """Split an axis: ``size`` outer elements, and the rest."""
+        parts = Axis(size, axis.repeated), Axis(axis.size // size, axis.repeated)
+        if not axis.repeated:
+            at = order.index(axis)
+            order[at:at + 1] = parts
+        return parts
+
+    def permute(self, order: Sequence[int]) -> "Layout":
+        """Return the dimensions in another order."""
+        return self.with_dims([self.dims[self.dim(i)] for i in order])
+
+    def transpose(self, a: int, b: int) -> "Layout":
+        """Exchange two dimensions."""
+        dims = list(self.dims)
+        a, b = self.dim(a), self.dim(b)
+        dims[a], dims[b] = dims[b], dims[a]
+        return self.with_dims(dims)
+
+    def unsqueeze(self, at: int) -> "Layout":
+        """Insert a dimension of size 1."""
+        dims = list(self.dims)
+        dims.insert(at + len(dims) + 1 if at < 0 else at, ())
+        return self.with_dims(dims)
+
+    def drop(self, at: int) -> "Layout":
+        """Leave out a dimension of size 1."""
+        at = self.dim(at)
+        return self.with_dims(self.dims[:at] + self.dims[at + 1:])
+
+    def expand(self, shape: Sequence[Tuple[bool, int]]) -> "Layout":
+        """Repeat dimensions of size 1, and insert some in front."""
+        dims: List[Dim] = [()] * (len(shape) - len(self.dims)) + self.dims
+        found: List[Dim] = []
+        for (batch, size), dim in zip(shape, dims):
+            if batch and dim[:1] != (BATCH,):
+                raise Unlike("an expansion over the samples")
+            repeat = size > 1 and count(dim) == 1
+            found.append(dim + (Axis(size, True),) if repeat else dim)
+        return self.with_dims(found)
+
+    # --- pairs ---
+
+    def refined(self, other: "Layout") -> Tuple["Layout", "Layout"]:
+        """Return two layouts of one shape with the same axes, so that their orders can be compared."""
+        if len(self.dims) != len(other.dims):
+            raise Unlike("tensors of different ranks")
+        orders = list(self.order), list(other.order)
+        dims: Tuple[List[Dim], List[Dim]] = [], []
+        for a, b in zip(self.dims, other.dims):
+            left = list(a), list(b)
+            if (BATCH in a) != (BATCH in b) or count(a) != count(b):
+                raise Unlike("tensors of different shapes")
+            found: Tuple[List[Axis], List[Axis]] = [], []
+            while left[0] and left[1]:
+                x, y = left[0].pop(0), left[1].pop(0)
+                if (x is BATCH) != (y is BATCH):
+                    raise MixesSamples
+                if x.size > y.size:
+                    x, rest = self._divide(orders[0], x, y.size)
+                    left[0].insert(0, rest)
+                elif y.size > x.size:
+                    y, rest = self._divide(orders[1], y, x.size)
+                    left[1].insert(0, rest)
+                found[0].append(x)
+                found[1].append(y)
+            dims[0].append(tuple(found[0]))
+            dims[1].append(tuple(found[1]))
+        return Layout(dims[0], orders[0]), Layout(dims[1], orders[1])
+
+    def _divide(self, order: List[Axis], axis: Axis, size: int) -> Tuple[Axis, Axis]:
+        if axis.size % size:
+            raise Unlike("tensors whose dimensions are factors of no common ones")
+        return self._split(order, axis, size)

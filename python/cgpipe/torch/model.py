@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A captured module as a cgpipe.Model, for cgpipe.plan() and cgpipe.Pipeline."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe import _c
+from cgpipe.model import Model
+from cgpipe.torch.capture import Captured, capture
+from cgpipe.torch.engine import view_of
+
+__all__ = ["from_torch"]
+
+
+class _WithLoss(nn.Module):
+    """A module and a loss of its output. Paths of modules stay the module's."""
+
+    def __init__(self, module: nn.Module, loss: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.module, self.loss = module, loss
+
+    def forward(self, *inputs: Any) -> Any:
+        output = self.module(*inputs[:-1])
+        return output, self.loss(output, inputs[-1])
+
+
+class _Module(Captured):
+    """A captured module whose parameters a pipeline adopts."""
+
+    module: nn.Module
+
+    def adopt(self, pipeline: Any) -> None:
+        """Give a pipeline the module's weights and statistics; the module's tensors become views of its memory."""
+        tensors = {**dict(self.module.named_parameters(remove_duplicate=False)), **dict(self.module.named_buffers(remove_duplicate=False))}
+        for function, entries in (("parameter", self.parameters), ("state", self.states)):
+            for i, entry in enumerate(entries):
+                view = entry.to_torch(view_of(pipeline, function, i))
+                tensor = tensors[entry.name]
+                with torch.no_grad():
+                    view.copy_(tensor)
+                if view.dtype == tensor.dtype:
+                    tensor.data = view
+                if function == "parameter" and not pipeline.plan.inference:
+                    tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
+        pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(pipeline._handle)))
+
+    def release(self) -> None:
+        """Give the module copies of its own, as the pipeline is about to go."""
+        for tensor in [*self.module.parameters(), *self.module.buffers()]:
+            tensor.data = tensor.data.clone()
+            tensor.grad = None
+
+
+def from_torch(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Optional[Dict[str, Any]] = None, *,
+               loss: Optional[Callable[..., Tensor]] = None, example_target: Any = None, input_gradients: bool = False,
+               cut_at: Optional[Sequence[str]] = None, name: Optional[str] = None) -> Model:
+    """Capture a module as a model.
+
+        model = cgpipe.from_torch(module, (x,), loss=torch.nn.functional.cross_entropy, example_target=y)
+        pipeline = cgpipe.Pipeline(model, stages=2, chunks=8, batch=64, optimizer=cgpipe.AdamW(lr=1e-3))
+        pipeline.step(x, y)
+
+    A pipeline takes over the module's weights: parameters and running statistics become views of its memory, so that the module, and
+    ``state_dict()``, have what it trains.
+
+    Args:
+        module: An nn.Module of f32 parameters on the CPU, in the mode to capture: call ``train()`` before.
+        example_inputs: Positional inputs, tensors [N, ...] of any N, or structures of them. Values do not matter.
+        example_kwargs: Inputs by name.
+        loss: A function of the module's output and a target: cross_entropy or binary_cross_entropy_with_logits, as a function or a
+            module. None: the module's own losses, or none.
+        example_target: Of ``loss``.
+        input_gradients: Have backward make the gradients of f32 inputs.
+        cut_at: Paths of modules in front of which a stage may begin; None: the children of an nn.Sequential, else the elements of
+            lists and sequences of modules.
+        name: Of the model; None: the module's class.
+
+    Raises:
+        cgpipe.torch.CaptureError: Something is not covered; the message has the path of the module, the op, and what is covered.
+    """
+    inputs = tuple(example_inputs)
+    captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name) if loss is None else
+                _capture_with_loss(module, inputs, loss, example_target, cut_at, name))
+    captured.__class__ = _Module
+    captured.module = module  # type: ignore[attr-defined]
+    graph = captured.graph
+    if input_gradients:
+        real = sum(layout is not None for layout in captured.inputs)
+        for entry in graph["inputs"][:real]:
+            if graph["values"][entry["value"]]["dtype"] == "f32":
+                entry["gradient"] = True
+    model = Model.from_json(graph, graph["name"])
+    model._captured = captured
+    return model
+
+
+def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[..., Tensor], target: Any, cut_at: Optional[Sequence[str]],
+                       name: Optional[str]) -> Captured:
+    whole = _WithLoss(module, loss)
+    whole.training = module.training
+    if cut_at is None and isinstance(module, nn.Sequential):
+        cut_at = [child for child, _ in module.named_children()]
+    paths = None if cut_at is None else [f"module.{path}" for path in cut_at]
+    captured = capture(whole, (*inputs, target), cut_at=paths, name=name or type(module).__name__)
+
+    def own(text: str) -> str:
+        return text[len("module."):] if text.startswith("module.") else text
+    graph = captured.graph
+    graph["layers"] = [own(layer) for layer in graph["layers"]]
+    for parameter in graph["parameters"]:
+        parameter["name"] = own(parameter["name"])
+    for node in graph["nodes"]:
+        if "states" in node:
+            node["states"] = [own(state) for state in node["states"]]
+    captured.parameters = [type(p)(own(p.name), p.shape, p.order) for p in captured.parameters]
+    captured.states = [type(s)(own(s.name), s.shape, s.order) for s in captured.states]
+    return captured

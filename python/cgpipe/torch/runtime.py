@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a captured nn.Module as a pipeline, under PyTorch's autograd.
+
+    call        capture --> plan --> pipeline, each once per shapes, types and mode
+                parameters' and running statistics' data become views of the engine's memory: there is one copy
+    forward     cgp_pipeline_forward(), outputs in tensors of PyTorch's
+    backward    cgp_pipeline_backward(); gradients of parameters are views of the engine's buffers
+
+To autograd a forward is one function of the inputs and all parameters, so hooks, frozen parameters, torch.autograd.grad(), and
+errors for parameters that were changed in between, are PyTorch's own.
+
+An engine holds the values of one forward. A backward through an older one, or a second one through the same, repeats that forward first,
+with its dropout's seed, and leaves the running statistics as they are. In eval mode the module is captured a second time, and forward is
+cgp_pipeline_predict(); a backward through it runs the forward in a plan for training.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe.errors import CgpipeError
+from cgpipe.torch import capture
+from cgpipe.torch.engine import Engine, Options
+from cgpipe.worker import Worker
+
+__all__ = ["Options", "Runtime"]
+
+
+@dataclass(eq=False)
+class _Forward:
+    """One forward of a Runtime: what its backward needs beside the tensors that autograd saves."""
+
+    runtime: "Runtime"
+    captured: Any
+    engine: Engine
+    parameters: List[nn.Parameter]
+    training: bool
+    wants: Tuple[bool, ...]  # inputs that get a gradient
+    seed: Optional[int] = None
+    number: int = -1  # of the engine's forward
+    node: Any = None  # of autograd's graph, a weak reference
+    task: int = -1  # the last backward pass that ran it
+
+
+class _Function(torch.autograd.Function):
+    """A forward as one function of the inputs and the parameters."""
+
+    @staticmethod
+    def forward(ctx: Any, forward: _Forward, n_inputs: int, *tensors: Tensor) -> Tuple[Tensor, ...]:
+        outputs = forward.runtime._run(forward, tensors[:n_inputs])
+        ctx.forward_, ctx.n_inputs = forward, n_inputs
+        forward.node = weakref.ref(ctx)
+        forward.runtime.live.add(forward)
+        ctx.save_for_backward(*tensors)
+        ctx.mark_non_differentiable(*(y for y in outputs if not y.is_floating_point()))
+        return outputs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Optional[Tensor]) -> Tuple[Optional[Tensor], ...]:
+        tensors = ctx.saved_tensors  # raises where one has changed since
+        needed = ctx.needs_input_grad[2 + ctx.n_inputs:]
+        return (None, None, *ctx.forward_.runtime._backward(ctx.forward_, tensors[:ctx.n_inputs], needed, gradients))
+
+
+class Runtime:
+    """A module whose forward and backward a pipeline runs.
+
+    Call it with the module's inputs, tensors [N, ...]; it returns what the module returns. ``module.training`` chooses the mode. The module's parameters and running statistics become views of the pipeline's memory.
+    """
+
+    def __init__(self, module: nn.Module, options: Options) -> None:
+        self.module, self.options = module, options
+        self.worker = Worker()
+        self.lock = threading.RLock()
+        self.captures: Dict[Any, Any] = {}
+        self.engines: Dict[Any, Engine] = {}
+        self.owner: Optional[Engine] = None  # whose parameters the others use
+        self.live: "weakref.WeakSet[_Forward]" = weakref.WeakSet()  # forwards that autograd may go back through
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        samples = _check_inputs(inputs)
+        parameters = dict(self.module.named_parameters(remove_duplicate=False))
+        _check_parameters(parameters)
+        with self.lock:
+            captured = self._capture(inputs)
+            used = [parameters[entry.name] for entry in captured.parameters]
+            gradient = torch.is_grad_enabled()
+            wants = tuple(gradient and x.requires_grad for x in inputs)
+            engine = self._engine(captured, samples, wants)
+            self._adopt(engine, used)
+            forward = _Forward(self, captured, engine, used, self.module.training, wants)
+            if self.module.training and captured.has_dropout:
+                forward.seed = int(torch.randint(2**62, (), dtype=torch.int64))
+            if gradient and (any(wants) or any(p.requires_grad for p in used)):
+                outputs = _Function.apply(forward, len(inputs), *inputs, *used)
+            else:
+                outputs = self._run(forward, inputs)
+                if self.module.training:
+                    self._settle(engine)
+            return captured.unflatten(outputs)
+
+    # --- forward and backward ---
+
+    def _run(self, forward: _Forward, inputs: Sequence[Tensor]) -> Tuple[Tensor, ...]:
+        captured, engine = forward.captured, forward.engine
+        given = captured.to_engine([x.detach() for x in inputs])
+        outputs = captured.new_outputs(inputs[0].shape[0])
+        if forward.training:
+            self._start(forward, engine, given, outputs)
+        else:
+            self.worker.call(engine.predict, given, outputs)
+        return captured.to_torch(outputs)
+
+    def _start(self, forward: _Forward, engine: Engine, given: List[Tensor], outputs: List[Tensor]) -> None:
+        """Run a training forward."""
+        if forward.seed is not None:
+            self.worker.call(engine.call, "set_seed", forward.seed)
+        forward.number = self.worker.call(engine.forward, given, outputs)
+
+    def _settle(self, engine: Engine) -> None:
+        """End a forward without a backward, and let the module see its running statistics."""
+        if engine.pending:
+            self.worker.call(engine.skip_backward)
+            self._count(engine)
+
+    def _backward(self, forward: _Forward, inputs: Sequence[Tensor], needed: Sequence[bool],
+                  gradients: Sequence[Optional[Tensor]]) -> List[Optional[Tensor]]:
+        """Return the gradients of inputs and parameters."""
+        with self.lock:
+            captured, engine = forward.captured, forward.engine
+            again = not (forward.training and engine.pending and engine.forwards == forward.number)
+            statistics: List[Tensor] = []
+            if again:
+                engine, statistics = self._forward_again(forward, inputs)
+            _keep_gradients(engine, forward.parameters)
+            wanted = captured.new_input_gradients(inputs, forward.wants)
+            self.worker.call(engine.backward, captured.output_gradients(gradients, inputs[0].shape[0]), wanted)
+            for state, before in zip(engine.states, statistics):
+                state.copy_(before)
+            self._count(engine)
+            views = [view.detach() if need else None for view, need in zip(engine.gradients, needed)]
+            if self._is_shared(forward) or not _will_accumulate(forward.parameters, needed):
+                views = [None if view is None else view.clone() for view in views]
+            return captured.input_gradients_to_torch(wanted) + views
+
+    def _forward_again(self, forward: _Forward, inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tensor]]:
+        """Repeat a forward in an engine for training; return it, and the running statistics that its backward changes."""
+        captured, samples = forward.captured, inputs[0].shape[0]
+        if not forward.training and captured.has_batch_norm:
+            raise CgpipeError("backward: a batch norm in eval mode has no gradient here (call train(), or run under torch.no_grad())")
+        engine = self._engine(captured, samples, forward.wants)
+        self._adopt(engine, forward.parameters)
+        statistics = [state.clone() for state in engine.states]
+        self._start(forward, engine, captured.to_engine([x.detach() for x in inputs]), captured.new_outputs(samples))
+        forward.engine = engine
+        return engine, statistics
+
+    def _is_shared(self, forward: _Forward) -> bool:
+        """Return whether this backward pass goes through another forward, which will write over the engine's gradients."""
+        forward.task = torch._C._current_graph_task_id()
+        others = [other.node() for other in self.live if other.task != forward.task]
+        return any(node is not None and torch._C._will_engine_execute_node(node) for node in others)
+
+    # --- captures and engines ---
+
+    def _capture(self, inputs: Sequence[Tensor]) -> Any:
+        """Return the module captured for these shapes and types, and this mode."""
+        key = (self.module.training, tuple((x.shape[1:], x.dtype) for x in inputs))
+        if key not in self.captures:
+            with torch.random.fork_rng(devices=[]):  # a capture draws nothing from the caller's generator
+                self.captures[key] = capture(self.module, tuple(x.detach() for x in inputs))
+        return self.captures[key]
+
+    def _engine(self, captured: Any, samples: int, wants: Tuple[bool, ...]) -> Engine:
+        """Return an engine for so many samples: the one there is, if its plan is large enough."""
+        microbatch = -(-samples // self.options.chunks)
+        # A batch norm in training shows where a mini-batch is cut; nothing else does.
+        exact = captured.has_batch_norm and captured.training
+        key = (id(captured), wants, microbatch if exact else 0)
+        engine = self.engines.get(key)
+        if engine is None or engine.samples < samples:
+            if engine is not None and engine is self.owner:
+                self._forget()
+            # Evaluation keeps nothing for a backward but what one micro-batch needs, should one come.
+            options = self.options if captured.training else replace(self.options, recompute="always")
+            engine = self.worker.call(Engine, self.worker, captured, options, samples, wants, self.owner)
+            self.engines[key] = engine
+            self.owner = self.owner or engine
+        return engine
+
+    def _forget(self) -> None:
+        """Leave all engines to the views that are still used."""
+        self.engines.clear()
+        self.owner = None
+
+    def _adopt(self, engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
+        """Make parameters and running statistics views of an engine's memory, with the values that they have.
+
+        A forward of the engine's that waits for its backward gives it up.
+        """
+        self._settle(engine)
+        changed = False
+        for view, parameter in zip(engine.parameters, parameters):
+            changed |= _become(parameter, view)
+        versions = sum(parameter._version for parameter in parameters)
+        if changed or versions != engine.versions:
+            self.worker.call(engine.call, "parameters_changed")
+            engine.versions = versions
+        buffers = dict(self.module.named_buffers(remove_duplicate=False))
+        for view, entry in zip(engine.states, engine.captured.states):
+            buffer = buffers[entry.name]
+            if buffer.dtype == view.dtype:
+                _become(buffer, view)
+            else:  # a count is int64 in PyTorch: there are two, kept equal
+                view.copy_(buffer)
+
+    def _count(self, engine: Engine) -> None:
+        """Give the module the counts of its batch norms."""
+        buffers = dict(self.module.named_buffers(remove_duplicate=False))
+        for view, entry in zip(engine.states, engine.captured.states):
+            if buffers[entry.name].dtype != view.dtype:
+                buffers[entry.name].copy_(view.view_as(buffers[entry.name]))
+
+
+def _become(tensor: Tensor, view: Tensor) -> bool:
+    """Make a tensor share a view's memory, which takes its values. Return whether it did not before."""
+    if tensor.data_ptr() == view.data_ptr() and tensor.stride() == view.stride():
+        return False
+    with torch.no_grad():
+        view.copy_(tensor)
+    tensor.data = view.detach()
+    return True
+
+
+def _keep_gradients(engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
+    """Copy the gradients that a backward would write over: it adds to them."""
+    for view, parameter in zip(engine.gradients, parameters):
+        if parameter.grad is not None and parameter.grad.untyped_storage().data_ptr() == view.untyped_storage().data_ptr():
+            parameter.grad = parameter.grad.clone()
+
+
+def _will_accumulate(parameters: Sequence[nn.Parameter], needed: Sequence[bool]) -> bool:
+    """Return whether gradients go to .grad; torch.autograd.grad() gives them to its caller."""
+    for parameter, need in zip(parameters, needed):
+        if need:
+            try:
+                return torch._C._will_engine_execute_node(torch.autograd.graph.get_gradient_edge(parameter).node)
+            except RuntimeError:
+                return False
+    return True
+
+
+def _check_inputs(inputs: Sequence[Tensor]) -> int:
+    """Return the number of samples."""
+    if not inputs:
+        raise IndexError("input: at least one tensor is expected, got an empty tuple")
+    for x in inputs:
+        if x.dim() == 0:
+            raise RuntimeError("input: a tensor [N, ...] is expected, got a scalar")
+        if x.device.type != "cpu":
+            raise ValueError(f"input: a tensor in the host's memory is expected, got one on {x.device} (call cpu())")
+    sizes = {x.shape[0] for x in inputs}
+    if len(sizes) > 1:
+        raise ValueError(f"input: the same number of samples in all tensors is expected, got {' and '.join(map(str, sorted(sizes)))}")
+    if 0 in sizes:
+        raise ValueError("input: at least one sample is expected, got none")
+    return sizes.pop()
+
+
+def _check_parameters(parameters: Dict[str, nn.Parameter]) -> None:
+    for name, parameter in parameters.items():
+        if parameter.dtype != torch.float32:
+            raise TypeError(f"{name}: float32 is expected, got {str(parameter.dtype).replace('torch.', '')} (cast the model back)")
+        if parameter.device.type != "cpu":
+            raise ValueError(f"{name}: a parameter in the host's memory is expected, got one on {parameter.device}")

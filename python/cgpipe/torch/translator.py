@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a capture: from the nodes of an exported program to those of a graph.
+
+    Constant    depends on no input and no parameter: computed by PyTorch here
+    Outside     depends on inputs of integers alone: computed by PyTorch in front of each step
+    Parameter   of the module
+    Value       of the graph
+    Part        a slice of a value that becomes a node when something reads it
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from cgpipe.torch.attention import Positions, Scores
+from cgpipe.torch.graph import Graph, Value, to_memory
+from cgpipe.torch.layout import BATCH, Axis, Layout, Unlike, count
+
+__all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Translator", "Unsupported"]
+
+
+class Unsupported(Exception):
+    """An op, or a form of one, that is not covered. Its text says what is."""
+
+
+class Constant:
+    """A tensor that is the same in each step. ``buffer``: its name in the module."""
+
+    def __init__(self, tensor: Tensor, batched: bool = False, buffer: Optional[str] = None) -> None:
+        self.tensor, self.batched, self.buffer = tensor, batched, buffer
+
+
+class Outside:
+    """A node that PyTorch computes from the inputs, in front of each step."""
+
+    def __init__(self, node: Any, shape: List[Tuple[bool, int]], dtype: torch.dtype) -> None:
+        self.node, self.shape, self.dtype = node, shape, dtype
+
+
+class Samples:
+    """A number that depends on how many samples there are."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Parameter:
+    """A parameter of the module."""
+
+    def __init__(self, name: str, shape: Sequence[int]) -> None:
+        self.name, self.shape = name, list(shape)
+
+
+class Loss:
+    """A scalar that ends the module."""
+
+    def __init__(self, op: str, inputs: Sequence[int], attributes: Dict[str, Any]) -> None:
+        self.op, self.inputs, self.attributes = op, list(inputs), attributes
+
+
+class Part(Value):
+    """Elements of a dimension; the node is made at the first use."""
+
+    def __init__(self, source: "_Source", layout: Layout) -> None:
+        self.source, self.layout = source, layout
+
+    @property
+    def number(self) -> int:  # type: ignore[override]
+        return self.source.cut()
+
+    def with_layout(self, layout: Layout) -> "Part":
+        return Part(self.source, layout)
+
+
+class _Source:
+    """What a Part is cut out of: elements begin .. end - 1 of the middle of three groups of axes."""
+
+    def __init__(self, graph: Graph, x: Value, groups: Sequence[Sequence[Axis]], begin: int, end: int) -> None:
+        self.graph, self.x, self.groups, self.begin, self.end = graph, x, groups, begin, end
+        self.made: Optional[int] = None
+
+    def cut(self) -> int:
+        if self.made is None:
+            before, own, after = self.groups
+            number = self.graph.arrange(self.x, self.groups)
+            self.made = self.graph.add("slice", [number], [count(before), self.end - self.begin, count(after)],
+                                       {"dim": [1, 0], "begin": self.begin, "end": self.end})
+        return self.made
+
+
+class Hidden:
+    """An input of the graph that the module does not have. Either ``rows`` [1, ...], the same for each sample, or ``outside``."""
+
+    def __init__(self, number: int, layout: Layout, rows: Optional[Tensor] = None, outside: Optional[Outside] = None) -> None:
+        self.number, self.layout, self.rows, self.outside = number, layout, rows, outside
+
+
+class Translator:
+    """Collects the graph of a module."""
+
+    def __init__(self, name: str, training: bool, ops: Dict[str, Any]) -> None:
+        self.graph, self.training, self.ops = Graph(name), training, ops
+        self.has_dropout = self.has_batch_norm = False
+        self.node: Any = None
+        self.hidden: List[Hidden] = []
+        self.real: Dict[Any, int] = {}  # placeholders of integers: their values
+        self.orders: Dict[str, Tuple[List[int], Tuple[int, ...], List[int]]] = {}
+        self.state_names: List[str] = []
+        self._hidden_outside: Dict[Any, int] = {}
+
+    # --- the node that is translated ---
+
+    def apply(self, name: str, *arguments: Any) -> Any:
+        """Translate another op."""
+        return self.ops[name](self, *arguments)
+
+    def shape_of_result(self) -> List[Tuple[bool, int]]:
+        """Return the shape of the node's result: whether a dimension holds the samples, and its size without them."""
+        return shape_of(self.node.meta["val"].shape)
+
+    def unsupported(self, what: str) -> Unsupported:
+        """Return the exception for a form that is not covered."""
+        return Unsupported(what)
+
+    # --- arguments ---
+
+    def value(self, x: Any) -> Value:
+        """Return a tensor of the graph."""
+        if isinstance(x, Value):
+            return x
+        if isinstance(x, Scores):
+            return x.value()
+        if isinstance(x, Outside) and x.dtype.is_floating_point:
+            return self._outside(x)
+        if isinstance(x, Constant) and self.is_batched(x):
+            layout = _layout_of(shape_of_constant(x))
+            return self.constant(x, layout)
+        raise Unsupported({Parameter: "arithmetic on a parameter alone", Positions: "embeddings of positions that are added to a value",
+                           Outside: "arithmetic on integers that depend on the inputs", Loss: "a loss at the end",
+                           Samples: "no value that depends on the number of samples"}.get(type(x), "a tensor with samples"))
+
+    def is_batched(self, x: Constant) -> bool:
+        """Return whether a constant has a row for each sample."""
+        return x.batched
+
+    def number(self, x: Any) -> Optional[float]:
+        """Return a number, None: it is none."""
+        if isinstance(x, Samples):
+            raise Unsupported("no value that depends on the number of samples")
+        if isinstance(x, (int, float)) and not isinstance(x, bool):
+            return float(x)
+        if isinstance(x, Constant) and x.tensor.numel() == 1 and not x.batched:
+            return float(x.tensor)
+        return None
+
+    def constant_number(self, x: Any) -> Optional[float]:
+        """Return a number, or what all elements of a constant are; None: neither."""
+        if isinstance(x, Constant) and x.tensor.numel() > 1 and bool((x.tensor == x.tensor.flatten()[0]).all()):
+            return float(x.tensor.flatten()[0])
+        return self.number(x)
+
+    def integers(self, x: Any) -> Tuple[int, Layout]:
+        """Return the number and layout of a tensor of integers."""
+        if isinstance(x, Outside):
+            layout = _layout_of(x.shape)
+            if x.node in self.real:
+                return self.real[x.node], layout
+            if x.node not in self._hidden_outside:
+                self._hidden_outside[x.node] = self._add_hidden("i32", layout, outside=x)
+            return self._hidden_outside[x.node], layout
+        if isinstance(x, Constant) and x.batched:
+            layout = _layout_of(shape_of_constant(x))
+            rows = to_memory(_row(x), layout).to(torch.int32)
+            return self._add_hidden("i32", layout, rows=rows), layout
+        raise Unsupported("integers that are inputs, or follow from them")
+
+    def _outside(self, x: Outside) -> Value:
+        layout = _layout_of(x.shape)
+        if x.node not in self._hidden_outside:
+            self._hidden_outside[x.node] = self._add_hidden("f32", layout, outside=x)
+        return Value(self._hidden_outside[x.node], layout)
+
+    def _add_hidden(self, dtype: str, layout: Layout, rows: Optional[Tensor] = None, outside: Optional[Outside] = None) -> int:
+        value = self.graph.input(f"hidden {len(self.hidden)}", dtype, layout)
+        self.hidden.append(Hidden(value.number, layout, rows, outside))
+        return value.number
+
+    def constant(self, x: Constant, layout: Layout) -> Value:
+        """Return a constant, repeated where need be, as a value of a layout."""
+        row = _row(x).to(torch.float32)
+        shape = [count(dim) for dim in layout.dims]
+        if any(axis.repeated for axis in layout.logical()):
+            raise Unlike("repeated values (expand) where they must be in memory")
+        try:
+            rows = to_memory(row.broadcast_to(shape), layout)
+        except RuntimeError:
+            raise Unlike("a constant of another shape") from None
+        return Value(self._add_hidden("f32", layout, rows=rows), layout)
+
+    # --- nodes ---
+
+    def unary(self, name: str, x: Any, attributes: Optional[Dict[str, Any]] = None) -> Value:
+        """Add an elementwise op."""
+        x = self.value(x)
+        return Value(self.graph.add(name, [x.number], self.graph.shape(x.number), attributes), x.layout)
+
+    def binary(self, name: str, a: Any, b: Any) -> Value:
+        """Add an elementwise op of two tensors of one shape, of which one may be a constant."""
+        numbers = [isinstance(x, (int, float, Constant)) for x in (a, b)]
+        if numbers[0]:
+            b = self.value(b)
+            a = self.constant(_as_constant(a), b.layout)
+        elif numbers[1]:
+            a = self.value(a)
+            b = self.constant(_as_constant(b), a.layout)
+        a, b = self.value(a), self.value(b)
+        sizes = a.layout.sizes(), b.layout.sizes()
+        if sizes[0] != sizes[1]:
+            shape = self.shape_of_result()
+            a, b = (x if size == [s for _, s in shape] else x.with_layout(x.layout.expand(shape)) for x, size in zip((a, b), sizes))
+        first, second, layout = self._aligned(a, b)
+        return Value(self.graph.add(name, [first, second], self.graph.shape(first)), layout)
+
+    def _aligned(self, a: Value, b: Value) -> Tuple[int, int, Layout]:
+        """Return two values in the memory order of the first."""
+        la, lb = a.layout.refined(b.layout)
+        names = {id(x): y for x, y in zip(la.logical(), lb.logical())}
+        if any(axis.repeated for axis in la.logical() + lb.logical()):
+            raise Unlike("tensors of one shape (nothing is repeated)")
+        first = a.number
+        second = self.graph.ordered(Value(b.number, lb), [names[id(axis)] for axis in la.order])
+        return first, self.graph.reshape(second, self.graph.shape(first)), la
+
+    def same_order(self, a: Value, b: Value) -> Tuple[int, int]:
+        """Return two tensors of one shape in one order."""
+        first, second, _ = self._aligned(a, b)
+        return first, second
+
+    def part(self, x: Value, dim: int, begin: int, end: int) -> Value:
+        """Return elements begin .. end - 1 of a dimension."""
+        dims = list(x.layout.dims)
+        dim = x.layout.dim(dim)
+        own, order = list(dims[dim]), x.layout.order
+        if (begin, end) == (0, count(own)):
+            return x
+        if any(axis.repeated for axis in own):
+            raise Unlike("repeated values (expand) where they must be in memory")
+        at = order.index(own[0])
+        if order[at:at + len(own)] != own:  # the dimension is not in one piece
+            order = [axis for axis in order if axis not in own] + own
+            at = len(order) - len(own)
+        before, after = order[:at], order[at + len(own):]
+        made = (Axis(end - begin),) if end - begin != 1 else ()
+        dims[dim] = made
+        source = _Source(self.graph, x, [before, own, after], begin, end)
+        return Part(source, Layout(dims, [*before, *made, *after]))
+
+    def fused(self, q: Value, k: Value, v: Value) -> Optional[int]:
+        """Return the value whose thirds q, k and v are, as fused attention reads it; None: they are not."""
+        parts = [q, k, v]
+        if not all(isinstance(x, Part) for x in parts):
+            return None
+        sources = [x.source for x in parts]  # type: ignore[attr-defined]
+        first = sources[0]
+        width = first.end - first.begin
+        total = count(first.groups[1])
+        for i, (x, source) in enumerate(zip(parts, sources)):
+            dims = x.layout.dims
+            plain = x.layout.order == [*dims[2], *dims[1], *dims[3]]
+            if (source.x.number != first.x.number or source.groups[2] or source.begin != i * width or
+                    source.end != (i + 1) * width or 3 * width != total or not plain):
+                return None
+        return self.graph.arrange(first.x, first.groups[:2])
+
+    def add_positions(self, x: Value, positions: Any) -> Value:
+        """Add a parameter of rows to each sample, or learned embeddings of positions."""
+        sizes = x.layout.sizes()[1:]
+        if len(sizes) < 2:
+            raise Unsupported("a parameter [T, C] that is added to a value [N, T, C]")
+        weight = positions.weight if isinstance(positions, Positions) else positions
+        shape = list(weight.shape)
+        rows, width = count([a for dim in x.layout.dims[1:-1] for a in dim]), sizes[-1]
+        whole = isinstance(positions, Parameter)
+        if not whole:
+            ids = positions.ids.reshape(-1)
+            whole = shape[0] == rows and torch.equal(ids, torch.arange(rows))
+        if whole and [s for s in shape if s != 1] == [s for s in sizes if s != 1]:
+            number = self.graph.arrange(x, [[a for dim in x.layout.dims[1:-1] for a in dim], x.layout.dims[-1]])
+            named = self.parameter(weight, [rows, width])
+            y = self.graph.add("position", [number], [rows, width], None, [named])
+            return Value(y, Layout(x.layout.dims, x.layout.logical()))
+        if isinstance(positions, Parameter):
+            raise Unsupported("a parameter [T, C] that is added to a value [N, T, C]")
+        ids_layout = _layout_of([(True, 1), (False, rows)])
+        ids = positions.ids.reshape(-1).broadcast_to([rows]) if positions.ids.numel() == 1 else positions.ids.reshape(-1)
+        hidden = self._add_hidden("i32", ids_layout, rows=ids.reshape(1, -1).to(torch.int32))
+        named = self.parameter(weight, shape)
+        y = self.graph.add("embedding", [hidden], [rows, width], {"size": shape[0], "width": width}, [named])
+        logical = x.layout.with_dims(x.layout.dims)
+        table = Value(self.graph.reshape(y, [rows, width]), Layout(logical.dims, logical.logical()))
+        return self.binary("add", x, table)
+
+    # --- parameters and states ---
+
+    def parameter(self, parameter: Any, shape: Sequence[int], order: Optional[Sequence[int]] = None, decays: bool = True) -> int:
+        """Return the number of a parameter whose memory has a shape; ``order``: its dimensions as the module's."""
+        if not isinstance(parameter, Parameter):
+            raise Unsupported("a parameter of the module, not a value made of it")
+        self.orders.setdefault(parameter.name, (list(shape), tuple(order or ()), parameter.shape))
+        return self.graph.parameter(parameter.name, shape, decays)
+
+    def statistics(self, mean: str, var: str, _size: int) -> List[str]:
+        """Return the names of a batch norm's states."""
+        names = [mean, var, mean.rpartition(".")[0] + ".num_batches_tracked"]
+        names[2] = names[2].lstrip(".")
+        self.state_names.extend(names)
+        return names
+
+
+def nearest(name: str, known: Sequence[str]) -> Optional[str]:
+    """Return the name nearest to another one."""
+    found = difflib.get_close_matches(name, known, 1, 0.6)
+    return found[0] if found else None
+
+
+def shape_of(sizes: Sequence[Any]) -> List[Tuple[bool, int]]:
+    """Return sizes: whether a dimension holds the samples, and its size without them."""
+    found = []
+    for size in sizes:
+        if isinstance(size, int):
+            found.append((False, size))
+            continue
+        expression = size.node.expr
+        symbols = list(expression.free_symbols)
+        factor = expression.subs({symbol: 1 for symbol in symbols}) if len(symbols) == 1 else None
+        if factor is None or expression != factor * symbols[0] or not factor.is_integer:
+            raise Unsupported(f"no dimension that depends on the number of samples as {expression}")
+        found.append((True, int(factor)))
+    return found
+
+
+def shape_of_constant(x: Constant) -> List[Tuple[bool, int]]:
+    """Return the shape of a constant with a row for each sample."""
+    return [(True, 1), *((False, size) for size in x.tensor.shape[1:])]
+
+
+def _layout_of(shape: Sequence[Tuple[bool, int]]) -> Layout:
+    dims = [((BATCH,) if batch else ()) + ((Axis(size),) if size != 1 else ()) for batch, size in shape]
+    layout = Layout(dims, [])
+    layout.order = layout.logical()
+    if not layout.has_batch:
+        raise Unsupported("a tensor [N, ...] whose dimension 0 is the samples'")
+    return layout
+
+
+def _row(x: Constant) -> Tensor:
+    """Return the row of one sample of a constant."""
+    if not x.batched:
+        return x.tensor
+    if not bool((x.tensor == x.tensor[:1]).all()):
+        raise Unsupported("a constant that is the same for all samples")
+    return x.tensor[:1]
+
+
+def _as_constant(x: Any) -> Constant:
+    return x if isinstance(x, Constant) else Constant(torch.tensor(float(x)))

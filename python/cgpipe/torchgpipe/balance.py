@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Balances for GPipe: the number of layers of each partition, from measured times or computed bytes.
+
+    balance = balance_by_time(2, model, torch.empty(128, 3, 224, 224))
+    model = GPipe(model, balance, chunks=8)
+
+The names are torchgpipe's. The cut is the exact optimum for the costs: the most expensive partition is as cheap as can be.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import time
+import weakref
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+import torch
+from torch import Tensor, nn
+
+from cgpipe import _c
+from cgpipe.errors import CgpipeError
+from cgpipe.torch import capture
+from cgpipe.torch.engine import Options, destroy, device_name, layer_stages, make_plan, read_model
+from cgpipe.torchgpipe.gpipe import Device, TensorOrTensors, Whole, check
+from cgpipe.torchgpipe.skip import fresh_skips
+
+__all__ = ["balance_by_size", "balance_by_time"]
+
+
+def _solve(costs: Sequence[float], partitions: int) -> List[int]:
+    """Cut costs so that the largest sum of a partition is least; of several such cuts the leftmost."""
+    if not 1 <= partitions <= len(costs):
+        raise ValueError(f"partitions: 1 to the number of layers, {len(costs)}, are possible, got {partitions}")
+    balance = (ctypes.c_int * partitions)()
+    _c.check(_c.lib.cgp_balance_solve((ctypes.c_double * len(costs))(*costs), len(costs), partitions, balance))
+    return list(balance)
+
+
+def _whole(module: nn.Sequential, sample: TensorOrTensors) -> Whole:
+    """Return the module with each of its children as a partition, for training."""
+    return Whole(nn.ModuleList([nn.Sequential(layer) for layer in module]), isinstance(sample, tuple))
+
+
+def _prefixes(module: nn.Sequential) -> List[str]:
+    return [f"partitions.{j}" for j in range(len(module))]
+
+
+def _tensors(sample: TensorOrTensors) -> Tuple[Tensor, ...]:
+    check(sample)
+    return sample if isinstance(sample, tuple) else (sample,)
+
+
+class _Planned:
+    """A model and, with options, its plan, without a pipeline: freed with this."""
+
+    def __init__(self, captured: Any, options: Optional[Options] = None, samples: int = 1) -> None:
+        self.model, self.plan = ctypes.c_void_p(), ctypes.c_void_p()
+        weakref.finalize(self, destroy, ctypes.c_void_p(), self.plan, self.model)
+        read_model(self.model, captured)
+        if options is not None:
+            make_plan(self.plan, self.model, options, samples)
+
+
+def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str], device: str) -> List[float]:
+    """Return measured seconds of forward and backward of the layers of each prefix, for a micro-batch of these inputs."""
+    captured = capture(module, inputs)
+    if all(node["op"] == "reshape" for node in captured.graph["nodes"]):
+        return [0.0] * len(prefixes)
+    planned = _Planned(captured)
+    layers = _c.lib.cgp_model_layers(planned.model)
+    costs = (_c.cgp_layer_cost * layers)()
+    options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), inputs[0].shape[0], device_name(device).encode(),
+                                     torch.get_num_threads(), 0, 5, 0, 0)
+    _c.check(_c.lib.cgp_profile(planned.model, ctypes.byref(options), costs))
+    seconds = [0.0] * len(prefixes)
+    for stage, cost in zip(layer_stages(planned.model, prefixes), costs):
+        seconds[stage] += cost.forward_seconds + cost.input_seconds + cost.weight_seconds
+    return seconds
+
+
+def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str], chunks: int,
+                device: str) -> Tuple[List[int], List[int]]:
+    """Return for the layers of each prefix the bytes of a micro-batch that backward reads, and those of parameters."""
+    planned = _Planned(capture(module, inputs), Options(prefixes, [device] * len(prefixes), chunks), inputs[0].shape[0])
+    saved, parameters = [0] * len(prefixes), [0] * len(prefixes)
+    for i, stage in enumerate(sorted(set(layer_stages(planned.model, prefixes)))):
+        info = _c.lib.cgp_plan_stage_at(planned.plan, i).contents
+        saved[stage] = info.saved_slot_bytes
+        parameters[stage] = _c.lib.cgp_plan_device_at(planned.plan, info.device).contents.parameter_bytes
+    return saved, parameters
+
+
+class _Training:
+    """Run with a module in training mode; the modes of its parts come back afterwards."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def __enter__(self) -> None:
+        self.modes = [(part, part.training) for part in self.module.modules()]
+        self.module.train()
+
+    def __exit__(self, *unused: Any) -> None:
+        for part, mode in self.modes:
+            part.training = mode
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_detached(element) for element in value)
+    return value.detach().requires_grad_(value.requires_grad)
+
+
+def _measure_once(layers: Sequence[nn.Module], value: Any) -> List[float]:
+    """Return the seconds of forward and backward of each layer, one after the other, in PyTorch."""
+    seconds = []
+    for layer in layers:
+        value = _detached(value)
+        start = time.perf_counter()
+        value = layer(value)
+        check(value)
+        outputs = [y for y in (value if isinstance(value, tuple) else (value,)) if y.requires_grad]
+        if outputs:
+            torch.autograd.backward(outputs, [torch.ones_like(y) for y in outputs])
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def _measure_in_torch(module: nn.Sequential, sample: TensorOrTensors, timeout: float) -> List[float]:
+    """Return the least seconds of each layer over as many passes as fit in `timeout`; the first pass warms up."""
+    layers = [copy.deepcopy(layer).train() for layer in module]
+    end = time.perf_counter() + timeout
+    with torch.enable_grad():
+        with fresh_skips():
+            _measure_once(layers, sample)
+        least = [float("inf")] * len(layers)
+        while True:
+            with fresh_skips():
+                least = [min(pair) for pair in zip(least, _measure_once(layers, sample))]
+            if time.perf_counter() >= end:
+                return least
+
+
+def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTensors, *, timeout: float = 1.0,
+                    device: Device = "cpu") -> List[int]:
+    """Balance by the time of each layer's forward and backward.
+
+    The engine's own kernels are measured, each after a warm-up (cgp_profile). Where the module cannot be captured, or takes no
+    time there, its layers are timed in PyTorch for ``timeout`` seconds.
+
+    Args:
+        partitions: number of partitions.
+        module: sequential module. Neither its mode nor its parameters change.
+        sample: input, [N, ...] each, of a micro-batch.
+        timeout: seconds.
+        device: where the engine's kernels are measured.
+
+    Raises:
+        ValueError: a parameter has a gradient already, or there are more partitions than layers.
+    """
+    if any(parameter.grad is not None for parameter in module.parameters()):
+        raise ValueError("some parameter already has gradient")
+    costs: List[float] = []
+    try:
+        with _Training(module):
+            costs = _layer_seconds(_whole(module, sample), _tensors(sample), _prefixes(module), str(device))
+    except (CgpipeError, NotImplementedError):
+        pass
+    if sum(costs) == 0:
+        costs = _measure_in_torch(module, sample, timeout)
+    return _solve(costs, partitions)
+
+
+def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTensors, *, chunks: int = 1,
+                    param_scale: float = 2.0, device: Device = "cpu") -> List[int]:
+    """Balance by bytes: the values that backward reads of one micro-batch, and ``param_scale`` x those of parameters.
+
+    Nothing runs: the engine's plan knows the bytes of each layer.
+
+    Args:
+        partitions: number of partitions.
+        module: sequential module.
+        input: mini-batch, [N, ...] each.
+        chunks: number of micro-batches.
+        param_scale: a parameter, its gradient and the optimizer's states: 2 for SGD, 3 with momentum, 4 for Adam.
+        device: of the plan.
+
+    Raises:
+        ValueError: there are more partitions than layers.
+        CgpipeError: the module cannot be captured.
+    """
+    with _Training(module):
+        saved, parameters = _layer_bytes(_whole(module, input), _tensors(input), _prefixes(module), chunks, str(device))
+    return _solve([float(s) + param_scale * float(p) for s, p in zip(saved, parameters)], partitions)

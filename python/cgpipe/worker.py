@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that makes all calls of a pipeline, as a pipeline belongs to the thread that made it.
+
+A caller on any thread waits until its call has ended. A signal that comes meanwhile raises (Ctrl-C: KeyboardInterrupt) when the call
+has ended, not before: no step is cut in two.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from typing import Any, Callable, Optional
+
+from cgpipe import _c
+from cgpipe.errors import StateError
+
+__all__ = ["Worker"]
+
+
+class _Job:
+    """A call, its result and whether it is done."""
+
+    def __init__(self, function: Callable[..., Any], arguments: Any) -> None:
+        self.function, self.arguments = function, arguments
+        self.result: Any = None
+        self.error: Optional[BaseException] = None
+        self.begun = False
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        if self.begun:
+            return
+        self.begun = True
+        try:
+            self.result = self.function(*self.arguments)
+        except BaseException as error:  # goes to the thread that waits
+            self.error = error
+        self.function = self.arguments = None  # type: ignore[assignment]
+        self.done.set()
+
+
+class Worker:
+    """A thread that runs calls in the order in which they are given, until it is collected."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._jobs: "queue.SimpleQueue[Optional[_Job]]" = queue.SimpleQueue()
+        threading.Thread(target=_serve, args=(self._jobs,), name="cgpipe", daemon=True).start()
+        _c.when_gone(self, self._jobs.put, None)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return ``function(*arguments)`` of the thread, or raise what it raises.
+
+        Raises:
+            StateError: This is a child of the process that has the thread.
+        """
+        if os.getpid() != self._pid:
+            raise StateError("pipeline: belongs to the process that made it, and this is a child of it (make a pipeline here)")
+        job = _Job(function, arguments)
+        interrupt: Optional[BaseException] = None
+        queued = False
+        while not job.done.is_set():
+            try:
+                if not queued:
+                    self._jobs.put(job)  # twice, if a signal comes here: it runs once
+                    queued = True
+                job.done.wait()
+            except BaseException as error:  # of a signal's handler
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt from job.error
+        if job.error is not None:
+            raise job.error
+        return job.result
+
+    def post(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Have the thread call a function, and do not wait. In a child process nothing happens."""
+        if os.getpid() == self._pid:
+            self._jobs.put(_Job(function, arguments))
+
+
+def _serve(jobs: "queue.SimpleQueue[Optional[_Job]]") -> None:
+    while True:
+        job = jobs.get()
+        if job is None:
+            return
+        job.run()
+        del job

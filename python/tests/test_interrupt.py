@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C: KeyboardInterrupt raises when the step in progress has ended; then everything is as after that step. And the GIL is released."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import support
+import cgpipe
+
+CHILD = '''
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+sys.path.insert(0, {tests!r})
+import support, cgpipe
+pipeline = cgpipe.Pipeline(support.model(width=256), stages=2, chunks=4, batch=64)
+x, y = support.batch(64, width=256)
+steps = 0
+try:
+    print("ready", flush=True)
+    while True:
+        pipeline.step(x, y)
+        steps += 1
+except KeyboardInterrupt:
+    pass
+# The interrupt comes inside a step, or between two.
+assert pipeline.updates in (steps, steps + 1), (pipeline.updates, steps)
+done = pipeline.updates
+again = cgpipe.Pipeline(support.model(width=256), stages=2, chunks=4, batch=64)
+for _ in range(done):
+    again.step(x, y)
+assert pipeline.weights_sha256 == again.weights_sha256
+assert pipeline.step(x, y) == again.step(x, y)
+print("as after", done, "steps", flush=True)
+'''
+
+
+class Interrupts(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+
+    def test_ctrl_c_ends_between_steps(self):
+        for delay in (0.02, 0.05, 0.11):
+            child = subprocess.Popen([sys.executable, "-c", CHILD.format(tests=os.path.dirname(os.path.abspath(__file__)))],
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.addCleanup(child.kill)
+            self.assertEqual(child.stdout.readline(), "ready\n")
+            time.sleep(delay)  # of which moment of a step the signal comes is left to chance
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=120)
+            self.assertEqual(child.returncode, 0, err)
+            self.assertIn("as after", out)
+
+    def test_a_signal_during_a_call_waits_for_its_end(self):
+        from cgpipe.worker import Worker
+
+        worker, begun, ended = Worker(), threading.Event(), []
+
+        def work():
+            begun.set()
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+            ended.append(True)
+
+        with self.assertRaises(KeyboardInterrupt):
+            worker.call(work)
+        self.assertEqual(ended, [True])
+        self.assertEqual(worker.call(lambda: 3), 3)
+
+    def test_an_exception_comes_from_the_worker(self):
+        from cgpipe.worker import Worker
+
+        worker = Worker()
+        with self.assertRaisesRegex(ZeroDivisionError, "zero"):
+            worker.call(lambda: 1 / 0)
+        self.assertEqual(worker.call(lambda: 3), 3)
+
+    def test_the_gil_is_released_during_a_step(self):
+        with cgpipe.Pipeline(support.model(width=512), chunks=1, batch=512) as pipeline:
+            x, y = support.batch(512, width=512)
+            pipeline.step(x, y)
+            stop, counted = threading.Event(), []
+
+            def count():
+                while not stop.is_set():
+                    counted.append(time.perf_counter())
+                    time.sleep(0)
+
+            thread = threading.Thread(target=count)
+            thread.start()
+            begin = time.perf_counter()
+            pipeline.step(x, y)
+            end = time.perf_counter()
+            stop.set()
+            thread.join()
+            inside = [t for t in counted if begin + 0.2 * (end - begin) < t < begin + 0.8 * (end - begin)]
+            self.assertGreater(len(inside), 3, f"a step of {end - begin:.3f} s")
+
+
+if __name__ == "__main__":
+    unittest.main()

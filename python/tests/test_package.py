@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package: what an import imports, its names, its version, its library."""
+
+import ast
+import inspect
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import support
+import cgpipe
+
+PACKAGE = pathlib.Path(cgpipe.__file__).parent
+NAMES = [name for name in cgpipe.__all__ if name != "from_torch"]
+
+
+def run(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment})
+
+
+class Package(unittest.TestCase):
+    def test_an_import_takes_neither_torch_nor_numpy(self):
+        done = run("import sys, cgpipe; cgpipe.schedule('1f1b', 2, 2); cgpipe.Pipeline; cgpipe.plan;"
+                   "print([name for name in ('torch', 'numpy') if name in sys.modules])")
+        self.assertEqual((done.stdout, done.stderr), ("[]\n", ""))
+
+    def test_every_name_is_there_and_documented(self):
+        for name in NAMES:
+            self.assertTrue(inspect.getdoc(getattr(cgpipe, name)), name)
+        self.assertLessEqual(set(NAMES), set(dir(cgpipe)))
+        with self.assertRaisesRegex(AttributeError, "nothing"):
+            cgpipe.nothing
+
+    def test_public_methods_have_docstrings_and_types(self):
+        count = 0
+        for path in PACKAGE.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and path.parent == PACKAGE:
+                    inner = node.name in ("run",)  # functions in methods
+                    self.assertTrue(inner or ast.get_docstring(node), f"{path.name}: {node.name}: a docstring is expected")
+                    self.assertIsNotNone(node.returns, f"{path.name}: {node.name}: the type of its result is expected")
+                    count += 1
+        self.assertGreater(count, 60)
+        self.assertTrue((PACKAGE / "py.typed").exists())
+
+    def test_the_version_is_the_librarys(self):
+        header = (support.ROOT / "include" / "cgpipe" / "base.h").read_text()
+        self.assertEqual(cgpipe.__version__, re.search(r'CGP_VERSION "(.*)"', header).group(1))
+
+    def test_a_library_that_is_missing_is_said(self):
+        done = run("import cgpipe; cgpipe.Model", CGPIPE_LIBRARY="/no/libcgpipe.so")
+        self.assertIn("ImportError: /no/libcgpipe.so: cannot be loaded", done.stderr)
+        done = run("import cgpipe; cgpipe.Model", CGPIPE_LIBRARY="libc.so.6")
+        self.assertRegex(done.stderr, "ImportError: libc.so.6: has no cgp_message: another version of cgpipe is expected")
+
+    def test_every_file_names_its_licence(self):
+        for path in PACKAGE.rglob("*.py"):
+            self.assertIn("SPDX-License-Identifier: Apache-2.0", path.read_text().splitlines()[0], path)
+
+
+if __name__ == "__main__":
+    unittest.main()

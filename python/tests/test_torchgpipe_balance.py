@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Balances of nn.Sequentials: exact cuts, by the engine's times or by PyTorch's, by computed bytes; nothing of the module changes."""
+
+import time
+import unittest
+
+from torch_support import torch
+from torch import nn
+
+from cgpipe.torchgpipe import GPipe
+from cgpipe.torchgpipe.balance import balance_by_size, balance_by_time
+
+
+class Delay(nn.Module):
+    def __init__(self, ms):
+        super().__init__()
+        self.seconds = ms / 1000
+
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return x
+
+
+class ByTime(unittest.TestCase):
+    def test_the_cut_is_exact(self):
+        for ms, expected in (([10, 20, 30, 40, 50, 60], [4, 2]), ([60, 10, 10, 10, 10, 10], [1, 5])):
+            model = nn.Sequential(*[Delay(t) for t in ms])
+            self.assertEqual(balance_by_time(2, model, torch.rand(1), timeout=0), expected)
+
+    def test_the_engines_times_count(self):
+        model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 2048), nn.Linear(2048, 512))
+        balance = balance_by_time(2, model, torch.rand(32, 512))
+        self.assertEqual(sum(balance), 6)
+        self.assertIn(balance, ([4, 2], [5, 1]))
+        GPipe(model, balance)(torch.rand(8, 512))
+
+    def test_neither_mode_nor_state_nor_gradients_change(self):
+        model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Dropout(0.5)).eval()
+        model[1].train()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        balance_by_time(2, model, torch.rand(2, 3, 8, 8), timeout=0)
+        self.assertEqual([part.training for part in model], [False, True, False])
+        self.assertTrue(all(torch.equal(value, before[name]) for name, value in model.state_dict().items()))
+        self.assertTrue(all(p.grad is None for p in model.parameters()))
+
+    def test_layers_run_in_training_mode(self):
+        class Training(nn.Module):
+            def forward(self, x):
+                assert self.training
+                return x
+
+        balance_by_time(1, nn.Sequential(Training()).eval(), torch.rand(1), timeout=0)
+
+    def test_existing_gradients_are_refused(self):
+        model = nn.Sequential(nn.Linear(1, 1))
+        model(torch.rand(1, 1)).sum().backward()
+        with self.assertRaisesRegex(ValueError, "some parameter already has gradient"):
+            balance_by_time(1, model, torch.rand(1, 1))
+
+    def test_impossible_numbers_of_partitions_are_refused(self):
+        for partitions in (0, -1, 3):
+            with self.assertRaisesRegex(ValueError, "partitions"):
+                balance_by_time(partitions, nn.Sequential(nn.Linear(1, 1), nn.ReLU()), torch.rand(1, 1), timeout=0)
+
+    def test_tuples_pass_between_layers(self):
+        class Twin(nn.Module):
+            def forward(self, x):
+                return x * 2, x.detach()
+
+        class Add(nn.Module):
+            def forward(self, pair):
+                return pair[0] + pair[1]
+
+        self.assertEqual(balance_by_time(2, nn.Sequential(Twin(), Add()), torch.rand(1, 2), timeout=0), [1, 1])
+
+
+class BySize(unittest.TestCase):
+    def test_parameters_and_saved_values_are_weighed(self):
+        # Parameters of 2, 6, 12, 20, 30 and 42 x 10^4 numbers: 70 and 42 is the best cut.
+        growing = nn.Sequential(*[nn.Linear(100 * i, 100 * (i + 1)) for i in range(1, 7)])
+        self.assertEqual(balance_by_size(2, growing, torch.rand(1, 100)), [5, 1])
+        shrinking = nn.Sequential(*[nn.Linear(100 * (i + 1), 100 * i) for i in range(6, 0, -1)])
+        self.assertEqual(balance_by_size(2, shrinking, torch.rand(1, 700)), [1, 5])
+
+    def test_the_scale_of_parameters_decides(self):
+        model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Tanh(), nn.Tanh(), nn.Tanh(), nn.Linear(64, 512))
+        self.assertEqual(balance_by_size(2, model, torch.rand(4096, 64), param_scale=100), [5, 1])
+        self.assertNotEqual(balance_by_size(2, model, torch.rand(4096, 64), param_scale=0), [5, 1])
+
+    def test_nothing_changes(self):
+        model = nn.Sequential(nn.Linear(2, 2), nn.ReLU()).eval()
+        balance_by_size(2, model, torch.rand(4, 2), chunks=2)
+        self.assertFalse(model.training)
+
+
+if __name__ == "__main__":
+    unittest.main()
