@@ -19,7 +19,7 @@ harmless='
     rename renameat renameat2 rmdir stat symlink symlinkat unlink unlinkat write dirfd readdir ftruncate
     clock_gettime nanosleep time sched_getaffinity syscall
     pthread_(cond|condattr|mutex)_[a-z]+ pthread_(detach|join|once|self|equal|getaffinity_np|setaffinity_np)
-    omp_(get|set)_[a-z_]+ omp_pause_resource GOMP_parallel
+    omp_(get|set)_[a-z_]+ GOMP_parallel
     strcasecmp llround longjmp bsearch localeconv strstr
     dlopen dlsym dladdr dlerror getauxval secure_getenv
     json_[a-z_]+ EVP_[A-Za-z0-9_]+ png_[a-z0-9_]+ jpeg_[A-Za-z_]+'

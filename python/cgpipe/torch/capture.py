@@ -176,7 +176,7 @@ class _Seen:
 
 
 class _Flat(nn.Module):
-    """A module of positional tensors, whose outputs are a tuple of tensors."""
+    """A module of positional tensors, whose outputs are a tuple of tensors. Its forward takes as many as there are (_flatten())."""
 
     def __init__(self, module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[Any]) -> None:
         super().__init__()
@@ -184,7 +184,8 @@ class _Flat(nn.Module):
         self._spec, self._places, self._rest = spec, list(places), list(rest)
         self.seen = _Seen()
 
-    def forward(self, *tensors: Tensor) -> Tuple[Tensor, ...]:
+    def run(self, *tensors: Tensor) -> Tuple[Tensor, ...]:
+        """Call the module."""
         leaves = list(self._rest)
         for place, tensor in zip(self._places, tensors):
             leaves[place] = tensor
@@ -194,11 +195,19 @@ class _Flat(nn.Module):
         return tuple(x for x in found if isinstance(x, Tensor))
 
 
+def _flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[Any]) -> _Flat:
+    """Return a flat module. Not all versions of torch.export take *tensors."""
+    names = ", ".join(f"x{i}" for i in range(len(places)))
+    scope: Dict[str, Any] = {}
+    exec(f"def forward(self, {names}): return self.run({names})", scope)
+    return type("_Flat", (_Flat,), {"forward": scope["forward"]})(module, spec, places, rest)  # type: ignore[no-any-return]
+
+
 def _export(flat: _Flat, tensors: Sequence[Tensor]) -> Any:
     exporter = torch.export.export
     if hasattr(torch.export, "export_for_training") and torch.__version__ < "2.9":
         exporter = torch.export.export_for_training
-    shapes = {"tensors": tuple({0: torch.export.Dim.DYNAMIC} for _ in tensors)}
+    shapes = tuple({0: torch.export.Dim.DYNAMIC} for _ in tensors)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return exporter(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
@@ -438,7 +447,7 @@ def capture(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Op
         raise CaptureError("example: at least one tensor [N, ...] is expected, got none")
     examples = [_two_samples(leaves[i]) for i in places]
     least = min(x.shape[0] for x in examples)
-    flat = _Flat(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
+    flat = _flatten(module, spec, places, [None if isinstance(x, Tensor) else x for x in leaves])
     flat.training = module.training  # and no other's: parts may have their own
     examples = [x[:least] for x in examples]
     buffers = {key: buffer.clone() for key, buffer in module.named_buffers()}

@@ -12,7 +12,6 @@ int omp_get_initial_device(void);
 int omp_get_max_threads(void);
 int omp_get_proc_bind(void);
 int omp_get_thread_num(void);
-int omp_pause_resource(int kind, int device);
 void omp_set_num_threads(int threads);
 
 /* The function behind `#pragma omp parallel num_threads(threads)`, which libomp has for programs of GCC. Called by name, because

@@ -11,8 +11,12 @@
  *
  * The thread sanitizer does not see OpenMP's barriers. The counter of grains therefore also orders the threads' memory: every
  * thread reads it first, and adds to it once more after its last range. */
+#define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
+
+#include <dlfcn.h>
+#include <string.h>
 
 static void take_ranges(void *data) {
     cgp_device *device = data;
@@ -43,6 +47,10 @@ void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp
     (void)atomic_load_explicit(&device->taken, memory_order_acquire);
 }
 
+/* Found by name, as the library may be older than OpenMP 5.0: in a process of PyTorch's wheels theirs serves all. */
 void cgp__cpu_threads_end(void) {
-    omp_pause_resource(OMP_PAUSE_SOFT, omp_get_initial_device());
+    void *const found = dlsym(RTLD_DEFAULT, "omp_pause_resource");
+    int (*pause)(int kind, int device);
+    memcpy(&pause, &found, sizeof pause);
+    if (pause) pause(OMP_PAUSE_SOFT, omp_get_initial_device());
 }
