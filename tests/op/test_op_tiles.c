@@ -287,6 +287,7 @@ static void plain_head(const head *h, bool backward) {
                              .first = first,
                              .width = first + rows,
                              .stride = cgp__cpu_padded(h->rows) + 16,
+                             .causal = true,
                              .scale = (float)(1.0 / sqrt((double)h->depth)),
                              .s = s,
                              .dp = dp,
@@ -399,7 +400,7 @@ static void a_request_for_amx_is_met_or_says_what_is_missing(void **state) {
     cgp__cpu_device_destroy(device);
     assert_null(device_with("v5", &status));
     assert_int_equal(status, CGP_EINVAL);
-    assert_message("CGP_CPU_ISA: expects v3, v4 or amx, got \"v5\"");
+    assert_message("CGP_CPU_ISA: expects v3, v4, v4-bf16 or amx, got \"v5\"");
 }
 
 /* GEMM in f32 has equal bits with tiles and without. */

@@ -51,6 +51,6 @@ static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
            cgp__ceil_div(depth, side) * side * side * (int64_t)sizeof(uint16_t);
 }
 
-extern const cgp__cpu_tiles cgp__cpu_tiles_amx;
+extern const cgp__cpu_tiles cgp__cpu_tiles_v4_bf16, cgp__cpu_tiles_amx;
 
 #endif
