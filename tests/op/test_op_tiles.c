@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles.c -- GEMM in bf16 on AMX, bit for bit against plain loops of the rule in tiles.h; and the choice of tiles.
+/* test_op_tiles.c -- GEMM in bf16 by AVX512_BF16 and on AMX, bit for bit against plain loops of the rule in tiles.h; and the choice
+ * between them.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
- * LINEAR is such GEMMs; attention is, with a softmax in f32. On a device without tiles (another processor, or a system that does
- * not grant them) those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. */
+ * LINEAR is such GEMMs; attention is, with a softmax in f32. On a processor without AVX512_BF16 those tests are skipped with a
+ * message; CGP_CPU_ISA is tested everywhere. Where there is no AMX, its GEMM runs on a stand-in for the tiles. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner cpu, parallel; /* one thread, three */
+/* By AVX512_BF16 and by AMX, the stand-in where there is none. */
+static runner by_vectors, by_tiles;
+
+/* tiles_standin.c */
+extern const cgp__cpu_tiles cgp__cpu_tiles_standin;
 
 static void need_tiles(void) {
     if (runner_has_tiles(&cpu)) return;
-    print_message("skipped: this processor, or its system, has no AMX in bf16\n");
+    print_message("skipped: this processor, or its system, has neither AVX512_BF16 nor AMX\n");
     skip();
 }
 
@@ -25,8 +31,19 @@ static float element(const cgp__matrix *x, int64_t i, int64_t j) {
                                : ((const float *)x->at)[at];
 }
 
+/* Denormals are 0. */
+static float flushed(float x) {
+    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
+}
+
 static float rounded(float x) {
-    return cgp__bf16_to_float(cgp__bf16_from_float(x));
+    return cgp__bf16_to_float(cgp__bf16_from_float(flushed(x)));
+}
+
+/* Of a and b that bf16 has: their product is exact, if it is no denormal. */
+static float add_product(float sum, float a, float b) {
+    const float product = a * b;
+    return flushed(fabsf(product) < 0x1p-110f ? fmaf(a, b, sum) : sum + product);
 }
 
 /* k from `begin` on, up to `end`; beyond the end, zeros. */
@@ -37,9 +54,9 @@ static float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int6
         for (int64_t d = q; d < q + 32; d++) {
             const float a = d < end ? rounded(element(&p->a, i, d)) : 0.0f;
             const float b = d < end ? rounded(element(&p->b, d, j)) : 0.0f;
-            pair[d % 2] += a * b; /* of 8 bits each: exact */
+            pair[d % 2] = add_product(pair[d % 2], a, b);
         }
-        sum += pair[0] + pair[1];
+        sum = flushed(sum + flushed(pair[0] + pair[1]));
     }
     return sum;
 }
@@ -79,6 +96,14 @@ static void put(cgp_dtype type, void *memory, int64_t at, float x) {
         ((float *)memory)[at] = x;
 }
 
+/* In draw_number(): from 1 down to denormals. */
+static bool is_tiny;
+
+static float draw_number(void) {
+    const float x = random_float(&seed);
+    return is_tiny ? ldexpf(x, -(int)test_between(&seed, 0, 140)) : x;
+}
+
 /* Rows or columns contiguous, up to 20 elements between them. Freed as its `at`. */
 static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     const cgp_dtype type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
@@ -88,7 +113,7 @@ static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     void *memory = new_memory(type, runs * stride);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
-            put(type, memory, by_rows ? i * stride + j : j * stride + i, random_float(&seed));
+            put(type, memory, by_rows ? i * stride + j : j * stride + i, draw_number());
     return by_rows ? cgp__rows(type, memory, stride) : cgp__columns(type, memory, stride);
 }
 
@@ -135,9 +160,9 @@ static void check_gemm(int64_t m, int64_t n, int64_t k) {
     fill_random(bias, n, &seed);
     void *before = new_memory(p.type, m * p.stride);
     for (int64_t i = 0; i < m * p.stride; i++)
-        put(p.type, before, i, random_float(&seed));
-    const runner *const runners[] = {&cpu, &parallel};
-    for (int i = 0; i < 2; i++) {
+        put(p.type, before, i, draw_number());
+    const runner *const runners[] = {&cpu, &parallel, &by_vectors, &by_tiles};
+    for (int i = 0; i < 4; i++) {
         p.c = new_memory(p.type, m * p.stride);
         memcpy(p.c, before, (size_t)(m * p.stride) * cgp_dtype_bytes(p.type));
         run_on(runners[i], &p);
@@ -157,6 +182,17 @@ static void gemms_are_the_promised_sums(void **state) {
     for (int i = 0; i < 300 / FEWER; i++)
         check_gemm(sizes[test_random(&seed) % 15], sizes[test_random(&seed) % 15],
                    sizes[test_random(&seed) % 15]);
+}
+
+/* Operands, products and sums that are denormal: 0, but for the last sum of a c in f32. */
+static void denormals_count_as_zero(void **state) {
+    (void)state;
+    need_tiles();
+    is_tiny = true;
+    for (int i = 0; i < 60 / FEWER; i++)
+        check_gemm(test_between(&seed, 1, 40), test_between(&seed, 1, 40),
+                   test_between(&seed, 1, 80));
+    is_tiny = false;
 }
 
 /* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows; enough work for several threads. */
@@ -385,19 +421,27 @@ static void a_request_for_v3_or_v4_gets_no_tiles(void **state) {
     }
 }
 
-static void a_request_for_amx_is_met_or_says_what_is_missing(void **state) {
-    (void)state;
+/* `tiles`, or an error. */
+static void check_request(const char *isa, const cgp__cpu_tiles *tiles, const char *message) {
     cgp_status status;
-    cgp_device *device = device_with("amx", &status);
+    cgp_device *device = device_with(isa, &status);
     if (status == CGP_OK) {
-        assert_non_null(cgp__cpu_tiles_of(device));
+        assert_ptr_equal(cgp__cpu_tiles_of(device), tiles);
         assert_string_equal(device->kernels->isa, "v4");
     } else {
         assert_int_equal(status, CGP_EDEVICE);
-        assert_message("CGP_CPU_ISA: amx expects a processor with "
-                       "AMX-BF16 and AVX512-BF16");
+        assert_message(message);
     }
     cgp__cpu_device_destroy(device);
+}
+
+static void a_request_for_bf16_is_met_or_says_what_is_missing(void **state) {
+    (void)state;
+    cgp_status status;
+    check_request("v4-bf16", &cgp__cpu_tiles_v4_bf16,
+                  "CGP_CPU_ISA: v4-bf16 expects a processor with AVX512-BF16");
+    check_request("amx", &cgp__cpu_tiles_amx,
+                  "CGP_CPU_ISA: amx expects a processor with AMX-BF16 and AVX512-BF16");
     assert_null(device_with("v5", &status));
     assert_int_equal(status, CGP_EINVAL);
     assert_message("CGP_CPU_ISA: expects v3, v4, v4-bf16 or amx, got \"v5\"");
@@ -433,16 +477,24 @@ int main(void) {
     parallel = runner_open(&cgp__backend_cpu, 3);
     (void)cgp__cpu_tiles_of(cpu.device); /* as a kernel in bf16 does */
     (void)cgp__cpu_tiles_of(parallel.device);
+    by_vectors = runner_open(&cgp__backend_cpu, 1);
+    by_tiles = runner_open(&cgp__backend_cpu, 1);
+    by_vectors.device->tiles = &cgp__cpu_tiles_v4_bf16;
+    by_tiles.device->tiles = cpu.device->tiles == &cgp__cpu_tiles_amx ? &cgp__cpu_tiles_amx
+                                                                      : &cgp__cpu_tiles_standin;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemms_are_the_promised_sums),
+        cmocka_unit_test(denormals_count_as_zero),
         cmocka_unit_test(large_gemms_are_too),
         cmocka_unit_test(linear_is_such_gemms),
         cmocka_unit_test(attention_is_such_gemms_and_a_softmax),
         cmocka_unit_test(a_request_for_v3_or_v4_gets_no_tiles),
-        cmocka_unit_test(a_request_for_amx_is_met_or_says_what_is_missing),
+        cmocka_unit_test(a_request_for_bf16_is_met_or_says_what_is_missing),
         cmocka_unit_test(gemm_in_f32_does_not_depend_on_tiles),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&by_tiles);
+    runner_close(&by_vectors);
     runner_close(&parallel);
     runner_close(&cpu);
     return failed;

@@ -23,9 +23,6 @@
 
 #define TILE_BYTES LINE /* in a row of a tile */
 
-/* Orders memory around the intrinsics, which declare no access to it. */
-#define MEMORY() __asm__ volatile("" ::: "memory")
-
 typedef struct __attribute__((packed)) configuration {
     uint8_t palette, start, reserved[14];
     uint16_t row_bytes[16];

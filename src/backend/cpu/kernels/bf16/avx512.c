@@ -74,13 +74,17 @@ static void multiply_step(square sums, bool add, const uint16_t *a, int64_t rows
 static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b,
                      int64_t steps, prefetches *prefetch) {
     const unsigned control = _mm_getcsr();
+    MEMORY();
     _mm_setcsr(control | DENORMALS_OFF);
+    MEMORY();
     for (int64_t step = 0; step < steps; step++, a += 2 * TILE_WORDS, b += 2 * TILE_WORDS) {
         multiply_step(sums, add || step > 0, a, rows, b);
         prefetch_some(&prefetch->b, 0);
         prefetch_some(&prefetch->c, 1);
     }
+    MEMORY();
     _mm_setcsr(control);
+    MEMORY();
 }
 
 const cgp__cpu_tiles cgp__cpu_tiles_v4_bf16 = {pack_a, run_columns};

@@ -27,6 +27,9 @@
 
 #define UNROLL _Pragma("GCC unroll 16")
 
+/* Orders memory around intrinsics that declare no access to it. */
+#define MEMORY() __asm__ volatile("" ::: "memory")
+
 INLINE __mmask32 halves_below(int64_t n) {
     return n >= SIDE ? 0xFFFFFFFFu : n <= 0 ? 0u : (1u << n) - 1u;
 }
