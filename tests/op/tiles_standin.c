@@ -67,4 +67,4 @@ static void standin_multiply(int c, int a, int b) {
 #define _tile_dpbf16ps(c, a, b) standin_multiply(c, a, b)
 
 #define cgp__cpu_tiles_amx cgp__cpu_tiles_standin
-#include "backend/cpu/kernels/bf16/amx.c"
+#include "backend/cpu/kernels/bf16/amx.c" /* NOLINT(bugprone-suspicious-include): with other intrinsics */

@@ -70,7 +70,8 @@ static cgp_status isa_wanted(cgp_isa *wanted) {
     for (int i = CGP_ISA_V3; text && i <= CGP_ISA_AMX; i++)
         if (strcmp(text, cgp__isa_name((cgp_isa)i)) == 0) *wanted = (cgp_isa)i;
     if (!text || *wanted != CGP_ISA_NONE) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3, v4, v4-bf16 or amx, got \"%s\"", text);
+    return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3, v4, v4-bf16 or amx, got \"%s\"",
+                    text);
 }
 
 /* Return CGP_OK if this machine has an instruction set, of which `object` is said otherwise. */
@@ -130,7 +131,8 @@ cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa) {
 }
 
 const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device) {
-    if (device->tiles || device->bf16_limit < CGP_ISA_V4_BF16 || !has_v4()) return device->tiles;
+    if (device->tiles || device->bf16_limit < CGP_ISA_V4_BF16 || !has_v4())
+        return device->tiles;
     const cgp_isa isa = best_in_bf16(device->bf16_limit);
     if (isa == CGP_ISA_AMX)
         device->tiles = &cgp__cpu_tiles_amx;

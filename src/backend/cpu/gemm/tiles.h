@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.h -- GEMM of bf16 by bf16, summed in f32, on the tiles of AMX.
+/* tiles.h -- GEMM of bf16 by bf16, summed in f32, on the tiles of AMX or, to the same bits, by vectors of AVX512_BF16.
  *
  * Operands in f32 are rounded to bf16 as they are packed. A sum is a chain over the k of a block, 32 deep at a time, from 0 on:
  *

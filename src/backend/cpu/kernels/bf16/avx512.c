@@ -18,7 +18,7 @@
 
 #include <immintrin.h>
 
-#define MR 6
+#define MR 6 /* 24 accumulators */
 
 /* Of each four elements: 2, 0, 3, 1. */
 static inline __m512i interleave_fours(__m512i x) {
@@ -30,9 +30,11 @@ static inline __m512i interleave_fours(__m512i x) {
 
 #define DENORMALS_OFF 0x8040u /* of MXCSR: results, operands */
 
-static void begin_range(void) {}
+static void begin_range(void) {
+}
 
-static void end_range(void) {}
+static void end_range(void) {
+}
 
 /* `rows` <= MR rows of a step. */
 INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16_t *b,
@@ -59,9 +61,9 @@ INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16
     }
 }
 
-/* A step of `rows` <= 32 rows. */
-static void multiply_step(square sums, bool add, const uint16_t *a, int64_t rows,
-                          const uint16_t *b) {
+/* A step of `rows` <= 32 rows; not instrumented, as the micro-kernel of gemm.c. */
+__attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
+multiply_step(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b) {
     int64_t i = 0;
     for (; i + MR <= rows; i += MR)
         multiply_rows(sums[i], add, a + i * SIDE, b, MR);
@@ -70,7 +72,6 @@ static void multiply_step(square sums, bool add, const uint16_t *a, int64_t rows
     if (i < rows) multiply_rows(sums[i], add, a + i * SIDE, b, 1);
 }
 
-/* Not instrumented by the sanitizers, as in gemm.c. */
 static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b,
                      int64_t steps, prefetches *prefetch) {
     const unsigned control = _mm_getcsr();

@@ -123,9 +123,9 @@ INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t 
             row < count ? in_pairs(load_along(type, from->at, i + row * from->line, k))
                         : _mm512_setzero_si512();
     } else {
-        UNROLL for (int p = 0; p < TILE_ROWS; p++) r[p] = load_across(
-            type, from->at, i + FIRST(p) * from->depth, FIRST(p) < k,
-            i + SECOND(p) * from->depth, SECOND(p) < k, count);
+        UNROLL for (int p = 0; p < TILE_ROWS; p++) r[p] =
+            load_across(type, from->at, i + FIRST(p) * from->depth, FIRST(p) < k,
+                        i + SECOND(p) * from->depth, SECOND(p) < k, count);
     }
     if (along == pairs) transpose_pairs(r);
     UNROLL for (int row = 0; row < TILE_ROWS; row++)
