@@ -8,11 +8,9 @@
  * also where it adds: no tolerance. Results that are f32 in both (saved values, gradients of parameters, the loss) are
  * equal unrounded.
  *
- * GEMM by AVX512_BF16 or AMX has another rule, in test_op_tiles.c, and so has cuBLASLt's, in test_cuda_products.c: for LINEAR and
- * ATTENTION this one is tested on a device without them, on cuda-host without the library. */
+ * GEMM by AVX512_BF16 or AMX has another rule, in test_op_tiles.c, and so has cuBLASLt's, in test_cuda_products.c: for LINEAR,
+ * CONV2D and ATTENTION this one is tested on a device without them, on cuda-host without the library. */
 #include "harness.h"
-
-#include "backend/cpu/ops/conv2d.h"
 
 static uint64_t seed;
 static runner ref, cpu, plain; /* plain: the cpu by v4 or v3 */
@@ -80,11 +78,10 @@ static void check_case(const runner *on, const op_case *c) {
 }
 
 static bool on_tiles(const runner *on, const op_case *c) {
-    const bool convolves = c->op == CGP_OP_CONV2D || c->op == CGP_OP_CONV_TRANSPOSE2D;
     return runner_has_tiles(on) &&
            (c->op == CGP_OP_LINEAR || c->op == CGP_OP_MATMUL || c->op == CGP_OP_ATTENTION ||
-            c->op == CGP_OP_CACHED_ATTENTION ||
-            (convolves && cgp__cpu_is_pointwise(&c->attributes)));
+            c->op == CGP_OP_CACHED_ATTENTION || c->op == CGP_OP_CONV2D ||
+            c->op == CGP_OP_CONV_TRANSPOSE2D);
 }
 
 static void bf16_is_f32_rounded(void **state) {

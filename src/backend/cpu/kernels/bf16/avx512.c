@@ -88,4 +88,5 @@ static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, con
     MEMORY();
 }
 
-const cgp__cpu_tiles cgp__cpu_tiles_v4_bf16 = {pack_a, run_columns};
+const cgp__cpu_tiles cgp__cpu_tiles_v4_bf16 = {pack_a, pack_b, pack_lines, pack_turned,
+                                               run_columns};

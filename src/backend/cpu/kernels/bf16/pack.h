@@ -185,4 +185,104 @@ static void pack_a(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k) 
     }
 }
 
+static void pack_b(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k) {
+    for (int64_t j = 0; j < columns; j += SIDE, to += steps_of(k) * 2 * TILE_WORDS) {
+        const cgp__matrix panel = cgp__matrix_from(*b, 0, j);
+        const source from = {b->type, panel.at, b->column, b->row};
+        pack_micro_panel(to, &from, columns - j < SIDE ? columns - j : SIDE, k);
+    }
+}
+
+/* --- packing of lines in runs --- */
+
+/* Elements of a step that lie side by side: `from` is where k 0 of the step would be. */
+typedef struct piece {
+    __mmask32 mask;
+    int64_t from;
+} piece;
+
+/* k <= 32 from q on. */
+static int pieces_of(const cgp__tile_lines *lines, int64_t q, int64_t k, piece pieces[SIDE]) {
+    int count = 0;
+    for (int64_t d = 0, n; d < k; d += n) {
+        const int64_t run = (q + d) / lines->length, inside = (q + d) % lines->length;
+        n = lines->length - inside < k - d ? lines->length - inside : k - d;
+        pieces[count++] =
+            (piece){halves_below(n) << d, run / lines->per * lines->outer +
+                                              run % lines->per * lines->inner + inside - d};
+    }
+    return count;
+}
+
+INLINE __m512i load_pieces(cgp_dtype type, const void *from, int64_t i, const piece *pieces,
+                           int count) {
+    __m512i x = _mm512_setzero_si512();
+    __m512 low = _mm512_setzero_ps(), high = _mm512_setzero_ps();
+    for (int n = 0; n < count; n++) {
+        const __mmask32 mask = pieces[n].mask;
+        const int64_t at = i + pieces[n].from;
+        if (type == CGP_BF16) {
+            x = _mm512_mask_loadu_epi16(x, mask, (const uint16_t *)from + at);
+            continue;
+        }
+        low = _mm512_mask_loadu_ps(low, (__mmask16)mask, (const float *)from + at);
+        high = _mm512_mask_loadu_ps(high, (__mmask16)(mask >> TILE_ROWS),
+                                    (const float *)from + at + TILE_ROWS);
+    }
+    return type == CGP_BF16 ? x : round_two(low, high);
+}
+
+INLINE int64_t line_at(const cgp__tile_lines *from, int64_t i) {
+    return from->lines ? from->lines[i] : i * from->line;
+}
+
+/* `count` lines of a step. */
+INLINE void pack_step(cgp_dtype type, uint16_t *to, const cgp__tile_lines *from, int64_t first,
+                      int64_t count, const piece *pieces, int n, bool pairs) {
+    __m512i r[TILE_ROWS];
+    for (int row = 0; row < TILE_ROWS; row++)
+        r[row] =
+            row < count
+                ? in_pairs(load_pieces(type, from->at, line_at(from, first + row), pieces, n))
+                : _mm512_setzero_si512();
+    if (pairs) transpose_pairs(r);
+    UNROLL for (int row = 0; row < TILE_ROWS; row++)
+        _mm512_storeu_si512(to + row * SIDE, r[row]);
+}
+
+static void pack_lines(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
+                       int64_t q, int64_t k, bool pairs) {
+    piece pieces[SIDE];
+    for (int64_t i = 0; i < count; i += SIDE)
+        for (int64_t d = 0; d < k; d += SIDE) {
+            const int n = pieces_of(from, q + d, k - d < SIDE ? k - d : SIDE, pieces);
+            for (int64_t line = i; line < i + SIDE; line += TILE_ROWS, to += TILE_WORDS)
+                FOR_TYPE(from->type, pack_step, to, from, first + line, count - line, pieces, n,
+                         pairs);
+        }
+}
+
+/* 16 rows of a step of k <= 32 lines. */
+INLINE void turn_step(cgp_dtype type, uint16_t *to, const cgp__tile_lines *from, int64_t first,
+                      int64_t rows, const int64_t *lines, int64_t k) {
+    __m512i r[TILE_ROWS];
+    UNROLL for (int p = 0; p < TILE_ROWS; p++) {
+        const bool one = FIRST(p) < k, other = SECOND(p) < k;
+        r[p] = load_across(type, from->at, one ? lines[FIRST(p)] + first : 0, one,
+                           other ? lines[SECOND(p)] + first : 0, other, rows);
+    }
+    transpose_pairs(r);
+    UNROLL for (int row = 0; row < TILE_ROWS; row++)
+        _mm512_storeu_si512(to + row * SIDE, r[row]);
+}
+
+static void pack_turned(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t rows,
+                        int64_t k) {
+    for (int64_t i = 0; i < rows; i += SIDE)
+        for (int64_t d = 0; d < k; d += SIDE)
+            for (int64_t row = i; row < i + SIDE; row += TILE_ROWS, to += TILE_WORDS)
+                FOR_TYPE(from->type, turn_step, to, from, first + row, rows - row,
+                         from->lines + d, k - d < SIDE ? k - d : SIDE);
+}
+
 #endif

@@ -39,10 +39,14 @@ typedef struct corner {
     int64_t row, column, rows, columns;
 } corner;
 
+INLINE int64_t c_row(const cgp__tile_block *block, int64_t row) {
+    return block->c_rows ? block->c_rows[row] : row * block->stride;
+}
+
 INLINE void finish_row(cgp_dtype type, const corner *p, int64_t row, const float *sums,
                        int64_t n) {
     const cgp__tile_block *block = p->block;
-    const int64_t at = row * block->stride + p->column;
+    const int64_t at = c_row(block, row) + p->column;
     __m512 low = _mm512_load_ps(sums), high = _mm512_load_ps(sums + TILE_ROWS);
     if (block->bias) {
         low += load_floats(CGP_F32, block->bias, p->column, n);
@@ -50,7 +54,8 @@ INLINE void finish_row(cgp_dtype type, const corner *p, int64_t row, const float
     }
     if (block->from.at) {
         const cgp__matrix *from = &block->from;
-        const int64_t i = row * from->row + p->column;
+        const int64_t i =
+            (block->from_rows ? block->from_rows[row] : row * from->row) + p->column;
         low += load_floats(from->type, from->at, i, n);
         high += load_floats(from->type, from->at, i + TILE_ROWS, n - TILE_ROWS);
     }
@@ -95,7 +100,7 @@ typedef struct range {
     int64_t panels;
     /* [panels] */
     square *sums;
-    uint16_t *micro_panel;
+    const uint16_t *micro_panel;
 } range;
 
 /* Spread the lines of the part of b that is packed next over the steps of this part. */
@@ -106,7 +111,7 @@ static void prefetch_b(prefetches *prefetch, const range *r) {
     const int64_t columns = r->end - column < SIDE ? r->end - column : SIDE;
     const int64_t left = r->block->k - q, k = left < r->k ? left : r->k;
     *prefetch = (prefetches){.b = {.count = 0}};
-    if (columns <= 0) return;
+    if (columns <= 0 || r->block->packed_b) return;
     prefetch->b = prefetch_stream_of(
         cgp__cpu_at(b->type, b->at, q * b->row + column * b->column), along ? columns : k,
         bytes_of(b->type, along ? k : columns), bytes_of(b->type, along ? b->column : b->row),
@@ -117,7 +122,7 @@ static void prefetch_b(prefetches *prefetch, const range *r) {
 static void prefetch_c(prefetches *prefetch, const corner *p, int64_t steps) {
     const cgp__tile_block *block = p->block;
     prefetch->c = prefetch_stream_of(
-        cgp__cpu_at(block->type, block->c, p->row * block->stride + p->column), p->rows,
+        cgp__cpu_at(block->type, block->c, c_row(block, p->row) + p->column), p->rows,
         bytes_of(block->type, p->columns), bytes_of(block->type, block->stride), steps);
 }
 
@@ -150,7 +155,7 @@ static void run_columns(const cgp__tile_block *block, int64_t begin, int64_t end
                .end = end,
                .panels = steps_of(block->rows),
                .sums = scratch};
-    r.micro_panel = (uint16_t *)(void *)(r.sums + r.panels);
+    uint16_t *const packed = (uint16_t *)(void *)(r.sums + r.panels);
     begin_range();
     for (; r.begin < end; r.begin += SIDE) {
         r.columns = end - r.begin < SIDE ? end - r.begin : SIDE;
@@ -159,7 +164,12 @@ static void run_columns(const cgp__tile_block *block, int64_t begin, int64_t end
             const source from = {b.type, b.at, b.column, b.row};
             prefetches prefetch;
             r.k = block->k - r.q < depth ? block->k - r.q : depth;
-            pack_micro_panel(r.micro_panel, &from, r.columns, r.k);
+            r.micro_panel = packed;
+            if (block->packed_b)
+                r.micro_panel =
+                    block->packed_b + r.begin / SIDE * block->packed_stride + r.q * SIDE;
+            else
+                pack_micro_panel(packed, &from, r.columns, r.k);
             prefetch_b(&prefetch, &r);
             run_part(&r, &prefetch);
         }
