@@ -13,6 +13,8 @@
  * taps of the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution
  * (1 x 1, stride 1) is a plain GEMM.
  *
+ * In bf16 the GEMMs may be those of conv2d_bf16.c.
+ *
  * Threads take blocks of pixels, each with its own strip, or columns of them; in dW, rows of dW. The result does not
  * depend on that: k is cut by its size alone, and dW is summed over blocks of pixels in their order. */
 #include "backend/cpu/ops/conv2d.h"
