@@ -29,6 +29,7 @@ def cases():
     """Beside BEST: {name: (precision, CGP_CPU_ISA)}, those that this processor has."""
     flags = set(re.search(r"^flags\s*:(.*)$", open("/proc/cpuinfo").read(), re.M)[1].split())
     found = {"bf16, AMX": ("bf16", "amx")} if "amx_bf16" in flags else {}
+    found.update({"bf16, AVX512_BF16": ("bf16", "v4-bf16")} if "avx512_bf16" in flags else {})
     found.update({"bf16, AVX-512": ("bf16", "v4")} if "avx512f" in flags else {})
     return {**found, "bf16, AVX2": ("bf16", "v3"), "f32, AVX2": ("f32", "v3")}
 

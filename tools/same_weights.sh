@@ -32,7 +32,7 @@ compare() { # compare ARGUMENT...
 }
 
 isas=""
-for isa in v3 v4 amx; do
+for isa in v3 v4 v4-bf16 amx; do
     if CGP_CPU_ISA=$isa "${builds[0]}/cgpipe" check gpt2:layers=1,width=8,heads=2,vocab=11,seq=4 --batch 1 --chunks 1 --stages 1 \
         >/dev/null 2>&1; then
         isas+=" $isa"

@@ -111,8 +111,8 @@ typedef struct cgp_rank_info {
 /** Return where a rank runs, 0 .. ranks - 1; all NULL: there is no such rank. */
 CGP_API cgp_rank_info cgp_pipeline_rank(const cgp_pipeline *pipeline, int rank);
 
-/** Return the instruction set of the kernels, the lowest that a rank has: "v3", "v4" (x86-64), or, in bf16, "amx", as in CGP_CPU_ISA.
- *  NULL: the devices' backends have one kind of kernels. Static. Other instruction sets may give other bits. */
+/** Return the instruction set of the kernels, the lowest that a rank has: "v3", "v4" (x86-64), or, in bf16, "v4-bf16" or
+ *  "amx", as in CGP_CPU_ISA. NULL: the devices' backends have one kind of kernels. Static. Other instruction sets may give other bits. */
 CGP_API const char *cgp_pipeline_isa(const cgp_pipeline *pipeline);
 
 /** Return a digest of libm's results, the same on all ranks: 16 hex digits. Where it differs, so may initial weights, learning

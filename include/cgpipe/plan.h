@@ -26,10 +26,10 @@ typedef struct cgp_plan cgp_plan;
 
 /** Type of activations and their gradients on devices (results of ops, saved values, messages between stages). bf16 takes half
  *  the bytes. Parameters, their gradients, the optimizer, statistics of norms and softmaxes, and losses are f32 either way, and
- *  so is all arithmetic: values are rounded to bf16, nearest even, when they are stored. Processors with AMX multiply the GEMM
- *  operands of linear layers and attention, weights too, in bf16 and sum in f32; CGP_CPU_ISA=v4 in the environment turns that
- *  off. The caller's tensors stay f32 (or i32). The bits still do not depend on stages, schedule or recomputation, but they
- *  differ with and without AMX. */
+ *  so is all arithmetic: values are rounded to bf16, nearest even, when they are stored. Processors with AVX512_BF16 or AMX
+ *  multiply the GEMM operands of linear layers, convolutions, matrix products and attention, weights too, in bf16 and
+ *  sum in f32; CGP_CPU_ISA=v4 in the environment turns that off. The caller's tensors stay f32 (or i32). The bits still do not depend on stages, schedule or recomputation, but they
+ *  differ with and without these instructions. */
 typedef enum cgp_precision { CGP_PRECISION_F32, CGP_PRECISION_BF16 } cgp_precision;
 
 /** Parse "f32" or "bf16". @retval CGP_EINVAL Another word; the message lists the known ones. Threads: any. */

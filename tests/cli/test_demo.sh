@@ -45,7 +45,7 @@ done
 check "one stage and two give the same weights" \
     [ "$(grep weights_sha256 "$temp/out-short-1")" = "$(grep weights_sha256 "$temp/out-short-2")" ]
 
-# By this processor's loops, with AMX where it has that, and by those that all have. Measured are 0.01 % in the mean; bf16
+# By this processor's loops, with AVX512_BF16 or AMX where it has those, and by those that all have. Measured are 0.01 % in the mean; bf16
 # cut off instead of rounded makes it 0.08 %. (Without --warmup single steps would make any difference hundreds of times as
 # large, also one between two runs in f32: bench/losses.py.)
 losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$temp/run-$1/metrics.jsonl"; }

@@ -9,8 +9,8 @@
  * In bf16 both backends begin with equal numbers and compute as in f32; a difference of d becomes, after both round to bf16,
  * one of d and half a unit of bf16 each, 2^-8 of the value.
  *
- * On tiles (AMX) and by cuBLASLt, GEMMs in bf16 also round their f32 operands, by 2^-8 at most: weights, which the tests round to bf16
- * first (round_weights), and on tiles attention's P and dS, for which the bounds are wider. */
+ * By AVX512_BF16, AMX and cuBLASLt, GEMMs in bf16 also round their f32 operands, by 2^-8 at most: weights, which the tests round to bf16
+ * first (round_weights), and on the cpu attention's P and dS, for which the bounds are wider. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -171,7 +171,7 @@ static inline double element_at(const operands *o, int slot, int64_t i) {
 /* The backend under test. */
 static runner cpu;
 
-/* true: its GEMMs of these operands run on tiles. */
+/* true: its GEMMs of these operands multiply in bf16. */
 static inline bool on_tiles(const operands *o) {
     return o->c.type == CGP_BF16 && runner_has_tiles(&cpu);
 }

@@ -468,7 +468,7 @@ static inline cgp_kernel_args op_args(operands *o, const value_row *row) {
     return args;
 }
 
-/* true: its GEMMs in bf16 run on tiles, and round their f32 operands. */
+/* true: its GEMMs in bf16 are by AVX512_BF16 or AMX, and round their f32 operands. */
 static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }

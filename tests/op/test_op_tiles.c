@@ -1,60 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles.c -- GEMM in bf16 on AMX, bit for bit against plain loops of the rule in tiles.h; and the choice of tiles.
+/* test_op_tiles.c -- GEMM in bf16 by AVX512_BF16 and on AMX, bit for bit against plain loops of the rule in tiles.h; and the choice
+ * between them.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
- * LINEAR is such GEMMs; attention is, with a softmax in f32. On a device without tiles (another processor, or a system that does
- * not grant them) those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. */
-#include "harness.h"
+ * LINEAR is such GEMMs; attention is, with a softmax in f32. On a processor without AVX512_BF16 those tests are skipped with a
+ * message; CGP_CPU_ISA is tested everywhere. Where there is no AMX, its GEMM runs on a stand-in for the tiles. */
+#include "tiles.h"
 
 static uint64_t seed;
 static runner cpu, parallel; /* one thread, three */
+/* By AVX512_BF16 and by AMX, the stand-in where there is none. */
+static runner by_vectors, by_tiles;
 
 static void need_tiles(void) {
     if (runner_has_tiles(&cpu)) return;
-    print_message("skipped: this processor, or its system, has no AMX in bf16\n");
+    print_message("skipped: this processor, or its system, has neither AVX512_BF16 nor AMX\n");
     skip();
-}
-
-/* --- plain loops --- */
-
-static float element(const cgp__matrix *x, int64_t i, int64_t j) {
-    const int64_t at = i * x->row + j * x->column;
-    return x->type == CGP_BF16 ? cgp__bf16_to_float(((const uint16_t *)x->at)[at])
-                               : ((const float *)x->at)[at];
-}
-
-static float rounded(float x) {
-    return cgp__bf16_to_float(cgp__bf16_from_float(x));
-}
-
-/* k from `begin` on, up to `end`; beyond the end, zeros. */
-static float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
-    float sum = 0.0f;
-    for (int64_t q = begin; q < end; q += 32) {
-        float pair[2] = {0.0f, 0.0f};
-        for (int64_t d = q; d < q + 32; d++) {
-            const float a = d < end ? rounded(element(&p->a, i, d)) : 0.0f;
-            const float b = d < end ? rounded(element(&p->b, d, j)) : 0.0f;
-            pair[d % 2] += a * b; /* of 8 bits each: exact */
-        }
-        sum += pair[0] + pair[1];
-    }
-    return sum;
-}
-
-/* k longer than 1024 is cut into equal parts, whole steps of 32: one sum each. */
-static float expected(const cgp__gemm *p, int64_t i, int64_t j, float before) {
-    const int64_t parts = (p->k + 1023) / 1024, even = (p->k + parts - 1) / parts;
-    const int64_t part = (even + 31) / 32 * 32;
-    float c = p->add ? before : 0.0f;
-    for (int64_t q = 0; q < p->k; q += part) {
-        float sum = chain(p, i, j, q, q + part < p->k ? q + part : p->k);
-        if (q == 0 && p->bias) sum += p->bias[j];
-        c = q > 0 || p->add ? sum + c : sum;
-    }
-    return p->type == CGP_BF16 ? rounded(c) : c;
 }
 
 /* --- random GEMMs --- */
@@ -79,6 +42,16 @@ static void put(cgp_dtype type, void *memory, int64_t at, float x) {
         ((float *)memory)[at] = x;
 }
 
+/* In draw_number(). */
+static enum { USUAL, DOWN_TO_DENORMALS, OF_TINY_PRODUCTS } numbers;
+
+static float draw_number(void) {
+    const float x = random_float(&seed);
+    if (numbers == USUAL) return x;
+    const int down = numbers == OF_TINY_PRODUCTS ? 62 : (int)test_between(&seed, 0, 140);
+    return ldexpf(x, -down);
+}
+
 /* Rows or columns contiguous, up to 20 elements between them. Freed as its `at`. */
 static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     const cgp_dtype type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
@@ -88,7 +61,7 @@ static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     void *memory = new_memory(type, runs * stride);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
-            put(type, memory, by_rows ? i * stride + j : j * stride + i, random_float(&seed));
+            put(type, memory, by_rows ? i * stride + j : j * stride + i, draw_number());
     return by_rows ? cgp__rows(type, memory, stride) : cgp__columns(type, memory, stride);
 }
 
@@ -135,9 +108,9 @@ static void check_gemm(int64_t m, int64_t n, int64_t k) {
     fill_random(bias, n, &seed);
     void *before = new_memory(p.type, m * p.stride);
     for (int64_t i = 0; i < m * p.stride; i++)
-        put(p.type, before, i, random_float(&seed));
-    const runner *const runners[] = {&cpu, &parallel};
-    for (int i = 0; i < 2; i++) {
+        put(p.type, before, i, draw_number());
+    const runner *const runners[] = {&cpu, &parallel, &by_vectors, &by_tiles};
+    for (int i = 0; i < 4; i++) {
         p.c = new_memory(p.type, m * p.stride);
         memcpy(p.c, before, (size_t)(m * p.stride) * cgp_dtype_bytes(p.type));
         run_on(runners[i], &p);
@@ -159,33 +132,29 @@ static void gemms_are_the_promised_sums(void **state) {
                    sizes[test_random(&seed) % 15]);
 }
 
-/* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows; enough work for several threads. */
-static void large_gemms_are_too(void **state) {
-    static const int64_t sizes[][3] = {
-        {33, 40, 513}, {64, 33, 800},  {40, 70, 1024}, {17, 50, 1025},  {70, 65, 2100},
-        {513, 40, 70}, {700, 33, 130}, {1030, 30, 64}, {530, 40, 1030}, {130, 500, 300}};
+/* Operands, products and sums that are denormal: 0, but for the last sum of a c in f32. */
+static void denormals_count_as_zero(void **state) {
     (void)state;
     need_tiles();
-    for (int i = 0; i < 10; i += FEWER)
-        for (int repeat = 0; repeat < 4; repeat++)
-            check_gemm(sizes[i][0], sizes[i][1], sizes[i][2]);
+    for (int i = 0; i < 60 / FEWER; i++) {
+        numbers = i % 2 ? OF_TINY_PRODUCTS : DOWN_TO_DENORMALS;
+        check_gemm(test_between(&seed, 1, 40), test_between(&seed, 1, 40),
+                   test_between(&seed, 1, 80));
+    }
+    numbers = USUAL;
 }
 
-/* c = or += a b + bias, as the tiles compute it. */
-static void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
-                    const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {
-    const cgp__gemm p = {.m = m,
-                         .n = n,
-                         .k = k,
-                         .a = a,
-                         .b = b,
-                         .bias = bias,
-                         .type = type,
-                         .stride = stride,
-                         .add = add};
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++)
-            c[i * stride + j] = expected(&p, i, j, c[i * stride + j]);
+/* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows; enough work for several threads. */
+static void large_gemms_are_too(void **state) {
+    static const int64_t sizes[][3] = {{33, 40, 513},   {64, 33, 800},  {40, 70, 1024},
+                                       {17, 50, 1025},  {70, 65, 2100}, {513, 40, 70},
+                                       {700, 33, 130},  {1030, 30, 64}, {530, 40, 1030},
+                                       {130, 500, 300}, {1, 1100, 70}};
+    (void)state;
+    need_tiles();
+    for (int i = 0; i < 11; i += FEWER)
+        for (int repeat = 0; repeat < 4; repeat++)
+            check_gemm(sizes[i][0], sizes[i][1], sizes[i][2]);
 }
 
 /* --- LINEAR --- */
@@ -287,6 +256,7 @@ static void plain_head(const head *h, bool backward) {
                              .first = first,
                              .width = first + rows,
                              .stride = cgp__cpu_padded(h->rows) + 16,
+                             .causal = true,
                              .scale = (float)(1.0 / sqrt((double)h->depth)),
                              .s = s,
                              .dp = dp,
@@ -384,22 +354,30 @@ static void a_request_for_v3_or_v4_gets_no_tiles(void **state) {
     }
 }
 
-static void a_request_for_amx_is_met_or_says_what_is_missing(void **state) {
-    (void)state;
+/* `tiles`, or an error. */
+static void check_request(const char *isa, const cgp__cpu_tiles *tiles, const char *message) {
     cgp_status status;
-    cgp_device *device = device_with("amx", &status);
+    cgp_device *device = device_with(isa, &status);
     if (status == CGP_OK) {
-        assert_non_null(cgp__cpu_tiles_of(device));
+        assert_ptr_equal(cgp__cpu_tiles_of(device), tiles);
         assert_string_equal(device->kernels->isa, "v4");
     } else {
         assert_int_equal(status, CGP_EDEVICE);
-        assert_message("CGP_CPU_ISA: amx expects a processor with "
-                       "AMX-BF16 and AVX512-BF16");
+        assert_message(message);
     }
     cgp__cpu_device_destroy(device);
+}
+
+static void a_request_for_bf16_is_met_or_says_what_is_missing(void **state) {
+    (void)state;
+    cgp_status status;
+    check_request("v4-bf16", &cgp__cpu_tiles_v4_bf16,
+                  "CGP_CPU_ISA: v4-bf16 expects a processor with AVX512-BF16");
+    check_request("amx", &cgp__cpu_tiles_amx,
+                  "CGP_CPU_ISA: amx expects a processor with AMX-BF16 and AVX512-BF16");
     assert_null(device_with("v5", &status));
     assert_int_equal(status, CGP_EINVAL);
-    assert_message("CGP_CPU_ISA: expects v3, v4 or amx, got \"v5\"");
+    assert_message("CGP_CPU_ISA: expects v3, v4, v4-bf16 or amx, got \"v5\"");
 }
 
 /* GEMM in f32 has equal bits with tiles and without. */
@@ -432,16 +410,24 @@ int main(void) {
     parallel = runner_open(&cgp__backend_cpu, 3);
     (void)cgp__cpu_tiles_of(cpu.device); /* as a kernel in bf16 does */
     (void)cgp__cpu_tiles_of(parallel.device);
+    by_vectors = runner_open(&cgp__backend_cpu, 1);
+    by_tiles = runner_open(&cgp__backend_cpu, 1);
+    by_vectors.device->tiles = &cgp__cpu_tiles_v4_bf16;
+    by_tiles.device->tiles = cpu.device->tiles == &cgp__cpu_tiles_amx ? &cgp__cpu_tiles_amx
+                                                                      : &cgp__cpu_tiles_standin;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemms_are_the_promised_sums),
+        cmocka_unit_test(denormals_count_as_zero),
         cmocka_unit_test(large_gemms_are_too),
         cmocka_unit_test(linear_is_such_gemms),
         cmocka_unit_test(attention_is_such_gemms_and_a_softmax),
         cmocka_unit_test(a_request_for_v3_or_v4_gets_no_tiles),
-        cmocka_unit_test(a_request_for_amx_is_met_or_says_what_is_missing),
+        cmocka_unit_test(a_request_for_bf16_is_met_or_says_what_is_missing),
         cmocka_unit_test(gemm_in_f32_does_not_depend_on_tiles),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&by_tiles);
+    runner_close(&by_vectors);
     runner_close(&parallel);
     runner_close(&cpu);
     return failed;

@@ -363,10 +363,11 @@ typedef struct cgp_place {
 /** Instruction sets of a backend whose kernels are the host's, ascending: a machine that has one has those before it. Other sets may
  *  have other bits. */
 typedef enum cgp_isa {
-    CGP_ISA_NONE, /**< The backend has one kind of kernels. */
-    CGP_ISA_V3,   /**< x86-64-v3: AVX2. */
-    CGP_ISA_V4,   /**< x86-64-v4: AVX-512. */
-    CGP_ISA_AMX   /**< x86-64-v4, and AMX for GEMMs in bf16. */
+    CGP_ISA_NONE,    /**< The backend has one kind of kernels. */
+    CGP_ISA_V3,      /**< x86-64-v3: AVX2. */
+    CGP_ISA_V4,      /**< x86-64-v4: AVX-512. */
+    CGP_ISA_V4_BF16, /**< x86-64-v4, and AVX512_BF16 for GEMMs in bf16. */
+    CGP_ISA_AMX      /**< x86-64-v4, and AMX for GEMMs in bf16, with the bits of V4_BF16. */
 } cgp_isa;
 
 /** A device to create. */

@@ -15,10 +15,10 @@ struct cgp_device {
     int threads;
     /* The kernel table of the device's instruction set. */
     const cgp__cpu_kernels *kernels;
-    /* For GEMM in bf16, set by the first kernel in bf16; NULL: none. */
+    /* For GEMM in bf16, set by the first kernel in bf16; NULL: it is done in f32. */
     const cgp__cpu_tiles *tiles;
-    /* The instruction set allows tiles. */
-    bool may_tile;
+    /* The best instruction set that they may have. */
+    cgp_isa bf16_limit;
     /* Of a core's L2 cache; 0: not known. */
     int64_t l2_bytes;
     /* The owner's affinity and OpenMP threads before. */
@@ -47,11 +47,11 @@ struct cgp_kernel {
 #define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
 CGP_OPS(CGP__CPU_OP)
 
-/* isa.c: the best instruction set of this machine, or the one that CGP_CPU_ISA names: AMX for bf16 only. */
+/* isa.c: the best instruction set of this machine, or the one that CGP_CPU_ISA names: v4-bf16 and amx for bf16 only. */
 cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best);
-/* Set the device's kernel table, of an instruction set or, NONE, the best, and its permission for tiles. */
+/* Set the device's kernel table, of an instruction set or, NONE, the best, and its limit in bf16. */
 cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa);
-/* The device's tiles, requested from the system at the first call; NULL: it has none. */
+/* The device's GEMM in bf16; the tiles of AMX are requested from the system at the first call; NULL: it has none. */
 const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device);
 
 /* device.c */

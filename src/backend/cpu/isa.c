@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa.c -- the kernel table of a CPU device: x86-64-v3 or v4; and the tiles of AMX for GEMM in bf16.
+/* isa.c -- the kernel table of a CPU device: x86-64-v3 or v4; and for GEMM in bf16 AVX512_BF16 or the tiles of AMX.
  *
  * AMX needs a processor that has it, a system that saves its registers, and permission for the process, requested once, by the
  * first kernel in bf16: tiles are 8 KiB of state per thread, which Linux gives only to processes that request it. Linux may
@@ -22,7 +22,6 @@
 #define OSXSAVE (1u << 27)     /* leaf 1, ecx */
 #define AMX_BF16 (1u << 22)    /* leaf 7, edx */
 #define AMX_TILE (1u << 24)    /* leaf 7, edx */
-#define AVX512_BF16 (1u << 5)  /* leaf 7.1, eax */
 #define TILE_STATES (3u << 17) /* configuration and data */
 
 static bool has_v3(void) {
@@ -36,20 +35,23 @@ static bool has_v4(void) {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+static bool has_v4_bf16(void) {
+    return has_v4() && __builtin_cpu_supports("avx512bf16");
+}
+
 static bool has_tile_instructions(void) {
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     if ((low & TILE_STATES) != TILE_STATES) return false;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    if (!(d & AMX_BF16) || !(d & AMX_TILE)) return false;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+    return (d & AMX_BF16) && (d & AMX_TILE);
 }
 
 static bool tiles_granted;
 
 static void request_tiles(void) {
-    if (!has_v4() || !has_tile_instructions()) return;
+    if (!has_v4_bf16() || !has_tile_instructions()) return;
     tiles_granted = syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
     cgp_log(CGP_LOG_INFO, "cpu", "AMX, for GEMM in bf16: %s",
             tiles_granted ? "granted" : "refused by the system");
@@ -68,7 +70,8 @@ static cgp_status isa_wanted(cgp_isa *wanted) {
     for (int i = CGP_ISA_V3; text && i <= CGP_ISA_AMX; i++)
         if (strcmp(text, cgp__isa_name((cgp_isa)i)) == 0) *wanted = (cgp_isa)i;
     if (!text || *wanted != CGP_ISA_NONE) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3, v4 or amx, got \"%s\"", text);
+    return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3, v4, v4-bf16 or amx, got \"%s\"",
+                    text);
 }
 
 /* Return CGP_OK if this machine has an instruction set, of which `object` is said otherwise. */
@@ -81,34 +84,46 @@ static cgp_status check_isa(cgp_isa isa, const char *object) {
                         "%s: v4 expects a processor with AVX-512 F, BW, "
                         "CD, DQ and VL, got one without (use v3)",
                         object);
+    const char *older = has_v4() ? "v4" : "v3";
+    if (isa == CGP_ISA_V4_BF16 && !has_v4_bf16())
+        return cgp_fail(CGP_EDEVICE,
+                        "%s: v4-bf16 expects a processor with AVX512-BF16, got one without "
+                        "(use %s)",
+                        object, older);
     if (isa == CGP_ISA_AMX && !has_tiles())
         return cgp_fail(CGP_EDEVICE,
                         "%s: amx expects a processor with AMX-BF16 and "
                         "AVX512-BF16 and a system that grants its use, got one "
                         "without (use %s)",
-                        object, has_v4() ? "v4" : "v3");
+                        object, has_v4_bf16() ? "v4-bf16" : older);
     return CGP_OK;
+}
+
+/* The best set for GEMM in bf16 up to a limit, on a machine that has v4. */
+static cgp_isa best_in_bf16(cgp_isa limit) {
+    if (limit >= CGP_ISA_AMX && has_tiles()) return CGP_ISA_AMX;
+    return limit >= CGP_ISA_V4_BF16 && has_v4_bf16() ? CGP_ISA_V4_BF16 : CGP_ISA_V4;
 }
 
 cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best) {
     cgp_isa wanted;
     CGP_TRY(isa_wanted(&wanted));
     CGP_TRY(check_isa(wanted, "CGP_CPU_ISA"));
-    const bool may_tile = wanted == CGP_ISA_NONE || wanted == CGP_ISA_AMX;
+    if (wanted == CGP_ISA_NONE) wanted = CGP_ISA_AMX;
     if (wanted == CGP_ISA_V3 || !has_v4())
         *best = CGP_ISA_V3;
     else
-        *best = type == CGP_BF16 && may_tile && has_tiles() ? CGP_ISA_AMX : CGP_ISA_V4;
+        *best = type == CGP_BF16 ? best_in_bf16(wanted) : CGP_ISA_V4;
     return CGP_OK;
 }
 
 cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa) {
     if (isa != CGP_ISA_NONE) {
         CGP_TRY(check_isa(isa, "cpu"));
-        device->may_tile = isa == CGP_ISA_AMX;
+        device->bf16_limit = isa;
     } else { /* a device for any kernels */
         CGP_TRY(isa_wanted(&isa));
-        device->may_tile = isa == CGP_ISA_NONE || isa == CGP_ISA_AMX;
+        device->bf16_limit = isa == CGP_ISA_NONE ? CGP_ISA_AMX : isa;
         CGP_TRY(cgp__cpu_isa_best(CGP_F32, &isa));
     }
     device->kernels = isa == CGP_ISA_V3 ? &cgp__cpu_kernels_v3 : &cgp__cpu_kernels_v4;
@@ -116,6 +131,12 @@ cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa) {
 }
 
 const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device) {
-    if (!device->tiles && device->may_tile && has_tiles()) device->tiles = &cgp__cpu_tiles_amx;
+    if (device->tiles || device->bf16_limit < CGP_ISA_V4_BF16 || !has_v4())
+        return device->tiles;
+    const cgp_isa isa = best_in_bf16(device->bf16_limit);
+    if (isa == CGP_ISA_AMX)
+        device->tiles = &cgp__cpu_tiles_amx;
+    else if (isa == CGP_ISA_V4_BF16)
+        device->tiles = &cgp__cpu_tiles_v4_bf16;
     return device->tiles;
 }

@@ -19,7 +19,7 @@ typedef struct cgp__gemm {
     /* Elements from row to row of c. */
     int64_t stride;
     bool add;
-    /* On tiles, if the device has them; operands in f32 are then rounded. */
+    /* By AVX512_BF16 or AMX, if the device has one; operands in f32 are then rounded. */
     bool in_bf16;
     /* Operands of the next calls, at most CGP_MAX_PREFETCH. */
     const cgp_prefetch *prefetch;
@@ -36,7 +36,7 @@ static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t s
 }
 
 /* Bytes of workspace for these sizes and a c of this type on `threads` threads: no fewer than any smaller GEMM needs, and in
- * bf16 enough with tiles and without, so that a plan is the same on every machine. */
+ * bf16 enough by either way, so that a plan is the same on every machine. */
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads);
 
@@ -71,7 +71,7 @@ typedef struct cgp__gemm_sums {
 cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t depth,
                                  float *sums);
 
-/* tiles.c: a GEMM in bf16 on a device with tiles. */
+/* tiles.c: a GEMM in bf16 on a device with AVX512_BF16 or AMX. */
 int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads);
 void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
                          void *workspace);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.c -- GEMM in bf16 on tiles, blocked as in gemm.c: MC rows of a by KC of k, by all of b.
+/* tiles.c -- GEMM in bf16, blocked as in gemm.c: MC rows of a by KC of k, by all of b.
  *
  * The block of a lies packed in a core's L2 cache while b, packed once for each block, streams by. k is cut into equal parts
  * of at most KC, a function of k alone: the sum of a part is added to those before it, in c or, where c is bf16, in f32 beside

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.h -- GEMM of bf16 by bf16, summed in f32, on the tiles of AMX.
+/* tiles.h -- GEMM of bf16 by bf16, summed in f32, on the tiles of AMX or, to the same bits, by vectors of AVX512_BF16.
  *
  * Operands in f32 are rounded to bf16 as they are packed. A sum is a chain over the k of a block, 32 deep at a time, from 0 on:
  *
@@ -19,13 +19,27 @@
 /* Depth of b that is packed at a time, at most. */
 #define CGP__TILE_KC 512
 
+/* Rows of a, or columns of b, whose k lies in runs of `length` elements, `inner` from one to the next, `per` of them, and groups of
+ * these `outer` apart. */
+typedef struct cgp__tile_lines {
+    cgp_dtype type;
+    const void *at;
+    /* Elements from `at` to each line; NULL: `line` from one to the next. */
+    const int64_t *lines;
+    int64_t line;
+    int64_t length, per, inner, outer;
+} cgp__tile_lines;
+
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__tile_block {
     int64_t rows, columns, k;
-    /* Packed by pack_a() below. */
+    /* Packed by pack_a(), pack_lines() or pack_turned() below. */
     const uint16_t *a;
     /* f32 or bf16. */
     cgp__matrix b;
+    /* Instead of b: micro-panels packed by pack_b() or pack_lines(), so many elements from one to the next. */
+    const uint16_t *packed_b;
+    int64_t packed_stride;
     /* NULL: none. */
     const float *bias;
     /* Its columns are contiguous; may be c. at == NULL: nothing is added. */
@@ -35,11 +49,21 @@ typedef struct cgp__tile_block {
     void *c;
     /* Elements from row to row of c. */
     int64_t stride;
+    /* [rows] elements to each row instead; NULL: by stride. */
+    const int64_t *c_rows, *from_rows;
 } cgp__tile_block;
 
 typedef struct cgp__cpu_tiles {
     /* Pack `rows` rows of a matrix to whole panels, k rounded up; zeros where the matrix has nothing. */
     void (*pack_a)(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k);
+    /* `columns` columns of b to whole micro-panels, likewise. */
+    void (*pack_b)(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k);
+    /* Lines first .. first + count - 1 from k = q on: rows of a or, `pairs`, columns of b. */
+    void (*pack_lines)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
+                       int64_t q, int64_t k, bool pairs);
+    /* Rows of a are elements first .. first + rows - 1 of k lines, which are found by `lines`. */
+    void (*pack_turned)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t rows,
+                        int64_t k);
     /* Columns begin .. end - 1, begin at a micro-panel; scratch: cgp__tile_scratch_bytes(). */
     void (*columns)(const cgp__tile_block *block, int64_t begin, int64_t end, void *scratch);
 } cgp__cpu_tiles;
@@ -51,6 +75,6 @@ static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
            cgp__ceil_div(depth, side) * side * side * (int64_t)sizeof(uint16_t);
 }
 
-extern const cgp__cpu_tiles cgp__cpu_tiles_amx;
+extern const cgp__cpu_tiles cgp__cpu_tiles_v4_bf16, cgp__cpu_tiles_amx;
 
 #endif

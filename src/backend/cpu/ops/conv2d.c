@@ -13,15 +13,15 @@
  * taps of the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution
  * (1 x 1, stride 1) is a plain GEMM.
  *
+ * In bf16 the GEMMs may be those of conv2d_bf16.c.
+ *
  * Threads take blocks of pixels, each with its own strip, or columns of them; in dW, rows of dW. The result does not
  * depend on that: k is cut by its size alone, and dW is summed over blocks of pixels in their order. */
 #include "backend/cpu/ops/conv2d.h"
+#include "backend/cpu/ops/windows.h"
 
 #include <string.h>
 
-/* Output pixels in a block: where they are rows of c (MC); and for dW, where they are k (KC). */
-#define PIXELS 256
-#define WEIGHT_PIXELS 512
 /* Of k at a time, a multiple of 16. */
 #define KC 512
 /* Rows of dW at a time. */
@@ -29,202 +29,43 @@
 /* FMAs of a vector and a scalar that are worth a wake-up of another thread. */
 #define MIN_PARALLEL_WORK 2000000
 
-/* The windows of an image [n, H, W, C] under a grid of output pixels. */
-typedef struct grid {
-    /* Of the image. */
-    cgp_dtype type;
-    const void *image;
-    int64_t n, height, width, channels;
-    int64_t out_height, out_width;
-    int64_t kernel_height, kernel_width, stride_height, stride_width;
-    int64_t top, left;
-    /* Set by set_grid(). */
-    /* Pixels of a run, within one output row; runs of an output row. */
-    int64_t run, parts;
-    /* Pixels from window to window in the strip, which skips pixels outside all windows. */
-    int64_t step_height, step_width;
-    /* Pixels of a strip's row. */
-    int64_t strip_width;
-    /* Floats of a window's row. */
-    int64_t segment;
-} grid;
-
-static void set_grid(grid *g) {
-    g->parts = cgp__ceil_div(g->out_width, PIXELS);
-    g->run = cgp__ceil_div(g->out_width, g->parts);
-    g->step_height = cgp__min(g->stride_height, g->kernel_height);
-    g->step_width = cgp__min(g->stride_width, g->kernel_width);
-    g->strip_width = (g->run - 1) * g->step_width + g->kernel_width;
-    g->segment = g->kernel_width * g->channels;
-}
-
-static int64_t runs_of(const grid *g) {
-    return g->n * g->out_height * g->parts;
-}
-
-/* Runs in a block: of one part if rows have several. */
-static int64_t runs_in_block(const grid *g, int64_t pixels) {
-    return g->parts > 1 ? 1 : cgp__min(cgp__max(pixels / g->run, 1), runs_of(g));
-}
-
-/* Floats of the largest strip of `runs` runs, which share input rows within an image. */
-static int64_t strip_floats(const grid *g, int64_t runs) {
-    const int64_t images = cgp__min((runs - 2 + g->out_height) / g->out_height + 1, runs);
-    const int64_t rows = (runs - images) * g->step_height + images * g->kernel_height;
-    return rows * g->strip_width * g->channels;
-}
-
-/* --- strips --- */
-
-/* `n` pixels of row i of an image from pixel j on, zeros outside. */
-static void copy_pixels(cgp_device *device, const grid *g, float *to, int64_t image, int64_t i,
-                        int64_t j, int64_t n) {
-    const int64_t channels = g->channels;
-    const bool inside = i >= 0 && i < g->height;
-    const int64_t begin = cgp__min(cgp__max(-j, 0), n);
-    const int64_t end = inside ? cgp__max(cgp__min(g->width - j, n), begin) : begin;
-    memset(to, 0, (size_t)(begin * channels) * sizeof *to);
-    if (end > begin)
-        device->kernels->convert(
-            CGP_F32, to + begin * channels, g->type,
-            cgp__cpu_at(g->type, g->image,
-                        ((image * g->height + i) * g->width + j + begin) * channels),
-            (end - begin) * channels);
-    memset(to + end * channels, 0, (size_t)((n - end) * channels) * sizeof *to);
-}
-
-/* One row of a strip: row i of an image for the windows of a run. */
-static void copy_row(cgp_device *device, const grid *g, float *to, int64_t image, int64_t i,
-                     int64_t first, int64_t pixels) {
-    const int64_t j = first * g->stride_width - g->left;
-    if (g->step_width == g->stride_width) {
-        copy_pixels(device, g, to, image, i, j, (pixels - 1) * g->step_width + g->kernel_width);
-        return;
-    }
-    for (int64_t p = 0; p < pixels; p++)
-        copy_pixels(device, g, to + p * g->segment, image, i, j + p * g->stride_width,
-                    g->kernel_width);
-}
-
-/* Make the strip of runs first .. first + count - 1 and the offset of each window in it; return their number. */
-static int64_t make_strip(cgp_device *device, const grid *g, int64_t first, int64_t count,
-                          float *strip, int64_t *windows) {
-    const int64_t row = g->strip_width * g->channels;
-    /* rows: of the strip; copied: of this image. */
-    int64_t pixel = 0, rows = 0, copied = 0;
-    for (int64_t r = first; r < first + count; r++) {
-        const int64_t line = r / g->parts, part = r % g->parts;
-        const int64_t image = line / g->out_height, i = line % g->out_height;
-        const int64_t begin = part * g->run, pixels = cgp__min(g->run, g->out_width - begin);
-        if (r == first || i == 0) copied = 0;
-        const int64_t fresh = copied == 0 ? g->kernel_height : g->step_height;
-        for (int64_t u = g->kernel_height - fresh; u < g->kernel_height; u++, rows++)
-            copy_row(device, g, strip + rows * row, image, i * g->stride_height + u - g->top,
-                     begin, pixels);
-        copied += fresh;
-        for (int64_t p = 0; p < pixels; p++)
-            windows[pixel++] =
-                (rows - g->kernel_height) * row + p * g->step_width * g->channels;
-    }
-    return pixel;
-}
-
-/* The input rows of runs first .. first + count - 1, contiguous in memory. */
-static cgp__cpu_prefetch prefetch_image(const grid *g, int64_t first, int64_t count) {
-    const int64_t lines = g->n * g->out_height;
-    const int64_t begin = first / g->parts, last = (first + count - 1) / g->parts;
-    if (begin >= lines) return (cgp__cpu_prefetch){0};
-    const int64_t end = cgp__min(last, lines - 1);
-    const int64_t from = begin / g->out_height * g->height +
-                         cgp__max(begin % g->out_height * g->stride_height - g->top, 0);
-    const int64_t to =
-        end / g->out_height * g->height +
-        cgp__min(end % g->out_height * g->stride_height - g->top + g->kernel_height, g->height);
-    const int64_t bytes = g->width * g->channels * (int64_t)cgp_dtype_bytes(g->type);
-    if (to <= from) return (cgp__cpu_prefetch){0};
-    return (cgp__cpu_prefetch){(const char *)g->image + from * bytes, 1, (to - from) * bytes,
-                               0};
-}
-
 /* --- windows times weights --- */
 
-/* Layout of the pixels of a grid, in elements from one image, row, pixel to the next. */
-typedef struct pixel_layout {
-    cgp_dtype type;
-    void *at;
-    int64_t image, row, pixel;
-} pixel_layout;
-
-/* c [pixels, columns] = or += windows b + bias. */
-typedef struct window_gemm {
-    cgp_device *device;
-    grid grid;
-    pixel_layout to;
-    bool add;
-    int64_t columns;
-    /* Of all k if taps.depth is 0, else from the first tap on. */
-    cgp__matrix b;
-    cgp__taps taps;
-    const float *bias;
-    /* Set by run_window_gemm(). */
-    /* In a block. */
-    int64_t runs;
-    /* Micro-panels of columns in an item. */
-    int64_t micro_panels;
-    /* Workspace, `bytes` per thread. */
-    int64_t bytes;
-    char *workspace;
-} window_gemm;
-
 /* k is cut into whole segments, or equal parts of one, whole vectors but for the last. */
-static int64_t segments_at_once(const grid *g) {
+static int64_t segments_at_once(const cgp__grid *g) {
     const int64_t fit = cgp__max(KC / g->segment, 1);
     return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));
 }
 
-static int64_t part_of_segment(const grid *g) {
+static int64_t part_of_segment(const cgp__grid *g) {
     if (g->segment <= KC) return g->segment;
     return cgp__ceil_div(cgp__ceil_div(g->segment, cgp__ceil_div(g->segment, KC)), 16) * 16;
 }
 
-static int64_t depth_of(const grid *g) {
+static int64_t depth_of(const cgp__grid *g) {
     return segments_at_once(g) * part_of_segment(g);
 }
 
 /* A thread's workspace: strip, windows, pixel offsets, micro-panels of b, sums. */
-static int64_t strip_bytes(const grid *g, int64_t pixels) {
-    return cgp__align_up(strip_floats(g, runs_in_block(g, pixels)) * (int64_t)sizeof(float));
+static int64_t strip_bytes(const cgp__grid *g, int64_t pixels) {
+    return cgp__align_up(cgp__strip_elements(g, cgp__grid_block(g, pixels)) *
+                         (int64_t)sizeof(float));
 }
 
-static int64_t table_bytes(const grid *g, int64_t pixels) {
-    return cgp__align_up(runs_in_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
-}
-
-static int64_t micro_panels_bytes(const grid *g) {
+static int64_t micro_panels_bytes(const cgp__grid *g) {
     return cgp__align_up(2 * depth_of(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
-static bool has_sums(const grid *g, cgp_dtype type) {
+static bool has_sums(const cgp__grid *g, cgp_dtype type) {
     return type != CGP_F32 && depth_of(g) < g->kernel_height * g->segment;
 }
 
-static int64_t window_gemm_bytes(const grid *g, int64_t columns, cgp_dtype type) {
-    const int64_t sums = runs_in_block(g, PIXELS) * g->run * columns * (int64_t)sizeof(float);
-    return strip_bytes(g, PIXELS) + 2 * table_bytes(g, PIXELS) + micro_panels_bytes(g) +
+static int64_t window_gemm_bytes(const cgp__grid *g, int64_t columns, cgp_dtype type) {
+    const int64_t sums =
+        cgp__grid_block(g, CGP__WINDOW_PIXELS) * g->run * columns * (int64_t)sizeof(float);
+    return strip_bytes(g, CGP__WINDOW_PIXELS) +
+           2 * cgp__window_table_bytes(g, CGP__WINDOW_PIXELS) + micro_panels_bytes(g) +
            (has_sums(g, type) ? cgp__align_up(sums) : 0);
-}
-
-/* Offsets of the pixels of runs first .. first + count - 1. */
-static void set_pixels(const window_gemm *p, int64_t first, int64_t count, int64_t *at) {
-    const grid *g = &p->grid;
-    for (int64_t r = first; r < first + count; r++) {
-        const int64_t line = r / g->parts, begin = r % g->parts * g->run;
-        const int64_t end = cgp__min(begin + g->run, g->out_width);
-        const int64_t row =
-            line / g->out_height * p->to.image + line % g->out_height * p->to.row;
-        for (int64_t j = begin; j < end; j++)
-            *at++ = row + j * p->to.pixel;
-    }
 }
 
 /* One thread's workspace. */
@@ -233,19 +74,19 @@ typedef struct buffers {
     int64_t *windows, *pixels;
 } buffers;
 
-static buffers buffers_of(const window_gemm *p, int thread) {
-    const grid *g = &p->grid;
+static buffers buffers_of(const cgp__window_gemm *p, int thread) {
+    const cgp__grid *g = &p->grid;
     char *at = p->workspace + thread * p->bytes;
     buffers r = {.strip = (float *)(void *)at};
-    r.windows = (int64_t *)(void *)(at += strip_bytes(g, PIXELS));
-    r.pixels = (int64_t *)(void *)(at += table_bytes(g, PIXELS));
-    r.micro_panels = (float *)(void *)(at += table_bytes(g, PIXELS));
+    r.windows = (int64_t *)(void *)(at += strip_bytes(g, CGP__WINDOW_PIXELS));
+    r.pixels = (int64_t *)(void *)(at += cgp__window_table_bytes(g, CGP__WINDOW_PIXELS));
+    r.micro_panels = (float *)(void *)(at += cgp__window_table_bytes(g, CGP__WINDOW_PIXELS));
     r.sums = (float *)(void *)(at + micro_panels_bytes(g));
     return r;
 }
 
 /* The part of b from segment u, element q of it on. */
-static void set_b(cgp__block *block, const window_gemm *p, int64_t u, int64_t q,
+static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64_t q,
                   int64_t length) {
     block->b = p->b;
     block->taps = p->taps;
@@ -259,7 +100,7 @@ static void set_b(cgp__block *block, const window_gemm *p, int64_t u, int64_t q,
 }
 
 /* Partial sums of a block are in the result or, where that is bf16, in a buffer until the last part of k. */
-static void set_c(cgp__block *block, const window_gemm *p, const buffers *r, bool first,
+static void set_c(cgp__block *block, const cgp__window_gemm *p, const buffers *r, bool first,
                   bool last) {
     const bool apart = has_sums(&p->grid, p->to.type);
     if (apart && !first)
@@ -274,9 +115,9 @@ static void set_c(cgp__block *block, const window_gemm *p, const buffers *r, boo
     block->c_rows = apart && !last ? NULL : r->pixels;
 }
 
-static void run_columns(const window_gemm *p, const buffers *r, int64_t pixels, int64_t begin,
-                        int64_t end, cgp__cpu_prefetch prefetch) {
-    const grid *g = &p->grid;
+static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels,
+                        int64_t begin, int64_t end, cgp__cpu_prefetch prefetch) {
+    const cgp__grid *g = &p->grid;
     const int64_t segments = segments_at_once(g), part = part_of_segment(g);
     for (int64_t u = 0; u < g->kernel_height; u += segments)
         for (int64_t q = 0; q < g->segment; q += part) {
@@ -304,8 +145,8 @@ static void run_columns(const window_gemm *p, const buffers *r, int64_t pixels, 
 
 /* Items: for each block of pixels, its ranges of columns. */
 static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
-    const window_gemm *p = work;
-    const grid *g = &p->grid;
+    const cgp__window_gemm *p = work;
+    const cgp__grid *g = &p->grid;
     const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
     const int64_t ranges = cgp__ceil_div(all, p->micro_panels);
     const buffers r = buffers_of(p, thread);
@@ -313,26 +154,30 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, first = block * p->runs;
         const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
-        const int64_t count = cgp__min(p->runs, runs_of(g) - first);
+        const int64_t count = cgp__min(p->runs, cgp__grid_runs(g) - first);
         if (block != made) {
-            pixels = make_strip(p->device, g, first, count, r.strip, r.windows);
-            set_pixels(p, first, count, r.pixels);
+            pixels = cgp__strip_make(p->device, g, first, count, CGP_F32, r.strip, r.windows);
+            cgp__window_pixels(p, first, count, r.pixels);
             made = block;
         }
         run_columns(p, &r, pixels, column,
                     cgp__min(column + p->micro_panels * CGP__GEMM_NR, p->columns),
-                    prefetch_image(g, first + p->runs, p->runs));
+                    cgp__strip_prefetch(g, first + p->runs, p->runs));
     }
 }
 
 /* All columns of a block in one item, if there are enough blocks for the threads. */
-static void run_window_gemm(window_gemm *p, void *workspace) {
-    const grid *g = &p->grid;
+static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
+    const cgp__grid *g = &p->grid;
+    if (p->to.type == CGP_BF16 && p->device->tiles) {
+        cgp__window_gemm_bf16(p, workspace);
+        return;
+    }
     const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
-    const int64_t work = runs_of(g) * g->run * g->kernel_height * g->segment * all * 3;
-    p->runs = runs_in_block(g, PIXELS);
-    const int64_t blocks = cgp__ceil_div(runs_of(g), p->runs);
+    const int64_t work = cgp__grid_runs(g) * g->run * g->kernel_height * g->segment * all * 3;
+    p->runs = cgp__grid_block(g, CGP__WINDOW_PIXELS);
+    const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), p->runs);
     p->micro_panels =
         blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
     p->bytes = window_gemm_bytes(g, p->columns, p->to.type);
@@ -343,26 +188,6 @@ static void run_window_gemm(window_gemm *p, void *workspace) {
 }
 
 /* --- the three directions --- */
-
-static grid grid_of(const cgp_kernel_spec *spec, const void *image) {
-    const cgp_op_attributes *s = &spec->attributes;
-    grid g = {.type = spec->type,
-              .image = image,
-              .n = spec->n,
-              .height = s->height,
-              .width = s->width,
-              .channels = s->in,
-              .out_height = s->out_height,
-              .out_width = s->out_width,
-              .kernel_height = s->kernel_height,
-              .kernel_width = s->kernel_width,
-              .stride_height = s->stride_height,
-              .stride_width = s->stride_width,
-              .top = s->top,
-              .left = s->left};
-    set_grid(&g);
-    return g;
-}
 
 static cgp_status run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_kernel linear = *kernel;
@@ -379,13 +204,14 @@ static int64_t pointwise_workspace(const cgp_kernel_spec *spec, int threads) {
 void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
     const cgp_op_attributes *s = &conv->spec->attributes;
     const cgp_dtype type = conv->spec->type;
-    window_gemm p = {.device = device,
-                     .grid = grid_of(conv->spec, conv->x),
-                     .to = {type, conv->to, s->rows * s->out, s->out_width * s->out, s->out},
-                     .add = conv->add,
-                     .columns = s->out,
-                     .b = cgp__rows(CGP_F32, conv->weight, s->out),
-                     .bias = conv->bias};
+    cgp__window_gemm p = {
+        .device = device,
+        .grid = cgp__grid_of(conv->spec, conv->x),
+        .to = {type, conv->to, s->rows * s->out, s->out_width * s->out, s->out},
+        .add = conv->add,
+        .columns = s->out,
+        .b = cgp__rows(CGP_F32, conv->weight, s->out),
+        .bias = conv->bias};
     run_window_gemm(&p, workspace);
 }
 
@@ -421,24 +247,24 @@ static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int
     return s;
 }
 
-static window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vertical,
-                              const side *horizontal) {
+static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vertical,
+                                   const side *horizontal) {
     const cgp_op_attributes *s = &spec->attributes;
-    window_gemm p = {.grid = {.type = spec->type,
-                              .n = spec->n,
-                              .height = s->out_height,
-                              .width = s->out_width,
-                              .channels = s->out,
-                              .out_height = vertical->pixels,
-                              .out_width = horizontal->pixels,
-                              .kernel_height = vertical->taps,
-                              .kernel_width = horizontal->taps,
-                              .stride_height = 1,
-                              .stride_width = 1,
-                              .top = vertical->padding,
-                              .left = horizontal->padding},
-                     .columns = s->in};
-    set_grid(&p.grid);
+    cgp__window_gemm p = {.grid = {.type = spec->type,
+                                   .n = spec->n,
+                                   .height = s->out_height,
+                                   .width = s->out_width,
+                                   .channels = s->out,
+                                   .out_height = vertical->pixels,
+                                   .out_width = horizontal->pixels,
+                                   .kernel_height = vertical->taps,
+                                   .kernel_width = horizontal->taps,
+                                   .stride_height = 1,
+                                   .stride_width = 1,
+                                   .top = vertical->padding,
+                                   .left = horizontal->padding},
+                          .columns = s->in};
+    cgp__grid_set(&p.grid);
     return p;
 }
 
@@ -468,17 +294,17 @@ static void run_class(cgp_device *device, const cgp__cpu_convolution *conv,
         if (!conv->add) fill_pixels(device, conv, vertical, horizontal);
         return;
     }
-    window_gemm p = input_gemm(conv->spec, vertical, horizontal);
+    cgp__window_gemm p = input_gemm(conv->spec, vertical, horizontal);
     p.device = device;
     p.grid.image = conv->x;
     p.add = conv->add;
     p.bias = conv->bias;
-    p.to =
-        (pixel_layout){conv->spec->type,
-                       cgp__cpu_at(conv->spec->type, conv->to,
-                                   (vertical->first * s->width + horizontal->first) * s->in),
-                       (int64_t)s->height * s->width * s->in,
-                       (int64_t)s->stride_height * s->width * s->in, s->stride_width * s->in};
+    p.to = (cgp__pixel_layout){
+        conv->spec->type,
+        cgp__cpu_at(conv->spec->type, conv->to,
+                    (vertical->first * s->width + horizontal->first) * s->in),
+        (int64_t)s->height * s->width * s->in, (int64_t)s->stride_height * s->width * s->in,
+        s->stride_width * s->in};
     p.b = (cgp__matrix){CGP_F32, conv->weight + vertical->tap * row + horizontal->tap * tap, 1,
                         s->out};
     p.taps = (cgp__taps){
@@ -516,7 +342,7 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
 /* One block of pixels of it: dW += windows^T dy. */
 typedef struct weight_gemm {
     cgp_device *device;
-    const grid *grid;
+    const cgp__grid *grid;
     cgp__matrix dy;
     int64_t columns, pixels;
     const float *strip;
@@ -532,24 +358,24 @@ typedef struct weight_gemm {
     int64_t bytes;
 } weight_gemm;
 
-static int64_t blocks_of_segment(const grid *g) {
+static int64_t blocks_of_segment(const cgp__grid *g) {
     return cgp__ceil_div(g->segment, MC);
 }
 
-static int64_t block_of_segment(const grid *g) {
+static int64_t block_of_segment(const cgp__grid *g) {
     return cgp__ceil_div(cgp__ceil_div(g->segment, blocks_of_segment(g)), CGP__GEMM_MR) *
            CGP__GEMM_MR;
 }
 
-static int64_t pixels_in_block(const grid *g) {
-    return runs_in_block(g, WEIGHT_PIXELS) * g->run;
+static int64_t pixels_in_block(const cgp__grid *g) {
+    return cgp__grid_block(g, CGP__WINDOW_WEIGHT_PIXELS) * g->run;
 }
 
-static int64_t packed_bytes(const grid *g) {
+static int64_t packed_bytes(const cgp__grid *g) {
     return cgp__align_up(block_of_segment(g) * pixels_in_block(g) * (int64_t)sizeof(float));
 }
 
-static int64_t weight_bytes_per_thread(const grid *g) {
+static int64_t weight_bytes_per_thread(const cgp__grid *g) {
     return packed_bytes(g) +
            cgp__align_up(2 * pixels_in_block(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
@@ -557,7 +383,7 @@ static int64_t weight_bytes_per_thread(const grid *g) {
 /* Items: for each block of rows of dW, its ranges of columns. */
 static void weight_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gemm *p = work;
-    const grid *g = p->grid;
+    const cgp__grid *g = p->grid;
     const int64_t size = block_of_segment(g), blocks = blocks_of_segment(g);
     const int64_t ranges =
         cgp__ceil_div(cgp__ceil_div(p->columns, CGP__GEMM_NR), p->micro_panels);
@@ -592,7 +418,7 @@ static void weight_range(const void *work, int64_t begin, int64_t end, int threa
 }
 
 static void run_weight_gemm(weight_gemm *p) {
-    const grid *g = p->grid;
+    const cgp__grid *g = p->grid;
     const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
     const int64_t blocks = g->kernel_height * blocks_of_segment(g);
@@ -605,7 +431,7 @@ static void run_weight_gemm(weight_gemm *p) {
 }
 
 /* dy of the next block, after `done` pixels. */
-static cgp__cpu_prefetch prefetch_dy(const grid *g, const weight_gemm *p, int64_t done) {
+static cgp__cpu_prefetch prefetch_dy(const cgp__grid *g, const weight_gemm *p, int64_t done) {
     const int64_t left = g->n * g->out_height * g->out_width - done;
     const int64_t bytes = p->columns * (int64_t)cgp_dtype_bytes(p->dy.type);
     const cgp__matrix next = cgp__matrix_from(p->dy, p->pixels, 0);
@@ -616,24 +442,31 @@ static cgp__cpu_prefetch prefetch_dy(const grid *g, const weight_gemm *p, int64_
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace) {
     const int64_t out = spec->attributes.out;
-    const grid g = grid_of(spec, x);
-    const int64_t runs = runs_in_block(&g, WEIGHT_PIXELS);
+    if (spec->type == CGP_BF16 && device->tiles) {
+        cgp__convolve_weight_bf16(device, spec, x, dy, dw, add, workspace);
+        return;
+    }
+    const cgp__grid g = cgp__grid_of(spec, x);
+    const int64_t runs = cgp__grid_block(&g, CGP__WINDOW_WEIGHT_PIXELS);
     float *strip = workspace;
-    int64_t *windows = (int64_t *)(void *)((char *)workspace + strip_bytes(&g, WEIGHT_PIXELS));
+    int64_t *windows =
+        (int64_t *)(void *)((char *)workspace + strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS));
     weight_gemm p = {.device = device,
                      .grid = &g,
                      .columns = out,
                      .strip = strip,
                      .windows = windows,
                      .dw = dw,
-                     .workspace = (char *)windows + table_bytes(&g, WEIGHT_PIXELS),
+                     .workspace = (char *)windows +
+                                  cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS),
                      .bytes = weight_bytes_per_thread(&g)};
-    for (int64_t first = 0, done = 0; first < runs_of(&g); first += runs, done += p.pixels) {
-        const int64_t count = cgp__min(runs, runs_of(&g) - first);
-        p.pixels = make_strip(device, &g, first, count, strip, windows);
+    for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g);
+         first += runs, done += p.pixels) {
+        const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
+        p.pixels = cgp__strip_make(device, &g, first, count, CGP_F32, strip, windows);
         p.dy = cgp__rows(spec->type, cgp__cpu_at(spec->type, dy, done * out), out);
         p.add = first > 0 || add;
-        p.prefetch[0] = prefetch_image(&g, first + runs, runs);
+        p.prefetch[0] = cgp__strip_prefetch(&g, first + runs, runs);
         p.prefetch[1] = prefetch_dy(&g, &p, done + p.pixels);
         run_weight_gemm(&p);
     }
@@ -650,12 +483,19 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
     return CGP_OK;
 }
 
-/* --- workspace --- */
+/* --- workspace, in bf16 enough by either way --- */
+
+static int64_t gemm_workspace(const cgp__grid *g, int64_t columns, cgp_dtype type,
+                              int threads) {
+    const int64_t bytes = threads * window_gemm_bytes(g, columns, type);
+    if (type == CGP_F32) return bytes;
+    return cgp__max(bytes, cgp__window_gemm_bf16_bytes(g, columns, threads));
+}
 
 static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
     if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
-    const grid g = grid_of(spec, NULL);
-    return threads * window_gemm_bytes(&g, spec->attributes.out, spec->type);
+    const cgp__grid g = cgp__grid_of(spec, NULL);
+    return gemm_workspace(&g, spec->attributes.out, spec->type, threads);
 }
 
 /* The largest of the classes. */
@@ -671,18 +511,21 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
             if (vertical.pixels == 0 || horizontal.pixels == 0 || vertical.taps == 0 ||
                 horizontal.taps == 0)
                 continue;
-            const window_gemm p = input_gemm(spec, &vertical, &horizontal);
-            bytes = cgp__max(bytes, window_gemm_bytes(&p.grid, p.columns, spec->type));
+            const cgp__window_gemm p = input_gemm(spec, &vertical, &horizontal);
+            bytes = cgp__max(bytes, gemm_workspace(&p.grid, p.columns, spec->type, threads));
         }
     }
-    return threads * bytes;
+    return bytes;
 }
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
     if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
-    const grid g = grid_of(spec, NULL);
-    return strip_bytes(&g, WEIGHT_PIXELS) + table_bytes(&g, WEIGHT_PIXELS) +
-           threads * weight_bytes_per_thread(&g);
+    const cgp__grid g = cgp__grid_of(spec, NULL);
+    const int64_t bytes = strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
+                          cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
+                          threads * weight_bytes_per_thread(&g);
+    if (spec->type == CGP_F32) return bytes;
+    return cgp__max(bytes, cgp__convolve_weight_bf16_bytes(spec, threads));
 }
 
 const cgp__cpu_op cgp__cpu_conv2d[CGP_OP_DIRECTIONS] = {

@@ -5,8 +5,8 @@
  *
  * The weight is stored as W (transposed = 1) or as W^T: strides to a GEMM. Nothing is saved. y is overwritten; dx overwritten
  * or added to; dW and dbias are overwritten by the first micro-batch and added to by the others. dW is computed in its storage
- * layout, so that its rows are written as rows. W, dW and the biases are f32, the others of the spec's type. In bf16, on tiles
- * (tiles.h), W is rounded to bf16 as it is packed. */
+ * layout, so that its rows are written as rows. W, dW and the biases are f32, the others of the spec's type. In bf16, by AVX512_BF16 or
+ * AMX (tiles.h), W is rounded to bf16 as it is packed. */
 #include "backend/cpu/cpu.h"
 
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {

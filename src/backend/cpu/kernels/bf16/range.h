@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* range.h -- c [m, n] = a [m, k] b [k, n] in bf16: a block of rows of a by a range of columns of b, for amx.c and avx512.c.
+ *
+ * Squares of 32 x 32 sums are computed whole, on zeros at the edges, and stored in part: those of a panel while the next one's are
+ * multiplied, in an order that the processor mixes. The file that includes this one multiplies. */
+#ifndef CGP_SRC_CPU_BF16_RANGE_H
+#define CGP_SRC_CPU_BF16_RANGE_H
+
+#include "backend/cpu/kernels/bf16/pack.h"
+
+/* Sums of 32 x 32 elements of c. */
+typedef float square[SIDE][SIDE];
+
+/* Prefetches of each step: the part of b to be packed next, and the square of c to be stored next. */
+typedef struct prefetches {
+    prefetch_stream b, c;
+} prefetches;
+
+/* On the thread that runs a range, before and after it. */
+static void begin_range(void);
+static void end_range(void);
+
+/* sums = or += a panel of a by a micro-panel of b, at least its first `rows` rows. */
+static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b,
+                     int64_t steps, prefetches *prefetch);
+
+/* --- sums to c --- */
+
+/* n <= 16 floats; widening is exact. */
+INLINE __m512 load_floats(cgp_dtype type, const void *from, int64_t i, int64_t n) {
+    if (type == CGP_F32) return _mm512_maskz_loadu_ps(floats_below(n), (const float *)from + i);
+    return (__m512)widen(
+        (hvec)_mm256_maskz_loadu_epi16(floats_below(n), (const uint16_t *)from + i));
+}
+
+/* The rows <= 32 and columns <= 32 of c in a square. */
+typedef struct corner {
+    const cgp__tile_block *block;
+    int64_t row, column, rows, columns;
+} corner;
+
+INLINE int64_t c_row(const cgp__tile_block *block, int64_t row) {
+    return block->c_rows ? block->c_rows[row] : row * block->stride;
+}
+
+INLINE void finish_row(cgp_dtype type, const corner *p, int64_t row, const float *sums,
+                       int64_t n) {
+    const cgp__tile_block *block = p->block;
+    const int64_t at = c_row(block, row) + p->column;
+    __m512 low = _mm512_load_ps(sums), high = _mm512_load_ps(sums + TILE_ROWS);
+    if (block->bias) {
+        low += load_floats(CGP_F32, block->bias, p->column, n);
+        high += load_floats(CGP_F32, block->bias, p->column + TILE_ROWS, n - TILE_ROWS);
+    }
+    if (block->from.at) {
+        const cgp__matrix *from = &block->from;
+        const int64_t i =
+            (block->from_rows ? block->from_rows[row] : row * from->row) + p->column;
+        low += load_floats(from->type, from->at, i, n);
+        high += load_floats(from->type, from->at, i + TILE_ROWS, n - TILE_ROWS);
+    }
+    if (type == CGP_BF16) {
+        _mm512_mask_storeu_epi16((uint16_t *)block->c + at, halves_below(n),
+                                 round_two(low, high));
+        return;
+    }
+    _mm512_mask_storeu_ps((float *)block->c + at, floats_below(n), low);
+    _mm512_mask_storeu_ps((float *)block->c + at + TILE_ROWS, floats_below(n - TILE_ROWS),
+                          high);
+}
+
+INLINE void finish_as(cgp_dtype type, const corner *p, square sums) {
+    if (p->columns == SIDE) {
+        for (int64_t i = 0; i < p->rows; i++)
+            finish_row(type, p, p->row + i, sums[i], SIDE);
+        return;
+    }
+    for (int64_t i = 0; i < p->rows; i++)
+        finish_row(type, p, p->row + i, sums[i], p->columns);
+}
+
+static void finish(const corner *p, square sums) {
+    FOR_TYPE(p->block->type, finish_as, p, sums);
+}
+
+/* --- a range of columns --- */
+
+/* Depth of b that is packed at a time, so that it stays in the L1 cache: equal parts of at most CGP__TILE_KC. */
+INLINE int64_t depth_of(int64_t k) {
+    const int64_t parts = (k + CGP__TILE_KC - 1) / CGP__TILE_KC;
+    return steps_of((k + parts - 1) / parts) * SIDE;
+}
+
+typedef struct range {
+    const cgp__tile_block *block;
+    /* First column of the micro-panel, end of the range, columns <= 32 of the micro-panel. */
+    int64_t begin, end, columns;
+    /* Beginning and depth of the current part of k. */
+    int64_t q, k;
+    int64_t panels;
+    /* [panels] */
+    square *sums;
+    const uint16_t *micro_panel;
+} range;
+
+/* Spread the lines of the part of b that is packed next over the steps of this part. */
+static void prefetch_b(prefetches *prefetch, const range *r) {
+    const cgp__matrix *b = &r->block->b;
+    const bool last = r->q + r->k >= r->block->k, along = b->row == 1;
+    const int64_t q = last ? 0 : r->q + r->k, column = last ? r->begin + SIDE : r->begin;
+    const int64_t columns = r->end - column < SIDE ? r->end - column : SIDE;
+    const int64_t left = r->block->k - q, k = left < r->k ? left : r->k;
+    *prefetch = (prefetches){.b = {.count = 0}};
+    if (columns <= 0 || r->block->packed_b) return;
+    prefetch->b = prefetch_stream_of(
+        cgp__cpu_at(b->type, b->at, q * b->row + column * b->column), along ? columns : k,
+        bytes_of(b->type, along ? k : columns), bytes_of(b->type, along ? b->column : b->row),
+        r->panels * steps_of(r->k));
+}
+
+/* The square of c that is stored while the next one is multiplied. */
+static void prefetch_c(prefetches *prefetch, const corner *p, int64_t steps) {
+    const cgp__tile_block *block = p->block;
+    prefetch->c = prefetch_stream_of(
+        cgp__cpu_at(block->type, block->c, c_row(block, p->row) + p->column), p->rows,
+        bytes_of(block->type, p->columns), bytes_of(block->type, block->stride), steps);
+}
+
+static corner corner_at(const range *r, int64_t panel) {
+    const int64_t row = panel * SIDE, left = r->block->rows - row;
+    return (corner){r->block, row, r->begin, left < SIDE ? left : SIDE, r->columns};
+}
+
+/* A part of k by a micro-panel: all panels. With the last part sums go to c, those of a panel while the tiles multiply the
+ * next one. */
+static void run_part(const range *r, prefetches *prefetch) {
+    const int64_t all = steps_of(r->block->k), steps = steps_of(r->k);
+    const bool last = r->q + r->k >= r->block->k;
+    for (int64_t i = 0; i < r->panels; i++) {
+        const uint16_t *a = r->block->a + (i * all + r->q / SIDE) * 2 * TILE_WORDS;
+        const corner p = corner_at(r, i), before = corner_at(r, i - 1);
+        if (last) prefetch_c(prefetch, &p, steps);
+        multiply(r->sums[i], r->q > 0, a, p.rows, r->micro_panel, steps, prefetch);
+        if (last && i > 0) finish(&before, r->sums[i - 1]);
+    }
+    const corner p = corner_at(r, r->panels - 1);
+    if (last) finish(&p, r->sums[r->panels - 1]);
+}
+
+static void run_columns(const cgp__tile_block *block, int64_t begin, int64_t end,
+                        void *scratch) {
+    const int64_t depth = depth_of(block->k);
+    range r = {.block = block,
+               .begin = begin,
+               .end = end,
+               .panels = steps_of(block->rows),
+               .sums = scratch};
+    uint16_t *const packed = (uint16_t *)(void *)(r.sums + r.panels);
+    begin_range();
+    for (; r.begin < end; r.begin += SIDE) {
+        r.columns = end - r.begin < SIDE ? end - r.begin : SIDE;
+        for (r.q = 0; r.q < block->k; r.q += depth) {
+            const cgp__matrix b = cgp__matrix_from(block->b, r.q, r.begin);
+            const source from = {b.type, b.at, b.column, b.row};
+            prefetches prefetch;
+            r.k = block->k - r.q < depth ? block->k - r.q : depth;
+            r.micro_panel = packed;
+            if (block->packed_b)
+                r.micro_panel =
+                    block->packed_b + r.begin / SIDE * block->packed_stride + r.q * SIDE;
+            else
+                pack_micro_panel(packed, &from, r.columns, r.k);
+            prefetch_b(&prefetch, &r);
+            run_part(&r, &prefetch);
+        }
+    }
+    end_range();
+}
+
+#endif

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* conv2d_bf16.c -- convolutions as GEMMs of windows and weights in bf16, by AVX512_BF16 or AMX.
+ *
+ * The GEMMs are those of conv2d.c and an element is the chain of gemm/tiles.h, with k cut as in gemm/tiles.c; that of dW is cut
+ * into blocks of pixels. Strips are in bf16. The rows of a that a block needs are packed from its strip, a part of k at a time, with
+ * steps of 32 of k across the ends of a window's runs. b is packed once for all blocks: weights at the beginning, dy for each block of
+ * pixels of dW. */
+#include "backend/cpu/ops/windows.h"
+
+#define SIDE CGP__TILE_SIDE
+/* Of k at a time, as in gemm/tiles.c. */
+#define KC 1024
+/* Rows of dW at a time. */
+#define MC 256
+/* Multiplications of 32 x 32 by 32 that are worth a wake-up of another thread. */
+#define MIN_PARALLEL_WORK 500
+
+static int64_t round_up(int64_t n) {
+    return cgp__ceil_div(n, SIDE) * SIDE;
+}
+
+static int64_t depth_of(const cgp__grid *g) {
+    return g->kernel_height * g->segment;
+}
+
+/* Equal parts of k of at most KC, whole steps but for the last. */
+static int64_t part_of(int64_t k) {
+    return round_up(cgp__ceil_div(k, cgp__ceil_div(k, KC)));
+}
+
+static int64_t packed_bytes(int64_t lines, int64_t k) {
+    return cgp__align_up(round_up(lines) * round_up(k) * (int64_t)sizeof(uint16_t));
+}
+
+static int64_t strip_bytes(const cgp__grid *g, int64_t pixels) {
+    return cgp__align_up(cgp__strip_elements(g, cgp__grid_block(g, pixels)) *
+                         (int64_t)sizeof(uint16_t));
+}
+
+static int64_t pixels_of(const cgp__grid *g, int64_t pixels) {
+    return cgp__grid_block(g, pixels) * g->run;
+}
+
+/* --- b, packed --- */
+
+/* A matrix or, in taps, lines of k. */
+typedef struct packing {
+    const cgp__cpu_tiles *tiles;
+    cgp__matrix b;
+    cgp__tile_lines lines;
+    int64_t columns, k;
+    uint16_t *to;
+} packing;
+
+/* Items are micro-panels. */
+static void pack_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const packing *p = work;
+    const int64_t first = begin * SIDE, count = cgp__min(end * SIDE, p->columns) - first;
+    uint16_t *to = p->to + first * round_up(p->k);
+    const cgp__matrix b = cgp__matrix_from(p->b, 0, first);
+    (void)thread;
+    if (count <= 0) return;
+    if (p->lines.length)
+        p->tiles->pack_lines(to, &p->lines, first, count, 0, p->k, true);
+    else
+        p->tiles->pack_b(to, &b, count, p->k);
+}
+
+static void pack_columns(cgp_device *device, const packing *p) {
+    const int64_t micro_panels = cgp__ceil_div(p->columns, SIDE);
+    const int64_t work = micro_panels * cgp__ceil_div(p->k, SIDE) * 4;
+    cgp__cpu_parallel_for(
+        device, micro_panels,
+        cgp__gemm_grain(micro_panels, device->threads, work < MIN_PARALLEL_WORK), pack_range,
+        p);
+}
+
+/* --- windows times weights --- */
+
+/* One thread's workspace. */
+typedef struct buffers {
+    void *strip;
+    int64_t *windows, *pixels;
+    uint16_t *a;
+    char *scratch;
+    float *sums;
+} buffers;
+
+static int64_t a_bytes(const cgp__grid *g) {
+    return packed_bytes(pixels_of(g, CGP__WINDOW_PIXELS), part_of(depth_of(g)));
+}
+
+static int64_t scratch_bytes(const cgp__grid *g) {
+    return cgp__align_up(
+        cgp__tile_scratch_bytes(pixels_of(g, CGP__WINDOW_PIXELS), part_of(depth_of(g))));
+}
+
+/* Partial sums are in f32 until the last part of k. */
+static int64_t sums_bytes(const cgp__grid *g, int64_t columns) {
+    if (depth_of(g) <= KC) return 0;
+    return cgp__align_up(pixels_of(g, CGP__WINDOW_PIXELS) * columns * (int64_t)sizeof(float));
+}
+
+static int64_t thread_bytes(const cgp__grid *g, int64_t columns) {
+    return strip_bytes(g, CGP__WINDOW_PIXELS) +
+           2 * cgp__window_table_bytes(g, CGP__WINDOW_PIXELS) + a_bytes(g) + scratch_bytes(g) +
+           sums_bytes(g, columns);
+}
+
+int64_t cgp__window_gemm_bf16_bytes(const cgp__grid *g, int64_t columns, int threads) {
+    return packed_bytes(columns, depth_of(g)) + threads * thread_bytes(g, columns);
+}
+
+static buffers buffers_of(const cgp__window_gemm *p, int thread) {
+    const cgp__grid *g = &p->grid;
+    const int64_t table = cgp__window_table_bytes(g, CGP__WINDOW_PIXELS);
+    char *at = p->workspace + packed_bytes(p->columns, depth_of(g)) + thread * p->bytes;
+    buffers r = {.strip = at};
+    r.windows = (int64_t *)(void *)(at += strip_bytes(g, CGP__WINDOW_PIXELS));
+    r.pixels = (int64_t *)(void *)(at += table);
+    r.a = (uint16_t *)(void *)(at += table);
+    r.scratch = at += a_bytes(g);
+    r.sums = (float *)(void *)(at + scratch_bytes(g));
+    return r;
+}
+
+static void set_c(cgp__tile_block *block, const cgp__window_gemm *p, const buffers *r,
+                  bool first, bool last) {
+    if (!first)
+        block->from = (cgp__matrix){CGP_F32, r->sums, p->columns, 1};
+    else if (p->add) {
+        block->from = (cgp__matrix){p->to.type, p->to.at, 0, 1};
+        block->from_rows = r->pixels;
+    }
+    block->stride = p->columns;
+    block->type = last ? p->to.type : CGP_F32;
+    block->c = last ? p->to.at : (void *)r->sums;
+    block->c_rows = last ? r->pixels : NULL;
+}
+
+/* The value that is added to is added with the first part of k, and so is the bias. */
+static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels,
+                        int64_t begin, int64_t end) {
+    const cgp__grid *g = &p->grid;
+    const cgp__tile_lines windows = {.type = CGP_BF16,
+                                     .at = r->strip,
+                                     .lines = r->windows,
+                                     .length = g->segment,
+                                     .per = 1,
+                                     .outer = g->strip_width * g->channels};
+    const int64_t all = depth_of(g), part = part_of(all);
+    for (int64_t q = 0; q < all; q += part) {
+        const int64_t k = cgp__min(part, all - q);
+        cgp__tile_block block = {.rows = pixels,
+                                 .columns = p->columns,
+                                 .k = k,
+                                 .a = r->a,
+                                 .packed_b =
+                                     (const uint16_t *)(const void *)p->workspace + q * SIDE,
+                                 .packed_stride = round_up(all) * SIDE,
+                                 .bias = q == 0 ? p->bias : NULL};
+        p->device->tiles->pack_lines(r->a, &windows, 0, pixels, q, k, false);
+        set_c(&block, p, r, q == 0, q + k == all);
+        p->device->tiles->columns(&block, begin, end, r->scratch);
+    }
+}
+
+/* Items: for each block of pixels, its ranges of columns. */
+static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__window_gemm *p = work;
+    const cgp__grid *g = &p->grid;
+    const int64_t ranges = cgp__ceil_div(cgp__ceil_div(p->columns, SIDE), p->micro_panels);
+    const buffers r = buffers_of(p, thread);
+    int64_t made = -1, pixels = 0;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t block = item / ranges, first = block * p->runs;
+        const int64_t column = item % ranges * p->micro_panels * SIDE;
+        const int64_t count = cgp__min(p->runs, cgp__grid_runs(g) - first);
+        if (block != made) {
+            pixels = cgp__strip_make(p->device, g, first, count, CGP_BF16, r.strip, r.windows);
+            cgp__window_pixels(p, first, count, r.pixels);
+            made = block;
+        }
+        run_columns(p, &r, pixels, column,
+                    cgp__min(column + p->micro_panels * SIDE, p->columns));
+    }
+}
+
+static void pack_weights(const cgp__window_gemm *p) {
+    packing weights = {.tiles = p->device->tiles,
+                       .b = p->b,
+                       .columns = p->columns,
+                       .k = depth_of(&p->grid),
+                       .to = (uint16_t *)(void *)p->workspace};
+    if (p->taps.depth)
+        weights.lines = (cgp__tile_lines){.type = CGP_F32,
+                                          .at = p->b.at,
+                                          .line = p->taps.depth,
+                                          .length = p->taps.depth,
+                                          .per = p->grid.kernel_width,
+                                          .inner = p->taps.tap,
+                                          .outer = p->taps.segment};
+    pack_columns(p->device, &weights);
+}
+
+void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace) {
+    const cgp__grid *g = &p->grid;
+    const int threads = p->device->threads;
+    const int64_t all = cgp__ceil_div(p->columns, SIDE);
+    p->runs = cgp__grid_block(g, CGP__WINDOW_PIXELS);
+    p->bytes = thread_bytes(g, p->columns);
+    p->workspace = workspace;
+    pack_weights(p);
+    const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), p->runs);
+    const int64_t work = cgp__ceil_div(cgp__grid_runs(g) * g->run, SIDE) *
+                         cgp__ceil_div(depth_of(g), SIDE) * all;
+    p->micro_panels =
+        blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
+    const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
+    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, window_range,
+                          p);
+}
+
+/* --- the weight's gradient --- */
+
+/* One block of pixels of it: dW += windows^T dy. */
+typedef struct weight_gemm {
+    cgp_device *device;
+    const cgp__grid *grid;
+    const uint16_t *dy;
+    int64_t columns, pixels;
+    cgp__tile_lines windows;
+    float *dw;
+    bool add;
+    /* Micro-panels of columns in an item. */
+    int64_t micro_panels;
+    /* Of thread 0, `bytes` long; the other threads' follow. */
+    char *workspace;
+    int64_t bytes;
+} weight_gemm;
+
+static int64_t blocks_of_segment(const cgp__grid *g) {
+    return cgp__ceil_div(g->segment, MC);
+}
+
+static int64_t block_of_segment(const cgp__grid *g) {
+    return round_up(cgp__ceil_div(g->segment, blocks_of_segment(g)));
+}
+
+static int64_t turned_bytes(const cgp__grid *g) {
+    return packed_bytes(block_of_segment(g), pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS));
+}
+
+static int64_t weight_thread_bytes(const cgp__grid *g) {
+    return turned_bytes(g) + cgp__align_up(cgp__tile_scratch_bytes(
+                                 block_of_segment(g), pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS)));
+}
+
+/* Items: for each block of rows of dW, its ranges of columns. */
+static void weight_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const weight_gemm *p = work;
+    const cgp__grid *g = p->grid;
+    const int64_t size = block_of_segment(g), blocks = blocks_of_segment(g);
+    const int64_t ranges = cgp__ceil_div(cgp__ceil_div(p->columns, SIDE), p->micro_panels);
+    char *workspace = p->workspace + thread * p->bytes;
+    uint16_t *a = (uint16_t *)(void *)workspace;
+    int64_t packed = -1;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t block = item / ranges, u = block / blocks, q = block % blocks * size;
+        const int64_t rows = cgp__min(size, g->segment - q);
+        const int64_t column = item % ranges * p->micro_panels * SIDE;
+        float *c = p->dw + (u * g->segment + q) * p->columns;
+        if (rows <= 0) continue;
+        if (block != packed)
+            p->device->tiles->pack_turned(a, &p->windows, u * g->strip_width * g->channels + q,
+                                          rows, p->pixels);
+        packed = block;
+        cgp__tile_block b = {.rows = rows,
+                             .columns = p->columns,
+                             .k = p->pixels,
+                             .a = a,
+                             .packed_b = p->dy,
+                             .packed_stride = round_up(p->pixels) * SIDE,
+                             .type = CGP_F32,
+                             .c = c,
+                             .stride = p->columns};
+        if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
+        p->device->tiles->columns(&b, column,
+                                  cgp__min(column + p->micro_panels * SIDE, p->columns),
+                                  workspace + turned_bytes(g));
+    }
+}
+
+static void run_weight_gemm(weight_gemm *p) {
+    const cgp__grid *g = p->grid;
+    const int threads = p->device->threads;
+    const int64_t all = cgp__ceil_div(p->columns, SIDE);
+    const int64_t blocks = g->kernel_height * blocks_of_segment(g);
+    const int64_t work = blocks * cgp__ceil_div(block_of_segment(g), SIDE) *
+                         cgp__ceil_div(p->pixels, SIDE) * all;
+    p->micro_panels =
+        blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
+    const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
+    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, weight_range,
+                          p);
+}
+
+void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
+                               const void *dy, float *dw, bool add, void *workspace) {
+    const int64_t out = spec->attributes.out;
+    const cgp__grid g = cgp__grid_of(spec, x);
+    const int64_t runs = cgp__grid_block(&g, CGP__WINDOW_WEIGHT_PIXELS);
+    char *at = (char *)workspace + strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS);
+    int64_t *windows = (int64_t *)(void *)at;
+    uint16_t *packed =
+        (uint16_t *)(void *)(at += cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS));
+    at += packed_bytes(out, pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS));
+    weight_gemm p = {.device = device,
+                     .grid = &g,
+                     .dy = packed,
+                     .columns = out,
+                     .windows = {.type = CGP_BF16, .at = workspace, .lines = windows},
+                     .dw = dw,
+                     .workspace = at,
+                     .bytes = weight_thread_bytes(&g)};
+    for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g);
+         first += runs, done += p.pixels) {
+        const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
+        p.pixels = cgp__strip_make(device, &g, first, count, CGP_BF16, workspace, windows);
+        pack_columns(
+            device,
+            &(packing){.tiles = device->tiles,
+                       .b = cgp__rows(CGP_BF16, cgp__cpu_at(CGP_BF16, dy, done * out), out),
+                       .columns = out,
+                       .k = p.pixels,
+                       .to = packed});
+        p.add = first > 0 || add;
+        run_weight_gemm(&p);
+    }
+}
+
+int64_t cgp__convolve_weight_bf16_bytes(const cgp_kernel_spec *spec, int threads) {
+    const cgp__grid g = cgp__grid_of(spec, NULL);
+    return strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
+           cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
+           packed_bytes(spec->attributes.out, pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS)) +
+           threads * weight_thread_bytes(&g);
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* strips.c -- the strip of a block of output pixels. */
+#include "backend/cpu/ops/windows.h"
+
+#include <string.h>
+
+void cgp__grid_set(cgp__grid *g) {
+    g->parts = cgp__ceil_div(g->out_width, CGP__WINDOW_PIXELS);
+    g->run = cgp__ceil_div(g->out_width, g->parts);
+    g->step_height = cgp__min(g->stride_height, g->kernel_height);
+    g->step_width = cgp__min(g->stride_width, g->kernel_width);
+    g->strip_width = (g->run - 1) * g->step_width + g->kernel_width;
+    g->segment = g->kernel_width * g->channels;
+}
+
+int64_t cgp__strip_elements(const cgp__grid *g, int64_t runs) {
+    const int64_t images = cgp__min((runs - 2 + g->out_height) / g->out_height + 1, runs);
+    const int64_t rows = (runs - images) * g->step_height + images * g->kernel_height;
+    return rows * g->strip_width * g->channels;
+}
+
+/* --- strips --- */
+
+/* `n` pixels of row i of an image from pixel j on, zeros outside. */
+static void copy_pixels(cgp_device *device, const cgp__grid *g, cgp_dtype type, void *to,
+                        int64_t image, int64_t i, int64_t j, int64_t n) {
+    const int64_t channels = g->channels;
+    const bool inside = i >= 0 && i < g->height;
+    const int64_t begin = cgp__min(cgp__max(-j, 0), n);
+    const int64_t end = inside ? cgp__max(cgp__min(g->width - j, n), begin) : begin;
+    memset(to, 0, (size_t)(begin * channels) * cgp_dtype_bytes(type));
+    if (end > begin)
+        device->kernels->convert(
+            type, cgp__cpu_at(type, to, begin * channels), g->type,
+            cgp__cpu_at(g->type, g->image,
+                        ((image * g->height + i) * g->width + j + begin) * channels),
+            (end - begin) * channels);
+    memset(cgp__cpu_at(type, to, end * channels), 0,
+           (size_t)((n - end) * channels) * cgp_dtype_bytes(type));
+}
+
+/* One row of a strip: row i of an image for the windows of a run. */
+static void copy_row(cgp_device *device, const cgp__grid *g, cgp_dtype type, void *to,
+                     int64_t image, int64_t i, int64_t first, int64_t pixels) {
+    const int64_t j = first * g->stride_width - g->left;
+    if (g->step_width == g->stride_width) {
+        copy_pixels(device, g, type, to, image, i, j,
+                    (pixels - 1) * g->step_width + g->kernel_width);
+        return;
+    }
+    for (int64_t p = 0; p < pixels; p++)
+        copy_pixels(device, g, type, cgp__cpu_at(type, to, p * g->segment), image, i,
+                    j + p * g->stride_width, g->kernel_width);
+}
+
+int64_t cgp__strip_make(cgp_device *device, const cgp__grid *g, int64_t first, int64_t count,
+                        cgp_dtype type, void *strip, int64_t *windows) {
+    const int64_t row = g->strip_width * g->channels;
+    /* rows: of the strip; copied: of this image. */
+    int64_t pixel = 0, rows = 0, copied = 0;
+    for (int64_t r = first; r < first + count; r++) {
+        const int64_t line = r / g->parts, part = r % g->parts;
+        const int64_t image = line / g->out_height, i = line % g->out_height;
+        const int64_t begin = part * g->run, pixels = cgp__min(g->run, g->out_width - begin);
+        if (r == first || i == 0) copied = 0;
+        const int64_t fresh = copied == 0 ? g->kernel_height : g->step_height;
+        for (int64_t u = g->kernel_height - fresh; u < g->kernel_height; u++, rows++)
+            copy_row(device, g, type, cgp__cpu_at(type, strip, rows * row), image,
+                     i * g->stride_height + u - g->top, begin, pixels);
+        copied += fresh;
+        for (int64_t p = 0; p < pixels; p++)
+            windows[pixel++] =
+                (rows - g->kernel_height) * row + p * g->step_width * g->channels;
+    }
+    return pixel;
+}
+
+cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t count) {
+    const int64_t lines = g->n * g->out_height;
+    const int64_t begin = first / g->parts, last = (first + count - 1) / g->parts;
+    if (begin >= lines) return (cgp__cpu_prefetch){0};
+    const int64_t end = cgp__min(last, lines - 1);
+    const int64_t from = begin / g->out_height * g->height +
+                         cgp__max(begin % g->out_height * g->stride_height - g->top, 0);
+    const int64_t to =
+        end / g->out_height * g->height +
+        cgp__min(end % g->out_height * g->stride_height - g->top + g->kernel_height, g->height);
+    const int64_t bytes = g->width * g->channels * (int64_t)cgp_dtype_bytes(g->type);
+    if (to <= from) return (cgp__cpu_prefetch){0};
+    return (cgp__cpu_prefetch){(const char *)g->image + from * bytes, 1, (to - from) * bytes,
+                               0};
+}
+
+cgp__grid cgp__grid_of(const cgp_kernel_spec *spec, const void *image) {
+    const cgp_op_attributes *s = &spec->attributes;
+    cgp__grid g = {.type = spec->type,
+                   .image = image,
+                   .n = spec->n,
+                   .height = s->height,
+                   .width = s->width,
+                   .channels = s->in,
+                   .out_height = s->out_height,
+                   .out_width = s->out_width,
+                   .kernel_height = s->kernel_height,
+                   .kernel_width = s->kernel_width,
+                   .stride_height = s->stride_height,
+                   .stride_width = s->stride_width,
+                   .top = s->top,
+                   .left = s->left};
+    cgp__grid_set(&g);
+    return g;
+}
+
+void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count, int64_t *at) {
+    const cgp__grid *g = &p->grid;
+    for (int64_t r = first; r < first + count; r++) {
+        const int64_t line = r / g->parts, begin = r % g->parts * g->run;
+        const int64_t end = cgp__min(begin + g->run, g->out_width);
+        const int64_t row =
+            line / g->out_height * p->to.image + line % g->out_height * p->to.row;
+        for (int64_t j = begin; j < end; j++)
+            *at++ = row + j * p->to.pixel;
+    }
+}

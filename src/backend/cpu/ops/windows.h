@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* windows.h -- the windows of a convolution, for conv2d.c in f32 and conv2d_bf16.c: a block of output pixels works on a strip, its
+ * input rows with zeros for padding. */
+#ifndef CGP_SRC_CPU_WINDOWS_H
+#define CGP_SRC_CPU_WINDOWS_H
+
+#include "backend/cpu/cpu.h"
+
+/* Output pixels in a block: where they are rows of c (MC); and for dW, where they are k (KC). */
+#define CGP__WINDOW_PIXELS 256
+#define CGP__WINDOW_WEIGHT_PIXELS 512
+
+/* The windows of an image [n, H, W, C] under a grid of output pixels. */
+typedef struct cgp__grid {
+    /* Of the image. */
+    cgp_dtype type;
+    const void *image;
+    int64_t n, height, width, channels;
+    int64_t out_height, out_width;
+    int64_t kernel_height, kernel_width, stride_height, stride_width;
+    int64_t top, left;
+    /* Set by cgp__grid_set(). */
+    /* Pixels of a run, within one output row; runs of an output row. */
+    int64_t run, parts;
+    /* Pixels from window to window in the strip, which skips pixels outside all windows. */
+    int64_t step_height, step_width;
+    /* Pixels of a strip's row. */
+    int64_t strip_width;
+    /* Elements of a window's row. */
+    int64_t segment;
+} cgp__grid;
+
+void cgp__grid_set(cgp__grid *g);
+cgp__grid cgp__grid_of(const cgp_kernel_spec *spec, const void *image);
+
+static inline int64_t cgp__grid_runs(const cgp__grid *g) {
+    return g->n * g->out_height * g->parts;
+}
+
+/* Runs in a block: of one part if rows have several. */
+static inline int64_t cgp__grid_block(const cgp__grid *g, int64_t pixels) {
+    return g->parts > 1 ? 1 : cgp__min(cgp__max(pixels / g->run, 1), cgp__grid_runs(g));
+}
+
+/* Elements of the largest strip of `runs` runs, which share input rows within an image. */
+int64_t cgp__strip_elements(const cgp__grid *g, int64_t runs);
+
+/* Make the strip of runs first .. first + count - 1, of a type, and the offset of each window in it; return their number. */
+int64_t cgp__strip_make(cgp_device *device, const cgp__grid *g, int64_t first, int64_t count,
+                        cgp_dtype type, void *strip, int64_t *windows);
+
+/* The input rows of runs first .. first + count - 1, contiguous in memory. */
+cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t count);
+
+/* Layout of the pixels of a grid, in elements from one image, row, pixel to the next. */
+typedef struct cgp__pixel_layout {
+    cgp_dtype type;
+    void *at;
+    int64_t image, row, pixel;
+} cgp__pixel_layout;
+
+/* c [pixels, columns] = or += windows b + bias. */
+typedef struct cgp__window_gemm {
+    cgp_device *device;
+    cgp__grid grid;
+    cgp__pixel_layout to;
+    bool add;
+    int64_t columns;
+    /* Of all k if taps.depth is 0, else from the first tap on. */
+    cgp__matrix b;
+    cgp__taps taps;
+    const float *bias;
+    /* Set by run_window_gemm(). */
+    /* In a block. */
+    int64_t runs;
+    /* Micro-panels of columns in an item. */
+    int64_t micro_panels;
+    /* Workspace, `bytes` per thread. */
+    int64_t bytes;
+    char *workspace;
+} cgp__window_gemm;
+
+/* Offsets of the pixels of runs first .. first + count - 1. */
+void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count, int64_t *at);
+
+/* A table of the pixels of a block. */
+static inline int64_t cgp__window_table_bytes(const cgp__grid *g, int64_t pixels) {
+    return cgp__align_up(cgp__grid_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
+}
+
+/* conv2d_bf16.c: the same on a device with AVX512_BF16 or AMX. Workspace on `threads` threads. */
+void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace);
+int64_t cgp__window_gemm_bf16_bytes(const cgp__grid *g, int64_t columns, int threads);
+void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
+                               const void *dy, float *dw, bool add, void *workspace);
+int64_t cgp__convolve_weight_bf16_bytes(const cgp_kernel_spec *spec, int threads);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_op_tiles_images.c -- CONV2D in bf16 by AVX512_BF16 and on AMX, bit for bit the GEMMs of tiles.h:
+ *
+ *     y  = windows of x  W               k: rows of the window, pixels of a row, channels
+ *     dx = windows of dy W               k: the pixel's taps, last first, likewise
+ *     dW = (windows of x)^T dy           k: pixels, of one block
+ *
+ * Skipped without AVX512_BF16. */
+#include "tiles.h"
+
+static uint64_t seed;
+static runner cpu, parallel, by_tiles; /* one thread, three; AMX or its stand-in */
+
+/* [n OH OW, KH KW in] */
+static float *windows_of(const operands *o) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    const int64_t k = g->in * g->kernel_height * g->kernel_width;
+    float *windows = calloc((size_t)(o->c.n * g->rows * k), sizeof *windows), *to = windows;
+    assert_non_null(windows);
+    for (int64_t p = 0; p < o->c.n * g->rows; p++) {
+        const int64_t n = p / g->rows, i = p % g->rows / g->out_width, j = p % g->out_width;
+        for (int64_t u = 0; u < g->kernel_height; u++)
+            for (int64_t v = 0; v < g->kernel_width; v++, to += g->in) {
+                const int64_t y = i * g->stride_height + u - g->top;
+                const int64_t x = j * g->stride_width + v - g->left;
+                if (y < 0 || y >= g->height || x < 0 || x >= g->width) continue;
+                memcpy(to, o->at[SLOT_X] + ((n * g->height + y) * g->width + x) * g->in,
+                       (size_t)g->in * sizeof *to);
+            }
+    }
+    return windows;
+}
+
+/* Taps of pixel i: the last one, and their number. */
+static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t padding,
+                       int64_t *last) {
+    const int64_t first = ((i + padding) % stride + stride) % stride;
+    const int64_t taps = kernel > first ? (kernel - first + stride - 1) / stride : 0;
+    *last = first + (taps - 1) * stride;
+    return taps;
+}
+
+/* Elements d of tap (u, v) of pixel (i, j): dy's row, if it exists, and the tap's weight as [out, in]. */
+static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int64_t v, float *a,
+                      float *b) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    const int64_t y = pixel[1] + g->top - u, x = pixel[2] + g->left - v;
+    const int64_t p = y / g->stride_height, q = x / g->stride_width;
+    const bool exists = y >= 0 && p < g->out_height && x >= 0 && q < g->out_width;
+    const float *weight = o->at[SLOT_PARAM] + (u * g->kernel_width + v) * g->in * g->out;
+    const int64_t row = (pixel[0] * g->out_height + p) * g->out_width + q;
+    for (int64_t d = 0; d < g->out; d++) {
+        a[d] = exists ? o->at[SLOT_DY][row * g->out + d] : 0.0f;
+        for (int64_t c = 0; c < g->in; c++)
+            b[d * g->in + c] = weight[c * g->out + d];
+    }
+}
+
+/* One pixel of dx. a, b: memory. */
+static void plain_pixel(operands *o, const int64_t pixel[3], float *a, float *b) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    int64_t u, v, k = 0;
+    const int64_t rows = taps_of(pixel[1], g->stride_height, g->kernel_height, g->top, &u);
+    const int64_t columns = taps_of(pixel[2], g->stride_width, g->kernel_width, g->left, &v);
+    float *dx =
+        o->at[SLOT_DX] + ((pixel[0] * g->height + pixel[1]) * g->width + pixel[2]) * g->in;
+    for (int64_t s = 0; s < rows; s++)
+        for (int64_t t = 0; t < columns; t++, k += g->out)
+            plain_tap(o, pixel, u - s * g->stride_height, v - t * g->stride_width, a + k,
+                      b + k * g->in);
+    if (k > 0)
+        plainly(1, g->in, k, cgp__rows(CGP_F32, a, k), cgp__rows(CGP_F32, b, g->in), NULL,
+                CGP_BF16, dx, g->in, o->c.add & 1);
+    else if (!(o->c.add & 1))
+        memset(dx, 0, (size_t)g->in * sizeof *dx);
+}
+
+static void plain_convolution(operands *o) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    const int64_t pixels = o->c.n * g->rows;
+    const int64_t taps = (int64_t)g->kernel_height * g->kernel_width, k = taps * g->in;
+    float *windows = windows_of(o);
+    float *a = malloc((size_t)(taps * g->out) * sizeof *a);
+    float *b = malloc((size_t)(taps * g->out * g->in) * sizeof *b);
+    assert_true(a && b);
+    plainly(pixels, g->out, k, cgp__rows(CGP_F32, windows, k),
+            cgp__rows(CGP_F32, o->at[SLOT_PARAM], g->out), o->at[SLOT_PARAM + 1], CGP_BF16,
+            o->at[SLOT_Y], g->out, false);
+    plainly(k, g->out, pixels, cgp__columns(CGP_F32, windows, k),
+            cgp__rows(CGP_F32, o->at[SLOT_DY], g->out), NULL, CGP_F32, o->at[SLOT_DPARAM],
+            g->out, o->c.accumulate);
+    for (int64_t n = 0; n < o->c.n; n++)
+        for (int64_t i = 0; i < g->height; i++)
+            for (int64_t j = 0; j < g->width; j++)
+                plain_pixel(o, (const int64_t[]){n, i, j}, a, b);
+    free(b);
+    free(a);
+    free(windows);
+}
+
+static void check_convolution(const op_case *c) {
+    const runner *const runners[] = {&cpu, &parallel, &by_tiles};
+    operands drawn, want;
+    operands_create_bent(&drawn, c, &seed);
+    operands_copy(&want, &drawn);
+    plain_convolution(&want);
+    for (int i = 0; i < 3; i++) {
+        operands got;
+        operands_copy(&got, &drawn);
+        for (int d = CGP_OP_FORWARD; d < CGP_OP_DIRECTIONS; d++)
+            op_run(runners[i], &got, (cgp_op_direction)d);
+        operands_drop(&got, SLOT_DPARAM + 1); /* dbias is no GEMM */
+        for (int slot = SLOT_Y; slot < SLOTS; slot++)
+            assert_same_bits(&got, &want, slot, 0, "of GEMM");
+        operands_destroy(&got);
+    }
+    operands_destroy(&want);
+    operands_destroy(&drawn);
+}
+
+/* Channels around 32 and its parts, so that steps of k cross the ends of runs or do not. */
+static void convolutions_are_the_gemms_of_their_windows(void **state) {
+    static const int64_t channels[] = {1, 3, 8, 16, 32, 33, 64, 70, 130};
+    (void)state;
+    if (!runner_has_tiles(&cpu)) skip();
+    for (int i = 0; i < 60; i += FEWER) {
+        op_case c = draw_case(CGP_OP_CONV2D, 2, &seed);
+        c.type = CGP_BF16;
+        do
+            c.attributes = draw_attributes(c.op, test_between(&seed, 1, 60),
+                                           channels[test_random(&seed) % 9],
+                                           channels[test_random(&seed) % 9], &seed);
+        while (c.n * c.attributes.rows > 512);
+        check_convolution(&c);
+    }
+}
+
+int main(void) {
+    seed = test_seed();
+    cpu = runner_open(&cgp__backend_cpu, 1);
+    parallel = runner_open(&cgp__backend_cpu, 3);
+    by_tiles = runner_open(&cgp__backend_cpu, 1);
+    by_tiles.device->tiles = cgp__cpu_tiles_of(cpu.device) == &cgp__cpu_tiles_amx
+                                 ? &cgp__cpu_tiles_amx
+                                 : &cgp__cpu_tiles_standin;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(convolutions_are_the_gemms_of_their_windows),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&by_tiles);
+    runner_close(&parallel);
+    runner_close(&cpu);
+    return failed;
+}
