@@ -166,6 +166,19 @@ class Types(unittest.TestCase):
             with self.assertRaisesRegex(Expected, "mine"):
                 model(torch.rand(3, 2))
 
+    def test_what_cannot_be_captured_names_its_module(self):
+        class Inverse(nn.Module):
+            def forward(self, x):
+                return torch.linalg.inv(x)
+
+        class Mixes(nn.Module):
+            def forward(self, x):
+                return x - x.mean(0)
+
+        for layer, op in ((Inverse(), "linalg_inv"), (Mixes(), "mean")):
+            with self.assertRaisesRegex(cgpipe.CgpipeError, f"partitions.1.1: {op}"):
+                GPipe(nn.Sequential(nn.Linear(2, 2), layer), [1, 1])(torch.rand(2, 2, 2))
+
     def test_a_tuple_of_one_stays_one(self):
         class One(nn.Module):
             def __init__(self):

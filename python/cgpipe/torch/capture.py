@@ -167,12 +167,11 @@ def _check_version() -> None:
         raise CaptureError(f"PyTorch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]} is expected, got {torch.__version__}")
 
 
-class _Seen:
-    """What a forward returned beside tensors. An object apart: torch.export puts a module's own attributes back."""
+class _Form:
+    """The structure of a module's output, and what of it is no tensor. (No attribute of the module, which an export watches.)"""
 
-    def __init__(self) -> None:
-        self.spec: Any = None
-        self.leaves: List[Any] = []
+    spec: Any = None
+    leaves: Sequence[Any] = ()
 
 
 class _Flat(nn.Module):
@@ -182,7 +181,7 @@ class _Flat(nn.Module):
         super().__init__()
         self.module = module
         self._spec, self._places, self._rest = spec, list(places), list(rest)
-        self.seen = _Seen()
+        self.form = _Form()
 
     def run(self, *tensors: Tensor) -> Tuple[Tensor, ...]:
         """Call the module."""
@@ -190,8 +189,8 @@ class _Flat(nn.Module):
         for place, tensor in zip(self._places, tensors):
             leaves[place] = tensor
         args, kwargs = torch.utils._pytree.tree_unflatten(leaves, self._spec)
-        found, self.seen.spec = torch.utils._pytree.tree_flatten(self.module(*args, **kwargs))
-        self.seen.leaves = [None if isinstance(x, Tensor) else x for x in found]
+        found, self.form.spec = torch.utils._pytree.tree_flatten(self.module(*args, **kwargs))
+        self.form.leaves = [None if isinstance(x, Tensor) else x for x in found]
         return tuple(x for x in found if isinstance(x, Tensor))
 
 
@@ -578,7 +577,7 @@ def _same_shape(shape: List[int]) -> Dict[str, Any]:
 
 
 def _unflattener(flat: _Flat) -> Callable[[Sequence[Any]], Any]:
-    spec, leaves = flat.seen.spec, list(flat.seen.leaves)
+    spec, leaves = flat.form.spec, list(flat.form.leaves)
 
     def unflatten(tensors: Sequence[Any]) -> Any:
         left = list(tensors)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ def destroy(pipeline: ctypes.c_void_p, plan: ctypes.c_void_p, model: ctypes.c_vo
     _c.lib.cgp_model_destroy(model)
 
 
-_TYPES = {0: (ctypes.c_float, torch.float32), 1: (ctypes.c_int32, torch.int32)}
+_TYPES: Dict[int, Tuple[Any, torch.dtype]] = {0: (ctypes.c_float, torch.float32), 1: (ctypes.c_int32, torch.int32)}
 
 
 def _view(tensor: Any, owner: _Handles) -> Tensor:

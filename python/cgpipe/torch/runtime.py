@@ -116,7 +116,8 @@ class Runtime:
             self._start(forward, engine, given, outputs)
         else:
             self.worker.call(engine.predict, given, outputs)
-        return captured.to_torch(outputs)
+        tensors: Tuple[Tensor, ...] = captured.to_torch(outputs)
+        return tensors
 
     def _start(self, forward: _Forward, engine: Engine, given: List[Tensor], outputs: List[Tensor]) -> None:
         """Run a training forward."""
@@ -148,7 +149,7 @@ class Runtime:
             views = [view.detach() if need else None for view, need in zip(engine.gradients, needed)]
             if self._is_shared(forward) or not _will_accumulate(forward.parameters, needed):
                 views = [None if view is None else view.clone() for view in views]
-            return captured.input_gradients_to_torch(wanted) + views
+            return [*captured.input_gradients_to_torch(wanted), *views]
 
     def _forward_again(self, forward: _Forward, inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tensor]]:
         """Repeat a forward in an engine for training; return it, and the running statistics that its backward changes."""

@@ -105,7 +105,8 @@ class Whole(nn.Module):
             for partition in self.partitions:
                 value = partition(value)
                 check(value)
-        return value
+        output: TensorOrTensors = value
+        return output
 
 
 class GPipe(nn.Module):
@@ -190,7 +191,8 @@ class GPipe(nn.Module):
         tensors = input if isinstance(input, tuple) else (input,)
         whole, runtime = self._runtime(isinstance(input, tuple))
         whole.training = self.training
-        return runtime(*tensors)
+        output: TensorOrTensors = runtime(*tensors)
+        return output
 
     def __len__(self) -> int:
         """Return the number of layers."""
@@ -205,7 +207,7 @@ class GPipe(nn.Module):
     def __iter__(self) -> Iterator[nn.Module]:
         """Iterate over the layers of all partitions."""
         for partition in self.partitions:
-            yield from partition
+            yield from partition.children()
 
     def cuda(self, device: Optional[Device] = None) -> "GPipe":
         """Denied: TypeError."""
@@ -228,5 +230,5 @@ class GPipe(nn.Module):
         return state
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._start()
