@@ -76,13 +76,13 @@ static cgp_tensor column(float *data) {
 static cgp_status train(cgp_pipeline *pipeline) {
     static float x[BATCH], target[BATCH], y[BATCH], dy[BATCH];
     const cgp_tensor input = column(x), output = column(y), gradient = column(dy);
-    const cgp_tensor *const inputs[1] = {&input};
+    const cgp_tensor *const inputs[1] = {&input}, *const outputs[1] = {&output},
+                            *const gradients[1] = {&gradient};
     for (int step = 1; step <= STEPS; step++) {
         draw(x, target);
-        CGP_TRY(cgp_pipeline_forward(pipeline, inputs, 1, (const cgp_tensor *[]){&output}, 1));
+        CGP_TRY(cgp_pipeline_forward(pipeline, inputs, 1, outputs, 1));
         const double loss = huber(y, target, dy);
-        CGP_TRY(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&gradient},
-                                      1)); /* reads x again */
+        CGP_TRY(cgp_pipeline_backward(pipeline, gradients, 1)); /* reads x again */
         CGP_TRY(cgp_optim_step(pipeline));
         if (step == 1 || step % 200 == 0) printf("step %3d  loss %.4f\n", step, loss);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph.h -- models as text: JSON that programs of any language write, `{"format": "cgpipe-graph", "version": 1, ...}`. It has inputs,
- * layers, parameters (names, shapes, initializations; no weights), nodes, losses and the output; docs/reference/graph-files.md has every
+ * layers, parameters (names, shapes, initializations; no weights), nodes, losses and outputs; docs/reference/graph-files.md has every
  * key.
  *
  *     char *text = NULL;

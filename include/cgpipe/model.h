@@ -396,7 +396,7 @@ CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char 
 
 /** End in softmax and cross-entropy, the mean over the targets that are not ignored: logits [..., classes], targets [...] i32 in
  * 0..classes-1, or `ignore` (PyTorch: -100); of logits [classes] the targets are [1]. It is in no layer and runs on the last
- * stage. Several losses add up, each times its `weight` > 0 (1 for a single one). */
+ * stage. Several losses add up, each times its `weight` > 0 (1 for a single one). Targets are constants: no gradient passes through. */
 CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                           int64_t ignore, double weight);
 

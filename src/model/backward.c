@@ -11,8 +11,8 @@ bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
     if (direction == CGP_OP_BACKWARD_WEIGHT)
         return node->use.shapes.n_parameters > 0 && !node->use.op->weight_in_input;
     if (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0) return true;
-    for (int k = 0; node->dx != CGP__DX_NONE && k < node->n_inputs; k++) {
-        if (model->values[node->inputs[k]].has_grad) return true;
+    for (int k = 0; k < node->n_inputs; k++) {
+        if (cgp__node_passes(node, k) && model->values[node->inputs[k]].has_grad) return true;
     }
     return false;
 }

@@ -11,8 +11,8 @@
 static void mark_needed(const cgp_model *model, bool *needed, bool gradient) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
-        if (!needed[i] || (gradient && node->dx == CGP__DX_NONE)) continue;
-        for (int k = 0; k < node->n_inputs; k++) {
+        for (int k = 0; needed[i] && k < node->n_inputs; k++) {
+            if (gradient && !cgp__node_passes(node, k)) continue;
             const cgp__value_info *value = &model->values[node->inputs[k]];
             if (value->node >= 0 && (!gradient || value->type.dtype == CGP_F32))
                 needed[value->node] = true;
@@ -117,10 +117,9 @@ static bool list_uses(cgp_model *model) {
 static void mark_inputs(cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        for (int k = 0; node->requires_grad && node->dx != CGP__DX_NONE && k < node->n_inputs;
-             k++) {
+        for (int k = 0; node->requires_grad && k < node->n_inputs; k++) {
             cgp__value_info *value = &model->values[node->inputs[k]];
-            value->has_grad = value->has_grad || value->wants_grad;
+            value->has_grad |= value->wants_grad && cgp__node_passes(node, k);
         }
     }
 }
@@ -130,8 +129,9 @@ static void mark_gradients(cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
         bool depends = node->use.shapes.n_parameters > 0; /* on a parameter, or an input */
-        for (int k = 0; node->dx != CGP__DX_NONE && k < node->n_inputs; k++)
-            depends = depends || model->values[node->inputs[k]].has_grad;
+        for (int k = 0; k < node->n_inputs; k++)
+            depends = depends ||
+                      (cgp__node_passes(node, k) && model->values[node->inputs[k]].has_grad);
         if (node->output >= 0)
             model->values[node->output].has_grad =
                 depends && node->requires_grad &&
@@ -170,15 +170,18 @@ static cgp_status check(const cgp_model *model) {
     return cgp__stash_check(model);
 }
 
-/* Losses make no gradient of their targets. */
+/* The gradient of a target would be zeros, silently. */
 static cgp_status check_targets(const cgp_model *model) {
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++) {
         const cgp__node *loss = &model->nodes[i];
-        if (loss->kind == CGP_OP_BCE_WITH_LOGITS && model->values[loss->inputs[1]].has_grad)
-            return cgp_fail(CGP_EINVAL,
-                            "layer %s, %s: makes no gradient of its targets, expected targets "
-                            "without parameters and inputs that have a gradient",
-                            model->layers[loss->layer], loss->use.op->name);
+        for (int k = 1; k < loss->n_inputs; k++) {
+            const cgp__value_info *target = &model->values[loss->inputs[k]];
+            if (target->wants_grad && !cgp__node_passes(loss, k))
+                return cgp_fail(CGP_EINVAL,
+                                "input %s: expected no gradient of a target of %s, which takes "
+                                "it as a constant",
+                                model->inputs[target->input], loss->use.op->name);
+        }
     }
     return CGP_OK;
 }

@@ -164,6 +164,12 @@ static inline int cgp__model_output_node(const cgp_model *model, int k) {
     return model->values[model->outputs[k]].node;
 }
 
+/* Return true if backward of a node may make a gradient of input k: targets of the library's losses are constants. */
+static inline bool cgp__node_passes(const cgp__node *node, int k) {
+    const bool target = node->use.op->is_loss && node->kind != CGP_OP_CUSTOM && k > 0;
+    return node->dx != CGP__DX_NONE && !target;
+}
+
 /* Return true if a node has a kernel in this direction: forward always, input and weight backward where there is a gradient to
  * make. */
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,

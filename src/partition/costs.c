@@ -59,9 +59,9 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n, cg
     }
     if (!kernels.has[CGP_OP_BACKWARD_INPUT]) return kernels;
     uint32_t *add = &kernels.spec[CGP_OP_BACKWARD_INPUT].add;
-    for (int k = node->n_inputs - 1; k >= 0 && node->dx != CGP__DX_NONE; k--) {
+    for (int k = node->n_inputs - 1; k >= 0; k--) {
         const int value = node->inputs[k];
-        if (!model->values[value].has_grad) continue;
+        if (!cgp__node_passes(node, k) || !model->values[value].has_grad) continue;
         if (begun[value]) *add |= 1u << k;
         if (begun[value] || node->dx != CGP__DX_SAME) kernels.dx |= 1u << k;
         begun[value] = true;

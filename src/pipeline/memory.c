@@ -38,8 +38,8 @@ static cgp_status check_alone(const cgp_plan *plan, int64_t planned, int64_t now
 typedef bool together(const cgp__place *a, const cgp__place *b);
 
 /* Check the ranks that are together with rank r. They have read the same figure, at different moments: the least one holds. */
-static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int r,
-                              bool shares, together *with) {
+static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int r, bool shares,
+                              together *with) {
     const cgp__place *first = &ranks->places[r];
     char needed[32], left[32];
     int64_t planned = 0, now = INT64_MAX;
@@ -67,12 +67,11 @@ static bool is_first(const cgp__ranks *ranks, int r, together *with) {
     return true;
 }
 
-cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan,
-                                   bool shares) {
+cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan, bool shares) {
     static together *const groups[] = {cgp__same_machine, cgp__same_container};
     for (int r = 0; r < ranks->n; r++)
         for (int g = 0; g < 2; g++)
-            if (is_first(ranks, r, groups[g])) 
+            if (is_first(ranks, r, groups[g]))
                 CGP_TRY(check_group(ranks, plan, r, shares, groups[g]));
     return CGP_OK;
 }

@@ -82,7 +82,8 @@ cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint
     cgp_status status = !out    ? cgp__missing(__func__, "out")
                         : !plan ? cgp__missing(__func__, "plan")
                                 : CGP__NEW(pipeline, 1, "pipeline");
-    if (status == CGP_OK) status = allocate(pipeline, plan, seed, transport, communicator, NULL);
+    if (status == CGP_OK)
+        status = allocate(pipeline, plan, seed, transport, communicator, NULL);
     if (pipeline && pipeline->executor.ranks.reports)
         status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     else if (transport)

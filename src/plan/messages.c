@@ -19,8 +19,8 @@
 
 /* --- readers --- */
 
-static bool has_input_gradient(const cgp__node *node) {
-    return node->requires_grad && node->dx != CGP__DX_NONE;
+static bool has_input_gradient(const cgp__node *node, int k) {
+    return node->requires_grad && cgp__node_passes(node, k);
 }
 
 /* Visit each input of each node: count the stages that read a value, or, with `readers`, list them. Nodes, and so stages,
@@ -38,7 +38,7 @@ static void visit_inputs(const cgp_plan *plan, cgp__reader *readers, const int *
             cgp__reader *reader = &readers[first[value] + n[value] - 1];
             reader->stage = stage;
             reader->last_node = i;
-            reader->gradient = reader->gradient || has_input_gradient(node);
+            reader->gradient = reader->gradient || has_input_gradient(node, k);
         }
     }
 }

@@ -136,7 +136,7 @@ static void note_text(outcome *out, char *text) {
 /* A graph is written; another one is read, whose strings are short: jansson 2.14 reads past a longer one that it has no memory for
  * (json.c). */
 static cgp_status write_and_read(outcome *out) {
-    static const char small[] = "{\"format\":\"cgpipe-graph\",\"version\":1,\"name\":\"g\","
+    static const char small[] = "{\"format\":\"cgpipe-graph\",\"version\":2,\"name\":\"g\","
                                 "\"values\":[{\"dtype\":\"f32\",\"shape\":[2]}"
                                 ",{\"dtype\":\"f32\",\"shape\":[2]},{\"dtype\":\"f32\","
                                 "\"shape\":[2]}],\"inputs\":[{\"name\":\"x\","
@@ -147,7 +147,7 @@ static cgp_status write_and_read(outcome *out) {
                                 "\"parameters\":[0],\"attributes\":{\"size\":2,\"bias\":false,"
                                 "\"transposed\":true}},{\"custom\":\"meter\","
                                 "\"layer\":1,\"inputs\":[1],\"output\":2,\"states\":[\"m.a\","
-                                "\"m.b\"]}],\"losses\":[],\"output\":2}";
+                                "\"m.b\"]}],\"losses\":[],\"outputs\":[2]}";
     static const cgp_op *const ops[] = {&test_custom_meter};
     cgp_status status = CGP_OK;
     cgp_model *read = NULL;

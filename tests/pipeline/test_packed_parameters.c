@@ -205,10 +205,54 @@ static void kernels_find_those_of_now(void **state) {
     cgp_model_destroy(model);
 }
 
+/* Those of each of two pipelines, after a change by way of either: the kernels look. */
+static void pipelines_that_share_parameters_find_those_of_now(void **unused) {
+    (void)unused;
+    uint64_t seed = test_seed();
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_plan *plan = NULL, *inference = NULL;
+    cgp_pipeline *owner = NULL, *second = NULL;
+    test_batch batch;
+    double loss[2];
+    test_batch_fill(&batch, model, &sizes, 6, &seed);
+    add_packing();
+    cgp_plan_options o = options_of(3, on_packing);
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    o.inference = true;
+    assert_ok(cgp_plan_create(&inference, model, &o));
+    assert_ok(cgp_pipeline_create(&owner, plan, 3));
+    assert_ok(cgp_pipeline_create_sharing(&second, inference, owner));
+    for (int k = 0; k < 6; k++) {
+        cgp_tensor view;
+        if (k % 2 == 0) {
+            assert_ok(cgp_pipeline_step(owner, batch.inputs, batch.n, NULL));
+            assert_ok(cgp_optim_step(owner));
+        } else {
+            cgp_pipeline *changed = k == 3 ? owner : second;
+            const int last = cgp_model_parameters(model) - 1;
+            for (int p = 0; p <= last; p += last) { /* the head's too */
+                assert_ok(cgp_pipeline_parameter_tensor(changed, p, &view));
+                ((float *)view.data)[0] += 0.25f;
+            }
+            assert_ok(cgp_pipeline_parameters_changed(changed));
+        }
+        assert_ok(cgp_pipeline_evaluate(owner, batch.inputs, batch.n, &loss[0]));
+        assert_ok(cgp_pipeline_evaluate(second, batch.inputs, batch.n, &loss[1]));
+        assert_true(loss[0] == loss[1]);
+    }
+    cgp_pipeline_destroy(second);
+    cgp_pipeline_destroy(owner);
+    cgp_plan_destroy(inference);
+    cgp_plan_destroy(plan);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_has_each_of_them_once),
         cmocka_unit_test(kernels_find_those_of_now),
+        cmocka_unit_test(pipelines_that_share_parameters_find_those_of_now),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,8 @@ static void draw(setting *s, uint64_t *state, const char *device, bool images) {
                             .heads = 2,
                             .width = 8,
                             .vocab = test_between(state, 3, 9)};
-    s->model = images ? test_random_images(state, &s->sizes) : test_random_graph(state, &s->sizes);
+    s->model =
+        images ? test_random_images(state, &s->sizes) : test_random_graph(state, &s->sizes);
     s->options = cgp_plan_options_default();
     s->options.batch = 6;
     s->options.chunks = 3;
@@ -293,8 +294,7 @@ static cgp_model *mlp(int64_t width, double p, const char *name) {
     const cgp_value t = cgp_model_input(model, "t", CGP_I32, 1, (int64_t[]){1});
     const cgp_init init = {CGP_INIT_NORMAL, 0.5};
     cgp_model_layer(model, "a");
-    cgp_value y =
-        cgp_linear(model, x, name, (cgp_linear_options){.out = width, .init = init});
+    cgp_value y = cgp_linear(model, x, name, (cgp_linear_options){.out = width, .init = init});
     cgp_model_layer(model, "b");
     y = cgp_linear(model, cgp_dropout(model, y, p), "b",
                    (cgp_linear_options){.out = 3, .init = init});

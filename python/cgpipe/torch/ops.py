@@ -301,6 +301,20 @@ def transpose(t: Translator, x: Any, a: int, b: int) -> Value:
     return x.with_layout(x.layout.transpose(a, b))
 
 
+@op("mT", "mH", "adjoint")
+def turned(t: Translator, x: Any) -> Value:
+    return transpose(t, x, -1, -2)
+
+
+@op("movedim", "moveaxis")
+def movedim(t: Translator, x: Any, source: Any, destination: Any) -> Value:
+    x = t.value(x)
+    need(isinstance(source, int) and isinstance(destination, int), "movedim of one dimension")
+    order = list(range(len(x.layout.dims)))
+    order.insert(x.layout.dim(destination), order.pop(x.layout.dim(source)))
+    return x.with_layout(x.layout.permute(order))
+
+
 @op("unsqueeze")
 def unsqueeze(t: Translator, x: Any, dim: int) -> Value:
     x = t.value(x)

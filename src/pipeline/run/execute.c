@@ -14,12 +14,12 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     const cgp__stage_plan *stage = &plan->stages[variant->stage];
     cgp__execution s = {worker, plan, context, list,   bound, variant,
                         stage,  NULL, {NULL},  {NULL}, false};
-    s.values =
-        (const cgp_step_values *)(const void *)(device->backend->host_addressable
-                                                    ? worker->executor->rows +
-                                                          bound->action.microbatch *
-                                                              device->step.row_bytes
-                                                    : cgp__worker_at(worker, device->step.values));
+    s.values = (const cgp_step_values *)(const void *)(device->backend->host_addressable
+                                                           ? worker->executor->rows +
+                                                                 bound->action.microbatch *
+                                                                     device->step.row_bytes
+                                                           : cgp__worker_at(
+                                                                 worker, device->step.values));
     s.base[CGP__PARAMETERS] = worker->parameters;
     s.base[CGP__GRADIENTS] = worker->gradients;
     s.base[CGP__STATE] = worker->states;
@@ -131,7 +131,8 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
 static cgp_status write_rows(cgp__worker *worker, const cgp__run *run) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     if (device->backend->host_addressable) return CGP_OK;
-    return cgp__staging_put(worker, cgp__worker_at(worker, device->step.rows), worker->executor->rows,
+    return cgp__staging_put(worker, cgp__worker_at(worker, device->step.rows),
+                            worker->executor->rows,
                             (size_t)run->minibatch.chunks * (size_t)device->step.row_bytes);
 }
 

@@ -67,8 +67,7 @@ cgp_status cgp_pipeline_state_tensor(cgp_pipeline *pipeline, int state, cgp_tens
 /* Copy the owner's values to the parameter's other copies, by way of the host. */
 static cgp_status spread(const cgp__executor *executor, int parameter) {
     float *values = NULL;
-    CGP_TRY(CGP__NEW(values,
-                     cgp_shape_count(&executor->plan->model->params[parameter].shape),
+    CGP_TRY(CGP__NEW(values, cgp_shape_count(&executor->plan->model->params[parameter].shape),
                      "parameter"));
     cgp_status status = cgp__parameter_bring(executor, parameter, CGP__VALUES, values);
     if (status == CGP_OK)

@@ -198,9 +198,9 @@ static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
 /* Locate the gradients of a node's inputs. Sets *work if a kernel has one to compute. */
 static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node,
                            int time, cgp__location *dx, uint32_t *add, bool *work) {
-    for (int k = node->n_inputs - 1; k >= 0 && node->dx != CGP__DX_NONE; k--) {
+    for (int k = node->n_inputs - 1; k >= 0; k--) {
         const int value = node->inputs[k];
-        if (!b->model->values[value].has_grad) continue;
+        if (!cgp__node_passes(node, k) || !b->model->values[value].has_grad) continue;
         if (b->gradient[value].arena == CGP__NOWHERE) {
             CGP_TRY(first_use(b, node, k, time));
             if (node->dx == CGP__DX_SAME) continue;

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchgpipe's benchmarks and Hugging Face's GPT-2, captured: sizes of the published ones, numbers of PyTorch."""
+
+import copy
+import unittest
+
+import torch_support  # noqa: F401  skips without PyTorch
+
+import torch
+import torch_models
+from compare import compare, far
+from torch import nn
+from torch.nn import functional as F
+
+from cgpipe.torchgpipe import GPipe
+
+try:
+    import transformers
+except ImportError:
+    transformers = None
+try:
+    import torchvision
+except ImportError:
+    torchvision = None
+
+
+def gpt2(**options):
+    """Return a small GPT-2 of Hugging Face's, which gives logits."""
+    class Logits(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+                n_layer=2, n_embd=32, n_head=4, vocab_size=50, n_positions=12, bos_token_id=1, eos_token_id=1, resid_pdrop=0, embd_pdrop=0,
+                attn_pdrop=0, **options))
+
+        def forward(self, ids):
+            return self.gpt2(ids, use_cache=False).logits
+    return Logits().train()
+
+
+class Models(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(5)
+
+    def once(self, make, shape, **options):
+        """Compare with up to three draws: among a million ReLUs one may lie on the other side of 0 for another rounding, which moves gradients
+        by more than the bound, and is no difference of the ops."""
+        for attempt in range(3):
+            try:
+                return compare(self, make(), torch.randn(shape), **options)
+            except AssertionError:
+                if attempt == 2:
+                    raise
+
+    def test_sizes_are_the_published(self):
+        with torch.device("meta"):
+            resnet, amoebanet, unet = torch_models.resnet(), torch_models.amoebanetd(), torch_models.unet(5, 64)
+            self.assertEqual((len(resnet), torch_models.count(resnet)), (370, 44549160))
+            self.assertEqual((len(amoebanet), torch_models.count(amoebanet)), (24, 81505540))
+            self.assertEqual([torch_models.count(c) for c in amoebanet][:5], [1508, 49296, 227032, 446992, 555152])
+            self.assertEqual((len(unet), len(torch_models.unet(2, 32))), (241, 109))
+            self.assertEqual(torch_models.count(torch_models.unet(2, 32)), 18075760)
+
+    def test_resnet(self):
+        self.once(lambda: torch_models.resnet((1, 2, 1, 1), 8, 7), (4, 3, 64, 64), devices=["cpu"] * 2)
+
+    def test_amoebanetd(self):
+        self.once(lambda: torch_models.amoebanetd(3, 16, 5, 2), (4, 3, 64, 64), devices=["cpu"] * 2)
+
+    def test_unet(self):
+        compare(self, torch_models.unet(2, 4, 3, 0.0), torch.randn(4, 3, 20, 20), chunks=2, devices=["cpu"] * 3)
+
+    @unittest.skipIf(transformers is None, "there is no transformers")
+    def test_gpt2(self):
+        for attention in ("sdpa", "eager"):
+            for length in (12, 7):
+                with self.subTest(attention=attention, length=length):
+                    compare(self, gpt2(attn_implementation=attention), torch.randint(0, 50, (4, length)), chunks=2, devices=["cpu"] * 2)
+
+    @unittest.skipIf(transformers is None, "there is no transformers")
+    def test_llama(self):
+        class Logits(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+                    num_hidden_layers=2, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, vocab_size=50,
+                    max_position_embeddings=16))
+
+            def forward(self, ids):
+                return self.llama(ids, use_cache=False).logits
+        compare(self, Logits().train(), torch.randint(0, 50, (4, 9)), chunks=4, devices=["cpu"] * 2)
+
+    @unittest.skipIf(torchvision is None, "there is no torchvision")
+    def test_torchvision(self):
+        self.once(lambda: torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 7), (4, 3, 48, 48))
+
+
+class Training(unittest.TestCase):
+    """Twenty steps follow PyTorch's losses."""
+
+    def follow(self, module, draw, loss, optimizer, chunks=1, **options):
+        torch.manual_seed(6)
+        other = copy.deepcopy(module)
+        layers = len(module)
+        pipe = GPipe(module, [layers - layers // 2, layers // 2], chunks=chunks)
+        ours, theirs = optimizer(pipe.parameters(), **options), optimizer(other.parameters(), **options)
+        for step in range(20):
+            x, y = draw()
+            losses = []
+            for model, update in ((pipe, ours), (other, theirs)):
+                update.zero_grad()
+                value = loss(model(x), y)
+                value.backward()
+                update.step()
+                losses.append(float(value.detach()))
+            self.assertLess(abs(losses[0] - losses[1]), 2e-5 * max(1.0, abs(losses[1])), f"step {step}")
+        for (name, x), y in zip(pipe.named_buffers(), other.buffers()):
+            self.assertLess(far(x, y), 1e-3, name)
+
+    def images(self):
+        return torch.randn(16, 3, 32, 32), torch.randint(0, 5, (16,))
+
+    def larger(self):
+        return torch.randn(8, 3, 64, 64), torch.randint(0, 5, (8,))
+
+    def test_resnet(self):
+        for optimizer, options in ((torch.optim.SGD, {"lr": 1e-3, "momentum": 0.9}), (torch.optim.AdamW, {"lr": 1e-5})):
+            self.follow(torch_models.resnet((1, 1), 8, 5), self.images, F.cross_entropy, optimizer, **options)
+
+    def test_amoebanetd(self):
+        for optimizer, options in ((torch.optim.SGD, {"lr": 1e-4}), (torch.optim.AdamW, {"lr": 1e-6})):
+            self.follow(torch_models.amoebanetd(3, 8, 5, 2), self.larger, F.cross_entropy, optimizer, **options)
+
+    def test_unet(self):
+        def draw():
+            return torch.randn(4, 3, 16, 16), torch.rand(4, 1, 16, 16)
+        for optimizer, options in ((torch.optim.SGD, {"lr": 0.01}), (torch.optim.AdamW, {"lr": 1e-4})):
+            self.follow(torch_models.unet(1, 4, 2, 0.0), draw, F.binary_cross_entropy_with_logits, optimizer, chunks=2, **options)
+
+    @unittest.skipIf(transformers is None, "there is no transformers")
+    def test_gpt2(self):
+        def draw():
+            ids = torch.randint(0, 50, (4, 13))
+            return ids[:, :-1], ids[:, 1:]
+        for optimizer, options in ((torch.optim.SGD, {"lr": 0.05}), (torch.optim.AdamW, {"lr": 1e-3})):
+            self.follow(nn.Sequential(gpt2(), nn.Identity()), draw, lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()), optimizer,
+                        chunks=4, **options)
+
+
+if __name__ == "__main__":
+    unittest.main()
