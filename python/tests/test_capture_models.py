@@ -99,23 +99,27 @@ class Training(unittest.TestCase):
     """Twenty steps follow PyTorch's losses."""
 
     def follow(self, module, draw, loss, optimizer, chunks=1, **options):
+        """Compare losses with those of PyTorch in float64, within 2e-5, or four times what PyTorch's own float32 was off so far."""
         torch.manual_seed(6)
-        other = copy.deepcopy(module)
+        single, double = copy.deepcopy(module), copy.deepcopy(module).double()
         layers = len(module)
         pipe = GPipe(module, [layers - layers // 2, layers // 2], chunks=chunks)
-        ours, theirs = optimizer(pipe.parameters(), **options), optimizer(other.parameters(), **options)
+        updates = [optimizer(model.parameters(), **options) for model in (pipe, single, double)]
+        rough = 0.0
         for step in range(20):
             x, y = draw()
             losses = []
-            for model, update in ((pipe, ours), (other, theirs)):
+            for model, update in zip((pipe, single, double), updates):
+                cast = [t.double() if model is double and t.is_floating_point() else t for t in (x, y)]
                 update.zero_grad()
-                value = loss(model(x), y)
+                value = loss(model(cast[0]), cast[1])
                 value.backward()
                 update.step()
                 losses.append(float(value.detach()))
-            self.assertLess(abs(losses[0] - losses[1]), 2e-5 * max(1.0, abs(losses[1])), f"step {step}")
-        for (name, x), y in zip(pipe.named_buffers(), other.buffers()):
-            self.assertLess(far(x, y), 1e-3, name)
+            rough = max(rough, abs(losses[1] - losses[2]))
+            self.assertLess(abs(losses[0] - losses[2]), max(2e-5 * max(1.0, abs(losses[2])), 4 * rough), f"step {step}")
+        for (name, x), y, z in zip(pipe.named_buffers(), double.buffers(), single.buffers()):
+            self.assertLess(far(x, y), max(1e-4, 4 * far(z, y)), name)
 
     def images(self):
         return torch.randn(16, 3, 32, 32), torch.randint(0, 5, (16,))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops and their spellings, captured: outputs, gradients and statistics are PyTorch's."""
 
+import pathlib
+import re
 import unittest
 
 import torch_support  # noqa: F401  skips without PyTorch
@@ -11,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import cgpipe
-from cgpipe.torch import CaptureError, capture
+from cgpipe.torch import CaptureError, capture, ops
 from cgpipe.torch.runtime import Options, Runtime
 
 IMAGE, ROWS = (4, 3, 8, 8), (4, 5, 12)
@@ -199,6 +201,13 @@ class Ops(unittest.TestCase):
                 self.assertAlmostEqual(pipeline.step(x, target), expected, 5)
                 self.assertLess(pipeline.step(x, target), expected)
                 self.assertLess(far(loss(module(x), target), torch.tensor(pipeline.evaluate(x, target))), 1e-5)  # one copy of the weights
+
+
+class Page(unittest.TestCase):
+    def test_the_page_has_every_op(self):
+        page = (pathlib.Path(__file__).resolve().parents[2] / "docs/reference/torch-ops.md").read_text()
+        table = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))))
+        self.assertEqual(sorted(table), ops.names())
 
 
 class Refusals(unittest.TestCase):
