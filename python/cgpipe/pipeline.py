@@ -82,6 +82,7 @@ class Pipeline:
         self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle), self.plan._handle, seed)))
         # On its own thread, and before its plan.
         self._finish = _c.when_gone(self, self._worker.post, _destroy, self._handle, self.plan)
+        self.adopted: List[Any] = []  # tensors of a captured module that are views of this pipeline's memory
         if self.model._captured is not None:
             self.model._captured.adopt(self)
 
@@ -346,7 +347,7 @@ class Pipeline:
     def close(self) -> None:
         """Stop the workers and free the memory. Any later call raises StateError."""
         if self._finish.alive and self.model._captured is not None:
-            self.model._captured.release()
+            self.model._captured.release(self)
         if self._finish.detach() is not None:
             self._worker.call(_destroy, self._handle, self.plan)
 

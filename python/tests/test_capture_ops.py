@@ -203,6 +203,25 @@ class Ops(unittest.TestCase):
                 self.assertLess(far(loss(module(x), target), torch.tensor(pipeline.evaluate(x, target))), 1e-5)  # one copy of the weights
 
 
+class Adoption(unittest.TestCase):
+    def test_the_module_follows_the_last_pipeline(self):
+        module = nn.Linear(3, 2)
+        x, y = torch.randn(4, 3), torch.randint(0, 2, (4,))
+        model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+        first = cgpipe.Pipeline(model, batch=4, optimizer=cgpipe.SGD(lr=0.1))
+        first.step(x, y)
+        trained = module.weight.detach().clone()
+        second = cgpipe.Pipeline(model, batch=4, optimizer=cgpipe.SGD(lr=0.1))
+        self.assertTrue(torch.equal(module.weight, trained))
+        first.close()
+        second.step(x, y)
+        self.assertFalse(torch.equal(module.weight, trained))
+        trained = module.weight.detach().clone()
+        second.close()
+        self.assertTrue(torch.equal(module.weight, trained))
+        self.assertEqual(module(x).shape, (4, 2))
+
+
 class Page(unittest.TestCase):
     def test_the_page_has_every_op(self):
         page = (pathlib.Path(__file__).resolve().parents[2] / "docs/reference/torch-ops.md").read_text()

@@ -479,10 +479,6 @@ def _translate(program: Any, flat: _Flat, module: nn.Module, examples: Sequence[
     found = walk.run(graph_module, *find_patterns(graph_module.graph))
     used = list(found) if isinstance(found, (list, tuple)) else [found]
     outputs, out_layouts = _outputs(t, program, used, walk)
-    values = {h.number for h in t.hidden}
-    real = [i for i, entry in enumerate(t.graph.inputs) if entry["value"] not in values]
-    order = real + [i for i in range(len(t.graph.inputs)) if i not in real]
-    assert order == sorted(order) or all(i in real for i in order[:len(real)])
     graph = t.graph.json()
     shapes = {key: tuple(p.shape) for key, p in module.named_parameters(remove_duplicate=False)}
     parameters = [Named(p["name"], shapes[p["name"]], t.orders[p["name"]][1]) for p in graph["parameters"]]

@@ -36,6 +36,7 @@ class _Module(Captured):
     def adopt(self, pipeline: Any) -> None:
         """Give a pipeline the module's weights and statistics; the module's tensors become views of its memory."""
         tensors = {**dict(self.module.named_parameters(remove_duplicate=False)), **dict(self.module.named_buffers(remove_duplicate=False))}
+        pipeline.adopted = []
         for function, entries in (("parameter", self.parameters), ("state", self.states)):
             for i, entry in enumerate(entries):
                 view = entry.to_torch(view_of(pipeline, function, i))
@@ -44,15 +45,19 @@ class _Module(Captured):
                     view.copy_(tensor)
                 if view.dtype == tensor.dtype:
                     tensor.data = view
+                    pipeline.adopted.append(tensor)
                 if function == "parameter" and not pipeline.plan.inference:
                     tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
         pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(pipeline._handle)))
 
-    def release(self) -> None:
-        """Give the module copies of its own, as the pipeline is about to go."""
-        for tensor in [*self.module.parameters(), *self.module.buffers()]:
-            tensor.data = tensor.data.clone()
-            tensor.grad = None
+    def release(self, pipeline: Any) -> None:
+        """Give the module copies of its own of what is in a pipeline's memory, as that is about to go; another pipeline's stays."""
+        places = {view_of(pipeline, what, i).data_ptr()
+                  for what, entries in (("parameter", self.parameters), ("state", self.states)) for i in range(len(entries))}
+        for tensor in pipeline.adopted:
+            if tensor.data_ptr() in places:
+                tensor.data = tensor.data.clone()
+                tensor.grad = None
 
 
 def from_torch(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Optional[Dict[str, Any]] = None, *,
