@@ -132,7 +132,7 @@ class Scores:
             if bool(((mask != 0) & (mask > MASKED)).any()):
                 raise self.t.unsupported("attention without a bias")
             mask = mask == 0
-        every = mask.expand(torch.broadcast_shapes(mask.shape, (rows, keys))).reshape(-1, rows, keys)
+        every = mask.broadcast_to([*mask.shape[:-2], rows, keys]).reshape(-1, rows, keys)
         if not bool((every == every[:1]).all()):
             raise self.t.unsupported("attention with one mask for all samples and heads")
         return every[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -152,7 +152,8 @@ class Captured:
         sums: List[Optional[Tensor]] = [None] * len(self.layouts)
         for (kind, i), gradient in zip([o for o in self.outputs if o[0] == "output"], gradients):
             if gradient is not None:
-                sums[i] = gradient if sums[i] is None else sums[i] + gradient
+                before = sums[i]
+                sums[i] = gradient if before is None else before + gradient
         return [torch.zeros([samples, *self._shape(i)]) if x is None else
                 to_memory(x, self.layouts[i]).reshape(samples, *self._shape(i)) for i, x in enumerate(sums)]
 
@@ -274,7 +275,7 @@ class _Walk:
         self.t, self.layers, self.evaluator = t, layers, evaluator
         self.env: Dict[Any, Any] = {}
 
-    def run(self, module: Any, patterns: Dict[Any, Tuple[str, List[Any]]], absorbed: set) -> Any:
+    def run(self, module: Any, patterns: Dict[Any, Tuple[str, List[Any]]], absorbed: Set[Any]) -> Any:
         """Translate a graph; return its output."""
         for node in module.graph.nodes:
             if node.op == "output":

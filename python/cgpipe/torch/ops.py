@@ -7,7 +7,7 @@ Constant, Parameter, numbers, lists and None.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from cgpipe.torch.attention import Positions, Scores
@@ -20,9 +20,12 @@ __all__ = ["OPS", "names"]
 OPS: Dict[str, Callable[..., Any]] = {}
 
 
-def op(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def op(*names: str) -> Callable[[F], F]:
     """Register a function for ops of these names."""
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: F) -> F:
         for name in names:
             OPS[name] = function
         return function
@@ -42,8 +45,8 @@ def need(condition: bool, hint: str) -> None:
 
 def pair(value: Any) -> List[int]:
     """Return two numbers of one or two."""
-    value = [value] if isinstance(value, int) else list(value)
-    return value * 2 if len(value) == 1 else value
+    values: List[int] = [value] if isinstance(value, int) else list(value)
+    return values * 2 if len(values) == 1 else values
 
 
 # --- rows ---
@@ -203,7 +206,8 @@ def mul(t: Translator, a: Any, b: Any) -> Any:
 @op("div", "true_divide")
 def div(t: Translator, a: Any, b: Any, rounding_mode: Any = None) -> Any:
     factor = t.number(b)
-    need(factor is not None and rounding_mode is None, "div by a number")
+    if factor is None or rounding_mode is not None:
+        raise Unsupported("div by a number")
     return a.scaled(1 / factor) if isinstance(a, Scores) else t.unary("scale", a, {"slope": 1 / factor})
 
 
@@ -269,14 +273,14 @@ def same(t: Translator, x: Any, *_: Any, **__: Any) -> Any:
 
 @op("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "squeeze")
 def view(t: Translator, x: Any, *_: Any, **__: Any) -> Value:
-    x = t.value(x)
-    return x.with_layout(x.layout.view(t.shape_of_result()))
+    value = t.value(x)
+    return value.with_layout(value.layout.view(t.shape_of_result()))
 
 
 @op("expand", "expand_as")
 def expand(t: Translator, x: Any, *_: Any, **__: Any) -> Value:
-    x = t.value(x)
-    return x.with_layout(x.layout.expand(t.shape_of_result()))
+    value = t.value(x)
+    return value.with_layout(value.layout.expand(t.shape_of_result()))
 
 
 @op("repeat_interleave")
@@ -286,19 +290,19 @@ def repeat_interleave(t: Translator, x: Any, repeats: Any, dim: Optional[int] = 
     dims = list(x.layout.dims)
     dim = x.layout.dim(dim)
     dims[dim] = dims[dim] + ((Axis(repeats, True),) if repeats > 1 else ())
-    return x.with_layout(x.layout.with_dims(dims))
+    return t.value(x).with_layout(x.layout.with_dims(dims))
 
 
 @op("permute")
 def permute(t: Translator, x: Any, dims: Sequence[int]) -> Value:
-    x = t.value(x)
-    return x.with_layout(x.layout.permute(dims))
+    value = t.value(x)
+    return value.with_layout(value.layout.permute(dims))
 
 
 @op("transpose", "swapaxes")
 def transpose(t: Translator, x: Any, a: int, b: int) -> Value:
-    x = t.value(x)
-    return x.with_layout(x.layout.transpose(a, b))
+    value = t.value(x)
+    return value.with_layout(value.layout.transpose(a, b))
 
 
 @op("mT", "mH", "adjoint")
@@ -312,13 +316,13 @@ def movedim(t: Translator, x: Any, source: Any, destination: Any) -> Value:
     need(isinstance(source, int) and isinstance(destination, int), "movedim of one dimension")
     order = list(range(len(x.layout.dims)))
     order.insert(x.layout.dim(destination), order.pop(x.layout.dim(source)))
-    return x.with_layout(x.layout.permute(order))
+    return t.value(x).with_layout(x.layout.permute(order))
 
 
 @op("unsqueeze")
 def unsqueeze(t: Translator, x: Any, dim: int) -> Value:
-    x = t.value(x)
-    return x.with_layout(x.layout.unsqueeze(dim))
+    value = t.value(x)
+    return value.with_layout(value.layout.unsqueeze(dim))
 
 
 # --- parts ---
@@ -337,7 +341,7 @@ def slice_(t: Translator, x: Any, dim: int = 0, start: Any = None, end: Any = No
     need(step == 1, "slice with a step of 1")
     if BATCH in x.layout.dims[dim]:
         need(start in (None, 0) and not (isinstance(end, int) and end < 2 ** 31), "slice within a sample: dimension 0 is the samples'")
-        return x
+        return t.value(x)
     size = count(x.layout.dims[dim])
     begin, stop = (0 if start is None else start), (size if end is None else end)
     begin, stop = (min(max(i + size if i < 0 else i, 0), size) for i in (begin, stop))
@@ -460,7 +464,7 @@ def baddbmm(t: Translator, bias: Any, a: Any, b: Any, beta: float = 1, alpha: fl
 
 @op("scaled_dot_product_attention")
 def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float = 0.0, is_causal: bool = False,
-              scale: Optional[float] = None, enable_gqa: bool = False) -> Value:
+              scale: Optional[float] = None, enable_gqa: bool = False) -> Any:
     need(mask is None or isinstance(mask, Constant), "attention with a mask that is the same for all samples")
     q, k, v = t.value(q), t.value(k), t.value(v)
     if len(q.layout.dims) == 3:
@@ -578,7 +582,7 @@ def adaptive_avg_pool2d(t: Translator, x: Any, size: Any) -> Value:
     number, layout = image(t, x)
     h, w, c = t.graph.shape(number)
     if (height, width) == (h, w):
-        return x
+        return t.value(x)
     if (height, width) == (1, 1):
         y = t.graph.add("average_pool", [number], [c], {"global": True, "kernel": [0, 0], "stride": [0, 0], "padding": [0] * 4})
         return Value(y, Layout([(BATCH,), layout.dims[1], (), ()], layout.dims[1]))

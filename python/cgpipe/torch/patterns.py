@@ -73,8 +73,10 @@ def _rms(node: Any, absorbed: Set[Any]) -> Optional[List[Any]]:
             if _name(root) != "rsqrt" or not hasattr(x, "meta"):
                 continue
             plus = _split(root.args[0], "add")
-            mean = plus[0] if plus else None
-            if plus is None or _name(mean) != "mean" or list(mean.args[1]) != [-1] or not mean.args[2]:
+            if plus is None:
+                continue
+            mean = plus[0]
+            if _name(mean) != "mean" or list(mean.args[1]) != [-1] or not mean.args[2]:
                 continue
             if _split(mean.args[0], "pow") != (x, 2.0):
                 continue
