@@ -305,6 +305,7 @@ static cgp_model *mlp(int64_t width, double p, const char *name) {
 
 static void masks_of_dropout_are_not_the_owners(void **unused) {
     (void)unused;
+    test_needs_cpu();
     uint64_t state = 11;
     cgp_model *model = mlp(64, 0.5, "a");
     cgp_plan *plan = NULL;
