@@ -488,6 +488,7 @@ def _translate(program: Any, flat: _Flat, module: nn.Module, examples: Sequence[
     captured = Captured(graph, parameters, states, module.training, t.has_dropout, t.has_batch_norm, layouts, t.hidden, outputs,
                         out_layouts, evaluator, _unflattener(flat))
     _check_outside(captured, evaluator, examples)
+    evaluator.forget(everything=all(h.outside is None for h in t.hidden))
     return captured
 
 

@@ -38,6 +38,14 @@ class Evaluator:
         output = next(n for n in graph.nodes if n.op == "output")
         self._same[node] = output.args[0]
 
+    def forget(self, everything: bool) -> None:
+        """Let go of the example's values, or of the exported program too: nothing is computed any more."""
+        self._example.clear()
+        self.examples = []
+        if everything:
+            self.module = None
+            self._fixed, self._inputs, self._same = {}, {}, {}
+
     def example(self, node: Any) -> Any:
         """Return a node's value for the example."""
         return self._value(node, self._example, self.examples)
