@@ -8,8 +8,8 @@ set -eu
 
 PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libcmocka-dev libjansson-dev libssl-dev libjpeg-dev libpng-dev libyaml-dev jq"
 
-# For the transport mpi, which is left out without them.
-OPTIONAL="libopenmpi-dev openmpi-bin"
+# For the transport mpi and for the tests of the Python package, which are left out without them.
+OPTIONAL="libopenmpi-dev openmpi-bin python3-numpy"
 
 hint_names="gcc, make, cmake, ninja, pkg-config, cmocka, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libyaml, jq for some tests"
 if ! command -v dpkg-query >/dev/null 2>&1; then
@@ -59,4 +59,4 @@ export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086
 install_packages $missing || { echo "$hint; apt-get could not install them" >&2; exit 1; }
 # shellcheck disable=SC2086
-install_packages $optional || echo "no MPI:$optional could not be installed; the transport mpi is left out" >&2
+install_packages $optional || echo "could not be installed:$optional; the transport mpi, or the tests of the Python package, are left out" >&2

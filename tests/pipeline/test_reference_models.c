@@ -28,7 +28,8 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model) {
         const bool bias = strcmp(name + strlen(name) - 4, "bias") == 0;
         const int64_t n = cgp_shape_count(shape);
         const int64_t outputs = shape->dims[shape->rank == 4 ? 3 : 0];
-        const double scale = 2 * sqrt(6 / (double)(n / outputs));
+        const int64_t fan_in = n / outputs;
+        const double scale = 2 * sqrt(6 / (double)fan_in);
         float *data = calloc((size_t)n, sizeof *data);
         for (int64_t i = 0; i < n; i++) {
             const double u = uniform((uint64_t)p, i);
