@@ -48,7 +48,7 @@ typedef struct cgp_plan_options {
     int64_t batch;
     /** M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
     int chunks;
-    /** Any of cgp_schedule_info_at() with a backward [NULL: "1f1b"]. zb-1p and zb-2p are generated with FLOPs as costs. Borrowed
+    /** Any of cgp_schedule_info_at() with a backward [NULL: "1f1b", with `external_loss` "gpipe"]. zb-1p and zb-2p are generated with FLOPs as costs. Borrowed
      *  for the call. */
     const char *schedule;
     /** v >= 1 stages on each device [0: as cgp_schedule_info says]. */
@@ -72,8 +72,8 @@ typedef struct cgp_plan_options {
     int threads_per_device;
     /** Maximum bytes of a device, for each beside the limit in its name; 0: no limit here, cgp_pipeline_create() checks the machine's memory. */
     int64_t memory_limit;
-    /** The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The model has no loss; the
-     *  schedule is gpipe. */
+    /** The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The model has no loss; in the
+     *  schedule all forwards of a device come before its first backward: gpipe (the default then), looped-bfs, looped-bfs-zb. */
     bool external_loss;
     /** [f32] */
     cgp_precision precision;

@@ -202,6 +202,11 @@ cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *o) {
         costs ? CGP_OK
               : cgp__no_memory("plan: costs", 4 * (size_t)plan->n_stages * sizeof *costs);
     if (status == CGP_OK && (o->inference || !o->table)) status = generate(plan, o, costs);
+    if (status == CGP_OK && o->external_loss && !cgp__schedule_forward_first(plan->table))
+        status = cgp_fail(CGP_EINVAL,
+                          "schedule: an external loss needs all forwards before the first "
+                          "backward: expected gpipe, looped-bfs or looped-bfs-zb, got \"%s\"",
+                          cgp_schedule_name(plan->table));
     if (status == CGP_OK)
         status = cgp__plan_make_schedule(plan, plan->chunks, plan->inference, &plan->schedule);
     if (status == CGP_OK) status = count_slots(plan);

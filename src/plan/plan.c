@@ -15,7 +15,7 @@
 #include "plugin/find.h"
 #include "plan/memory/states.h"
 
-/* A model whose loss is the caller's: gpipe, all forwards and then all backwards. */
+/* A model whose loss is the caller's. */
 static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model *model) {
     if (o->inference)
         return cgp_fail(CGP_EINVAL, "plan options: external_loss trains, inference does not");
@@ -31,12 +31,6 @@ static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model
         return cgp_fail(CGP_EINVAL,
                         "model %s: expected an output of f32 for an external loss, got %s",
                         model->name, cgp_dtype_name(cgp_model_output_dtype(model, 0)));
-    if (o->table || (o->schedule && strcmp(o->schedule, "gpipe") != 0))
-        return cgp_fail(
-            CGP_EINVAL,
-            "schedule: an external loss needs all forwards before the first backward: "
-            "expected gpipe, got \"%s\"",
-            o->table ? cgp_schedule_name(o->table) : o->schedule);
     return CGP_OK;
 }
 

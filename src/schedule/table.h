@@ -136,4 +136,7 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
 /* True if the forwards of each stage, and its backwards, come in ascending order of micro-batch. */
 bool cgp__schedule_ascends(const cgp_schedule *schedule);
 
+/* True if no device has a forward behind a backward. */
+bool cgp__schedule_forward_first(const cgp_schedule *schedule);
+
 #endif

@@ -102,6 +102,14 @@ static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t se
     cgp_plan_destroy(plan);
 }
 
+/* A schedule whose forwards come first, for these devices and layers. */
+static void draw_schedule(uint64_t *state, int layers, cgp_plan_options *o) {
+    static const char *const names[] = {"gpipe", "looped-bfs", "looped-bfs-zb"};
+    o->schedule = names[test_between(state, 0, 2)];
+    const bool twice = strcmp(o->schedule, "gpipe") != 0 && 2 * o->stages <= layers;
+    o->virtual_stages = twice ? test_between(state, 1, 2) : 1;
+}
+
 static void check_graph(uint64_t *state, const char *device, cgp_precision precision,
                         bool images) {
     test_sizes sizes = {.layers = test_between(state, 1, 6),
@@ -115,7 +123,7 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
     cgp_model *model =
         images ? test_random_images(state, &sizes) : test_random_graph(state, &sizes);
     const char *devices[4] = {device, device, device, device};
-    int balance[4];
+    int balance[8];
     cgp_plan_options o = cgp_plan_options_default();
     o.external_loss = true;
     o.batch = test_between(state, 1, 7);
@@ -134,15 +142,17 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
     for (o.stages = 1; o.stages <= 4 && o.stages <= cgp_model_layers(model); o.stages++) {
         for (int mode = 0; mode < MODES; mode++) {
             o.recompute = (cgp_recompute)mode;
-            test_random_balance(state, cgp_model_layers(model), o.stages, balance);
+            draw_schedule(state, cgp_model_layers(model), &o);
+            test_random_balance(state, cgp_model_layers(model), o.stages * o.virtual_stages,
+                                balance);
             train(model, &o, seed, batches, square_loss, &got);
             if (memcmp(expected.losses, got.losses, sizeof got.losses) != 0 ||
                 expected.gradients != got.gradients ||
                 strcmp(expected.sha256, got.sha256) != 0 ||
                 strcmp(expected.state_sha256, got.state_sha256) != 0)
-                fail_msg("stages %d, %s: losses %.9g %.9g %.9g, expected %.9g %.9g %.9g, "
+                fail_msg("stages %d, %s, %s: losses %.9g %.9g %.9g, expected %.9g %.9g %.9g, "
                          "gradients of inputs %.17g, expected %.17g",
-                         o.stages, cgp_recompute_name(o.recompute), got.losses[0],
+                         o.stages, o.schedule, cgp_recompute_name(o.recompute), got.losses[0],
                          got.losses[1], got.losses[2], expected.losses[0], expected.losses[1],
                          expected.losses[2], got.gradients, expected.gradients);
         }
@@ -276,9 +286,10 @@ static void any_other_order_is_refused(void **unused) {
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     o.schedule = "1f1b";
+    o.stages = o.chunks = 2;
     plan = NULL;
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
-    assert_message("expected gpipe, got \"1f1b\"");
+    assert_message("expected gpipe, looped-bfs or looped-bfs-zb, got \"1f1b\"");
     cgp_model *with_loss = gpt2(true);
     o.schedule = NULL;
     assert_status(cgp_plan_create(&plan, with_loss, &o), CGP_EINVAL);

@@ -129,6 +129,8 @@ static bool find_formula(const cgp_schedule_info *info, int n, int m, int v, for
         *out = (formula){3 * (n - 1), min(m, twice), m};
     else if (is(info, "looped-bfs"))
         *out = (formula){3 * (n - 1), m * v, m < n ? n : m};
+    else if (is(info, "looped-bfs-zb"))
+        *out = (formula){2 * (n - 1), m * v, m < n ? n : m};
     else if (is(info, "interleaved"))
         *out = (formula){3 * (n - 1), min(m * v, (v - 1) * n + twice), multiple};
     else if (is(info, "interleaved-zb"))

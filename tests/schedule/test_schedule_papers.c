@@ -139,6 +139,7 @@ static void the_golden_table_comes_out(void **state) {
         assert_golden("1f1b", n, 0, k ? 21 : 9, k ? 21 : 9, k ? 8 : 4);
         assert_golden("interleaved", n, 2, k ? 21 : 9, k ? 21 : 9, k ? 23 : 11);
         assert_golden("looped-bfs", n, 2, k ? 21 : 9, k ? 21 : 9, k ? 64 : 32);
+        assert_golden("looped-bfs-zb", n, 2, k ? 14 : 6, k ? 14 : 6, k ? 64 : 32);
         assert_golden("zb-h1", n, 0, k ? 7 : 3, k ? 7 : 3, k ? 8 : 4);
         assert_golden("zb-h2", n, 0, 0, 0, k ? 15 : 7);
         assert_golden("interleaved-zb", n, 2, k ? 7 : 3, k ? 7 : 3, k ? 16 : 8);

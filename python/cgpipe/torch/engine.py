@@ -20,7 +20,7 @@ from cgpipe import _c
 from cgpipe.errors import ArgumentError
 from cgpipe.worker import Worker
 
-__all__ = ["Engine", "Options", "view_of"]
+__all__ = ["Engine", "Options", "return_memory", "view_of"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class Options:
     chunks: int = 1
     #: "never", "always" or "except_last", each with or without "+selective".
     recompute: str = "never"
+    #: Cut each stage in two, for a shorter bubble in more memory, where all devices are CPUs: these share their memory, so a stage
+    #: may lie on two of them.
+    halves: bool = False
     #: Running statistics change once a mini-batch.
     deferred_batch_norm: bool = False
     #: Threads of each device; None: PyTorch's number of threads, divided by the devices.
@@ -90,6 +93,13 @@ def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
     return array
 
 
+def return_memory() -> None:
+    """Give the system the pages that the C library keeps: of a capture, and of parameters that moved."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 # --- models and plans ---
 
 
@@ -119,6 +129,30 @@ def device_name(device: str) -> str:
     return kind if kind == "cpu" else f"{kind}:{ordinal or 0}"
 
 
+def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int]]:
+    """Return the balance with each stage cut in two of about equal FLOPs; None: one has a single layer."""
+    halves: List[int] = []
+    first = 0
+    for layers in balance:
+        if layers < 2:
+            return None
+        flops = [_c.lib.cgp_layer_flops(model, i) for i in range(first, first + layers)]
+        cut = min(range(1, layers), key=lambda i: max(sum(flops[:i]), sum(flops[i:])))
+        halves += [cut, layers - cut]
+        first += layers
+    return halves
+
+
+def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List[int], devices: Sequence[str]) -> None:
+    """Give each device its layers: one stage, or the r-th and the (n + r)-th half of a stage. Results are the same to the bit."""
+    o.stages = len(balance)
+    o.balance = _c.array(ctypes.c_int, balance)
+    halves = _halves(model, balance) if options.halves and len(balance) > 1 and set(devices) == {"cpu"} else None
+    if halves:
+        o.schedule, o.virtual_stages = b"looped-bfs-zb" if options.recompute == "never" else b"looped-bfs", 2
+        o.balance = _c.array(ctypes.c_int, halves)
+
+
 def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options, samples: int) -> None:
     """Plan a model: a stage for each prefix that layers have."""
     microbatch = -(-samples // options.chunks)
@@ -132,9 +166,8 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options, s
     else:
         of_layers = layer_stages(model, options.stages)
         used = sorted(set(of_layers))
-        o.balance = _c.array(ctypes.c_int, [of_layers.count(stage) for stage in used])
-        o.stages = len(used)
         devices = [devices[stage] for stage in used]
+        _set_balance(o, model, options, [of_layers.count(stage) for stage in used], devices)
     o.devices = _c.array(ctypes.c_char_p, [device.encode() for device in devices[:o.stages]])
     o.threads_per_device = options.threads or max(1, torch.get_num_threads() // o.stages)
     recompute = ctypes.c_int()

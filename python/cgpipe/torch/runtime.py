@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from cgpipe.errors import CgpipeError
 from cgpipe.torch import capture
-from cgpipe.torch.engine import Engine, Options
+from cgpipe.torch.engine import Engine, Options, return_memory
 from cgpipe.worker import Worker
 
 __all__ = ["Options", "Runtime"]
@@ -214,6 +214,8 @@ class Runtime:
         if changed or versions != engine.versions:
             self.worker.call(engine.call, "parameters_changed")
             engine.versions = versions
+        if changed:
+            return_memory()
         buffers = dict(self.module.named_buffers(remove_duplicate=False))
         for view, entry in zip(engine.states, engine.captured.states):
             buffer = buffers[entry.name]

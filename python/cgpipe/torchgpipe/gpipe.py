@@ -24,7 +24,9 @@ __all__ = ["GPipe"]
 Device = Union[torch.device, int, str]
 TensorOrTensors = Union[Tensor, Tuple[Tensor, ...]]
 
-MODES = ("always", "except_last", "never")
+#: Recomputation for each `checkpoint`. What is cheap to recompute is not kept where any is; never: nothing is recomputed.
+_RECOMPUTE = {"always": "always+selective", "except_last": "except_last+selective", "never": "never"}
+MODES = tuple(_RECOMPUTE)
 
 _MOVING_DENIED = "denied to move parameters and buffers: GPipe places them by `devices`, which is set when it is made"
 
@@ -171,7 +173,8 @@ class GPipe(nn.Module):
         if tuple_in not in self._runtimes:
             whole = Whole(self.partitions, tuple_in)
             options = Options(stages=self._stages(), devices=[str(device) for device in self.devices], chunks=self.chunks,
-                              recompute=self.checkpoint, deferred_batch_norm=self.deferred_batch_norm)
+                              recompute=_RECOMPUTE[self.checkpoint],
+                              halves=self.checkpoint == "never", deferred_batch_norm=self.deferred_batch_norm)
             self._runtimes[tuple_in] = (whole, Runtime(whole, options))
         return self._runtimes[tuple_in]
 

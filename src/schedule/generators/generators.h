@@ -9,7 +9,7 @@
 typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options,
                                   int variant);
 
-cgp__generator cgp__generate_breadth_first; /* gpipe.c */
+cgp__generator cgp__generate_breadth_first; /* gpipe.c; 1: backward in halves */
 cgp__generator cgp__generate_forward_only;  /* gpipe.c */
 cgp__generator cgp__generate_1f1b;          /* one_f_one_b.c; forwards first, per later stage */
 cgp__generator cgp__generate_interleaved;   /* interleaved.c; 1: backward in halves */

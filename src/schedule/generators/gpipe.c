@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpipe.c -- all forwards, then all backwards, of one stage on each device (gpipe) or of several (looped-bfs); and forward
- * alone, for evaluation.
+/* gpipe.c -- all forwards, then all backwards, of one stage on each device (gpipe) or of several (looped-bfs), in halves
+ * (looped-bfs-zb); and forward alone, for evaluation.
  *
  *     stage 0   F0 F1 F2  .  .  .  . B0 B1 B2
  *     stage 1    . F0 F1 F2  .  . B0 B1 B2  .
@@ -22,7 +22,15 @@
  * fetched twice a step only. An edge from the last device to the first holds the messages of a round until the next
  * begins: it needs about m / n buffers.
  *
- * Source: Huang et al. 2019, arXiv:1811.06965, section 2.3; looped-bfs: Lamy-Poirier 2022, arXiv:2211.05953. */
+ * In halves the gradient of I is sent before W runs: the bubble is (n-1)(F+I) / v instead of (n-1)(F+I+W) / v, the least where
+ * no backward may begin before the last forward, as with a loss of the caller's. A W follows its I, so that the operands of one
+ * micro-batch's W are kept, no more.
+ *
+ *     device 0   F0 F1 F2  .  . I0 W0 I1 W1 I2 W2
+ *     device 1    . F0 F1 F2 I0 W0 I1 W1 I2 W2  .
+ *
+ * Source: Huang et al. 2019, arXiv:1811.06965, section 2.3; looped-bfs: Lamy-Poirier 2022, arXiv:2211.05953; halves: Qi et al.
+ * 2023, arXiv:2401.10241. */
 #include "schedule/generators/generators.h"
 
 static void append_forwards(cgp_schedule *s, int64_t group) {
@@ -36,11 +44,13 @@ static void append_forwards(cgp_schedule *s, int64_t group) {
 
 cgp_status cgp__generate_breadth_first(cgp_schedule *s, const cgp_schedule_options *options,
                                        int variant) {
-    (void)options, (void)variant;
+    (void)options;
     append_forwards(s, s->chunks);
     for (int j = s->stages - 1; j >= 0; j--) {
-        for (int i = 0; i < s->chunks; i++)
-            cgp__append(s, CGP_ACTION_B, j, i);
+        for (int i = 0; i < s->chunks; i++) {
+            cgp__append(s, variant == 1 ? CGP_ACTION_I : CGP_ACTION_B, j, i);
+            if (variant == 1) cgp__append(s, CGP_ACTION_W, j, i);
+        }
     }
     return CGP_OK;
 }

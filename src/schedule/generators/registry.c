@@ -43,6 +43,11 @@ static const entry entries[] = {
       "Backward in the same way, from the last stage to the first.",
       2, true, true, false, LOOP},
      {cgp__generate_breadth_first, 0}},
+    {{"looped-bfs-zb", "a loss of your own: the least bubble where forwards come first",
+      "As looped-bfs with backward in halves: I, whose gradient is sent at once, and\n"
+      "its W after it.",
+      2, true, true, true, LOOP},
+     {cgp__generate_breadth_first, 1}},
     {{"zb-h1", "1f1b's memory, a third of its bubble where F = I = W",
       "As 1f1b with n-r forwards first and backward in halves: I at once, W of\n"
       "r micro-batches ago after it.",
