@@ -341,6 +341,15 @@ class Modes(Comparing):
             with torch.no_grad():
                 self.close(model(x), module(x), 1e-3, 1e-4)
 
+    def test_evaluation_uses_the_parameters_of_training(self):
+        for mode in MODES:
+            model = GPipe(linears(), [3, 3], chunks=2, checkpoint=mode)
+            model(torch.randn(4, 3)).sum().backward()
+            model.eval()(torch.randn(4, 3))
+            (_, runtime), = model._runtimes.values()
+            training, evaluation = runtime.engines.values()
+            self.assertIs(evaluation.handles.owner, training.handles, mode)
+
 
 class Autograd(Comparing):
     def test_two_forwards_may_precede_their_backwards(self):
