@@ -141,15 +141,31 @@ typedef struct cgp__cpu_prefetch {
     int64_t runs, length, stride;
 } cgp__cpu_prefetch;
 
+/* What a product of a triangle may leave out: row i of c is not needed, or row i of a is zero, on one side of column diagonal + i.
+ * Sums are the same to the bit. */
+typedef enum cgp__triangle {
+    CGP__WHOLE,
+    CGP__C_UNTIL, /* c is needed up to it, and may be left as it is behind it */
+    CGP__A_UNTIL, /* a is zero behind it */
+    CGP__A_FROM,  /* a is zero before it */
+} cgp__triangle;
+
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
+    /* In rows and columns of the block; not with windows. */
+    cgp__triangle triangle;
+    int64_t diagonal;
     /* One of: a packed by gemm_pack_a; contiguous rows of floats in place, `row` floats apart; windows of an image. */
     const float *a;
     const float *rows_at;
     int64_t row;
     cgp__windows windows;
     cgp__matrix b;
+    /* Of gemm_pack_b, from element [0, 0] of a matrix of `panels_k` rows on, whose row `panels_row` is the block's first; NULL: b is
+     * packed on the way. */
+    const float *panels;
+    int64_t panels_k, panels_row;
     /* depth > 0: b's columns are contiguous by taps only. */
     cgp__taps taps;
     /* NULL: none. */
@@ -284,6 +300,8 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     X(rotary, (const cgp__cpu_rotation *a))                                                      \
     /* pack `rows` rows of a to [CGP__GEMM_MR-padded rows, k] floats */                        \
     X(gemm_pack_a, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                 \
+    /* pack all of b to micro-panels of columns, cgp__gemm_panels_bytes() */                   \
+    X(gemm_pack_b, (float *to, const cgp__matrix *b, int64_t columns, int64_t k))              \
     /* pack elements first .. first + rows - 1 of each window as a column of a */              \
     X(gemm_pack_windows, (float *to, const float *at, const int64_t *windows, int64_t count,   \
                         int64_t first, int64_t rows))                                          \

@@ -83,6 +83,11 @@ int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, boo
     return in_bf16 && tiles > bytes ? tiles : bytes;
 }
 
+int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k) {
+    return cgp__align_up(cgp__ceil_div(n, CGP__GEMM_NR) * CGP__GEMM_NR * k *
+                         (int64_t)sizeof(float));
+}
+
 /* One block. */
 typedef struct job {
     const cgp__cpu_kernels *kernels;
@@ -193,6 +198,11 @@ cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, in
     return out;
 }
 
+/* The diagonal as the block at row i and k = q has it. */
+static int64_t diagonal_of(const cgp__gemm *gemm, int64_t i, int64_t q) {
+    return gemm->diagonal + i - (gemm->triangle == CGP__C_UNTIL ? 0 : q);
+}
+
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
     const int64_t depth = block_depth(cgp__gemm_cut(gemm)),
                   rows = block_rows(gemm->m, block_rows_limit(device, gemm));
@@ -213,8 +223,13 @@ void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *
             j.block = (cgp__block){.rows = cgp__min(gemm->m - i, rows),
                                    .columns = gemm->n,
                                    .k = cgp__min(gemm->k - q, depth),
+                                   .triangle = gemm->triangle,
+                                   .diagonal = diagonal_of(gemm, i, q),
                                    .a = j.packed,
                                    .b = cgp__matrix_from(gemm->b, q, 0),
+                                   .panels = gemm->panels,
+                                   .panels_k = gemm->panels_k,
+                                   .panels_row = q,
                                    .bias = q == 0 ? gemm->bias : NULL,
                                    .prefetch = prefetch};
             j.block.n_prefetch = prefetch_next(device, gemm, i, q, rows, prefetch);

@@ -11,6 +11,12 @@ typedef struct cgp__gemm {
     /* k is cut into blocks like this one of no smaller depth, which needs no more workspace; 0: as it is. */
     int64_t cut_as;
     cgp__matrix a, b;
+    /* Of all of b, by cgp__gemm_pack_b(); NULL: b is packed on the way. In bf16 tiles it is anyway. */
+    const float *panels;
+    int64_t panels_k; /* rows of b as it was packed, at least k */
+    /* What need not be computed; in bf16 tiles all is. */
+    cgp__triangle triangle;
+    int64_t diagonal;
     /* NULL: none. */
     const float *bias;
     /* Of c; bf16 is rounded once, at the end. */
@@ -39,6 +45,9 @@ static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t s
  * bf16 enough by either way, so that a plan is the same on every machine. */
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads);
+
+/* Bytes of the packed micro-panels of a matrix b [k, n], on every instruction set. */
+int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k);
 
 /* Run on the threads of a device or, if `alone`, on the calling one. An element of c depends on its row of a, its column of b, k
  * and its previous value: not on m, n, its indices or the threads. Allocates nothing. */

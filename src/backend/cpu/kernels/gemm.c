@@ -121,6 +121,18 @@ static void pack_columns(float *to, const cgp__matrix *b, int64_t columns, int64
     FOR_TYPE(b->type, pack_columns_as, to, b, columns, k);
 }
 
+void CGP__CPU_NAME(gemm_pack_b)(float *to, const cgp__matrix *b, int64_t columns, int64_t k) {
+    for (int64_t j = 0; j < columns; j += NR) {
+        const cgp__matrix panel = cgp__matrix_from(*b, 0, j);
+        pack_columns(to + j * k, &panel, columns - j < NR ? columns - j : NR, k);
+    }
+}
+
+/* The block's part of the micro-panel of column j that was packed before. */
+INLINE const float *packed_panel(const cgp__block *block, int64_t j) {
+    return block->panels + j * block->panels_k + block->panels_row * NR;
+}
+
 /* pack_columns() for a b made of taps: the rest of a tap, then whole ones. */
 static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_t columns) {
     const cgp__taps *taps = &block->taps;
@@ -164,6 +176,8 @@ typedef struct micro_tile {
     int64_t rows, columns;
     /* In c. */
     int64_t row, column;
+    /* Of the block's k: it may leave out zeros of a triangle. */
+    int64_t k;
     /* [k][MR], [k][NR]. */
     const float *a, *b;
     /* Of an a that is not packed. */
@@ -279,7 +293,7 @@ INLINE void store_tile(const micro_tile *t, vec sums[MR][NV], int nv) {
 /* nv vectors of columns, packed a. */
 INLINE void micro_kernel_packed(const micro_tile *t, int nv) {
     const float *a = t->a, *b = t->b;
-    const int64_t k = t->block->k, steps = k / STEP, each = t->interleave->steps;
+    const int64_t k = t->k, steps = k / STEP, each = t->interleave->steps;
     vec sums[MR][NV];
     UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
         (vec){0};
@@ -298,7 +312,7 @@ INLINE void micro_kernel_packed(const micro_tile *t, int nv) {
 /* Rows of a in place, in segments. */
 INLINE void micro_kernel_rows(const micro_tile *t, int nv) {
     const cgp__block *block = t->block;
-    const int64_t segments = segments_of(block), length = block->k / segments;
+    const int64_t segments = segments_of(block), length = t->k / segments;
     const float *b = t->b, *rows[MR];
     int64_t wait = 1;
     vec sums[MR][NV];
@@ -354,16 +368,17 @@ typedef struct range {
     /* Index of the next entry of block->prefetch; lines of it at a time. */
     int next_prefetch;
     int64_t lines;
-    /* Packed micro-panels. */
+    /* Packed micro-panels; the one that is read. */
     float *current, *next;
+    const float *b;
     /* Of a micro-tile of c. */
     prefetch_stream c;
 } range;
 
 /* Micro-panels with contiguous rows are packed while the one before them is multiplied. */
 static bool packs_interleaved(const range *r, int64_t begin) {
-    return r->interleaves > 0 && r->block->b.column == 1 && r->block->taps.depth == 0 &&
-           begin > r->first && begin < r->end;
+    return r->interleaves > 0 && !r->block->panels && r->block->b.column == 1 &&
+           r->block->taps.depth == 0 && begin > r->first && begin < r->end;
 }
 
 static pack_stream pack_next(const range *r) {
@@ -387,6 +402,9 @@ static prefetch_stream prefetch_micro_panel(const range *r) {
     const int64_t begin = r->begin + (packs_interleaved(r, r->begin + NR) ? 2 * NR : NR);
     const int64_t left = r->end - begin, n = left < NR ? left : NR;
     if (n <= 0 || block->taps.depth) return (prefetch_stream){.count = 0};
+    if (block->panels)
+        return prefetch_stream_of(packed_panel(block, begin), block->k, NR * sizeof(float),
+                                  NR * sizeof(float), r->tiles * r->interleaves);
     return prefetch_stream_of(cgp__cpu_at(b->type, b->at, begin * b->column),
                               by_rows ? block->k : n, bytes_of(b->type, by_rows ? n : block->k),
                               bytes_of(b->type, by_rows ? b->row : b->column),
@@ -451,6 +469,33 @@ static void set_rows(micro_tile *t) {
     }
 }
 
+/* Cut a micro-tile to its part of a triangle; return false if there is none. */
+static bool cut(micro_tile *t) {
+    const cgp__block *block = t->block;
+    const int64_t first = block->diagonal + t->row, end = first + MR;
+    if (block->triangle == CGP__C_UNTIL) {
+        const int64_t columns = (end - t->column + LANES - 1) / LANES * LANES;
+        if (columns < t->columns) t->columns = columns;
+        return t->columns > 0;
+    }
+    if (block->triangle == CGP__A_UNTIL && end < t->k) t->k = end > 0 ? end : 0;
+    if (block->triangle == CGP__A_FROM && first > 0) {
+        const int64_t skipped = first < t->k ? first : t->k;
+        t->k -= skipped;
+        t->b += skipped * NR;
+        if (t->a) t->a += skipped * MR;
+        for (int i = 0; !t->a && i < MR; i++)
+            t->rows_of[i] += skipped;
+    }
+    return true;
+}
+
+/* Pack what the micro-kernel left: it has fewer steps in a triangle. */
+static void finish_packing(pack_stream *pack) {
+    pack->each = pack->left;
+    FOR_TYPE(pack->type, pack_some, pack);
+}
+
 static void run_micro_panel(range *r, interleave *work) {
     const cgp__block *block = r->block;
     const int64_t left = r->end - r->begin;
@@ -460,16 +505,19 @@ static void run_micro_panel(range *r, interleave *work) {
                         .columns = left < NR ? left : NR,
                         .row = i,
                         .column = r->begin,
-                        .b = r->current,
+                        .k = block->k,
+                        .b = r->b,
                         .interleave = work};
         if (block->windows.rows || block->rows_at)
             set_rows(&t);
         else
             t.a = block->a + i * block->k;
+        if (block->triangle && !cut(&t)) continue;
         next_entry(r, &work->a);
         work->c = prefetch_next_tile(r, i);
         run_micro_kernel(&t);
     }
+    if (block->triangle) finish_packing(&work->pack);
 }
 
 void CGP__CPU_NAME(gemm_columns)(const cgp__block *block, int64_t begin, int64_t end,
@@ -491,9 +539,10 @@ void CGP__CPU_NAME(gemm_columns)(const cgp__block *block, int64_t begin, int64_t
     for (; r.begin < end; r.begin += NR) {
         const int64_t left = end - r.begin, columns = left < NR ? left : NR;
         const cgp__matrix b = cgp__matrix_from(block->b, 0, r.begin);
+        r.b = block->panels ? packed_panel(block, r.begin) : r.current;
         if (block->taps.depth)
             pack_taps(r.current, block, r.begin, columns);
-        else if (!packs_interleaved(&r, r.begin))
+        else if (!block->panels && !packs_interleaved(&r, r.begin))
             pack_columns(r.current, &b, columns, block->k);
         work.pack = pack_next(&r);
         work.b = prefetch_micro_panel(&r);

@@ -14,7 +14,10 @@
  *             dS = scale P (keep dP - delta)
  *             dv += (P keep)^T dy      dk += dS^T q      dq = dS k
  *
- * q, k, v and their gradients are strided views of rows; nothing is gathered or repeated. The first queries that see a key write its
+ * Products of a triangle leave out its zeros, by micro-tiles. k and v of a longer sequence are packed once for all tiles of queries,
+ * but under a window, where a tile reads few keys.
+ *
+ * q, k, v and their gradients are strided views of rows; nothing is repeated. The first queries that see a key write its
  * dk and dv: they overwrite unless it is added to. In bf16 dk and dv are summed in f32, in the workspace, and rounded once.
  *
  * A causal row's y is a function of its own keys: P v is cut into blocks of keys as if its tile had 64 queries. Inputs may be one
@@ -24,6 +27,9 @@
 #include <string.h>
 
 #define TILE 64
+
+/* With more tiles than these k and v are packed once for all: with few it is no gain. */
+#define PACKED_TILES 2
 
 /* --- sizes --- */
 
@@ -35,6 +41,8 @@ typedef struct sizes {
     int64_t group;
     /* Queries in a tile, and keys; the last, and the first ones, may have fewer. */
     int64_t tile, tile_keys;
+    /* Packed operands of all tiles: k^T; v, or v^T in backward; backward: k. All or none. */
+    bool packs;
     /* Elements from row to row. */
     int64_t q, k, v, y, s;
     /* Of all but S and dP. */
@@ -54,6 +62,7 @@ static sizes sizes_of(const cgp_kernel_spec *spec) {
                .type = spec->type};
     z.k = g->fused ? q : g->kv_heads * z.depth;
     z.v = g->fused ? q : g->kv_heads * z.width;
+    z.packs = g->window == 0 && z.rows > PACKED_TILES * TILE;
     z.tile = cgp__min(z.rows, TILE);
     z.tile_keys = g->window > 0 ? cgp__min(z.keys, g->window + 2 * TILE) : z.keys;
     /* One vector more than whole vectors: rows a power of two apart would share cache sets. */
@@ -79,6 +88,15 @@ static int64_t gemm_bytes(const sizes *z) {
     return max;
 }
 
+/* Of k^T [depth, keys] or v^T; of v [keys, width] or k. */
+static int64_t columns_bytes(const sizes *z, int64_t depth) {
+    return z->packs ? cgp__gemm_panels_bytes(z->keys, depth) : 0;
+}
+
+static int64_t rows_bytes(const sizes *z, int64_t depth) {
+    return z->packs ? cgp__gemm_panels_bytes(depth, z->keys) : 0;
+}
+
 /* Of dk and dv in f32. */
 static int64_t summed_bytes(const sizes *z) {
     if (z->type == CGP_F32) return 0;
@@ -88,9 +106,10 @@ static int64_t summed_bytes(const sizes *z) {
 /* Of one thread. */
 static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
     const sizes z = sizes_of(spec);
-    if (spec->direction == CGP_OP_FORWARD) return scores_bytes(&z) + gemm_bytes(&z);
-    return 2 * scores_bytes(&z) + cgp__align_up(z.tile * (int64_t)sizeof(float)) +
-           summed_bytes(&z) + gemm_bytes(&z);
+    const int64_t both = scores_bytes(&z) + columns_bytes(&z, z.depth) + gemm_bytes(&z);
+    if (spec->direction == CGP_OP_FORWARD) return both + rows_bytes(&z, z.width);
+    return both + scores_bytes(&z) + columns_bytes(&z, z.width) + rows_bytes(&z, z.depth) +
+           cgp__align_up(z.tile * (int64_t)sizeof(float)) + summed_bytes(&z);
 }
 
 /* Items of work, heads of all samples, and items in a block: each is some R S (depth + 16) operations of a vector's lane. The
@@ -127,6 +146,8 @@ typedef struct head {
     bool add_q, add_k, add_v;
     /* dk [S, depth] and dv [S, width] where they are summed in f32 apart, else NULL. */
     float *summed_k, *summed_v;
+    /* Packed: k^T; forward: v; backward: v^T, k. NULL: not. */
+    float *packed_k, *packed_v, *packed_rows;
     /* Of one tile of queries. */
     float *s, *dp, *delta;
     /* Workspace of the GEMMs. */
@@ -158,14 +179,22 @@ static void multiply(const head *h, const cgp__gemm *gemm) {
     cgp__gemm_run(h->kernel->device, true, gemm, h->gemm_workspace);
 }
 
+static cgp__triangle causal(const head *h, cgp__triangle triangle) {
+    return h->kernel->spec.attributes.causal ? triangle : CGP__WHOLE;
+}
+
 /* s [rows, keys] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
 static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth, cgp__matrix x,
-                          cgp__matrix y) {
+                          cgp__matrix y, const float *packed) {
     multiply(h, &(cgp__gemm){.m = t->rows,
                              .n = t->end - t->begin,
                              .k = depth,
                              .a = cgp__matrix_from(x, t->first, 0),
                              .b = cgp__matrix_from(y, 0, t->begin),
+                             .panels = packed,
+                             .panels_k = depth,
+                             .triangle = causal(h, CGP__C_UNTIL),
+                             .diagonal = t->first - t->begin,
                              .type = CGP_F32,
                              .c = s,
                              .stride = h->z.s,
@@ -174,7 +203,8 @@ static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth,
 
 /* out [rows, depth] = or += s x, x [keys, depth]: P v or dS k. */
 static void multiply_keys(const head *h, const tile *t, const float *s, int64_t depth,
-                          cgp__matrix x, void *out, int64_t stride, bool add) {
+                          cgp__matrix x, const float *packed, void *out, int64_t stride,
+                          bool add) {
     const int64_t end = cgp__ceil_div(t->end, TILE) * TILE;
     multiply(h, &(cgp__gemm){.m = t->rows,
                              .n = depth,
@@ -182,6 +212,10 @@ static void multiply_keys(const head *h, const tile *t, const float *s, int64_t 
                              .cut_as = end - t->begin,
                              .a = cgp__rows(CGP_F32, s, h->z.s),
                              .b = cgp__matrix_from(x, t->begin, 0),
+                             .panels = packed,
+                             .panels_k = h->z.keys,
+                             .triangle = causal(h, CGP__A_UNTIL),
+                             .diagonal = t->first - t->begin,
                              .type = h->z.type,
                              .c = cgp__cpu_at(h->z.type, out, t->first * stride),
                              .stride = stride,
@@ -195,16 +229,18 @@ static void multiply_queries(const head *h, const tile *t, const float *s, int64
                              bool add) {
     for (int64_t begin = t->begin, end; begin < t->end; begin = end) {
         end = begin < t->written ? t->written : t->end;
-        multiply(h, &(cgp__gemm){.m = end - begin,
-                                 .n = depth,
-                                 .k = t->rows,
-                                 .a = cgp__columns(CGP_F32, s + begin - t->begin, h->z.s),
-                                 .b = cgp__matrix_from(y, t->first, 0),
-                                 .type = type,
-                                 .c = cgp__cpu_at(type, dx, begin * stride),
-                                 .stride = stride,
-                                 .add = begin < t->written || add,
-                                 .in_bf16 = h->z.type == CGP_BF16});
+        multiply(
+            h, &(cgp__gemm){.m = end - begin,
+                            .n = depth,
+                            .k = t->rows,
+                            .a = cgp__columns(CGP_F32, s + begin - t->begin, h->z.s),
+                            .b = cgp__matrix_from(y, t->first, 0),
+                            .triangle = begin == t->first ? causal(h, CGP__A_FROM) : CGP__WHOLE,
+                            .type = type,
+                            .c = cgp__cpu_at(type, dx, begin * stride),
+                            .stride = stride,
+                            .add = begin < t->written || add,
+                            .in_bf16 = h->z.type == CGP_BF16});
     }
 }
 
@@ -235,9 +271,10 @@ static void forward_tile(const head *h, const tile *t) {
     cgp__cpu_mask mask;
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
     multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
-                  cgp__columns(z->type, h->k, z->k));
+                  cgp__columns(z->type, h->k, z->k), h->packed_k);
     h->kernel->device->kernels->softmax_forward(&scores);
-    multiply_keys(h, t, h->s, z->width, cgp__rows(z->type, h->v, z->v), h->y, z->y, false);
+    multiply_keys(h, t, h->s, z->width, cgp__rows(z->type, h->v, z->v), h->packed_v, h->y, z->y,
+                  false);
 }
 
 /* Probabilities and the gradients of the scores of one tile of queries, to s and dp. */
@@ -248,9 +285,9 @@ static void backward_scores(const head *h, const tile *t) {
     cgp__cpu_mask mask;
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
     multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
-                  cgp__columns(z->type, h->k, z->k));
+                  cgp__columns(z->type, h->k, z->k), h->packed_k);
     multiply_rows(h, t, h->dp, z->width, cgp__rows(z->type, h->dy, z->y),
-                  cgp__columns(z->type, h->v, z->v));
+                  cgp__columns(z->type, h->v, z->v), h->packed_v);
     kernels->row_dots(h->delta, z->type, cgp__cpu_at(z->type, h->dy, at),
                       cgp__cpu_at(z->type, h->y, at), t->rows, z->width, z->y);
     kernels->softmax_backward(&scores);
@@ -269,12 +306,31 @@ static void backward_tile(const head *h, const tile *t) {
                          h->summed_k ? h->summed_k : h->dk, h->summed_k ? z->depth : z->k,
                          h->add_k);
     if (h->dq)
-        multiply_keys(h, t, h->dp, z->depth, cgp__rows(z->type, h->k, z->k), h->dq, z->q,
-                      h->add_q);
+        multiply_keys(h, t, h->dp, z->depth, cgp__rows(z->type, h->k, z->k), h->packed_rows,
+                      h->dq, z->q, h->add_q);
+}
+
+/* Pack what every tile reads. (In bf16 tiles of a processor's own it is packed for each product.) */
+static void pack(const head *h, bool forward) {
+    const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
+    const sizes *z = &h->z;
+    if (!z->packs || (z->type == CGP_BF16 && h->kernel->device->tiles)) return;
+    const cgp__matrix columns_of_k = cgp__columns(z->type, h->k, z->k),
+                      columns_of_v = cgp__columns(z->type, h->v, z->v),
+                      rows_of_k = cgp__rows(z->type, h->k, z->k),
+                      rows_of_v = cgp__rows(z->type, h->v, z->v);
+    kernels->gemm_pack_b(h->packed_k, &columns_of_k, z->keys, z->depth);
+    if (forward) {
+        kernels->gemm_pack_b(h->packed_v, &rows_of_v, z->width, z->keys);
+        return;
+    }
+    kernels->gemm_pack_b(h->packed_v, &columns_of_v, z->keys, z->width);
+    if (h->dq) kernels->gemm_pack_b(h->packed_rows, &rows_of_k, z->depth, z->keys);
 }
 
 static void run_tiles(const head *h) {
     const bool forward = h->kernel->spec.direction == CGP_OP_FORWARD;
+    pack(h, forward);
     for (int64_t first = 0; first < h->z.rows; first += h->z.tile) {
         const tile t = tile_of(h, first);
         if (forward)
@@ -291,8 +347,17 @@ static void take_scratch(head *h, char *scratch) {
     h->gemm_workspace = scratch;
     scratch += gemm_bytes(&h->z);
     h->s = (float *)(void *)scratch;
-    if (h->kernel->spec.direction == CGP_OP_FORWARD) return;
     scratch += scores_bytes(&h->z);
+    const bool forward = h->kernel->spec.direction == CGP_OP_FORWARD;
+    if (h->z.packs) {
+        h->packed_k = (float *)(void *)scratch;
+        scratch += columns_bytes(&h->z, h->z.depth);
+        h->packed_v = (float *)(void *)scratch;
+        scratch += forward ? rows_bytes(&h->z, h->z.width) : columns_bytes(&h->z, h->z.width);
+    }
+    if (forward) return;
+    if (h->z.packs) h->packed_rows = (float *)(void *)scratch;
+    scratch += rows_bytes(&h->z, h->z.depth);
     h->dp = (float *)(void *)scratch;
     scratch += scores_bytes(&h->z);
     if (h->z.type != CGP_F32) {
