@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # How everything of this project is compiled and linked, and nothing of a project around it: options are the directory's.
-if(NOT CMAKE_SYSTEM_NAME STREQUAL Linux OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$"
+if(NOT CMAKE_SYSTEM_NAME STREQUAL Linux OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64|aarch64)$"
    OR NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
   math(EXPR bits "8 * ${CMAKE_SIZEOF_VOID_P}")
-  message(FATAL_ERROR "cgpipe: expects Linux on x86-64, got ${CMAKE_SYSTEM_NAME} on ${CMAKE_SYSTEM_PROCESSOR}, ${bits} bits "
-                      "(the CPU kernels are written for AVX2 and AVX-512)")
+  message(FATAL_ERROR "cgpipe: expects Linux on x86-64 or aarch64, got ${CMAKE_SYSTEM_NAME} on ${CMAKE_SYSTEM_PROCESSOR}, ${bits} bits "
+                      "(the CPU kernels are written for SSE2, AVX2, AVX-512 and NEON)")
 endif()
 if(CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_C_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "cgpipe: expects GCC 12 or later, got ${CMAKE_C_COMPILER_VERSION} "
@@ -38,7 +38,12 @@ set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
-add_compile_options(-fstack-protector-strong -fcf-protection=full)
+add_compile_options(-fstack-protector-strong)
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64)
+  add_compile_options(-mbranch-protection=standard)
+else()
+  add_compile_options(-fcf-protection=full)
+endif()
 add_link_options(LINKER:-z,relro,-z,now,-z,noexecstack)
 set(KERNEL_FORTIFY "")
 if(CGP_SANITIZE)

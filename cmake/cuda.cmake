@@ -7,7 +7,9 @@ file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS src/backend/cuda/host/*.c)
 file(GLOB CUDA_HOST_KERNELS CONFIGURE_DEPENDS src/backend/cuda/host/*.cu)
 
 include(CheckLanguage)
-check_language(CXX)
+if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64) # cuda-host has the bits of the kernels of x86-64, and switches fibers in its assembler
+  check_language(CXX)
+endif()
 if(CMAKE_CXX_COMPILER)
   enable_language(CXX)
   set(OPTIMIZATION -O3)

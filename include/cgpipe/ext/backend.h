@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /** Of the structs and the ops in this header. */
-#define CGP_BACKEND_ABI 3
+#define CGP_BACKEND_ABI 4
 
 /** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one input, whose backward reads x, y or
  *  neither. */
@@ -360,10 +360,12 @@ typedef struct cgp_place {
     void *at;
 } cgp_place;
 
-/** Instruction sets of a backend whose kernels are the host's, ascending: a machine that has one has those before it. Other sets may
- *  have other bits. */
+/** Instruction sets of a backend whose kernels are the host's, ascending: an x86-64 that has one has those between V1 and it. Other
+ *  sets may have other bits. */
 typedef enum cgp_isa {
     CGP_ISA_NONE,    /**< The backend has one kind of kernels. */
+    CGP_ISA_NEON,    /**< aarch64. */
+    CGP_ISA_V1,      /**< x86-64: SSE2; a product and a sum are rounded apart. */
     CGP_ISA_V3,      /**< x86-64-v3: AVX2. */
     CGP_ISA_V4,      /**< x86-64-v4: AVX-512. */
     CGP_ISA_V4_BF16, /**< x86-64-v4, and AVX512_BF16 for GEMMs in bf16. */

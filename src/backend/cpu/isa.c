@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa.c -- the kernel table of a CPU device: x86-64-v3 or v4; and for GEMM in bf16 AVX512_BF16 or the tiles of AMX.
+/* isa.c -- the kernel table of a CPU device of x86-64: of v1, v3 or v4; and for GEMM in bf16 AVX512_BF16 or the tiles of AMX.
  *
  * AMX needs a processor that has it, a system that saves its registers, and permission for the process, requested once, by the
  * first kernel in bf16: tiles are 8 KiB of state per thread, which Linux gives only to processes that request it. Linux may
@@ -7,6 +7,7 @@
  * AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
 
+#ifndef __aarch64__ /* isa_aarch64.c */
 #include <cpuid.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -67,24 +68,29 @@ static bool has_tiles(void) {
 static cgp_status isa_wanted(cgp_isa *wanted) {
     const char *text = getenv("CGP_CPU_ISA");
     *wanted = CGP_ISA_NONE;
-    for (int i = CGP_ISA_V3; text && i <= CGP_ISA_AMX; i++)
+    for (int i = CGP_ISA_V1; text && i <= CGP_ISA_AMX; i++)
         if (strcmp(text, cgp__isa_name((cgp_isa)i)) == 0) *wanted = (cgp_isa)i;
     if (!text || *wanted != CGP_ISA_NONE) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3, v4, v4-bf16 or amx, got \"%s\"",
+    return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v1, v3, v4, v4-bf16 or amx, got \"%s\"",
                     text);
 }
 
 /* Return CGP_OK if this machine has an instruction set, of which `object` is said otherwise. */
 static cgp_status check_isa(cgp_isa isa, const char *object) {
-    if (!has_v3())
-        return cgp_fail(CGP_EDEVICE, "cpu: expects a processor with AVX2, FMA and BMI2 "
-                                     "(x86-64-v3), got an older one (use device ref)");
+    if (isa == CGP_ISA_NEON)
+        return cgp_fail(CGP_EDEVICE, "%s: neon expects an aarch64 processor, got an x86-64",
+                        object);
+    if (isa == CGP_ISA_V3 && !has_v3())
+        return cgp_fail(CGP_EDEVICE,
+                        "%s: v3 expects a processor with AVX2, FMA and BMI2, got an older one "
+                        "(use v1)",
+                        object);
     if (isa == CGP_ISA_V4 && !has_v4())
         return cgp_fail(CGP_EDEVICE,
                         "%s: v4 expects a processor with AVX-512 F, BW, "
-                        "CD, DQ and VL, got one without (use v3)",
-                        object);
-    const char *older = has_v4() ? "v4" : "v3";
+                        "CD, DQ and VL, got one without (use %s)",
+                        object, has_v3() ? "v3" : "v1");
+    const char *older = has_v4() ? "v4" : has_v3() ? "v3" : "v1";
     if (isa == CGP_ISA_V4_BF16 && !has_v4_bf16())
         return cgp_fail(CGP_EDEVICE,
                         "%s: v4-bf16 expects a processor with AVX512-BF16, got one without "
@@ -110,7 +116,9 @@ cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best) {
     CGP_TRY(isa_wanted(&wanted));
     CGP_TRY(check_isa(wanted, "CGP_CPU_ISA"));
     if (wanted == CGP_ISA_NONE) wanted = CGP_ISA_AMX;
-    if (wanted == CGP_ISA_V3 || !has_v4())
+    if (wanted == CGP_ISA_V1 || !has_v3())
+        *best = CGP_ISA_V1;
+    else if (wanted == CGP_ISA_V3 || !has_v4())
         *best = CGP_ISA_V3;
     else
         *best = type == CGP_BF16 ? best_in_bf16(wanted) : CGP_ISA_V4;
@@ -126,7 +134,9 @@ cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa) {
         device->bf16_limit = isa == CGP_ISA_NONE ? CGP_ISA_AMX : isa;
         CGP_TRY(cgp__cpu_isa_best(CGP_F32, &isa));
     }
-    device->kernels = isa == CGP_ISA_V3 ? &cgp__cpu_kernels_v3 : &cgp__cpu_kernels_v4;
+    device->kernels = isa == CGP_ISA_V1   ? &cgp__cpu_kernels_v1
+                      : isa == CGP_ISA_V3 ? &cgp__cpu_kernels_v3
+                                          : &cgp__cpu_kernels_v4;
     return CGP_OK;
 }
 
@@ -140,3 +150,4 @@ const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device) {
         device->tiles = &cgp__cpu_tiles_v4_bf16;
     return device->tiles;
 }
+#endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h -- the vector kernels of the `cpu` backend, one table per instruction set.
  *
- * Every file in kernels/ is compiled once for x86-64-v3 and once for v4; its functions end in _v3 or _v4 and are reached
- * through the tables below alone, so that no instruction runs on a machine that lacks it. The result for a row (or
+ * Every file in kernels/ is compiled once for x86-64 (v1), once for x86-64-v3 and once for v4, or once for aarch64 (neon); its
+ * functions end in _v1, _v3, _v4 or _neon and are reached through the tables below alone, so that no instruction runs on a machine that lacks it. The result for a row (or
  * an element, where rows do not matter) depends on that row alone: not on its neighbours, its address or the loop's end. */
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
@@ -341,7 +341,11 @@ typedef struct cgp__cpu_kernels {
     const cgp__cpu_elementwise *elementwise[CGP_OP_KINDS];
 } cgp__cpu_kernels;
 
-extern const cgp__cpu_kernels cgp__cpu_kernels_v3, cgp__cpu_kernels_v4;
+#ifdef __aarch64__
+extern const cgp__cpu_kernels cgp__cpu_kernels_neon;
+#else
+extern const cgp__cpu_kernels cgp__cpu_kernels_v1, cgp__cpu_kernels_v3, cgp__cpu_kernels_v4;
+#endif
 
 #ifdef CGP_ISA /* inside kernels/ */
 #define CGP__CPU_PASTE_(name, isa) cgp__cpu_##name##_##isa

@@ -18,7 +18,7 @@
 #include "backend/cpu/kernels/load_transposed.h"
 #include "backend/cpu/kernels/prefetch.h"
 
-#define MR (LANES / 2)
+#define MR MICRO_ROWS
 #define NV 3
 #define NR (NV * LANES)
 #define STEP 4         /* of k */
@@ -30,28 +30,47 @@ _Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0,
 
 /* --- packing --- */
 
-/* A vector of LANES rows at one k, to their two micro-panels. */
-INLINE void store_halves(float *to, vec x, int64_t panel) {
+/* A vector of LANES rows at one k, to the micro-panel that has them, or to two of half as many rows. */
+INLINE void store_rows(float *to, vec x, int64_t panel) {
+#if MICRO_ROWS < LANES
     const halfvec low = LOW_HALF(x), high = HIGH_HALF(x);
     memcpy(to, &low, sizeof low);
     memcpy(to + panel, &high, sizeof high);
+#else
+    (void)panel;
+    store(to, x);
+#endif
 }
 
-/* Elements `from` to `end` of LANES rows of a to two micro-panels; rows from `there` on are zero. */
+/* Row i, a multiple of LANES, at k = 0 in consecutive micro-panels [k][MR]; rows that there are of the LANES from it on. */
+INLINE float *packed_row(float *to, int64_t i, int64_t k) {
+    return MR < LANES ? to + i * k : to + i / MR * MR * k + i % MR;
+}
+
+INLINE int64_t rows_there(int64_t rows, int64_t i) {
+    return rows - i < 0 ? 0 : rows - i < LANES ? rows - i : LANES;
+}
+
+/* All rows of micro-panels, a multiple of LANES. */
+INLINE int64_t padded_rows(int64_t rows) {
+    return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
+}
+
+/* Elements `from` to `end` of LANES rows of a; rows from `there` on are zero. */
 INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a,
                      int64_t first, int64_t there, int64_t from, int64_t end) {
     for (int64_t p = from; a->column != 1 && p < end; p++) {
         const int64_t at = first + p * a->column;
         const vec x =
             there == LANES ? load_as(type, a->at, at) : load_part_as(type, a->at, at, there);
-        store_halves(to + p * MR, x, panel);
+        store_rows(to + p * MR, x, panel);
     }
     for (int64_t p = from; a->column == 1 && p < end; p += LANES) {
         const int64_t n = end - p < LANES ? end - p : LANES;
         vec r[LANES];
         load_transposed(type, r, a->at, first + p, a->row, there, n);
         for (int64_t q = 0; q < n; q++)
-            store_halves(to + (p + q) * MR, r[q], panel);
+            store_rows(to + (p + q) * MR, r[q], panel);
     }
 }
 
@@ -61,9 +80,8 @@ INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t r
                       int64_t k) {
     const int64_t panel = k * MR;
     for (int64_t p = 0; p < k; p += PACK_RUN)
-        for (int64_t i = 0; i < rows; i += LANES)
-            pack_run(type, to + i * k, panel, a, i * a->row,
-                     rows - i < LANES ? rows - i : LANES, p,
+        for (int64_t i = 0; i < padded_rows(rows); i += LANES)
+            pack_run(type, packed_row(to, i, k), panel, a, i * a->row, rows_there(rows, i), p,
                      k - p < PACK_RUN ? k : p + PACK_RUN);
 }
 
@@ -75,13 +93,14 @@ void CGP__CPU_NAME(gemm_pack_a)(float *to, const cgp__matrix *a, int64_t rows, i
 void CGP__CPU_NAME(gemm_pack_windows)(float *to, const float *at, const int64_t *windows,
                                       int64_t count, int64_t first, int64_t rows) {
     const int64_t panel = count * MR;
-    for (int64_t i = 0; i < rows; i += LANES, to += 2 * panel) {
-        const int64_t there = rows - i < LANES ? rows - i : LANES;
+    for (int64_t i = 0; i < padded_rows(rows); i += LANES) {
+        float *const row = packed_row(to, i, count);
+        const int64_t there = rows_there(rows, i);
         const float *from = at + first + i;
         for (int64_t p = 0; there == LANES && p < count; p++)
-            store_halves(to + p * MR, load(from + windows[p]), panel);
+            store_rows(row + p * MR, load(from + windows[p]), panel);
         for (int64_t p = 0; there < LANES && p < count; p++)
-            store_halves(to + p * MR, load_part(from + windows[p], there), panel);
+            store_rows(row + p * MR, load_part(from + windows[p], there), panel);
     }
 }
 

@@ -15,7 +15,7 @@ _Static_assert(CHUNK <= 2 * 16 * CGP__GEMM_NR, "sums fit the micro-panels of the
 
 /* Element p of a. */
 INLINE float row_at(const cgp__block *block, int64_t p) {
-    return block->rows_at ? block->rows_at[p] : block->a[p * (LANES / 2)];
+    return block->rows_at ? block->rows_at[p] : block->a[p * MICRO_ROWS];
 }
 
 /* The end of n <= LANES elements of c from column j on. */

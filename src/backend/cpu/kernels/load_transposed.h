@@ -11,14 +11,16 @@
  * the former lane i of r[j]. Lanes are numbered through (a, b), as constants. */
 #define LOWER(lane, span) ((lane) & (span) ? (lane) + LANES - (span) : (lane))
 #define UPPER(lane, span) ((lane) & (span) ? (lane) + LANES : (lane) + (span))
-#define EIGHT(PICK, from, span)                                                                \
+#define FOUR(PICK, from, span)                                                                 \
     PICK((from) + 0, span), PICK((from) + 1, span), PICK((from) + 2, span),                    \
-        PICK((from) + 3, span), PICK((from) + 4, span), PICK((from) + 5, span),                \
-        PICK((from) + 6, span), PICK((from) + 7, span)
-#ifdef CGP_ISA_v4
+        PICK((from) + 3, span)
+#define EIGHT(PICK, from, span) FOUR(PICK, from, span), FOUR(PICK, (from) + 4, span)
+#if LANES == 16
 #define ALL(PICK, span) EIGHT(PICK, 0, span), EIGHT(PICK, 8, span)
-#else
+#elif LANES == 8
 #define ALL(PICK, span) EIGHT(PICK, 0, span)
+#else
+#define ALL(PICK, span) FOUR(PICK, 0, span)
 #endif
 #define DEFINE_EXCHANGE(span)                                                                  \
     INLINE void exchange_##span(vec *r) {                                                      \
@@ -32,16 +34,20 @@
 
 DEFINE_EXCHANGE(1)
 DEFINE_EXCHANGE(2)
+#if LANES > 4
 DEFINE_EXCHANGE(4)
-#ifdef CGP_ISA_v4
+#endif
+#if LANES > 8
 DEFINE_EXCHANGE(8)
 #endif
 
 INLINE void transpose(vec r[LANES]) {
     exchange_1(r);
     exchange_2(r);
+#if LANES > 4
     exchange_4(r);
-#ifdef CGP_ISA_v4
+#endif
+#if LANES > 8
     exchange_8(r);
 #endif
 }

@@ -14,17 +14,22 @@
 
 typedef double dvec __attribute__((vector_size(4 * LANES))); /* half as many lanes */
 
-#ifdef CGP_ISA_v4
+#if LANES == 16
 #define SWAP_PAIRS(x)                                                                          \
     __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
 #define TWICE(x) __builtin_shufflevector(x, x, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7)
 #define ODD                                                                                    \
     { 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1 }
-#else
+#elif LANES == 8
 #define SWAP_PAIRS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6)
 #define TWICE(x) __builtin_shufflevector(x, x, 0, 0, 1, 1, 2, 2, 3, 3)
 #define ODD                                                                                    \
     { 0, -1, 0, -1, 0, -1, 0, -1 }
+#else
+#define SWAP_PAIRS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2)
+#define TWICE(x) __builtin_shufflevector(x, x, 0, 0, 1, 1)
+#define ODD                                                                                    \
+    { 0, -1, 0, -1 }
 #endif
 
 /* --- angles --- */
@@ -32,8 +37,12 @@ typedef double dvec __attribute__((vector_size(4 * LANES))); /* half as many lan
 INLINE dvec multiply_add_double(dvec a, dvec b, dvec c) {
 #ifdef CGP_ISA_v4
     return (dvec)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
-#else
+#elif LANES == 8
     return (dvec)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#elif defined CGP_ISA_neon
+    return (dvec)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+#else
+    return a * b + c;
 #endif
 }
 

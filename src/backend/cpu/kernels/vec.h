@@ -1,21 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vec.h -- vectors of LANES floats, the widest the instruction set has.
+/* vec.h -- vectors of LANES floats, the widest the instruction set has: 16 (v4), 8 (v3) or 4 (v1: x86-64 without AVX2; neon).
  *
  * Explicit vectors, because a loop that the compiler vectorises ends in scalar code, and scalar
  * and vector functions round differently: here a tail is loaded into a zeroed vector and takes the same path. Products and sums
- * contract to an FMA only in multiply_add(). */
+ * contract to an FMA only in multiply_add(), where v1 has none and rounds twice. */
 #ifndef CGP_SRC_CPU_VEC_H
 #define CGP_SRC_CPU_VEC_H
 
+#ifdef __aarch64__
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 #include <string.h>
 
 #include "backend/cpu/kernels.h"
 
-#ifdef CGP_ISA_v4
+#if defined CGP_ISA_v4
 #define LANES 16
-#else
+#elif defined CGP_ISA_v3
 #define LANES 8
+#else
+#define LANES 4
+#endif
+
+/* Rows of the GEMM's micro-tile, which with 3 vectors of columns fills the registers: 32, 16, and 16 or 32 of 4 lanes. */
+#ifdef CGP_ISA_neon
+#define MICRO_ROWS 8
+#elif LANES == 4
+#define MICRO_ROWS 4
+#else
+#define MICRO_ROWS (LANES / 2)
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
@@ -40,7 +55,7 @@ typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 6
     { 0, 1, 2, 3, 4, 5, 6, 7 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define WIDE_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
-#else
+#elif LANES == 8
 #define IOTA                                                                                   \
     { 0, 1, 2, 3, 4, 5, 6, 7 }
 #define ROTATE(x, by)                                                                          \
@@ -52,6 +67,17 @@ typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 6
     { 0, 1, 2, 3 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define WIDE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#else
+#define IOTA                                                                                   \
+    { 0, 1, 2, 3 }
+#define ROTATE(x, by)                                                                          \
+    __builtin_shufflevector(x, x, (0 + by) % 4, (1 + by) % 4, (2 + by) % 4, (3 + by) % 4)
+#define LOW_HALF(x) __builtin_shufflevector(x, x, 0, 1)
+#define HIGH_HALF(x) __builtin_shufflevector(x, x, 2, 3)
+#define WIDE_IOTA                                                                              \
+    { 0, 1 }
+#define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 2)
+#define WIDE_HIGH(a, b) __builtin_shufflevector(a, b, 1, 3)
 #endif
 
 /* --- memory, at any address of a float --- */
@@ -71,18 +97,26 @@ INLINE void store(float *to, vec x) {
 INLINE vec load_part(const float *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
-#else
+#elif LANES == 8
     const ivec iota = IOTA, mask = iota < (int32_t)n;
     return (vec)_mm256_maskload_ps(from, (__m256i)mask);
+#else
+    if (n >= LANES) return load(from);
+    return (vec){n > 0 ? from[0] : 0.0f, n > 1 ? from[1] : 0.0f, n > 2 ? from[2] : 0.0f, 0.0f};
 #endif
 }
 
 INLINE void store_part(float *to, vec x, int64_t n) {
 #ifdef CGP_ISA_v4
     _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)x);
-#else
+#elif LANES == 8
     const ivec iota = IOTA, mask = iota < (int32_t)n;
     _mm256_maskstore_ps(to, (__m256i)mask, (__m256)x);
+#else
+    if (n > 0) to[0] = x[0];
+    if (n > 1) to[1] = x[1];
+    if (n > 2) to[2] = x[2];
+    if (n > 3) to[3] = x[3];
 #endif
 }
 
@@ -93,8 +127,10 @@ typedef uint16_t hvec __attribute__((vector_size(2 * LANES)));
 INLINE vec widen(hvec x) {
 #ifdef CGP_ISA_v4
     return (vec)((uvec)_mm512_cvtepu16_epi32((__m256i)x) << 16);
-#else
+#elif LANES == 8
     return (vec)((uvec)_mm256_cvtepu16_epi32((__m128i)x) << 16);
+#else
+    return (vec)(__builtin_convertvector(x, uvec) << 16);
 #endif
 }
 
@@ -102,13 +138,15 @@ INLINE vec widen(hvec x) {
 INLINE hvec low_halves(uvec x) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm512_cvtepi32_epi16((__m512i)x);
+#elif LANES == 4
+    return __builtin_convertvector(x, hvec);
 #else
     const __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x); /* within 128 bits */
     return (hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
 #endif
 }
 
-/* cgp__bf16_from_float() of each lane, in integers: v3 and v4 give the same bits. */
+/* cgp__bf16_from_float() of each lane, in integers: every instruction set gives the same bits. */
 INLINE hvec narrow(vec x) {
     /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
     const uvec bits = (uvec)x, nan = (uvec)(ivec)(x != x);
@@ -116,7 +154,7 @@ INLINE hvec narrow(vec x) {
     return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);
 }
 
-/* The first n <= LANES halves (bf16); AVX2 has no masks for them. */
+/* The first n <= LANES halves (bf16); only AVX-512 has masks for them. */
 INLINE hvec load_part_bf16(const uint16_t *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);
@@ -210,8 +248,12 @@ INLINE vec larger(vec a, vec b) {
 INLINE vec square_root(vec x) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_sqrt_ps((__m512)x);
-#else
+#elif LANES == 8
     return (vec)_mm256_sqrt_ps((__m256)x);
+#elif defined CGP_ISA_neon
+    return (vec)vsqrtq_f32((float32x4_t)x);
+#else
+    return (vec)_mm_sqrt_ps((__m128)x);
 #endif
 }
 
@@ -219,17 +261,25 @@ INLINE vec square_root(vec x) {
 INLINE wvec multiply_wide(wvec a, wvec b) {
 #ifdef CGP_ISA_v4
     return (wvec)_mm512_mul_epu32((__m512i)a, (__m512i)b);
-#else
+#elif LANES == 8
     return (wvec)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#elif defined CGP_ISA_neon
+    return (wvec)vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)b));
+#else
+    return (wvec)_mm_mul_epu32((__m128i)a, (__m128i)b);
 #endif
 }
 
-/* a b + c, rounded once. */
+/* a b + c, rounded once; on v1 twice. */
 INLINE vec multiply_add(vec a, vec b, vec c) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#else
+#elif LANES == 8
     return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined CGP_ISA_neon
+    return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
 #endif
 }
 
@@ -238,7 +288,9 @@ INLINE float sum_lanes(vec x) {
 #ifdef CGP_ISA_v4
     x += ROTATE(x, 8);
 #endif
+#if LANES > 4
     x += ROTATE(x, 4);
+#endif
     x += ROTATE(x, 2);
     x += ROTATE(x, 1);
     return x[0];
@@ -248,7 +300,9 @@ INLINE float max_lanes(vec x) {
 #ifdef CGP_ISA_v4
     x = larger(ROTATE(x, 8), x);
 #endif
+#if LANES > 4
     x = larger(ROTATE(x, 4), x);
+#endif
     x = larger(ROTATE(x, 2), x);
     x = larger(ROTATE(x, 1), x);
     return x[0];
