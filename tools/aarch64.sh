@@ -52,7 +52,10 @@ failed=0
 for model in gpt2:layers=4,width=64,heads=4,vocab=101,seq=32 resnet20 resnet50 amoebanetd:L=3,D=8 unet:B=1,C=4,depth=3; do
     for options in "--schedule 1f1b" "--schedule zb-v --recompute except_last" "--precision bf16 --recompute always+selective"; do
         # shellcheck disable=SC2086
-        if cmp <(plan "$program" plan $model $options) <(plan qemu-aarch64 -L "$root" "$build/cgpipe" plan $model $options); then
+        here=$(plan "$program" plan $model $options)
+        # shellcheck disable=SC2086
+        there=$(plan qemu-aarch64 -L "$root" "$build/cgpipe" plan $model $options)
+        if [ -n "$here" ] && [ "$here" = "$there" ]; then
             echo "same plan: $model $options"
         else
             echo "DIFFERENT plan: $model $options"

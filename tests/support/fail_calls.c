@@ -131,7 +131,7 @@ static bool is_below(int at, const char *name, char path[PATH_MAX]) {
             snprintf(link, sizeof link, "/proc/self/cwd");
         else
             snprintf(link, sizeof link, "/proc/self/fd/%d", at);
-        const long got = syscall(SYS_readlink, link, base, sizeof base - 1);
+        const long got = syscall(SYS_readlinkat, AT_FDCWD, link, base, sizeof base - 1);
         base[got > 0 ? got : 0] = '\0';
     }
     const size_t used = strlen(base);
