@@ -276,24 +276,22 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
     const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR), packed = !reads_in_place(gemm);
     const int64_t depth = block_depth(cgp__gemm_cut(gemm));
     int64_t most = packed ? max_rows(m) / threads : limit;
-    if (gemm->type != CGP_F32 && gemm->k > KC)
-        most = cgp__min(most, cgp__min(m, MC) / threads);
-    int64_t rows = cgp__max(cgp__ceil_div(m, 2 * threads),
-                            cgp__min(cgp__ceil_div(m, threads), FEW_ROWS));
+    if (gemm->type != CGP_F32 && gemm->k > KC) most = cgp__min(most, cgp__min(m, MC) / threads);
+    int64_t rows =
+        cgp__max(cgp__ceil_div(m, 2 * threads), cgp__min(cgp__ceil_div(m, threads), FEW_ROWS));
     rows = cgp__min(cgp__ceil_div(rows, CGP__GEMM_MR), most / CGP__GEMM_MR) * CGP__GEMM_MR;
     if (rows == 0 || rows >= m) return 0;
-    const int64_t blocks = cgp__ceil_div(m, rows), meetings = cgp__ceil_div(m, limit) *
-                                                              cgp__ceil_div(gemm->k, depth) *
-                                                              (1 + packed);
-    const int64_t columns =
-        cgp__min(cgp__ceil_div(panels, threads) * CGP__GEMM_NR, gemm->n);
+    const int64_t blocks = cgp__ceil_div(m, rows);
+    const int64_t meetings =
+        cgp__ceil_div(m, limit) * cgp__ceil_div(gemm->k, depth) * (1 + packed);
+    const int64_t columns = cgp__min(cgp__ceil_div(panels, threads) * CGP__GEMM_NR, gemm->n);
     const int64_t by_rows =
         cgp__ceil_div(blocks, threads) * (rows + PACKING_ROWS) * gemm->n * gemm->k / 16;
     return by_rows < m * columns * gemm->k / 16 + meetings * MEETING ? rows : 0;
 }
 
-static bool run_by_rows(cgp_device *device, const cgp__gemm *gemm, int64_t limit,
-                        float *packed, float *sums, char *micro_panels) {
+static bool run_by_rows(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
+                        float *sums, char *micro_panels) {
     if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < MIN_PARALLEL_WORK)
         return false;
     const row_blocks w = {.device = device,

@@ -304,7 +304,8 @@ INLINE void micro_kernel_packed(const micro_tile *t, int mr, int nv) {
         run_interleaved(t->interleave);
         for (const float *const end = b + n * STEP * NR; b < end;
              a += STEP * MR, b += STEP * NR)
-            UNROLL for (int p = 0; p < STEP; p++) accumulate(sums, a + p * MR, b + p * NR, mr, nv);
+            UNROLL for (int p = 0; p < STEP; p++)
+                accumulate(sums, a + p * MR, b + p * NR, mr, nv);
     }
     for (int64_t p = steps * STEP; p < k; p++, a += MR, b += NR)
         accumulate(sums, a, b, mr, nv);
