@@ -41,7 +41,7 @@ cmake --build "$build" -j "${JOBS:-2}" -- --quiet
 
 # Ops on every backend that there is, bits over layouts, plans.
 if [ $# -eq 0 ]; then
-    set -- -R '^test_(op_|attention_memory|bit_equality|plan|input_gradients|external_loss|schedules|gradients|generation|precision|rng)' -E '_(ranks|cuda)'
+    set -- -R '^test_(op_|attention_memory|bit_equality|plan|input_gradients|external_loss|schedules|gradients|generation|precision|rng)' -E '_(ranks|cuda|page|resident)'
 fi
 ctest --test-dir "$build" --output-on-failure -j "${JOBS:-2}" --timeout 3000 "$@"
 

@@ -116,6 +116,15 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
                              .n = 1,
                              .attributes = linear_attributes(512, 512, 64, true, true),
                              .type = CGP_BF16});
+    /* Few columns: threads take blocks of rows, of which the last has one; with partial sums of a c in bf16. */
+    for (int i = 0; i < 4; i++) {
+        const cgp_op_attributes deep = linear_attributes(33, 97, 1101, true, true);
+        const cgp_op_attributes tall = linear_attributes(1170, 33, 99, true, true);
+        check_threads(&(op_case){.op = CGP_OP_LINEAR,
+                                 .n = 1,
+                                 .attributes = i < 2 ? deep : tall,
+                                 .type = i % 2 ? CGP_BF16 : CGP_F32});
+    }
 }
 
 /* --- the optimizer --- */

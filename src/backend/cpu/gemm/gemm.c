@@ -12,7 +12,8 @@
  * The block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks of columns (NC = n). Contiguous
  * rows of floats are read in place; columns, and bf16, are packed. c is read and written once for each block of k; the partial
  * sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then micro-panels of columns, each with
- * its own buffer for micro-panels of b. */
+ * its own buffer for micro-panels of b; or, where columns are few, blocks of rows with all columns and all k, each with its
+ * part of the buffer for a, and meet once. */
 #include "backend/cpu/cpu.h"
 
 #define MC 256       /* a multiple of CGP__GEMM_MR */
@@ -23,9 +24,14 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 /* Bytes in a run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* FMAs of a vector and a scalar that are worth a wake-up of another thread; of one row, whose operands come from memory, fewer. */
-#define MIN_PARALLEL_WORK 2000000
+/* FMAs of a vector and a scalar that are worth a wake-up of another thread; of one row, whose operands come from memory, fewer.
+ * Those of a meeting of the threads. */
+#define MIN_PARALLEL_WORK 200000
 #define ONE_ROW 16
+#define MEETING 10000
+/* Rows of a block to be divided no further; the rows that packing a micro-panel of b takes as long as. */
+#define FEW_ROWS 64
+#define PACKING_ROWS 2
 
 /* Equal parts of k of at most KC, whole vectors but for the last: a function of k alone. */
 static int64_t block_depth(int64_t k) {
@@ -135,7 +141,7 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
     if (!j->block.rows_at && alone)
         pack_range(j, 0, rows, 0);
     else if (!j->block.rows_at)
-        cgp__cpu_parallel_for(device, rows, grain(device, rows, size * 16), pack_range, j);
+        cgp__cpu_parallel_for(device, rows, grain(device, rows, size * 4), pack_range, j);
     if (alone)
         columns_range(j, 0, micro_panels, 0);
     else
@@ -203,46 +209,122 @@ static int64_t diagonal_of(const cgp__gemm *gemm, int64_t i, int64_t q) {
     return gemm->diagonal + i - (gemm->triangle == CGP__C_UNTIL ? 0 : q);
 }
 
+/* Set the job's block at row i and column q. */
+static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, int64_t i,
+                      int64_t q, int64_t rows, float *sums, cgp__cpu_prefetch *prefetch) {
+    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    j->a = cgp__matrix_from(gemm->a, i, q);
+    j->block = (cgp__block){.rows = cgp__min(gemm->m - i, rows),
+                            .columns = gemm->n,
+                            .k = cgp__min(gemm->k - q, depth),
+                            .triangle = gemm->triangle,
+                            .diagonal = diagonal_of(gemm, i, q),
+                            .a = j->packed,
+                            .b = cgp__matrix_from(gemm->b, q, 0),
+                            .panels = gemm->panels,
+                            .panels_k = gemm->panels_k,
+                            .panels_row = q,
+                            .bias = q == 0 ? gemm->bias : NULL,
+                            .prefetch = prefetch};
+    j->block.n_prefetch = prefetch_next(device, gemm, i, q, rows, prefetch);
+    if (reads_in_place(gemm)) {
+        j->block.rows_at = j->a.at;
+        j->block.row = gemm->a.row;
+    }
+    const cgp__gemm_sums ends = cgp__gemm_sums_of(gemm, i, q, j->block.k, sums);
+    j->block.from = ends.from;
+    j->block.type = ends.type;
+    j->block.c = ends.c;
+    j->block.stride = ends.stride;
+}
+
+/* --- threads by rows --- */
+
+/* Blocks of rows, each a thread's with all columns and all k. */
+typedef struct row_blocks {
+    cgp_device *device;
+    const cgp__gemm *gemm;
+    int64_t rows;
+    /* Of thread 0: micro-panels as in a job; a thread's part of the block of a, and of the sums, is `rows` rows. */
+    float *packed, *sums;
+    char *micro_panels;
+    int64_t bytes;
+} row_blocks;
+
+static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const row_blocks *w = work;
+    const cgp__gemm *gemm = w->gemm;
+    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    float *sums = w->sums ? w->sums + thread * w->rows * gemm->n : NULL;
+    job j = {.kernels = w->device->kernels,
+             .packed = w->packed + thread * w->rows * max_depth(gemm->k),
+             .micro_panels = w->micro_panels + thread * w->bytes,
+             .bytes = w->bytes};
+    cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
+    for (int64_t i = begin * w->rows; i < end * w->rows; i += w->rows)
+        for (int64_t q = 0; q < gemm->k; q += depth) {
+            set_block(&j, w->device, gemm, i, q, w->rows, sums, prefetch);
+            run_block(w->device, true, &j);
+        }
+}
+
+/* Rows of a thread's blocks if that takes less time than to share the columns of each block, or 0. The time is that of the
+ * busiest thread, in FMAs: with few columns it has up to all of them, and the threads meet at every block; but each block of
+ * rows packs b again. */
+static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
+    const int64_t threads = device->threads, m = gemm->m;
+    const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR), packed = !reads_in_place(gemm);
+    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    int64_t most = packed ? max_rows(m) / threads : limit;
+    if (gemm->type != CGP_F32 && gemm->k > KC) most = cgp__min(most, cgp__min(m, MC) / threads);
+    int64_t rows =
+        cgp__max(cgp__ceil_div(m, 2 * threads), cgp__min(cgp__ceil_div(m, threads), FEW_ROWS));
+    rows = cgp__min(cgp__ceil_div(rows, CGP__GEMM_MR), most / CGP__GEMM_MR) * CGP__GEMM_MR;
+    if (rows == 0 || rows >= m) return 0;
+    const int64_t blocks = cgp__ceil_div(m, rows);
+    const int64_t meetings =
+        cgp__ceil_div(m, limit) * cgp__ceil_div(gemm->k, depth) * (1 + packed);
+    const int64_t columns = cgp__min(cgp__ceil_div(panels, threads) * CGP__GEMM_NR, gemm->n);
+    const int64_t by_rows =
+        cgp__ceil_div(blocks, threads) * (rows + PACKING_ROWS) * gemm->n * gemm->k / 16;
+    return by_rows < m * columns * gemm->k / 16 + meetings * MEETING ? rows : 0;
+}
+
+static bool run_by_rows(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
+                        float *sums, char *micro_panels) {
+    if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < MIN_PARALLEL_WORK)
+        return false;
+    const row_blocks w = {.device = device,
+                          .gemm = gemm,
+                          .rows = rows_of_thread(device, gemm, limit),
+                          .packed = packed,
+                          .sums = sums,
+                          .micro_panels = micro_panels,
+                          .bytes = micro_panels_bytes(gemm->k)};
+    if (w.rows == 0) return false;
+    cgp__cpu_parallel_for(device, cgp__ceil_div(gemm->m, w.rows), 1, rows_range, &w);
+    return true;
+}
+
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
     const int64_t depth = block_depth(cgp__gemm_cut(gemm)),
                   rows = block_rows(gemm->m, block_rows_limit(device, gemm));
-    const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
+    const int64_t bytes = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
     if (gemm->in_bf16 && device->tiles) {
         cgp__gemm_tiles_run(device, alone, gemm, workspace);
         return;
     }
     char *after = (char *)workspace + packed_bytes(gemm->m, gemm->k);
+    float *sums = bytes ? (float *)(void *)after : NULL;
     job j = {.kernels = device->kernels,
              .packed = workspace,
-             .micro_panels = after + sums,
+             .micro_panels = after + bytes,
              .bytes = micro_panels_bytes(gemm->k)};
+    if (!alone && run_by_rows(device, gemm, rows, j.packed, sums, j.micro_panels)) return;
     cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     for (int64_t i = 0; i < gemm->m; i += rows)
         for (int64_t q = 0; q < gemm->k; q += depth) {
-            j.a = cgp__matrix_from(gemm->a, i, q);
-            j.block = (cgp__block){.rows = cgp__min(gemm->m - i, rows),
-                                   .columns = gemm->n,
-                                   .k = cgp__min(gemm->k - q, depth),
-                                   .triangle = gemm->triangle,
-                                   .diagonal = diagonal_of(gemm, i, q),
-                                   .a = j.packed,
-                                   .b = cgp__matrix_from(gemm->b, q, 0),
-                                   .panels = gemm->panels,
-                                   .panels_k = gemm->panels_k,
-                                   .panels_row = q,
-                                   .bias = q == 0 ? gemm->bias : NULL,
-                                   .prefetch = prefetch};
-            j.block.n_prefetch = prefetch_next(device, gemm, i, q, rows, prefetch);
-            if (reads_in_place(gemm)) {
-                j.block.rows_at = j.a.at;
-                j.block.row = gemm->a.row;
-            }
-            const cgp__gemm_sums ends =
-                cgp__gemm_sums_of(gemm, i, q, j.block.k, sums ? (float *)(void *)after : NULL);
-            j.block.from = ends.from;
-            j.block.type = ends.type;
-            j.block.c = ends.c;
-            j.block.stride = ends.stride;
+            set_block(&j, device, gemm, i, q, rows, sums, prefetch);
             run_block(device, alone, &j);
         }
 }

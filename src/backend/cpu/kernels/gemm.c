@@ -14,11 +14,13 @@
  * a. Only every few steps, because most of the cost is the test for work.
  *
  * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value: a function of its row of a and
- * its column of b alone. Micro-tiles at the edges are computed whole, on zeros or with a row repeated, and stored in part. */
+ * its column of b alone. Micro-tiles at the edges are computed on zeros or with a row repeated, and stored in part; of the last
+ * rows, half or a quarter of a micro-tile if they fit: the 7 x 7 pixels of one image are six micro-tiles and one row. */
 #include "backend/cpu/kernels/load_transposed.h"
 #include "backend/cpu/kernels/prefetch.h"
 
 #define MR MICRO_ROWS
+#define MR_QUARTER (MR > 2 ? MR / 4 : 1)
 #define NV 3
 #define NR (NV * LANES)
 #define STEP 4         /* of k */
@@ -222,10 +224,10 @@ INLINE void run_interleaved(interleave *t) {
 }
 
 /* A row of packed a at one k. */
-INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int nv) {
+INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int mr, int nv) {
     vec columns[NV];
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
-    UNROLL for (int i = 0; i < MR; i++) {
+    UNROLL for (int i = 0; i < mr; i++) {
         const vec x = splat(a[i]);
         UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
             multiply_add(x, columns[j], sums[i][j]);
@@ -234,10 +236,10 @@ INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int nv)
 
 /* Row i of a begins at rows[i]. */
 INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64_t q,
-                            const float *b, int nv) {
+                            const float *b, int mr, int nv) {
     vec columns[NV];
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
-    UNROLL for (int i = 0; i < MR; i++) {
+    UNROLL for (int i = 0; i < mr; i++) {
         const vec x = splat(rows[i][q]);
         UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
             multiply_add(x, columns[j], sums[i][j]);
@@ -275,67 +277,68 @@ static void store_edge(const micro_tile *t, const float sums[MR][NR]) {
 }
 
 /* sums += from, of `type`. */
-INLINE void add_from(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], int nv) {
+INLINE void add_from(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], int mr, int nv) {
     const void *from = t->block->from.at;
-    UNROLL for (int i = 0; i < MR; i++) {
+    UNROLL for (int i = 0; i < mr; i++) {
         const int64_t at = from_row(t->block, t->row + i) + t->column;
         UNROLL for (int j = 0; j < nv; j++) sums[i][j] += load_as(type, from, at + j * LANES);
     }
 }
 
-INLINE void store_whole(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], int nv) {
+INLINE void store_whole(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], int mr, int nv) {
     const cgp__block *block = t->block;
-    UNROLL for (int i = 0; i < MR; i++) {
+    UNROLL for (int i = 0; i < mr; i++) {
         const int64_t at = c_row(block, t->row + i) + t->column;
         UNROLL for (int j = 0; j < nv; j++)
             store_as(type, block->c, at + j * LANES, sums[i][j]);
     }
 }
 
-INLINE void store_tile(const micro_tile *t, vec sums[MR][NV], int nv) {
+INLINE void store_tile(const micro_tile *t, vec sums[MR][NV], int mr, int nv) {
     const cgp__block *block = t->block;
-    if (t->rows < MR || t->columns < nv * LANES) {
+    if (t->rows < mr || t->columns < nv * LANES) {
         float edge[MR][NR];
-        UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++)
+        UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
             store(&edge[i][j * LANES], sums[i][j]);
         store_edge(t, edge);
         return;
     }
     if (block->bias) UNROLL for (int j = 0; j < nv; j++) {
             const vec bias = load(block->bias + t->column + j * LANES);
-            UNROLL for (int i = 0; i < MR; i++) sums[i][j] += bias;
+            UNROLL for (int i = 0; i < mr; i++) sums[i][j] += bias;
         }
-    if (block->from.at) FOR_TYPE(block->from.type, add_from, t, sums, nv);
-    FOR_TYPE(block->type, store_whole, t, sums, nv);
+    if (block->from.at) FOR_TYPE(block->from.type, add_from, t, sums, mr, nv);
+    FOR_TYPE(block->type, store_whole, t, sums, mr, nv);
 }
 
-/* nv vectors of columns, packed a. */
-INLINE void micro_kernel_packed(const micro_tile *t, int nv) {
+/* mr rows and nv vectors of columns, packed a. */
+INLINE void micro_kernel_packed(const micro_tile *t, int mr, int nv) {
     const float *a = t->a, *b = t->b;
     const int64_t k = t->k, steps = k / STEP, each = t->interleave->steps;
     vec sums[MR][NV];
-    UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
         (vec){0};
     for (int64_t left = steps, n; left > 0; left -= n) {
         n = each < left ? each : left;
         run_interleaved(t->interleave);
         for (const float *const end = b + n * STEP * NR; b < end;
              a += STEP * MR, b += STEP * NR)
-            UNROLL for (int p = 0; p < STEP; p++) accumulate(sums, a + p * MR, b + p * NR, nv);
+            UNROLL for (int p = 0; p < STEP; p++)
+                accumulate(sums, a + p * MR, b + p * NR, mr, nv);
     }
     for (int64_t p = steps * STEP; p < k; p++, a += MR, b += NR)
-        accumulate(sums, a, b, nv);
-    store_tile(t, sums, nv);
+        accumulate(sums, a, b, mr, nv);
+    store_tile(t, sums, mr, nv);
 }
 
 /* Rows of a in place, in segments. */
-INLINE void micro_kernel_rows(const micro_tile *t, int nv) {
+INLINE void micro_kernel_rows(const micro_tile *t, int mr, int nv) {
     const cgp__block *block = t->block;
     const int64_t segments = segments_of(block), length = t->k / segments;
     const float *b = t->b, *rows[MR];
     int64_t wait = 1;
     vec sums[MR][NV];
-    UNROLL for (int i = 0; i < MR; i++) {
+    UNROLL for (int i = 0; i < mr; i++) {
         rows[i] = t->rows_of[i];
         UNROLL for (int j = 0; j < nv; j++) sums[i][j] = (vec){0};
     }
@@ -348,19 +351,19 @@ INLINE void micro_kernel_rows(const micro_tile *t, int nv) {
                 wait = t->interleave->steps;
             }
             UNROLL for (int p = 0; p < STEP; p++)
-                accumulate_rows(sums, rows, q + p, b + p * NR, nv);
+                accumulate_rows(sums, rows, q + p, b + p * NR, mr, nv);
         }
         for (; q < end; q++, b += NR)
-            accumulate_rows(sums, rows, q, b, nv);
+            accumulate_rows(sums, rows, q, b, mr, nv);
     }
-    store_tile(t, sums, nv);
+    store_tile(t, sums, mr, nv);
 }
 
-INLINE void micro_kernel(const micro_tile *t, int nv) {
+INLINE void micro_kernel(const micro_tile *t, int mr, int nv) {
     if (t->a)
-        micro_kernel_packed(t, nv);
+        micro_kernel_packed(t, mr, nv);
     else
-        micro_kernel_rows(t, nv);
+        micro_kernel_rows(t, mr, nv);
 }
 
 /* Not instrumented by the thread and address sanitizers, which would check each of its loads: a step would take thirty times as
@@ -368,12 +371,16 @@ INLINE void micro_kernel(const micro_tile *t, int nv) {
  * the workspace. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 run_micro_kernel(const micro_tile *t) {
-    if (t->columns > 2 * LANES)
-        micro_kernel(t, 3);
+    if (t->columns > 2 * LANES && t->rows <= MR_QUARTER)
+        micro_kernel(t, MR_QUARTER, 3);
+    else if (t->columns > 2 * LANES && t->rows <= MR / 2)
+        micro_kernel(t, MR / 2, 3);
+    else if (t->columns > 2 * LANES)
+        micro_kernel(t, MR, 3);
     else if (t->columns > LANES)
-        micro_kernel(t, 2);
+        micro_kernel(t, MR, 2);
     else
-        micro_kernel(t, 1);
+        micro_kernel(t, MR, 1);
 }
 
 /* --- the macro-kernel: a range of columns --- */

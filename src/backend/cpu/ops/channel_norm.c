@@ -25,8 +25,9 @@
 #include <string.h>
 
 #define WIDE 256     /* elements of a wide row made of several rows, at most */
-#define CHUNK 512    /* columns of an item */
-#define GROUP 131072 /* elements of an item, about */
+#define CHUNK 512    /* columns of an item, at most */
+#define FEW 64       /* columns of an item to be divided no further */
+#define GROUP 131072 /* elements of an item, about, or of several that share its rows */
 
 enum { MEAN, SCALE, SHIFT, SLOPE, FACTORS };
 
@@ -41,8 +42,6 @@ typedef struct layout {
     int64_t wide, rest;
     /* Wide rows in a group; groups of a set. */
     int64_t group, groups;
-    /* Of the columns. */
-    int64_t chunks;
 } layout;
 
 static layout layout_of(const cgp_kernel_spec *spec) {
@@ -62,7 +61,6 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     l.width = l.copies * channels;
     l.wide = l.rows / l.copies;
     l.rest = l.rows % l.copies * channels;
-    l.chunks = cgp__ceil_div(l.width, CHUNK);
     l.group = cgp__ceil_div(GROUP, cgp__min(l.width, CHUNK));
     l.groups = cgp__ceil_div(l.wide, l.group);
     return l;
@@ -93,8 +91,17 @@ typedef struct norm {
     double *sums;    /* [sets, groups, 2, width] */
     float *factors;  /* [sets, FACTORS, padded width] */
     float *variance; /* [channels] */
+    /* Of an item of the first pass. */
+    int64_t columns;
     bool backward;
 } norm;
+
+/* Four items for each thread, if there are enough columns: those of a small image are one group. */
+static int64_t columns_at_once(const layout *l, int threads) {
+    const int64_t want = cgp__ceil_div(4 * (int64_t)threads, l->sets * cgp__max(l->groups, 1));
+    const int64_t even = cgp__ceil_div(cgp__ceil_div(l->width, want), FEW) * FEW;
+    return threads == 1 ? CHUNK : cgp__min(even, CHUNK);
+}
 
 static norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *args, bool backward) {
     norm w = {.kernel = kernel, .args = args, .backward = backward};
@@ -104,6 +111,7 @@ static norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *args, bool 
     w.factors = (float *)(void *)((char *)args->workspace +
                                   cgp__align_up(sums * (int64_t)sizeof(double)));
     w.variance = w.factors + w.l.sets * set_factors(&w.l);
+    w.columns = columns_at_once(&w.l, kernel->device->threads);
     return w;
 }
 
@@ -153,21 +161,22 @@ static void run_sums(const norm *w, const cgp__cpu_columns *columns) {
 static void sums_range(const void *work, int64_t begin, int64_t end, int thread) {
     const norm *w = work;
     const layout *l = &w->l;
+    const int64_t chunks = cgp__ceil_div(l->width, w->columns);
     (void)thread;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t chunk = item % l->chunks, group = item / l->chunks % l->groups;
-        const int64_t set = item / l->chunks / l->groups, row = group * l->group;
-        double *sums = sums_of(w, set, group) + chunk * CHUNK;
-        cgp__cpu_columns a = columns_of(w, set, row, chunk * CHUNK);
+        const int64_t column = item % chunks * w->columns, group = item / chunks % l->groups;
+        const int64_t set = item / chunks / l->groups, row = group * l->group;
+        double *sums = sums_of(w, set, group) + column;
+        cgp__cpu_columns a = columns_of(w, set, row, column);
         a.rows = cgp__min(l->group, l->wide - row);
-        a.width = cgp__min(a.width, CHUNK);
+        a.width = cgp__min(a.width, w->columns);
         a.sums[0] = sums;
         a.sums[1] = sums + l->width;
         run_sums(w, &a);
-        if (l->rest == 0 || group + 1 < l->groups) continue;
-        cgp__cpu_columns rest = columns_of(w, set, l->wide, 0);
+        if (l->rest <= column || group + 1 < l->groups) continue;
+        cgp__cpu_columns rest = columns_of(w, set, l->wide, column);
         rest.rows = 1;
-        rest.width = l->rest;
+        rest.width = cgp__min(l->rest - column, w->columns);
         rest.before = a.rows;
         memcpy(rest.sums, a.sums, sizeof a.sums);
         run_sums(w, &rest);
@@ -176,7 +185,7 @@ static void sums_range(const void *work, int64_t begin, int64_t end, int thread)
 
 static void make_sums(const norm *w) {
     const layout *l = &w->l;
-    const int64_t items = l->sets * l->groups * l->chunks;
+    const int64_t items = l->sets * l->groups * cgp__ceil_div(l->width, w->columns);
     const int64_t each = cgp__ceil_div(l->sets * l->rows * l->channels, items);
     cgp__cpu_parallel_for(w->kernel->device, items, cgp__cpu_block_rows(each), sums_range, w);
 }

@@ -27,7 +27,9 @@
 /* Rows of dW at a time. */
 #define MC 256
 /* FMAs of a vector and a scalar that are worth a wake-up of another thread. */
-#define MIN_PARALLEL_WORK 2000000
+#define MIN_PARALLEL_WORK 200000
+/* Rows that packing a micro-panel takes as long as. */
+#define PACKING_ROWS 2
 
 /* --- windows times weights --- */
 
@@ -166,7 +168,13 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* All columns of a block in one item, if there are enough blocks for the threads. */
+/* Micro-panels of columns in an item: all of a block, if there are enough blocks for the threads. */
+static int64_t columns_at_once(int64_t all, int64_t blocks, int threads) {
+    if (blocks >= 2 * threads) return all;
+    return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
+}
+
+/* Blocks of equal size. */
 static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
     const cgp__grid *g = &p->grid;
     if (p->to.type == CGP_BF16 && p->device->tiles) {
@@ -176,10 +184,10 @@ static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
     const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
     const int64_t work = cgp__grid_runs(g) * g->run * g->kernel_height * g->segment * all * 3;
-    p->runs = cgp__grid_block(g, CGP__WINDOW_PIXELS);
-    const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), p->runs);
-    p->micro_panels =
-        blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
+    const int64_t blocks =
+        cgp__ceil_div(cgp__grid_runs(g), cgp__grid_block(g, CGP__WINDOW_PIXELS));
+    p->runs = cgp__ceil_div(cgp__grid_runs(g), blocks);
+    p->micro_panels = columns_at_once(all, blocks, threads);
     p->bytes = window_gemm_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
     const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
@@ -351,8 +359,8 @@ typedef struct weight_gemm {
     bool add;
     /* Of x and dy, for the next block of pixels. */
     cgp__cpu_prefetch prefetch[2];
-    /* Micro-panels of columns in an item. */
-    int64_t micro_panels;
+    /* In an item: rows of dW, within a segment, and micro-panels of columns. */
+    int64_t rows, micro_panels;
     /* Of thread 0, `bytes` long; the other threads' follow. */
     char *workspace;
     int64_t bytes;
@@ -384,7 +392,7 @@ static int64_t weight_bytes_per_thread(const cgp__grid *g) {
 static void weight_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gemm *p = work;
     const cgp__grid *g = p->grid;
-    const int64_t size = block_of_segment(g), blocks = blocks_of_segment(g);
+    const int64_t size = p->rows, blocks = cgp__ceil_div(g->segment, size);
     const int64_t ranges =
         cgp__ceil_div(cgp__ceil_div(p->columns, CGP__GEMM_NR), p->micro_panels);
     char *workspace = p->workspace + thread * p->bytes;
@@ -395,7 +403,6 @@ static void weight_range(const void *work, int64_t begin, int64_t end, int threa
         const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
         float *a = (float *)(void *)workspace;
         float *c = p->dw + (u * g->segment + q) * p->columns;
-        if (rows <= 0) continue;
         if (block != packed)
             p->device->kernels->gemm_pack_windows(a, p->strip, p->windows, p->pixels,
                                                   u * g->strip_width * g->channels + q, rows);
@@ -417,14 +424,25 @@ static void weight_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
+/* Rows of dW in an item: of a small filter few, so that all threads have as many. Each item packs dy again. */
+static int64_t rows_at_once(const cgp__grid *g, int threads) {
+    int64_t best = block_of_segment(g), least = INT64_MAX;
+    for (int64_t rows = best; threads > 1 && rows > 0; rows -= CGP__GEMM_MR) {
+        const int64_t items = g->kernel_height * cgp__ceil_div(g->segment, rows);
+        const int64_t time = cgp__ceil_div(items, threads) * (rows + PACKING_ROWS);
+        if (time < least) best = rows;
+        least = cgp__min(least, time);
+    }
+    return best;
+}
+
 static void run_weight_gemm(weight_gemm *p) {
     const cgp__grid *g = p->grid;
-    const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
-    const int64_t blocks = g->kernel_height * blocks_of_segment(g);
+    const int64_t blocks = g->kernel_height * cgp__ceil_div(g->segment, p->rows);
     const int64_t work = p->pixels * g->kernel_height * g->segment * all * 3;
     p->micro_panels =
-        blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
+        blocks >= p->device->threads ? all : columns_at_once(all, blocks, p->device->threads);
     const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
     cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, weight_range,
                           p);
@@ -457,6 +475,7 @@ void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, c
                      .strip = strip,
                      .windows = windows,
                      .dw = dw,
+                     .rows = rows_at_once(&g, device->threads),
                      .workspace = (char *)windows +
                                   cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS),
                      .bytes = weight_bytes_per_thread(&g)};
