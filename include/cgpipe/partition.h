@@ -57,7 +57,30 @@ typedef struct cgp_layer_cost {
     int64_t parameter_bytes;
     /** Results of the layer that backward reads, with recompute `never`. */
     int64_t saved_bytes;
+    /** The optimizer's update of its parameters, once a step, whatever the size of micro-batches; 0: not measured. */
+    double update_seconds;
 } cgp_layer_cost;
+
+/**
+ * Interpolate costs between sizes of micro-batches: kernels of few samples are slower for each of them.
+ *
+ * For each layer and each number, the line through the two sizes next to `at`, or beyond them through the first two or the last two,
+ * never below 0. From one size in proportion to the samples. `parameter_bytes` and `update_seconds` are the first row's.
+ *
+ * @param[in]  costs    [sizes][layers]. Borrowed.
+ * @param[in]  samples  [sizes] of the micro-batches of each row, >= 1, ascending. Borrowed.
+ * @param[in]  sizes    >= 1.   @param[in] layers  >= 1.
+ * @param[in]  at       Samples of the micro-batch whose costs are wanted, >= 1.
+ * @param[out] out      [layers]. Caller's; not a part of `costs`. Unchanged on failure.
+ *
+ * @retval CGP_EINVAL  A number that is out of range, or sizes that do not ascend.
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs,
+                                                     const int64_t *samples, int sizes,
+                                                     int layers, int64_t at,
+                                                     cgp_layer_cost *out);
 
 typedef struct cgp_profile_options {
     size_t struct_size;
