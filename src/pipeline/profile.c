@@ -273,7 +273,8 @@ static cgp_status check(const cgp_plan *const *plans, int n, int steps) {
     if (steps < 1 || steps > 1000)
         return cgp_fail(CGP_EINVAL, "profile: steps: expected 1 to 1000, got %d", steps);
     for (int i = 0; i < n; i++) {
-        CGP__NEED(plans[i]);
+        if (!plans[i])
+            return cgp_fail(CGP_EINVAL, "profile: plan %d of %d is NULL", i, n);
         for (int d = 0; d < cgp_plan_devices(plans[i]); d++) {
             const cgp_plan_device *device = cgp_plan_device_at(plans[i], d);
             bytes += device->host_bytes;
