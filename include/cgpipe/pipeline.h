@@ -557,8 +557,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *p
  * @param[out] costs    [layers of the first plan's model], of micro-batches of cgp_plan_microbatch() samples. Caller's. Unchanged on
  *                      failure.
  *
- * @retval CGP_EINVAL  A number that is out of range.   @retval CGP_ENOMEM   @retval CGP_EDEVICE  A kernel failed.
- * @retval CGP_ELIMIT  The pipelines together need more memory than the machine has.
+ * @retval CGP_EINVAL  A number that is out of range, or no plan.   @retval CGP_EDEVICE  A kernel failed.
+ * @retval CGP_ELIMIT  The pipelines together need more memory than the machine has.   @retval CGP_ENOMEM
  * @retval CGP_ESTATE  A plan is for inference.
  *
  * Threads: any. Blocks.
