@@ -89,7 +89,7 @@ typedef struct cgp_profile_options {
         device; /**< A name of cgpipe/devices.h; a limit has no effect. Borrowed for the call. [NULL: "cpu"] */
     int threads;    /**< Of the device, 1 to 1024. [1] */
     cgp_dtype type; /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
-    /** Runs of each kernel, 1 to 1000; its time is their median. Faster kernels run more often, for 20 ms, unless it is 1. [5] */
+    /** Runs of each kernel, 1 to 1000; its time is their median. [5] */
     int repeats;
     /** Measure `layers` layers from this one on, and leave the times of the others 0: ranks measure parts of a model, each its own. [0] */
     int first_layer;
@@ -103,9 +103,11 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
 }
 
 /**
- * Measure every layer: run its kernels on random data, each once to warm up and then `repeats` times.
+ * Measure every layer: run its kernels on random data, each once to warm up and then `repeats` times. cgp_profile_steps() of
+ * cgpipe/pipeline.h is closer to a training, where its memory suffices.
  *
- * Ops run one by one, with memory for one op at a time, so that a model larger than memory can be profiled. Kernels that are
+ * Before each run the caches of a device in the host's memory are filled with other memory, then with the op's x or dy, as in a step. Ops
+ * run one by one, with memory for one op at a time, so that a model larger than memory can be profiled. Kernels that are
  * equal but for their data are measured once for all layers. Gradients of several uses accumulate, as in training.
  *
  * @param[in]  model    Finished. Borrowed.
