@@ -187,6 +187,9 @@ void cli_costs_release(cli_costs *costs) {
 
 enum { VERSION = 2 };
 
+/* Lines through two sizes stay finite. */
+#define MAX_REAL 1e100
+
 /* The numbers of a layer, in the order of the file. */
 static const struct {
     const char *key;
@@ -271,13 +274,14 @@ static const json_t *number_of(const json_t *value, int sizes, int size) {
 static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path, int i) {
     const double update = json_number_value(json_object_get(o, "update_seconds"));
     const json_t *saved = json_object_get(o, "saved_bytes");
+    bool saved_fit = true;
     for (int size = 0; size < costs->sizes; size++) {
         cgp_layer_cost *cost = costs->rows + (size_t)size * (size_t)costs->layers + i;
         for (int k = 0; k < REALS; k++) {
             const json_t *number =
                 number_of(json_object_get(o, reals[k].key), costs->sizes, size);
             const double value = json_number_value(number);
-            if (!number || !(value >= 0 && value < 1e300))
+            if (!number || !(value >= 0 && value < MAX_REAL))
                 return cgp_fail(CGP_EFORMAT,
                                 "%s: layer %d: %s: expected a number >= 0%s", path, i,
                                 reals[k].key, costs->sizes > 1 ? " for each of samples" : "");
@@ -286,10 +290,14 @@ static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path
         cost->parameter_bytes = json_integer_value(json_object_get(o, "parameter_bytes"));
         cost->saved_bytes = json_integer_value(number_of(saved, costs->sizes, size));
         cost->update_seconds = update;
+        saved_fit = saved_fit && cost->saved_bytes >= 0;
     }
-    if (update >= 0 && update < 1e300) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: layer %d: update_seconds: expected a number >= 0", path,
-                    i);
+    const bool whole = costs->rows[i].parameter_bytes >= 0 && saved_fit;
+    if (update >= 0 && update < MAX_REAL && whole) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0", path, i,
+                    whole       ? "update_seconds"
+                    : saved_fit ? "parameter_bytes"
+                                : "saved_bytes");
 }
 
 /* Read the sizes; costs->sizes is 0 if they are none. */

@@ -199,7 +199,8 @@ static cgp_layer_cost between(const line *l, const cgp_layer_cost *a, const cgp_
     };
     for (int d = 0; d < 3; d++)
         cost.flops[d] = on_line(l, a->flops[d], b->flops[d]);
-    cost.saved_bytes = llround(on_line(l, (double)a->saved_bytes, (double)b->saved_bytes));
+    const double bytes = on_line(l, (double)a->saved_bytes, (double)b->saved_bytes);
+    cost.saved_bytes = bytes < 0x1p62 ? llround(bytes) : (int64_t)1 << 62;
     return cost;
 }
 
