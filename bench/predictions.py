@@ -125,7 +125,7 @@ def measure_and_predict(case, costs):
 
 
 def profile_of(name, devices, file):
-    words = options_of({"batch": 4, "devices": f"cpu*{devices}", **no_dropout(name)})
+    words = options_of({"batch": 4, "repeats": 2, "devices": f"cpu*{devices}", **no_dropout(name)})
     file.write_text(json.dumps(run([PROGRAM, "profile", MODELS[name], "--json", "-", *words])))
 
 

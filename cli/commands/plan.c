@@ -123,8 +123,7 @@ static cgp_status simulate(const cli_session *session, const cli_run_options *op
         status = cli_cluster_read(&cluster, options->cluster);
     if (status == CGP_OK && options->cluster)
         status = cli_cluster_check_plan(&cluster, session->plan);
-    if (status == CGP_OK)
-        status = predict(session->plan, recompute, &costs, &cluster, out);
+    if (status == CGP_OK) status = predict(session->plan, recompute, &costs, &cluster, out);
     cli_cluster_release(&cluster);
     cli_costs_release(&costs);
     return status;

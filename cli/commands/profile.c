@@ -90,8 +90,8 @@ static char *devices_text(const cli_run_options *options, int devices) {
         return cli_text("%s*%d", options->devices.count ? options->devices.values[0] : "cpu",
                         devices);
     for (int d = 0; d < options->devices.count; d++) {
-        char *longer = cli_text("%s%s%s", text ? text : "", text ? "," : "",
-                                options->devices.values[d]);
+        char *longer =
+            cli_text("%s%s%s", text ? text : "", text ? "," : "", options->devices.values[d]);
         free(text);
         text = longer;
     }
@@ -105,11 +105,9 @@ static void sign(cli_costs *costs, const cli_run_options *options) {
     char *devices = devices_text(options, costs->devices);
     costs->command =
         cli_text("cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
-                 " --devices %s --threads-per-device %" PRId64
-                 " --precision %s --optimizer %s",
-                 options->operand, options->batch, options->chunks, options->repeats,
-                 devices, options->threads_per_device, options->precision,
-                 options->optimizer);
+                 " --devices %s --threads-per-device %" PRId64 " --precision %s --optimizer %s",
+                 options->operand, options->batch, options->chunks, options->repeats, devices,
+                 options->threads_per_device, options->precision, options->optimizer);
     free(devices);
     if (gmtime_r(&now, &day)) strftime(costs->date, sizeof costs->date, "%Y-%m-%d", &day);
 }

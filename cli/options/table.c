@@ -88,7 +88,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "layers of each stage; or flops, time or size: the best for these [flops]"},
     [CLI_OPTION_COSTS] = {"costs", "FILE", CLI_TEXT, AT(costs), PLANNED, 0,
         NULL, "layer times, of cgpipe profile --json or --costs-out, instead of measured\n"
-        "                           ones; plan simulates a step with them"},
+        "                           ones, interpolated between the sizes of micro-batches there;\n"
+        "                           plan simulates a step with them"},
     [CLI_OPTION_COSTS_OUT] = {"costs-out", "FILE", CLI_TEXT, AT(costs_out), CLI_BENCH, 0,
         NULL, "write the layer times of the run, for --costs"},
     [CLI_OPTION_CLUSTER] = {"cluster", "FILE", CLI_TEXT, AT(cluster), CLI_PLAN | CLI_SCHEDULE, 0,
@@ -163,7 +164,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "0", "largest norm of all gradients together; 0: any"},
     [CLI_OPTION_DEVICES] = {"devices", "K or LIST", CLI_DEVICE_NAMES, AT(devices), COSTED | CLI_SAMPLE, 0,
         NULL, "K cpu devices; or KIND[:ORDINAL][@LIMIT][*COUNT],..: cpu*3,cuda:0@22GiB;\n"
-        "                           one name is for all; cgpipe devices lists kinds [cpu]"},
+        "                           one name is for all; cgpipe devices lists kinds [cpu];\n"
+        "                           profile: the first is measured while all are busy"},
     [CLI_OPTION_TRANSPORT] = {"transport", "NAME", CLI_TEXT, AT(transport), RANKED, ONCE,
         "auto", "how processes that a launcher started are one pipeline's ranks:\n"
         "                           mpi, inproc (not at all), auto: mpi if there are several"},

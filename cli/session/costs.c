@@ -50,14 +50,15 @@ static cgp_optim optim_of(cgp_optim_kind kind, double momentum) {
     }
 }
 
-cgp_status cli_costs_options_of(cli_costs_options *profile, const cli_run_options *options, bool sizes) {
+cgp_status cli_costs_options_of(cli_costs_options *profile, const cli_run_options *options,
+                                bool sizes) {
     const int64_t largest = (options->batch + options->chunks - 1) / options->chunks;
     const int64_t sample[] = {1, llround(sqrt((double)largest)), largest};
     const cli_names *devices = &options->devices;
     cgp_optim_kind kind = CGP_OPTIM_SGD;
     *profile = (cli_costs_options){.repeats = options->repeats > 0 ? (int)options->repeats : 3,
-                             .threads = (int)options->threads_per_device,
-                             .devices = 1};
+                                   .threads = (int)options->threads_per_device,
+                                   .devices = 1};
     CGP_TRY(cgp_precision_parse(&profile->precision, options->precision));
     CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
     profile->optim = optim_of(kind, options->momentum);
@@ -77,8 +78,7 @@ cgp_status cli_costs_options_of(cli_costs_options *profile, const cli_run_option
 }
 
 /* A model without losses gets its gradients from the caller. */
-static cgp_status make_plan(cgp_plan **plan, const cgp_model *model,
-                            cgp_plan_options options) {
+static cgp_status make_plan(cgp_plan **plan, const cgp_model *model, cgp_plan_options options) {
     cgp_status status = cgp_plan_create(plan, model, &options);
     options.external_loss = true;
     if (status == CGP_EINVAL) status = cgp_plan_create(plan, model, &options);
@@ -92,7 +92,8 @@ static cgp_status measure_steps(const cgp_model *model, const cli_costs_options 
     cgp_plan **plans = cli_calloc((size_t)n, sizeof *plans);
     cgp_plan_options options = cgp_plan_options_default();
     cgp_status status = CGP_OK;
-    options.chunks = samples < 8 ? 4 : 2; /* the first micro-batch writes gradients, others add */
+    /* The first micro-batch writes gradients, the others add to them: a difference where there are few samples. */
+    options.chunks = samples < 3 ? 4 : 2;
     options.batch = samples * options.chunks;
     options.optim = profile->optim;
     options.threads_per_device = profile->threads;
@@ -234,7 +235,8 @@ static json_t *layer_json(const cli_costs *costs, int layer, const char *name) {
     for (int k = 0; k < REALS; k++) {
         json_t *list = json_array();
         for (int size = 0; size < costs->sizes; size++)
-            json_array_append_new(list, cli_real_json(*real_at(&row_of(costs, size)[layer], k)));
+            json_array_append_new(list,
+                                  cli_real_json(*real_at(&row_of(costs, size)[layer], k)));
         json_object_set_new(o, reals[k].key, list);
     }
     for (int size = 0; size < costs->sizes; size++)
@@ -264,8 +266,8 @@ json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
 static const json_t *number_of(const json_t *value, int sizes, int size) {
     const json_t *number = value;
     if (json_is_array(value))
-        number = (int)json_array_size(value) == sizes ? json_array_get(value, (size_t)size)
-                                                      : NULL;
+        number =
+            (int)json_array_size(value) == sizes ? json_array_get(value, (size_t)size) : NULL;
     else if (sizes > 1)
         number = NULL;
     return json_is_number(number) ? number : NULL;
@@ -282,9 +284,9 @@ static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path
                 number_of(json_object_get(o, reals[k].key), costs->sizes, size);
             const double value = json_number_value(number);
             if (!number || !(value >= 0 && value < MAX_REAL))
-                return cgp_fail(CGP_EFORMAT,
-                                "%s: layer %d: %s: expected a number >= 0%s", path, i,
-                                reals[k].key, costs->sizes > 1 ? " for each of samples" : "");
+                return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0%s", path,
+                                i, reals[k].key,
+                                costs->sizes > 1 ? " for each of samples" : "");
             *real_at(cost, k) = value;
         }
         cost->parameter_bytes = json_integer_value(json_object_get(o, "parameter_bytes"));
@@ -408,8 +410,8 @@ static cgp_status by_time(const cgp_model *model, const char *model_spec,
                             : cli_costs_measure(&costs, model, model_spec, &profile);
     if (status == CGP_OK) status = cli_costs_at(&costs, samples, &layer);
     if (status == CGP_OK)
-        status = cgp_balance_by_time(model, layer, recomputed,
-                                     cgp_plan_options_stages(options), balance);
+        status = cgp_balance_by_time(model, layer, recomputed, cgp_plan_options_stages(options),
+                                     balance);
     free(layer);
     free((void *)profile.names);
     cli_costs_release(&costs);

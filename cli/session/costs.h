@@ -39,12 +39,13 @@ typedef struct cli_costs_options {
 /* Set up the measurement of a command's devices, micro-batches of the size that its batch and chunks have alone, or, with `sizes`, also
  * of 1 and of the geometric mean of both. Free `names`. */
 CGP_MUST_CHECK cgp_status cli_costs_options_of(cli_costs_options *profile,
-                                         const cli_run_options *run_options, bool sizes);
+                                               const cli_run_options *run_options, bool sizes);
 
 /* Measure the layers in whole steps of one stage, or kernel by kernel where those do not fit into memory or there are several ranks:
  * then each rank measures some; all have the same costs. Release in any case. Collective. */
 CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model,
-                                            const char *model_spec, const cli_costs_options *profile);
+                                            const char *model_spec,
+                                            const cli_costs_options *profile);
 
 /* Make room for rows of costs. */
 void cli_costs_reserve(cli_costs *costs);

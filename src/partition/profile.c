@@ -274,8 +274,7 @@ static void empty_caches(const profiler *p, const void *const *recent, int n) {
     read_lines(p->other, p->other_bytes);
     for (int i = 0; i < p->n_buffers; i++) {
         for (int k = 0; k < n; k++) {
-            if (p->buffers[i].memory == recent[k])
-                read_lines(recent[k], p->buffers[i].bytes);
+            if (p->buffers[i].memory == recent[k]) read_lines(recent[k], p->buffers[i].bytes);
         }
     }
 }
@@ -356,7 +355,8 @@ static cgp_status time_node(void *self, const cgp_model *model,
     cgp_status status = make_operands(p, model, kernels, &args);
     for (int i = 0; i < CGP_OP_DIRECTIONS && status == CGP_OK; i++) {
         const int d = order[i];
-        if (kernels->has[d]) status = measure(p, kernels, d, node->n_inputs, &args, &seconds[d]);
+        if (kernels->has[d])
+            status = measure(p, kernels, d, node->n_inputs, &args, &seconds[d]);
     }
     (void)finish(p);
     free_operands(p);

@@ -273,13 +273,11 @@ static cgp_status check(const cgp_plan *const *plans, int n, int steps) {
     if (steps < 1 || steps > 1000)
         return cgp_fail(CGP_EINVAL, "profile: steps: expected 1 to 1000, got %d", steps);
     for (int i = 0; i < n; i++) {
-        if (!plans[i])
-            return cgp_fail(CGP_EINVAL, "profile: plan %d of %d is NULL", i, n);
+        if (!plans[i]) return cgp_fail(CGP_EINVAL, "profile: plan %d of %d is NULL", i, n);
         for (int d = 0; d < cgp_plan_devices(plans[i]); d++) {
             const cgp_plan_device *device = cgp_plan_device_at(plans[i], d);
             bytes += device->host_bytes;
-            if (plans[i]->devices[d].backend->host_addressable)
-                bytes += device->planned_bytes;
+            if (plans[i]->devices[d].backend->host_addressable) bytes += device->planned_bytes;
         }
     }
     if (bytes <= cgp__memory_available()) return CGP_OK;
@@ -294,8 +292,7 @@ static cgp_status start_others(profile *all) {
     for (int i = 1; i < all->n; i++) {
         trainer *t = &all->trainers[i];
         t->started = pthread_create(&t->thread, NULL, train_on, t) == 0;
-        if (!t->started)
-            return cgp_fail(CGP_ENOMEM, "profile: a thread could not be started");
+        if (!t->started) return cgp_fail(CGP_ENOMEM, "profile: a thread could not be started");
     }
     return CGP_OK;
 }

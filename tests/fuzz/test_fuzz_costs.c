@@ -37,19 +37,24 @@ static bool good(double value) {
     return value >= 0 && isfinite(value);
 }
 
+static void check_row(const cgp_layer_cost *row) {
+    for (const cgp_layer_cost *c = row; c < row + LAYERS; c++) {
+        REQUIRE(good(c->forward_seconds) && good(c->input_seconds));
+        REQUIRE(good(c->weight_seconds) && good(c->recompute_seconds));
+        REQUIRE(good(c->selective_seconds) && good(c->update_seconds));
+        REQUIRE(good(c->flops[0]) && good(c->flops[1]) && good(c->flops[2]));
+        REQUIRE(c->saved_bytes >= 0 && c->parameter_bytes >= 0);
+    }
+}
+
 static void check_times(const cli_costs *costs) {
     static const int64_t at[] = {1, 2, 3, 5, 17, 1000, INT32_MAX};
+    for (int size = 0; size < costs->sizes; size++)
+        check_row(costs->rows + size * LAYERS);
     for (size_t k = 0; k < sizeof at / sizeof at[0]; k++) {
         cgp_layer_cost *layers = NULL;
         REQUIRE(cli_costs_at(costs, at[k], &layers) == CGP_OK);
-        for (int i = 0; i < LAYERS; i++) {
-            const cgp_layer_cost *c = &layers[i];
-            REQUIRE(good(c->forward_seconds) && good(c->input_seconds));
-            REQUIRE(good(c->weight_seconds) && good(c->recompute_seconds));
-            REQUIRE(good(c->selective_seconds) && good(c->update_seconds));
-            REQUIRE(good(c->flops[0]) && good(c->flops[1]) && good(c->flops[2]));
-            REQUIRE(c->saved_bytes >= 0 && c->parameter_bytes >= 0);
-        }
+        check_row(layers);
         free(layers);
     }
 }

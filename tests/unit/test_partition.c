@@ -206,9 +206,9 @@ static void costs_are_interpolated_between_sizes(void **unused) {
         int64_t at, saved;
         double forward, input, recompute, selective, flops, other;
     } cases[] = {
-        {1, 64, 10, 8, 1, 0, 3, 100},    {2, 128, 15, 6, 2, 2, 6, 100},
-        {4, 256, 25, 2, 4, 6, 12, 100},  {6, 384, 29, 1, 6, 6, 18, 150},
-        {8, 512, 33, 0, 8, 6, 24, 200},  {12, 768, 41, 0, 12, 6, 36, 300}, /* not -2 */
+        {1, 64, 10, 8, 1, 0, 3, 100},   {2, 128, 15, 6, 2, 2, 6, 100},
+        {4, 256, 25, 2, 4, 6, 12, 100}, {6, 384, 29, 1, 6, 6, 18, 150},
+        {8, 512, 33, 0, 8, 6, 24, 200}, {12, 768, 41, 0, 12, 6, 36, 300}, /* not -2 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cgp_layer_cost got[2];
@@ -322,13 +322,12 @@ static void the_balance_is_optimal_at_every_size(void **unused) {
                     t[2][k] = c->weight_seconds;
                     t[3][k] = c->recompute_seconds;
                 }
-                costs[i] = time_at(t[0], n) + time_at(t[1], n) + time_at(t[2], n) +
-                           time_at(t[3], n);
+                costs[i] =
+                    time_at(t[0], n) + time_at(t[1], n) + time_at(t[2], n) + time_at(t[3], n);
             }
             (void)best_of_all(costs, layers, stages, expected);
             assert_ok(cgp_layer_costs_at(rows, samples, SIZES, layers, n, at));
-            assert_ok(
-                cgp_balance_by_time(models[layers], at, true, stages, balances[which]));
+            assert_ok(cgp_balance_by_time(models[layers], at, true, stages, balances[which]));
             assert_memory_equal(balances[which], expected, (size_t)stages * sizeof *expected);
         }
         changes +=
