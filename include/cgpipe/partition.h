@@ -89,7 +89,7 @@ typedef struct cgp_profile_options {
         device; /**< A name of cgpipe/devices.h; a limit has no effect. Borrowed for the call. [NULL: "cpu"] */
     int threads;    /**< Of the device, 1 to 1024. [1] */
     cgp_dtype type; /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
-    /** Runs of each kernel, 1 to 1000; its time is their median. [5] */
+    /** Runs of each kernel, 1 to 1000; its time is their median. If it is 1, caches stay as they are. [5] */
     int repeats;
     /** Measure `layers` layers from this one on, and leave the times of the others 0: ranks measure parts of a model, each its own. [0] */
     int first_layer;

@@ -50,7 +50,7 @@ typedef struct profiler {
     int32_t *integers;
     void *staged; /* [BLOCK] for copies to a device that does not share the host's memory */
     double *runs; /* [repeats] */
-    /* What is read before a run; NULL: the device has memory of its own. */
+    /* What is read before a run; NULL: nothing. */
     char *other;
     size_t other_bytes;
     measurement *measured;
@@ -436,7 +436,8 @@ static cgp_status begin(profiler *p) {
     if (!p->backend->host_addressable)
         CGP_TRY(
             p->backend->host_memory_create(p->device, BLOCK * sizeof *p->block, &p->staged));
-    if (p->backend->host_addressable) CGP_TRY(make_other(p));
+    /* A single run is a rough measure, and quick. */
+    if (p->backend->host_addressable && p->options->repeats > 1) CGP_TRY(make_other(p));
     for (int i = 0; p->backend->asynchronous && i < 2; i++)
         CGP_TRY(p->backend->event_create(p->device, &p->timer[i]));
     return CGP_OK;
