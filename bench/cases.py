@@ -113,7 +113,8 @@ def conditions(medians):
     counts = {result["parameters"] for result in medians.values() if "parameters" in result}
     if len(counts) > 1:
         sys.exit(f"bench: the cases have models of different sizes: {sorted(counts)} parameters")
-    lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}; models of {counts.pop():,} parameters"]
+    lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}" +
+             (f"; models of {counts.pop():,} parameters" if counts else "")]
     peers = {f"PyTorch {result['torch']}, {result['blas']}" for result in medians.values() if "torch" in result}
     return lines + sorted(peers) + [""]
 

@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does the simulator know how long a step takes under every schedule?
+"""Does the simulator know how long a step takes?
 
-A GPT-2 on two devices, batch 16. The schedules, in 4, 8 and 16 micro-batches, are predicted from one run of gpipe in 8 micro-batches
-that measures its layers (--costs-out), made right before theirs, in each round and for each number of micro-batches: a machine that
-is shared changes its speed within minutes. For 4 and 16 micro-batches the costs are taken as proportional to their samples.
+From a run: a GPT-2 on two devices, batch 16. The schedules, in 4, 8 and 16 micro-batches, are predicted from one run of gpipe in 8
+micro-batches that measures its layers (--costs-out), made right before theirs, in each round and for each number of micro-batches: a
+machine that is shared changes its speed within minutes.
+
+From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one sample, and AmoebaNet-D and U-Net with
+larger ones, from `cgpipe profile` at three sizes of micro-batches, made in each round right before its model's pipelines. Twice: with
+one device that has the machine for itself, and with two that run at once.
+
+PART=run or PART=profile in the environment: one of the two.
 """
 import csv
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -48,7 +55,7 @@ def sample(schedule, chunks, costs):
             "bubble_simulated": plan["bubble_simulated"], "weights": got["weights_sha256"], **got}
 
 
-def main():
+def from_a_run():
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     cases = [(name, m) for m in CHUNKS for name in ("gpipe", *names()) if (name, m) != ("gpipe", 8)]
@@ -82,6 +89,97 @@ def main():
         same = {s["weights"] for case, got in samples.items() for s in got if case[1] == m}
         lines.append(f"weights after the run, M={m}: " + ("the same to the bit" if len(same) == 1 else "DIFFERENT"))
     report("predictions", lines)
+
+
+# Schedule, recomputation and number of micro-batches, of one sample each.
+ONES = [("gpipe", "never", 4), ("1f1b", "never", 4), ("zb-h1", "never", 4), ("gpipe", "never", 8), ("1f1b", "never", 8),
+        ("zb-h1", "never", 8), ("zb-v", "never", 8), ("1f1b", "except_last", 8)]
+TINY = bool(os.environ.get("TINY"))
+MODELS = {"resnet101": "resnet20" if TINY else "resnet101",
+          "AmoebaNet-D(18, 64)": "amoebanetd:L=3,D=16,image=64" if TINY else "amoebanetd:L=18,D=64",
+          "U-Net(2, 32)": "unet:B=1,C=8,image=64" if TINY else "unet:B=2,C=32",
+          "GPT-2": model_spec(GPT2)}
+
+
+def pipelines():
+    """Model, batch, schedule, recomputation, micro-batches."""
+    cases = [(name, chunks, *how, chunks) for name in MODELS for *how, chunks in ONES]
+    cases = [case for case in cases if case[0] != "GPT-2" or case[2:] not in (("zb-v", "never", 8), ("1f1b", "except_last", 8))]
+    larger = [(name, 8, "1f1b", "never", chunks) for name in ("AmoebaNet-D(18, 64)", "U-Net(2, 32)") for chunks in (4, 2)]
+    return cases, larger
+
+
+def no_dropout(name):
+    """The GPT-2 benchmark has dropout, unlike the model."""
+    return {"dropout": 0} if name == "GPT-2" else {}
+
+
+def measure_and_predict(case, costs):
+    """Seconds of a step without the optimizer: measured, and simulated from each file of costs."""
+    name, batch, schedule, recompute, chunks = case
+    words = options_of({"stages": 2, "batch": batch, "chunks": chunks, "schedule": schedule, "recompute": recompute,
+                        "balance": "flops", "steps": os.environ.get("STEPS") or 4, **no_dropout(name)})
+    got = run([PROGRAM, "bench", MODELS[name], "--json", "-", *words])
+    plans = [run([PROGRAM, "plan", MODELS[name], "--json", "-", *words, "--costs", file]) for file in costs]
+    return [got[RUN], *(plan[RUN + "_simulated"] for plan in plans)]
+
+
+def profile_of(name, devices, file):
+    words = options_of({"batch": 4, "repeats": 2, "devices": f"cpu*{devices}", **no_dropout(name)})
+    file.write_text(json.dumps(run([PROGRAM, "profile", MODELS[name], "--json", "-", *words])))
+
+
+def table(cases, medians):
+    lines = [f"{'':22}{'':28}{'measured':>10}{'simulated':>11}{'error':>9}   {'two at once':>11}{'error':>9}"]
+    for case in cases:
+        name, batch, schedule, recompute, chunks = case
+        seconds, *simulated = medians[case]
+        how = f"{schedule}, {recompute}, {batch} in {chunks}"
+        errors = "".join(f"{value:11.4f}{100 * (value / seconds - 1):+8.1f}%   " for value in simulated)
+        lines.append(f"{name:22}{how:28}{seconds:10.4f}{errors}".rstrip())
+    for k, what in enumerate(("one device measured alone", "two devices measured at once")):
+        errors = sorted(abs(medians[case][1 + k] / medians[case][0] - 1) for case in cases)
+        lines.append(f"{what}: error median {100 * statistics.median(errors):.1f} %, worst {100 * errors[-1]:.1f} %")
+    return lines
+
+
+def from_a_profile():
+    if not PROGRAM.exists():
+        raise SystemExit(f"{PROGRAM}: no such file (make, or BUILD=FOLDER)")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    ones, larger = pipelines()
+    samples = {case: [] for case in ones + larger}
+    with tempfile.TemporaryDirectory() as directory, open(RESULTS / "predictions-profile.csv", "w", newline="") as file:
+        costs = [pathlib.Path(directory) / f"costs{devices}.json" for devices in (1, 2)]
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["round", "model", "batch", "schedule", "recompute", "chunks", RUN, "simulated", "simulated_two_at_once"])
+        for number in range(1, ROUNDS + 1):
+            for name in MODELS:
+                print(f"predictions: round {number} of {ROUNDS}, profile of {name}", file=sys.stderr)
+                for devices, to in zip((1, 2), costs):
+                    profile_of(name, devices, to)
+                for case in (case for case in samples if case[0] == name):
+                    samples[case].append(measure_and_predict(case, costs))
+                    writer.writerow([number, *case, *samples[case][-1]])
+                    file.flush()
+    # Errors are of a round: the profile is as old as its pipelines are.
+    medians = {}
+    for case, rows in samples.items():
+        seconds = statistics.median(row[0] for row in rows)
+        medians[case] = [seconds, *(seconds * statistics.median(row[k] / row[0] for row in rows) for k in (1, 2))]
+    lines = conditions({}) + [f"{len(ones)} pipelines of two devices, micro-batches of one sample; seconds of a step"]
+    lines += table(ones, medians) + ["", "AmoebaNet-D and U-Net, micro-batches of two and four"] + table(larger, medians)
+    report("predictions-profile", lines)
+
+
+def main():
+    part = os.environ.get("PART")
+    if part not in (None, "", "run", "profile"):
+        raise SystemExit(f"PART={part}: expected run or profile")
+    if part != "run":
+        from_a_profile()
+    if part != "profile":
+        from_a_run()
 
 
 if __name__ == "__main__":

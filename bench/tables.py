@@ -27,7 +27,7 @@ RESULTS = os.environ.get("RESULTS")
 COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# Samples of a micro-batch when the layers of a speed table are profiled: those of its largest pipeline.
+# Samples of the largest micro-batch when the layers of a speed table are profiled: those of its largest pipeline.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
 # Our schedules are judged under this limit of a device, as the published ones were on 24 GB.
 LIMIT_BYTES = 22 << 30
@@ -289,7 +289,7 @@ def speed(name, directory):
     table = TABLES[name]
     costs = pathlib.Path(COSTS).resolve() if COSTS else directory / "costs.json"
     if not COSTS and (os.environ.get("PROFILE") or not costs.exists()):
-        options = {"batch": PROFILED[name], "chunks": 1, "repeats": 7}
+        options = {"batch": PROFILED[name], "chunks": 1}
         costs.write_text(json.dumps(cgpipe("profile", table["cells"][0][1], options), indent=2) + "\n")
     profile = json.loads(costs.read_text())
     cells = speed_cells(table, costs)
@@ -299,8 +299,10 @@ def speed(name, directory):
     if RESULTS:
         return
     speed_picture(directory / "speed-up.svg", f"{table['title'].split(',')[0]}: speed-up", cells)
-    told = ["", f"Costs of layers: `{profile.get('command')}`, {profile.get('date')}, {profile['samples']} samples on one core; "
-            f"messages at {profile['copy_bytes_per_second'] * 1e-9:.2f} GB/s, this machine's copies in memory."]
+    sizes = profile["samples"] if isinstance(profile["samples"], list) else [profile["samples"]]
+    sizes = ", ".join(map(str, sizes))
+    told = ["", f"Costs of layers: `{profile.get('command')}`, {profile.get('date')}, micro-batches of {sizes} samples "
+            f"on one core; messages at {profile['copy_bytes_per_second'] * 1e-9:.2f} GB/s, this machine's copies in memory."]
     fill(directory, "", name, speed_rows(cells) + told + measured_rows(cells) + picture_of("speed-up.svg"))
 
 

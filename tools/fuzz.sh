@@ -79,7 +79,7 @@ for target in "$@"; do
     graph) build_target graph src/model src/plan src/partition src/op src/schedule src/base ;;
     devices) build_target devices src/backend/device_names.c src/base ;;
     huggingface) build_target huggingface models src/checkpoint src/base ;;
-    cluster | diagnosis | options | record | run | run_file) build_target "$target" cli models src/checkpoint src/base ;;
+    cluster | costs | diagnosis | options | record | run | run_file) build_target "$target" cli models src/checkpoint src/base ;;
     *) echo "fuzz: $target: there is no tests/fuzz/test_fuzz_$target.c that it knows" >&2 && exit 1 ;;
     esac
     run_target "$target"

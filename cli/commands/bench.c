@@ -131,7 +131,10 @@ static cgp_status write_costs(const cli_session *session) {
     const cli_run_options *options = session->options;
     cli_costs costs = {.model = session->model_spec,
                        .precision = options->precision,
-                       .samples = cgp_plan_microbatch(session->plan),
+                       .sizes = 1,
+                       .samples = {cgp_plan_microbatch(session->plan)},
+                       .devices = (int)options->stages,
+                       .in_steps = true,
                        .threads = (int)options->threads_per_device,
                        .peak_flops = NAN,
                        .layers = cgp_model_layers(session->model)};
@@ -139,8 +142,8 @@ static cgp_status write_costs(const cli_session *session) {
                              " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
                              session->model_spec, options->stages, options->schedule,
                              options->batch, options->chunks);
-    costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);
-    cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.layer);
+    cli_costs_reserve(&costs);
+    cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.rows);
     if (status == CGP_OK && cli_rank() == 0) {
         costs.bandwidth = cli_copy_bandwidth();
         status = cli_json_replace(options->costs_out, cli_costs_json(&costs, session->model));

@@ -9,6 +9,7 @@
 #include "session/cluster.h"
 #include "session/costs.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static cgp_status make(cli_session *session, cli_run_options *options) {
@@ -19,20 +20,19 @@ static cgp_status make(cli_session *session, cli_run_options *options) {
 
 /* Return the costs of F, I, W, R, [4][stages]. */
 static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
-                           const cli_costs *costs) {
+                           const cgp_layer_cost *costs) {
     const int n = cgp_plan_stages(plan);
-    const double scale = (double)cgp_plan_microbatch(plan) / (double)costs->samples;
     double *times = cli_calloc(4 * (size_t)n, sizeof *times);
     for (int j = 0; j < n; j++) {
         const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
         for (int i = stage->first_layer; i < stage->first_layer + stage->layers; i++) {
-            const cgp_layer_cost *c = &costs->layer[i];
+            const cgp_layer_cost *c = &costs[i];
             const double selective =
                 cgp_recompute_is_selective(recompute) ? c->selective_seconds : 0;
-            times[j] += scale * c->forward_seconds;
-            times[n + j] += scale * (c->input_seconds + selective);
-            times[2 * n + j] += scale * c->weight_seconds;
-            times[3 * n + j] += scale * c->recompute_seconds;
+            times[j] += c->forward_seconds;
+            times[n + j] += (c->input_seconds + selective);
+            times[2 * n + j] += c->weight_seconds;
+            times[3 * n + j] += c->recompute_seconds;
         }
     }
     return times;
@@ -57,12 +57,38 @@ static cgp_status message_times(const cgp_plan *plan, const cli_costs *costs,
     return CGP_OK;
 }
 
-/* Predict a step of a full mini-batch from layer costs, scaled to the plan's micro-batch; messages keep no device busy. The
- * optimizer's update is not counted. */
+/* The simulated step, and the longest update of a device; 0: the costs have none. */
+typedef struct prediction {
+    cgp_schedule_timeline timeline;
+    double update_seconds;
+} prediction;
+
+static double update_seconds(const cgp_plan *plan, const cgp_layer_cost *layers) {
+    double longest = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        double sum = 0;
+        for (int k = 0; k < device->stages; k++) {
+            const cgp_plan_stage *stage = cgp_plan_stage_at(plan, device->stage_list[k]);
+            for (int i = 0; i < stage->layers; i++)
+                sum += layers[stage->first_layer + i].update_seconds;
+        }
+        longest = sum > longest ? sum : longest;
+    }
+    return longest;
+}
+
+/* Predict a step of a full mini-batch from the costs of layers; messages keep no device busy. */
 static cgp_status predict(const cgp_plan *plan, cgp_recompute recompute, const cli_costs *costs,
-                          const cli_cluster *cluster, cgp_schedule_timeline *timeline) {
+                          const cli_cluster *cluster, prediction *out) {
     const int n = cgp_plan_stages(plan), edges = cgp_plan_edges(plan);
-    double *times = stage_costs(plan, recompute, costs);
+    cgp_layer_cost *layers = NULL;
+    const cgp_status status = cli_costs_at(costs, cgp_plan_microbatch(plan), &layers);
+    if (status != CGP_OK) {
+        free(layers);
+        return status;
+    }
+    double *times = stage_costs(plan, recompute, layers);
     double *latency = cli_calloc(2 * (size_t)edges, sizeof *latency);
     int *buffers = cli_calloc((size_t)edges, sizeof *buffers);
     for (int e = 0; e < edges; e++)
@@ -74,18 +100,20 @@ static cgp_status predict(const cgp_plan *plan, cgp_recompute recompute, const c
                                       .latency = latency,
                                       .transfer = latency + edges,
                                       .capacity = buffers};
-    cgp_status status = message_times(plan, costs, cluster, latency, latency + edges);
-    if (status == CGP_OK)
-        status = cgp_schedule_simulate(cgp_plan_schedule(plan), &stage, timeline);
+    cgp_status simulated = message_times(plan, costs, cluster, latency, latency + edges);
+    if (simulated == CGP_OK)
+        simulated = cgp_schedule_simulate(cgp_plan_schedule(plan), &stage, &out->timeline);
+    out->update_seconds = update_seconds(plan, layers);
     free(buffers);
     free(latency);
     free(times);
-    return status;
+    free(layers);
+    return simulated;
 }
 
 /* Simulate a step with the layer times of --costs, and the links of --cluster. */
 static cgp_status simulate(const cli_session *session, const cli_run_options *options,
-                           cgp_schedule_timeline *timeline) {
+                           prediction *out) {
     cli_costs costs;
     cli_cluster cluster = {0};
     cgp_recompute recompute = CGP_RECOMPUTE_NEVER;
@@ -95,29 +123,31 @@ static cgp_status simulate(const cli_session *session, const cli_run_options *op
         status = cli_cluster_read(&cluster, options->cluster);
     if (status == CGP_OK && options->cluster)
         status = cli_cluster_check_plan(&cluster, session->plan);
-    if (status == CGP_OK)
-        status = predict(session->plan, recompute, &costs, &cluster, timeline);
+    if (status == CGP_OK) status = predict(session->plan, recompute, &costs, &cluster, out);
     cli_cluster_release(&cluster);
     cli_costs_release(&costs);
     return status;
 }
 
 static cgp_status report(const cli_session *session, const cli_run_options *options) {
-    cgp_schedule_timeline timeline = {0};
+    FILE *out = cli_info_stream(options);
+    prediction p = {0};
     CGP_TRY(cli_json_check(options));
-    if (options->costs) CGP_TRY(simulate(session, options, &timeline));
-    const double seconds = timeline.makespan, bubble = timeline.bubble_makespan;
-    cgp_schedule_timeline_release(&timeline);
-    CGP_TRY(cli_print_plan(cli_info_stream(options), session));
+    if (options->costs) CGP_TRY(simulate(session, options, &p));
+    const double seconds = p.timeline.makespan, bubble = p.timeline.bubble_makespan;
+    const double step = p.update_seconds > 0 ? seconds + p.update_seconds : NAN;
+    cgp_schedule_timeline_release(&p.timeline);
+    CGP_TRY(cli_print_plan(out, session));
     json_t *o = cli_plan_json(session);
     if (options->costs) {
-        fprintf(
-            cli_info_stream(options),
-            "simulated step %.4f s without the optimizer, bubble %.1f %% (costs of %s%s%s)\n",
-            seconds, 100 * bubble, cli_shown(options->costs),
-            options->cluster ? ", messages of " : "", cli_shown(options->cluster));
-        cli_json_add(o, "{s:o, s:o}", "run_seconds_simulated", cli_real_json(seconds),
-                     "bubble_simulated", cli_real_json(bubble));
+        fprintf(out, "simulated step %.4f s without the optimizer, ", seconds);
+        if (!isnan(step)) fprintf(out, "%.4f s with it, ", step);
+        fprintf(out, "bubble %.1f %% (costs of %s%s%s)\n", 100 * bubble,
+                cli_shown(options->costs), options->cluster ? ", messages of " : "",
+                cli_shown(options->cluster));
+        cli_json_add(o, "{s:o, s:o, s:o}", "run_seconds_simulated", cli_real_json(seconds),
+                     "step_seconds_simulated", cli_real_json(step), "bubble_simulated",
+                     cli_real_json(bubble));
     }
     return cli_json_write(options, o);
 }

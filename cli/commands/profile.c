@@ -9,6 +9,7 @@
 #include "session/session.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -34,40 +35,80 @@ static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, doub
     fprintf(out, " %10s\n", cgp_bytes_text(c->saved_bytes, bytes, sizeof bytes));
 }
 
+/* Samples a second in micro-batches of each size. */
+static void print_rates(FILE *out, const cli_costs *costs) {
+    char number[CLI_NUMBER];
+    fputc('\n', out);
+    for (int k = 0; k < costs->sizes; k++) {
+        const cgp_layer_cost sum = cli_costs_total(costs, k);
+        const double samples = (double)costs->samples[k];
+        snprintf(number, sizeof number, "%" PRId64, costs->samples[k]);
+        fprintf(out,
+                "micro-batches of %-6s %.3f samples/s without recomputation, %.3f with all of "
+                "it\n",
+                number, samples / step_seconds(&sum),
+                samples / (step_seconds(&sum) + sum.recompute_seconds));
+    }
+    const double update = cli_costs_total(costs, 0).update_seconds;
+    if (update > 0) fprintf(out, "update                  %.3f ms\n", 1e3 * update);
+}
+
 static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
     const bool peak = costs->peak_flops > 0; /* else only the rates are known */
     const double unit = peak ? 0.01 * costs->peak_flops * costs->threads : 1e9;
-    const cgp_layer_cost sum = cli_costs_total(costs);
+    const int largest = costs->sizes - 1;
+    const cgp_layer_cost sum = cli_costs_total(costs, largest);
+    const cgp_layer_cost *layer = costs->rows + (size_t)largest * (size_t)costs->layers;
     fprintf(out, "model        %s\n", costs->model);
-    fprintf(out, "micro-batch  %" PRId64 " samples, %s, %d %s\n", costs->samples,
+    fprintf(out, "micro-batch  %" PRId64 " samples, %s, %d %s\n", costs->samples[largest],
             costs->precision, costs->threads, costs->threads == 1 ? "thread" : "threads");
     if (peak)
         fprintf(out, "peak         %.1f GFLOP/s a core; copies %.2f GB/s\n",
                 1e-9 * costs->peak_flops, 1e-9 * costs->bandwidth);
     else
         fprintf(out, "copies       %.2f GB/s\n", 1e-9 * costs->bandwidth);
+    if (costs->in_steps && costs->devices > 1)
+        fprintf(out, "measured     in training steps, %d devices at once\n", costs->devices);
+    else
+        fprintf(out, "measured     %s\n",
+                costs->in_steps ? "in training steps" : "kernel by kernel");
     fprintf(out,
             "times        medians in ms: F forward, I and W backward, R recompute, selective: "
             "recompute of +selective\n\n");
     fprintf(out, "%-26s %9s %9s %9s %9s %9s %10s %7s %10s %10s\n", "layer", "F", "I", "W", "R",
             "selective", "GFLOP", peak ? "peak %" : "GFLOP/s", "params", "saved");
     for (int i = 0; i < costs->layers; i++)
-        print_row(out, cgp_model_layer_name(model, i), &costs->layer[i], unit);
+        print_row(out, cgp_model_layer_name(model, i), &layer[i], unit);
     print_row(out, "all", &sum, unit);
-    fprintf(out, "\n%.3f samples/s without recomputation, %.3f with all of it\n",
-            (double)costs->samples / step_seconds(&sum),
-            (double)costs->samples / (step_seconds(&sum) + sum.recompute_seconds));
+    print_rates(out, costs);
+}
+
+/* "cpu*2": the devices as --devices takes them. Freed by the caller. */
+static char *devices_text(const cli_run_options *options, int devices) {
+    char *text = NULL;
+    if (options->devices.count < 2)
+        return cli_text("%s*%d", options->devices.count ? options->devices.values[0] : "cpu",
+                        devices);
+    for (int d = 0; d < options->devices.count; d++) {
+        char *longer =
+            cli_text("%s%s%s", text ? text : "", text ? "," : "", options->devices.values[d]);
+        free(text);
+        text = longer;
+    }
+    return text;
 }
 
 /* Set the command that repeats the measurement, and its date. */
 static void sign(cli_costs *costs, const cli_run_options *options) {
     const time_t now = time(NULL);
     struct tm day;
+    char *devices = devices_text(options, costs->devices);
     costs->command =
         cli_text("cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
-                 " --threads-per-device %" PRId64 " --precision %s",
-                 options->operand, options->batch, options->chunks, options->repeats,
-                 options->threads_per_device, options->precision);
+                 " --devices %s --threads-per-device %" PRId64 " --precision %s --optimizer %s",
+                 options->operand, options->batch, options->chunks, options->repeats, devices,
+                 options->threads_per_device, options->precision, options->optimizer);
+    free(devices);
     if (gmtime_r(&now, &day)) strftime(costs->date, sizeof costs->date, "%Y-%m-%d", &day);
 }
 
@@ -78,10 +119,12 @@ static cgp_status profile(cli_session *session, cli_run_options *run_options,
     CGP_TRY(cli_model_find(&model, run_options, "profile gpt2"));
     CGP_TRY(cli_ranks_agree(cli_json_check(run_options)));
     CGP_TRY(cli_session_model(session, run_options, &model));
-    cgp_profile_options options;
-    CGP_TRY(cli_profile_options(&options, run_options));
-    options.repeats = (int)run_options->repeats;
-    CGP_TRY(cli_costs_measure(costs, session->model, session->model_spec, &options));
+    cli_costs_options options;
+    CGP_TRY(cli_ranks_agree(cli_costs_options_of(&options, run_options, true)));
+    const cgp_status status =
+        cli_costs_measure(costs, session->model, session->model_spec, &options);
+    free((void *)options.names);
+    CGP_TRY(status);
     costs->peak_flops = 1e9 * run_options->peak;
     if (cli_rank() == 0) costs->bandwidth = cli_copy_bandwidth();
     sign(costs, run_options);

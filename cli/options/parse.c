@@ -163,10 +163,8 @@ cgp_status cli_take_devices(cli_run_options *options) {
                         "cpu*3,ref)",
                         first, INT_MAX);
     if (count == 1 && !number) return CGP_OK; /* one name for all */
-    if (options->command == CLI_PROFILE && count > 1)
-        return cgp_fail(CGP_EINVAL, "--devices: expected one device to measure on, got %lld",
-                        (long long)count);
     if (number) *devices = (cli_names){cpu, 1};
+    if (options->command == CLI_PROFILE) options->stages = count; /* busy at once */
     if (!cli_option_taken(CLI_OPTION_STAGES, options->command)) return CGP_OK;
     if (number && options->given[CLI_OPTION_STAGES] && options->stages != count)
         return cgp_fail(CGP_EINVAL,

@@ -263,6 +263,7 @@ cgp_status cli_run_options_resolve(cli_run_options *options) {
         options->chunks = options->batch == 0 || options->batch > 8 ? 8 : options->batch;
     if (options->command == CLI_TRAIN) CGP_TRY(resolve_start(options));
     if (options->command == CLI_TRAIN) CGP_TRY(resolve_validation(options));
+    if (options->command == CLI_PROFILE) return resolve_optimizer(options);
     if (!cli_option_taken(CLI_OPTION_OPTIMIZER, options->command)) return CGP_OK;
     CGP_TRY(resolve_stages(options));
     CGP_TRY(resolve_balance(options));

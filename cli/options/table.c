@@ -88,7 +88,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "layers of each stage; or flops, time or size: the best for these [flops]"},
     [CLI_OPTION_COSTS] = {"costs", "FILE", CLI_TEXT, AT(costs), PLANNED, 0,
         NULL, "layer times, of cgpipe profile --json or --costs-out, instead of measured\n"
-        "                           ones; plan simulates a step with them"},
+        "                           ones, interpolated between the sizes of micro-batches there;\n"
+        "                           plan simulates a step with them"},
     [CLI_OPTION_COSTS_OUT] = {"costs-out", "FILE", CLI_TEXT, AT(costs_out), CLI_BENCH, 0,
         NULL, "write the layer times of the run, for --costs"},
     [CLI_OPTION_CLUSTER] = {"cluster", "FILE", CLI_TEXT, AT(cluster), CLI_PLAN | CLI_SCHEDULE, 0,
@@ -121,7 +122,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_FRACTION, AT(dropout), COSTED | CLI_EXPORT,
         REPORTED,
         NULL, "probability in training [gpt2 0, bench 0.1; vit 0; unet 0.1; others none]"},
-    [CLI_OPTION_OPTIMIZER] = {"optimizer", "O", CLI_TEXT, AT(optimizer), PLANNED, REPORTED,
+    [CLI_OPTION_OPTIMIZER] = {"optimizer", "O", CLI_TEXT, AT(optimizer), COSTED, REPORTED,
         "adamw", "sgd, adamw, adam or rmsprop"},
     [CLI_OPTION_LR] = {"lr", "X", CLI_REAL, AT(lr), PLANNED, REPORTED,
         NULL, "learning rate [0.001; sgd 0.01]"},
@@ -143,7 +144,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         REPORTED, NULL, "milestones: steps after which it is cut, or epochs (30ep,60ep)"},
     [CLI_OPTION_LR_GAMMA] = {"lr-gamma", "X", CLI_REAL, AT(lr_gamma), PLANNED, REPORTED,
         NULL, "step, milestones: factor of a cut [0.1]"},
-    [CLI_OPTION_MOMENTUM] = {"momentum", "X", CLI_FRACTION, AT(momentum), PLANNED, REPORTED,
+    [CLI_OPTION_MOMENTUM] = {"momentum", "X", CLI_FRACTION, AT(momentum), COSTED, REPORTED,
         NULL, "of sgd [0.9] and rmsprop [0]"},
     [CLI_OPTION_NESTEROV] = {"nesterov", NULL, CLI_FLAG, AT(nesterov), PLANNED, REPORTED,
         NULL, "Nesterov's form of sgd's momentum [bench: on]"},
@@ -163,7 +164,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "0", "largest norm of all gradients together; 0: any"},
     [CLI_OPTION_DEVICES] = {"devices", "K or LIST", CLI_DEVICE_NAMES, AT(devices), COSTED | CLI_SAMPLE, 0,
         NULL, "K cpu devices; or KIND[:ORDINAL][@LIMIT][*COUNT],..: cpu*3,cuda:0@22GiB;\n"
-        "                           one name is for all; cgpipe devices lists kinds [cpu]"},
+        "                           one name is for all; cgpipe devices lists kinds [cpu];\n"
+        "                           profile: the first is measured while all are busy"},
     [CLI_OPTION_TRANSPORT] = {"transport", "NAME", CLI_TEXT, AT(transport), RANKED, ONCE,
         "auto", "how processes that a launcher started are one pipeline's ranks:\n"
         "                           mpi, inproc (not at all), auto: mpi if there are several"},
@@ -229,7 +231,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "the last step as measured: .json for ui.perfetto.dev and for\n"
         "                           cgpipe schedule --compare, .svg or .txt for people"},
     [CLI_OPTION_REPEATS] = {"repeats", "N", CLI_COUNT, AT(repeats), CLI_PROFILE, 0,
-        "5", "times that each kernel is measured, after one to warm up"},
+        "3", "steps that are measured of each size, after one to warm up"},
     [CLI_OPTION_PEAK] = {"peak", "GFLOPS", CLI_REAL, AT(peak), CLI_PROFILE, 0,
         NULL, "peak of one core, to show each layer's share of it"},
     [CLI_OPTION_OUT] = {"out", "FILE", CLI_TEXT, AT(out), CLI_TOKENIZE | CLI_EXPORT, 0,

@@ -33,59 +33,163 @@ double cli_copy_bandwidth(void) {
     return cli_median(rates, COPIES, 1, 1);
 }
 
-/* Measure the layers of this rank: each has about the same part of the model's FLOPs, if there is a layer for it. What it found
- * comes to all. */
-static cgp_status measure_parts(cli_costs *costs, const cgp_model *model,
-                                cgp_profile_options options) {
-    const int parts = cli_ranks() < costs->layers ? cli_ranks() : costs->layers;
+static const char one_cpu[] = "cpu";
+
+static cgp_optim optim_of(cgp_optim_kind kind, double momentum) {
+    const double lr = 1e-6; /* the weights stay about as they are */
+    momentum = isnan(momentum) ? 0 : momentum;
+    switch (kind) {
+    case CGP_OPTIM_ADAMW:
+        return cgp_optim_adamw(lr, 0.01);
+    case CGP_OPTIM_ADAM:
+        return cgp_optim_adam(lr, 0);
+    case CGP_OPTIM_RMSPROP:
+        return cgp_optim_rmsprop(lr, momentum, 0);
+    default:
+        return cgp_optim_sgd(lr, momentum, false, 0);
+    }
+}
+
+cgp_status cli_costs_options_of(cli_costs_options *profile, const cli_run_options *options,
+                                bool sizes) {
+    const int64_t largest = (options->batch + options->chunks - 1) / options->chunks;
+    const int64_t sample[] = {1, llround(sqrt((double)largest)), largest};
+    const cli_names *devices = &options->devices;
+    cgp_optim_kind kind = CGP_OPTIM_SGD;
+    *profile = (cli_costs_options){.repeats = options->repeats > 0 ? (int)options->repeats : 3,
+                                   .threads = (int)options->threads_per_device,
+                                   .devices = 1};
+    CGP_TRY(cgp_precision_parse(&profile->precision, options->precision));
+    CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
+    profile->optim = optim_of(kind, options->momentum);
+    for (int i = sizes ? 0 : 2; i < 3; i++) {
+        if (profile->sizes == 0 || sample[i] > profile->samples[profile->sizes - 1])
+            profile->samples[profile->sizes++] = sample[i];
+    }
+    if (options->command == CLI_PROFILE && options->stages > 1)
+        profile->devices = (int)options->stages;
+    const char **names = cli_calloc((size_t)profile->devices, sizeof *names);
+    for (int d = 0; d < profile->devices; d++)
+        names[d] = devices->count == 0  ? one_cpu
+                   : d < devices->count ? devices->values[d]
+                                        : devices->values[0];
+    profile->names = names;
+    return CGP_OK;
+}
+
+/* A model without losses gets its gradients from the caller. */
+static cgp_status make_plan(cgp_plan **plan, const cgp_model *model, cgp_plan_options options) {
+    cgp_status status = cgp_plan_create(plan, model, &options);
+    options.external_loss = true;
+    if (status == CGP_EINVAL) status = cgp_plan_create(plan, model, &options);
+    return status == CGP_EINVAL ? CGP_ELIMIT : status; /* it does not train in steps */
+}
+
+/* Measure one size in whole steps of pipelines of one stage. */
+static cgp_status measure_steps(const cgp_model *model, const cli_costs_options *profile,
+                                int64_t samples, cgp_layer_cost *row) {
+    const int n = profile->devices;
+    cgp_plan **plans = cli_calloc((size_t)n, sizeof *plans);
+    cgp_plan_options options = cgp_plan_options_default();
+    cgp_status status = CGP_OK;
+    /* The first micro-batch writes gradients, the others add to them: a difference where there are few samples. */
+    options.chunks = samples < 3 ? 4 : 2;
+    options.batch = samples * options.chunks;
+    options.optim = profile->optim;
+    options.threads_per_device = profile->threads;
+    options.precision = profile->precision;
+    for (int i = 0; i < n && status == CGP_OK; i++) {
+        options.devices = profile->names + i;
+        status = make_plan(&plans[i], model, options);
+    }
+    if (status == CGP_OK)
+        status = cgp_profile_steps((const cgp_plan *const *)plans, n, profile->repeats, row);
+    for (int i = 0; i < n; i++)
+        cgp_plan_destroy(plans[i]);
+    free(plans);
+    return status;
+}
+
+/* Measure one size kernel by kernel, the layers of this rank: each has about the same part of the model's FLOPs, if there is a layer for
+ * it. What it found comes to all. */
+static cgp_status measure_kernels(const cgp_model *model, const cli_costs_options *profile,
+                                  int64_t samples, cgp_layer_cost *row) {
+    const int layers = cgp_model_layers(model);
+    const int parts = cli_ranks() < layers ? cli_ranks() : layers;
     const int own = cli_ranks() > 1 ? cli_rank() : 0; /* `plan` looks for no others */
     int *part = cli_calloc((size_t)parts, sizeof *part), first = 0;
+    cgp_profile_options options = cgp_profile_options_default();
+    options.samples = samples;
+    options.device = profile->names[0];
+    options.threads = profile->threads;
+    options.repeats = profile->repeats;
+    options.type = profile->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
     cgp_status status = cgp_balance_by_flops(model, parts, part);
     for (int r = 0; r < own && r < parts; r++)
         options.first_layer += part[r];
     if (status == CGP_OK && own < parts) {
         options.layers = part[own];
-        status = cgp_profile(model, &options, costs->layer);
+        status = cgp_profile(model, &options, row);
     }
     status = cli_ranks_agree(status);
     for (int r = 0; r < parts && status == CGP_OK; first += part[r++])
-        status = cli_ranks_broadcast(r, costs->layer + first,
-                                     (size_t)part[r] * sizeof *costs->layer);
+        status = cli_ranks_broadcast(r, row + first, (size_t)part[r] * sizeof *row);
     free(part);
     return status;
 }
 
 cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const char *model_spec,
-                             const cgp_profile_options *options) {
+                             const cli_costs_options *profile) {
     *costs = (cli_costs){.model = model_spec,
-                         .precision = cgp_dtype_name(options->type),
-                         .samples = options->samples,
-                         .threads = options->threads,
+                         .precision = cgp_precision_name(profile->precision),
+                         .sizes = profile->sizes,
+                         .threads = profile->threads,
+                         .devices = profile->devices,
+                         .in_steps = cli_ranks() == 1,
                          .peak_flops = NAN,
                          .bandwidth = NAN,
                          .layers = cgp_model_layers(model)};
-    costs->layer = cli_calloc((size_t)costs->layers, sizeof *costs->layer);
-    return measure_parts(costs, model, *options);
+    memcpy(costs->samples, profile->samples, sizeof costs->samples);
+    cli_costs_reserve(costs);
+    /* The largest first: all sizes are measured in the way that it can be. */
+    for (int k = costs->sizes - 1; k >= 0; k--) {
+        cgp_layer_cost *row = costs->rows + (size_t)k * (size_t)costs->layers;
+        cgp_status status = CGP_ELIMIT;
+        if (costs->in_steps) status = measure_steps(model, profile, costs->samples[k], row);
+        if (status == CGP_ELIMIT) {
+            if (costs->in_steps)
+                cgp_log(CGP_LOG_WARN, "profile", "%s; kernels are measured one by one",
+                        cgp_message());
+            costs->in_steps = false;
+            status = measure_kernels(model, profile, costs->samples[k], row);
+        }
+        CGP_TRY(status);
+    }
+    return CGP_OK;
+}
+
+void cli_costs_reserve(cli_costs *costs) {
+    costs->rows = cli_calloc((size_t)costs->sizes * (size_t)costs->layers, sizeof *costs->rows);
+}
+
+cgp_status cli_costs_at(const cli_costs *costs, int64_t samples, cgp_layer_cost **out) {
+    *out = cli_calloc((size_t)costs->layers, sizeof **out);
+    return cgp_layer_costs_at(costs->rows, costs->samples, costs->sizes, costs->layers, samples,
+                              *out);
 }
 
 void cli_costs_release(cli_costs *costs) {
     free(costs->command);
-    free(costs->layer);
+    free(costs->rows);
     *costs = (cli_costs){0};
 }
 
-cgp_status cli_profile_options(cgp_profile_options *profile, const cli_run_options *options) {
-    cgp_precision precision = CGP_PRECISION_F32;
-    CGP_TRY(cgp_precision_parse(&precision, options->precision));
-    *profile = cgp_profile_options_default();
-    profile->samples = (options->batch + options->chunks - 1) / options->chunks;
-    profile->device = options->devices.count > 0 ? options->devices.values[0] : NULL;
-    profile->threads = (int)options->threads_per_device;
-    profile->type = precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
-    return CGP_OK;
-}
-
 /* --- file --- */
+
+enum { VERSION = 2 };
+
+/* Lines through two sizes stay finite. */
+#define MAX_REAL 1e100
 
 /* The numbers of a layer, in the order of the file. */
 static const struct {
@@ -107,77 +211,142 @@ static double *real_at(const cgp_layer_cost *cost, int k) {
     return (double *)((char *)cost + reals[k].offset);
 }
 
-cgp_layer_cost cli_costs_total(const cli_costs *costs) {
+static const cgp_layer_cost *row_of(const cli_costs *costs, int size) {
+    return costs->rows + (size_t)size * (size_t)costs->layers;
+}
+
+cgp_layer_cost cli_costs_total(const cli_costs *costs, int size) {
+    const cgp_layer_cost *row = row_of(costs, size);
     cgp_layer_cost total = {0};
     for (int i = 0; i < costs->layers; i++) {
         for (int k = 0; k < REALS; k++)
-            *real_at(&total, k) += *real_at(&costs->layer[i], k);
-        total.parameter_bytes += costs->layer[i].parameter_bytes;
-        total.saved_bytes += costs->layer[i].saved_bytes;
+            *real_at(&total, k) += *real_at(&row[i], k);
+        total.parameter_bytes += row[i].parameter_bytes;
+        total.saved_bytes += row[i].saved_bytes;
+        total.update_seconds += row[i].update_seconds;
     }
     return total;
 }
 
-static json_t *layer_json(const cgp_layer_cost *cost, const char *name) {
-    json_t *o = json_object();
+/* The numbers of a layer are lists, one for each size, but for what does not depend on the samples. */
+static json_t *layer_json(const cli_costs *costs, int layer, const char *name) {
+    json_t *o = json_object(), *saved = json_array();
     json_object_set_new(o, "name", json_string(name));
-    for (int k = 0; k < REALS; k++)
-        json_object_set_new(o, reals[k].key, cli_real_json(*real_at(cost, k)));
-    json_object_set_new(o, "parameter_bytes", json_integer(cost->parameter_bytes));
-    json_object_set_new(o, "saved_bytes", json_integer(cost->saved_bytes));
+    for (int k = 0; k < REALS; k++) {
+        json_t *list = json_array();
+        for (int size = 0; size < costs->sizes; size++)
+            json_array_append_new(list,
+                                  cli_real_json(*real_at(&row_of(costs, size)[layer], k)));
+        json_object_set_new(o, reals[k].key, list);
+    }
+    for (int size = 0; size < costs->sizes; size++)
+        json_array_append_new(saved, json_integer(row_of(costs, size)[layer].saved_bytes));
+    json_object_set_new(o, "update_seconds", cli_real_json(costs->rows[layer].update_seconds));
+    json_object_set_new(o, "parameter_bytes", json_integer(costs->rows[layer].parameter_bytes));
+    json_object_set_new(o, "saved_bytes", saved);
     return o;
 }
 
 json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
-    json_t *layers = json_array();
+    json_t *layers = json_array(), *samples = json_array();
+    for (int size = 0; size < costs->sizes; size++)
+        json_array_append_new(samples, json_integer(costs->samples[size]));
     for (int i = 0; i < costs->layers; i++)
-        json_array_append_new(layers,
-                              layer_json(&costs->layer[i], cgp_model_layer_name(model, i)));
-    return json_pack("{s:s, s:o*, s:s, s:s, s:I, s:i, s:s, s:o, s:o, s:o}", "version",
-                     CGP_VERSION, "command", json_string(costs->command), "date", costs->date,
-                     "model", costs->model, "samples", (json_int_t)costs->samples, "threads",
-                     costs->threads, "precision", costs->precision, "peak_flops",
+        json_array_append_new(layers, layer_json(costs, i, cgp_model_layer_name(model, i)));
+    return json_pack("{s:i, s:s, s:o*, s:s, s:s, s:o, s:i, s:i, s:b, s:s, s:o, s:o, s:o}",
+                     "cgpipe_costs", VERSION, "version", CGP_VERSION, "command",
+                     json_string(costs->command), "date", costs->date, "model", costs->model,
+                     "samples", samples, "threads", costs->threads, "devices", costs->devices,
+                     "in_steps", costs->in_steps, "precision", costs->precision, "peak_flops",
                      cli_real_json(costs->peak_flops), "copy_bytes_per_second",
                      cli_real_json(costs->bandwidth), "layers", layers);
 }
 
-static cgp_status read_layer(cgp_layer_cost *cost, const json_t *o, const char *path, int i) {
-    for (int k = 0; k < REALS; k++) {
-        const json_t *number = json_object_get(o, reals[k].key);
-        const double value = json_number_value(number);
-        if (!json_is_number(number) || !(value >= 0))
-            return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0", path, i,
-                            reals[k].key);
-        *real_at(cost, k) = value;
+/* A number, or of a list of one for each size number `size`. NULL: neither. */
+static const json_t *number_of(const json_t *value, int sizes, int size) {
+    const json_t *number = value;
+    if (json_is_array(value))
+        number =
+            (int)json_array_size(value) == sizes ? json_array_get(value, (size_t)size) : NULL;
+    else if (sizes > 1)
+        number = NULL;
+    return json_is_number(number) ? number : NULL;
+}
+
+static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path, int i) {
+    const double update = json_number_value(json_object_get(o, "update_seconds"));
+    const json_t *saved = json_object_get(o, "saved_bytes");
+    bool saved_fit = true;
+    for (int size = 0; size < costs->sizes; size++) {
+        cgp_layer_cost *cost = costs->rows + (size_t)size * (size_t)costs->layers + i;
+        for (int k = 0; k < REALS; k++) {
+            const json_t *number =
+                number_of(json_object_get(o, reals[k].key), costs->sizes, size);
+            const double value = json_number_value(number);
+            if (!number || !(value >= 0 && value < MAX_REAL))
+                return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0%s", path,
+                                i, reals[k].key,
+                                costs->sizes > 1 ? " for each of samples" : "");
+            *real_at(cost, k) = value;
+        }
+        cost->parameter_bytes = json_integer_value(json_object_get(o, "parameter_bytes"));
+        cost->saved_bytes = json_integer_value(number_of(saved, costs->sizes, size));
+        cost->update_seconds = update;
+        saved_fit = saved_fit && cost->saved_bytes >= 0;
     }
-    cost->parameter_bytes = json_integer_value(json_object_get(o, "parameter_bytes"));
-    cost->saved_bytes = json_integer_value(json_object_get(o, "saved_bytes"));
-    return CGP_OK;
+    const bool whole = costs->rows[i].parameter_bytes >= 0 && saved_fit;
+    if (update >= 0 && update < MAX_REAL && whole) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0", path, i,
+                    whole       ? "update_seconds"
+                    : saved_fit ? "parameter_bytes"
+                                : "saved_bytes");
+}
+
+/* Read the sizes; costs->sizes is 0 if they are none. */
+static void read_samples(cli_costs *costs, const json_t *samples) {
+    const int sizes = json_is_array(samples) ? (int)json_array_size(samples) : 1;
+    if (sizes > CLI_COSTS_SIZES) return;
+    for (int k = 0; k < sizes; k++) {
+        const json_int_t n = json_integer_value(number_of(samples, sizes, k));
+        if (n < 1 || n > INT32_MAX || (k > 0 && n <= costs->samples[k - 1])) return;
+        costs->samples[k] = n;
+    }
+    costs->sizes = sizes;
 }
 
 static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_options *options,
                              const cgp_model *model, const char *model_spec) {
     const json_t *layers = json_object_get(o, "layers");
+    const json_t *format = json_object_get(o, "cgpipe_costs");
     const char *path = options->costs, *of = json_string_value(json_object_get(o, "model"));
     const char *precision = json_string_value(json_object_get(o, "precision"));
     const double bandwidth = json_number_value(json_object_get(o, "copy_bytes_per_second"));
     *costs = (cli_costs){.model = model_spec,
                          .precision = options->precision,
-                         .samples = json_integer_value(json_object_get(o, "samples")),
                          .bandwidth = bandwidth > 0 ? bandwidth : NAN,
                          .layers = cgp_model_layers(model)};
+    if (format && json_integer_value(format) != VERSION) /* files without it have one size */
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: cgpipe_costs: expected %d, the version of files of costs that "
+                        "this cgpipe reads",
+                        path, VERSION);
     if (!of || strcmp(of, model_spec) != 0)
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected the costs of %s, got \"%s\" (cgpipe profile MODEL --json "
                         "FILE makes them)",
                         path, model_spec, of ? of : "");
-    if (costs->samples < 1 || (int)json_array_size(layers) != costs->layers)
+    read_samples(costs, json_object_get(o, "samples"));
+    if (costs->sizes < 1)
         return cgp_fail(CGP_EFORMAT,
-                        "%s: expected samples >= 1 and %d layers, got %" PRId64 " and %d", path,
-                        costs->layers, costs->samples, (int)json_array_size(layers));
-    costs->layer = cli_calloc((size_t)costs->layers, sizeof *costs->layer);
+                        "%s: samples: expected 1 to %d sizes of micro-batches that ascend from "
+                        "1 or more",
+                        path, CLI_COSTS_SIZES);
+    if ((int)json_array_size(layers) != costs->layers)
+        return cgp_fail(CGP_EFORMAT, "%s: expected %d layers, got %d", path, costs->layers,
+                        (int)json_array_size(layers));
+    cli_costs_reserve(costs);
     for (int i = 0; i < costs->layers; i++)
-        CGP_TRY(read_layer(&costs->layer[i], json_array_get(layers, (size_t)i), path, i));
+        CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
     if (precision && strcmp(precision, options->precision) == 0) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: expected costs in %s, got \"%s\" (--precision %s, or a profile of "
@@ -189,7 +358,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
 /* Limit the file by the number of layers: hostile JSON takes 80 times its size in memory. */
 static cgp_status check_size(const char *path, const cgp_model *model) {
     struct stat info;
-    const int64_t max = 65536 + (int64_t)1024 * cgp_model_layers(model);
+    const int64_t max = 65536 + (int64_t)8192 * cgp_model_layers(model);
     if (stat(path, &info) != 0) return cgp_fail(CGP_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: is not a regular file, expected costs of layers", path);
@@ -231,15 +400,20 @@ static cgp_status by_time(const cgp_model *model, const char *model_spec,
                           const cli_run_options *run_options, const cgp_plan_options *options,
                           int *balance) {
     cli_costs costs;
-    cgp_profile_options profile;
+    cli_costs_options profile;
+    cgp_layer_cost *layer = NULL;
+    const int64_t samples = (options->batch + options->chunks - 1) / options->chunks;
     const bool recomputed = cgp_recompute_plain(options->recompute) != CGP_RECOMPUTE_NEVER;
-    CGP_TRY(cli_profile_options(&profile, run_options));
+    CGP_TRY(cli_costs_options_of(&profile, run_options, false));
     cgp_status status = run_options->costs
                             ? cli_costs_read(&costs, run_options, model, model_spec)
                             : cli_costs_measure(&costs, model, model_spec, &profile);
+    if (status == CGP_OK) status = cli_costs_at(&costs, samples, &layer);
     if (status == CGP_OK)
-        status = cgp_balance_by_time(model, costs.layer, recomputed,
-                                     cgp_plan_options_stages(options), balance);
+        status = cgp_balance_by_time(model, layer, recomputed, cgp_plan_options_stages(options),
+                                     balance);
+    free(layer);
+    free((void *)profile.names);
     cli_costs_release(&costs);
     return status;
 }

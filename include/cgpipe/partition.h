@@ -57,7 +57,30 @@ typedef struct cgp_layer_cost {
     int64_t parameter_bytes;
     /** Results of the layer that backward reads, with recompute `never`. */
     int64_t saved_bytes;
+    /** The optimizer's update of its parameters, once a step, whatever the size of micro-batches; 0: not measured. */
+    double update_seconds;
 } cgp_layer_cost;
+
+/**
+ * Interpolate costs between sizes of micro-batches: kernels of few samples are slower for each of them.
+ *
+ * For each layer and each number, the line through the two sizes next to `at`, or beyond them through the first two or the last two,
+ * never below 0. From one size in proportion to the samples. `parameter_bytes` and `update_seconds` are the first row's.
+ *
+ * @param[in]  costs    [sizes][layers]. Borrowed.
+ * @param[in]  samples  [sizes] of the micro-batches of each row, >= 1, ascending. Borrowed.
+ * @param[in]  sizes    >= 1.   @param[in] layers  >= 1.
+ * @param[in]  at       Samples of the micro-batch whose costs are wanted, >= 1.
+ * @param[out] out      [layers]. Caller's; not a part of `costs`. Unchanged on failure.
+ *
+ * @retval CGP_EINVAL  A number that is out of range, or sizes that do not ascend.
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs,
+                                                     const int64_t *samples, int sizes,
+                                                     int layers, int64_t at,
+                                                     cgp_layer_cost *out);
 
 typedef struct cgp_profile_options {
     size_t struct_size;
@@ -66,7 +89,7 @@ typedef struct cgp_profile_options {
         device; /**< A name of cgpipe/devices.h; a limit has no effect. Borrowed for the call. [NULL: "cpu"] */
     int threads;    /**< Of the device, 1 to 1024. [1] */
     cgp_dtype type; /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
-    /** Runs of each kernel, 1 to 1000; its time is their median. Faster kernels run more often, for 20 ms, unless it is 1. [5] */
+    /** Runs of each kernel, 1 to 1000; its time is their median. If it is 1, caches stay as they are. [5] */
     int repeats;
     /** Measure `layers` layers from this one on, and leave the times of the others 0: ranks measure parts of a model, each its own. [0] */
     int first_layer;
@@ -80,9 +103,11 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
 }
 
 /**
- * Measure every layer: run its kernels on random data, each once to warm up and then `repeats` times.
+ * Measure every layer: run its kernels on random data, each once to warm up and then `repeats` times. cgp_profile_steps() of
+ * cgpipe/pipeline.h is closer to a training, where its memory suffices.
  *
- * Ops run one by one, with memory for one op at a time, so that a model larger than memory can be profiled. Kernels that are
+ * Before each run the caches of a device in the host's memory are filled with other memory, then with the op's x or dy, as in a step. Ops
+ * run one by one, with memory for one op at a time, so that a model larger than memory can be profiled. Kernels that are
  * equal but for their data are measured once for all layers. Gradients of several uses accumulate, as in training.
  *
  * @param[in]  model    Finished. Borrowed.

@@ -542,6 +542,30 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipe
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline,
                                                            cgp_layer_cost *costs);
 
+/**
+ * Measure every layer as in training: make a pipeline, run a step and an update to warm up, then `steps` more, all of them on random
+ * numbers, and destroy it. The times are medians over the steps; `update_seconds` is the update's time in proportion to the parameters.
+ *
+ * cgp_profile() runs kernels one by one, in less memory. In a step the operands of most kernels are in no cache, and what follows
+ * in a program follows: these times add up to the step's. With more plans, a pipeline of each trains at the same time, on a thread
+ * of its own: devices that run at once share caches, the bandwidth of memory and the power of the chip, as the stages of a pipeline do.
+ *
+ * @param[in]  plans    [n_plans] Plans for training of one rank; a plan may stand there several times. The first is measured; for
+ *                      the costs of a device alone it has one stage. A model without losses gets random gradients. Borrowed.
+ * @param[in]  n_plans  1 to 1024.
+ * @param[in]  steps    1 to 1000.
+ * @param[out] costs    [layers of the first plan's model], of micro-batches of cgp_plan_microbatch() samples. Caller's. Unchanged on
+ *                      failure.
+ *
+ * @retval CGP_EINVAL  A number that is out of range, or no plan.   @retval CGP_EDEVICE  A kernel failed.
+ * @retval CGP_ELIMIT  The pipelines together need more memory than the machine has.   @retval CGP_ENOMEM
+ * @retval CGP_ESTATE  A plan is for inference.
+ *
+ * Threads: any. Blocks.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_profile_steps(const cgp_plan *const *plans, int n_plans,
+                                                    int steps, cgp_layer_cost *costs);
+
 /** Return the times of the last run; all NaN before the first. `busy`: [devices] busy time / `seconds`; may be NULL.
  *  Cost: sorts the run's events. */
 CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);

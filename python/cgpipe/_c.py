@@ -105,7 +105,7 @@ class cgp_plan_edge(Structure):
 class cgp_layer_cost(Structure):
     _fields_ = [("forward_seconds", c_double), ("input_seconds", c_double), ("weight_seconds", c_double),
                 ("recompute_seconds", c_double), ("selective_seconds", c_double), ("flops", c_double * 3),
-                ("parameter_bytes", c_int64), ("saved_bytes", c_int64)]
+                ("parameter_bytes", c_int64), ("saved_bytes", c_int64), ("update_seconds", c_double)]
 
 
 class cgp_profile_options(Structure):

@@ -177,6 +177,67 @@ cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp_dtype t
     return status;
 }
 
+/* --- sizes of micro-batches --- */
+
+/* A number of a layer at `at` samples: on the line through (x0, y0) and (x1, y1). */
+typedef struct line {
+    double x0, x1, at;
+} line;
+
+static double on_line(const line *l, double y0, double y1) {
+    const double y = y0 + (y1 - y0) * ((l->at - l->x0) / (l->x1 - l->x0));
+    return y > 0 ? y : 0;
+}
+
+static cgp_layer_cost between(const line *l, const cgp_layer_cost *a, const cgp_layer_cost *b) {
+    cgp_layer_cost cost = {
+        .forward_seconds = on_line(l, a->forward_seconds, b->forward_seconds),
+        .input_seconds = on_line(l, a->input_seconds, b->input_seconds),
+        .weight_seconds = on_line(l, a->weight_seconds, b->weight_seconds),
+        .recompute_seconds = on_line(l, a->recompute_seconds, b->recompute_seconds),
+        .selective_seconds = on_line(l, a->selective_seconds, b->selective_seconds),
+    };
+    for (int d = 0; d < 3; d++)
+        cost.flops[d] = on_line(l, a->flops[d], b->flops[d]);
+    const double bytes = on_line(l, (double)a->saved_bytes, (double)b->saved_bytes);
+    cost.saved_bytes = bytes < 0x1p62 ? llround(bytes) : (int64_t)1 << 62;
+    return cost;
+}
+
+cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs, const int64_t *samples, int sizes,
+                              int layers, int64_t at, cgp_layer_cost *out) {
+    CGP__NEED(costs);
+    CGP__NEED(samples);
+    CGP__NEED(out);
+    if (sizes < 1 || layers < 1 || at < 1)
+        return cgp_fail(CGP_EINVAL,
+                        "costs: expected sizes, layers and samples of 1 or more, got %d, %d "
+                        "and %lld",
+                        sizes, layers, (long long)at);
+    for (int k = 0; k < sizes; k++) {
+        if (samples[k] < 1 || (k > 0 && samples[k] <= samples[k - 1]))
+            return cgp_fail(CGP_EINVAL,
+                            "costs: expected sizes of micro-batches that ascend from 1 or "
+                            "more, got %lld as number %d",
+                            (long long)samples[k], k);
+    }
+    int k = 0; /* the line begins at this size */
+    while (k < sizes - 2 && samples[k + 1] <= at)
+        k++;
+    static const cgp_layer_cost nothing = {0};
+    const bool one = sizes == 1;
+    const line l = {one ? 0 : (double)samples[k], (double)samples[one ? 0 : k + 1], (double)at};
+    for (int i = 0; i < layers; i++) {
+        const cgp_layer_cost *row = &costs[(size_t)k * (size_t)layers + (size_t)i];
+        const cgp_layer_cost cost =
+            one ? between(&l, &nothing, row) : between(&l, row, row + layers);
+        out[i] = cost;
+        out[i].parameter_bytes = costs[i].parameter_bytes;
+        out[i].update_seconds = costs[i].update_seconds;
+    }
+    return CGP_OK;
+}
+
 /* --- balances --- */
 
 cgp_status cgp_balance_by_time(const cgp_model *model, const cgp_layer_cost *costs,

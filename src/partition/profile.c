@@ -6,18 +6,24 @@
  *
  * For each op: make its operands, run its kernels in the order of a step (forward, weight backward, input backward), free the
  * operands. Values are random: no kernel's time depends on them, and zeros would be unlike training. Backward reads the values
- * that forward saved. */
+ * that forward saved.
+ *
+ * In a step all the other ops come between two runs of a kernel: its operands are in no cache, but for what the op before has just
+ * made, x in forward and dy in backward. So it is here, where a device shares the host's memory: other memory is read before each run,
+ * then x or dy. */
 #include "partition/partition.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bf16.h"
 #include "plugin/find.h"
 
-/* A kernel runs `repeats` times, and on until its runs take MIN_NS or are MAX_RUNS. */
-#define MIN_NS 20000000
-#define MAX_RUNS 101
+/* Bytes that are read so that caches hold nothing else: those of the largest cache, if the system says, within these bounds. */
+#define MIN_CACHE (32 << 20)
+#define MAX_CACHE (256 << 20)
+#define CACHE_LINE 64
 /* Random floats; data repeat them. */
 #define BLOCK 65536
 #define MAX_BUFFERS                                                                            \
@@ -43,8 +49,10 @@ typedef struct profiler {
     uint16_t *halves; /* the same in bf16 */
     int32_t *integers;
     void *staged; /* [BLOCK] for copies to a device that does not share the host's memory */
-    /* [MAX_RUNS or repeats] */
-    double *runs;
+    double *runs; /* [repeats] */
+    /* What is read before a run; NULL: nothing. */
+    char *other;
+    size_t other_bytes;
     measurement *measured;
     int n_measured, measured_capacity;
     /* by hash_of() */
@@ -254,16 +262,37 @@ static cgp_status time_run(const profiler *p, cgp_kernel *kernel, const cgp_kern
     return CGP_OK;
 }
 
-static cgp_status run_often(profiler *p, cgp_kernel *kernel, const cgp_kernel_args *args,
-                            double *seconds) {
-    const int repeats = p->options->repeats, max = repeats > MAX_RUNS ? repeats : MAX_RUNS;
-    int64_t sum = 0, took = 0;
-    int n = 0;
+static void read_lines(const void *memory, size_t bytes) {
+    const volatile char *at = memory;
+    for (size_t i = 0; i < bytes; i += CACHE_LINE)
+        (void)at[i];
+}
+
+/* Leave in the caches what a step leaves there: at most the values that the op before has made, in `memory` of this op's operands. */
+static void empty_caches(const profiler *p, const void *const *recent, int n) {
+    if (!p->other) return;
+    read_lines(p->other, p->other_bytes);
+    for (int i = 0; i < p->n_buffers; i++) {
+        for (int k = 0; k < n; k++) {
+            if (p->buffers[i].memory == recent[k]) read_lines(recent[k], p->buffers[i].bytes);
+        }
+    }
+}
+
+static cgp_status run_often(profiler *p, cgp_kernel *kernel, int direction, int n_inputs,
+                            const cgp_kernel_args *args, double *seconds) {
+    const int n = p->options->repeats;
+    const bool forward = direction == CGP_OP_FORWARD;
+    const void *const dy[] = {args->dy};
+    const void *x[CGP_OP_MAX_INPUTS];
+    int64_t took = 0;
+    for (int k = 0; k < n_inputs; k++)
+        x[k] = args->x[k];
     CGP_TRY(time_run(p, kernel, args, &took));
-    while (n < repeats || (repeats > 1 && sum < MIN_NS && n < max)) {
+    for (int i = 0; i < n; i++) {
+        empty_caches(p, forward ? x : dy, forward ? n_inputs : 1);
         CGP_TRY(time_run(p, kernel, args, &took));
-        p->runs[n++] = 1e-9 * (double)took;
-        sum += took;
+        p->runs[i] = 1e-9 * (double)took;
     }
     qsort(p->runs, (size_t)n, sizeof *p->runs, by_size);
     *seconds = 0.5 * (p->runs[(n - 1) / 2] + p->runs[n / 2]);
@@ -290,7 +319,7 @@ static bool find_measured(const profiler *p, const cgp__node_kernels *kernels, i
     return false;
 }
 
-static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
+static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d, int n_inputs,
                           cgp_kernel_args *args, double *seconds) {
     cgp_kernel *kernel = NULL;
     if (!cgp__grow(&p->measured, &p->measured_capacity, p->n_measured + 1, sizeof *p->measured))
@@ -298,7 +327,7 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
     CGP_TRY(make_packed(p, &kernels->spec[d], args));
     CGP_TRY(p->backend->kernel_create(p->device, &kernels->spec[d], &kernel));
     args->first = d == CGP_OP_FORWARD; /* most micro-batches add to gradients of parameters */
-    const cgp_status status = run_often(p, kernel, args, seconds);
+    const cgp_status status = run_often(p, kernel, d, n_inputs, args, seconds);
     p->backend->kernel_destroy(kernel);
     if (status != CGP_OK) return status;
     const uint32_t dx = d == CGP_OP_BACKWARD_INPUT ? kernels->dx : 0;
@@ -321,15 +350,16 @@ static cgp_status time_node(void *self, const cgp_model *model,
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
         all = all && (!kernels->has[d] || find_measured(p, kernels, d, &seconds[d]));
     if (all) return CGP_OK;
+    const cgp__node *node = &model->nodes[kernels->node];
     cgp_kernel_args args = {.training = true};
     cgp_status status = make_operands(p, model, kernels, &args);
     for (int i = 0; i < CGP_OP_DIRECTIONS && status == CGP_OK; i++) {
         const int d = order[i];
-        if (kernels->has[d]) status = measure(p, kernels, d, &args, &seconds[d]);
+        if (kernels->has[d])
+            status = measure(p, kernels, d, node->n_inputs, &args, &seconds[d]);
     }
     (void)finish(p);
     free_operands(p);
-    const cgp__node *node = &model->nodes[kernels->node];
     if (status == CGP_OK)
         cgp_log(CGP_LOG_INFO, "profile", "%s, %s: F %.3g s, I %.3g s, W %.3g s",
                 node->use.op->is_loss ? "loss" : model->layers[node->layer], node->use.op->name,
@@ -378,12 +408,18 @@ static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
     return CGP_OK;
 }
 
+static cgp_status make_other(profiler *p) {
+    const int64_t largest = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    p->other_bytes = (size_t)cgp__min(cgp__max(largest, MIN_CACHE), MAX_CACHE);
+    CGP_TRY(CGP__NEW(p->other, p->other_bytes, "profile"));
+    memset(p->other, 1, p->other_bytes); /* pages of its own, not the shared one of zeros */
+    return CGP_OK;
+}
+
 static cgp_status begin(profiler *p) {
-    const size_t runs =
-        (size_t)(p->options->repeats > MAX_RUNS ? p->options->repeats : MAX_RUNS);
     p->block = cgp__calloc(BLOCK, sizeof *p->block);
     p->integers = cgp__calloc(BLOCK, sizeof *p->integers);
-    p->runs = cgp__calloc(runs, sizeof *p->runs);
+    p->runs = cgp__calloc((size_t)p->options->repeats, sizeof *p->runs);
     p->halves = cgp__calloc(BLOCK, sizeof *p->halves);
     if (!p->block || !p->halves || !p->integers || !p->runs)
         return cgp__no_memory("profile", BLOCK * sizeof *p->block);
@@ -400,6 +436,8 @@ static cgp_status begin(profiler *p) {
     if (!p->backend->host_addressable)
         CGP_TRY(
             p->backend->host_memory_create(p->device, BLOCK * sizeof *p->block, &p->staged));
+    /* A single run is a rough measure, and quick. */
+    if (p->backend->host_addressable && p->options->repeats > 1) CGP_TRY(make_other(p));
     for (int i = 0; p->backend->asynchronous && i < 2; i++)
         CGP_TRY(p->backend->event_create(p->device, &p->timer[i]));
     return CGP_OK;
@@ -412,6 +450,7 @@ static void end(profiler *p) {
         p->backend->host_memory_destroy(p->device, p->staged, BLOCK * sizeof *p->block);
     if (p->device) p->backend->device_destroy(p->device);
     cgp__index_release(&p->measured_index);
+    free(p->other);
     free(p->measured);
     free(p->runs);
     free(p->integers);

@@ -13,10 +13,23 @@ check "profile: a row for each layer and one for all" \
 check "profile: the peak that was given" has "peak         50.0 GFLOP/s a core" "$out"
 check "profile: shares of it" test "$(awk '$1 == "layer" { print $8 " " $9 }' "$out")" = "peak %"
 check "profile: fits a page" test "$(widest "$out")" -le 120
-check "profile --json: all keys" keys costs.json version command date model samples threads \
-    precision peak_flops copy_bytes_per_second layers name forward_seconds input_seconds \
-    weight_seconds recompute_seconds selective_seconds forward_flops parameter_bytes saved_bytes
-check "profile --json: samples of a micro-batch" test "$(value samples costs.json)" = 2
+check "profile --json: all keys" keys costs.json cgpipe_costs version command date model samples threads \
+    devices in_steps precision peak_flops copy_bytes_per_second layers name forward_seconds input_seconds \
+    weight_seconds recompute_seconds selective_seconds forward_flops update_seconds parameter_bytes saved_bytes
+check "profile --json: sizes of micro-batches" jq -e '.samples == [1, 2]' costs.json
+check "profile --json: a number for each" jq -e \
+    'all(.layers[]; (.forward_seconds, .input_flops, .saved_bytes) | length == 2)' costs.json
+check "profile --json: operations are in proportion" jq -e 'all(.layers[]; .weight_flops | .[1] == 2 * .[0])' costs.json
+check "profile --json: an update of what has parameters" jq -e 'all(.layers[]; (.update_seconds > 0) == (.parameter_bytes > 0))' costs.json
+check "profile: rates of each size" test "$(grep -cE '^micro-batches of [12] +[0-9.]+ samples/s' "$out")" -eq 2
+check "profile: in training steps" has "measured     in training steps" "$out"
+run profile $costed --batch 16 --repeats 1 --devices 2 --optimizer sgd --momentum 0.9 --json sizes.json
+check "profile --devices: two at once" has "measured     in training steps, 2 devices at once" "$out"
+check "profile: three sizes" jq -e '.samples == [1, 4, 16] and .devices == 2 and .in_steps' sizes.json
+check "profile --json: the command" jq -re '.command | test("--devices cpu.2 .*--optimizer sgd")' sizes.json
+run profile $costed --batch 1 --repeats 1 --json one.json
+check "profile: one size" jq -e '.samples == [1] and (.layers[0].forward_seconds | length) == 1' one.json
+fails 2 "--momentum: expected --optimizer sgd or rmsprop, got adamw" profile $costed --momentum 0.9
 check "profile --json: the model in full" has "$costed" <(sed 's/,vocab=64,seq=16/,seq=16,vocab=64/' costs.json)
 check "profile --json: the peak that was given" jq -e '.peak_flops == 5e10' costs.json
 run profile $costed --batch 4 --chunks 2 --repeats 1 --json without.json
@@ -29,7 +42,7 @@ check "profile without --peak: null in JSON" test "$(jq .peak_flops without.json
 # --- balances ---
 
 # The first layer is made the dearest by far, then the last.
-dearest() { jq ".layers[$1].forward_seconds = 1000" costs.json >"dearest$1.json"; }
+dearest() { jq ".layers[$1].forward_seconds = [1000, 1000]" costs.json >"dearest$1.json"; }
 dearest 0
 dearest 6
 for i in 0:1,6 6:6,1; do
@@ -57,12 +70,12 @@ check "train --resume measures again" exits 0
 
 run bench gpt2 --model $costed --stages 2 --batch 4 --chunks 2 --steps 4 --dropout 0 --costs-out run.json --json bench.json
 check "bench --costs-out" exits 0
-check "bench --costs-out: of its micro-batches" test "$(jq .samples run.json)" -eq 2
+check "bench --costs-out: of its micro-batches" jq -e '.samples == [2]' run.json
 check "bench --costs-out: every layer runs forward and backward" test "$(
-    jq '[.layers[] | select(.forward_seconds > 0)] | length' run.json)" -ge 6
+    jq '[.layers[] | select(.forward_seconds[0] > 0)] | length' run.json)" -ge 6
 check "bench --costs-out: the layers take no longer than the step" jq -en \
     --slurpfile run run.json --slurpfile bench bench.json \
-    '[$run[0].layers[] | .forward_seconds + .input_seconds + .weight_seconds] | add < $bench[0].run_seconds'
+    '[$run[0].layers[] | .forward_seconds[0] + .input_seconds[0] + .weight_seconds[0]] | add < $bench[0].run_seconds'
 run plan $costed --stages 2 --batch 4 --chunks 2 --schedule zb-v --costs run.json --json plan.json
 check "plan --costs: the simulated step" has "simulated step 0." "$out"
 check "plan --costs: as JSON" jq -e \
@@ -71,18 +84,54 @@ fails 2 "--costs-out: expected one run to measure, got --plan-only" \
     bench gpt2 --model $costed --plan-only --costs-out run.json
 fails 1 "none/run.json: ..." bench gpt2 --model $costed --steps 3 --batch 4 --costs-out none/run.json
 
+# --- sizes of micro-batches ---
+
+# One stage: a step is a sum. Micro-batches of 1, 4 and 16 take 1, 2 and 14 s in each layer, F, and nothing else.
+jq '.layers[] |= (.forward_seconds = [1, 2, 14] | .input_seconds = [0, 0, 0] | .weight_seconds = [0, 0, 0] | .update_seconds = 0.5)' \
+    sizes.json >line.json
+for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do
+    run plan $costed --batch "${case%:*}" --chunks 1 --costs line.json --json plan.json
+    check "plan --costs: a micro-batch of ${case%:*}" jq -e \
+        "(.run_seconds_simulated - ${case#*:} | fabs) < 0.001 and (.step_seconds_simulated - ${case#*:} - 3.5 | fabs) < 0.001" plan.json
+done
+check "plan --costs: with the update" has "simulated step 210.0000 s without the optimizer, 213.5000 s with it, bubble" "$out"
+# Files of one size as they were before: in proportion, and without an update.
+jq 'del(.cgpipe_costs) | .samples = 4 | .layers[] |= (del(.update_seconds) | with_entries(.value |= if type == "array" then .[1] else . end))' \
+    line.json >old.json
+run plan $costed --batch 16 --chunks 2 --costs old.json --json plan.json
+check "plan --costs: an older file" jq -e '.run_seconds_simulated == 56 and .step_seconds_simulated == null' plan.json
+check "plan --costs: without the update" has "simulated step 56.0000 s without the optimizer, bubble" "$out"
+# With micro-batches of one the first layer is the dearest, with larger ones the last is.
+jq '.layers[0].forward_seconds = [100, 100, 100] | .layers[6].forward_seconds = [1, 50, 1000]' line.json >crossing.json
+run plan $costed --stages 2 --batch 16 --chunks 16 --balance time --costs crossing.json
+check "plan --balance time: by the times of micro-batches of one" has "balance 1,6" "$out"
+run plan $costed --stages 2 --batch 16 --chunks 1 --balance time --costs crossing.json
+check "plan --balance time: by those of sixteen" has "balance 6,1" "$out"
+
 # --- files that are not costs ---
 
 fails 1 "costs.json: expected the costs of gpt2:layers=4,..." \
     plan gpt2:layers=4,width=32,heads=2,seq=16,vocab=64 --balance time --costs costs.json
 jq 'del(.layers[3])' costs.json >short.json
-fails 1 "short.json: expected samples >= 1 and 7 layers, got 2 and 6" \
+fails 1 "short.json: expected 7 layers, got 6" \
     plan $costed --balance time --costs short.json
-jq '.layers[2].input_seconds = -1' costs.json >negative.json
-fails 1 "negative.json: layer 2: input_seconds: expected a number >= 0" \
+jq '.layers[2].input_seconds = [1, -1]' costs.json >negative.json
+fails 1 "negative.json: layer 2: input_seconds: expected a number >= 0 for each of samples" \
     plan $costed --balance time --costs negative.json
 jq '.layers[2].input_seconds = null' costs.json >null.json
 fails 1 "null.json: layer 2: input_seconds: ..." plan $costed --balance time --costs null.json
+jq '.layers[2].input_seconds = [1]' costs.json >few.json
+fails 1 "few.json: layer 2: input_seconds: expected a number >= 0 for each of samples" plan $costed --balance time --costs few.json
+jq '.layers[2].update_seconds = -1' costs.json >update.json
+fails 1 "update.json: layer 2: update_seconds: expected a number >= 0" plan $costed --balance time --costs update.json
+for samples in '[]' '[2, 1]' '[1, 1]' '[0, 1]' '[1, 2.5]' '"1"' 'null' "[$(seq -s, 1 17)]"; do
+    jq ".samples = $samples" costs.json >samples.json
+    fails 1 "samples.json: samples: expected 1 to 16 sizes of micro-batches that ascend from 1 or more" \
+        plan $costed --balance time --costs samples.json
+done
+jq '.cgpipe_costs = 3' costs.json >newer.json
+fails 1 "newer.json: cgpipe_costs: expected 2, the version of files of costs that this cgpipe reads" \
+    plan $costed --balance time --costs newer.json
 echo '[1, 2' >broken.json
 fails 1 "broken.json: ..." plan $costed --balance time --costs broken.json
 echo '[]' >list.json

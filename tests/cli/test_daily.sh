@@ -184,7 +184,6 @@ fails 2 "--devices 0: expected a number from 1 to 2147483647, or names (as in cp
 fails 2 "--devices 99999999999: expected a number from 1 to 2147483647, or names (as in cpu*3,ref)" plan $model --devices 99999999999
 fails 2 "--stages 2147483647: the model has 5 layers ..." plan $model --devices 2147483647
 fails 2 "--balance: expected 2 numbers, one a stage, got 3" plan $model --devices 2 --balance 1,2,2
-fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices 2
 run plan $model --devices "cpu*2,ref:0@2GiB" --json devices.json
 check "--devices cpu*2,ref:0@2GiB: three stages" test "$code $(stages)" = "0 3 cpu:0,cpu:1,ref:2"
 check "the limit of a device is in the JSON" test "$(jq -c '[.devices[].memory_limit]' devices.json)" = "[null,null,2147483648]"

@@ -43,7 +43,6 @@ fails 2 "tokenize: --tokenizer PATH is missing ..." tokenize
 fails 2 "convert: FROM is missing (cgpipe convert FROM TO)" convert
 fails 2 "plan: MODEL is missing ..." plan
 fails 2 "profile: MODEL is missing ..." profile
-fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices cpu,ref
 fails 2 "schedule: NAME is missing ..." schedule
 fails 2 "--shedule: unknown option (did you mean --schedule?)" train $model --shedule gpipe
 fails 2 "--shedule: unknown option (did you mean --schedule?)" plan $model --shedule=gpipe

@@ -53,8 +53,8 @@ done
 run profile resnet101 --batch 1 --repeats 1 --peak 10 --json costs.json
 check "profile resnet101: exit code 0" exits 0
 jq '.copy_bytes_per_second = 1e10
-    | .layers |= map(.forward_seconds = .forward_flops / 1e10 | .input_seconds = .input_flops / 1e10
-                   | .weight_seconds = .weight_flops / 1e10 | .recompute_seconds = .forward_seconds)' \
+    | .layers |= map(.forward_seconds = (.forward_flops | map(. / 1e10)) | .input_seconds = (.input_flops | map(. / 1e10))
+                   | .weight_seconds = (.weight_flops | map(. / 1e10)) | .recompute_seconds = .forward_seconds)' \
     costs.json >even.json
 COSTS=even.json table resnet101-speed speed.json
 speedup() { jq ".cells[$1].$2.speedup" speed.json; }

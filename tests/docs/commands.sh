@@ -144,6 +144,12 @@ skip "cgpipe plan $gpt2 --stages 2 --chunks 8 --schedule zb-h1 --costs costs.jso
 skip 'mpirun -n 4 cgpipe bench transport --json cluster.json' 'test_mpi_hosts; needs MPI'
 skip 'cgpipe plan MODEL --stages 4 --costs costs.json --cluster cluster.json' 'a form; test_cluster runs it'
 
+# --- docs/reference/costs-files.md ---
+skip 'cgpipe profile MODEL --batch 16 --json costs.json' 'a form; test_costs runs it'
+skip 'cgpipe profile MODEL --batch 16 --devices 2 --json costs.json' 'a form; test_costs runs it'
+skip 'cgpipe bench MODEL --stages 2 --costs-out costs.json' 'a form; test_costs runs it'
+skip 'cgpipe plan MODEL --stages 2 --batch 32 --chunks 8 --costs costs.json --balance time' 'a form; test_costs runs it'
+
 # --- docs/design/cuda.md ---
 for devices in cuda:0,cuda:1 cuda:0@22GiB,cuda:0@22GiB cuda:0,cpu; do
     skip "cgpipe train gpt2 --data text.txt --devices $devices" 'needs a GPU; test_cuda_train runs its like on cuda-host'

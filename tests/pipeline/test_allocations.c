@@ -466,10 +466,23 @@ static cgp_status profile(outcome *out) {
     return status;
 }
 
+static cgp_status profile_steps(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_layer_cost costs[8] = {{0}};
+    DO(cgp_profile_steps((const cgp_plan *const *)&plan, 1, 1, costs));
+    for (int i = 0; i < cgp_model_layers(model); i++) /* times differ from run to run */
+        note(out, "%lld\n", (long long)costs[i].saved_bytes);
+    return status;
+}
+
 static void every_allocation_of_a_profile_fails_cleanly(void **state) {
     (void)state;
-    assert_true(cgp_model_layers(graph) <= 8);
+    cgp_plan_options o = options_for("cpu", CGP_RECOMPUTE_NEVER);
+    assert_true(cgp_model_layers(graph) <= 8 && cgp_model_layers(headless) <= 8);
     scenario_check("profile", profile);
+    check_pipeline("profile-steps", graph, &o, profile_steps);
+    o.external_loss = true;
+    check_pipeline("profile-steps-outside", headless, &o, profile_steps);
 }
 
 static cgp_status check_op(outcome *out) {

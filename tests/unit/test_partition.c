@@ -162,8 +162,188 @@ static void known_hard_cases_are_solved(void **unused) {
                         sizeof balance); /* 100 whatever follows: leftmost */
 }
 
+/* --- sizes of micro-batches --- */
+
+enum { SIZES = 3 };
+
+/* Between and beyond three sizes; by hand. */
+static void costs_are_interpolated_between_sizes(void **unused) {
+    (void)unused;
+    const int64_t samples[SIZES] = {1, 4, 8};
+    const cgp_layer_cost rows[SIZES][2] = {
+        {{.forward_seconds = 10,
+          .input_seconds = 8,
+          .weight_seconds = 5,
+          .recompute_seconds = 1,
+          .selective_seconds = 0,
+          .flops = {1, 2, 3},
+          .parameter_bytes = 12,
+          .saved_bytes = 64,
+          .update_seconds = 7},
+         {.forward_seconds = 100}},
+        {{.forward_seconds = 25,
+          .input_seconds = 2,
+          .weight_seconds = 5,
+          .recompute_seconds = 4,
+          .selective_seconds = 6,
+          .flops = {4, 8, 12},
+          .parameter_bytes = 12,
+          .saved_bytes = 256,
+          .update_seconds = 7},
+         {.forward_seconds = 100}},
+        {{.forward_seconds = 33,
+          .input_seconds = 0,
+          .weight_seconds = 5,
+          .recompute_seconds = 8,
+          .selective_seconds = 6,
+          .flops = {8, 16, 24},
+          .parameter_bytes = 12,
+          .saved_bytes = 512,
+          .update_seconds = 7},
+         {.forward_seconds = 200}},
+    };
+    const struct {
+        int64_t at, saved;
+        double forward, input, recompute, selective, flops, other;
+    } cases[] = {
+        {1, 64, 10, 8, 1, 0, 3, 100},   {2, 128, 15, 6, 2, 2, 6, 100},
+        {4, 256, 25, 2, 4, 6, 12, 100}, {6, 384, 29, 1, 6, 6, 18, 150},
+        {8, 512, 33, 0, 8, 6, 24, 200}, {12, 768, 41, 0, 12, 6, 36, 300}, /* not -2 */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cgp_layer_cost got[2];
+        assert_ok(cgp_layer_costs_at(rows[0], samples, SIZES, 2, cases[i].at, got));
+        assert_float_equal(got[0].forward_seconds, cases[i].forward, 1e-12);
+        assert_float_equal(got[0].input_seconds, cases[i].input, 1e-12);
+        assert_float_equal(got[0].weight_seconds, 5, 1e-12);
+        assert_float_equal(got[0].recompute_seconds, cases[i].recompute, 1e-12);
+        assert_float_equal(got[0].selective_seconds, cases[i].selective, 1e-12);
+        assert_float_equal(got[0].flops[2], cases[i].flops, 1e-12);
+        assert_float_equal(got[1].forward_seconds, cases[i].other, 1e-12);
+        assert_int_equal(got[0].saved_bytes, cases[i].saved);
+        assert_int_equal(got[0].parameter_bytes, 12);
+        assert_float_equal(got[0].update_seconds, 7, 0);
+    }
+}
+
+/* Two sizes are a line, at their left too; one is in proportion, but for the parameters and their update. */
+static void few_sizes_are_enough(void **unused) {
+    (void)unused;
+    const int64_t samples[] = {2, 4};
+    const cgp_layer_cost rows[] = {
+        {.forward_seconds = 10, .parameter_bytes = 4, .saved_bytes = 20, .update_seconds = 3},
+        {.forward_seconds = 14, .parameter_bytes = 4, .saved_bytes = 40, .update_seconds = 3}};
+    cgp_layer_cost got;
+    assert_ok(cgp_layer_costs_at(rows, samples, 2, 1, 1, &got));
+    assert_float_equal(got.forward_seconds, 8, 1e-12);
+    assert_int_equal(got.saved_bytes, 10);
+    assert_ok(cgp_layer_costs_at(rows, samples, 1, 1, 5, &got));
+    assert_float_equal(got.forward_seconds, 25, 1e-12);
+    assert_int_equal(got.saved_bytes, 50);
+    assert_int_equal(got.parameter_bytes, 4);
+    assert_float_equal(got.update_seconds, 3, 0);
+}
+
+static void bad_sizes_are_refused(void **unused) {
+    (void)unused;
+    const cgp_layer_cost rows[SIZES] = {{.forward_seconds = 1}};
+    const cgp_layer_cost before = {.forward_seconds = 99};
+    cgp_layer_cost got = before;
+    const struct {
+        int64_t samples[SIZES];
+        int sizes, layers;
+        int64_t at;
+    } cases[] = {
+        {{1, 2, 3}, 0, 1, 1}, {{1, 2, 3}, 3, 0, 1}, {{1, 2, 3}, 3, 1, 0},
+        {{0, 2, 3}, 3, 1, 1}, {{1, 1, 3}, 3, 1, 1}, {{1, 4, 3}, 3, 1, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_status(cgp_layer_costs_at(rows, cases[i].samples, cases[i].sizes,
+                                         cases[i].layers, cases[i].at, &got),
+                      CGP_EINVAL);
+        assert_message("costs: expected");
+        assert_memory_equal(&got, &before, sizeof got);
+    }
+}
+
+static cgp_model *row_of_layers(int layers) {
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "row"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){4});
+    for (int i = 0; i < layers; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "l%d", i);
+        cgp_model_layer(model, name);
+        x = cgp_linear(model, x, name, (cgp_linear_options){.out = 4});
+    }
+    cgp_model_output(model, x);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+/* A time at `at` samples of 1, 3 and 7, all whole: slopes are multiples of 1/2 and 1/4. */
+static double time_at(const double *t, int64_t at) {
+    const double value = at <= 3 ? t[0] + (double)(at - 1) * (t[1] - t[0]) / 2
+                                 : t[1] + (double)(at - 3) * (t[2] - t[1]) / 4;
+    return value > 0 ? value : 0;
+}
+
+/* Layers that gain differently by larger micro-batches: the balance by time is the optimum of the times at the plan's size, against
+ * every cut; it changes with the size. */
+static void the_balance_is_optimal_at_every_size(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    const int64_t samples[SIZES] = {1, 3, 7};
+    cgp_model *models[MAX_LAYERS + 1] = {NULL};
+    int changes = 0;
+    for (int n = 1; n <= MAX_LAYERS; n++)
+        models[n] = row_of_layers(n);
+    for (int round = 0; round < 1000; round++) {
+        const int layers = test_between(&state, 1, MAX_LAYERS),
+                  stages = test_between(&state, 1, layers);
+        cgp_layer_cost rows[SIZES * MAX_LAYERS] = {{0}}, at[MAX_LAYERS];
+        int balances[2][MAX_LAYERS];
+        for (int k = 0; k < SIZES * layers; k++) {
+            rows[k].forward_seconds = test_between(&state, 0, 40);
+            rows[k].input_seconds = test_between(&state, 0, 40);
+            rows[k].weight_seconds = test_between(&state, 0, 40);
+            rows[k].recompute_seconds = test_between(&state, 0, 40);
+        }
+        for (int which = 0; which < 2; which++) {
+            const int64_t n = which == 0 ? 1 : test_between(&state, 2, 12);
+            double costs[MAX_LAYERS];
+            int expected[MAX_LAYERS];
+            for (int i = 0; i < layers; i++) {
+                double t[4][SIZES];
+                for (int k = 0; k < SIZES; k++) {
+                    const cgp_layer_cost *c = &rows[k * layers + i];
+                    t[0][k] = c->forward_seconds;
+                    t[1][k] = c->input_seconds;
+                    t[2][k] = c->weight_seconds;
+                    t[3][k] = c->recompute_seconds;
+                }
+                costs[i] =
+                    time_at(t[0], n) + time_at(t[1], n) + time_at(t[2], n) + time_at(t[3], n);
+            }
+            (void)best_of_all(costs, layers, stages, expected);
+            assert_ok(cgp_layer_costs_at(rows, samples, SIZES, layers, n, at));
+            assert_ok(cgp_balance_by_time(models[layers], at, true, stages, balances[which]));
+            assert_memory_equal(balances[which], expected, (size_t)stages * sizeof *expected);
+        }
+        changes +=
+            memcmp(balances[0], balances[1], (size_t)stages * sizeof balances[0][0]) != 0;
+    }
+    assert_true(changes > 100);
+    for (int n = 1; n <= MAX_LAYERS; n++)
+        cgp_model_destroy(models[n]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(costs_are_interpolated_between_sizes),
+        cmocka_unit_test(few_sizes_are_enough),
+        cmocka_unit_test(bad_sizes_are_refused),
+        cmocka_unit_test(the_balance_is_optimal_at_every_size),
         cmocka_unit_test(the_balance_is_the_leftmost_optimum),
         cmocka_unit_test(rounded_sums_change_no_balance),
         cmocka_unit_test(many_layers_are_balanced),

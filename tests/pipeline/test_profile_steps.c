@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_profile_steps.c -- costs of layers measured in whole steps: every layer that has kernels has times, in any model, alone or beside
+ * other pipelines; operations and bytes are those of the plan; and no failure changes the caller's costs. */
+#include "graphs.h"
+
+#include "partition/partition.h"
+
+enum { LAYERS = 64 };
+
+static cgp_plan *plan_of(const cgp_model *model, int stages, int64_t batch, int chunks,
+                         bool external_loss) {
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = stages;
+    o.batch = batch;
+    o.chunks = chunks;
+    o.external_loss = external_loss;
+    o.optim = cgp_optim_adamw(1e-6, 0.01);
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    return plan;
+}
+
+static cgp_status second_for_each(void *self, const cgp_model *model,
+                                  const cgp__node_kernels *kernels,
+                                  double seconds[CGP_OP_DIRECTIONS]) {
+    (void)self;
+    (void)model;
+    for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
+        seconds[d] = kernels->has[d];
+    return CGP_OK;
+}
+
+/* Times where the model has kernels; the rest of the costs is that of cgp__layer_costs(). */
+static void check(const cgp_model *model, const cgp_layer_cost *costs, int64_t samples) {
+    const cgp__timer timer = {second_for_each, NULL};
+    cgp_layer_cost expected[LAYERS];
+    double bytes = 0, update = 0;
+    const int layers = cgp_model_layers(model);
+    assert_true(layers <= LAYERS);
+    assert_ok(cgp__layer_costs(model, samples, CGP_F32, &timer, expected));
+    for (int i = 0; i < layers; i++) {
+        const cgp_layer_cost *c = &costs[i], *e = &expected[i];
+        assert_int_equal(c->forward_seconds > 0, e->forward_seconds > 0);
+        assert_int_equal(c->input_seconds > 0, e->input_seconds > 0);
+        assert_int_equal(c->weight_seconds > 0, e->weight_seconds > 0);
+        assert_int_equal(c->recompute_seconds > 0, e->recompute_seconds > 0);
+        assert_int_equal(c->selective_seconds > 0, e->selective_seconds > 0);
+        assert_true(c->recompute_seconds <= c->forward_seconds && c->forward_seconds < 100);
+        assert_memory_equal(c->flops, e->flops, sizeof c->flops);
+        assert_int_equal(c->parameter_bytes, e->parameter_bytes);
+        assert_int_equal(c->saved_bytes, e->saved_bytes);
+        bytes += (double)c->parameter_bytes;
+        update += c->update_seconds;
+    }
+    assert_true(bytes == 0 || (update > 0 && update < 100));
+    for (int i = 0; i < layers && bytes > 0; i++)
+        assert_float_equal(costs[i].update_seconds,
+                           update * (double)costs[i].parameter_bytes / bytes, 1e-9);
+}
+
+static void layers_of_random_models_have_times(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 12; round++) {
+        const test_sizes sizes = {.layers = test_between(&state, 2, 8),
+                                  .sequence = 8,
+                                  .width = 16,
+                                  .heads = 2,
+                                  .vocab = 11,
+                                  .dropout = 0.1,
+                                  .no_loss = round % 4 == 0};
+        cgp_model *model =
+            round % 2 ? test_random_images(&state, &sizes) : test_random_graph(&state, &sizes);
+        const int samples = test_between(&state, 1, 3);
+        cgp_plan *plan = plan_of(model, 1, 2 * samples, 2, sizes.no_loss);
+        cgp_layer_cost costs[LAYERS];
+        assert_ok(cgp_profile_steps((const cgp_plan *[]){plan}, 1, 2, costs));
+        check(model, costs, samples);
+        cgp_plan_destroy(plan);
+        cgp_model_destroy(model);
+    }
+}
+
+/* A layer with a hundred times the operations takes longest, alone and beside others: the first plan's times are returned. */
+static void the_first_plan_is_measured(void **unused) {
+    (void)unused;
+    const test_sizes small = {2, 8, 16, 2, 11, 0, false, false};
+    const test_sizes large = {2, 32, 64, 2, 1031, 0, false, false};
+    cgp_model *models[] = {test_gpt2(&large), test_gpt2(&small)};
+    cgp_plan *one = plan_of(models[0], 1, 4, 2, false);
+    cgp_plan *two = plan_of(models[1], 2, 4, 4, false);
+    const cgp_plan *plans[] = {one, two, one, two};
+    for (int n = 1; n <= 4; n += n == 1 ? 1 : 2) {
+        cgp_layer_cost costs[LAYERS];
+        assert_ok(cgp_profile_steps(plans, n, 3, costs));
+        check(models[0], costs, 2);
+        const int head = cgp_model_layers(models[0]) - 1, norm = head - 1;
+        assert_true(costs[head].forward_seconds > costs[norm].forward_seconds);
+    }
+    cgp_layer_cost costs[LAYERS];
+    assert_ok(cgp_profile_steps((const cgp_plan *[]){two, one}, 2, 1, costs));
+    check(models[1], costs, 1);
+    cgp_plan_destroy(two);
+    cgp_plan_destroy(one);
+    cgp_model_destroy(models[1]);
+    cgp_model_destroy(models[0]);
+}
+
+static void expect_refused(const cgp_plan *const *plans, int n, int steps, cgp_status expected,
+                           const char *message) {
+    cgp_layer_cost costs[LAYERS], before[LAYERS];
+    memset(costs, 0x5a, sizeof costs);
+    memcpy(before, costs, sizeof costs);
+    assert_status(cgp_profile_steps(plans, n, steps, costs), expected);
+    assert_message(message);
+    assert_memory_equal(costs, before, sizeof costs);
+}
+
+static void failures_leave_the_costs_as_they_were(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {2, 4, 8, 2, 7, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_plan *one = plan_of(model, 1, 2, 1, false), *two = plan_of(model, 2, 2, 1, false);
+    cgp_plan *inference = NULL;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.inference = true;
+    assert_ok(cgp_plan_create(&inference, model, &o));
+    const cgp_plan *plans[] = {one, two, NULL};
+    expect_refused(plans, 0, 1, CGP_EINVAL, "expected 1 to 1024 plans, got 0");
+    expect_refused(plans, 1, 0, CGP_EINVAL, "steps: expected 1 to 1000, got 0");
+    expect_refused(plans, 3, 1, CGP_EINVAL, "plan 2 of 3 is NULL");
+    expect_refused((const cgp_plan *[]){inference}, 1, 1, CGP_ESTATE, "inference");
+    expect_refused((const cgp_plan *[]){one, inference}, 2, 1, CGP_ESTATE, "inference");
+    /* Only the second plan has a stage 1: another pipeline fails while the first one is measured, or before. */
+    setenv("CGP_FAULT", "fail:1F0", 1);
+    expect_refused(plans, 2, 1000, CGP_EDEVICE, "1F0");
+    setenv("CGP_FAULT", "fail:1F0@20", 1);
+    expect_refused(plans, 2, 1000, CGP_EDEVICE, "1F0");
+    expect_refused((const cgp_plan *[]){two, one}, 2, 1000, CGP_EDEVICE, "1F0");
+    unsetenv("CGP_FAULT");
+    cgp_plan_destroy(inference);
+    cgp_plan_destroy(two);
+    cgp_plan_destroy(one);
+    cgp_model_destroy(model);
+}
+
+/* 4096 layers of 64 MiB. */
+static void what_does_not_fit_is_refused(void **unused) {
+    (void)unused;
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "large"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){4096});
+    for (int i = 0; i < 4096; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "l%d", i);
+        cgp_model_layer(model, name);
+        x = cgp_linear(model, x, name, (cgp_linear_options){.out = 4096});
+    }
+    cgp_model_output(model, x);
+    assert_ok(cgp_model_finish(model));
+    cgp_plan *plan = plan_of(model, 1, 1, 1, true);
+    expect_refused((const cgp_plan *[]){plan}, 1, 1, CGP_ELIMIT, "memory: ");
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_of_random_models_have_times),
+        cmocka_unit_test(the_first_plan_is_measured),
+        cmocka_unit_test(failures_leave_the_costs_as_they_were),
+        cmocka_unit_test(what_does_not_fit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
