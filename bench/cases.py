@@ -10,7 +10,8 @@ RESULTS/QUESTION.csv, what is printed to RESULTS/QUESTION.txt.
     ROUNDS=5                         rounds, at least 5 for figures to publish
     STEPS=                           steps of a run, the first two not counted [the question's]
     BUILD=build                      where cgpipe and bench_peak are
-    PYTHON=/usr/bin/python3          which has PyTorch
+    PYTHON=/usr/bin/python3          which has PyTorch: Debian's, or the newest, in a virtual environment (TORCH=latest tools/python.sh); with
+                                     the newest, Debian's is a peer too, where it is installed
     RESULTS=bench/results            where the CSV, text and SVG files go
     TINY=                            1: tiny models, to try a script (with another RESULTS)
 """
@@ -28,7 +29,8 @@ ROUNDS = int(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ROUNDS") or 5
 BUILD = pathlib.Path(os.environ.get("BUILD") or ROOT / "build")
 RESULTS = pathlib.Path(os.environ.get("RESULTS") or ROOT / "bench" / "results")
 PROGRAM = BUILD / "cgpipe"
-PYTHON = os.environ.get("PYTHON") or "/usr/bin/python3"  # Debian's, which has Debian's PyTorch
+DEBIAN = "/usr/bin/python3"
+PYTHON = os.environ.get("PYTHON") or DEBIAN
 SPEED = "samples_per_second"
 
 # The GPT-2 benchmark's model, and one so small that an interpreter would show.
@@ -60,9 +62,23 @@ def plan(sizes, **options):
     return [PROGRAM, "plan", model_spec(sizes), "--json", "-", *training_options(sizes, options)]
 
 
-def torch(sizes, **options):
-    """The same model in PyTorch; options of gpt2_torch.py."""
-    return [PYTHON, ROOT / "bench" / "gpt2_torch.py", *options_of({**sizes, **options})]
+def torch(sizes, python=PYTHON, flags=(), **options):
+    """The same model in PyTorch; options and flags of gpt2_torch.py."""
+    return [python, ROOT / "bench" / "gpt2_torch.py", *options_of({**sizes, **options}), *(f"--{flag}" for flag in flags)]
+
+
+def has_torch(python):
+    return subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def older():
+    """Debian's interpreter, where PYTHON has a newer PyTorch beside it; else None."""
+    return DEBIAN if PYTHON != DEBIAN and has_torch(DEBIAN) else None
+
+
+def newest():
+    """Whether PYTHON has PyTorch 2."""
+    return PYTHON != DEBIAN and subprocess.run([PYTHON, "-c", "import torch._dynamo"], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def run(command):
@@ -78,7 +94,7 @@ def check_needs():
     if not PROGRAM.exists():
         sys.exit(f"{PROGRAM}: no such file (make, or BUILD=FOLDER)")
     missing = [] if shutil.which("gnuplot") else ["gnuplot-nox"]
-    if subprocess.run([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode != 0:
+    if not has_torch(PYTHON):
         missing += ["python3-torch", "libopenblas0-openmp"]
     if missing:
         sys.exit(f"bench: needs {' '.join(missing)} (apt-get install {' '.join(missing)})")
@@ -125,9 +141,11 @@ def report(question, lines):
     print(text)
 
 
-def answer(question, cases, ratios):
-    """Measure, then tell each case's samples/s and the `ratios`: (a case, over another, what that means)."""
+def answer(question, cases, ratios, judged=None):
+    """Measure, then tell each case's samples/s and the `ratios`: (a case, over another, what that means), and those that `judged`
+    chooses by the speeds."""
     medians = measure(question, cases)
+    ratios = [*ratios, *(judged({name: result[SPEED] for name, result in medians.items()}) if judged else ())]
     width = max(map(len, cases))
     lines = conditions(medians) + [f"{'samples/s':>{width + 11}}"]
     lines += [f"{name:{width}} {medians[name][SPEED]:10.3f}" for name in cases] + ["", "ratios of samples/s"]

@@ -6,14 +6,18 @@
 
 Eager PyTorch on --threads threads, or on a GPU (--device cuda), there also compiled (--compile) and in bf16 (--bf16). --chunks M > 1
 adds up the gradients of M micro-batches. --pipeline K runs K partitions on a thread each, written by hand: all forwards, then all
-backwards, with queues between the partitions. As with cgpipe the figure is the median of all --steps but the first two.
+backwards, with queues between the partitions; --distributed NAME runs K processes of torch.distributed.pipelining instead, over gloo, by its
+schedule NAME, with as many stages as that wants. As with cgpipe the figure is the median of all --steps but the first two.
 
 Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that after the first optimizer
 step, when weights, gradients and momentum are there.
 """
 import argparse
+import contextlib
+import io
 import math
 import queue
+import tempfile
 import threading
 
 import torch_peer
@@ -24,6 +28,7 @@ def parse():
     for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("pipeline", 1), ("steps", 5), ("layers", 12),
                           ("width", 768), ("heads", 12), ("vocab", 3000), ("seq", 128)]:
         parser.add_argument("--" + name, type=int, default=default)
+    parser.add_argument("--distributed", metavar="NAME", help="GPipe, 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble ..")
     torch_peer.add_options(parser)
     options = parser.parse_args()
     if options.pipeline > 1 and options.device != "cpu":
@@ -138,14 +143,61 @@ class Pipeline:
         return self.total
 
 
-def main():
+class Distributed:
+    """The stages of one process; the others' have the same seed."""
+
+    def __init__(self, model, rank):
+        from torch.distributed import pipelining
+        self.rank, processes = rank, options.pipeline
+        schedule = getattr(pipelining, "Schedule" + options.distributed)
+        several = issubclass(schedule, pipelining.schedules.PipelineScheduleMulti)
+        folded = "V" in options.distributed.replace("ZeroBubble", "")  # the last stage is on the first process
+        stages = processes * (2 if several else 1)
+        own = [rank, 2 * processes - 1 - rank if folded else processes + rank][:2 if several else 1]
+        blocks = [2 + options.layers * j // stages for j in range(stages + 1)]
+        cuts = [0, *blocks[1:-1], len(model)]
+        self.model = nn.ModuleList(model[cuts[j]:cuts[j + 1]] for j in own)
+        made = [pipelining.PipelineStage(part, j, stages, torch.device("cpu")) for part, j in zip(self.model, own)]
+        self.schedule = schedule(made if several else made[0], options.chunks, loss_fn=lambda y, t: loss_of(y, t) * options.chunks)
+        self.last = stages - 1 in own
+
+    def step(self, tokens, targets):
+        losses = []
+        self.schedule.step(*([tokens] if self.rank == 0 else []), **({"target": targets, "losses": losses} if self.last else {}))
+        total = torch.tensor(sum(float(loss.detach()) for loss in losses) / options.chunks)
+        torch.distributed.all_reduce(total)  # of which one process has it; all wait for each other here
+        return float(total)
+
+
+def run_process(rank, file):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=options.pipeline)
+    run(rank)
+    torch.distributed.destroy_process_group()
+
+
+def run(rank=None):
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     model, forward = torch_peer.prepare(torch, make_model(), options)
-    runner = Pipeline(model, options.pipeline) if options.pipeline > 1 else Serial(forward)
+    parameters = sum(p.numel() for p in model.parameters())
+    if rank is not None:
+        runner = Distributed(model, rank)
+        model = runner.model
+    else:
+        runner = Pipeline(model, options.pipeline) if options.pipeline > 1 else Serial(forward)
     tokens = torch.randint(options.vocab, (options.batch, options.seq), device=options.device)
     targets = torch.randint(options.vocab, (options.batch, options.seq), device=options.device)
-    torch_peer.measure(torch, model, lambda: runner.step(tokens, targets), options, blas)
+    with contextlib.redirect_stdout(io.StringIO()) if rank else contextlib.nullcontext():
+        torch_peer.measure(torch, model, lambda: runner.step(tokens, targets), options, blas, parameters=parameters)
 
 
-main()
+def main():
+    if not options.distributed:
+        run()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(run_process, (f"{folder}/meet",), nprocs=options.pipeline)
+
+
+if __name__ == "__main__":
+    main()

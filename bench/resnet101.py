@@ -16,7 +16,7 @@ STEPS = os.environ.get("STEPS") or 5
 
 def ours(batch=8, **options):
     options = {"batch": batch, "steps": STEPS, "schedule": "gpipe", **options}
-    return [PROGRAM, "bench", "memory", MODEL, "--json", "-", *options_of(options)]
+    return [PROGRAM, "bench", MODEL, "--json", "-", *options_of(options)]
 
 
 def torch(**options):

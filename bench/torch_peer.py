@@ -91,9 +91,11 @@ def make_optimizer(torch, model):
     return optimizer
 
 
-def measure(torch, model, step, options, blas, more=None):
-    """Run `step()`, which gives the loss of a mini-batch and leaves gradients, and print one JSON line."""
+def measure(torch, model, step, options, blas, more=None, parameters=None):
+    """Run `step()`, which gives the loss of a mini-batch and leaves gradients, and print one JSON line. `parameters`: of all processes."""
     on_cpu = options.device == "cpu"
+    if on_cpu and not torch.__file__.startswith("/usr/lib/"):  # a wheel
+        blas = "its own BLAS"
     optimizer = make_optimizer(torch, model)
     gc.collect()
     begin_peak(torch, on_cpu)
@@ -109,7 +111,7 @@ def measure(torch, model, step, options, blas, more=None):
         seconds.append(time.perf_counter() - begin)
     median = statistics.median(seconds[2:] or seconds)
     print(json.dumps({
-        "torch": torch.__version__, "blas": blas, "parameters": sum(p.numel() for p in model.parameters()),
+        "torch": torch.__version__, "blas": blas, "parameters": parameters or sum(p.numel() for p in model.parameters()),
         "step_seconds": median, "samples_per_second": options.batch / median,
         "activation_mib": round(memory_mib(torch, on_cpu, "VmHWM") - before, 1), "losses": [round(loss, 5) for loss in losses],
         **(more() if more else {})}))

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How fast do ResNet-101, AmoebaNet-D and U-Net train on one core and on two, and against the PyTorch of PYTHON at its best?
+
+Mini-batches of 8 images. PyTorch in both layouts, eager and, PyTorch 2, compiled. On two cores ours has two threads, or two stages.
+"""
+import os
+
+from cases import PROGRAM, PYTHON, ROOT, SPEED, conditions, measure, newest, options_of, report
+
+TINY = bool(os.environ.get("TINY"))
+STEPS = os.environ.get("STEPS") or 4
+MODELS = {  # ours; PyTorch's
+    "ResNet-101": ("resnet101", ["resnet_torch.py"]),
+    "AmoebaNet-D(18,64)": ("amoebanetd:L=18,D=64", ["images_torch.py", "--model", "amoebanetd", "--layers", "18", "--filters", "64"]),
+    "U-Net(2,32)": ("unet:B=2,C=32", ["images_torch.py", "--model", "unet", "--convs", "2", "--channels", "32", "--image", "192"]),
+}
+if TINY:
+    MODELS = {"ResNet-50": ("resnet:depth=50,image=64,width=8", ["resnet_torch.py", "--depth", "50", "--image", "64"]),
+              "U-Net(1,2)": ("unet:B=1,C=2,depth=2,image=32",
+                             ["images_torch.py", "--model", "unet", "--convs", "1", "--channels", "2", "--depth", "2", "--image", "32"])}
+
+
+def ours(model, **options):
+    return [PROGRAM, "bench", model, "--json", "-", *options_of({"batch": 8, "steps": STEPS, "schedule": "gpipe", **options})]
+
+
+def torch(script, *flags, **options):
+    return [PYTHON, ROOT / "bench" / script[0], *script[1:], *options_of({"batch": 8, "steps": STEPS, **options}), *flags]
+
+
+def cases_of(name, model, script):
+    cases = {"T=1": ours(model, stages=1, chunks=1), "T=2": ours(model, stages=1, chunks=1, threads_per_device=2),
+             "K=2": ours(model, stages=2, chunks=8, schedule="zb-v", balance="time"), "b=1": ours(model, stages=1, chunks=8)}
+    for cores in (1, 2):
+        for layout in (0, 1):
+            for flags in [[], ["--compile"]] if newest() else [[]]:
+                words = ["PyTorch", *(["channels-last"] if layout else []), *(["compiled"] if flags else []), f"T={cores}"]
+                cases[" ".join(words)] = torch(script, *flags, threads=cores, channels_last=layout)
+    return {f"{name} {case}": command for case, command in cases.items()}
+
+
+def main():
+    cases = {key: command for name, (model, script) in MODELS.items() for key, command in cases_of(name, model, script).items()}
+    medians = measure("images", cases)
+    speed = {name: result[SPEED] for name, result in medians.items()}
+    width = max(map(len, cases))
+    lines = [conditions({"one": next(iter(medians.values()))})[0].split("; models")[0],
+             f"PyTorch {next(result['torch'] for result in medians.values() if 'torch' in result)}", "", f"{'samples/s':>{width + 11}}"]
+    lines += [f"{name:{width}} {speed[name]:10.3f}" for name in cases] + ["", "ratios of samples/s"]
+    for name in MODELS:
+        peers = {cores: max((case for case in cases if case.startswith(f"{name} PyTorch") and case.endswith(f"T={cores}")), key=speed.get)
+                 for cores in (1, 2)}
+        fastest = max((f"{name} {case}" for case in ("T=2", "K=2")), key=speed.get)
+        for above, below in ((f"{name} T=1", peers[1]), (fastest, peers[2]), (f"{name} T=2", f"{name} T=1"), (f"{name} K=2", f"{name} b=1"),
+                             (f"{name} b=1", f"{name} T=1")):
+            lines.append(f"{speed[above] / speed[below]:10.3f}  {above} / {below}")
+    report("images", lines)
+
+
+if __name__ == "__main__":
+    main()
