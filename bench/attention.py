@@ -50,8 +50,8 @@ def case_ours(length):
         found = cases.run([cases.PROGRAM, "profile", path, "--batch", "1", "--repeats", "3", "--json", "-", "--quiet"])
     gemm, attention, _ = found["layers"]
     gflop = 6e-9 * length * WIDTH * WIDTH
-    return {"forward": attention["forward_seconds"], "backward": attention["input_seconds"],
-            "gemm_forward": gflop / gemm["forward_seconds"], "gemm_backward": gflop / gemm["input_seconds"]}
+    return {"forward": attention["forward_seconds"][0], "backward": attention["input_seconds"][0],
+            "gemm_forward": gflop / gemm["forward_seconds"][0], "gemm_backward": gflop / gemm["input_seconds"][0]}
 
 
 def case_torch(length):
