@@ -524,8 +524,8 @@ run schedule gpipe --stages 1 --chunks 1
 check "schedule of one stage: exit code 0" exits 0
 
 run schedule --list --json list.json
-check "schedule --list: a line on each" lines 15 "$out"
-check "schedule --list --json: the same" test "$(grep -c '"rule"' list.json)" -eq 15
+check "schedule --list: a line on each" lines 16 "$out"
+check "schedule --list --json: the same" test "$(grep -c '"rule"' list.json)" -eq 16
 run schedule zb-v --stages 2 --chunks 4 --csv-transfers
 cp "$out" zb-v.csv
 check "schedule --csv-transfers: a line per device and nothing else" lines 2 zb-v.csv
