@@ -110,9 +110,9 @@ refused() { # refused PATTERN [-DOPTION...]
     cmake -S "$source_dir" -B "$work/refused" -G Ninja "$@" >"$work/said" 2>&1 && return 1
     tr -s ' \n' ' ' <"$work/said" | grep -q -- "$pattern"
 }
-check "another processor" refused 'cgpipe: expects Linux on x86-64, got Linux on aarch64' -DCMAKE_SYSTEM_NAME=Linux \
-    -DCMAKE_SYSTEM_PROCESSOR=aarch64
-check "32 bits" refused 'x86-64, got Linux on x86_64, 32 bits' -DCMAKE_SIZEOF_VOID_P=4 -DCMAKE_C_SIZEOF_DATA_PTR=4 -DCMAKE_C_COMPILER_WORKS=1 \
+check "another processor" refused 'cgpipe: expects Linux on x86-64 or aarch64, got Linux on riscv64' -DCMAKE_SYSTEM_NAME=Linux \
+    -DCMAKE_SYSTEM_PROCESSOR=riscv64
+check "32 bits" refused 'x86-64 or aarch64, got Linux on x86_64, 32 bits' -DCMAKE_SIZEOF_VOID_P=4 -DCMAKE_C_SIZEOF_DATA_PTR=4 -DCMAKE_C_COMPILER_WORKS=1 \
     -DCMAKE_C_ABI_COMPILED=1
 check "tests without what they test" refused 'CGP_TESTS expects CGP_EXAMPLES' -DCGP_EXAMPLES=OFF
 check "another OpenMP" refused 'CGP_OPENMP expects gomp or omp, got tbb' -DCGP_OPENMP=tbb
