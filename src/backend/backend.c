@@ -105,12 +105,9 @@ cgp_status cgp__backend_add(const cgp_backend *backend) {
 }
 
 const char *cgp__isa_name(cgp_isa isa) {
-    static const char *const names[] = {[CGP_ISA_NEON] = "neon",
-                                        [CGP_ISA_V1] = "v1",
-                                        [CGP_ISA_V3] = "v3",
-                                        [CGP_ISA_V4] = "v4",
-                                        [CGP_ISA_V4_BF16] = "v4-bf16",
-                                        [CGP_ISA_AMX] = "amx"};
+    static const char *const names[] = {
+        [CGP_ISA_NEON] = "neon", [CGP_ISA_V1] = "v1",           [CGP_ISA_V3] = "v3",
+        [CGP_ISA_V4] = "v4",     [CGP_ISA_V4_BF16] = "v4-bf16", [CGP_ISA_AMX] = "amx"};
     return isa > CGP_ISA_NONE && isa <= CGP_ISA_AMX ? names[isa] : NULL;
 }
 

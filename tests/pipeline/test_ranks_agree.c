@@ -190,7 +190,8 @@ static void an_instruction_set_that_is_none_is_refused_on_all_ranks(void **unuse
     setenv("CGP_CPU_ISA", "v5", 1);
     run_ranks(ranks, RANKS);
     unsetenv("CGP_CPU_ISA");
-    assert_note(ranks, RANKS, 0, CGP_EINVAL, -1, "CGP_CPU_ISA: expects v1, v3, v4, v4-bf16 or amx");
+    assert_note(ranks, RANKS, 0, CGP_EINVAL, -1,
+                "CGP_CPU_ISA: expects v1, v3, v4, v4-bf16 or amx");
     assert_note(ranks, RANKS, 1, CGP_OK, -1, "");
     free_world(&w);
 }

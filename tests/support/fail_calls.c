@@ -307,8 +307,10 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t at) {
 
 ssize_t pread64(int, void *, size_t, off_t) __attribute__((alias("pread")));
 
+// NOLINTBEGIN(readability-redundant-declaration): with fortified headers they are declared, else not
 ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity);
 ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t at, size_t capacity);
+// NOLINTEND(readability-redundant-declaration)
 
 ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity) {
     if (count > capacity) abort();
