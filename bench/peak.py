@@ -1,14 +1,34 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which share of one core's arithmetic does training use? (FLOPs of the ops, recomputation not counted.)"""
+"""Which share of one core's arithmetic does training use, and where does the rest of the time go? (FLOPs of the ops, recomputation
+not counted. The table by kind is `cgpipe bench --ops` of the last round.)"""
 import plot
 from cases import BUILD, RESULTS, GPT2, conditions, measure, ours, report, torch
 
 CHUNKS = (1, 8)
 CASES = {"peak": [BUILD / "bench_peak"]}
 for m in CHUNKS:
-    CASES[f"cgpipe M={m}"] = ours(GPT2, stages=1, chunks=m)
+    CASES[f"cgpipe M={m}"] = ours(GPT2, stages=1, chunks=m) + ["--ops"]
     CASES[f"PyTorch M={m}"] = torch(GPT2, chunks=m)
+# The kinds of the table, and the ops that graph files name.
+KINDS = {"GEMM": ("linear", "matmul"), "attention": ("attention",), "norms": ("layer_norm",), "GELU": ("gelu",), "loss": ("cross_entropy",)}
+PARTS = ("forward_seconds", "input_seconds", "weight_seconds")
+
+
+def table(run, peak):
+    """Seconds a step by kind, and what each kind reaches."""
+    rows = {kind: [0.0, 0.0, 0.0] for kind in [*KINDS, "others"]}
+    for op in run["ops"]:
+        kind = next((kind for kind, names in KINDS.items() if op["op"] in names), "others")
+        for i, value in enumerate((sum(op[part] for part in PARTS), op["flops"], op["bytes"])):
+            rows[kind][i] += value
+    rows["optimizer"] = [run["update_seconds"], 0, 0]
+    rows["idle"] = [run["step_seconds"] - sum(seconds for seconds, _, _ in rows.values()), 0, 0]
+    yield f"{'':12} {'ms a step':>13} {'of step':>10} {'of peak':>10} {'GB/s':>8}"
+    for kind, (seconds, flops, count) in rows.items():
+        of_peak = f"{100e-9 * flops / seconds / peak:8.1f} %" if kind in ("GEMM", "attention") else ""
+        rate = f"{1e-9 * count / seconds:8.1f}" if count and seconds else ""
+        yield f"{kind:12} {1e3 * seconds:13.2f} {100 * seconds / run['step_seconds']:8.2f} % {of_peak:>10} {rate:>8}".rstrip()
 
 
 def main():
@@ -23,6 +43,8 @@ def main():
     lines += [f"{'seconds a step':>26} {'GFLOP/s':>10} {'of peak':>10}"]
     lines += [f"{name:12} {medians[name]['step_seconds']:13.4f} {shares[name] * peak / 100:10.1f} {shares[name]:8.1f} %"
               for name in names]
+    for m in CHUNKS:
+        lines += ["", f"cgpipe M={m}, by kind of op"] + list(table(medians[f"cgpipe M={m}"], peak))
     report("peak", lines)
     groups = {name: [shares[f"{name} M={m}"] for m in CHUNKS] for name in ("cgpipe", "PyTorch")}
     plot.bars(RESULTS / "share-of-peak.svg", "Training GPT-2 on one core, f32", "% of the core's FMA peak",

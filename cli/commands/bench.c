@@ -167,6 +167,7 @@ static cgp_status measure(cli_session *session, json_t **report) {
 static cgp_status print_measured(FILE *out, const cli_session *session, const json_t *report) {
     if (session->options->costs_out) CGP_TRY(write_costs(session));
     cli_print_result(out, session);
+    if (session->options->ops) CGP_TRY(cli_print_ops(out, session));
     fprintf(out, "weights_sha256 %s\n",
             json_string_value(json_object_get(report, "weights_sha256")));
     return cli_trace_write(out, session);

@@ -61,6 +61,7 @@ typedef enum cli_option_id {
     CLI_OPTION_BALANCE,
     CLI_OPTION_COSTS,
     CLI_OPTION_COSTS_OUT,
+    CLI_OPTION_OPS,
     CLI_OPTION_CLUSTER,
     CLI_OPTION_CHUNKS,
     CLI_OPTION_SCHEDULE,
@@ -178,7 +179,7 @@ typedef struct cli_run_options {
         *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
-    bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, nesterov,
+    bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, ops, nesterov,
         decay_all, help, verbose, quiet, wait;
     bool deferred_batch_norm, decode, end_of_text, add_special_tokens, verify_messages;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit,

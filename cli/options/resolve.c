@@ -141,6 +141,9 @@ static cgp_status resolve_trace(const cli_run_options *options) {
     if (options->costs_out && !one)
         return cgp_fail(CGP_EINVAL, "--costs-out: expected one run to measure, got --%s",
                         options->grid ? "grid" : "plan-only");
+    if (options->ops && !one)
+        return cgp_fail(CGP_EINVAL, "--ops: expected one run to measure, got --%s",
+                        options->grid ? "grid" : "plan-only");
     for (int i = 0; i < options->trace.count; i++) {
         if (cli_trace_format_of(options->trace.values[i]) != CLI_TRACE_NONE) continue;
         return cgp_fail(CGP_EINVAL,

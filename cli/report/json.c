@@ -135,6 +135,7 @@ cgp_status cli_run_json(const cli_session *session, json_t **out) {
     put_ranks(o, session);
     put_real(o, "step_seconds", step);
     put_real(o, "samples_per_second", (double)session->options->batch / step);
+    put_real(o, "update_seconds", cli_measured(session, CLI_UPDATE_SECONDS));
     put_real(o, "run_seconds", cli_measured(session, CLI_RUN_SECONDS));
     put_real(o, "forward_seconds", cli_measured(session, CLI_FORWARD_SECONDS));
     put_real(o, "backward_seconds", cli_measured(session, CLI_BACKWARD_SECONDS));
@@ -149,7 +150,8 @@ cgp_status cli_run_json(const cli_session *session, json_t **out) {
                  states ? state_sha256 : NULL);
     put_integer(o, "allocated_bytes_total", cli_allocated_bytes(session));
     put_integer(o, "resident_growth_bytes", session->resident_growth);
-    const cgp_status status = put_devices(devices, session);
+    cgp_status status = put_devices(devices, session);
+    if (status == CGP_OK && session->options->ops) status = cli_ops_json(session, o);
     if (status == CGP_OK)
         *out = o;
     else

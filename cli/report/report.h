@@ -35,6 +35,10 @@ CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_session *session);
 /* Print median time of a step, samples/s, bubble: a line. */
 void cli_print_result_line(FILE *out, const cli_session *session);
 
+/* Print where the time of a step goes, by kind of op; add it to a report (ops.c). Collective. */
+CGP_MUST_CHECK cgp_status cli_print_ops(FILE *out, const cli_session *session);
+CGP_MUST_CHECK cgp_status cli_ops_json(const cli_session *session, json_t *report);
+
 /* Print median times, samples/s, bubble, busy fraction per device, planned and allocated bytes. */
 void cli_print_result(FILE *out, const cli_session *session);
 

@@ -136,6 +136,10 @@ static int measures_of(const cli_session *session) {
     return CLI_BUSY + cgp_plan_devices(session->plan);
 }
 
+static bool measures_kernels(const cli_session *session) {
+    return session->options->costs_out || session->options->ops;
+}
+
 cgp_status cli_session_create(cli_session *session) {
     const bool alone = cli_runs_alone(session->options);
     return cgp_pipeline_create_on(
@@ -160,8 +164,8 @@ cgp_status cli_session_start(cli_session *session) {
     cli_reset_peak_resident();
     session->resident_before = cli_peak_resident_bytes();
     CGP_TRY(cli_session_create(session));
-    return session->options->costs_out ? cgp_pipeline_measure_layers(session->pipeline, true)
-                                       : CGP_OK;
+    return measures_kernels(session) ? cgp_pipeline_measure_layers(session->pipeline, true)
+                                     : CGP_OK;
 }
 
 /* Return the rank of a stage. */
@@ -208,12 +212,15 @@ static void make_inputs(const cli_session *session, int64_t count, cli_inputs *i
     }
 }
 
-static void measure(cli_session *session, double seconds, double loss) {
+/* A step that ends now, and its update began at `stepped`. */
+static void measure(cli_session *session, double start, double stepped, double loss) {
+    const double now = cli_seconds();
     cli_measures *m = &session->measures;
     double *values = m->values + m->steps++ * measures_of(session);
     const cgp_pipeline_times times =
         cgp_pipeline_last_times(session->pipeline, values + CLI_BUSY);
-    values[CLI_STEP_SECONDS] = seconds;
+    values[CLI_STEP_SECONDS] = now - start;
+    values[CLI_UPDATE_SECONDS] = now - stepped;
     values[CLI_RUN_SECONDS] = times.seconds;
     values[CLI_FORWARD_SECONDS] = times.forward_seconds;
     values[CLI_BACKWARD_SECONDS] = times.backward_seconds;
@@ -240,11 +247,12 @@ cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, d
     double value = NAN;
     const double start = cli_seconds();
     CGP_TRY(cgp_pipeline_step(session->pipeline, inputs->pointers, inputs->count, &value));
+    const double stepped = cli_seconds();
     const cgp_status updated = cgp_optim_step(session->pipeline);
     if (updated == CGP_ESTATE) return explain_refusal(session);
     CGP_TRY(updated);
-    measure(session, cli_seconds() - start, value);
-    if (session->options->costs_out && session->measures.steps == 2 &&
+    measure(session, start, stepped, value);
+    if (measures_kernels(session) && session->measures.steps == 2 &&
         session->options->steps > 2)
         CGP_TRY(cgp_pipeline_measure_layers(session->pipeline, true));
     if (session->options->trace.count > 0) {

@@ -9,10 +9,11 @@
 #include "session/inputs.h"
 #include "session/model.h"
 
-/* The measures of a step: seconds, those of a step with the optimizer, those of the others without, NaN where there are none;
+/* The measures of a step: seconds, those of a step with the update, of the update, those of the others without, NaN where there are none;
  * fractions: the bubble, and how busy device 0 was, behind which the others follow. */
 typedef enum cli_measure {
     CLI_STEP_SECONDS,
+    CLI_UPDATE_SECONDS,
     CLI_RUN_SECONDS,
     CLI_FORWARD_SECONDS,
     CLI_BACKWARD_SECONDS,

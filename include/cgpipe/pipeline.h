@@ -542,6 +542,31 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipe
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline,
                                                            cgp_layer_cost *costs);
 
+/** Kinds of ops, built-in and custom, at most. */
+#define CGP_OP_TIMES 64
+
+/** The kernels of one kind of op, by direction: F, I and W (`cgp_layer_cost`). */
+typedef struct cgp_op_time {
+    const char *op;    /**< As graph files name it, or "custom". Static. */
+    int64_t runs[3];   /**< Recomputations count as F. */
+    double seconds[3]; /**< Of all runs on all devices, also where they ran at once. */
+    double flops[3];   /**< Of all runs. */
+    /** Of the operands of all runs, as if each came from memory and went there once, and one that is added to both: what no cache
+     *  can save where each kernel's operands are larger than it. */
+    double bytes[3];
+} cgp_op_time;
+
+/**
+ * Return what kernels took, by kind of op, in all full micro-batches since cgp_pipeline_measure_layers(). Copies between programs, messages
+ * and updates are in none.
+ *
+ * @param[out] times  [CGP_OP_TIMES] Those of the kinds that ran, the longest first. Caller's. Unchanged on failure.
+ * @param[out] n      Their number.
+ * @retval CGP_ESTATE  Nothing has been measured.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline,
+                                                        cgp_op_time *times, int *n);
+
 /**
  * Measure every layer as in training: make a pipeline, run a step and an update to warm up, then `steps` more, all of them on random
  * numbers, and destroy it. The times are medians over the steps; `update_seconds` is the update's time in proportion to the parameters.

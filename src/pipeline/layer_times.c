@@ -48,20 +48,25 @@ static bool has_run(const cgp_pipeline *pipeline) {
     return times && times[CGP_OP_FORWARD].runs > 0;
 }
 
+cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
+    const cgp_plan *plan = pipeline->plan;
+    const size_t cells = (size_t)plan->model->n_nodes * CGP_OP_DIRECTIONS;
+    for (int d = 0; d < plan->n_devices && pipeline->executor.workers[d].node_times; d++)
+        CGP_TRY(cgp__ranks_broadcast(&pipeline->executor.ranks, plan->devices[d].info.rank,
+                                     pipeline->executor.workers[d].node_times,
+                                     cells * sizeof(cgp__node_time)));
+    if (has_run(pipeline)) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "layer costs: no full micro-batch has run since "
+                                "cgp_pipeline_measure_layers (a cgp_pipeline_step is due)");
+}
+
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
                              costs ? CGP_OK : cgp__missing(__func__, "costs")));
     const cgp_plan *plan = pipeline->plan;
     const cgp__timer timer = {mean_times, (void *)pipeline};
-    const size_t cells = (size_t)plan->model->n_nodes * CGP_OP_DIRECTIONS;
-    for (int d = 0; d < plan->n_devices && pipeline->executor.workers[d].node_times; d++)
-        CGP_TRY(cgp__ranks_broadcast(&pipeline->executor.ranks, plan->devices[d].info.rank,
-                                     pipeline->executor.workers[d].node_times,
-                                     cells * sizeof(cgp__node_time)));
-    if (!has_run(pipeline))
-        return cgp_fail(CGP_ESTATE, "layer costs: no full micro-batch has run since "
-                                    "cgp_pipeline_measure_layers (a cgp_pipeline_step is due)");
+    CGP_TRY(cgp__gather_times(pipeline));
     return cgp__layer_costs(plan->model, plan->microbatch, cgp__plan_activation_type(plan),
                             &timer, costs);
 }

@@ -48,6 +48,9 @@ cgp_status cgp__sharing_check(const cgp_plan *plan, const cgp_plan *owner);
 cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline);
 cgp__event cgp__pipeline_event(const cgp__worker *worker, int64_t k);
 
+/* layer_times.c: bring the times of kernels to the workers of all ranks. Collective. Fails with CGP_ESTATE where none was measured. */
+cgp_status cgp__gather_times(const cgp_pipeline *pipeline);
+
 /* The beginning of a public call. */
 #define CGP__PIPELINE(pipeline)                                                                \
     do {                                                                                       \

@@ -84,6 +84,15 @@ fails 2 "--costs-out: expected one run to measure, got --plan-only" \
     bench gpt2 --model $costed --plan-only --costs-out run.json
 fails 1 "none/run.json: ..." bench gpt2 --model $costed --steps 3 --batch 4 --costs-out none/run.json
 
+run bench gpt2 --model $costed --stages 2 --batch 4 --chunks 2 --steps 4 --dropout 0 --ops --json bench.json
+check "bench --ops" exits 0
+check "bench --ops: kinds of ops and the update" bash -c 'grep -q "^linear " "$1" && grep -q "^update " "$1" && grep -q "^waiting" "$1"' - "$out"
+check "bench --ops: kernels and update take no longer than two devices" jq -e \
+    '([.ops[] | .forward_seconds + .input_seconds + .weight_seconds] | add) + 2 * .update_seconds < 2.2 * .step_seconds' bench.json
+check "bench --ops: operations are those of the step" jq -e \
+    '(([.ops[].flops] | add) / .flops_per_step - 1 | fabs) < 1e-9 and all(.ops[]; .bytes > 0)' bench.json
+fails 2 "--ops: expected one run to measure, got --grid" bench gpt2 --grid --ops
+
 # --- sizes of micro-batches ---
 
 # One stage: a step is a sum. Micro-batches of 1, 4 and 16 take 1, 2 and 14 s in each layer, F, and nothing else.

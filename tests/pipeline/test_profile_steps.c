@@ -164,12 +164,91 @@ static void what_does_not_fit_is_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
+/* --- by kind of op --- */
+
+static const cgp_op_time *find(const cgp_op_time *times, int n, const char *op) {
+    for (int i = 0; i < n; i++) {
+        if (strcmp(times[i].op, op) == 0) return &times[i];
+    }
+    fail_msg("no %s", op);
+    return NULL;
+}
+
+/* Sums over kinds are those over layers, F, I and W, in runs of two steps of two micro-batches. */
+static void compare(const cgp_op_time *times, int n, const cgp_layer_cost *costs, int layers) {
+    for (int d = 0; d < 3; d++) {
+        double seconds = 0, flops = 0, layer_seconds = 0, layer_flops = 0;
+        for (int i = 0; i < n; i++) {
+            seconds += times[i].seconds[d];
+            flops += times[i].flops[d];
+        }
+        for (int i = 0; i < layers; i++) {
+            const double all[] = {costs[i].forward_seconds, costs[i].input_seconds,
+                                  costs[i].weight_seconds};
+            layer_seconds += all[d];
+            layer_flops += costs[i].flops[d];
+        }
+        assert_float_equal(seconds, 4 * layer_seconds, 1e-9);
+        assert_float_equal(flops, 4 * layer_flops, 1e-6 * flops);
+    }
+}
+
+static void kinds_of_ops_add_up_to_the_layers(void **unused) {
+    (void)unused;
+    enum { BLOCKS = 2, T = 8, W = 16, VOCAB = 11, SAMPLES = 2, RUNS = 4 };
+    const test_sizes sizes = {BLOCKS, T, W, 2, VOCAB, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_plan *plan = plan_of(model, 2, 2 * SAMPLES, 2, false);
+    cgp_pipeline *pipeline = NULL;
+    test_batch batch = {0};
+    cgp_layer_cost costs[LAYERS];
+    cgp_op_time times[CGP_OP_TIMES];
+    int n = -1;
+    uint64_t state = test_seed();
+    test_batch_fill(&batch, model, &sizes, 2 * SAMPLES, &state);
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 0));
+    assert_status(cgp_pipeline_op_times(pipeline, times, &n), CGP_ESTATE);
+    assert_int_equal(n, -1);
+    assert_ok(cgp_pipeline_measure_layers(pipeline, true));
+    for (int step = 0; step < 2; step++)
+        assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
+    assert_ok(cgp_pipeline_layer_costs(pipeline, costs));
+    assert_ok(cgp_pipeline_op_times(pipeline, times, &n));
+    compare(times, n, costs, cgp_model_layers(model));
+    for (int i = 1; i < n; i++)
+        assert_true(times[i].seconds[0] + times[i].seconds[1] + times[i].seconds[2] <=
+                    times[i - 1].seconds[0] + times[i - 1].seconds[1] + times[i - 1].seconds[2]);
+    /* Forward of layer norms reads x, weight, bias and writes y and what backward needs of each row. */
+    const cgp_op_time *norm = find(times, n, "layer_norm");
+    const double runs = RUNS * (2 * BLOCKS + 1), rows = SAMPLES * T;
+    assert_int_equal(norm->runs[0], (int)runs);
+    assert_true(norm->bytes[0] >= runs * 4 * (2 * rows * W + 2 * W));
+    assert_true(norm->bytes[0] <= runs * 4 * (2 * rows * W + 2 * W + 2 * rows));
+    /* W of the linear layers reads x and dy, and adds to dW and dbias in the second of two micro-batches. */
+    const cgp_op_time *linear = find(times, n, "linear");
+    double values = 0, parameters = 0;
+    const int sides[][2] = {{W, 3 * W}, {W, W}, {W, 4 * W}, {4 * W, W}};
+    for (int k = 0; k < 4; k++) {
+        values += BLOCKS * rows * (sides[k][0] + sides[k][1]);
+        parameters += BLOCKS * (sides[k][0] + 1) * sides[k][1];
+    }
+    values += rows * (W + VOCAB);
+    parameters += W * VOCAB;
+    assert_int_equal(linear->runs[2], RUNS * (4 * BLOCKS + 1));
+    assert_float_equal(linear->bytes[2], RUNS * 4 * (values + 1.5 * parameters), 0.5);
+    cgp_pipeline_destroy(pipeline);
+    test_batch_release(&batch);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_of_random_models_have_times),
         cmocka_unit_test(the_first_plan_is_measured),
         cmocka_unit_test(failures_leave_the_costs_as_they_were),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(kinds_of_ops_add_up_to_the_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

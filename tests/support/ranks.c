@@ -507,6 +507,40 @@ cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, 
     return all.times;
 }
 
+cgp_status __real_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times,
+                                        int *n);
+cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times,
+                                        int *n);
+
+typedef struct all_op_times {
+    cgp_op_time times[CGP_OP_TIMES];
+    int n;
+} all_op_times;
+
+/* c->n: which of the two results the caller wants. */
+static cgp_status op_times(const call *c, int rank, cgp_pipeline *pipeline, void *result) {
+    all_op_times *all = result;
+    (void)rank;
+    return __real_cgp_pipeline_op_times(pipeline, c->n & 1 ? all->times : NULL,
+                                        c->n & 2 ? &all->n : NULL);
+}
+
+cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times,
+                                        int *n) {
+    group *g = group_of(pipeline);
+    if (!g || pipeline->process != getpid())
+        return __real_cgp_pipeline_op_times(pipeline, times, n);
+    all_op_times all = {.n = 0};
+    CGP_TRY(call_all(g, &(call){.run = op_times,
+                                .name = "op_times",
+                                .n = (times ? 1 : 0) | (n ? 2 : 0),
+                                .result = &all,
+                                .bytes = sizeof all}));
+    memcpy(times, all.times, (size_t)all.n * sizeof *times);
+    *n = all.n;
+    return CGP_OK;
+}
+
 /* The times of all actions. */
 static void digest_timeline(uint64_t *sum, const cgp_plan *plan,
                             const cgp_schedule_timeline *t) {
