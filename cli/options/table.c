@@ -93,7 +93,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_COSTS_OUT] = {"costs-out", "FILE", CLI_TEXT, AT(costs_out), CLI_BENCH, 0,
         NULL, "write the layer times of the run, for --costs"},
     [CLI_OPTION_OPS] = {"ops", NULL, CLI_FLAG, AT(ops), CLI_BENCH, 0,
-        NULL, "where the time of a step goes: kinds of ops, update, waiting; operations and bytes a second"},
+        NULL, "where the time of a step goes: kinds of ops, the update, waiting;\n"
+        "                           operations and bytes a second"},
     [CLI_OPTION_CLUSTER] = {"cluster", "FILE", CLI_TEXT, AT(cluster), CLI_PLAN | CLI_SCHEDULE, 0,
         NULL, "hosts and links, of cgpipe bench transport --json: messages take their\n"
         "                           times there in a simulated step"},

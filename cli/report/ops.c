@@ -73,12 +73,12 @@ cgp_status cli_ops_json(const cli_session *session, json_t *report) {
     const cgp_status status = make_step(session, &s);
     for (int i = 0; i < s.n && status == CGP_OK; i++) {
         const cgp_op_time *t = &s.kinds[i];
-        json_array_append_new(
-            ops, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "op", t->op, "forward_seconds",
-                           cli_real_json(t->seconds[0]), "input_seconds",
-                           cli_real_json(t->seconds[1]), "weight_seconds",
-                           cli_real_json(t->seconds[2]), "flops", cli_real_json(sum(t->flops)),
-                           "bytes", cli_real_json(sum(t->bytes))));
+        json_array_append_new(ops, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o}", "op", t->op,
+                                             "forward_seconds", cli_real_json(t->seconds[0]),
+                                             "input_seconds", cli_real_json(t->seconds[1]),
+                                             "weight_seconds", cli_real_json(t->seconds[2]),
+                                             "flops", cli_real_json(sum(t->flops)), "bytes",
+                                             cli_real_json(sum(t->bytes))));
     }
     json_object_set_new(report, "ops", ops);
     return status;

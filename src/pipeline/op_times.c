@@ -27,7 +27,8 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
     const cgp_model *model = plan->model;
     const cgp__node *node = &model->nodes[call->node];
     const cgp_op_shapes *shapes = &node->use.shapes;
-    const double passes = 2 - 1.0 / (double)plan->chunks; /* the first micro-batch only writes */
+    const double passes =
+        2 - 1.0 / (double)plan->chunks; /* the first micro-batch only writes */
     operands o = {plan, 0};
     for (int k = 0; k < node->n_inputs; k++) {
         const double bytes = value_bytes(&o, node->inputs[k]);
@@ -37,8 +38,7 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
     add(&o, call->y, value_bytes(&o, node->output));
     add(&o, call->dy, value_bytes(&o, node->output));
     for (int k = 0; k < shapes->n_saved; k++)
-        add(&o, call->saved[k],
-            (double)cgp__type_bytes(&shapes->saved[k], plan->microbatch));
+        add(&o, call->saved[k], (double)cgp__type_bytes(&shapes->saved[k], plan->microbatch));
     for (int k = 0; k < shapes->n_parameters; k++) {
         const double bytes = 4 * (double)cgp_shape_count(&model->params[node->params[k]].shape);
         if (call->direction != CGP_OP_BACKWARD_WEIGHT) add(&o, call->param[k], bytes);
@@ -93,10 +93,9 @@ static int longest_first(const void *a, const void *b) {
 
 cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n) {
     CGP__PIPELINE(pipeline);
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
-                             !times ? cgp__missing(__func__, "times")
-                             : !n   ? cgp__missing(__func__, "n")
-                                    : CGP_OK));
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks, !times ? cgp__missing(__func__, "times")
+                                                        : !n   ? cgp__missing(__func__, "n")
+                                                               : CGP_OK));
     cgp_op_time kinds[CGP_OP_TIMES] = {{0}};
     double *bytes = NULL;
     int found = 0;

@@ -217,7 +217,8 @@ static void kinds_of_ops_add_up_to_the_layers(void **unused) {
     compare(times, n, costs, cgp_model_layers(model));
     for (int i = 1; i < n; i++)
         assert_true(times[i].seconds[0] + times[i].seconds[1] + times[i].seconds[2] <=
-                    times[i - 1].seconds[0] + times[i - 1].seconds[1] + times[i - 1].seconds[2]);
+                    times[i - 1].seconds[0] + times[i - 1].seconds[1] +
+                        times[i - 1].seconds[2]);
     /* Forward of layer norms reads x, weight, bias and writes y and what backward needs of each row. */
     const cgp_op_time *norm = find(times, n, "layer_norm");
     const double runs = RUNS * (2 * BLOCKS + 1), rows = SAMPLES * T;
