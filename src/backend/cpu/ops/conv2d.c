@@ -158,7 +158,8 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
         const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
         const int64_t count = cgp__min(p->runs, cgp__grid_runs(g) - first);
         if (block != made) {
-            pixels = cgp__strip_make(p->device, g, first, count, CGP_F32, r.strip, r.windows);
+            pixels =
+                cgp__strip_make(p->device, true, g, first, count, CGP_F32, r.strip, r.windows);
             cgp__window_pixels(p, first, count, r.pixels);
             made = block;
         }
@@ -482,7 +483,7 @@ void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, c
     for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g);
          first += runs, done += p.pixels) {
         const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
-        p.pixels = cgp__strip_make(device, &g, first, count, CGP_F32, strip, windows);
+        p.pixels = cgp__strip_make(device, false, &g, first, count, CGP_F32, strip, windows);
         p.dy = cgp__rows(spec->type, cgp__cpu_at(spec->type, dy, done * out), out);
         p.add = first > 0 || add;
         p.prefetch[0] = cgp__strip_prefetch(&g, first + runs, runs);

@@ -177,7 +177,8 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
         const int64_t column = item % ranges * p->micro_panels * SIDE;
         const int64_t count = cgp__min(p->runs, cgp__grid_runs(g) - first);
         if (block != made) {
-            pixels = cgp__strip_make(p->device, g, first, count, CGP_BF16, r.strip, r.windows);
+            pixels =
+                cgp__strip_make(p->device, true, g, first, count, CGP_BF16, r.strip, r.windows);
             cgp__window_pixels(p, first, count, r.pixels);
             made = block;
         }
@@ -326,7 +327,8 @@ void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, 
     for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g);
          first += runs, done += p.pixels) {
         const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
-        p.pixels = cgp__strip_make(device, &g, first, count, CGP_BF16, workspace, windows);
+        p.pixels =
+            cgp__strip_make(device, false, &g, first, count, CGP_BF16, workspace, windows);
         pack_columns(
             device,
             &(packing){.tiles = device->tiles,

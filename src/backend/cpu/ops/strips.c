@@ -53,26 +53,73 @@ static void copy_row(cgp_device *device, const cgp__grid *g, cgp_dtype type, voi
                     j + p * g->stride_width, g->kernel_width);
 }
 
-int64_t cgp__strip_make(cgp_device *device, const cgp__grid *g, int64_t first, int64_t count,
-                        cgp_dtype type, void *strip, int64_t *windows) {
+/* A strip in the making. */
+typedef struct strip_work {
+    cgp_device *device;
+    const cgp__grid *g;
+    int64_t first;
+    cgp_dtype type;
+    void *strip;
+    const int64_t *windows;
+} strip_work;
+
+static int64_t image_row(const cgp__grid *g, int64_t run) {
+    return run / g->parts % g->out_height;
+}
+
+/* Rows of the strip that a run adds to those of the runs before it. */
+static int64_t fresh_rows(const cgp__grid *g, int64_t first, int64_t run) {
+    return run == first || image_row(g, run) == 0 ? g->kernel_height : g->step_height;
+}
+
+/* The number of output pixels before a run. */
+static int64_t pixels_before(const cgp__grid *g, int64_t run) {
+    return run / g->parts * g->out_width + run % g->parts * g->run;
+}
+
+/* Fill the table of windows; return their number. */
+static int64_t set_windows(const cgp__grid *g, int64_t first, int64_t count, int64_t *windows) {
     const int64_t row = g->strip_width * g->channels;
-    /* rows: of the strip; copied: of this image. */
-    int64_t pixel = 0, rows = 0, copied = 0;
+    int64_t pixel = 0, rows = 0;
     for (int64_t r = first; r < first + count; r++) {
-        const int64_t line = r / g->parts, part = r % g->parts;
-        const int64_t image = line / g->out_height, i = line % g->out_height;
-        const int64_t begin = part * g->run, pixels = cgp__min(g->run, g->out_width - begin);
-        if (r == first || i == 0) copied = 0;
-        const int64_t fresh = copied == 0 ? g->kernel_height : g->step_height;
-        for (int64_t u = g->kernel_height - fresh; u < g->kernel_height; u++, rows++)
-            copy_row(device, g, type, cgp__cpu_at(type, strip, rows * row), image,
-                     i * g->stride_height + u - g->top, begin, pixels);
-        copied += fresh;
+        const int64_t pixels = cgp__min(g->run, g->out_width - r % g->parts * g->run);
+        rows += fresh_rows(g, first, r);
         for (int64_t p = 0; p < pixels; p++)
             windows[pixel++] =
                 (rows - g->kernel_height) * row + p * g->step_width * g->channels;
     }
     return pixel;
+}
+
+/* Items are runs, from the first one on. */
+static void copy_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const strip_work *w = work;
+    const cgp__grid *g = w->g;
+    const int64_t row = g->strip_width * g->channels;
+    (void)thread;
+    for (int64_t r = w->first + begin; r < w->first + end; r++) {
+        const int64_t part = r % g->parts * g->run, image = r / g->parts / g->out_height;
+        const int64_t window = pixels_before(g, r) - pixels_before(g, w->first);
+        for (int64_t u = g->kernel_height - fresh_rows(g, w->first, r); u < g->kernel_height;
+             u++)
+            copy_row(w->device, g, w->type,
+                     cgp__cpu_at(w->type, w->strip, w->windows[window] + u * row), image,
+                     image_row(g, r) * g->stride_height + u - g->top, part,
+                     cgp__min(g->run, g->out_width - part));
+    }
+}
+
+int64_t cgp__strip_make(cgp_device *device, bool alone, const cgp__grid *g, int64_t first,
+                        int64_t count, cgp_dtype type, void *strip, int64_t *windows) {
+    const strip_work w = {device, g, first, type, strip, windows};
+    const int64_t pixels = set_windows(g, first, count, windows);
+    if (alone)
+        copy_range(&w, 0, count, 0);
+    else
+        cgp__cpu_parallel_for(
+            device, count, cgp__cpu_block_rows(g->step_height * g->strip_width * g->channels),
+            copy_range, &w);
+    return pixels;
 }
 
 cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t count) {

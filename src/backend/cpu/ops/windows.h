@@ -45,9 +45,10 @@ static inline int64_t cgp__grid_block(const cgp__grid *g, int64_t pixels) {
 /* Elements of the largest strip of `runs` runs, which share input rows within an image. */
 int64_t cgp__strip_elements(const cgp__grid *g, int64_t runs);
 
-/* Make the strip of runs first .. first + count - 1, of a type, and the offset of each window in it; return their number. */
-int64_t cgp__strip_make(cgp_device *device, const cgp__grid *g, int64_t first, int64_t count,
-                        cgp_dtype type, void *strip, int64_t *windows);
+/* Make the strip of runs first .. first + count - 1, of a type, and the offset of each window in it; return their number. On the threads of
+ * the device or, if `alone`, on the calling one. */
+int64_t cgp__strip_make(cgp_device *device, bool alone, const cgp__grid *g, int64_t first,
+                        int64_t count, cgp_dtype type, void *strip, int64_t *windows);
 
 /* The input rows of runs first .. first + count - 1, contiguous in memory. */
 cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t count);
