@@ -151,18 +151,20 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
                          .layers = cgp_model_layers(model)};
     memcpy(costs->samples, profile->samples, sizeof costs->samples);
     cli_costs_reserve(costs);
-    /* The largest first: all sizes are measured in the way that it can be. */
+    /* All sizes are measured in one way; the largest is the likeliest not to fit. */
     for (int k = costs->sizes - 1; k >= 0; k--) {
         cgp_layer_cost *row = costs->rows + (size_t)k * (size_t)costs->layers;
         cgp_status status = CGP_ELIMIT;
         if (costs->in_steps) status = measure_steps(model, profile, costs->samples[k], row);
-        if (status == CGP_ELIMIT) {
-            if (costs->in_steps)
-                cgp_log(CGP_LOG_WARN, "profile", "%s; kernels are measured one by one",
-                        cgp_message());
+        if (status == CGP_ELIMIT && costs->in_steps) {
+            cgp_log(CGP_LOG_WARN, "profile", "%s; kernels are measured one by one",
+                    cgp_message());
             costs->in_steps = false;
-            status = measure_kernels(model, profile, costs->samples[k], row);
+            k = costs->sizes; /* from the beginning */
+            continue;
         }
+        if (status == CGP_ELIMIT)
+            status = measure_kernels(model, profile, costs->samples[k], row);
         CGP_TRY(status);
     }
     return CGP_OK;
@@ -289,10 +291,11 @@ static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path
                                 costs->sizes > 1 ? " for each of samples" : "");
             *real_at(cost, k) = value;
         }
+        const json_t *bytes = number_of(saved, costs->sizes, size);
         cost->parameter_bytes = json_integer_value(json_object_get(o, "parameter_bytes"));
-        cost->saved_bytes = json_integer_value(number_of(saved, costs->sizes, size));
+        cost->saved_bytes = json_integer_value(bytes);
         cost->update_seconds = update;
-        saved_fit = saved_fit && cost->saved_bytes >= 0;
+        saved_fit = saved_fit && json_is_integer(bytes) && cost->saved_bytes >= 0;
     }
     const bool whole = costs->rows[i].parameter_bytes >= 0 && saved_fit;
     if (update >= 0 && update < MAX_REAL && whole) return CGP_OK;

@@ -56,7 +56,7 @@ cgp_status cgp__gather_times(const cgp_pipeline *pipeline) {
                                      pipeline->executor.workers[d].node_times,
                                      cells * sizeof(cgp__node_time)));
     if (has_run(pipeline)) return CGP_OK;
-    return cgp_fail(CGP_ESTATE, "layer costs: no full micro-batch has run since "
+    return cgp_fail(CGP_ESTATE, "times of kernels: no full micro-batch has run since "
                                 "cgp_pipeline_measure_layers (a cgp_pipeline_step is due)");
 }
 

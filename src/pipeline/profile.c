@@ -297,9 +297,8 @@ static cgp_status start_others(profile *all) {
     return CGP_OK;
 }
 
-/* End the other trainers; return the first failure of one. */
-static cgp_status end_others(profile *all) {
-    cgp_status status = CGP_OK;
+/* End the other trainers; return the status so far or else the first failure of one, and its message. */
+static cgp_status end_others(profile *all, cgp_status status) {
     tell(all, false, true);
     for (int i = 1; i < all->n; i++) {
         trainer *t = &all->trainers[i];
@@ -332,8 +331,7 @@ cgp_status cgp_profile_steps(const cgp_plan *const *plans, int n_plans, int step
         wait_until_all_train(&all);
         status = measure(own, steps, measured);
     }
-    const cgp_status others = end_others(&all);
-    if (status == CGP_OK) status = others;
+    status = end_others(&all, status);
     if (status == CGP_OK) memcpy(costs, measured, (size_t)layers * sizeof *costs);
     for (int i = 0; i < n_plans; i++)
         release(&all.trainers[i]);

@@ -61,8 +61,7 @@ bool cgp__schedule_forward_first(const cgp_schedule *schedule) {
         for (int i = 0; i < schedule->counts[d]; i++) {
             const cgp_action_kind kind = schedule->lists[d][i].kind;
             if (kind == CGP_ACTION_F && backward) return false;
-            backward = backward || kind == CGP_ACTION_B || kind == CGP_ACTION_I ||
-                       kind == CGP_ACTION_W;
+            backward = backward || kind != CGP_ACTION_F;
         }
     }
     return true;

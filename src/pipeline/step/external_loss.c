@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* external_loss.c -- a step in two calls; in between the caller computes the loss.
  *
- *     cgp_pipeline_forward    the forward part of gpipe's lists; slots stay full
+ *     cgp_pipeline_forward    the lists up to the last forward; slots stay full
  *     caller                  loss of the outputs, and their gradients
- *     cgp_pipeline_backward   the backward part; each B begins with a copy of its rows of the gradients into the workspace
+ *     cgp_pipeline_backward   the rest; each B or I begins with a copy of its rows of the gradients into the workspace
  *
  * or cgp_pipeline_skip_backward, which forgets the slots: the next forward fills them anew. */
 #include "pipeline/pipeline.h"
