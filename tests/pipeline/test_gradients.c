@@ -4,8 +4,10 @@
  * On random graphs (values with many uses, skips over stages) on the reference backend: along a
  * random direction d in the space of all parameters, and of all inputs that have a gradient, (loss(p + h d) - loss(p - h d)) / 2h
  * against sum g d. h is halved until the quotient stays (a norm over nearly equal numbers bends
- * sharply) or the rounding of the losses, about 2e-7 relative, shows, and is not far below the bend; besides these two, 5e-3
- * relative is allowed, far below any wrong term. */
+ * sharply) or the rounding of the losses, about 2e-7 relative, shows, and is not far below the
+ * bend; besides these two, 5e-3 relative is allowed, far below any wrong term. Where the two are
+ * more than a fifth of the slope, the graph tells nothing (a saturated one has hardly any slope):
+ * few may be so. */
 #include "graphs.h"
 
 static int64_t parameter_size(const cgp_model *model, int p) {
@@ -55,7 +57,8 @@ static double draw_direction(float *direction, const float *gradient, int64_t n,
     return slope;
 }
 
-static void check_graph(uint64_t *state, bool images) {
+/* Returns whether the slope stands out of rounding and bend. */
+static bool check_graph(uint64_t *state, bool images) {
     test_sizes sizes = {.layers = test_between(state, 1, 6),
                         .sequence = test_between(state, 1, 6)};
     sizes.heads = test_between(state, 1, 2);
@@ -132,8 +135,6 @@ static void check_graph(uint64_t *state, bool images) {
     }
     print_message("%d layers, %d stages, %d params: slope %.8g, quotient %.8g +- %.2g\n",
                   sizes.layers, stages, n, slope, quotients[2], curvature + noise);
-    assert_true(slope > 0);
-    assert_true(curvature + noise <= 0.2 * slope);
     assert_true(fabs(quotients[2] - slope) <= 5e-3 * slope + curvature + noise);
     for (int p = 0; p < n; p++) {
         free(start[p]);
@@ -148,20 +149,26 @@ static void check_graph(uint64_t *state, bool images) {
     test_batch_release(&batch);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
+    return curvature + noise <= 0.2 * slope;
+}
+
+static void check_graphs(bool images) {
+    uint64_t state = test_seed();
+    int telling = 0;
+    for (int i = 0; i < 100; i++)
+        telling += check_graph(&state, images);
+    print_message("%d of 100 graphs tell\n", telling);
+    assert_in_range(telling, 95, 100);
 }
 
 static void gradients_of_random_graphs_match_finite_differences(void **unused) {
     (void)unused;
-    uint64_t state = test_seed();
-    for (int i = 0; i < 100; i++)
-        check_graph(&state, false);
+    check_graphs(false);
 }
 
 static void gradients_of_random_images_match_finite_differences(void **unused) {
     (void)unused;
-    uint64_t state = test_seed();
-    for (int i = 0; i < 100; i++)
-        check_graph(&state, true);
+    check_graphs(true);
 }
 
 int main(void) {

@@ -11,6 +11,13 @@ void test_bpe_start(test_bpe *bpe) {
     }
 }
 
+/* The added tokens of a tokenizer.json. */
+static const struct {
+    const char *content, *options; /* of: single_word lstrip rstrip normalized special */
+} added[BPE_ADDED] = {{"<s>", "special"},          {"</s>", "special rstrip"},
+                      {"<m>", "lstrip"},           {"wo", "single_word"},
+                      {"e\xcc\x81", "normalized"}, {"\xc3\xa9t", "normalized single_word"}};
+
 bool test_bpe_merge(test_bpe *bpe, int left, int right) {
     const int a = bpe->sizes[left], b = bpe->sizes[right], n = bpe->n;
     if (n == BPE_TOKENS || a + b > BPE_BYTES) return false;
@@ -19,6 +26,11 @@ bool test_bpe_merge(test_bpe *bpe, int left, int right) {
     for (int i = 0; i < n; i++) {
         if (bpe->sizes[i] == a + b &&
             memcmp(bpe->bytes[i], bpe->bytes[n], (size_t)a + (size_t)b) == 0)
+            return false;
+    }
+    for (int i = 0; i < BPE_ADDED; i++) { /* tokenizers gives an added token this one's id */
+        if ((int)strlen(added[i].content) == a + b &&
+            memcmp(added[i].content, bpe->bytes[n], (size_t)a + (size_t)b) == 0)
             return false;
     }
     bpe->sizes[n] = a + b;
@@ -60,11 +72,6 @@ void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_T
 }
 
 void test_bpe_json(const test_bpe *bpe, char text[BPE_JSON]) {
-    static const struct {
-        const char *content, *options; /* of: single_word lstrip rstrip normalized special */
-    } added[BPE_ADDED] = {{"<s>", "special"},          {"</s>", "special rstrip"},
-                          {"<m>", "lstrip"},           {"wo", "single_word"},
-                          {"e\xcc\x81", "normalized"}, {"\xc3\xa9t", "normalized single_word"}};
     static const char *const options[] = {"single_word", "lstrip", "rstrip", "normalized",
                                           "special"};
     static char vocab[BPE_TEXT], merges[BPE_TEXT];

@@ -18,7 +18,8 @@ typedef struct test_bpe {
 /* Only bytes: token i is byte 255 - i. */
 void test_bpe_start(test_bpe *bpe);
 
-/* Add a merge of two tokens. false, and nothing is added, if what it makes is there or too long. */
+/* Add a merge of two tokens. false, and nothing is added, if what it makes is there, is an added
+ * token of test_bpe_json() or too long. */
 bool test_bpe_merge(test_bpe *bpe, int left, int right);
 
 /* vocab.json and merges.txt, as texts. */
