@@ -12,7 +12,9 @@ for m in (1, 8):
     if newest():
         CASES[f"PyTorch bf16 M={m}"] = torch(GPT2, chunks=m, flags=["bf16"])
         RATIOS.append((f"bf16 M={m}", f"PyTorch bf16 M={m}", "one core each"))
+CASES["bf16 M=8 in 8 GiB"] = ours(GPT2, stages=1, chunks=8, precision="bf16", memory_limit="8G")
 RATIOS.append(("bf16 M=8", "bf16 M=1", "what 8 micro-batches leave of the speed of one"))
+RATIOS.append(("bf16 M=8 in 8 GiB", "bf16 M=1", "a limit with room for packed weights"))
 if newest():
     CASES["PyTorch bf16 M=1 compiled"] = torch(GPT2, chunks=1, flags=["bf16", "compile"])
     RATIOS.append(("bf16 M=1", "PyTorch bf16 M=1 compiled", "one core each"))

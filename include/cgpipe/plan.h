@@ -3,7 +3,7 @@
  *
  * A plan cuts a model into stages, orders their work by a schedule, and lays out each device's memory:
  *
- *     parameters + gradients + optimizer + state + packed + slots + workspace + step + transfer + receive
+ *     parameters + gradients + optimizer + state + slots + workspace + step + transfer + receive + packed
  *
  * A device that does not share the host's memory has the values of a step there; messages from other ranks are received.
  *
@@ -70,7 +70,9 @@ typedef struct cgp_plan_options {
     const char *const *devices;
     /** T >= 1 [1] */
     int threads_per_device;
-    /** Maximum bytes of a device, for each beside the limit in its name; 0: no limit here, cgp_pipeline_create() checks the machine's memory. */
+    /** Maximum bytes of a device, for each beside the limit in its name; 0: no limit here, cgp_pipeline_create() checks the machine's memory.
+     *  In bf16 a cpu device with a limit keeps, where there is room, weights packed for several micro-batches: the limit is to be what
+     *  the machine has for it. */
     int64_t memory_limit;
     /** The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The model has no loss; in the
      *  schedule all forwards of a device come before its first backward: gpipe (the default then), looped-bfs, looped-bfs-zb. */

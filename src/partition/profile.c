@@ -193,7 +193,7 @@ static cgp_status make_packed(profiler *p, const cgp_kernel_spec *spec, cgp_kern
     int layout = 0;
     void *memory = NULL;
     args->packed = NULL;
-    if (!p->backend->packed) return CGP_OK;
+    if (!p->backend->packed || p->backend->packs_optionally) return CGP_OK;
     CGP_TRY(p->backend->packed(&p->device_options, spec, &bytes, &layout));
     if (bytes == 0) return CGP_OK;
     CGP_TRY(make_buffer(p, bytes, &memory));

@@ -12,6 +12,7 @@
 
 #include "optim/optim.h"
 #include "plan/actions.h"
+#include "plan/memory/packings.h"
 #include "plugin/find.h"
 #include "plan/memory/states.h"
 
@@ -230,8 +231,7 @@ static void add_up(cgp_plan *plan) {
         device->gradients = info->parameter_bytes;
         device->optimizer = device->gradients + info->gradient_bytes;
         device->state = device->optimizer + info->optimizer_bytes;
-        device->packed = device->state + info->state_bytes;
-        const int64_t slots = device->packed + info->packed_bytes;
+        const int64_t slots = device->state + info->state_bytes;
         device->workspace = place_slots(plan, info, slots);
         info->slot_bytes = device->workspace - slots;
         info->planned_bytes = device->workspace + info->workspace_bytes;
@@ -243,6 +243,7 @@ static void add_up(cgp_plan *plan) {
         cgp_plan_device *info = &plan->devices[d].info;
         info->activation_bytes = info->slot_bytes + info->workspace_bytes +
                                  info->transfer_bytes + info->receive_bytes + info->step_bytes;
+        cgp__plan_place_packings(plan, d);
     }
 }
 

@@ -2,7 +2,7 @@
 /* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls; per edge, messages; per device,
  * sections of one allocation.
  *
- *     parameters | gradients | optimizer | states | scratch | packed | slots ... | workspace | step | transfer, receive
+ *     parameters | gradients | optimizer | states | scratch | slots ... | workspace | step | transfer, receive | packed
  *     what pipelines may share                    | what each has
  *
  *     program         runs for                         results that backward needs go to

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_packed_parameters.c -- packed parameters: every kernel finds those of now, made once between two changes, and each in one place.
- * On `ref`, whose kernels check them: LINEAR's in one layout, LAYER_NORM's in one for each direction. */
+ * On `ref`, whose kernels check them: LINEAR's in one layout, LAYER_NORM's in one for each direction. And those of `cpu`. */
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -248,11 +248,101 @@ static void pipelines_that_share_parameters_find_those_of_now(void **unused) {
     cgp_model_destroy(model);
 }
 
+/* --- the cpu backend: in bf16, in what a limit leaves --- */
+
+static int64_t round_up(int64_t n) {
+    return (n + 31) / 32 * 32;
+}
+
+/* Of the linear layers, b of forward [in, out] and of backward [out, in] in whole tiles of bf16; the head's weight is the embedding's. */
+static int64_t count_tile_bytes(bool trains) {
+    const int64_t w = WIDTH, sides[][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
+    int64_t elements = round_up(w) * round_up(VOCAB);
+    for (int k = 0; k < 4; k++)
+        elements += LAYERS * round_up(sides[k][0]) * round_up(sides[k][1]);
+    return (trains ? 2 : 1) * 2 * elements;
+}
+
+static cgp_plan *cpu_plan(const cgp_model *model, bool bf16, bool inference, int chunks,
+                          int64_t limit) {
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = options_of(1, (const char *const[]){"cpu"});
+    o.chunks = chunks;
+    o.precision = bf16 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
+    o.inference = inference;
+    o.memory_limit = limit;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    return plan;
+}
+
+static void the_room_of_a_limit_has_packed_weights(void **unused) {
+    (void)unused;
+    test_needs_cpu();
+    cgp_model *model = test_gpt2(&sizes);
+    for (int c = 0; c < 8; c++) {
+        const bool bf16 = c & 1, inference = c & 2;
+        const int chunks = c & 4 ? 3 : 1;
+        const int64_t bytes =
+            bf16 && (inference || chunks > 1) ? count_tile_bytes(!inference) : 0;
+        cgp_plan *plan = cpu_plan(model, bf16, inference, chunks, 0);
+        const int64_t without = cgp_plan_device_at(plan, 0)->planned_bytes;
+        assert_int_equal(packed_bytes(plan), 0);
+        cgp_plan_destroy(plan);
+        for (int short_of = -1; short_of <= 1; short_of++) {
+            plan = cpu_plan(model, bf16, inference, chunks,
+                            without + bytes + (bytes ? -short_of : 0));
+            const int64_t expected = short_of > 0 ? 0 : bytes;
+            assert_int_equal(packed_bytes(plan), expected);
+            assert_int_equal(cgp_plan_device_at(plan, 0)->planned_bytes, without + expected);
+            cgp_plan_destroy(plan);
+        }
+    }
+    cgp_model_destroy(model);
+}
+
+/* Losses, evaluations and weights, of two pipelines that share weights too, with and without. */
+static void packed_weights_change_no_bit(void **unused) {
+    (void)unused;
+    test_needs_cpu();
+    uint64_t seed = test_seed();
+    for (int round = 0; round < 6; round++) {
+        const test_sizes random = {test_between(&seed, 2, 6),
+                                   8,
+                                   16 * test_between(&seed, 1, 5),
+                                   2,
+                                   11,
+                                   0.1,
+                                   false,
+                                   false};
+        cgp_model *model = round % 2 ? test_random_graph(&seed, &random) : test_gpt2(&random);
+        test_batch batches[3];
+        test_outcome outcomes[2];
+        cgp_plan_options o = options_of(1 + round % 2, NULL);
+        o.precision = CGP_PRECISION_BF16;
+        o.recompute = (cgp_recompute)(round % 3);
+        for (int s = 0; s < 3; s++)
+            test_batch_fill(&batches[s], model, &random, 6, &seed);
+        for (int k = 0; k < 2; k++) {
+            o.memory_limit = k ? (int64_t)1 << 30 : 0;
+            test_train(model, &o, 5, batches, 3, &outcomes[k]);
+        }
+        assert_memory_equal(outcomes[0].losses, outcomes[1].losses, 3 * sizeof(double));
+        assert_true(outcomes[0].evaluation == outcomes[1].evaluation);
+        assert_true(outcomes[0].prediction == outcomes[1].prediction);
+        assert_string_equal(outcomes[0].sha256, outcomes[1].sha256);
+        for (int s = 0; s < 3; s++)
+            test_batch_release(&batches[s]);
+        cgp_model_destroy(model);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_has_each_of_them_once),
         cmocka_unit_test(kernels_find_those_of_now),
         cmocka_unit_test(pipelines_that_share_parameters_find_those_of_now),
+        cmocka_unit_test(the_room_of_a_limit_has_packed_weights),
+        cmocka_unit_test(packed_weights_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -280,7 +280,7 @@ typedef struct cgp_kernel_args {
     /** Collects the step's changes to the state; NULL: none. */
     void *accumulator;
     const float *param[CGP_OP_MAX_PARAMETERS];
-    /** Of a kernel that has packed(): as pack() left them, of these parameters. */
+    /** Of a kernel that has packed(): as pack() left them, of these parameters. NULL: none; where the backend packs_optionally. */
     const void *packed;
     const void *dy;
     void *dx[CGP_OP_MAX_INPUTS];
@@ -401,6 +401,9 @@ typedef struct cgp_backend {
     bool fuses;
     /** LINEAR makes use of prefetch lists; they change no result. */
     bool prefetches;
+    /** Kernels run without packed parameters too, args->packed NULL, to the same bits: a plan has them where several runs may read them
+     *  before they change, with several micro-batches or for inference alone, and the device has a limit with room for all. */
+    bool packs_optionally;
 
     /** The number of ordinals. @retval CGP_EDEVICE There is none; the message says why. */
     cgp_status (*count)(int *count);

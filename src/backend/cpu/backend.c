@@ -11,6 +11,10 @@
 #define ENTRY(kind, name) cgp__cpu_##name,
 static const cgp__cpu_op *const ops[CGP_OP_KINDS] = {CGP_OPS(ENTRY)};
 
+static const cgp__cpu_packing *const packings[CGP_OP_KINDS] = {
+    [CGP_OP_LINEAR] = &cgp__cpu_linear_packing,
+};
+
 static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
     cgp__cpu_pass(device, CGP_F32, to, from, n, true);
     return CGP_OK;
@@ -45,6 +49,23 @@ static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_
     return CGP_OK;
 }
 
+/* In bf16 only, and the same on every machine: one without AVX512_BF16 and AMX has them and does not use them. */
+static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,
+                         int64_t *bytes, int *layout) {
+    const bool built_in = spec->op != CGP_OP_CUSTOM && spec->type == CGP_BF16;
+    const cgp__cpu_packing *packing = built_in ? packings[spec->op] : NULL;
+    (void)options;
+    *bytes = *layout = 0;
+    if (packing) *bytes = packing->bytes(spec, layout);
+    return CGP_OK;
+}
+
+static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec,
+                       const float *const *param, void *to) {
+    if (cgp__cpu_tiles_of(device)) packings[spec->op]->pack(device, spec, param[0], to);
+    return CGP_OK;
+}
+
 static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
                                 cgp_kernel **out) {
     const cgp__cpu_op *op = NULL;
@@ -69,6 +90,7 @@ const cgp_backend cgp__backend_cpu = {
     .custom_ops = true,
     .fuses = true,
     .prefetches = true,
+    .packs_optionally = true,
     .count = cgp__host_count,
     .memory = cgp__host_memory,
     .device_create = cgp__cpu_device_create,
@@ -79,6 +101,8 @@ const cgp_backend cgp__backend_cpu = {
     .copy = cgp__host_copy,
     .convert = cgp__cpu_convert,
     .workspace = workspace,
+    .packed = packed,
+    .pack = pack,
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = cgp__host_kernel_destroy,

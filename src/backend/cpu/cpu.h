@@ -35,6 +35,25 @@ typedef struct cgp__cpu_op {
     int64_t (*workspace)(const cgp_kernel_spec *spec, int threads);
 } cgp__cpu_op;
 
+/* Layouts of packed parameters: b of a GEMM. */
+enum {
+    /* of a weight whose rows are b's */
+    CGP__PACKED_ROWS,
+    /* of one whose rows are b's columns */
+    CGP__PACKED_COLUMNS
+};
+
+/* Packed parameters of an op, for GEMMs in bf16. */
+typedef struct cgp__cpu_packing {
+    /* Bytes of them, and their layout; 0: the direction has none. */
+    int64_t (*bytes)(const cgp_kernel_spec *spec, int *layout);
+    /* Write them, on a device that has tiles. */
+    void (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
+                 uint16_t *to);
+} cgp__cpu_packing;
+
+extern const cgp__cpu_packing cgp__cpu_linear_packing;
+
 struct cgp_kernel {
     cgp_device *device;
     cgp_kernel_spec spec;

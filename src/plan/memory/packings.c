@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packings.c -- packed parameters: kernels of the same parameters and the same layout share one. */
+/* packings.c -- packed parameters: kernels of the same parameters and the same layout share one. They lie behind
+ * all else, so that a device can drop them. */
 #include "plan/memory/packings.h"
 
 #include <string.h>
@@ -34,9 +35,16 @@ static cgp_status place(cgp_plan *plan, cgp__packing *packing, uint64_t hash) {
     return CGP_OK;
 }
 
+/* Where kernels run without: only if the device has a limit, which may have room, and several runs may read them before they change. */
+static bool is_wanted(const cgp_plan *plan, const cgp__device_plan *d) {
+    if (!d->backend->packed) return false;
+    return !d->backend->packs_optionally ||
+           (d->info.limit_bytes > 0 && (plan->inference || plan->chunks > 1));
+}
+
 cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call) {
     const cgp__device_plan *d = &plan->devices[device];
-    if (!d->backend->packed) return CGP_OK;
+    if (!is_wanted(plan, d)) return CGP_OK;
     cgp__packing packing = {.device = device,
                             .spec = cgp__call_spec(plan, call, plan->microbatch)};
     memcpy(packing.param, call->param, sizeof packing.param);
@@ -53,4 +61,36 @@ cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call) {
     call->packed =
         (cgp__location){CGP__PACKED, i < 0 ? packing.offset : plan->packings[i].offset};
     return CGP_OK;
+}
+
+static void drop_from(cgp__program *program) {
+    for (int i = 0; i < program->n; i++)
+        program->calls[i].packed = (cgp__location){CGP__NOWHERE, 0};
+}
+
+static void drop(cgp_plan *plan, int device) {
+    int left = 0;
+    for (int j = 0; j < plan->n_stages; j++) {
+        cgp__stage_plan *stage = &plan->stages[j];
+        if (stage->info.device != device) continue;
+        drop_from(&stage->forward_nosave);
+        drop_from(&stage->forward);
+        drop_from(&stage->recompute);
+        drop_from(&stage->backward);
+    }
+    for (int i = 0; i < plan->n_packings; i++) {
+        if (plan->packings[i].device != device) plan->packings[left++] = plan->packings[i];
+    }
+    plan->n_packings = left;
+    plan->devices[device].info.packed_bytes = 0;
+}
+
+void cgp__plan_place_packings(cgp_plan *plan, int device) {
+    cgp__device_plan *d = &plan->devices[device];
+    cgp_plan_device *info = &d->info;
+    d->packed = info->planned_bytes;
+    if (d->backend->packs_optionally && info->packed_bytes > 0 &&
+        info->planned_bytes + info->packed_bytes > info->limit_bytes)
+        drop(plan, device);
+    info->planned_bytes += info->packed_bytes;
 }

@@ -17,4 +17,7 @@ typedef struct cgp__packing {
 /* Find or place what a call's kernel on a device reads: call->packed, from call->param. */
 cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call);
 
+/* Place them behind all else in a device's memory; where its limit has no room and its kernels run without, drop them. */
+void cgp__plan_place_packings(cgp_plan *plan, int device);
+
 #endif

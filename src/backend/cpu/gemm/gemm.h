@@ -17,6 +17,8 @@ typedef struct cgp__gemm {
     /* What need not be computed; in bf16 tiles all is. */
     cgp__triangle triangle;
     int64_t diagonal;
+    /* b by cgp__tiles_pack(), for a GEMM in bf16; NULL: it is not packed. */
+    const uint16_t *packed_b;
     /* NULL: none. */
     const float *bias;
     /* Of c; bf16 is rounded once, at the end. */

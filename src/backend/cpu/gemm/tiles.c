@@ -47,6 +47,38 @@ int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype typ
     return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * scratch_bytes(m, k);
 }
 
+/* --- b, packed --- */
+
+int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k) {
+    return cgp__align_up(round_up(columns, SIDE) * round_up(k, SIDE) *
+                         (int64_t)sizeof(uint16_t));
+}
+
+/* Items are micro-panels. */
+static void pack_b_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__tile_packing *p = work;
+    const int64_t first = begin * SIDE, count = cgp__min(end * SIDE, p->columns) - first;
+    uint16_t *to = p->to + first * round_up(p->k, SIDE);
+    const cgp__matrix b = cgp__matrix_from(p->b, 0, first);
+    (void)thread;
+    if (count <= 0) return;
+    if (p->lines.length)
+        p->tiles->pack_lines(to, &p->lines, first, count, 0, p->k, true);
+    else
+        p->tiles->pack_b(to, &b, count, p->k);
+}
+
+void cgp__tiles_pack(cgp_device *device, const cgp__tile_packing *packing) {
+    const int64_t micro_panels = cgp__ceil_div(packing->columns, SIDE);
+    const int64_t work = micro_panels * cgp__ceil_div(packing->k, SIDE) * 4;
+    cgp__cpu_parallel_for(
+        device, micro_panels,
+        cgp__gemm_grain(micro_panels, device->threads, work < MIN_PARALLEL_WORK), pack_b_range,
+        packing);
+}
+
+/* --- blocks --- */
+
 /* One block. */
 typedef struct job {
     const cgp__cpu_tiles *tiles;
@@ -109,16 +141,19 @@ void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
             const cgp__gemm_sums ends =
                 cgp__gemm_sums_of(gemm, i, q, k, sums ? (float *)(void *)after : NULL);
             j.a = cgp__matrix_from(gemm->a, i, q);
-            j.block = (cgp__tile_block){.rows = cgp__min(gemm->m - i, rows),
-                                        .columns = gemm->n,
-                                        .k = k,
-                                        .a = j.packed,
-                                        .b = cgp__matrix_from(gemm->b, q, 0),
-                                        .bias = q == 0 ? gemm->bias : NULL,
-                                        .from = ends.from,
-                                        .type = ends.type,
-                                        .c = ends.c,
-                                        .stride = ends.stride};
+            j.block =
+                (cgp__tile_block){.rows = cgp__min(gemm->m - i, rows),
+                                  .columns = gemm->n,
+                                  .k = k,
+                                  .a = j.packed,
+                                  .b = cgp__matrix_from(gemm->b, q, 0),
+                                  .packed_b = gemm->packed_b ? gemm->packed_b + q * SIDE : NULL,
+                                  .packed_stride = round_up(gemm->k, SIDE) * SIDE,
+                                  .bias = q == 0 ? gemm->bias : NULL,
+                                  .from = ends.from,
+                                  .type = ends.type,
+                                  .c = ends.c,
+                                  .stride = ends.stride};
             run_block(device, alone, &j);
         }
 }

@@ -75,6 +75,22 @@ static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
            cgp__ceil_div(depth, side) * side * side * (int64_t)sizeof(uint16_t);
 }
 
+/* All of b [k, columns], to be packed: a matrix or, in taps, lines of k. */
+typedef struct cgp__tile_packing {
+    const cgp__cpu_tiles *tiles;
+    cgp__matrix b;
+    /* length > 0: instead of b. */
+    cgp__tile_lines lines;
+    int64_t columns, k;
+    uint16_t *to;
+} cgp__tile_packing;
+
+/* Bytes of b, packed: of whole micro-panels and steps, whatever the instruction set. Their order is the instruction set's own. */
+int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k);
+
+/* Pack b on the threads of a device. */
+void cgp__tiles_pack(cgp_device *device, const cgp__tile_packing *packing);
+
 extern const cgp__cpu_tiles cgp__cpu_tiles_v4_bf16, cgp__cpu_tiles_amx;
 
 #endif

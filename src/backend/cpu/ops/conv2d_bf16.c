@@ -28,10 +28,6 @@ static int64_t part_of(int64_t k) {
     return round_up(cgp__ceil_div(k, cgp__ceil_div(k, KC)));
 }
 
-static int64_t packed_bytes(int64_t lines, int64_t k) {
-    return cgp__align_up(round_up(lines) * round_up(k) * (int64_t)sizeof(uint16_t));
-}
-
 static int64_t strip_bytes(const cgp__grid *g, int64_t pixels) {
     return cgp__align_up(cgp__strip_elements(g, cgp__grid_block(g, pixels)) *
                          (int64_t)sizeof(uint16_t));
@@ -39,40 +35,6 @@ static int64_t strip_bytes(const cgp__grid *g, int64_t pixels) {
 
 static int64_t pixels_of(const cgp__grid *g, int64_t pixels) {
     return cgp__grid_block(g, pixels) * g->run;
-}
-
-/* --- b, packed --- */
-
-/* A matrix or, in taps, lines of k. */
-typedef struct packing {
-    const cgp__cpu_tiles *tiles;
-    cgp__matrix b;
-    cgp__tile_lines lines;
-    int64_t columns, k;
-    uint16_t *to;
-} packing;
-
-/* Items are micro-panels. */
-static void pack_range(const void *work, int64_t begin, int64_t end, int thread) {
-    const packing *p = work;
-    const int64_t first = begin * SIDE, count = cgp__min(end * SIDE, p->columns) - first;
-    uint16_t *to = p->to + first * round_up(p->k);
-    const cgp__matrix b = cgp__matrix_from(p->b, 0, first);
-    (void)thread;
-    if (count <= 0) return;
-    if (p->lines.length)
-        p->tiles->pack_lines(to, &p->lines, first, count, 0, p->k, true);
-    else
-        p->tiles->pack_b(to, &b, count, p->k);
-}
-
-static void pack_columns(cgp_device *device, const packing *p) {
-    const int64_t micro_panels = cgp__ceil_div(p->columns, SIDE);
-    const int64_t work = micro_panels * cgp__ceil_div(p->k, SIDE) * 4;
-    cgp__cpu_parallel_for(
-        device, micro_panels,
-        cgp__gemm_grain(micro_panels, device->threads, work < MIN_PARALLEL_WORK), pack_range,
-        p);
 }
 
 /* --- windows times weights --- */
@@ -87,7 +49,7 @@ typedef struct buffers {
 } buffers;
 
 static int64_t a_bytes(const cgp__grid *g) {
-    return packed_bytes(pixels_of(g, CGP__WINDOW_PIXELS), part_of(depth_of(g)));
+    return cgp__tiles_packed_bytes(pixels_of(g, CGP__WINDOW_PIXELS), part_of(depth_of(g)));
 }
 
 static int64_t scratch_bytes(const cgp__grid *g) {
@@ -108,13 +70,14 @@ static int64_t thread_bytes(const cgp__grid *g, int64_t columns) {
 }
 
 int64_t cgp__window_gemm_bf16_bytes(const cgp__grid *g, int64_t columns, int threads) {
-    return packed_bytes(columns, depth_of(g)) + threads * thread_bytes(g, columns);
+    return cgp__tiles_packed_bytes(columns, depth_of(g)) + threads * thread_bytes(g, columns);
 }
 
 static buffers buffers_of(const cgp__window_gemm *p, int thread) {
     const cgp__grid *g = &p->grid;
     const int64_t table = cgp__window_table_bytes(g, CGP__WINDOW_PIXELS);
-    char *at = p->workspace + packed_bytes(p->columns, depth_of(g)) + thread * p->bytes;
+    char *at =
+        p->workspace + cgp__tiles_packed_bytes(p->columns, depth_of(g)) + thread * p->bytes;
     buffers r = {.strip = at};
     r.windows = (int64_t *)(void *)(at += strip_bytes(g, CGP__WINDOW_PIXELS));
     r.pixels = (int64_t *)(void *)(at += table);
@@ -188,11 +151,11 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
 }
 
 static void pack_weights(const cgp__window_gemm *p) {
-    packing weights = {.tiles = p->device->tiles,
-                       .b = p->b,
-                       .columns = p->columns,
-                       .k = depth_of(&p->grid),
-                       .to = (uint16_t *)(void *)p->workspace};
+    cgp__tile_packing weights = {.tiles = p->device->tiles,
+                                 .b = p->b,
+                                 .columns = p->columns,
+                                 .k = depth_of(&p->grid),
+                                 .to = (uint16_t *)(void *)p->workspace};
     if (p->taps.depth)
         weights.lines = (cgp__tile_lines){.type = CGP_F32,
                                           .at = p->b.at,
@@ -201,7 +164,7 @@ static void pack_weights(const cgp__window_gemm *p) {
                                           .per = p->grid.kernel_width,
                                           .inner = p->taps.tap,
                                           .outer = p->taps.segment};
-    pack_columns(p->device, &weights);
+    cgp__tiles_pack(p->device, &weights);
 }
 
 void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace) {
@@ -249,7 +212,8 @@ static int64_t block_of_segment(const cgp__grid *g) {
 }
 
 static int64_t turned_bytes(const cgp__grid *g) {
-    return packed_bytes(block_of_segment(g), pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS));
+    return cgp__tiles_packed_bytes(block_of_segment(g),
+                                   pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS));
 }
 
 static int64_t weight_thread_bytes(const cgp__grid *g) {
@@ -315,7 +279,7 @@ void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, 
     int64_t *windows = (int64_t *)(void *)at;
     uint16_t *packed =
         (uint16_t *)(void *)(at += cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS));
-    at += packed_bytes(out, pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS));
+    at += cgp__tiles_packed_bytes(out, pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS));
     weight_gemm p = {.device = device,
                      .grid = &g,
                      .dy = packed,
@@ -327,15 +291,14 @@ void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, 
     for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g);
          first += runs, done += p.pixels) {
         const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
-        p.pixels =
-            cgp__strip_make(device, false, &g, first, count, CGP_BF16, workspace, windows);
-        pack_columns(
-            device,
-            &(packing){.tiles = device->tiles,
-                       .b = cgp__rows(CGP_BF16, cgp__cpu_at(CGP_BF16, dy, done * out), out),
-                       .columns = out,
-                       .k = p.pixels,
-                       .to = packed});
+        p.pixels = cgp__strip_make(device, false, &g, first, count, CGP_BF16, workspace, windows);
+        cgp__tiles_pack(
+            device, &(cgp__tile_packing){
+                        .tiles = device->tiles,
+                        .b = cgp__rows(CGP_BF16, cgp__cpu_at(CGP_BF16, dy, done * out), out),
+                        .columns = out,
+                        .k = p.pixels,
+                        .to = packed});
         p.add = first > 0 || add;
         run_weight_gemm(&p);
     }
@@ -345,6 +308,7 @@ int64_t cgp__convolve_weight_bf16_bytes(const cgp_kernel_spec *spec, int threads
     const cgp__grid g = cgp__grid_of(spec, NULL);
     return strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
            cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
-           packed_bytes(spec->attributes.out, pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS)) +
+           cgp__tiles_packed_bytes(spec->attributes.out,
+                                   pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS)) +
            threads * weight_thread_bytes(&g);
 }

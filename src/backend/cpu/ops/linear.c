@@ -6,19 +6,28 @@
  * The weight is stored as W (transposed = 1) or as W^T: strides to a GEMM. Nothing is saved. y is overwritten; dx overwritten
  * or added to; dW and dbias are overwritten by the first micro-batch and added to by the others. dW is computed in its storage
  * layout, so that its rows are written as rows. W, dW and the biases are f32, the others of the spec's type. In bf16, by AVX512_BF16 or
- * AMX (tiles.h), W is rounded to bf16 as it is packed. */
+ * AMX (tiles.h), W is rounded to bf16 as it is packed: in each call or, as packed parameters, once for many. */
 #include "backend/cpu/cpu.h"
+
+/* W or, in backward, W^T: b [k, n] of the GEMM. */
+static cgp__matrix weight_of(const cgp_kernel_spec *spec, const float *weight) {
+    const cgp_op_attributes *g = &spec->attributes;
+    if (spec->direction == CGP_OP_FORWARD)
+        return g->transposed ? cgp__rows(CGP_F32, weight, g->out)
+                             : cgp__columns(CGP_F32, weight, g->in);
+    return g->transposed ? cgp__columns(CGP_F32, weight, g->out)
+                         : cgp__rows(CGP_F32, weight, g->in);
+}
 
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
-    const float *weight = args->param[0];
     const cgp__gemm gemm = {.m = cgp__cpu_rows(kernel),
                             .n = g->out,
                             .k = g->in,
                             .a = cgp__rows(type, args->x[0], g->in),
-                            .b = g->transposed ? cgp__rows(CGP_F32, weight, g->out)
-                                               : cgp__columns(CGP_F32, weight, g->in),
+                            .b = weight_of(&kernel->spec, args->param[0]),
+                            .packed_b = args->packed,
                             .bias = g->has_bias ? args->param[1] : NULL,
                             .type = type,
                             .c = args->y,
@@ -33,14 +42,13 @@ static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args)
 static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
-    const float *weight = args->param[0];
     if (!args->dx[0]) return CGP_OK;
     const cgp__gemm gemm = {.m = cgp__cpu_rows(kernel),
                             .n = g->in,
                             .k = g->out,
                             .a = cgp__rows(type, args->dy, g->out),
-                            .b = g->transposed ? cgp__columns(CGP_F32, weight, g->out)
-                                               : cgp__rows(CGP_F32, weight, g->in),
+                            .b = weight_of(&kernel->spec, args->param[0]),
+                            .packed_b = args->packed,
                             .type = type,
                             .c = args->dx[0],
                             .stride = g->in,
@@ -93,6 +101,29 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
     return cgp__gemm_workspace(g->transposed ? g->in : g->out, g->transposed ? g->out : g->in,
                                spec->n * g->rows, CGP_F32, spec->type == CGP_BF16, threads);
 }
+
+/* --- packed parameters --- */
+
+static int64_t packed_bytes(const cgp_kernel_spec *spec, int *layout) {
+    const cgp_op_attributes *g = &spec->attributes;
+    if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return 0;
+    *layout = weight_of(spec, NULL).column == 1 ? CGP__PACKED_ROWS : CGP__PACKED_COLUMNS;
+    return spec->direction == CGP_OP_FORWARD ? cgp__tiles_packed_bytes(g->out, g->in)
+                                             : cgp__tiles_packed_bytes(g->in, g->out);
+}
+
+static void pack(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
+                 uint16_t *to) {
+    const cgp_op_attributes *g = &spec->attributes;
+    const bool forward = spec->direction == CGP_OP_FORWARD;
+    cgp__tiles_pack(device, &(cgp__tile_packing){.tiles = device->tiles,
+                                                 .b = weight_of(spec, weight),
+                                                 .columns = forward ? g->out : g->in,
+                                                 .k = forward ? g->in : g->out,
+                                                 .to = to});
+}
+
+const cgp__cpu_packing cgp__cpu_linear_packing = {packed_bytes, pack};
 
 const cgp__cpu_op cgp__cpu_linear[CGP_OP_DIRECTIONS] = {
     [CGP_OP_FORWARD] = {forward, forward_workspace},

@@ -103,19 +103,31 @@ typedef struct range {
     const uint16_t *micro_panel;
 } range;
 
-/* Spread the lines of the part of b that is packed next over the steps of this part. */
+/* From k = q on. */
+INLINE const uint16_t *packed_part(const cgp__tile_block *block, int64_t column, int64_t q) {
+    return block->packed_b + column / SIDE * block->packed_stride + q * SIDE;
+}
+
+/* Spread the lines of the part of b that is packed, or multiplied, next over the steps of this part. */
 static void prefetch_b(prefetches *prefetch, const range *r) {
-    const cgp__matrix *b = &r->block->b;
+    const cgp__tile_block *block = r->block;
+    const cgp__matrix *b = &block->b;
     const bool last = r->q + r->k >= r->block->k, along = b->row == 1;
     const int64_t q = last ? 0 : r->q + r->k, column = last ? r->begin + SIDE : r->begin;
     const int64_t columns = r->end - column < SIDE ? r->end - column : SIDE;
-    const int64_t left = r->block->k - q, k = left < r->k ? left : r->k;
+    const int64_t left = block->k - q, k = left < r->k ? left : r->k;
+    const int64_t steps = r->panels * steps_of(r->k);
     *prefetch = (prefetches){.b = {.count = 0}};
-    if (columns <= 0 || r->block->packed_b) return;
-    prefetch->b = prefetch_stream_of(
-        cgp__cpu_at(b->type, b->at, q * b->row + column * b->column), along ? columns : k,
-        bytes_of(b->type, along ? k : columns), bytes_of(b->type, along ? b->column : b->row),
-        r->panels * steps_of(r->k));
+    if (columns <= 0) return;
+    if (block->packed_b)
+        prefetch->b =
+            prefetch_stream_of(packed_part(block, column, q), 1,
+                               bytes_of(CGP_BF16, steps_of(k) * 2 * TILE_WORDS), 0, steps);
+    else
+        prefetch->b =
+            prefetch_stream_of(cgp__cpu_at(b->type, b->at, q * b->row + column * b->column),
+                               along ? columns : k, bytes_of(b->type, along ? k : columns),
+                               bytes_of(b->type, along ? b->column : b->row), steps);
 }
 
 /* The square of c that is stored while the next one is multiplied. */
@@ -166,8 +178,7 @@ static void run_columns(const cgp__tile_block *block, int64_t begin, int64_t end
             r.k = block->k - r.q < depth ? block->k - r.q : depth;
             r.micro_panel = packed;
             if (block->packed_b)
-                r.micro_panel =
-                    block->packed_b + r.begin / SIDE * block->packed_stride + r.q * SIDE;
+                r.micro_panel = packed_part(block, r.begin, r.q);
             else
                 pack_micro_panel(packed, &from, r.columns, r.k);
             prefetch_b(&prefetch, &r);
