@@ -291,7 +291,8 @@ void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, 
     for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g);
          first += runs, done += p.pixels) {
         const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
-        p.pixels = cgp__strip_make(device, false, &g, first, count, CGP_BF16, workspace, windows);
+        p.pixels =
+            cgp__strip_make(device, false, &g, first, count, CGP_BF16, workspace, windows);
         cgp__tiles_pack(
             device, &(cgp__tile_packing){
                         .tiles = device->tiles,
