@@ -9,6 +9,7 @@
 #include "session/session.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -98,17 +99,27 @@ static char *devices_text(const cli_run_options *options, int devices) {
     return text;
 }
 
+/* " --NAME VALUE", or nothing where it has none. Freed by the caller. */
+static char *option_text(const char *name, double value) {
+    return isnan(value) ? cli_text("%s", "") : cli_text(" --%s %g", name, value);
+}
+
 /* Set the command that repeats the measurement, and its date. */
-static void sign(cli_costs *costs, const cli_run_options *options) {
+static void sign(cli_costs *costs, const cli_run_options *options, cli_model *model) {
     const time_t now = time(NULL);
     struct tm day;
     char *devices = devices_text(options, costs->devices);
-    costs->command =
-        cli_text("cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
-                 " --devices %s --threads-per-device %" PRId64 " --precision %s --optimizer %s",
-                 options->operand, options->batch, options->chunks, options->repeats, devices,
-                 options->threads_per_device, options->precision, options->optimizer);
+    char *momentum = option_text("momentum", options->momentum);
+    char *dropout =
+        option_text("dropout", cli_model_dropout(&model->spec) ? options->dropout : NAN);
+    costs->command = cli_text(
+        "cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
+        " --devices %s --threads-per-device %" PRId64 " --precision %s --optimizer %s%s%s",
+        options->operand, options->batch, options->chunks, options->repeats, devices,
+        options->threads_per_device, options->precision, options->optimizer, momentum, dropout);
     free(devices);
+    free(momentum);
+    free(dropout);
     if (gmtime_r(&now, &day)) strftime(costs->date, sizeof costs->date, "%Y-%m-%d", &day);
 }
 
@@ -127,7 +138,7 @@ static cgp_status profile(cli_session *session, cli_run_options *run_options,
     CGP_TRY(status);
     costs->peak_flops = 1e9 * run_options->peak;
     if (cli_rank() == 0) costs->bandwidth = cli_copy_bandwidth();
-    sign(costs, run_options);
+    sign(costs, run_options, &model);
     return CGP_OK;
 }
 

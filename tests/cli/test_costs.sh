@@ -26,7 +26,7 @@ check "profile: in training steps" has "measured     in training steps" "$out"
 run profile $costed --batch 16 --repeats 1 --devices 2 --optimizer sgd --momentum 0.9 --json sizes.json
 check "profile --devices: two at once" has "measured     in training steps, 2 devices at once" "$out"
 check "profile: three sizes" jq -e '.samples == [1, 4, 16] and .devices == 2 and .in_steps' sizes.json
-check "profile --json: the command" jq -re '.command | test("--devices cpu.2 .*--optimizer sgd")' sizes.json
+check "profile --json: the command" jq -re '.command | test("--devices cpu.2 .*--optimizer sgd --momentum 0.9 --dropout 0$")' sizes.json
 run profile $costed --batch 1 --repeats 1 --json one.json
 check "profile: one size" jq -e '.samples == [1] and (.layers[0].forward_seconds | length) == 1' one.json
 fails 2 "--momentum: expected --optimizer sgd or rmsprop, got adamw" profile $costed --momentum 0.9
