@@ -142,7 +142,7 @@ typedef struct cgp__cpu_prefetch {
 } cgp__cpu_prefetch;
 
 /* What a product of a triangle may leave out: row i of c is not needed, or row i of a is zero, on one side of column diagonal + i.
- * Sums are the same to the bit. */
+ * Sums are the same to the bit where b is finite; infinity and NaN times such a zero are left out. */
 typedef enum cgp__triangle {
     CGP__WHOLE,
     CGP__C_UNTIL, /* c is needed up to it, and may be left as it is behind it */

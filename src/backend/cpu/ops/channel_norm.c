@@ -246,7 +246,8 @@ static void widen_factors(const norm *w, int64_t set) {
     }
 }
 
-/* Blocks of wide rows of all sets. */
+/* Blocks of wide rows of all sets, the last one first: of it the most is still in the caches after the first pass, and whoever
+ * reads the result from its beginning finds that there. */
 static int64_t apply_rows(const layout *l) {
     return cgp__cpu_block_rows(l->width);
 }
@@ -267,7 +268,8 @@ static void apply_range(const void *work, int64_t begin, int64_t end, int thread
         w->backward ? kernels->columns_backward : kernels->columns_forward;
     const int64_t each = apply_rows(l), blocks = cgp__ceil_div(l->wide, each);
     (void)thread;
-    for (int64_t item = begin; item < end; item++) {
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t item = l->sets * blocks - 1 - i;
         const int64_t set = item / blocks, row = item % blocks * each;
         cgp__cpu_columns a = columns_of(w, set, row, 0);
         a.rows = cgp__min(each, l->wide - row);
