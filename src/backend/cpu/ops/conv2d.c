@@ -175,7 +175,22 @@ static int64_t columns_at_once(int64_t all, int64_t blocks, int threads) {
     return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
 }
 
-/* Blocks of equal size. */
+/* Runs in a block: those with which the busiest thread has the fewest rows of a micro-panel to multiply and to pack. */
+static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
+    const int64_t all = cgp__grid_runs(g), most = cgp__grid_block(g, CGP__WINDOW_PIXELS);
+    int64_t best = cgp__ceil_div(all, cgp__ceil_div(all, most)), least = INT64_MAX;
+    for (int64_t runs = best; threads > 1 && runs > 0 && 2 * runs >= best; runs--) {
+        const int64_t blocks = cgp__ceil_div(all, runs);
+        const int64_t columns = columns_at_once(panels, blocks, threads);
+        const int64_t items = blocks * cgp__ceil_div(panels, columns);
+        const int64_t time =
+            cgp__ceil_div(items, threads) * columns * (runs * g->run + PACKING_ROWS);
+        if (time < least) best = runs;
+        least = cgp__min(least, time);
+    }
+    return best;
+}
+
 static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
     const cgp__grid *g = &p->grid;
     if (p->to.type == CGP_BF16 && p->device->tiles) {
@@ -185,9 +200,8 @@ static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
     const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
     const int64_t work = cgp__grid_runs(g) * g->run * g->kernel_height * g->segment * all * 3;
-    const int64_t blocks =
-        cgp__ceil_div(cgp__grid_runs(g), cgp__grid_block(g, CGP__WINDOW_PIXELS));
-    p->runs = cgp__ceil_div(cgp__grid_runs(g), blocks);
+    p->runs = runs_at_once(g, all, threads);
+    const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), p->runs);
     p->micro_panels = columns_at_once(all, blocks, threads);
     p->bytes = window_gemm_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
