@@ -3,6 +3,7 @@
 #ifndef CGP_SRC_CUDA_HOST_SWITCH_H
 #define CGP_SRC_CUDA_HOST_SWITCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct cgp__shim_stack {
@@ -14,10 +15,12 @@ typedef struct cgp__shim_stack {
     const void *bottom;
     size_t bytes;
     void *fake, *tsan;
+    bool ends;
 } cgp__shim_stack;
 
 /* A fiber that will call `run`, which never returns. NULL: no memory. */
 cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack));
+/* Of a fiber that was switched to, and from. On a thread of the host. */
 void cgp__shim_stack_destroy(cgp__shim_stack *stack);
 
 /* Save the running stack in `from`, and go on in `to`. */
