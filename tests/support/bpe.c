@@ -18,28 +18,6 @@ static const struct {
                       {"<m>", "lstrip"},           {"wo", "single_word"},
                       {"e\xcc\x81", "normalized"}, {"\xc3\xa9t", "normalized single_word"}};
 
-bool test_bpe_merge(test_bpe *bpe, int left, int right) {
-    const int a = bpe->sizes[left], b = bpe->sizes[right], n = bpe->n;
-    if (n == BPE_TOKENS || a + b > BPE_BYTES) return false;
-    memcpy(bpe->bytes[n], bpe->bytes[left], (size_t)a);
-    memcpy(bpe->bytes[n] + a, bpe->bytes[right], (size_t)b);
-    for (int i = 0; i < n; i++) {
-        if (bpe->sizes[i] == a + b &&
-            memcmp(bpe->bytes[i], bpe->bytes[n], (size_t)a + (size_t)b) == 0)
-            return false;
-    }
-    for (int i = 0; i < BPE_ADDED; i++) { /* tokenizers gives an added token this one's id */
-        if ((int)strlen(added[i].content) == a + b &&
-            memcmp(added[i].content, bpe->bytes[n], (size_t)a + (size_t)b) == 0)
-            return false;
-    }
-    bpe->sizes[n] = a + b;
-    bpe->left[n] = left;
-    bpe->right[n] = right;
-    bpe->n++;
-    return true;
-}
-
 /* A token with one character for each byte. */
 static char *write_token(char *out, const test_bpe *bpe, int token, bool json) {
     for (int i = 0; i < bpe->sizes[token]; i++) {
@@ -52,6 +30,34 @@ static char *write_token(char *out, const test_bpe *bpe, int token, bool json) {
         *out++ = (char)(c < 0x80 ? c : 0x80 | (c & 0x3f));
     }
     return out;
+}
+
+/* Whether a token is written as an added one, whose id tokenizers then takes from it. */
+static bool is_added(const test_bpe *bpe, int token) {
+    char text[2 * BPE_BYTES];
+    const size_t size = (size_t)(write_token(text, bpe, token, false) - text);
+    for (int i = 0; i < BPE_ADDED; i++)
+        if (strlen(added[i].content) == size && memcmp(added[i].content, text, size) == 0)
+            return true;
+    return false;
+}
+
+bool test_bpe_merge(test_bpe *bpe, int left, int right) {
+    const int a = bpe->sizes[left], b = bpe->sizes[right], n = bpe->n;
+    if (n == BPE_TOKENS || a + b > BPE_BYTES) return false;
+    memcpy(bpe->bytes[n], bpe->bytes[left], (size_t)a);
+    memcpy(bpe->bytes[n] + a, bpe->bytes[right], (size_t)b);
+    for (int i = 0; i < n; i++) {
+        if (bpe->sizes[i] == a + b &&
+            memcmp(bpe->bytes[i], bpe->bytes[n], (size_t)a + (size_t)b) == 0)
+            return false;
+    }
+    bpe->sizes[n] = a + b;
+    if (is_added(bpe, n)) return false;
+    bpe->left[n] = left;
+    bpe->right[n] = right;
+    bpe->n++;
+    return true;
 }
 
 void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_TEXT]) {
