@@ -32,7 +32,7 @@ static char *write_token(char *out, const test_bpe *bpe, int token, bool json) {
     return out;
 }
 
-/* Whether a token is written as an added one, whose id tokenizers then takes from it. */
+/* A token written as an added one gives that its id in tokenizers. */
 static bool is_added(const test_bpe *bpe, int token) {
     char text[2 * BPE_BYTES];
     const size_t size = (size_t)(write_token(text, bpe, token, false) - text);

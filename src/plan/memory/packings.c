@@ -35,7 +35,8 @@ static cgp_status place(cgp_plan *plan, cgp__packing *packing, uint64_t hash) {
     return CGP_OK;
 }
 
-/* Where kernels run without: only if the device has a limit, which may have room, and several runs may read them before they change. */
+/* Kernels that run without get them only if the device has a limit, which may have room, and several runs may read them before they
+ * change. */
 static bool is_wanted(const cgp_plan *plan, const cgp__device_plan *d) {
     if (!d->backend->packed) return false;
     return !d->backend->packs_optionally ||

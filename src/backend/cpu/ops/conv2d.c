@@ -175,7 +175,8 @@ static int64_t columns_at_once(int64_t all, int64_t blocks, int threads) {
     return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
 }
 
-/* Runs in a block: those with which the busiest thread has the fewest rows of a micro-panel to multiply and to pack. */
+/* Runs in a block: those with which the busiest thread has the fewest rows of a micro-panel to multiply and to pack, and at least half of
+ * what fits. */
 static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
     const int64_t all = cgp__grid_runs(g), most = cgp__grid_block(g, CGP__WINDOW_PIXELS);
     int64_t best = cgp__ceil_div(all, cgp__ceil_div(all, most)), least = INT64_MAX;
