@@ -144,15 +144,16 @@ static void denormals_count_as_zero(void **state) {
     numbers = USUAL;
 }
 
-/* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows; enough work for several threads. */
+/* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows, and of columns of a c that is written along its rows;
+ * enough work for several threads. */
 static void large_gemms_are_too(void **state) {
-    static const int64_t sizes[][3] = {{33, 40, 513},   {64, 33, 800},  {40, 70, 1024},
-                                       {17, 50, 1025},  {70, 65, 2100}, {513, 40, 70},
-                                       {700, 33, 130},  {1030, 30, 64}, {530, 40, 1030},
-                                       {130, 500, 300}, {1, 1100, 70}};
+    static const int64_t sizes[][3] = {
+        {33, 40, 513}, {64, 33, 800},  {40, 70, 1024},  {17, 50, 1025},  {70, 65, 2100},
+        {513, 40, 70}, {700, 33, 130}, {1030, 30, 64},  {530, 40, 1030}, {130, 500, 300},
+        {1, 1100, 70}, {300, 270, 40}, {520, 1030, 65}, {290, 560, 500}};
     (void)state;
     need_tiles();
-    for (int i = 0; i < 11; i += FEWER)
+    for (int i = 0; i < 14; i += FEWER)
         for (int repeat = 0; repeat < 4; repeat++)
             check_gemm(sizes[i][0], sizes[i][1], sizes[i][2]);
 }

@@ -3,7 +3,10 @@
  *
  * The block of a lies packed in a core's L2 cache while b, packed once for each block, streams by. k is cut into equal parts
  * of at most KC, a function of k alone: the sum of a part is added to those before it, in c or, where c is bf16, in f32 beside
- * it until the last. Threads take row panels to pack, then micro-panels of columns, each with its own scratch. */
+ * it until the last. Threads take row panels to pack, then micro-panels of columns, each with its own scratch.
+ *
+ * Where k is small, most of the time goes to reading and writing c, as for a weight's gradient of a small micro-batch. Memory is
+ * twice as fast along c's rows as down a micro-panel's 32 columns, so a block of b lies packed instead, and a streams by. */
 #include "backend/cpu/cpu.h"
 
 #define SIDE CGP__TILE_SIDE
@@ -13,6 +16,9 @@ _Static_assert(MC % SIDE == 0 && KC % SIDE == 0, "blocks are whole tiles");
 
 /* Multiplications of 32 x 32 by 32 that are worth a wake-up of another thread. */
 #define MIN_PARALLEL_WORK 500
+
+/* Of a block of b along whose rows c is written. */
+#define MIN_COLUMNS 256
 
 static int64_t round_up(int64_t n, int64_t unit) {
     return cgp__ceil_div(n, unit) * unit;
@@ -126,6 +132,72 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
                           grain(device, micro_panels, size * micro_panels), columns_range, j);
 }
 
+/* --- along the rows of c --- */
+
+/* Items are row panels, by all columns of the block. */
+static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const job *j = work;
+    char *scratch = j->scratch + thread * j->bytes;
+    uint16_t *const packed = (uint16_t *)(void *)(scratch + cgp__tile_scratch_bytes(SIDE, 0));
+    cgp__tile_block block = j->block;
+    block.a = packed;
+    for (int64_t panel = begin; panel < end; panel++) {
+        const int64_t first = panel * SIDE;
+        const cgp__matrix a = cgp__matrix_from(j->a, first, 0);
+        block.rows = cgp__min(j->block.rows - first, SIDE);
+        block.c = cgp__cpu_at(block.type, j->block.c, first * block.stride);
+        if (block.from.at) block.from = cgp__matrix_from(j->block.from, first, 0);
+        j->tiles->pack_a(packed, &a, block.rows, block.k);
+        j->tiles->columns(&block, 0, block.columns, scratch);
+    }
+}
+
+/* Columns of b that fit where a block of a would be. */
+static int64_t columns_packed(const cgp__gemm *gemm) {
+    return max_part(gemm->m, MC) * max_part(gemm->k, KC) / round_up(gemm->k, SIDE) / SIDE *
+           SIDE;
+}
+
+/* Where a whole panel of a fits the scratch for a part of a micro-panel, and blocks of b are not narrow. */
+static bool runs_along_rows(const cgp__gemm *gemm) {
+    return gemm->type == CGP_F32 && !gemm->packed_b && !gemm->bias && gemm->k <= CGP__TILE_KC &&
+           part_of(gemm->n, columns_packed(gemm)) >= MIN_COLUMNS;
+}
+
+static void run_along_rows(cgp_device *device, bool alone, const cgp__gemm *gemm, job *j) {
+    const int64_t columns = part_of(gemm->n, columns_packed(gemm));
+    const int64_t panels = cgp__ceil_div(gemm->m, SIDE), steps = cgp__ceil_div(gemm->k, SIDE);
+    const cgp__gemm_sums ends = cgp__gemm_sums_of(gemm, 0, 0, gemm->k, NULL);
+    j->a = gemm->a;
+    for (int64_t column = 0; column < gemm->n; column += columns) {
+        const int64_t n = cgp__min(gemm->n - column, columns);
+        const cgp__tile_packing packing = {.tiles = j->tiles,
+                                           .b = cgp__matrix_from(gemm->b, 0, column),
+                                           .columns = n,
+                                           .k = gemm->k,
+                                           .to = j->packed};
+        j->block = (cgp__tile_block){.rows = gemm->m,
+                                     .columns = n,
+                                     .k = gemm->k,
+                                     .packed_b = j->packed,
+                                     .packed_stride = steps * SIDE * SIDE,
+                                     .from = ends.from,
+                                     .type = ends.type,
+                                     .c = cgp__cpu_at(ends.type, ends.c, column),
+                                     .stride = ends.stride};
+        if (ends.from.at) j->block.from = cgp__matrix_from(ends.from, 0, column);
+        if (alone) {
+            pack_b_range(&packing, 0, cgp__ceil_div(n, SIDE), 0);
+            rows_range(j, 0, panels, 0);
+            continue;
+        }
+        cgp__tiles_pack(device, &packing);
+        cgp__cpu_parallel_for(device, panels,
+                              grain(device, panels, panels * steps * cgp__ceil_div(n, SIDE)),
+                              rows_range, j);
+    }
+}
+
 void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
                          void *workspace) {
     const int64_t depth = part_of(cgp__gemm_cut(gemm), KC), rows = part_of(gemm->m, MC);
@@ -135,6 +207,10 @@ void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
              .packed = workspace,
              .scratch = after + sums,
              .bytes = scratch_bytes(gemm->m, gemm->k)};
+    if (runs_along_rows(gemm)) {
+        run_along_rows(device, alone, gemm, &j);
+        return;
+    }
     for (int64_t i = 0; i < gemm->m; i += rows)
         for (int64_t q = 0; q < gemm->k; q += depth) {
             const int64_t k = cgp__min(gemm->k - q, depth);
