@@ -562,5 +562,34 @@ class Steps(Comparing):
         self.assertLess(losses[-1], losses[0])
 
 
+def is_mapped(address):
+    """Return whether an address is in this process's memory."""
+    with open("/proc/self/maps") as maps:
+        ranges = [line.split()[0].split("-") for line in maps]
+    return any(int(begin, 16) <= address < int(end, 16) for begin, end in ranges)
+
+
+class LargeOutputs(Comparing):
+    def test_they_are_the_modules_and_leave_no_gap(self):
+        """An output of 2 MiB goes back to the system with its last tensor; loss and gradients are the module's."""
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4096))
+        model = GPipe(copy.deepcopy(module), balance=[1, 1], chunks=4)
+        x, target = torch.rand(128, 16), torch.randint(4096, (128,))
+        for _ in range(3):
+            output = model(x)
+            address = output.data_ptr()
+            loss = F.cross_entropy(output, target)
+            self.assertTrue(is_mapped(address))
+            del output
+            self.assertFalse(is_mapped(address))
+            model.zero_grad()
+            loss.backward()
+        expected = F.cross_entropy(module(x), target)
+        expected.backward()
+        self.close(loss, expected, 1e-5)
+        self.same_gradients(model, module)
+
+
 if __name__ == "__main__":
     unittest.main()

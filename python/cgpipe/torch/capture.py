@@ -9,6 +9,8 @@ samples. Nothing runs but the module's forward on fake tensors, and constants.
 
 from __future__ import annotations
 
+import math
+import mmap
 import re
 import warnings
 from dataclasses import dataclass, field
@@ -136,7 +138,7 @@ class Captured:
 
     def new_outputs(self, samples: int) -> List[Tensor]:
         """Return tensors for the graph's outputs."""
-        return [torch.empty([samples, *self._shape(i)]) for i in range(len(self.layouts))]
+        return [_new_output([samples, *self._shape(i)]) for i in range(len(self.layouts))]
 
     def _shape(self, output: int) -> List[int]:
         shape: List[int] = self.graph["values"][self.graph["outputs"][output]]["shape"]
@@ -156,6 +158,20 @@ class Captured:
                 sums[i] = gradient if before is None else before + gradient
         return [torch.zeros([samples, *self._shape(i)]) if x is None else
                 to_memory(x, self.layouts[i]).reshape(samples, *self._shape(i)) for i, x in enumerate(sums)]
+
+
+#: Bytes from which on an output is large: a loss of it takes several times as much of the C library's memory.
+LARGE = 1 << 20
+
+
+def _new_output(shape: List[int]) -> Tensor:
+    """Return a tensor for an output. A large one has pages of its own, which the system has back as soon as nobody uses it: on the
+    C library's heap it would leave a gap beside what a loss keeps of it."""
+    count = math.prod(shape)
+    if 4 * count < LARGE:
+        return torch.empty(shape)
+    pages = mmap.mmap(-1, 4 * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=torch.float32).view(shape)
 
 
 # --- export ---

@@ -94,7 +94,7 @@ def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
 
 
 def return_memory() -> None:
-    """Give the system the pages that the C library keeps: of a capture, and of parameters that moved."""
+    """Give the system the pages that the C library keeps: of a capture, of parameters that moved, of the loss of a large output."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from cgpipe.errors import CgpipeError
 from cgpipe.torch import capture
+from cgpipe.torch.capture import LARGE
 from cgpipe.torch.engine import Engine, Options, return_memory
 from cgpipe.worker import Worker
 
@@ -113,6 +114,8 @@ class Runtime:
         given = captured.to_engine([x.detach() for x in inputs])
         outputs = captured.new_outputs(inputs[0].shape[0])
         if forward.training:
+            if any(output.nbytes >= LARGE for output in outputs):
+                return_memory()  # gaps that the last loss left
             self._start(forward, engine, given, outputs)
         else:
             self.worker.call(engine.predict, given, outputs)
