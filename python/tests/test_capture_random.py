@@ -68,7 +68,8 @@ def build(pick):
             layers.append(nn.Linear(width, out, bias=pick.random() < 0.7))
             width = out
             if pick.random() < 0.3:
-                layers.append(pick.choice([nn.LayerNorm, nn.RMSNorm])(width))
+                # A layer norm of two features is +-1: its gradient is what rounding leaves of a difference.
+                layers.append(pick.choice([nn.LayerNorm, nn.RMSNorm] if width > 2 else [nn.RMSNorm])(width))
             layers.append(activation(pick))
             if pick.random() < 0.2:
                 layers.append(nn.Sequential(nn.Linear(width, width), activation(pick)))
