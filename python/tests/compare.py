@@ -15,8 +15,8 @@ DRAWS = 16
 
 def far(got, expected):
     """Return the largest difference, relative to the largest element."""
-    largest = float(expected.detach().abs().max())
-    return float((got.detach().double() - expected.detach().double()).abs().max()) / (largest or 1.0)
+    want = expected.detach().double()
+    return float((got.detach().double() - want).abs().max()) / (float(want.abs().max()) or 1.0)
 
 
 def as_tuple(value):
