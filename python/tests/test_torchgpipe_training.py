@@ -5,6 +5,7 @@ import copy
 import threading
 import unittest
 import warnings
+from unittest import mock
 
 from torch_support import torch
 import torch.nn.functional as F
@@ -589,6 +590,14 @@ class LargeOutputs(Comparing):
         expected.backward()
         self.close(loss, expected, 1e-5)
         self.same_gradients(model, module)
+
+    def test_what_their_loss_left_is_returned(self):
+        model = GPipe(nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4096)), balance=[1, 1], chunks=4)
+        model(torch.rand(64, 16))
+        for samples, calls in ((64, 1), (8, 0)):
+            with mock.patch("cgpipe.torch.runtime.return_memory") as returned:
+                model(torch.rand(samples, 16))
+            self.assertEqual(returned.call_count, calls)
 
 
 if __name__ == "__main__":

@@ -165,8 +165,8 @@ LARGE = 1 << 20
 
 
 def _new_output(shape: List[int]) -> Tensor:
-    """Return a tensor for an output. A large one has pages of its own, which the system has back as soon as nobody uses it: on the
-    C library's heap it would leave a gap beside what a loss keeps of it."""
+    """Return a tensor for an output. A large one has pages of its own, which its last use returns to the system: on the C library's
+    heap it would leave a gap beside the values that a loss saves."""
     count = math.prod(shape)
     if 4 * count < LARGE:
         return torch.empty(shape)

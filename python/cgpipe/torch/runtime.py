@@ -114,8 +114,6 @@ class Runtime:
         given = captured.to_engine([x.detach() for x in inputs])
         outputs = captured.new_outputs(inputs[0].shape[0])
         if forward.training:
-            if any(output.nbytes >= LARGE for output in outputs):
-                return_memory()  # gaps that the last loss left
             self._start(forward, engine, given, outputs)
         else:
             self.worker.call(engine.predict, given, outputs)
@@ -126,6 +124,8 @@ class Runtime:
         """Run a training forward."""
         if forward.seed is not None:
             self.worker.call(engine.call, "set_seed", forward.seed)
+        if any(output.nbytes >= LARGE for output in outputs):
+            return_memory()  # gaps that the last loss left
         forward.number = self.worker.call(engine.forward, given, outputs)
 
     def _settle(self, engine: Engine) -> None:

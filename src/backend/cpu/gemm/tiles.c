@@ -5,8 +5,8 @@
  * of at most KC, a function of k alone: the sum of a part is added to those before it, in c or, where c is bf16, in f32 beside
  * it until the last. Threads take row panels to pack, then micro-panels of columns, each with its own scratch.
  *
- * Where k is small, most of the time goes to reading and writing c, as for a weight's gradient of a small micro-batch. Memory is
- * twice as fast along c's rows as down a micro-panel's 32 columns, so a block of b lies packed instead, and a streams by. */
+ * With a small k, as for a weight's gradient of a small micro-batch, reading and writing c takes most of the time. Memory is faster
+ * along c's rows than down a micro-panel's 32 columns, so a block of b lies packed instead, and a streams by. */
 #include "backend/cpu/cpu.h"
 
 #define SIDE CGP__TILE_SIDE
@@ -152,20 +152,19 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Columns of b that fit where a block of a would be. */
-static int64_t columns_packed(const cgp__gemm *gemm) {
-    return max_part(gemm->m, MC) * max_part(gemm->k, KC) / round_up(gemm->k, SIDE) / SIDE *
-           SIDE;
+/* Columns of a block of b: as many as rows of a block of a, whose memory it takes. */
+static int64_t block_columns(const cgp__gemm *gemm) {
+    return part_of(gemm->n, max_part(gemm->m, MC));
 }
 
-/* Where a whole panel of a fits the scratch for a part of a micro-panel, and blocks of b are not narrow. */
+/* A whole panel of a has to fit the scratch for a part of a micro-panel, and blocks of b must not be narrow. */
 static bool runs_along_rows(const cgp__gemm *gemm) {
     return gemm->type == CGP_F32 && !gemm->packed_b && !gemm->bias && gemm->k <= CGP__TILE_KC &&
-           part_of(gemm->n, columns_packed(gemm)) >= MIN_COLUMNS;
+           block_columns(gemm) >= MIN_COLUMNS;
 }
 
 static void run_along_rows(cgp_device *device, bool alone, const cgp__gemm *gemm, job *j) {
-    const int64_t columns = part_of(gemm->n, columns_packed(gemm));
+    const int64_t columns = block_columns(gemm);
     const int64_t panels = cgp__ceil_div(gemm->m, SIDE), steps = cgp__ceil_div(gemm->k, SIDE);
     const cgp__gemm_sums ends = cgp__gemm_sums_of(gemm, 0, 0, gemm->k, NULL);
     j->a = gemm->a;
