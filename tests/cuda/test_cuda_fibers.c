@@ -5,7 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "backend/cuda/host/runtime.h"
+#include "backend/cuda/host/switch.h"
 #include "blocks.h"
 #include "support.h"
 
@@ -93,6 +98,29 @@ static void every_thread_of_a_grid_runs_once(void **state) {
     cgp__shim_get_settings()->order = CGP__SHIM_ASCENDING;
 }
 
+#ifdef __SANITIZE_ADDRESS__
+static cgp__shim_stack host;
+
+static void come_back(void *stack) {
+    for (;;)
+        cgp__shim_switch_to(stack, &host);
+}
+
+/* The system gives the pages of a stack to whatever asks next, while the address sanitizer would still forbid the edges of the frames
+ * that were on it. */
+static void a_stack_that_ends_leaves_nothing_forbidden(void **state) {
+    (void)state;
+    cgp__shim_stack *only = cgp__shim_stack_create(come_back);
+    assert_non_null(only);
+    cgp__shim_switch_to(&host, only);
+    char *bottom = (char *)only->memory;
+    const size_t bytes = only->bytes + (size_t)((const char *)only->bottom - bottom);
+    assert_non_null(__asan_region_is_poisoned(bottom, bytes));
+    cgp__shim_stack_destroy(only);
+    assert_null(__asan_region_is_poisoned(bottom, bytes));
+}
+#endif
+
 /* The message that a launch ends with, in a process of its own. */
 static void message_of(int threads, int missing, bool warp, char *text, size_t size) {
     int ends[2], status;
@@ -131,6 +159,9 @@ int main(void) {
         cmocka_unit_test(a_sum_of_a_block_has_the_same_bits_in_every_order),
         cmocka_unit_test(shuffles_give_the_lane_that_is_asked),
         cmocka_unit_test(every_thread_of_a_grid_runs_once),
+#ifdef __SANITIZE_ADDRESS__
+        cmocka_unit_test(a_stack_that_ends_leaves_nothing_forbidden),
+#endif
         cmocka_unit_test(a_barrier_that_threads_miss_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

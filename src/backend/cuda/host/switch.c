@@ -22,6 +22,7 @@
 #endif
 #endif
 #ifdef ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifdef TSAN
@@ -118,6 +119,8 @@ void cgp__shim_stack_destroy(cgp__shim_stack *stack) {
     cgp__shim_stack here = {0};
     stack->ends = true;
     cgp__shim_switch_to(&here, stack);
+    /* It goes on to forbid the edges of frames that never returned; the next owner of these addresses may be another stack. */
+    __asan_unpoison_memory_region(stack->memory, STACK_BYTES);
 #endif
 #ifdef TSAN
     __tsan_destroy_fiber(stack->tsan);
