@@ -125,6 +125,21 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
                                  .attributes = i < 2 ? deep : tall,
                                  .type = i % 2 ? CGP_BF16 : CGP_F32});
     }
+    /* Few rows and columns of a weight: threads take blocks of k, or of pixels, whose sums are added in turn. */
+    const cgp__attributes filter = {
+        .kernel = {3, 5}, .stride = {1, 2}, .padding = {1, 1, 1, 2}, .size = 9};
+    for (int i = 0; i < 4; i++) {
+        op_case c = {.op = CGP_OP_LINEAR,
+                     .n = 1,
+                     .attributes = linear_attributes(5333, 17, 50, i < 2, true),
+                     .accumulate = i % 2};
+        check_threads(&c);
+        c.op = CGP_OP_CONV2D;
+        c.n = 3;
+        c.attributes = image_attributes(c.op, 50, 70, 7, filter);
+        c.type = i < 2 ? CGP_BF16 : CGP_F32;
+        check_threads(&c);
+    }
 }
 
 /* --- the optimizer --- */

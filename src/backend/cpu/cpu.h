@@ -24,7 +24,9 @@ struct cgp_device {
     /* The owner's affinity and OpenMP threads before. */
     struct cgp__cpu_thread *thread;
     cgp__cpu_parallel_work parallel;
-    /* Grains of it that threads took. */
+    /* Of each thread. */
+    cgp__cpu_share *shares;
+    /* Threads that took ranges of it. */
     _Atomic int64_t taken;
 };
 

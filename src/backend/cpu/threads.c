@@ -9,25 +9,47 @@
  * larger. They inherit the owner's cores, all T of them, and are not pinned one by one, because a thread started later
  * would be on the owner's core alone.
  *
- * The thread sanitizer does not see OpenMP's barriers. The counter of grains therefore also orders the threads' memory: every
- * thread reads it first, and adds to it once more after its last range. */
+ * A thread begins with its share of the items, the same part of all in each kernel: what it wrote in the last one lies in its own caches,
+ * and cores may be far from each other's. Free, it takes what others have not begun.
+ *
+ * The thread sanitizer does not see OpenMP's barriers. The counter `taken` therefore also orders the threads' memory: every
+ * thread reads it first, and adds to it after its last range. */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <string.h>
+
+/* Looks at another thread's progress before the core is offered to others. */
+#define SPINS 1000
+
+static void take_share(const cgp__cpu_parallel_work *w, cgp__cpu_share *share) {
+    for (;;) {
+        const int64_t grain = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+        const int64_t begin = grain * w->grain, end = begin + w->grain;
+        if (grain >= share->end) return;
+        w->range(w->work, begin, end < w->items ? end : w->items, omp_get_thread_num());
+    }
+}
 
 static void take_ranges(void *data) {
     cgp_device *device = data;
     (void)atomic_load_explicit(&device->taken, memory_order_acquire);
     const cgp__cpu_parallel_work w = device->parallel;
-    for (;;) {
-        const int64_t grain =
-            atomic_fetch_add_explicit(&device->taken, 1, memory_order_acq_rel);
-        const int64_t begin = grain * w.grain, end = begin + w.grain;
-        if (begin >= w.items) return;
-        w.range(w.work, begin, end < w.items ? end : w.items, omp_get_thread_num());
+    for (int i = 0, of = omp_get_thread_num(); i < device->threads; i++, of++)
+        take_share(&w, &device->shares[of % device->threads]);
+    atomic_fetch_add_explicit(&device->taken, 1, memory_order_acq_rel);
+}
+
+/* Equal shares of all grains. */
+static void set_shares(cgp_device *device, int64_t grains) {
+    int64_t first = 0;
+    for (int i = 0; i < device->threads; i++) {
+        cgp__cpu_share *share = &device->shares[i];
+        atomic_store_explicit(&share->next, first, memory_order_relaxed);
+        share->end = first = grains * (i + 1) / device->threads;
     }
 }
 
@@ -39,12 +61,49 @@ void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp
         range(work, 0, items, 0);
         return;
     }
-    const int64_t blocks = (items + block - 1) / block, each = blocks / (8 * device->threads);
-    device->parallel =
-        (cgp__cpu_parallel_work){range, work, items, block * (each < 1 ? 1 : each)};
+    const int64_t blocks = cgp__ceil_div(items, block), each = blocks / (8 * device->threads);
+    const int64_t grain = block * (each < 1 ? 1 : each);
+    device->parallel = (cgp__cpu_parallel_work){range, work, items, grain};
+    set_shares(device, cgp__ceil_div(items, grain));
     atomic_store_explicit(&device->taken, 0, memory_order_release);
     GOMP_parallel(take_ranges, device, (unsigned)device->threads, 0);
     (void)atomic_load_explicit(&device->taken, memory_order_acquire);
+}
+
+typedef struct ordered_work {
+    cgp__cpu_item *make, *add;
+    const void *work;
+    int64_t items;
+    /* Items that threads took, and those that were added. */
+    _Atomic int64_t *taken, *added;
+} ordered_work;
+
+/* A thread with an earlier item is running, so this ends. */
+static void wait_for(_Atomic int64_t *added, int64_t item) {
+    for (int spins = 0; atomic_load_explicit(added, memory_order_acquire) != item; spins++)
+        if (spins >= SPINS) sched_yield();
+}
+
+/* The items of this loop are the threads. */
+static void take_items(const void *of, int64_t begin, int64_t end, int thread) {
+    const ordered_work *w = of;
+    (void)begin;
+    (void)end;
+    for (;;) {
+        const int64_t item = atomic_fetch_add_explicit(w->taken, 1, memory_order_relaxed);
+        if (item >= w->items) return;
+        w->make(w->work, item, thread);
+        wait_for(w->added, item);
+        w->add(w->work, item, thread);
+        atomic_store_explicit(w->added, item + 1, memory_order_release);
+    }
+}
+
+void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item *make,
+                                cgp__cpu_item *add, const void *work) {
+    _Atomic int64_t taken = 0, added = 0;
+    const ordered_work w = {make, add, work, items, &taken, &added};
+    cgp__cpu_parallel_for(device, device->threads, 1, take_items, &w);
 }
 
 /* Found by name, as the library may be older than OpenMP 5.0: in a process of PyTorch's wheels theirs serves all. */

@@ -3,13 +3,15 @@
  *
  *     items  0        B        2B       3B       4B     4B + r        B: items in a block
  *            |--------|--------|--------|--------|----|
- *     thread     0        1        1        0      1                  as they become free
+ *     thread     0        0        1        1      0                  its share; then, when it is free, of others' shares
  *
  * Items are rows, columns or elements. A range may run on any thread and at any time, so it writes nothing that another range
  * reads or writes, and its result is that of its items alone. Sums over ranges are kept per block of a fixed size and
  * added in the order of blocks afterwards. Bits then depend neither on the number of threads nor on their timing. */
 #ifndef CGP_SRC_CPU_THREADS_H
 #define CGP_SRC_CPU_THREADS_H
+
+#include <stdatomic.h>
 
 #include "backend/backend.h"
 
@@ -26,10 +28,24 @@ typedef struct cgp__cpu_parallel_work {
     int64_t grain;
 } cgp__cpu_parallel_work;
 
+/* Of the grains of a parallel_for, those that one thread begins with; each in cache lines of its own. */
+typedef struct cgp__cpu_share {
+    _Alignas(128) _Atomic int64_t next;
+    int64_t end;
+} cgp__cpu_share;
+
 /* Run all items, on the owner: in one range if the device has one thread or there is one block. Allocates nothing in the steady
  * state. */
 void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work);
+
+/* One item, on a thread. */
+typedef void cgp__cpu_item(const void *work, int64_t item, int thread);
+
+/* Items whose results are added up in their order: make() is called for each as threads become free, and then, by the same thread, add(),
+ * for one item after the other. A thread takes no other item in between, so buffers are a thread's. Allocates nothing. */
+void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item *make,
+                                cgp__cpu_item *add, const void *work);
 
 /* cgp__cpu_parallel_for() splits these items. */
 static inline bool cgp__cpu_is_parallel(int threads, int64_t items, int64_t block) {

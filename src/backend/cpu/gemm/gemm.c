@@ -13,8 +13,11 @@
  * rows of floats are read in place; columns, and bf16, are packed. c is read and written once for each block of k; the partial
  * sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then micro-panels of columns, each with
  * its own buffer for micro-panels of b; or, where columns are few, blocks of rows with all columns and all k, each with its
- * part of the buffer for a, and meet once. */
+ * part of the buffer for a, and meet once; or, where rows are few too, blocks of k, each with its own sums, which are added to c in
+ * their order. */
 #include "backend/cpu/cpu.h"
+
+#include <string.h>
 
 #define MC 256       /* a multiple of CGP__GEMM_MR */
 #define MC_LARGE 512 /* if none are packed and the cache holds them */
@@ -29,6 +32,8 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 #define MIN_PARALLEL_WORK 200000
 #define ONE_ROW 16
 #define MEETING 10000
+/* Elements of a c with few rows whose sums are kept by each thread. */
+#define FEW_SUMS 16384
 /* Rows of a block to be divided no further; the rows that packing a micro-panel of b takes as long as. */
 #define FEW_ROWS 64
 #define PACKING_ROWS 2
@@ -81,10 +86,19 @@ static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
 }
 
+/* Of a thread with blocks of k: its block of a, micro-panels of b, and sums; the largest of all smaller GEMMs. */
+static int64_t depth_bytes(int64_t m, int64_t n, int64_t k) {
+    const int64_t rows = cgp__min(m, FEW_ROWS);
+    return packed_bytes(rows, k) + micro_panels_bytes(k) +
+           cgp__align_up(cgp__min(rows * n, FEW_SUMS) * (int64_t)sizeof(float));
+}
+
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads) {
-    const int64_t bytes =
+    const int64_t shared =
         packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * micro_panels_bytes(k);
+    const int64_t apart = type == CGP_F32 && threads > 1 ? threads * depth_bytes(m, n, k) : 0;
+    const int64_t bytes = cgp__max(shared, apart);
     const int64_t tiles = cgp__gemm_tiles_workspace(m, n, k, type, threads);
     return in_bf16 && tiles > bytes ? tiles : bytes;
 }
@@ -268,41 +282,122 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
         }
 }
 
-/* Rows of a thread's blocks if that takes less time than to share the columns of each block, or 0. The time is that of the
- * busiest thread, in FMAs: with few columns it has up to all of them, and the threads meet at every block; but each block of
- * rows packs b again. */
+/* Rows of a thread's blocks, or 0: there are too few. */
 static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t threads = device->threads, m = gemm->m;
-    const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR), packed = !reads_in_place(gemm);
-    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
-    int64_t most = packed ? max_rows(m) / threads : limit;
+    int64_t most = reads_in_place(gemm) ? limit : max_rows(m) / threads;
     if (gemm->type != CGP_F32 && gemm->k > KC) most = cgp__min(most, cgp__min(m, MC) / threads);
     int64_t rows =
         cgp__max(cgp__ceil_div(m, 2 * threads), cgp__min(cgp__ceil_div(m, threads), FEW_ROWS));
     rows = cgp__min(cgp__ceil_div(rows, CGP__GEMM_MR), most / CGP__GEMM_MR) * CGP__GEMM_MR;
-    if (rows == 0 || rows >= m) return 0;
-    const int64_t blocks = cgp__ceil_div(m, rows);
-    const int64_t meetings =
-        cgp__ceil_div(m, limit) * cgp__ceil_div(gemm->k, depth) * (1 + packed);
-    const int64_t columns = cgp__min(cgp__ceil_div(panels, threads) * CGP__GEMM_NR, gemm->n);
-    const int64_t by_rows =
-        cgp__ceil_div(blocks, threads) * (rows + PACKING_ROWS) * gemm->n * gemm->k / 16;
-    return by_rows < m * columns * gemm->k / 16 + meetings * MEETING ? rows : 0;
+    return rows < m ? rows : 0;
 }
 
-static bool run_by_rows(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
+/* Time of the busiest thread, in FMAs, of each way to share the work. Threads that share columns have up to all of them, if those are
+ * few, and meet at every block; each block of rows packs b again; blocks of k are few. */
+static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
+    const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR);
+    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    const int64_t meetings = cgp__ceil_div(gemm->m, limit) * cgp__ceil_div(gemm->k, depth) *
+                             (reads_in_place(gemm) ? 1 : 2);
+    const int64_t columns =
+        cgp__min(cgp__ceil_div(panels, device->threads) * CGP__GEMM_NR, gemm->n);
+    return gemm->m * columns * gemm->k / 16 + meetings * MEETING;
+}
+
+static int64_t time_by_rows(const cgp_device *device, const cgp__gemm *gemm, int64_t rows) {
+    const int64_t blocks = cgp__ceil_div(gemm->m, rows);
+    return cgp__ceil_div(blocks, device->threads) * (rows + PACKING_ROWS) * gemm->n * gemm->k /
+           16;
+}
+
+static int64_t time_by_depth(const cgp_device *device, const cgp__gemm *gemm) {
+    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    const int64_t blocks = cgp__ceil_div(gemm->k, depth);
+    return cgp__ceil_div(blocks, device->threads) * (gemm->m + PACKING_ROWS) * gemm->n * depth /
+           16;
+}
+
+static void run_by_rows(cgp_device *device, const cgp__gemm *gemm, int64_t rows, float *packed,
                         float *sums, char *micro_panels) {
-    if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < MIN_PARALLEL_WORK)
-        return false;
     const row_blocks w = {.device = device,
                           .gemm = gemm,
-                          .rows = rows_of_thread(device, gemm, limit),
+                          .rows = rows,
                           .packed = packed,
                           .sums = sums,
                           .micro_panels = micro_panels,
                           .bytes = micro_panels_bytes(gemm->k)};
-    if (w.rows == 0) return false;
-    cgp__cpu_parallel_for(device, cgp__ceil_div(gemm->m, w.rows), 1, rows_range, &w);
+    cgp__cpu_parallel_for(device, cgp__ceil_div(gemm->m, rows), 1, rows_range, &w);
+}
+
+/* --- threads by blocks of k --- */
+
+typedef struct depth_blocks {
+    cgp_device *device;
+    const cgp__gemm *gemm;
+    char *workspace;
+} depth_blocks;
+
+static float *sums_of_thread(const depth_blocks *w, int thread) {
+    const cgp__gemm *g = w->gemm;
+    char *of = w->workspace + thread * depth_bytes(g->m, g->n, g->k);
+    return (float *)(void *)(of + packed_bytes(g->m, g->k) + micro_panels_bytes(g->k));
+}
+
+static void make_sums(const void *work, int64_t item, int thread) {
+    const depth_blocks *w = work;
+    const cgp__gemm *g = w->gemm;
+    const int64_t depth = block_depth(cgp__gemm_cut(g)), q = item * depth;
+    char *of = w->workspace + thread * depth_bytes(g->m, g->n, g->k);
+    job j = {.kernels = w->device->kernels,
+             .packed = (float *)(void *)of,
+             .micro_panels = of + packed_bytes(g->m, g->k)};
+    cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
+    set_block(&j, w->device, g, 0, q, g->m, NULL, prefetch);
+    /* A thread's next block comes after those of the others. */
+    j.block.n_prefetch =
+        prefetch_next(w->device, g, 0, q + (w->device->threads - 1) * depth, g->m, prefetch);
+    j.block.from = (cgp__matrix){0};
+    j.block.c = sums_of_thread(w, thread);
+    j.block.stride = g->n;
+    run_block(w->device, true, &j);
+}
+
+static void add_sums(const void *work, int64_t item, int thread) {
+    const depth_blocks *w = work;
+    const cgp__gemm *g = w->gemm;
+    const float *sums = sums_of_thread(w, thread);
+    const size_t row = (size_t)g->n * sizeof *sums;
+    for (int64_t i = 0; i < g->m; i++, sums += g->n) {
+        float *c = (float *)g->c + i * g->stride;
+        if (item > 0 || g->add)
+            w->device->kernels->add(CGP_F32, c, c, CGP_F32, sums, g->n);
+        else
+            memcpy(c, sums, row);
+    }
+}
+
+static bool may_run_by_depth(const cgp__gemm *gemm) {
+    return gemm->type == CGP_F32 && gemm->triangle == CGP__WHOLE && gemm->m <= FEW_ROWS &&
+           gemm->m * gemm->n <= FEW_SUMS;
+}
+
+/* Share whole blocks if that takes less time than to share the columns of each. */
+static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
+                      float *sums, char *micro_panels) {
+    if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < MIN_PARALLEL_WORK)
+        return false;
+    const int64_t rows = rows_of_thread(device, gemm, limit);
+    const int64_t by_rows = rows ? time_by_rows(device, gemm, rows) : INT64_MAX;
+    const int64_t by_depth = may_run_by_depth(gemm) ? time_by_depth(device, gemm) : INT64_MAX;
+    if (cgp__min(by_rows, by_depth) >= time_by_columns(device, gemm, limit)) return false;
+    const depth_blocks blocks = {device, gemm, (char *)packed};
+    if (by_rows <= by_depth)
+        run_by_rows(device, gemm, rows, packed, sums, micro_panels);
+    else
+        cgp__cpu_parallel_in_order(device,
+                                   cgp__ceil_div(gemm->k, block_depth(cgp__gemm_cut(gemm))),
+                                   make_sums, add_sums, &blocks);
     return true;
 }
 
@@ -320,7 +415,7 @@ void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *
              .packed = workspace,
              .micro_panels = after + bytes,
              .bytes = micro_panels_bytes(gemm->k)};
-    if (!alone && run_by_rows(device, gemm, rows, j.packed, sums, j.micro_panels)) return;
+    if (!alone && run_apart(device, gemm, rows, j.packed, sums, j.micro_panels)) return;
     cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     for (int64_t i = 0; i < gemm->m; i += rows)
         for (int64_t q = 0; q < gemm->k; q += depth) {

@@ -13,10 +13,10 @@
  * taps of the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution
  * (1 x 1, stride 1) is a plain GEMM.
  *
- * In bf16 the GEMMs may be those of conv2d_bf16.c.
+ * In bf16 the GEMMs may be those of conv2d_bf16.c. dW is that of conv2d_weight.c.
  *
- * Threads take blocks of pixels, each with its own strip, or columns of them; in dW, rows of dW. The result does not
- * depend on that: k is cut by its size alone, and dW is summed over blocks of pixels in their order. */
+ * Threads take blocks of pixels, each with its own strip, or columns of them. The result does not depend on that: k is cut by its
+ * size alone. */
 #include "backend/cpu/ops/conv2d.h"
 #include "backend/cpu/ops/windows.h"
 
@@ -24,13 +24,6 @@
 
 /* Of k at a time, a multiple of 16. */
 #define KC 512
-/* Rows of dW at a time. */
-#define MC 256
-/* FMAs of a vector and a scalar that are worth a wake-up of another thread. */
-#define MIN_PARALLEL_WORK 200000
-/* Rows that packing a micro-panel takes as long as. */
-#define PACKING_ROWS 2
-
 /* --- windows times weights --- */
 
 /* k is cut into whole segments, or equal parts of one, whole vectors but for the last. */
@@ -49,9 +42,8 @@ static int64_t depth_of(const cgp__grid *g) {
 }
 
 /* A thread's workspace: strip, windows, pixel offsets, micro-panels of b, sums. */
-static int64_t strip_bytes(const cgp__grid *g, int64_t pixels) {
-    return cgp__align_up(cgp__strip_elements(g, cgp__grid_block(g, pixels)) *
-                         (int64_t)sizeof(float));
+static int64_t strip_bytes(const cgp__grid *g) {
+    return cgp__strip_bytes(g, CGP__WINDOW_PIXELS, CGP_F32);
 }
 
 static int64_t micro_panels_bytes(const cgp__grid *g) {
@@ -65,9 +57,8 @@ static bool has_sums(const cgp__grid *g, cgp_dtype type) {
 static int64_t window_gemm_bytes(const cgp__grid *g, int64_t columns, cgp_dtype type) {
     const int64_t sums =
         cgp__grid_block(g, CGP__WINDOW_PIXELS) * g->run * columns * (int64_t)sizeof(float);
-    return strip_bytes(g, CGP__WINDOW_PIXELS) +
-           2 * cgp__window_table_bytes(g, CGP__WINDOW_PIXELS) + micro_panels_bytes(g) +
-           (has_sums(g, type) ? cgp__align_up(sums) : 0);
+    return strip_bytes(g) + 2 * cgp__window_table_bytes(g, CGP__WINDOW_PIXELS) +
+           micro_panels_bytes(g) + (has_sums(g, type) ? cgp__align_up(sums) : 0);
 }
 
 /* One thread's workspace. */
@@ -80,7 +71,7 @@ static buffers buffers_of(const cgp__window_gemm *p, int thread) {
     const cgp__grid *g = &p->grid;
     char *at = p->workspace + thread * p->bytes;
     buffers r = {.strip = (float *)(void *)at};
-    r.windows = (int64_t *)(void *)(at += strip_bytes(g, CGP__WINDOW_PIXELS));
+    r.windows = (int64_t *)(void *)(at += strip_bytes(g));
     r.pixels = (int64_t *)(void *)(at += cgp__window_table_bytes(g, CGP__WINDOW_PIXELS));
     r.micro_panels = (float *)(void *)(at += cgp__window_table_bytes(g, CGP__WINDOW_PIXELS));
     r.sums = (float *)(void *)(at + micro_panels_bytes(g));
@@ -169,12 +160,6 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Micro-panels of columns in an item: all of a block, if there are enough blocks for the threads. */
-static int64_t columns_at_once(int64_t all, int64_t blocks, int threads) {
-    if (blocks >= 2 * threads) return all;
-    return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
-}
-
 /* Runs in a block: those with which the busiest thread has the fewest rows of a micro-panel to multiply and to pack, and at least half of
  * what fits. */
 static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
@@ -182,10 +167,10 @@ static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
     int64_t best = cgp__ceil_div(all, cgp__ceil_div(all, most)), least = INT64_MAX;
     for (int64_t runs = best; threads > 1 && runs > 0 && 2 * runs >= best; runs--) {
         const int64_t blocks = cgp__ceil_div(all, runs);
-        const int64_t columns = columns_at_once(panels, blocks, threads);
+        const int64_t columns = cgp__columns_at_once(panels, blocks, threads);
         const int64_t items = blocks * cgp__ceil_div(panels, columns);
         const int64_t time =
-            cgp__ceil_div(items, threads) * columns * (runs * g->run + PACKING_ROWS);
+            cgp__ceil_div(items, threads) * columns * (runs * g->run + CGP__PACKING_ROWS);
         if (time < least) best = runs;
         least = cgp__min(least, time);
     }
@@ -203,12 +188,12 @@ static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
     const int64_t work = cgp__grid_runs(g) * g->run * g->kernel_height * g->segment * all * 3;
     p->runs = runs_at_once(g, all, threads);
     const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), p->runs);
-    p->micro_panels = columns_at_once(all, blocks, threads);
+    p->micro_panels = cgp__columns_at_once(all, blocks, threads);
     p->bytes = window_gemm_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
     const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
-    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, window_range,
-                          p);
+    cgp__cpu_parallel_for(p->device, items, work < CGP__WINDOW_MIN_WORK ? items : 1,
+                          window_range, p);
 }
 
 /* --- the three directions --- */
@@ -361,150 +346,12 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
     return CGP_OK;
 }
 
-/* --- the weight's gradient --- */
-
-/* One block of pixels of it: dW += windows^T dy. */
-typedef struct weight_gemm {
-    cgp_device *device;
-    const cgp__grid *grid;
-    cgp__matrix dy;
-    int64_t columns, pixels;
-    const float *strip;
-    const int64_t *windows;
-    float *dw;
-    bool add;
-    /* Of x and dy, for the next block of pixels. */
-    cgp__cpu_prefetch prefetch[2];
-    /* In an item: rows of dW, within a segment, and micro-panels of columns. */
-    int64_t rows, micro_panels;
-    /* Of thread 0, `bytes` long; the other threads' follow. */
-    char *workspace;
-    int64_t bytes;
-} weight_gemm;
-
-static int64_t blocks_of_segment(const cgp__grid *g) {
-    return cgp__ceil_div(g->segment, MC);
-}
-
-static int64_t block_of_segment(const cgp__grid *g) {
-    return cgp__ceil_div(cgp__ceil_div(g->segment, blocks_of_segment(g)), CGP__GEMM_MR) *
-           CGP__GEMM_MR;
-}
-
-static int64_t pixels_in_block(const cgp__grid *g) {
-    return cgp__grid_block(g, CGP__WINDOW_WEIGHT_PIXELS) * g->run;
-}
-
-static int64_t packed_bytes(const cgp__grid *g) {
-    return cgp__align_up(block_of_segment(g) * pixels_in_block(g) * (int64_t)sizeof(float));
-}
-
-static int64_t weight_bytes_per_thread(const cgp__grid *g) {
-    return packed_bytes(g) +
-           cgp__align_up(2 * pixels_in_block(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
-}
-
-/* Items: for each block of rows of dW, its ranges of columns. */
-static void weight_range(const void *work, int64_t begin, int64_t end, int thread) {
-    const weight_gemm *p = work;
-    const cgp__grid *g = p->grid;
-    const int64_t size = p->rows, blocks = cgp__ceil_div(g->segment, size);
-    const int64_t ranges =
-        cgp__ceil_div(cgp__ceil_div(p->columns, CGP__GEMM_NR), p->micro_panels);
-    char *workspace = p->workspace + thread * p->bytes;
-    int64_t packed = -1;
-    for (int64_t item = begin; item < end; item++) {
-        const int64_t block = item / ranges, u = block / blocks, q = block % blocks * size;
-        const int64_t rows = cgp__min(size, g->segment - q);
-        const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
-        float *a = (float *)(void *)workspace;
-        float *c = p->dw + (u * g->segment + q) * p->columns;
-        if (block != packed)
-            p->device->kernels->gemm_pack_windows(a, p->strip, p->windows, p->pixels,
-                                                  u * g->strip_width * g->channels + q, rows);
-        packed = block;
-        cgp__block b = {.rows = rows,
-                        .columns = p->columns,
-                        .k = p->pixels,
-                        .a = a,
-                        .b = p->dy,
-                        .type = CGP_F32,
-                        .c = c,
-                        .stride = p->columns,
-                        .prefetch = p->prefetch,
-                        .n_prefetch = block == 0 ? 2 : 0};
-        if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
-        p->device->kernels->gemm_columns(
-            &b, column, cgp__min(column + p->micro_panels * CGP__GEMM_NR, p->columns),
-            (float *)(void *)(workspace + packed_bytes(g)));
-    }
-}
-
-/* Rows of dW in an item: of a small filter few, so that all threads have as many. Each item packs dy again. */
-static int64_t rows_at_once(const cgp__grid *g, int threads) {
-    int64_t best = block_of_segment(g), least = INT64_MAX;
-    for (int64_t rows = best; threads > 1 && rows > 0; rows -= CGP__GEMM_MR) {
-        const int64_t items = g->kernel_height * cgp__ceil_div(g->segment, rows);
-        const int64_t time = cgp__ceil_div(items, threads) * (rows + PACKING_ROWS);
-        if (time < least) best = rows;
-        least = cgp__min(least, time);
-    }
-    return best;
-}
-
-static void run_weight_gemm(weight_gemm *p) {
-    const cgp__grid *g = p->grid;
-    const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
-    const int64_t blocks = g->kernel_height * cgp__ceil_div(g->segment, p->rows);
-    const int64_t work = p->pixels * g->kernel_height * g->segment * all * 3;
-    p->micro_panels =
-        blocks >= p->device->threads ? all : columns_at_once(all, blocks, p->device->threads);
-    const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
-    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, weight_range,
-                          p);
-}
-
-/* dy of the next block, after `done` pixels. */
-static cgp__cpu_prefetch prefetch_dy(const cgp__grid *g, const weight_gemm *p, int64_t done) {
-    const int64_t left = g->n * g->out_height * g->out_width - done;
-    const int64_t bytes = p->columns * (int64_t)cgp_dtype_bytes(p->dy.type);
-    const cgp__matrix next = cgp__matrix_from(p->dy, p->pixels, 0);
-    if (left <= 0) return (cgp__cpu_prefetch){0};
-    return (cgp__cpu_prefetch){next.at, 1, cgp__min(left, p->pixels) * bytes, 0};
-}
-
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace) {
-    const int64_t out = spec->attributes.out;
-    if (spec->type == CGP_BF16 && device->tiles) {
+    if (spec->type == CGP_BF16 && device->tiles)
         cgp__convolve_weight_bf16(device, spec, x, dy, dw, add, workspace);
-        return;
-    }
-    const cgp__grid g = cgp__grid_of(spec, x);
-    const int64_t runs = cgp__grid_block(&g, CGP__WINDOW_WEIGHT_PIXELS);
-    float *strip = workspace;
-    int64_t *windows =
-        (int64_t *)(void *)((char *)workspace + strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS));
-    weight_gemm p = {.device = device,
-                     .grid = &g,
-                     .columns = out,
-                     .strip = strip,
-                     .windows = windows,
-                     .dw = dw,
-                     .rows = rows_at_once(&g, device->threads),
-                     .workspace = (char *)windows +
-                                  cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS),
-                     .bytes = weight_bytes_per_thread(&g)};
-    for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g);
-         first += runs, done += p.pixels) {
-        const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
-        p.pixels = cgp__strip_make(device, false, &g, first, count, CGP_F32, strip, windows);
-        p.dy = cgp__rows(spec->type, cgp__cpu_at(spec->type, dy, done * out), out);
-        p.add = first > 0 || add;
-        p.prefetch[0] = cgp__strip_prefetch(&g, first + runs, runs);
-        p.prefetch[1] = prefetch_dy(&g, &p, done + p.pixels);
-        run_weight_gemm(&p);
-    }
+    else
+        cgp__convolve_weight_f32(device, spec, x, dy, dw, add, workspace);
 }
 
 static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
@@ -555,10 +402,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
     if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
-    const cgp__grid g = cgp__grid_of(spec, NULL);
-    const int64_t bytes = strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
-                          cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
-                          threads * weight_bytes_per_thread(&g);
+    const int64_t bytes = cgp__convolve_weight_f32_bytes(spec, threads);
     if (spec->type == CGP_F32) return bytes;
     return cgp__max(bytes, cgp__convolve_weight_bf16_bytes(spec, threads));
 }

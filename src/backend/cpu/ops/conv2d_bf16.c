@@ -28,11 +28,6 @@ static int64_t part_of(int64_t k) {
     return round_up(cgp__ceil_div(k, cgp__ceil_div(k, KC)));
 }
 
-static int64_t strip_bytes(const cgp__grid *g, int64_t pixels) {
-    return cgp__align_up(cgp__strip_elements(g, cgp__grid_block(g, pixels)) *
-                         (int64_t)sizeof(uint16_t));
-}
-
 static int64_t pixels_of(const cgp__grid *g, int64_t pixels) {
     return cgp__grid_block(g, pixels) * g->run;
 }
@@ -64,7 +59,7 @@ static int64_t sums_bytes(const cgp__grid *g, int64_t columns) {
 }
 
 static int64_t thread_bytes(const cgp__grid *g, int64_t columns) {
-    return strip_bytes(g, CGP__WINDOW_PIXELS) +
+    return cgp__strip_bytes(g, CGP__WINDOW_PIXELS, CGP_BF16) +
            2 * cgp__window_table_bytes(g, CGP__WINDOW_PIXELS) + a_bytes(g) + scratch_bytes(g) +
            sums_bytes(g, columns);
 }
@@ -79,7 +74,7 @@ static buffers buffers_of(const cgp__window_gemm *p, int thread) {
     char *at =
         p->workspace + cgp__tiles_packed_bytes(p->columns, depth_of(g)) + thread * p->bytes;
     buffers r = {.strip = at};
-    r.windows = (int64_t *)(void *)(at += strip_bytes(g, CGP__WINDOW_PIXELS));
+    r.windows = (int64_t *)(void *)(at += cgp__strip_bytes(g, CGP__WINDOW_PIXELS, CGP_BF16));
     r.pixels = (int64_t *)(void *)(at += table);
     r.a = (uint16_t *)(void *)(at += table);
     r.scratch = at += a_bytes(g);
@@ -275,7 +270,7 @@ void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, 
     const int64_t out = spec->attributes.out;
     const cgp__grid g = cgp__grid_of(spec, x);
     const int64_t runs = cgp__grid_block(&g, CGP__WINDOW_WEIGHT_PIXELS);
-    char *at = (char *)workspace + strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS);
+    char *at = (char *)workspace + cgp__strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS, CGP_BF16);
     int64_t *windows = (int64_t *)(void *)at;
     uint16_t *packed =
         (uint16_t *)(void *)(at += cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS));
@@ -307,7 +302,7 @@ void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, 
 
 int64_t cgp__convolve_weight_bf16_bytes(const cgp_kernel_spec *spec, int threads) {
     const cgp__grid g = cgp__grid_of(spec, NULL);
-    return strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
+    return cgp__strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS, CGP_BF16) +
            cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
            cgp__tiles_packed_bytes(spec->attributes.out,
                                    pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS)) +

@@ -72,8 +72,7 @@ static int64_t fresh_rows(const cgp__grid *g, int64_t first, int64_t run) {
     return run == first || image_row(g, run) == 0 ? g->kernel_height : g->step_height;
 }
 
-/* The number of output pixels before a run. */
-static int64_t pixels_before(const cgp__grid *g, int64_t run) {
+int64_t cgp__grid_pixels(const cgp__grid *g, int64_t run) {
     return run / g->parts * g->out_width + run % g->parts * g->run;
 }
 
@@ -99,7 +98,7 @@ static void copy_range(const void *work, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t r = w->first + begin; r < w->first + end; r++) {
         const int64_t part = r % g->parts * g->run, image = r / g->parts / g->out_height;
-        const int64_t window = pixels_before(g, r) - pixels_before(g, w->first);
+        const int64_t window = cgp__grid_pixels(g, r) - cgp__grid_pixels(g, w->first);
         for (int64_t u = g->kernel_height - fresh_rows(g, w->first, r); u < g->kernel_height;
              u++)
             copy_row(w->device, g, w->type,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* windows.h -- the windows of a convolution, for conv2d.c in f32 and conv2d_bf16.c: a block of output pixels works on a strip, its
+/* windows.h -- the windows of a convolution, for conv2d.c and conv2d_weight.c in f32 and conv2d_bf16.c: a block of output pixels works on a strip, its
  * input rows with zeros for padding. */
 #ifndef CGP_SRC_CPU_WINDOWS_H
 #define CGP_SRC_CPU_WINDOWS_H
@@ -9,6 +9,10 @@
 /* Output pixels in a block: where they are rows of c (MC); and for dW, where they are k (KC). */
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
+
+/* In f32: FMAs of a vector and a scalar that are worth a wake-up of another thread; rows that packing a micro-panel takes as long as. */
+#define CGP__WINDOW_MIN_WORK 200000
+#define CGP__PACKING_ROWS 2
 
 /* The windows of an image [n, H, W, C] under a grid of output pixels. */
 typedef struct cgp__grid {
@@ -44,6 +48,14 @@ static inline int64_t cgp__grid_block(const cgp__grid *g, int64_t pixels) {
 
 /* Elements of the largest strip of `runs` runs, which share input rows within an image. */
 int64_t cgp__strip_elements(const cgp__grid *g, int64_t runs);
+
+static inline int64_t cgp__strip_bytes(const cgp__grid *g, int64_t pixels, cgp_dtype type) {
+    return cgp__align_up(cgp__strip_elements(g, cgp__grid_block(g, pixels)) *
+                         (int64_t)cgp_dtype_bytes(type));
+}
+
+/* Output pixels before a run. */
+int64_t cgp__grid_pixels(const cgp__grid *g, int64_t run);
 
 /* Make the strip of runs first .. first + count - 1, of a type, and the offset of each window in it; return their number. On the threads of
  * the device or, if `alone`, on the calling one. */
@@ -84,10 +96,21 @@ typedef struct cgp__window_gemm {
 /* Offsets of the pixels of runs first .. first + count - 1. */
 void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count, int64_t *at);
 
+/* Micro-panels of columns in an item: all of a block, if there are enough blocks for the threads. */
+static inline int64_t cgp__columns_at_once(int64_t all, int64_t blocks, int threads) {
+    if (blocks >= 2 * threads) return all;
+    return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
+}
+
 /* A table of the pixels of a block. */
 static inline int64_t cgp__window_table_bytes(const cgp__grid *g, int64_t pixels) {
     return cgp__align_up(cgp__grid_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
 }
+
+/* conv2d_weight.c: dw = or += windows of x by dy. Workspace on `threads` threads. */
+void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
+                              const void *dy, float *dw, bool add, void *workspace);
+int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads);
 
 /* conv2d_bf16.c: the same on a device with AVX512_BF16 or AMX. Workspace on `threads` threads. */
 void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace);

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* conv2d_weight.c -- the gradient of a convolution's weight in f32, dW [KH KW in, out] = (windows of x)^T dy.
+ *
+ * It is summed over blocks of pixels in their order: those of a block are a GEMM's k. Windows lie in a strip (conv2d.c), and of
+ * the rows of dW that a block of a needs, they are copied.
+ *
+ * Threads take rows of dW, and meet after every block of pixels. Of a small filter there is little to divide; threads then take blocks
+ * of pixels, each with its own strip and its own sums, which are added to dW in the order of blocks. The bits are the same. */
+#include "backend/cpu/ops/windows.h"
+
+#include <string.h>
+
+/* Rows of dW at a time. */
+#define MC 256
+/* Elements of a small filter's dW. */
+#define SMALL_FILTER 16384
+
+/* dW of an image. */
+typedef struct weight_gemm {
+    cgp_device *device;
+    const cgp__grid *grid;
+    cgp_dtype type;
+    const void *dy;
+    int64_t columns;
+    float *dw;
+    bool add;
+    /* In a block of pixels. */
+    int64_t runs;
+    char *workspace;
+} weight_gemm;
+
+/* One block of pixels of it: dw = or += windows^T dy. */
+typedef struct pixel_block {
+    const weight_gemm *of;
+    int64_t pixels;
+    cgp__matrix dy;
+    float *strip;
+    int64_t *windows;
+    float *dw;
+    bool add;
+    /* Of x and dy, for another block. */
+    cgp__cpu_prefetch prefetch[2];
+    /* In an item: rows of dW, within a segment, and micro-panels of columns. */
+    int64_t rows, micro_panels;
+    /* Of thread 0, `bytes` long; the other threads' follow. */
+    char *buffers;
+    int64_t bytes;
+} pixel_block;
+
+/* --- a block of pixels --- */
+
+static int64_t block_of_segment(const cgp__grid *g) {
+    const int64_t blocks = cgp__ceil_div(g->segment, MC);
+    return cgp__ceil_div(cgp__ceil_div(g->segment, blocks), CGP__GEMM_MR) * CGP__GEMM_MR;
+}
+
+static int64_t pixels_in_block(const cgp__grid *g) {
+    return cgp__grid_block(g, CGP__WINDOW_WEIGHT_PIXELS) * g->run;
+}
+
+static int64_t packed_bytes(const cgp__grid *g) {
+    return cgp__align_up(block_of_segment(g) * pixels_in_block(g) * (int64_t)sizeof(float));
+}
+
+static int64_t buffers_bytes(const cgp__grid *g) {
+    return packed_bytes(g) +
+           cgp__align_up(2 * pixels_in_block(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
+}
+
+/* Blocks of at most so many rows of dW. */
+static int64_t row_blocks(const cgp__grid *g, int64_t rows) {
+    return g->kernel_height * cgp__ceil_div(g->segment, rows);
+}
+
+/* Items: for each block of rows of dW, its ranges of columns. */
+static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const pixel_block *p = work;
+    const cgp__grid *g = p->of->grid;
+    const cgp__cpu_kernels *kernels = p->of->device->kernels;
+    const int64_t columns = p->of->columns;
+    const int64_t size = p->rows, blocks = cgp__ceil_div(g->segment, size);
+    const int64_t ranges = cgp__ceil_div(cgp__ceil_div(columns, CGP__GEMM_NR), p->micro_panels);
+    float *a = (float *)(void *)(p->buffers + thread * p->bytes);
+    float *micro_panels = (float *)(void *)((char *)a + packed_bytes(g));
+    int64_t packed = -1;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t block = item / ranges, u = block / blocks, q = block % blocks * size;
+        const int64_t rows = cgp__min(size, g->segment - q);
+        const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
+        float *c = p->dw + (u * g->segment + q) * columns;
+        if (block != packed)
+            kernels->gemm_pack_windows(a, p->strip, p->windows, p->pixels,
+                                       u * g->strip_width * g->channels + q, rows);
+        packed = block;
+        cgp__block b = {.rows = rows,
+                        .columns = columns,
+                        .k = p->pixels,
+                        .a = a,
+                        .b = p->dy,
+                        .type = CGP_F32,
+                        .c = c,
+                        .stride = columns,
+                        .prefetch = p->prefetch,
+                        .n_prefetch = block == 0 ? 2 : 0};
+        if (p->add) b.from = (cgp__matrix){CGP_F32, c, columns, 1};
+        kernels->gemm_columns(&b, column,
+                              cgp__min(column + p->micro_panels * CGP__GEMM_NR, columns),
+                              micro_panels);
+    }
+}
+
+static cgp__cpu_prefetch prefetch_dy(const weight_gemm *w, int64_t first) {
+    const int64_t all = cgp__grid_runs(w->grid);
+    if (first >= all) return (cgp__cpu_prefetch){0};
+    const int64_t begin = cgp__grid_pixels(w->grid, first);
+    const int64_t end = cgp__grid_pixels(w->grid, cgp__min(first + w->runs, all));
+    const int64_t row = w->columns * (int64_t)cgp_dtype_bytes(w->type);
+    return (cgp__cpu_prefetch){(const char *)w->dy + begin * row, 1, (end - begin) * row, 0};
+}
+
+/* Make the strip of a block, on the threads or `alone`; `next` is the block to prefetch. */
+static void set_pixels(pixel_block *p, bool alone, int64_t block, int64_t next) {
+    const weight_gemm *w = p->of;
+    const cgp__grid *g = w->grid;
+    const int64_t first = block * w->runs, count = cgp__min(w->runs, cgp__grid_runs(g) - first);
+    p->pixels =
+        cgp__strip_make(w->device, alone, g, first, count, CGP_F32, p->strip, p->windows);
+    p->dy =
+        cgp__matrix_from(cgp__rows(w->type, w->dy, w->columns), cgp__grid_pixels(g, first), 0);
+    p->prefetch[0] = cgp__strip_prefetch(g, next * w->runs, w->runs);
+    p->prefetch[1] = prefetch_dy(w, next * w->runs);
+}
+
+/* A strip, its windows, and what follows. */
+static pixel_block block_at(const weight_gemm *w, char *workspace) {
+    const cgp__grid *g = w->grid;
+    pixel_block p = {.of = w, .strip = (float *)(void *)workspace};
+    char *at = workspace + cgp__strip_bytes(g, CGP__WINDOW_WEIGHT_PIXELS, CGP_F32);
+    p.windows = (int64_t *)(void *)at;
+    p.buffers = at + cgp__window_table_bytes(g, CGP__WINDOW_WEIGHT_PIXELS);
+    p.bytes = buffers_bytes(g);
+    return p;
+}
+
+static int64_t strip_and_windows_bytes(const cgp__grid *g) {
+    return cgp__strip_bytes(g, CGP__WINDOW_WEIGHT_PIXELS, CGP_F32) +
+           cgp__window_table_bytes(g, CGP__WINDOW_WEIGHT_PIXELS);
+}
+
+/* --- threads by rows of dW --- */
+
+/* Rows that the busiest thread multiplies and packs. */
+static int64_t time_of_rows(const cgp__grid *g, int threads, int64_t rows) {
+    return cgp__ceil_div(row_blocks(g, rows), threads) * (rows + CGP__PACKING_ROWS);
+}
+
+/* Rows of dW in an item: of a small filter few, so that all threads have as many. Each item packs dy again. */
+static int64_t rows_at_once(const cgp__grid *g, int threads) {
+    int64_t best = block_of_segment(g), least = INT64_MAX;
+    for (int64_t rows = best; threads > 1 && rows > 0; rows -= CGP__GEMM_MR) {
+        const int64_t time = time_of_rows(g, threads, rows);
+        if (time < least) best = rows;
+        least = cgp__min(least, time);
+    }
+    return best;
+}
+
+static void run_by_rows(const weight_gemm *w) {
+    const cgp__grid *g = w->grid;
+    const int threads = w->device->threads;
+    const int64_t all = cgp__ceil_div(w->columns, CGP__GEMM_NR);
+    pixel_block p = block_at(w, w->workspace);
+    p.dw = w->dw;
+    p.rows = rows_at_once(g, threads);
+    const int64_t blocks = row_blocks(g, p.rows);
+    p.micro_panels = blocks >= threads ? all : cgp__columns_at_once(all, blocks, threads);
+    const int64_t items = blocks * cgp__ceil_div(all, p.micro_panels);
+    for (int64_t block = 0; block * w->runs < cgp__grid_runs(g); block++) {
+        set_pixels(&p, false, block, block + 1);
+        p.add = block > 0 || w->add;
+        const int64_t work = p.pixels * g->kernel_height * g->segment * all * 3;
+        cgp__cpu_parallel_for(w->device, items, work < CGP__WINDOW_MIN_WORK ? items : 1,
+                              rows_range, &p);
+    }
+}
+
+/* --- threads by blocks of pixels --- */
+
+static int64_t elements(const cgp__grid *g, int64_t columns) {
+    return g->kernel_height * g->segment * columns;
+}
+
+static bool is_small(const cgp__grid *g, int64_t columns) {
+    return elements(g, columns) <= SMALL_FILTER;
+}
+
+/* A thread's workspace. */
+static int64_t thread_bytes(const cgp__grid *g, int64_t columns) {
+    return strip_and_windows_bytes(g) + buffers_bytes(g) +
+           cgp__align_up(elements(g, columns) * (int64_t)sizeof(float));
+}
+
+static pixel_block block_of_thread(const weight_gemm *w, int thread) {
+    pixel_block p = block_at(w, w->workspace + thread * thread_bytes(w->grid, w->columns));
+    p.dw = (float *)(void *)(p.buffers + p.bytes);
+    p.rows = block_of_segment(w->grid);
+    p.micro_panels = cgp__ceil_div(w->columns, CGP__GEMM_NR);
+    return p;
+}
+
+static void make_block(const void *work, int64_t block, int thread) {
+    const weight_gemm *w = work;
+    pixel_block p = block_of_thread(w, thread);
+    set_pixels(&p, true, block, block + w->device->threads);
+    rows_range(&p, 0, row_blocks(w->grid, p.rows), 0);
+}
+
+static void add_block(const void *work, int64_t block, int thread) {
+    const weight_gemm *w = work;
+    const float *sums = block_of_thread(w, thread).dw;
+    const int64_t n = elements(w->grid, w->columns);
+    if (block > 0 || w->add)
+        w->device->kernels->add(CGP_F32, w->dw, w->dw, CGP_F32, sums, n);
+    else
+        memcpy(w->dw, sums, (size_t)n * sizeof *sums);
+}
+
+static bool runs_by_pixels(const weight_gemm *w) {
+    const cgp__grid *g = w->grid;
+    const int threads = w->device->threads;
+    const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), w->runs);
+    const int64_t work = cgp__grid_runs(g) * g->run * elements(g, w->columns) / 16;
+    if (threads == 1 || !is_small(g, w->columns) || work < CGP__WINDOW_MIN_WORK) return false;
+    return cgp__ceil_div(blocks, threads) * time_of_rows(g, 1, block_of_segment(g)) <
+           blocks * time_of_rows(g, threads, rows_at_once(g, threads));
+}
+
+void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
+                              const void *dy, float *dw, bool add, void *workspace) {
+    const cgp__grid g = cgp__grid_of(spec, x);
+    const weight_gemm w = {.device = device,
+                           .grid = &g,
+                           .type = spec->type,
+                           .dy = dy,
+                           .columns = spec->attributes.out,
+                           .dw = dw,
+                           .add = add,
+                           .runs = cgp__grid_block(&g, CGP__WINDOW_WEIGHT_PIXELS),
+                           .workspace = workspace};
+    if (runs_by_pixels(&w))
+        cgp__cpu_parallel_in_order(device, cgp__ceil_div(cgp__grid_runs(&g), w.runs),
+                                   make_block, add_block, &w);
+    else
+        run_by_rows(&w);
+}
+
+int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads) {
+    const cgp__grid g = cgp__grid_of(spec, NULL);
+    const int64_t columns = spec->attributes.out;
+    const int64_t by_rows = strip_and_windows_bytes(&g) + threads * buffers_bytes(&g);
+    if (threads == 1 || !is_small(&g, columns)) return by_rows;
+    return cgp__max(by_rows, threads * thread_bytes(&g, columns));
+}
