@@ -47,7 +47,7 @@ demo: deps ## train a small GPT-2 in 2 stages on DATA (a file; default: this pro
 
 QUESTIONS ?= gpt2 chunks peak small precision losses resnet101 schedules predictions overheads
 bench: all ## measure speed and memory, here and in PyTorch (bench/README.md says what and how)
-	@cmake --build $(BUILD) -j $(JOBS) --target bench_peak -- --quiet
+	@cmake --build $(BUILD) -j $(JOBS) --target bench_peak bench_cores -- --quiet
 	@for question in $(QUESTIONS); do \
 	  BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 bench/$$question.py || exit 1; done
 

@@ -9,7 +9,7 @@ RESULTS/QUESTION.csv, what is printed to RESULTS/QUESTION.txt.
 
     ROUNDS=5                         rounds, at least 5 for figures to publish
     STEPS=                           steps of a run, the first two not counted [the question's]
-    BUILD=build                      where cgpipe and bench_peak are
+    BUILD=build                      where cgpipe, bench_peak and bench_cores are
     PYTHON=/usr/bin/python3          which has PyTorch: Debian's, or the newest, in a virtual environment (TORCH=latest tools/python.sh); with
                                      the newest, Debian's is a peer too, where it is installed
     RESULTS=bench/results            where the CSV, text and SVG files go
@@ -91,8 +91,9 @@ def run(command):
 
 def check_needs():
     """Say what is missing before an hour has been measured."""
-    if not PROGRAM.exists():
-        sys.exit(f"{PROGRAM}: no such file (make, or BUILD=FOLDER)")
+    for file in (PROGRAM, BUILD / "bench_cores"):
+        if not file.exists():
+            sys.exit(f"{file}: no such file (make, then cmake --build {BUILD} --target bench_cores bench_peak, or BUILD=FOLDER)")
     missing = [] if shutil.which("gnuplot") else ["gnuplot-nox"]
     if not has_torch(PYTHON):
         missing += ["python3-torch", "libopenblas0-openmp"]
@@ -100,22 +101,30 @@ def check_needs():
         sys.exit(f"bench: needs {' '.join(missing)} (apt-get install {' '.join(missing)})")
 
 
+def round_trip():
+    """Nanoseconds that a cache line takes from one core to another and back (cores.c): what shared work costs beside none."""
+    return run([BUILD / "bench_cores"])["round_trip_ns"]
+
+
 def measure(question, cases, keys=(SPEED,)):
-    """Run the cases {name: command} in turn. The medians of `keys`, and what else a case's last run said, by name."""
+    """Run the cases {name: command} in turn. The medians of `keys`, and what else a case's last run said, by name. How far the cores were
+    from each other after a run goes with its sample."""
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = {name: [] for name in cases}
     with open(RESULTS / f"{question}.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["round", "case", *keys])
+        writer.writerow(["round", "case", *keys, "round_trip_ns"])
         for number in range(1, ROUNDS + 1):
             for name, command in cases.items():
                 print(f"{question}: round {number} of {ROUNDS}, {name}", file=sys.stderr)
-                results[name].append(run(command))
-                writer.writerow([number, name, *(results[name][-1].get(key, "") for key in keys)])
+                result = {**run(command), "round_trip_ns": round_trip()}
+                results[name].append(result)
+                writer.writerow([number, name, *(result.get(key, "") for key in keys), result["round_trip_ns"]])
                 file.flush()
     return {name: {**runs[-1], **{key: statistics.median(result[key] for result in runs)
-                                  for key in keys if key in runs[-1]}}
+                                  for key in keys if key in runs[-1]},
+                   "round_trips": [result["round_trip_ns"] for result in runs]}
             for name, runs in results.items()}
 
 
@@ -124,13 +133,22 @@ def cpu_name():
         return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown CPU")
 
 
+def machine(medians):
+    """Where it was measured, and how far its cores are from each other: what two of them can do depends on it."""
+    lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}"]
+    trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ()) if trip)
+    if trips:
+        lines.append(f"a cache line from core to core and back: {statistics.median(trips):.0f} ns ({trips[0]:.0f} to {trips[-1]:.0f})")
+    return lines
+
+
 def conditions(medians):
     """Where and how it was measured, and that all cases ran the same model."""
     counts = {result["parameters"] for result in medians.values() if "parameters" in result}
     if len(counts) > 1:
         sys.exit(f"bench: the cases have models of different sizes: {sorted(counts)} parameters")
-    lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}" +
-             (f"; models of {counts.pop():,} parameters" if counts else "")]
+    lines = machine(medians)
+    lines[0] += f"; models of {counts.pop():,} parameters" if counts else ""
     peers = {f"PyTorch {result['torch']}, {result['blas']}" for result in medians.values() if "torch" in result}
     return lines + sorted(peers) + [""]
 

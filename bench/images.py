@@ -6,7 +6,7 @@ Mini-batches of 8 images. PyTorch in both layouts, eager and, PyTorch 2, compile
 """
 import os
 
-from cases import PROGRAM, PYTHON, ROOT, SPEED, conditions, measure, newest, options_of, report
+from cases import PROGRAM, PYTHON, ROOT, SPEED, machine, measure, newest, options_of, report
 
 TINY = bool(os.environ.get("TINY"))
 STEPS = os.environ.get("STEPS") or 4
@@ -45,7 +45,7 @@ def main():
     medians = measure("images", cases)
     speed = {name: result[SPEED] for name, result in medians.items()}
     width = max(map(len, cases))
-    lines = [conditions({"one": next(iter(medians.values()))})[0].split("; models")[0],
+    lines = [*machine(medians),
              f"PyTorch {next(result['torch'] for result in medians.values() if 'torch' in result)}", "", f"{'samples/s':>{width + 11}}"]
     lines += [f"{name:{width}} {speed[name]:10.3f}" for name in cases] + ["", "ratios of samples/s"]
     for name in MODELS:

@@ -12,7 +12,7 @@ import statistics
 import threading
 import time
 
-from cases import PROGRAM, SPEED, conditions, measure, options_of, report
+from cases import PROGRAM, SPEED, machine, measure, options_of, report
 
 STEPS = os.environ.get("STEPS") or 5
 MODELS = {"ResNet-101": "resnet101", "AmoebaNet-D(18,64)": "amoebanetd:L=18,D=64", "U-Net(2,32)": "unet:B=2,C=32"}
@@ -60,7 +60,7 @@ def main():
              for name, model in MODELS.items() for threads in (1, 2)}
     rates = {threads: memory_rate(threads) for threads in (1, 2)}
     medians = measure("threads", cases)
-    lines = [conditions({"one": next(iter(medians.values()))})[0].split("; models")[0],
+    lines = [*machine(medians),
              "memory, copies of large arrays, read and written: " +
              ", ".join(f"{1e-9 * rate:.1f} GB/s on {threads} thread{'s' if threads > 1 else ''}" for threads, rate in rates.items())]
     for name in MODELS:
