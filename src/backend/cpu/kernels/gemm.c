@@ -24,7 +24,7 @@
 #define NV 3
 #define NR (NV * LANES)
 #define STEP 4         /* of k */
-#define INTERLEAVES 32 /* in a micro-tile, at most */
+#define INTERLEAVES 16 /* in a micro-tile, at most */
 #define PACK_RUN 64    /* of k, of all rows of a before the next run */
 #define MAX_LINES 8    /* prefetched at a time from the next block's a */
 _Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0,
@@ -450,8 +450,9 @@ static prefetch_stream prefetch_next_tile(const range *r, int64_t i) {
     const bool below = i + MR < block->rows;
     const int64_t row = below ? i + MR : 0, column = below ? r->begin : r->begin + NR;
     prefetch_stream c = r->c;
-    c.at = cgp__cpu_at(block->type, block->c, c_row(block, row) + column);
-    c.end = c.at + bytes_of(block->type, NR);
+    const char *at = cgp__cpu_at(block->type, block->c, c_row(block, row) + column);
+    c.at = line_of(at);
+    c.end = at + bytes_of(block->type, NR);
     return c;
 }
 
