@@ -124,7 +124,8 @@ def measure(question, cases, keys=(SPEED,)):
                 file.flush()
     return {name: {**runs[-1], **{key: statistics.median(result[key] for result in runs)
                                   for key in keys if key in runs[-1]},
-                   "round_trips": [result["round_trip_ns"] for result in runs]}
+                   "round_trips": [result["round_trip_ns"] for result in runs],
+                   "samples": [result.get(keys[0]) for result in runs]}
             for name, runs in results.items()}
 
 

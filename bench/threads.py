@@ -39,6 +39,17 @@ def memory_rate(threads, size=128 << 20, copies=9):
     return statistics.median(rates)
 
 
+NEAR = 150  # nanoseconds there and back, within one last-level cache
+
+
+def by_distance(one, two):
+    """What the second thread brought in the runs after which the cores were close to each other, and in the others."""
+    for name, is_near in (("share a cache", True), ("do not", False)):
+        speeds = [speed for speed, trip in zip(two["samples"], two["round_trips"]) if trip and (trip < NEAR) == is_near]
+        if speeds:
+            yield f"where the cores {name}, {len(speeds)} of {len(two['samples'])} runs: {statistics.median(speeds) / one[SPEED]:.3f}"
+
+
 def table(one, two):
     """A row for each kind of op, the longest on one thread first."""
     yield f"{'':18} {'ms, T=1':>10} {'ms, T=2':>10} {'T=1 / T=2':>10} {'GB/s, T=1':>10} {'GB/s, T=2':>10}"
@@ -66,6 +77,7 @@ def main():
     for name in MODELS:
         one, two = (medians[f"{name} T={threads}"] for threads in (1, 2))
         lines += ["", f"{name}: {one[SPEED]:.3f} samples/s on one thread, {two[SPEED]:.3f} on two: {two[SPEED] / one[SPEED]:.3f}"]
+        lines += by_distance(one, two)
         lines += table(one, two)
     report("threads", lines)
 

@@ -80,8 +80,13 @@ typedef struct ordered_work {
 
 /* A thread with an earlier item is running, so this ends. */
 static void wait_for(_Atomic int64_t *added, int64_t item) {
-    for (int spins = 0; atomic_load_explicit(added, memory_order_acquire) != item; spins++)
-        if (spins >= SPINS) sched_yield();
+    int spins = 0;
+    while (atomic_load_explicit(added, memory_order_acquire) != item) {
+        if (spins < SPINS)
+            spins++;
+        else
+            sched_yield();
+    }
 }
 
 /* The items of this loop are the threads. */

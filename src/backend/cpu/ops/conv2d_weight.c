@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d_weight.c -- the gradient of a convolution's weight in f32, dW [KH KW in, out] = (windows of x)^T dy.
  *
- * It is summed over blocks of pixels in their order: those of a block are a GEMM's k. Windows lie in a strip (conv2d.c), and of
- * the rows of dW that a block of a needs, they are copied.
+ * It is summed over blocks of pixels in their order: those of a block are a GEMM's k. Their windows lie in a strip (conv2d.c), from which
+ * the elements of some rows of dW are packed as a block of a.
  *
  * Threads take rows of dW, and meet after every block of pixels. Of a small filter there is little to divide; threads then take blocks
  * of pixels, each with its own strip and its own sums, which are added to dW in the order of blocks. The bits are the same. */
