@@ -17,7 +17,7 @@ harmless='
     (ceil|cos|sin|sincos|erf|exp|exp2|floor|fmax|fmin|fmod|log|log10|log1p|log2|pow|round|sqrt|tanh)f?
     close fcntl flock fstat fstatat fsync kill lstat madvise mkdir mkdirat open openat pread pwrite raise read readlink readlinkat
     rename renameat renameat2 rmdir stat symlink symlinkat unlink unlinkat write dirfd readdir ftruncate
-    clock_gettime nanosleep time sched_getaffinity syscall
+    clock_gettime nanosleep time sched_getaffinity sched_yield syscall
     pthread_(cond|condattr|mutex)_[a-z]+ pthread_(detach|join|once|self|equal|getaffinity_np|setaffinity_np)
     omp_(get|set)_[a-z_]+ GOMP_parallel
     strcasecmp llround longjmp bsearch localeconv strstr
