@@ -27,16 +27,13 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 /* Bytes in a run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* FMAs of a vector and a scalar that are worth a wake-up of another thread; of one row, whose operands come from memory, fewer.
- * Those of a meeting of the threads. */
-#define MIN_PARALLEL_WORK 200000
+/* Times that an FMA of one row counts, whose operands come from memory; FMAs that a meeting of the threads takes as long as. */
 #define ONE_ROW 16
 #define MEETING 10000
 /* Elements of a c with few rows whose sums are kept by each thread. */
 #define FEW_SUMS 16384
-/* Rows of a block to be divided no further; the rows that packing a micro-panel of b takes as long as. */
+/* Rows of a block to be divided no further. */
 #define FEW_ROWS 64
-#define PACKING_ROWS 2
 
 /* Equal parts of k of at most KC, whole vectors but for the last: a function of k alone. */
 static int64_t block_depth(int64_t k) {
@@ -145,7 +142,7 @@ static void columns_range(const void *work, int64_t begin, int64_t end, int thre
 }
 
 static int64_t grain(const cgp_device *device, int64_t items, int64_t work) {
-    return cgp__gemm_grain(items, device->threads, work < MIN_PARALLEL_WORK);
+    return cgp__gemm_grain(items, device->threads, work < CGP__GEMM_MIN_WORK);
 }
 
 static void run_block(cgp_device *device, bool alone, const job *j) {
@@ -307,15 +304,15 @@ static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, 
 
 static int64_t time_by_rows(const cgp_device *device, const cgp__gemm *gemm, int64_t rows) {
     const int64_t blocks = cgp__ceil_div(gemm->m, rows);
-    return cgp__ceil_div(blocks, device->threads) * (rows + PACKING_ROWS) * gemm->n * gemm->k /
-           16;
+    return cgp__ceil_div(blocks, device->threads) * (rows + CGP__GEMM_PACKING_ROWS) * gemm->n *
+           gemm->k / 16;
 }
 
 static int64_t time_by_depth(const cgp_device *device, const cgp__gemm *gemm) {
     const int64_t depth = block_depth(cgp__gemm_cut(gemm));
     const int64_t blocks = cgp__ceil_div(gemm->k, depth);
-    return cgp__ceil_div(blocks, device->threads) * (gemm->m + PACKING_ROWS) * gemm->n * depth /
-           16;
+    return cgp__ceil_div(blocks, device->threads) * (gemm->m + CGP__GEMM_PACKING_ROWS) *
+           gemm->n * depth / 16;
 }
 
 static void run_by_rows(cgp_device *device, const cgp__gemm *gemm, int64_t rows, float *packed,
@@ -338,20 +335,25 @@ typedef struct depth_blocks {
     char *workspace;
 } depth_blocks;
 
-static float *sums_of_thread(const depth_blocks *w, int thread) {
+/* A thread's: its block of a, micro-panels and sums. */
+static job job_of_thread(const depth_blocks *w, int thread) {
     const cgp__gemm *g = w->gemm;
     char *of = w->workspace + thread * depth_bytes(g->m, g->n, g->k);
-    return (float *)(void *)(of + packed_bytes(g->m, g->k) + micro_panels_bytes(g->k));
+    return (job){.kernels = w->device->kernels,
+                 .packed = (float *)(void *)of,
+                 .micro_panels = of + packed_bytes(g->m, g->k)};
+}
+
+static float *sums_of_thread(const depth_blocks *w, int thread) {
+    return (float *)(void *)(job_of_thread(w, thread).micro_panels +
+                             micro_panels_bytes(w->gemm->k));
 }
 
 static void make_sums(const void *work, int64_t item, int thread) {
     const depth_blocks *w = work;
     const cgp__gemm *g = w->gemm;
     const int64_t depth = block_depth(cgp__gemm_cut(g)), q = item * depth;
-    char *of = w->workspace + thread * depth_bytes(g->m, g->n, g->k);
-    job j = {.kernels = w->device->kernels,
-             .packed = (float *)(void *)of,
-             .micro_panels = of + packed_bytes(g->m, g->k)};
+    job j = job_of_thread(w, thread);
     cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     set_block(&j, w->device, g, 0, q, g->m, NULL, prefetch);
     /* A thread's next block comes after those of the others. */
@@ -385,7 +387,7 @@ static bool may_run_by_depth(const cgp__gemm *gemm) {
 /* Share whole blocks if that takes less time than to share the columns of each. */
 static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
                       float *sums, char *micro_panels) {
-    if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < MIN_PARALLEL_WORK)
+    if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < CGP__GEMM_MIN_WORK)
         return false;
     const int64_t rows = rows_of_thread(device, gemm, limit);
     const int64_t by_rows = rows ? time_by_rows(device, gemm, rows) : INT64_MAX;

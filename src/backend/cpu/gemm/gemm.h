@@ -5,6 +5,10 @@
 
 #include "backend/cpu/kernels.h"
 
+/* In f32: FMAs of a vector and a scalar that are worth a wake-up of another thread; rows that packing a micro-panel takes as long as. */
+#define CGP__GEMM_MIN_WORK 200000
+#define CGP__GEMM_PACKING_ROWS 2
+
 /* c [m, n] = or += a [m, k] b [k, n] + bias [n], summed in f32; c's columns are contiguous and it overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;

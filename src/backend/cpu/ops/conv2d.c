@@ -170,7 +170,7 @@ static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
         const int64_t columns = cgp__columns_at_once(panels, blocks, threads);
         const int64_t items = blocks * cgp__ceil_div(panels, columns);
         const int64_t time =
-            cgp__ceil_div(items, threads) * columns * (runs * g->run + CGP__PACKING_ROWS);
+            cgp__ceil_div(items, threads) * columns * (runs * g->run + CGP__GEMM_PACKING_ROWS);
         if (time < least) best = runs;
         least = cgp__min(least, time);
     }
@@ -192,8 +192,8 @@ static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
     p->bytes = window_gemm_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
     const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
-    cgp__cpu_parallel_for(p->device, items, work < CGP__WINDOW_MIN_WORK ? items : 1,
-                          window_range, p);
+    cgp__cpu_parallel_for(p->device, items, work < CGP__GEMM_MIN_WORK ? items : 1, window_range,
+                          p);
 }
 
 /* --- the three directions --- */

@@ -151,7 +151,7 @@ static int64_t strip_and_windows_bytes(const cgp__grid *g) {
 
 /* Rows that the busiest thread multiplies and packs. */
 static int64_t time_of_rows(const cgp__grid *g, int threads, int64_t rows) {
-    return cgp__ceil_div(row_blocks(g, rows), threads) * (rows + CGP__PACKING_ROWS);
+    return cgp__ceil_div(row_blocks(g, rows), threads) * (rows + CGP__GEMM_PACKING_ROWS);
 }
 
 /* Rows of dW in an item: of a small filter few, so that all threads have as many. Each item packs dy again. */
@@ -179,7 +179,7 @@ static void run_by_rows(const weight_gemm *w) {
         set_pixels(&p, false, block, block + 1);
         p.add = block > 0 || w->add;
         const int64_t work = p.pixels * g->kernel_height * g->segment * all * 3;
-        cgp__cpu_parallel_for(w->device, items, work < CGP__WINDOW_MIN_WORK ? items : 1,
+        cgp__cpu_parallel_for(w->device, items, work < CGP__GEMM_MIN_WORK ? items : 1,
                               rows_range, &p);
     }
 }
@@ -230,7 +230,7 @@ static bool runs_by_pixels(const weight_gemm *w) {
     const int threads = w->device->threads;
     const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), w->runs);
     const int64_t work = cgp__grid_runs(g) * g->run * elements(g, w->columns) / 16;
-    if (threads == 1 || !is_small(g, w->columns) || work < CGP__WINDOW_MIN_WORK) return false;
+    if (threads == 1 || !is_small(g, w->columns) || work < CGP__GEMM_MIN_WORK) return false;
     return cgp__ceil_div(blocks, threads) * time_of_rows(g, 1, block_of_segment(g)) <
            blocks * time_of_rows(g, threads, rows_at_once(g, threads));
 }

@@ -10,10 +10,6 @@
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
 
-/* In f32: FMAs of a vector and a scalar that are worth a wake-up of another thread; rows that packing a micro-panel takes as long as. */
-#define CGP__WINDOW_MIN_WORK 200000
-#define CGP__PACKING_ROWS 2
-
 /* The windows of an image [n, H, W, C] under a grid of output pixels. */
 typedef struct cgp__grid {
     /* Of the image. */
