@@ -160,6 +160,8 @@ typedef struct cgp__block {
     const float *a;
     const float *rows_at;
     int64_t row;
+    /* They do not stay in the cache: those of the next micro-tile are prefetched, and `prefetch` is left out. */
+    bool streams;
     cgp__windows windows;
     cgp__matrix b;
     /* Of gemm_pack_b, from element [0, 0] of a matrix of `panels_k` rows on, whose row `panels_row` is the block's first; NULL: b is

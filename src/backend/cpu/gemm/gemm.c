@@ -9,8 +9,8 @@
  *                               |      |  |                  for each micro-panel of NR columns
  *                                                               pack b, run the micro-kernel (kernels/gemm.c)
  *
- * The block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks of columns (NC = n). Contiguous
- * rows of floats are read in place; columns, and bf16, are packed. c is read and written once for each block of k; the partial
+ * A packed block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks of columns (NC = n). Contiguous
+ * rows of floats are read in place, and more of them: they may stream by. Columns, and bf16, are packed. c is read and written once for each block of k; the partial
  * sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then micro-panels of columns, each with
  * its own buffer for micro-panels of b; or, where columns are few, blocks of rows with all columns and all k, each with its
  * part of the buffer for a, and meet once; or, where rows are few too, blocks of k, each with its own sums, which are added to c in
@@ -19,9 +19,9 @@
 
 #include <string.h>
 
-#define MC 256       /* a multiple of CGP__GEMM_MR */
-#define MC_LARGE 512 /* if none are packed and the cache holds them */
-#define KC 512       /* a multiple of 16 */
+#define MC 256        /* a multiple of CGP__GEMM_MR */
+#define MC_LARGE 1024 /* where they are read in place */
+#define KC 512        /* a multiple of 16 */
 _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 
 /* Bytes in a run of the prefetch list. */
@@ -52,11 +52,9 @@ static bool reads_in_place(const cgp__gemm *gemm) {
     return gemm->a.type == CGP_F32 && gemm->a.column == 1;
 }
 
-/* More rows where neither they nor their sums need memory and the cache holds them. */
-static int64_t block_rows_limit(const cgp_device *device, const cgp__gemm *gemm) {
-    const int64_t half = device->l2_bytes / 2 / (KC * (int64_t)sizeof(float));
-    if (!reads_in_place(gemm) || gemm->type != CGP_F32 || half < MC) return MC;
-    return half < MC_LARGE ? half : MC_LARGE;
+/* More rows where neither they nor their sums need memory: b is packed for each block of rows. */
+static int64_t block_rows_limit(const cgp__gemm *gemm) {
+    return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }
 
 /* Upper bounds of a block's size that grow with m and k, although equal parts of 513 are smaller than those of 512: a plan
@@ -241,6 +239,8 @@ static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, i
     if (reads_in_place(gemm)) {
         j->block.rows_at = j->a.at;
         j->block.row = gemm->a.row;
+        j->block.streams =
+            j->block.rows * j->block.k * (int64_t)sizeof(float) > device->l2_bytes / 2;
     }
     const cgp__gemm_sums ends = cgp__gemm_sums_of(gemm, i, q, j->block.k, sums);
     j->block.from = ends.from;
@@ -405,7 +405,7 @@ static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, 
 
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
     const int64_t depth = block_depth(cgp__gemm_cut(gemm)),
-                  rows = block_rows(gemm->m, block_rows_limit(device, gemm));
+                  rows = block_rows(gemm->m, block_rows_limit(gemm));
     const int64_t bytes = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
     if (gemm->in_bf16 && device->tiles) {
         cgp__gemm_tiles_run(device, alone, gemm, workspace);

@@ -11,143 +11,21 @@
  *
  * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it therefore interleaves packing
  * of the next micro-panel of b with prefetches: of the micro-panel after that, of the next micro-tile of c, of the next block's
- * a. Only every few steps, because most of the cost is the test for work.
+ * a or, where a block is too large for the cache, of the next micro-tile's rows. Only every few steps, because most of the cost is
+ * the test for work.
  *
  * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value: a function of its row of a and
  * its column of b alone. Micro-tiles at the edges are computed on zeros or with a row repeated, and stored in part; of the last
  * rows, half or a quarter of a micro-tile if they fit: the 7 x 7 pixels of one image are six micro-tiles and one row. */
-#include "backend/cpu/kernels/load_transposed.h"
+#include "backend/cpu/kernels/gemm_pack.h"
 #include "backend/cpu/kernels/prefetch.h"
 
-#define MR MICRO_ROWS
 #define MR_QUARTER (MR > 2 ? MR / 4 : 1)
-#define NV 3
-#define NR (NV * LANES)
 #define STEP 4         /* of k */
 #define INTERLEAVES 16 /* in a micro-tile, at most */
-#define PACK_RUN 64    /* of k, of all rows of a before the next run */
-#define MAX_LINES 8    /* prefetched at a time from the next block's a */
-_Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0,
-               "blocks are whole micro-panels");
-
-/* --- packing --- */
-
-/* A vector of LANES rows at one k, to the micro-panel that has them, or to two of half as many rows. */
-INLINE void store_rows(float *to, vec x, int64_t panel) {
-#if MICRO_ROWS < LANES
-    const halfvec low = LOW_HALF(x), high = HIGH_HALF(x);
-    memcpy(to, &low, sizeof low);
-    memcpy(to + panel, &high, sizeof high);
-#else
-    (void)panel;
-    store(to, x);
-#endif
-}
-
-/* Row i, a multiple of LANES, at k = 0 in consecutive micro-panels [k][MR]; rows that there are of the LANES from it on. */
-INLINE float *packed_row(float *to, int64_t i, int64_t k) {
-    return MR < LANES ? to + i * k : to + i / MR * MR * k + i % MR;
-}
-
-INLINE int64_t rows_there(int64_t rows, int64_t i) {
-    return rows - i < 0 ? 0 : rows - i < LANES ? rows - i : LANES;
-}
-
-/* All rows of micro-panels, a multiple of LANES. */
-INLINE int64_t padded_rows(int64_t rows) {
-    return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
-}
-
-/* Elements `from` to `end` of LANES rows of a; rows from `there` on are zero. */
-INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a,
-                     int64_t first, int64_t there, int64_t from, int64_t end) {
-    for (int64_t p = from; a->column != 1 && p < end; p++) {
-        const int64_t at = first + p * a->column;
-        const vec x =
-            there == LANES ? load_as(type, a->at, at) : load_part_as(type, a->at, at, there);
-        store_rows(to + p * MR, x, panel);
-    }
-    for (int64_t p = from; a->column == 1 && p < end; p += LANES) {
-        const int64_t n = end - p < LANES ? end - p : LANES;
-        vec r[LANES];
-        load_transposed(type, r, a->at, first + p, a->row, there, n);
-        for (int64_t q = 0; q < n; q++)
-            store_rows(to + (p + q) * MR, r[q], panel);
-    }
-}
-
-/* Rows of a, LANES at a time, to consecutive micro-panels [k][MR]; missing rows are zero. All rows of a run of k go before the
- * next run: the columns of a run lie in as many pages as it has elements. */
-INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows,
-                      int64_t k) {
-    const int64_t panel = k * MR;
-    for (int64_t p = 0; p < k; p += PACK_RUN)
-        for (int64_t i = 0; i < padded_rows(rows); i += LANES)
-            pack_run(type, packed_row(to, i, k), panel, a, i * a->row, rows_there(rows, i), p,
-                     k - p < PACK_RUN ? k : p + PACK_RUN);
-}
-
-void CGP__CPU_NAME(gemm_pack_a)(float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
-    FOR_TYPE(a->type, pack_rows, to, a, rows, k);
-}
-
-/* Rows are contiguous in each window: copy LANES of them from every window in turn. */
-void CGP__CPU_NAME(gemm_pack_windows)(float *to, const float *at, const int64_t *windows,
-                                      int64_t count, int64_t first, int64_t rows) {
-    const int64_t panel = count * MR;
-    for (int64_t i = 0; i < padded_rows(rows); i += LANES) {
-        float *const row = packed_row(to, i, count);
-        const int64_t there = rows_there(rows, i);
-        const float *from = at + first + i;
-        for (int64_t p = 0; there == LANES && p < count; p++)
-            store_rows(row + p * MR, load(from + windows[p]), panel);
-        for (int64_t p = 0; there < LANES && p < count; p++)
-            store_rows(row + p * MR, load_part(from + windows[p], there), panel);
-    }
-}
-
-/* `columns` <= NR of a row of b to NR floats; missing ones are zero. */
-INLINE void copy_row(cgp_dtype type, float *to, const void *from, int64_t columns) {
-    if (columns == NR) {
-        UNROLL for (int j = 0; j < NR; j += LANES) store(to + j, load_as(type, from, j));
-        return;
-    }
-    UNROLL for (int j = 0; j < NR; j += LANES) {
-        const int64_t there = columns - j;
-        store(to + j, there >= LANES ? load_as(type, from, j)
-                      : there > 0    ? load_part_as(type, from, j, there)
-                                     : (vec){0});
-    }
-}
-
-/* `columns` <= NR of b, k of each, to [k][NR]. */
-INLINE void pack_columns_as(cgp_dtype type, float *to, const cgp__matrix *b, int64_t columns,
-                            int64_t k) {
-    int64_t p = 0;
-    for (; b->column == 1 && p < k; p++)
-        copy_row(type, to + p * NR, cgp__cpu_at(type, b->at, p * b->row), columns);
-    for (; p < k; p += LANES) {
-        const int64_t n = k - p < LANES ? k - p : LANES;
-        for (int64_t j = 0; j < columns; j += LANES) {
-            const int64_t there = columns - j < LANES ? columns - j : LANES;
-            vec r[LANES];
-            load_transposed(type, r, b->at, p + j * b->column, b->column, there, n);
-            for (int64_t q = 0; q < n; q++)
-                store(to + (p + q) * NR + j, r[q]);
-        }
-    }
-}
-
-static void pack_columns(float *to, const cgp__matrix *b, int64_t columns, int64_t k) {
-    FOR_TYPE(b->type, pack_columns_as, to, b, columns, k);
-}
-
-void CGP__CPU_NAME(gemm_pack_b)(float *to, const cgp__matrix *b, int64_t columns, int64_t k) {
-    for (int64_t j = 0; j < columns; j += NR) {
-        const cgp__matrix panel = cgp__matrix_from(*b, 0, j);
-        pack_columns(to + j * k, &panel, columns - j < NR ? columns - j : NR, k);
-    }
-}
+#define LATE                                                                                   \
+    16 /* last micro-tiles of a micro-panel, which prefetch another: it would not stay in the cache for long */
+#define MAX_LINES 8 /* prefetched at a time from the next block's a */
 
 /* The block's part of the micro-panel of column j that was packed before. */
 INLINE const float *packed_panel(const cgp__block *block, int64_t j) {
@@ -184,7 +62,7 @@ typedef struct pack_stream {
 } pack_stream;
 
 /* Work interleaved with the micro-kernel, every `steps` steps: pack the next micro-panel of b, prefetch the one after it, the
- * next block's a and the next micro-tile of c. */
+ * next block's a or the next micro-tile's, and the next micro-tile of c. */
 typedef struct interleave {
     int64_t steps;
     pack_stream pack;
@@ -427,14 +305,14 @@ static prefetch_stream prefetch_micro_panel(const range *r) {
     const bool by_rows = b->column == 1;
     const int64_t begin = r->begin + (packs_interleaved(r, r->begin + NR) ? 2 * NR : NR);
     const int64_t left = r->end - begin, n = left < NR ? left : NR;
+    const int64_t calls = (r->tiles < LATE ? r->tiles : LATE) * r->interleaves;
     if (n <= 0 || block->taps.depth) return (prefetch_stream){.count = 0};
     if (block->panels)
         return prefetch_stream_of(packed_panel(block, begin), block->k, NR * sizeof(float),
-                                  NR * sizeof(float), r->tiles * r->interleaves);
+                                  NR * sizeof(float), calls);
     return prefetch_stream_of(cgp__cpu_at(b->type, b->at, begin * b->column),
                               by_rows ? block->k : n, bytes_of(b->type, by_rows ? n : block->k),
-                              bytes_of(b->type, by_rows ? b->row : b->column),
-                              r->tiles * r->interleaves);
+                              bytes_of(b->type, by_rows ? b->row : b->column), calls);
 }
 
 /* Any micro-tile of c. */
@@ -454,6 +332,15 @@ static prefetch_stream prefetch_next_tile(const range *r, int64_t i) {
     c.at = line_of(at);
     c.end = at + bytes_of(block->type, NR);
     return c;
+}
+
+/* Rows of the next micro-tile, in place. */
+static prefetch_stream prefetch_next_rows(const range *r, int64_t i) {
+    const cgp__block *block = r->block;
+    const int64_t row = i + MR < block->rows ? i + MR : 0, left = block->rows - row;
+    return prefetch_stream_of(block->rows_at + row * block->row, left < MR ? left : MR,
+                              bytes_of(CGP_F32, block->k), bytes_of(CGP_F32, block->row),
+                              r->interleaves);
 }
 
 /* This range's part of an entry of block->prefetch. */
@@ -525,7 +412,8 @@ static void finish_packing(pack_stream *pack) {
 
 static void run_micro_panel(range *r, interleave *work) {
     const cgp__block *block = r->block;
-    const int64_t left = r->end - r->begin;
+    const int64_t left = r->end - r->begin, late = r->tiles > LATE ? (r->tiles - LATE) * MR : 0;
+    work->b.count = 0;
     for (int64_t i = 0; i < block->rows; i += MR) {
         micro_tile t = {.block = block,
                         .rows = block->rows - i < MR ? block->rows - i : MR,
@@ -539,8 +427,12 @@ static void run_micro_panel(range *r, interleave *work) {
             set_rows(&t);
         else
             t.a = block->a + i * block->k;
+        if (i == late) work->b = prefetch_micro_panel(r);
         if (block->triangle && !cut(&t)) continue;
-        next_entry(r, &work->a);
+        if (block->streams)
+            work->a = prefetch_next_rows(r, i);
+        else
+            next_entry(r, &work->a);
         work->c = prefetch_next_tile(r, i);
         run_micro_kernel(&t);
     }
@@ -572,7 +464,6 @@ void CGP__CPU_NAME(gemm_columns)(const cgp__block *block, int64_t begin, int64_t
         else if (!block->panels && !packs_interleaved(&r, r.begin))
             pack_columns(r.current, &b, columns, block->k);
         work.pack = pack_next(&r);
-        work.b = prefetch_micro_panel(&r);
         run_micro_panel(&r, &work);
         float *const next = r.next;
         r.next = r.current;

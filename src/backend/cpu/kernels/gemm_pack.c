@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_pack.c -- packing for the GEMM: rows of a to micro-panels [k][MR], columns of b to micro-panels [k][NR]. */
+#include "backend/cpu/kernels/gemm_pack.h"
+
+/* Of k, of all rows of a, before the next run: where rows are contiguous, and where columns are. */
+#define RUN_OF_ROWS 64
+#define RUN_OF_COLUMNS 8
+
+/* A vector of LANES rows at one k, to the micro-panel that has them, or to two of half as many rows. */
+INLINE void store_rows(float *to, vec x, int64_t panel) {
+#if MICRO_ROWS < LANES
+    const halfvec low = LOW_HALF(x), high = HIGH_HALF(x);
+    memcpy(to, &low, sizeof low);
+    memcpy(to + panel, &high, sizeof high);
+#else
+    (void)panel;
+    store(to, x);
+#endif
+}
+
+/* Row i, a multiple of LANES, at k = 0 in consecutive micro-panels [k][MR]; rows that there are of the LANES from it on. */
+INLINE float *packed_row(float *to, int64_t i, int64_t k) {
+    return MR < LANES ? to + i * k : to + i / MR * MR * k + i % MR;
+}
+
+INLINE int64_t rows_there(int64_t rows, int64_t i) {
+    return rows - i < 0 ? 0 : rows - i < LANES ? rows - i : LANES;
+}
+
+/* All rows of micro-panels, a multiple of LANES. */
+INLINE int64_t padded_rows(int64_t rows) {
+    return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
+}
+
+/* Elements `from` to `end` of LANES rows of a; rows from `there` on are zero. */
+INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a,
+                     int64_t first, int64_t there, int64_t from, int64_t end) {
+    for (int64_t p = from; a->column != 1 && p < end; p++) {
+        const int64_t at = first + p * a->column;
+        const vec x =
+            there == LANES ? load_as(type, a->at, at) : load_part_as(type, a->at, at, there);
+        store_rows(to + p * MR, x, panel);
+    }
+    for (int64_t p = from; a->column == 1 && p < end; p += LANES) {
+        const int64_t n = end - p < LANES ? end - p : LANES;
+        vec r[LANES];
+        load_transposed(type, r, a->at, first + p, a->row, there, n);
+        for (int64_t q = 0; q < n; q++)
+            store_rows(to + (p + q) * MR, r[q], panel);
+    }
+}
+
+/* Rows of a, LANES at a time, to consecutive micro-panels [k][MR]; missing rows are zero. All rows of a run of k go before the
+ * next run: columns of a run lie in as many pages as it has elements, and are read along, few at a time, as memory is fast. */
+INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows,
+                      int64_t k) {
+    const int64_t panel = k * MR, run = a->column == 1 ? RUN_OF_ROWS : RUN_OF_COLUMNS;
+    for (int64_t p = 0; p < k; p += run)
+        for (int64_t i = 0; i < padded_rows(rows); i += LANES)
+            pack_run(type, packed_row(to, i, k), panel, a, i * a->row, rows_there(rows, i), p,
+                     k - p < run ? k : p + run);
+}
+
+void CGP__CPU_NAME(gemm_pack_a)(float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
+    FOR_TYPE(a->type, pack_rows, to, a, rows, k);
+}
+
+/* Rows are contiguous in each window: copy LANES of them from every window in turn. */
+void CGP__CPU_NAME(gemm_pack_windows)(float *to, const float *at, const int64_t *windows,
+                                      int64_t count, int64_t first, int64_t rows) {
+    const int64_t panel = count * MR;
+    for (int64_t i = 0; i < padded_rows(rows); i += LANES) {
+        float *const row = packed_row(to, i, count);
+        const int64_t there = rows_there(rows, i);
+        const float *from = at + first + i;
+        for (int64_t p = 0; there == LANES && p < count; p++)
+            store_rows(row + p * MR, load(from + windows[p]), panel);
+        for (int64_t p = 0; there < LANES && p < count; p++)
+            store_rows(row + p * MR, load_part(from + windows[p], there), panel);
+    }
+}
+
+void CGP__CPU_NAME(gemm_pack_b)(float *to, const cgp__matrix *b, int64_t columns, int64_t k) {
+    for (int64_t j = 0; j < columns; j += NR) {
+        const cgp__matrix panel = cgp__matrix_from(*b, 0, j);
+        pack_columns(to + j * k, &panel, columns - j < NR ? columns - j : NR, k);
+    }
+}
