@@ -161,7 +161,7 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
             columns_range, j);
 }
 
-/* The prefetch list as far as it fits half of the cache, in runs that threads divide. */
+/* The prefetch list as far as it fits half of the cache, in runs that threads divide; then rows. */
 static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm,
                           cgp__cpu_prefetch *out) {
     int64_t left = device->l2_bytes / 2;
@@ -173,6 +173,8 @@ static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm,
         out[n++] = (cgp__cpu_prefetch){gemm->prefetch[i].at, cgp__ceil_div(bytes, PREFETCH_RUN),
                                        PREFETCH_RUN, PREFETCH_RUN};
     }
+    for (int i = 0; i < 2 && n < CGP_MAX_PREFETCH; i++)
+        if (gemm->next_rows[i].runs > 0) out[n++] = gemm->next_rows[i];
     return n;
 }
 

@@ -36,6 +36,8 @@ typedef struct cgp__gemm {
     /* Operands of the next calls, at most CGP_MAX_PREFETCH. */
     const cgp_prefetch *prefetch;
     int n_prefetch;
+    /* Rows of theirs. runs == 0: none. */
+    cgp__cpu_prefetch next_rows[2];
 } cgp__gemm;
 
 /* A matrix with contiguous rows, or contiguous columns, `stride` elements apart. */

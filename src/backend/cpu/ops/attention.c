@@ -154,6 +154,8 @@ typedef struct head {
     void *gemm_workspace;
     /* NULL: no dropout; its group is that of query 0. */
     const cgp__cpu_mask *mask;
+    /* The head after this one, to be prefetched; NULL: none. */
+    const struct head *next;
 } head;
 
 /* One tile of queries, from `first` on, and the keys begin .. end - 1. Those from `written` on are seen for the first time. */
@@ -175,6 +177,29 @@ static tile tile_of(const head *h, int64_t first) {
     return t;
 }
 
+/* Rows of queries of the next tile, and of the head that it is of; none behind the last. */
+typedef struct ahead {
+    const head *head;
+    int64_t first, rows;
+} ahead;
+
+static ahead ahead_of(const head *h, const tile *t) {
+    static const head none;
+    const int64_t first = t->first + t->rows;
+    if (first < h->z.rows) return (ahead){h, first, cgp__min(h->z.rows - first, h->z.tile)};
+    return h->next ? (ahead){h->next, 0, h->next->z.tile} : (ahead){&none, 0, 0};
+}
+
+/* To be prefetched: the rows of x, an operand of that head, of which each head has `width` columns. */
+static cgp__cpu_prefetch rows_of(const ahead *a, const void *x, int64_t width, int64_t stride) {
+    const cgp_dtype type = a->head->z.type;
+    const int64_t element = (int64_t)cgp_dtype_bytes(type);
+    return (cgp__cpu_prefetch){.at = a->rows ? cgp__cpu_at(type, x, a->first * stride) : NULL,
+                               .runs = a->rows,
+                               .length = width * element,
+                               .stride = stride * element};
+}
+
 static void multiply(const head *h, const cgp__gemm *gemm) {
     cgp__gemm_run(h->kernel->device, true, gemm, h->gemm_workspace);
 }
@@ -185,7 +210,8 @@ static cgp__triangle causal(const head *h, cgp__triangle triangle) {
 
 /* s [rows, keys] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
 static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth, cgp__matrix x,
-                          cgp__matrix y, const float *packed) {
+                          cgp__matrix y, const float *packed, cgp__cpu_prefetch next,
+                          cgp__cpu_prefetch after) {
     multiply(h, &(cgp__gemm){.m = t->rows,
                              .n = t->end - t->begin,
                              .k = depth,
@@ -198,13 +224,14 @@ static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth,
                              .type = CGP_F32,
                              .c = s,
                              .stride = h->z.s,
-                             .in_bf16 = h->z.type == CGP_BF16});
+                             .in_bf16 = h->z.type == CGP_BF16,
+                             .next_rows = {next, after}});
 }
 
 /* out [rows, depth] = or += s x, x [keys, depth]: P v or dS k. */
 static void multiply_keys(const head *h, const tile *t, const float *s, int64_t depth,
                           cgp__matrix x, const float *packed, void *out, int64_t stride,
-                          bool add) {
+                          bool add, cgp__cpu_prefetch next) {
     const int64_t end = cgp__ceil_div(t->end, TILE) * TILE;
     multiply(h, &(cgp__gemm){.m = t->rows,
                              .n = depth,
@@ -220,13 +247,14 @@ static void multiply_keys(const head *h, const tile *t, const float *s, int64_t 
                              .c = cgp__cpu_at(h->z.type, out, t->first * stride),
                              .stride = stride,
                              .add = add,
-                             .in_bf16 = h->z.type == CGP_BF16});
+                             .in_bf16 = h->z.type == CGP_BF16,
+                             .next_rows = {next}});
 }
 
 /* dx [keys, depth] = or += s^T y, y of queries: dv or dk. */
 static void multiply_queries(const head *h, const tile *t, const float *s, int64_t depth,
-                             cgp__matrix y, cgp_dtype type, void *dx, int64_t stride,
-                             bool add) {
+                             cgp__matrix y, cgp_dtype type, void *dx, int64_t stride, bool add,
+                             cgp__cpu_prefetch next) {
     for (int64_t begin = t->begin, end; begin < t->end; begin = end) {
         end = begin < t->written ? t->written : t->end;
         multiply(
@@ -240,7 +268,8 @@ static void multiply_queries(const head *h, const tile *t, const float *s, int64
                             .c = cgp__cpu_at(type, dx, begin * stride),
                             .stride = stride,
                             .add = begin < t->written || add,
-                            .in_bf16 = h->z.type == CGP_BF16});
+                            .in_bf16 = h->z.type == CGP_BF16,
+                            .next_rows = {end == t->end ? next : (cgp__cpu_prefetch){0}}});
     }
 }
 
@@ -270,24 +299,30 @@ static void forward_tile(const head *h, const tile *t) {
     const sizes *z = &h->z;
     cgp__cpu_mask mask;
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
+    const ahead a = ahead_of(h, t);
     multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
-                  cgp__columns(z->type, h->k, z->k), h->packed_k);
+                  cgp__columns(z->type, h->k, z->k), h->packed_k,
+                  rows_of(&a, a.head->q, z->depth, z->q),
+                  rows_of(&a, a.head->k, z->depth, z->k));
     h->kernel->device->kernels->softmax_forward(&scores);
     multiply_keys(h, t, h->s, z->width, cgp__rows(z->type, h->v, z->v), h->packed_v, h->y, z->y,
-                  false);
+                  false, rows_of(&a, a.head->v, z->width, z->v));
 }
 
 /* Probabilities and the gradients of the scores of one tile of queries, to s and dp. */
-static void backward_scores(const head *h, const tile *t) {
+static void backward_scores(const head *h, const tile *t, const ahead *a) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
     const sizes *z = &h->z;
     const int64_t at = t->first * z->y;
     cgp__cpu_mask mask;
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
     multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
-                  cgp__columns(z->type, h->k, z->k), h->packed_k);
+                  cgp__columns(z->type, h->k, z->k), h->packed_k,
+                  rows_of(a, a->head->q, z->depth, z->q),
+                  rows_of(a, a->head->k, z->depth, z->k));
     multiply_rows(h, t, h->dp, z->width, cgp__rows(z->type, h->dy, z->y),
-                  cgp__columns(z->type, h->v, z->v), h->packed_v);
+                  cgp__columns(z->type, h->v, z->v), h->packed_v,
+                  rows_of(a, a->head->v, z->width, z->v), (cgp__cpu_prefetch){0});
     kernels->row_dots(h->delta, z->type, cgp__cpu_at(z->type, h->dy, at),
                       cgp__cpu_at(z->type, h->y, at), t->rows, z->width, z->y);
     kernels->softmax_backward(&scores);
@@ -296,18 +331,19 @@ static void backward_scores(const head *h, const tile *t) {
 static void backward_tile(const head *h, const tile *t) {
     const sizes *z = &h->z;
     const cgp_dtype type = h->summed_k ? CGP_F32 : z->type;
-    backward_scores(h, t);
+    const ahead a = ahead_of(h, t);
+    backward_scores(h, t, &a);
     if (h->dv)
         multiply_queries(h, t, h->s, z->width, cgp__rows(z->type, h->dy, z->y), type,
                          h->summed_v ? h->summed_v : h->dv, h->summed_v ? z->width : z->v,
-                         h->add_v);
+                         h->add_v, rows_of(&a, a.head->dy, z->width, z->y));
     if (h->dk)
         multiply_queries(h, t, h->dp, z->depth, cgp__rows(z->type, h->q, z->q), type,
                          h->summed_k ? h->summed_k : h->dk, h->summed_k ? z->depth : z->k,
-                         h->add_k);
+                         h->add_k, rows_of(&a, a.head->y, z->width, z->y));
     if (h->dq)
         multiply_keys(h, t, h->dp, z->depth, cgp__rows(z->type, h->k, z->k), h->packed_rows,
-                      h->dq, z->q, h->add_q);
+                      h->dq, z->q, h->add_q, (cgp__cpu_prefetch){0});
 }
 
 /* Pack what every tile reads. (In bf16 tiles of a processor's own it is packed for each product.) */
@@ -455,13 +491,25 @@ static void end_sums(const head *h) {
 
 /* --- items --- */
 
+/* Head i of all samples' heads of q and, to be prefetched, the one after it. */
+static head next_head_of(const cgp__cpu_call *call, int64_t i, head *next, char *scratch) {
+    const cgp_kernel_spec *spec = &call->kernel->spec;
+    const int64_t heads = spec->attributes.heads;
+    head h = head_of(call, i / heads, i % heads, scratch);
+    if (i + 1 < spec->n * heads) {
+        *next = head_of(call, (i + 1) / heads, (i + 1) % heads, scratch);
+        h.next = next;
+    }
+    return h;
+}
+
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;
     const int64_t heads = spec->attributes.heads;
     char *scratch = (char *)call->args->workspace + thread * scratch_bytes(spec);
     for (int64_t i = begin; i < end; i++) {
-        head h = head_of(call, i / heads, i % heads, scratch);
+        head next, h = next_head_of(call, i, &next, scratch);
         run_head(call, &h, i / heads, i % heads);
     }
 }
@@ -470,16 +518,13 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
 static void backward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;
-    const int64_t heads = spec->attributes.kv_heads, group = spec->attributes.heads / heads;
+    const int64_t heads = spec->attributes.heads, group = heads / spec->attributes.kv_heads;
     char *scratch = (char *)call->args->workspace + thread * scratch_bytes(spec);
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t sample = i / heads, first = i % heads * group;
-        for (int64_t number = first; number < first + group; number++) {
-            head h = head_of(call, sample, number, scratch);
-            if (number == first && h.summed_k) begin_sums(&h);
-            run_head(call, &h, sample, number);
-            if (number == first + group - 1 && h.summed_k) end_sums(&h);
-        }
+    for (int64_t i = begin * group; i < end * group; i++) {
+        head next, h = next_head_of(call, i, &next, scratch);
+        if (i % group == 0 && h.summed_k) begin_sums(&h);
+        run_head(call, &h, i / heads, i % heads);
+        if (i % group == group - 1 && h.summed_k) end_sums(&h);
     }
 }
 
