@@ -347,8 +347,8 @@ INLINE vec erf_vec(vec x) {
 #pragma GCC unroll 15
     for (int i = 14; i >= 0; i--)
         sum = multiply_add(sum, s, splat(q[i]));
-    const vec sign = pick(x < 0.0f, splat(-1.0f), splat(1.0f));
-    return pick((x >= 3.84f) | (x <= -3.84f), sign, x * sum);
+    const ivec sign = (ivec)x & INT32_MIN, magnitude = (ivec)x & INT32_MAX;
+    return pick((vec)magnitude >= 3.84f, (vec)(sign | (ivec)splat(1.0f)), x * sum);
 }
 
 #endif
