@@ -3,8 +3,9 @@
 """What do two threads per device bring on convolutional networks, and which kinds of op does the memory's bandwidth bind?
 
 ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32), batch 8, on one thread and on two, apart by how far the two cores were from each
-other (cores.c); for each kind of op the time of both, and the bytes a second that its operands would need if no cache held them (`cgpipe bench
---ops`, of the last round), beside what the memory gives both threads in a loop over arrays that no cache holds. Needs no PyTorch. An op at that rate cannot run faster, however many threads there are.
+other (cores.c); for each kind of op the time of both, and the bytes a second that its operands would need if no cache held them
+(`cgpipe bench --ops`, of the last round), beside what the memory gives both threads in a loop over arrays that no cache holds. An op at
+that rate cannot run faster, however many threads there are. Needs no PyTorch.
 """
 import ctypes
 import os

@@ -467,13 +467,13 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
     }
 }
 
-/* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
+/* Cases larger than the blocks of the cpu: of GEMM 256 rows, 1024 in place, and a depth of 512; of norms of channels 131072 elements, or 512
  * columns; of MAX_POOL's gradient 65536 windows; of convolutions 256 pixels of a row, or of rows, and a depth of 512. Or larger than a
  * launch of the cuda backend makes at a time. */
 #define BLOCK_CASES 18
 
 static inline op_case block_case(int i) {
-    static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
+    static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {1040, 30, 530}};
     static const cgp_op_kind ops[BLOCK_CASES] = {
         CGP_OP_LINEAR,     CGP_OP_LINEAR,   CGP_OP_ATTENTION,        CGP_OP_BATCH_NORM,
         CGP_OP_BATCH_NORM, CGP_OP_MAX_POOL, CGP_OP_MAX_POOL,         CGP_OP_CONV2D,

@@ -10,11 +10,11 @@
  *                                                               pack b, run the micro-kernel (kernels/gemm.c)
  *
  * A packed block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks of columns (NC = n). Contiguous
- * rows of floats are read in place, and more of them: they may stream by. Columns, and bf16, are packed. c is read and written once for each block of k; the partial
- * sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then micro-panels of columns, each with
- * its own buffer for micro-panels of b; or, where columns are few, blocks of rows with all columns and all k, each with its
- * part of the buffer for a, and meet once; or, where rows are few too, blocks of k, each with its own sums, which are added to c in
- * their order. */
+ * rows of floats are read in place, and more of them: they may stream by. Columns, and bf16, are packed. c is read and written once
+ * for each block of k; the partial sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then
+ * micro-panels of columns, each with its own buffer for micro-panels of b; or, where columns are few, blocks of rows with all columns
+ * and all k, each with its part of the buffer for a, and meet once; or, where rows are few too, blocks of k, each with its own sums,
+ * which are added to c in their order. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
