@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast do ResNet-101, AmoebaNet-D and U-Net train on one core and on two, and against the PyTorch of PYTHON at its best?
 
-Mini-batches of 8 images. PyTorch in both layouts, eager and, PyTorch 2, compiled. On two cores ours has two threads, or two stages.
+Mini-batches of 8 images. PyTorch in both layouts, eager and, PyTorch 2, compiled. On two cores ours has two threads, or two stages. Ours with
+direct convolutions, and with Winograd's.
 """
 import os
 
@@ -19,6 +20,9 @@ if TINY:
     MODELS = {"ResNet-50": ("resnet:depth=50,image=64,width=8", ["resnet_torch.py", "--depth", "50", "--image", "64"]),
               "U-Net(1,2)": ("unet:B=1,C=2,depth=2,image=32",
                              ["images_torch.py", "--model", "unet", "--convs", "1", "--channels", "2", "--depth", "2", "--image", "32"])}
+LAYOUTS = {"T=1": {"stages": 1, "chunks": 1}, "T=2": {"stages": 1, "chunks": 1, "threads_per_device": 2},
+           "K=2": {"stages": 2, "chunks": 8, "schedule": "zb-v", "balance": "time"}, "b=1": {"stages": 1, "chunks": 8}}
+CONVOLUTIONS = {"direct": "", "winograd": " winograd"}  # names' suffixes
 
 
 def ours(model, **options):
@@ -30,8 +34,10 @@ def torch(script, *flags, **options):
 
 
 def cases_of(name, model, script):
-    cases = {"T=1": ours(model, stages=1, chunks=1), "T=2": ours(model, stages=1, chunks=1, threads_per_device=2),
-             "K=2": ours(model, stages=2, chunks=8, schedule="zb-v", balance="time"), "b=1": ours(model, stages=1, chunks=8)}
+    cases = {}
+    for convolution, suffix in CONVOLUTIONS.items():
+        for case, options in LAYOUTS.items():
+            cases[case + suffix] = ours(model, **options, convolution=convolution)
     for cores in (1, 2):
         for layout in (0, 1):
             for flags in [[], ["--compile"]] if newest() else [[]]:
@@ -51,10 +57,12 @@ def main():
     for name in MODELS:
         peers = {cores: max((case for case in cases if case.startswith(f"{name} PyTorch") and case.endswith(f"T={cores}")), key=speed.get)
                  for cores in (1, 2)}
-        fastest = max((f"{name} {case}" for case in ("T=2", "K=2")), key=speed.get)
-        for above, below in ((f"{name} T=1", peers[1]), (fastest, peers[2]), (f"{name} T=2", f"{name} T=1"), (f"{name} K=2", f"{name} b=1"),
-                             (f"{name} b=1", f"{name} T=1")):
-            lines.append(f"{speed[above] / speed[below]:10.3f}  {above} / {below}")
+        for suffix in CONVOLUTIONS.values():
+            one, two, stages, single = (f"{name} {case}{suffix}" for case in LAYOUTS)
+            fastest = max(two, stages, key=speed.get)
+            for above, below in ((one, peers[1]), (fastest, peers[2]), (two, one), (stages, single), (single, one)):
+                lines.append(f"{speed[above] / speed[below]:10.3f}  {above} / {below}")
+        lines.append(f"{speed[f'{name} T=1 winograd'] / speed[f'{name} T=1']:10.3f}  {name} T=1 winograd / {name} T=1")
     report("images", lines)
 
 

@@ -131,6 +131,7 @@ static cgp_status write_costs(const cli_session *session) {
     const cli_run_options *options = session->options;
     cli_costs costs = {.model = session->model_spec,
                        .precision = options->precision,
+                       .convolution = options->convolution,
                        .sizes = 1,
                        .samples = {cgp_plan_microbatch(session->plan)},
                        .devices = (int)options->stages,

@@ -114,9 +114,11 @@ static void sign(cli_costs *costs, const cli_run_options *options, cli_model *mo
         option_text("dropout", cli_model_dropout(&model->spec) ? options->dropout : NAN);
     costs->command = cli_text(
         "cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
-        " --devices %s --threads-per-device %" PRId64 " --precision %s --optimizer %s%s%s",
+        " --devices %s --threads-per-device %" PRId64 " --precision %s --convolution %s"
+        " --optimizer %s%s%s",
         options->operand, options->batch, options->chunks, options->repeats, devices,
-        options->threads_per_device, options->precision, options->optimizer, momentum, dropout);
+        options->threads_per_device, options->precision, options->convolution,
+        options->optimizer, momentum, dropout);
     free(devices);
     free(momentum);
     free(dropout);

@@ -69,6 +69,7 @@ typedef enum cli_option_id {
     CLI_OPTION_GROUP,
     CLI_OPTION_RECOMPUTE,
     CLI_OPTION_PRECISION,
+    CLI_OPTION_CONVOLUTION,
     CLI_OPTION_DEFERRED_BATCH_NORM,
     CLI_OPTION_BATCH,
     CLI_OPTION_STEPS,
@@ -175,8 +176,8 @@ typedef struct cli_run_options {
     cli_names data, devices, trace, lr_milestones;
     cli_balance balance;
     cli_counts ranks;
-    const char *run, *model, *plugin, *schedule, *recompute, *precision, *weights, *prompt,
-        *json;
+    const char *run, *model, *plugin, *schedule, *recompute, *precision, *convolution, *weights,
+        *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *cluster, *config;
     const char *transport, *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, new_model, plain, strict, grid, plan_only, ops, nesterov,

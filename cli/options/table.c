@@ -110,6 +110,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         REPORTED, "never", "never, always or except_last, each with or without +selective"},
     [CLI_OPTION_PRECISION] = {"precision", "P", CLI_TEXT, AT(precision), COSTED, REPORTED,
         "f32", "how activations are kept: f32, or bf16 in half the bytes"},
+    [CLI_OPTION_CONVOLUTION] = {"convolution", "C", CLI_TEXT, AT(convolution), COSTED, REPORTED,
+        "direct", "3 x 3 convolutions: direct, or winograd, in fewer products"},
     [CLI_OPTION_DEFERRED_BATCH_NORM] = {"deferred-batch-norm", NULL, CLI_FLAG,
         AT(deferred_batch_norm), PLANNED, REPORTED,
         NULL, "batch norms' running statistics once a step, of the whole mini-batch"},

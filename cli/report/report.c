@@ -76,8 +76,9 @@ static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
     fprintf(out, ", balance ");
     for (int j = 0; j < stages; j++)
         fprintf(out, "%s%d", j ? "," : "", balance[j]);
-    fprintf(out, ", schedule %s, recompute %s, precision %s%s", cli_shown(options->schedule),
+    fprintf(out, ", schedule %s, recompute %s, precision %s%s%s", cli_shown(options->schedule),
             options->recompute, options->precision,
+            strcmp(options->convolution, "direct") != 0 ? ", winograd convolutions" : "",
             options->deferred_batch_norm ? ", deferred batch norm" : "");
     if (!brief || options->threads_per_device > 1)
         fprintf(out, ", %" PRId64 " %s per device", options->threads_per_device,

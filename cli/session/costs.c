@@ -60,6 +60,7 @@ cgp_status cli_costs_options_of(cli_costs_options *profile, const cli_run_option
                                    .threads = (int)options->threads_per_device,
                                    .devices = 1};
     CGP_TRY(cgp_precision_parse(&profile->precision, options->precision));
+    CGP_TRY(cgp_convolution_parse(&profile->convolution, options->convolution));
     CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
     profile->optim = optim_of(kind, options->momentum);
     for (int i = sizes ? 0 : 2; i < 3; i++) {
@@ -98,6 +99,7 @@ static cgp_status measure_steps(const cgp_model *model, const cli_costs_options 
     options.optim = profile->optim;
     options.threads_per_device = profile->threads;
     options.precision = profile->precision;
+    options.convolution = profile->convolution;
     for (int i = 0; i < n && status == CGP_OK; i++) {
         options.devices = profile->names + i;
         status = make_plan(&plans[i], model, options);
@@ -124,6 +126,7 @@ static cgp_status measure_kernels(const cgp_model *model, const cli_costs_option
     options.threads = profile->threads;
     options.repeats = profile->repeats;
     options.type = profile->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
+    options.convolution = profile->convolution;
     cgp_status status = cgp_balance_by_flops(model, parts, part);
     for (int r = 0; r < own && r < parts; r++)
         options.first_layer += part[r];
@@ -142,6 +145,7 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
                              const cli_costs_options *profile) {
     *costs = (cli_costs){.model = model_spec,
                          .precision = cgp_precision_name(profile->precision),
+                         .convolution = cgp_convolution_name(profile->convolution),
                          .sizes = profile->sizes,
                          .threads = profile->threads,
                          .devices = profile->devices,
@@ -255,13 +259,14 @@ json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
         json_array_append_new(samples, json_integer(costs->samples[size]));
     for (int i = 0; i < costs->layers; i++)
         json_array_append_new(layers, layer_json(costs, i, cgp_model_layer_name(model, i)));
-    return json_pack("{s:i, s:s, s:o*, s:s, s:s, s:o, s:i, s:i, s:b, s:s, s:o, s:o, s:o}",
+    return json_pack("{s:i, s:s, s:o*, s:s, s:s, s:o, s:i, s:i, s:b, s:s, s:s, s:o, s:o, s:o}",
                      "cgpipe_costs", VERSION, "version", CGP_VERSION, "command",
                      json_string(costs->command), "date", costs->date, "model", costs->model,
                      "samples", samples, "threads", costs->threads, "devices", costs->devices,
-                     "in_steps", costs->in_steps, "precision", costs->precision, "peak_flops",
-                     cli_real_json(costs->peak_flops), "copy_bytes_per_second",
-                     cli_real_json(costs->bandwidth), "layers", layers);
+                     "in_steps", costs->in_steps, "precision", costs->precision, "convolution",
+                     costs->convolution, "peak_flops", cli_real_json(costs->peak_flops),
+                     "copy_bytes_per_second", cli_real_json(costs->bandwidth), "layers",
+                     layers);
 }
 
 /* A number, or of a list of one for each size number `size`. NULL: neither. */
@@ -323,9 +328,11 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
     const json_t *format = json_object_get(o, "cgpipe_costs");
     const char *path = options->costs, *of = json_string_value(json_object_get(o, "model"));
     const char *precision = json_string_value(json_object_get(o, "precision"));
+    const char *convolution = json_string_value(json_object_get(o, "convolution"));
     const double bandwidth = json_number_value(json_object_get(o, "copy_bytes_per_second"));
     *costs = (cli_costs){.model = model_spec,
                          .precision = options->precision,
+                         .convolution = options->convolution,
                          .bandwidth = bandwidth > 0 ? bandwidth : NAN,
                          .layers = cgp_model_layers(model)};
     if (format && json_integer_value(format) != VERSION) /* files without it have one size */
@@ -350,6 +357,13 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
     cli_costs_reserve(costs);
     for (int i = 0; i < costs->layers; i++)
         CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
+    if (!convolution) convolution = "direct"; /* of an older cgpipe */
+    if (strcmp(convolution, options->convolution) != 0)
+        return cgp_fail(
+            CGP_EFORMAT,
+            "%s: expected costs of %s convolutions, got \"%s\" (--convolution %s, or "
+            "a profile of those)",
+            path, options->convolution, convolution, convolution);
     if (precision && strcmp(precision, options->precision) == 0) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: expected costs in %s, got \"%s\" (--precision %s, or a profile of "

@@ -10,7 +10,7 @@
 enum { CLI_COSTS_SIZES = 16 };
 
 typedef struct cli_costs {
-    const char *model, *precision; /* Borrowed: the spec and --precision */
+    const char *model, *precision, *convolution; /* Borrowed: the spec and options */
     int sizes;
     int64_t samples[CLI_COSTS_SIZES]; /* of the micro-batches that were measured, ascending */
     double bandwidth;                 /* of copies in memory, bytes/s; NaN: unknown */
@@ -31,6 +31,7 @@ typedef struct cli_costs_options {
     int64_t samples[CLI_COSTS_SIZES];
     int repeats, threads;
     cgp_precision precision;
+    cgp_convolution convolution;
     cgp_optim optim;
     int devices;              /* that run at once; the costs are of the first */
     const char *const *names; /* [devices]. Borrowed. */
@@ -54,7 +55,7 @@ void cli_costs_reserve(cli_costs *costs);
 CGP_MUST_CHECK cgp_status cli_costs_at(const cli_costs *costs, int64_t samples,
                                        cgp_layer_cost **out);
 
-/* Read --costs, for this model and --precision. Release in any case. Fails with CGP_EFORMAT. */
+/* Read --costs, for this model, --precision and --convolution. Release in any case. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,
                                          const cgp_model *model, const char *model_spec);
 

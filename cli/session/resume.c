@@ -6,7 +6,7 @@
  *     position            training samples read
  *     data                their identity (cgp_data_identity)
  *     batch, microbatch   samples
- *     threads_per_device, devices, precision, steps, isa, libm      for the warnings below
+ *     threads_per_device, devices, precision, convolution, steps, isa, libm      for the warnings below
  *     model, options, starts                             of run.json, which may be edited since
  *
  * A change that leads to other numbers than the run without a stop is refused, or printed. */
@@ -136,13 +136,15 @@ static json_t *make_note(const cli_run *run) {
     const cli_session *session = &run->session;
     char kinds[64];
     device_kinds(session->plan, kinds, sizeof kinds);
-    json_t *note = json_pack(
-        "{s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:s, s:s, s:I}", "program", "cgpipe " CGP_VERSION,
-        "model", session->model_spec, "position", (json_int_t)session->position, "data",
-        run->identity, "batch", (json_int_t)run->options.batch, "microbatch",
-        (json_int_t)cgp_plan_microbatch(session->plan), "threads_per_device",
-        (json_int_t)run->options.threads_per_device, "devices", kinds, "precision",
-        run->options.precision, "steps", (json_int_t)run->options.steps);
+    json_t *note =
+        json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:I}", "program",
+                  "cgpipe " CGP_VERSION, "model", session->model_spec, "position",
+                  (json_int_t)session->position, "data", run->identity, "batch",
+                  (json_int_t)run->options.batch, "microbatch",
+                  (json_int_t)cgp_plan_microbatch(session->plan), "threads_per_device",
+                  (json_int_t)run->options.threads_per_device, "devices", kinds, "precision",
+                  run->options.precision, "convolution", run->options.convolution, "steps",
+                  (json_int_t)run->options.steps);
     const char *isa = cgp_pipeline_isa(session->pipeline);
     if (isa) json_object_set_new(note, "isa", json_string(isa));
     json_object_set_new(note, "libm", json_string(cgp_pipeline_libm(session->pipeline)));
@@ -250,11 +252,14 @@ static cgp_status compare(cli_run *run, json_t *note) {
     json_t *now = make_note(run);
     if (!json_is_string(json_object_get(note, "precision"))) /* of an older cgpipe */
         json_object_set_new(note, "precision", json_string("f32"));
+    if (!json_is_string(json_object_get(note, "convolution"))) /* likewise */
+        json_object_set_new(note, "convolution", json_string("direct"));
     warn_rounding(run, note, now);
     warn_text(run, note, now, "isa", "instruction set");
     warn_text(run, note, now, "libm", "results of libm");
     warn_number(run, note, now, "batch", "other steps from here on");
     warn_number(run, note, now, "precision", "other rounding from here on");
+    warn_number(run, note, now, "convolution", "other rounding from here on");
     if (strcmp(run->options.lr_schedule, "cosine") == 0)
         warn_number(run, note, now, "steps", "the learning rate follows another cosine");
     json_decref(now);

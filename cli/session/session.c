@@ -76,6 +76,7 @@ cgp_status cli_session_make_plan(cli_session *session) {
     cgp_plan_options options = cgp_plan_options_default();
     CGP_TRY(cgp_recompute_parse(&options.recompute, run_options->recompute));
     CGP_TRY(cgp_precision_parse(&options.precision, run_options->precision));
+    CGP_TRY(cgp_convolution_parse(&options.convolution, run_options->convolution));
     CGP_TRY(make_optim(run_options, &session->optim));
     const char **devices = NULL;
     CGP_TRY(cli_devices_expand(&devices, run_options));

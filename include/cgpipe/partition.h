@@ -94,11 +94,13 @@ typedef struct cgp_profile_options {
     /** Measure `layers` layers from this one on, and leave the times of the others 0: ranks measure parts of a model, each its own. [0] */
     int first_layer;
     int layers; /**< >= 0, first_layer + layers at most those of the model; 0: all from first_layer on. [0] */
+    cgp_convolution convolution; /**< [direct] */
 } cgp_profile_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_profile_options cgp_profile_options_default(void) {
-    cgp_profile_options options = {sizeof(cgp_profile_options), 1, NULL, 1, CGP_F32, 5, 0, 0};
+    cgp_profile_options options = {sizeof(cgp_profile_options), 1, NULL, 1, CGP_F32, 5, 0, 0,
+                                   CGP_CONVOLUTION_DIRECT};
     return options;
 }
 

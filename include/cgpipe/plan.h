@@ -84,6 +84,8 @@ typedef struct cgp_plan_options {
     bool deferred_batch_norm;
     /** Processes that run the plan together, 1 to the number of devices, which they own in contiguous blocks. [1] */
     int ranks;
+    /** [direct] */
+    cgp_convolution convolution;
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -106,7 +108,8 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
                                 false,
                                 CGP_PRECISION_F32,
                                 false,
-                                1};
+                                1,
+                                CGP_CONVOLUTION_DIRECT};
     return options;
 }
 

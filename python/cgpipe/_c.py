@@ -30,6 +30,7 @@ ENUMS: Dict[str, List[str]] = {
     "cgp_optim_kind": ["CGP_OPTIM_SGD", "CGP_OPTIM_ADAMW", "CGP_OPTIM_ADAM", "CGP_OPTIM_RMSPROP"],
     "cgp_lr_kind": ["CGP_LR_CONSTANT", "CGP_LR_COSINE", "CGP_LR_STEP", "CGP_LR_MILESTONES"],
     "cgp_precision": ["CGP_PRECISION_F32", "CGP_PRECISION_BF16"],
+    "cgp_convolution": ["CGP_CONVOLUTION_DIRECT", "CGP_CONVOLUTION_WINOGRAD"],
     "cgp_action_kind": ["CGP_ACTION_F", "CGP_ACTION_B", "CGP_ACTION_I", "CGP_ACTION_W", "CGP_ACTION_R", "CGP_ACTION_SEND_F",
                         "CGP_ACTION_RECV_F", "CGP_ACTION_SEND_B", "CGP_ACTION_RECV_B"],
     "cgp_recompute": ["CGP_RECOMPUTE_NEVER", "CGP_RECOMPUTE_ALWAYS", "CGP_RECOMPUTE_EXCEPT_LAST", "CGP_RECOMPUTE_NEVER_SELECTIVE",
@@ -81,7 +82,7 @@ class cgp_plan_options(Structure):
                 ("schedule", c_char_p), ("virtual_stages", c_int), ("group", c_int), ("table", c_void_p), ("recompute", c_int),
                 ("optim", cgp_optim), ("inference", c_bool), ("devices", POINTER(c_char_p)), ("threads_per_device", c_int),
                 ("memory_limit", c_int64), ("external_loss", c_bool), ("precision", c_int), ("deferred_batch_norm", c_bool),
-                ("ranks", c_int)]
+                ("ranks", c_int), ("convolution", c_int)]
 
 
 class cgp_plan_stage(Structure):
@@ -110,7 +111,7 @@ class cgp_layer_cost(Structure):
 
 class cgp_profile_options(Structure):
     _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("device", c_char_p), ("threads", c_int), ("type", c_int),
-                ("repeats", c_int), ("first_layer", c_int), ("layers", c_int)]
+                ("repeats", c_int), ("first_layer", c_int), ("layers", c_int), ("convolution", c_int)]
 
 
 class cgp_balance_size_options(Structure):
@@ -216,6 +217,7 @@ double cgp_optim_lr_at(const cgp_optim *, int64_t)
 cgp_status cgp_optim_check(const cgp_optim *)
 int cgp_optim_states(const cgp_optim *)
 
+cgp_status cgp_convolution_parse(cgp_convolution *, const char *)
 cgp_status cgp_precision_parse(cgp_precision *, const char *)
 int cgp_plan_options_stages(const cgp_plan_options *)
 cgp_status cgp_plan_create(cgp_plan **, const cgp_model *, const cgp_plan_options *)

@@ -51,7 +51,7 @@ class Plan:
                  balance: Union[None, str, Sequence[int]] = None, virtual_stages: int = 0, group: int = 0, recompute: str = "never",
                  optimizer: Optional[Optimizer] = None, inference: bool = False, devices: Optional[Sequence[str]] = None,
                  threads: int = 1, memory_limit: int = 0, external_loss: bool = False, precision: str = "f32",
-                 deferred_batch_norm: bool = False) -> None:
+                 deferred_batch_norm: bool = False, convolution: str = "direct") -> None:
         """See :func:`plan`."""
         self.model = model
         self.optimizer = optimizer or SGD(lr=0.01)
@@ -69,6 +69,9 @@ class Plan:
         precise = ctypes.c_int()
         _c.check(_c.lib.cgp_precision_parse(ctypes.byref(precise), precision.encode()))
         options.precision = precise.value
+        convolve = ctypes.c_int()
+        _c.check(_c.lib.cgp_convolution_parse(ctypes.byref(convolve), convolution.encode()))
+        options.convolution = convolve.value
         keep.append(self._balance(balance, recompute, threads))
         options.balance = keep[1]
         handle = ctypes.c_void_p()
@@ -215,6 +218,7 @@ def plan(model: Model, stages: int = 1, schedule: Union[str, Schedule] = "1f1b",
         external_loss: The caller computes the loss of the outputs.
         precision: Of activations, ``"f32"`` or ``"bf16"``.
         deferred_batch_norm: Running statistics change once a mini-batch.
+        convolution: How 3 x 3 convolutions of stride 1 are computed, ``"direct"`` or ``"winograd"``.
 
     Raises:
         ArgumentError: An option is wrong, or the model has nothing to train.

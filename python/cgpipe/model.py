@@ -172,7 +172,7 @@ class Model:
 
     def _profile(self, samples: int, threads: int, device: Optional[str]) -> Any:
         options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), samples, device.encode() if device else None, threads,
-                                         0, 5, 0, 0)
+                                         0, 5, 0, 0, 0)
         costs = (_c.cgp_layer_cost * max(1, len(self.layers)))()
         _c.check(_c.lib.cgp_profile(self._handle, ctypes.byref(options), costs))
         return costs

@@ -192,8 +192,21 @@ bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int 
 /* R: mark, among n nodes, those that the needed ones read, [n]. */
 void cgp__mark_ancestors(const cgp_model *model, int first_node, int n, bool *needed);
 
-/* Return the kernel of a node for n samples; `type`: of activations on the device. */
+/* convolution.c: @retval CGP_EINVAL A number that names none: "NAME: expected ...". */
+cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution);
+
+/* The tile of a node's kernels (cgp_op_attributes). */
+int64_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node);
+
+/* How devices compute. */
+typedef struct cgp__numerics {
+    /* Of activations. */
+    cgp_dtype type;
+    cgp_convolution convolution;
+} cgp__numerics;
+
+/* Return the kernel of a node for n samples. */
 cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
-                                 cgp_dtype type);
+                                 cgp__numerics numerics);
 
 #endif

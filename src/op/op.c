@@ -8,7 +8,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(cgp_op_attributes) ==
-                   (12 + CGP_OP_MAX_INPUTS) * sizeof(int64_t) + 26 * sizeof(int32_t),
+                   (13 + CGP_OP_MAX_INPUTS) * sizeof(int64_t) + 26 * sizeof(int32_t),
                "op attributes are compared by their bytes: no padding");
 
 #define ENTRY(kind, name) &cgp__op_##name,

@@ -397,6 +397,7 @@ static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
         return cgp_fail(CGP_EINVAL,
                         "profile options: type: expected f32 or bf16, got number %d",
                         (int)o->type);
+    CGP_TRY(cgp__convolution_check("profile options: convolution", o->convolution));
     for (int v = 0; v < model->n_values; v++) {
         const double bytes = (double)cgp__type_bytes(&model->values[v].type, 1);
         if (bytes * (double)o->samples > 0x1p50)
@@ -473,7 +474,9 @@ cgp_status cgp_profile(const cgp_model *model, const cgp_profile_options *option
                                             .threads = options->threads};
     cgp_status status = begin(&p);
     if (status == CGP_OK)
-        status = cgp__layer_costs(model, options->samples, options->type, &timer, costs);
+        status = cgp__layer_costs(model, options->samples,
+                                  (cgp__numerics){options->type, options->convolution}, &timer,
+                                  costs);
     end(&p);
     return status;
 }

@@ -114,7 +114,7 @@ static void add_options(sum *s, const cgp_plan *plan) {
     add_text(s, CGP_VERSION);
     ADD_NUMBERS(s, plan->batch, plan->microbatch, plan->chunks, (int64_t)plan->precision,
                 (int64_t)plan->recompute, plan->deferred_batch_norm, plan->inference,
-                plan->external_loss, plan->ranks);
+                plan->external_loss, plan->ranks, (int64_t)plan->convolution);
     add_optim(s, &plan->optim);
 }
 

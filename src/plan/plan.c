@@ -78,6 +78,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->precision != CGP_PRECISION_F32 && o->precision != CGP_PRECISION_BF16)
         return cgp_fail(CGP_EINVAL, "precision: expected f32 or bf16, got number %d",
                         (int)o->precision);
+    CGP_TRY(cgp__convolution_check("convolution", o->convolution));
     if (o->memory_limit < 0)
         return cgp_fail(CGP_EINVAL, "memory limit: expected bytes >= 0, got %lld",
                         (long long)o->memory_limit);
@@ -347,6 +348,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
     plan->recomputes = cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER;
     plan->precision = options->precision;
+    plan->convolution = options->convolution;
     const cgp_status status = build(plan, options);
     if (status != CGP_OK) {
         cgp_plan_destroy(plan);

@@ -82,6 +82,7 @@ struct cgp_plan {
     bool inference, external_loss, deferred_batch_norm;
     cgp_recompute recompute;
     cgp_precision precision;
+    cgp_convolution convolution;
     /* there are R: by `recompute`, or in the caller's table */
     bool recomputes;
     /* there are I and W: all input backward comes before all weight backward */
@@ -155,6 +156,7 @@ const char *cgp__plan_advice(const cgp_plan *plan);
 /* precision.c: the type of activations and their gradients on a device; the type of a value there; its bytes for n samples.
  * (In the caller's memory it has the model's type.) */
 cgp_dtype cgp__plan_activation_type(const cgp_plan *plan);
+cgp__numerics cgp__plan_numerics(const cgp_plan *plan);
 cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value);
 int64_t cgp__plan_value_bytes(const cgp_plan *plan, int value, int64_t n);
 

@@ -23,6 +23,10 @@ cgp_dtype cgp__plan_activation_type(const cgp_plan *plan) {
     return plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
 }
 
+cgp__numerics cgp__plan_numerics(const cgp_plan *plan) {
+    return (cgp__numerics){cgp__plan_activation_type(plan), plan->convolution};
+}
+
 cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value) {
     const cgp_dtype type = plan->model->values[value].type.dtype;
     return type == CGP_F32 ? cgp__plan_activation_type(plan) : type;

@@ -14,7 +14,7 @@ check "profile: the peak that was given" has "peak         50.0 GFLOP/s a core" 
 check "profile: shares of it" test "$(awk '$1 == "layer" { print $8 " " $9 }' "$out")" = "peak %"
 check "profile: fits a page" test "$(widest "$out")" -le 120
 check "profile --json: all keys" keys costs.json cgpipe_costs version command date model samples threads \
-    devices in_steps precision peak_flops copy_bytes_per_second layers name forward_seconds input_seconds \
+    devices in_steps precision convolution peak_flops copy_bytes_per_second layers name forward_seconds input_seconds \
     weight_seconds recompute_seconds selective_seconds forward_flops update_seconds parameter_bytes saved_bytes
 check "profile --json: sizes of micro-batches" jq -e '.samples == [1, 2]' costs.json
 check "profile --json: a number for each" jq -e \
@@ -147,6 +147,11 @@ echo '[]' >list.json
 fails 1 "list.json: expected the costs of ..." plan $costed --balance time --costs list.json
 fails 1 'costs.json: expected costs in bf16, got "f32" (--precision f32, or a profile of that precision)' \
     plan $costed --balance time --costs costs.json --precision bf16
+fails 1 'costs.json: expected costs of winograd convolutions, got "direct" (--convolution direct, or a profile of those)' \
+    plan $costed --balance time --costs costs.json --convolution winograd
+jq 'del(.convolution)' costs.json >older.json
+run plan $costed --balance time --costs older.json
+check "costs of an older cgpipe are of direct convolutions" exits 0
 fails 1 "missing.json: ..." plan $costed --balance time --costs missing.json
 
 finish

@@ -136,6 +136,7 @@ meant --max-steps --steps
 meant --gpus --stages
 meant --num-gpus --stages
 meant --dtype --precision
+meant --conv-algorithm --convolution
 meant --grad-clip --clip
 meant --wd --weight-decay
 meant --output-dir --run

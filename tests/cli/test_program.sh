@@ -93,6 +93,8 @@ fails 2 'recompute: expected never, always or except_last, with or without +sele
     plan $model --recompute nevr
 fails 2 'precision: expected f32 or bf16, got "bf61" (did you mean bf16?)' \
     plan $model --precision bf61
+fails 2 'convolution: expected direct or winograd, got "winogard" (did you mean winograd?)' \
+    plan $model --convolution winogard
 fails 2 'optimizer: expected sgd, adamw, adam or rmsprop, got "adamx" (did you mean adamw?)' \
     plan $model --optimizer adamx
 fails 2 "--momentum: expected --optimizer sgd or rmsprop, got adamw" plan $model --momentum 0.9
@@ -225,7 +227,7 @@ fi
 
 # --- plan ---
 
-plan_keys="model parameters layers stages chunks schedule recompute precision deferred_batch_norm balance batch steps dropout
+plan_keys="model parameters layers stages chunks schedule recompute precision convolution deferred_batch_norm balance batch steps dropout
     seed threads_per_device flops_per_step bubble_simulated activation_bytes_total planned_bytes_total devices
     name stage_layers parameter_bytes gradient_bytes optimizer_bytes state_bytes input_slots
     input_slot_bytes saved_slots saved_slot_bytes workspace_bytes transfer_bytes receive_bytes step_bytes host_bytes
@@ -260,6 +262,8 @@ run plan $model --memory-limit 1G
 check "plan: fits into 1G" exits 0
 run plan $model --stages 2 --chunks 4 --json f32.json
 check "plan: f32 by default" test "$(value precision f32.json)" = f32
+check "plan: direct convolutions by default" test "$(value convolution f32.json)" = direct
+check "plan: they are not in the text" test -z "$(grep convolutions "$out")"
 check "plan: no deferred batch norm by default" test "$(value deferred_batch_norm f32.json)" = false
 run plan $model --stages 2 --chunks 4 --deferred-batch-norm --json deferred.json
 check "plan --deferred-batch-norm: in the text" has "deferred batch norm" "$out"
@@ -271,6 +275,9 @@ check "plan --precision bf16: in the JSON" test "$(value precision bf16.json)" =
 check "plan --precision bf16: activations in 50 to 55 % of the bytes" \
     awk -v a="$(value activation_bytes_total bf16.json)" \
     -v b="$(value activation_bytes_total f32.json)" 'BEGIN { exit !(a / b >= 0.5 && a / b <= 0.55) }'
+run plan unet:B=1,C=16,depth=1,image=32 --convolution winograd --json winograd.json
+check "plan --convolution winograd: in the text" has "precision f32, winograd convolutions, 1 thread" "$out"
+check "plan --convolution winograd: in the JSON" test "$(value convolution winograd.json)" = winograd
 
 # --- train and sample ---
 

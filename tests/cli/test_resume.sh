@@ -162,6 +162,11 @@ run train --resume --run layout5 --steps 12
 check "precision stays as it was" has "precision bf16" "$out"
 check "precision stays as it was: no warning" test -z "$(grep '^warning      precision' "$out")"
 
+cp -r kept tiles
+run train --resume --run tiles --convolution winograd
+check "another convolution: a warning" \
+    has "warning      convolution: direct before, winograd now: other rounding from here on" "$out"
+
 cp -r kept threads
 run train --resume --run threads --threads-per-device 2
 check "other threads: the same bits" test "$(sha)" = "$whole"

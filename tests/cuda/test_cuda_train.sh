@@ -66,4 +66,6 @@ for model in gpt2 resnet; do
 done
 fails 2 "cuda-host: expected ordinal 0 to 7, got 8" train gpt2:layers=2,width=32,heads=2,seq=32 --data text.txt --steps 1 \
     --devices cuda-host:8 --run refused
+fails 2 "layer encoder.0.encode.0.conv, op conv2d, device cuda-host:0: cuda-host: conv2d: expects direct convolutions, got winograd (put that layer on a cpu device)" \
+    plan unet:B=2,C=16,depth=1,image=32 --devices cuda-host --convolution winograd
 finish

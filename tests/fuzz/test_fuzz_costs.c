@@ -29,7 +29,8 @@ static const cgp_model *model_of_two_layers(void) {
 }
 
 static cgp_status read_costs(cli_costs *costs, const char *path) {
-    const cli_run_options options = {.costs = path, .precision = "f32"};
+    const cli_run_options options = {
+        .costs = path, .precision = "f32", .convolution = "direct"};
     return cli_costs_read(costs, &options, model_of_two_layers(), model_spec);
 }
 
@@ -117,6 +118,7 @@ static const char *const words[] = {
     "\"samples\":[",
     "\"layers\":[",
     "\"precision\":\"f32\"",
+    "\"convolution\":\"winograd\"",
     "\"forward_seconds\":",
     "\"update_seconds\":",
     "\"saved_bytes\":",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_models_bits.c -- small ResNets, AmoebaNets, U-Nets and ViTs end with the same bits, weights, running statistics, loss and output,
- * whatever the stages, balance, schedule and recomputation; batch norms follow micro-batches or, deferred, the mini-batch. */
+ * whatever the stages, balance, schedule and recomputation; batch norms follow micro-batches or, deferred, the mini-batch; convolutions
+ * are direct or Winograd's. */
 #include "graphs.h"
 
 #include <cgpipe/models/spec.h>
@@ -76,7 +77,8 @@ static outcome train(const cgp_model *model, const cgp_plan_options *o, const ba
 }
 
 /* One stage, gpipe, all kept; then others drawn. */
-static void compare(const char *text, bool deferred, uint64_t *state) {
+static outcome compare(const char *text, bool deferred, cgp_convolution convolution,
+                       uint64_t *state) {
     static const char *const modes[] = {
         "never",           "always",           "except_last",
         "never+selective", "always+selective", "except_last+selective"};
@@ -88,6 +90,7 @@ static void compare(const char *text, bool deferred, uint64_t *state) {
     o.chunks = CHUNKS;
     o.schedule = "gpipe";
     o.deferred_batch_norm = deferred;
+    o.convolution = convolution;
     o.optim = cgp_optim_sgd(0.001, 0.9, false, 1e-4);
     const outcome expected = train(model, &o, &b);
     print_message("%s: losses %g, %g, then %g\n", text, expected.losses[0], expected.losses[1],
@@ -98,6 +101,7 @@ static void compare(const char *text, bool deferred, uint64_t *state) {
         int balance[16];
         const char *mode = modes[d % 6];
         o.balance = balance;
+        o.threads_per_device = test_between(state, 1, 2);
         test_random_schedule(state, cgp_model_layers(model), 4, &o);
         test_random_balance(state, cgp_model_layers(model), cgp_plan_options_stages(&o),
                             balance);
@@ -114,26 +118,42 @@ static void compare(const char *text, bool deferred, uint64_t *state) {
     free(b.tensors[0].data);
     free(b.tensors[1].data);
     cgp_model_destroy(model);
+    return expected;
 }
 
 static void stages_balance_schedule_and_recomputation_change_no_bit(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     for (int i = 0; i < TEXTS; i++)
-        compare(texts[i], false, &state);
+        compare(texts[i], false, CGP_CONVOLUTION_DIRECT, &state);
 }
 
 static void nor_do_they_with_deferred_batch_norms(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     for (int i = 0; i < TEXTS - 2; i++) /* a U-Net has none, nor has a ViT */
-        compare(texts[i], true, &state);
+        compare(texts[i], true, CGP_CONVOLUTION_DIRECT, &state);
+}
+
+/* Channels and pixels enough for tiles. */
+static void nor_do_they_with_winograd_convolutions(void **unused) {
+    static const char *const tiled[] = {"resnet:depth=18,width=16,image=64,classes=5",
+                                        "unet:B=2,C=16,depth=2,image=33"};
+    (void)unused;
+    for (int i = 0; i < 2; i++) {
+        uint64_t state = test_seed(), same = state;
+        const outcome direct = compare(tiled[i], false, CGP_CONVOLUTION_DIRECT, &state);
+        const outcome got = compare(tiled[i], false, CGP_CONVOLUTION_WINOGRAD, &same);
+        assert_string_not_equal(got.weights, direct.weights);
+        assert_true(fabs(got.losses[0] - direct.losses[0]) <= 1e-4 * direct.losses[0]);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_balance_schedule_and_recomputation_change_no_bit),
         cmocka_unit_test(nor_do_they_with_deferred_batch_norms),
+        cmocka_unit_test(nor_do_they_with_winograd_convolutions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

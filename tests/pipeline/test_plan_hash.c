@@ -48,6 +48,7 @@ static const char *change(cgp_plan_options *o, int k) {
     CHANGES(o->threads_per_device, 2)
     CHANGES(o->memory_limit, 1 << 30)
     CHANGES(o->precision, CGP_PRECISION_BF16)
+    CHANGES(o->convolution, CGP_CONVOLUTION_WINOGRAD)
     CHANGES(o->deferred_batch_norm, true)
     CHANGES(o->ranks, 2)
     CHANGES(o->ranks, 3)

@@ -207,6 +207,10 @@ static void what_is_not_possible_is_refused(void **unused) {
     o.precision = (cgp_precision)7;
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
     assert_message("precision: expected f32 or bf16, got number 7");
+    o.precision = CGP_PRECISION_F32;
+    o.convolution = (cgp_convolution)7;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("convolution: expected direct or winograd, got number 7");
     assert_null(plan);
     cgp_model_destroy(model);
     cgp_precision precision = CGP_PRECISION_BF16;
@@ -216,6 +220,13 @@ static void what_is_not_possible_is_refused(void **unused) {
     assert_int_equal(precision, CGP_PRECISION_F32);
     assert_ok(cgp_precision_parse(&precision, cgp_precision_name(CGP_PRECISION_BF16)));
     assert_int_equal(precision, CGP_PRECISION_BF16);
+    cgp_convolution convolution = CGP_CONVOLUTION_DIRECT;
+    assert_status(cgp_convolution_parse(&convolution, "winogard"), CGP_EINVAL);
+    assert_message(
+        "convolution: expected direct or winograd, got \"winogard\" (did you mean winograd?)");
+    assert_ok(
+        cgp_convolution_parse(&convolution, cgp_convolution_name(CGP_CONVOLUTION_WINOGRAD)));
+    assert_int_equal(convolution, CGP_CONVOLUTION_WINOGRAD);
     assert_ok(cgp_model_create(&model, "m"));
     (void)cgp_model_input(model, "x", CGP_BF16, 1, (int64_t[]){4});
     assert_status(cgp_model_finish(model), CGP_EINVAL);

@@ -25,6 +25,7 @@ static const field plan_fields[] = {
     F(cgp_plan_options, threads_per_device, INT),
     F(cgp_plan_options, memory_limit, INT64),
     F(cgp_plan_options, precision, ENUM),
+    F(cgp_plan_options, convolution, ENUM),
     F(cgp_plan_options, optim.kind, ENUM),
     F(cgp_plan_options, optim.lr, REAL),
     F(cgp_plan_options, optim.weight_decay, REAL),
@@ -99,7 +100,8 @@ static cgp_status profile(const void *options) {
 static const field profile_fields[] = {
     F(cgp_profile_options, samples, INT64),   F(cgp_profile_options, threads, INT),
     F(cgp_profile_options, type, ENUM),       F(cgp_profile_options, repeats, INT),
-    F(cgp_profile_options, first_layer, INT), F(cgp_profile_options, layers, INT)};
+    F(cgp_profile_options, first_layer, INT), F(cgp_profile_options, layers, INT),
+    F(cgp_profile_options, convolution, ENUM)};
 
 static cgp_status balance_by_size(const void *options) {
     int balance[1];

@@ -365,6 +365,7 @@ static void numbers_that_stand_for_nothing_have_no_name(void **state) {
         assert_int_equal(cgp_dtype_bytes((cgp_dtype)n), 0);
         assert_non_null(cgp_recompute_name((cgp_recompute)n));
         assert_non_null(cgp_precision_name((cgp_precision)n));
+        assert_non_null(cgp_convolution_name((cgp_convolution)n));
         assert_non_null(cgp_optim_kind_name((cgp_optim_kind)n));
         assert_non_null(cgp_lr_kind_name((cgp_lr_kind)n));
         assert_non_null(cgp_schedule_part_name((cgp_schedule_part)n));

@@ -52,7 +52,8 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);
-    assert_ok(cgp__layer_costs(model, samples, CGP_F32, &flops_timer, costs));
+    assert_ok(
+        cgp__layer_costs(model, samples, (cgp__numerics){CGP_F32, 0}, &flops_timer, costs));
     const cgp_layer_cost sum = sum_of(costs, cgp_model_layers(model));
     cgp_plan *never = plan_of(model, samples, CGP_RECOMPUTE_NEVER);
     cgp_plan *always = plan_of(model, samples, CGP_RECOMPUTE_ALWAYS);
@@ -102,7 +103,7 @@ static void operations_are_counted_by_layer(void **unused) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
     const int layers = cgp_model_layers(model);
-    assert_ok(cgp__layer_costs(model, 3, CGP_F32, &flops_timer, costs));
+    assert_ok(cgp__layer_costs(model, 3, (cgp__numerics){CGP_F32, 0}, &flops_timer, costs));
     for (int i = 0; i < layers; i++) {
         const double flops = costs[i].flops[0] + costs[i].flops[1] + costs[i].flops[2];
         if (i < layers - 1) assert_float_equal(flops, 3 * cgp_layer_flops(model, i), 0.5);
@@ -130,7 +131,8 @@ static void a_kernel_that_fails_leaves_the_costs_as_they_were(void **unused) {
     memcpy(before, costs, sizeof costs);
     int left = 4;
     const cgp__timer timer = {no_kernel, &left};
-    assert_status(cgp__layer_costs(model, 1, CGP_F32, &timer, costs), CGP_EDEVICE);
+    assert_status(cgp__layer_costs(model, 1, (cgp__numerics){CGP_F32, 0}, &timer, costs),
+                  CGP_EDEVICE);
     assert_memory_equal(costs, before, sizeof costs);
     cgp_model_destroy(model);
 }
@@ -190,7 +192,7 @@ static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused
     cgp_layer_cost costs[6];
     int by_size[3], expected[3];
     double bytes[6];
-    assert_ok(cgp__layer_costs(model, 5, CGP_F32, &flops_timer, costs));
+    assert_ok(cgp__layer_costs(model, 5, (cgp__numerics){CGP_F32, 0}, &flops_timer, costs));
     for (int round = 0; round < 4; round++) {
         o.samples = 5;
         o.in_flight = 1 + round;
@@ -232,7 +234,7 @@ static void a_profile_measures_every_layer(void **unused) {
         o.device = round == 2 ? "ref" : "cpu";
         o.type = round == 1 ? CGP_BF16 : CGP_F32;
         assert_ok(cgp_profile(model, &o, costs));
-        assert_ok(cgp__layer_costs(model, 2, o.type, &flops_timer, same));
+        assert_ok(cgp__layer_costs(model, 2, (cgp__numerics){o.type, 0}, &flops_timer, same));
         for (int i = 0; i < layers; i++) {
             assert_true(costs[i].forward_seconds > 0 && costs[i].forward_seconds < 10);
             assert_true(costs[i].input_seconds + costs[i].weight_seconds > 0);
@@ -330,14 +332,16 @@ static void bad_profile_options_are_refused(void **unused) {
         const char *message;
     } cases[] = {
         {{.struct_size = 3}, "struct_size"},
-        {{good.struct_size, 0, NULL, 1, CGP_F32, 5, 0, 0}, "samples"},
-        {{good.struct_size, 1, "gpu", 1, CGP_F32, 5, 0, 0},
+        {{good.struct_size, 0, NULL, 1, CGP_F32, 5, 0, 0, 0}, "samples"},
+        {{good.struct_size, 1, "gpu", 1, CGP_F32, 5, 0, 0, 0},
          "device: expected cpu, ref or late, got \"gpu\""},
-        {{good.struct_size, 1, NULL, 0, CGP_F32, 5, 0, 0}, "threads"},
-        {{good.struct_size, 1, NULL, 1, CGP_I32, 5, 0, 0}, "type"},
-        {{good.struct_size, 1, NULL, 1, CGP_F32, 0, 0, 0}, "repeats"},
-        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, -1, 1}, "layers"},
-        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, 1, INT32_MAX}, "layers"},
+        {{good.struct_size, 1, NULL, 0, CGP_F32, 5, 0, 0, 0}, "threads"},
+        {{good.struct_size, 1, NULL, 1, CGP_I32, 5, 0, 0, 0}, "type"},
+        {{good.struct_size, 1, NULL, 1, CGP_F32, 0, 0, 0, 0}, "repeats"},
+        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, -1, 1, 0}, "layers"},
+        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, 1, INT32_MAX, 0}, "layers"},
+        {{good.struct_size, 1, NULL, 1, CGP_F32, 5, 0, 0, 7},
+         "convolution: expected direct or winograd, got number 7"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_status(cgp_profile(model, &cases[i].options, costs), CGP_EINVAL);

@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /** Of the structs and the ops in this header. */
-#define CGP_BACKEND_ABI 4
+#define CGP_BACKEND_ABI 5
 
 /** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one input, whose backward reads x, y or
  *  neither. */
@@ -196,6 +196,8 @@ typedef struct cgp_op_attributes {
     int64_t kv_heads, keys, window;
     /** ROTARY: columns of a head that are rotated; position of row 0. */
     int64_t rotated, offset;
+    /** CONV2D of 3 x 3, stride 1: output pixels on a side of Winograd's tiles, 2, where they pay; 0: a direct sum. */
+    int64_t tile;
     /** GROUP_NORM: they divide `out`. */
     int64_t groups;
     /** CROSS_ENTROPY: the target of rows that do not count. */

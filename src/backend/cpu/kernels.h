@@ -186,6 +186,38 @@ typedef struct cgp__block {
     int n_prefetch;
 } cgp__block;
 
+/* winograd.c: a tile of 2 x 2 output pixels is made of 4 x 4 of the image. */
+#define CGP__WINOGRAD_SIDE 4
+#define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
+
+/* Rows of pixels [width, channels] of which tiles read the first `count` channels, from `column` on, which may be outside, two more
+ * pixels for each tile. */
+typedef struct cgp__winograd_row {
+    cgp_dtype type;
+    /* Of dy two. NULL: outside. */
+    const void *rows[CGP__WINOGRAD_SIDE];
+    int64_t width, channels, count, column, tiles;
+} cgp__winograd_row;
+
+/* One or two rows of pixels [width, channels], `row` elements apart, to whose first `count` channels tiles are written, from `column` on. */
+typedef struct cgp__winograd_pixels {
+    cgp_dtype type;
+    void *at;
+    int64_t row;
+    int rows;
+    int64_t width, channels, count, column, tiles;
+    /* NULL: none. */
+    const float *bias;
+    bool add;
+} cgp__winograd_pixels;
+
+/* A filter [3, 3, k, columns]: elements from tap to tap, and from row to row. Or, turned round, [3, 3, columns, k]. */
+typedef struct cgp__winograd_filter {
+    const float *at;
+    int64_t tap, row, k, columns;
+    bool turned;
+} cgp__winograd_filter;
+
 /* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column. All that is indexed by column
  * may be read up to the padded width. */
 typedef struct cgp__cpu_columns {
@@ -312,6 +344,17 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))    \
     /* the same of a block of one row, without windows and taps; sums: as many floats */       \
     X(gemv_columns, (const cgp__block *block, int64_t begin, int64_t end, float *sums))        \
+    /* Transformed tiles of x, of dy, to row after row of 16 matrices, `matrix` elements apart; and back to pixels */ \
+    X(winograd_input, (float *to, int64_t matrix, const cgp__winograd_row *row))               \
+    X(winograd_gradient, (float *to, int64_t matrix, const cgp__winograd_row *row))            \
+    X(winograd_output, (const float *from, int64_t matrix,                                     \
+                        const cgp__winograd_pixels *pixels))                                   \
+    /* Transformed weights, rows begin .. end - 1 of k, as micro-panels of 16 matrices */      \
+    X(winograd_weights, (float *to, int64_t matrix, const cgp__winograd_filter *filter,        \
+                         int64_t begin, int64_t end))                                          \
+    /* dw, `tap` elements from tap to tap, = or += from transformed ones, elements begin .. end - 1 */ \
+    X(winograd_weights_back, (float *dw, int64_t tap, const float *from, int64_t matrix,       \
+                              int64_t begin, int64_t end, bool add))                           \
     /* *sum = x . x, in double */                                                              \
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
     /* *at: the first of x that is infinite or NaN, -1 if none is */                           \

@@ -45,6 +45,10 @@ static cgp_status find_kernel(const cgp_kernel_spec *spec, const cgp__cuda_op **
         return cgp__cuda_host->fail(CGP_EINVAL,
                                     CGP__CUDA_NAME ": %s: expects f32 or bf16, got %s",
                                     op_names[spec->op], spec->type == CGP_I32 ? "i32" : "none");
+    if (spec->attributes.tile)
+        return cgp__cuda_host->fail(
+            CGP_EINVAL, CGP__CUDA_NAME ": %s: expects direct convolutions, got winograd",
+            op_names[spec->op]);
     *out = op;
     return CGP_OK;
 }

@@ -198,6 +198,11 @@ static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
 
 /* --- the three directions --- */
 
+static bool by_winograd(const cgp_device *device, const cgp_kernel_spec *spec) {
+    return cgp__winograd_applies(&spec->attributes) &&
+           !(spec->type == CGP_BF16 && device->tiles);
+}
+
 static cgp_status run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp_kernel linear = *kernel;
     linear.spec.attributes.transposed = true;
@@ -213,6 +218,10 @@ static int64_t pointwise_workspace(const cgp_kernel_spec *spec, int threads) {
 void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
     const cgp_op_attributes *s = &conv->spec->attributes;
     const cgp_dtype type = conv->spec->type;
+    if (by_winograd(device, conv->spec)) {
+        cgp__winograd_convolve(device, conv, workspace);
+        return;
+    }
     cgp__window_gemm p = {
         .device = device,
         .grid = cgp__grid_of(conv->spec, conv->x),
@@ -324,6 +333,10 @@ static void run_class(cgp_device *device, const cgp__cpu_convolution *conv,
 void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                   void *workspace) {
     const cgp_op_attributes *s = &conv->spec->attributes;
+    if (by_winograd(device, conv->spec)) {
+        cgp__winograd_convolve_transposed(device, conv, workspace);
+        return;
+    }
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
@@ -350,6 +363,8 @@ void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, c
                               const void *dy, float *dw, bool add, void *workspace) {
     if (spec->type == CGP_BF16 && device->tiles)
         cgp__convolve_weight_bf16(device, spec, x, dy, dw, add, workspace);
+    else if (cgp__winograd_applies(&spec->attributes))
+        cgp__winograd_weight(device, spec, x, dy, dw, add, workspace);
     else
         cgp__convolve_weight_f32(device, spec, x, dy, dw, add, workspace);
 }
@@ -374,9 +389,18 @@ static int64_t gemm_workspace(const cgp__grid *g, int64_t columns, cgp_dtype typ
     return cgp__max(bytes, cgp__window_gemm_bf16_bytes(g, columns, threads));
 }
 
+static int64_t winograd_workspace(const cgp__grid *g, const cgp_kernel_spec *spec,
+                                  int64_t columns, int threads) {
+    const int64_t bytes = cgp__winograd_convolve_bytes(spec, threads);
+    if (spec->type == CGP_F32) return bytes;
+    return cgp__max(bytes, cgp__window_gemm_bf16_bytes(g, columns, threads));
+}
+
 static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
     if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
     const cgp__grid g = cgp__grid_of(spec, NULL);
+    if (cgp__winograd_applies(&spec->attributes))
+        return winograd_workspace(&g, spec, spec->attributes.out, threads);
     return gemm_workspace(&g, spec->attributes.out, spec->type, threads);
 }
 
@@ -384,7 +408,8 @@ static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
 static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *s = &spec->attributes;
     if (cgp__cpu_is_pointwise(s)) return pointwise_workspace(spec, threads);
-    int64_t bytes = 0;
+    int64_t bytes = cgp__winograd_applies(s) ? cgp__winograd_convolve_bytes(spec, threads) : 0;
+    if (bytes > 0 && spec->type == CGP_F32) return bytes;
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
@@ -402,7 +427,9 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
     if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
-    const int64_t bytes = cgp__convolve_weight_f32_bytes(spec, threads);
+    const int64_t bytes = cgp__winograd_applies(&spec->attributes)
+                              ? cgp__winograd_weight_bytes(spec, threads)
+                              : cgp__convolve_weight_f32_bytes(spec, threads);
     if (spec->type == CGP_F32) return bytes;
     return cgp__max(bytes, cgp__convolve_weight_bf16_bytes(spec, threads));
 }

@@ -5,6 +5,7 @@
 #define CGP_SRC_CPU_WINDOWS_H
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/ops/conv2d.h"
 
 /* Output pixels in a block: where they are rows of c (MC); and for dW, where they are k (KC). */
 #define CGP__WINDOW_PIXELS 256
@@ -107,6 +108,17 @@ static inline int64_t cgp__window_table_bytes(const cgp__grid *g, int64_t pixels
 void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads);
+
+/* conv2d_winograd.c: 3 x 3 convolutions of stride 1 with fewer multiplications, as in conv2d.h. */
+bool cgp__winograd_applies(const cgp_op_attributes *s);
+void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv,
+                            void *workspace);
+void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
+                                       void *workspace);
+int64_t cgp__winograd_convolve_bytes(const cgp_kernel_spec *spec, int threads);
+void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
+                          const void *dy, float *dw, bool add, void *workspace);
+int64_t cgp__winograd_weight_bytes(const cgp_kernel_spec *spec, int threads);
 
 /* conv2d_bf16.c: the same on a device with AVX512_BF16 or AMX. Workspace on `threads` threads. */
 void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace);

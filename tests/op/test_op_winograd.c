@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_op_winograd.c -- convolutions by Winograd's tiles (`tile` of their attributes): within bounds of ref; the same bits for narrow
+ * vectors, any number of threads, and a sample alone; direct where tiles do not pay. */
+#include "bounds.h"
+
+static uint64_t seed;
+static runner ref, narrow;
+
+/* --- cases --- */
+
+static op_case case_of(int n, int height, int width, int in, const cgp__attributes *a) {
+    op_case c = draw_case(CGP_OP_CONV2D, 1, &seed);
+    c.n = n;
+    c.attributes = image_attributes(CGP_OP_CONV2D, height, width, in, *a);
+    c.attributes.tile = 2;
+    return c;
+}
+
+/* 3 x 3, with some padding, or cropped, on each side. */
+static cgp__attributes draw_window(int out) {
+    cgp__attributes a = {
+        .size = out, .kernel = {3, 3}, .stride = {1, 1}, .bias = test_random(&seed) & 1};
+    for (int k = 0; k < 4; k++)
+        a.padding[k] = test_between(&seed, -1, 3);
+    return a;
+}
+
+/* 64 output pixels or more, of 16 channels or more. */
+static op_case draw_tiled(void) {
+    const cgp__attributes a = draw_window(test_between(&seed, 16, 100));
+    const int height = test_between(&seed, 10, 30), width = test_between(&seed, 10, 30);
+    return case_of(test_between(&seed, 1, 3), height, width, test_between(&seed, 16, 100), &a);
+}
+
+/* Rows of tiles in parts, many rows; channels in blocks of k, filters in parts; one column of tiles. */
+#define LARGE_CASES 5
+static op_case large_case(int i) {
+    static const struct {
+        int n, height, width, in, out;
+    } sizes[LARGE_CASES] = {{1, 4, 700, 16, 17},
+                            {2, 60, 46, 20, 30},
+                            {1, 9, 9, 530, 40},
+                            {1, 9, 8, 40, 530},
+                            {1, 8, 9, 600, 520}};
+    cgp__attributes a = draw_window(sizes[i].out);
+    for (int k = 0; k < 4; k++)
+        a.padding[k] = 1;
+    return case_of(sizes[i].n, sizes[i].height, sizes[i].width, sizes[i].in, &a);
+}
+
+static void for_each_tiled(int drawn, void (*check)(const op_case *c)) {
+    for (int i = 0; i < drawn / FEWER; i++) {
+        const op_case c = draw_tiled();
+        check(&c);
+    }
+    for (int i = 0; i < LARGE_CASES; i++) {
+        const op_case c = large_case(i);
+        check(&c);
+    }
+}
+
+static void run_all(const runner *on, operands *o) {
+    for (int d = CGP_OP_FORWARD; d < CGP_OP_DIRECTIONS; d++)
+        op_run(on, o, (cgp_op_direction)d);
+}
+
+/* true: all results are the same bits. */
+static bool is_same(const operands *a, const operands *b) {
+    bool same = true;
+    for (int slot = SLOT_Y; slot < SLOTS; slot++)
+        same = same && (!a->at[slot] || memcmp(a->at[slot], b->at[slot],
+                                               (size_t)a->count[slot] * sizeof(float)) == 0);
+    return same;
+}
+
+/* --- properties --- */
+
+/* Transformed pixels are sums of four, and weights of nine quarters; a pixel sums nine products of them. Errors are some twice those of a
+ * direct sum, whose bound holds with room. */
+static void check_against_ref(const op_case *c) {
+    operands a, b;
+    operands_create_bent(&a, c, &seed);
+    if (on_tiles(&a)) round_weights(&a);
+    operands_copy(&b, &a);
+    run_all(&cpu, &a);
+    run_all(&ref, &b);
+    for (int slot = SLOT_Y; slot < SLOTS; slot++) {
+        if (a.at[slot]) assert_near(&a, &b, slot);
+    }
+    operands_destroy(&a);
+    operands_destroy(&b);
+}
+
+static void results_are_what_ref_gives(void **state) {
+    (void)state;
+    for_each_tiled(60, check_against_ref);
+}
+
+/* One thread with narrow vectors, and three with others. */
+static void check_bits(const op_case *given) {
+    op_case c = *given;
+    operands from, want;
+    c.type = CGP_F32;
+    operands_create(&from, &c, &seed);
+    operands_copy(&want, &from);
+    run_all(&narrow, &want);
+    for (int threads = 1; threads <= 5; threads += 2) {
+        operands got;
+        operands_copy(&got, &from);
+        runner on = runner_open(&cgp__backend_cpu, threads);
+        run_all(&on, &got);
+        runner_close(&on);
+        for (int slot = SLOT_Y; slot < SLOTS; slot++)
+            assert_same_bits(&got, &want, slot, 0, "threads, vectors");
+        operands_destroy(&got);
+    }
+    operands_destroy(&from);
+    operands_destroy(&want);
+}
+
+static void threads_and_vectors_change_no_bit(void **state) {
+    (void)state;
+    for_each_tiled(20, check_bits);
+}
+
+static void check_alone(const op_case *given) {
+    op_case c = *given;
+    operands whole, before;
+    c.n = test_between(&seed, 2, 4);
+    operands_create(&before, &c, &seed);
+    operands_copy(&whole, &before);
+    run_all(&cpu, &whole);
+    for (int64_t first = 0; first < c.n; first++) {
+        operands one;
+        operands_slice(&one, &before, first, 1, test_between(&seed, 0, 15));
+        run_all(&cpu, &one);
+        assert_same_bits(&one, &whole, SLOT_Y, first * per_sample(&whole, SLOT_Y), "alone");
+        assert_same_bits(&one, &whole, SLOT_DX, first * per_sample(&whole, SLOT_DX), "alone");
+        operands_destroy(&one);
+    }
+    operands_destroy(&whole);
+    operands_destroy(&before);
+}
+
+static void a_sample_has_its_bits_alone(void **state) {
+    (void)state;
+    for (int i = 0; i < 20 / FEWER; i++) {
+        const op_case c = draw_tiled();
+        check_alone(&c);
+    }
+}
+
+/* A plan made for some samples serves fewer. */
+static void fewer_samples_need_no_more_workspace(void **state) {
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        const op_case c = i < LARGE_CASES ? large_case(i) : draw_tiled();
+        const cgp_device_options options = device_options(1 + i % 3);
+        cgp_kernel_spec spec = {.op = c.op, .attributes = c.attributes, .type = c.type};
+        spec.direction = (cgp_op_direction)(i % CGP_OP_DIRECTIONS);
+        int64_t before = 0, bytes = 0;
+        for (spec.n = 1; spec.n <= 9; spec.n++, before = bytes) {
+            assert_ok(cpu.backend->workspace(&options, &spec, &bytes));
+            assert_true(bytes >= before);
+        }
+    }
+}
+
+/* In bf16 sums are those of f32, rounded once. */
+static void check_rounded(const op_case *given) {
+    op_case c = *given;
+    operands f32, bf16;
+    c.type = CGP_F32;
+    if (runner_has_tiles(&narrow)) return;
+    operands_create(&f32, &c, &seed);
+    operands_round(&f32);
+    operands_copy(&bf16, &f32);
+    bf16.c.type = CGP_BF16;
+    for (int d = CGP_OP_FORWARD; d < CGP_OP_DIRECTIONS; d++) {
+        op_run(&narrow, &f32, (cgp_op_direction)d);
+        operands_round(&f32);
+        op_run(&narrow, &bf16, (cgp_op_direction)d);
+    }
+    assert_true(is_same(&bf16, &f32));
+    operands_destroy(&f32);
+    operands_destroy(&bf16);
+}
+
+static void bf16_is_f32_rounded(void **state) {
+    (void)state;
+    for (int i = 0; i < 20 / FEWER; i++) {
+        op_case c = draw_tiled();
+        c.accumulate = false;
+        check_rounded(&c);
+    }
+}
+
+/* --- where tiles are used --- */
+
+static bool is_direct(int height, int width, int in, int out) {
+    const cgp__attributes a = {
+        .size = out, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
+    op_case c = case_of(1, height, width, in, &a);
+    operands tiled, direct;
+    c.type = CGP_F32;
+    operands_create(&tiled, &c, &seed);
+    operands_copy(&direct, &tiled);
+    direct.c.attributes.tile = 0;
+    run_all(&cpu, &tiled);
+    run_all(&cpu, &direct);
+    const bool same = is_same(&tiled, &direct);
+    operands_destroy(&tiled);
+    operands_destroy(&direct);
+    return same;
+}
+
+static void few_channels_or_pixels_stay_direct(void **state) {
+    (void)state;
+    assert_false(is_direct(8, 8, 16, 16));
+    assert_true(is_direct(7, 9, 16, 16));
+    assert_true(is_direct(8, 8, 15, 16));
+    assert_true(is_direct(8, 8, 16, 15));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_are_what_ref_gives),
+        cmocka_unit_test(threads_and_vectors_change_no_bit),
+        cmocka_unit_test(a_sample_has_its_bits_alone),
+        cmocka_unit_test(fewer_samples_need_no_more_workspace),
+        cmocka_unit_test(bf16_is_f32_rounded),
+        cmocka_unit_test(few_channels_or_pixels_stay_direct),
+    };
+    cgp_device_options options = device_options(1);
+    options.isa = CGP_ISA_V3;
+    seed = test_seed();
+    ref = runner_open(&cgp__backend_ref, 1);
+    cpu = runner_open(&cgp__backend_cpu, 1);
+    narrow = (runner){.backend = &cgp__backend_cpu, .threads = 1};
+    assert_ok(cgp__backend_cpu.device_create(&narrow.device, &options));
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&narrow);
+    runner_close(&cpu);
+    runner_close(&ref);
+    return failed;
+}
