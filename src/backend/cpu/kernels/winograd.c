@@ -16,6 +16,10 @@
 #define SIDE CGP__WINOGRAD_SIDE
 #define ELEMENTS CGP__WINOGRAD_ELEMENTS
 #define NR (3 * LANES) /* of the GEMM */
+/* Distances of prefetches. */
+#define ROWS_AHEAD 8
+#define ELEMENTS_AHEAD 256
+#define TILES_AHEAD 6
 
 INLINE vec load_channels(cgp_dtype type, const void *x, int64_t i, int64_t n) {
     return n >= LANES ? load_as(type, x, i) : load_part_as(type, x, i, n);
@@ -34,6 +38,18 @@ INLINE void transform_four(vec to[SIDE], const vec d[SIDE]) {
     to[1] = d[1] + d[2];
     to[2] = d[2] - d[1];
     to[3] = d[1] - d[3];
+}
+
+/* Prefetch pixels of a row that the tile TILES_AHEAD further on reads first, or writes: a vector of both of its columns. */
+INLINE void prefetch_two(cgp_dtype type, const void *row, int64_t column, int64_t step,
+                         bool write) {
+    for (int j = 0; j < 2; j++) {
+        const void *at = cgp__cpu_at(type, row, (column + 2 * TILES_AHEAD + j) * step);
+        if (write)
+            __builtin_prefetch(at, 1, 3);
+        else
+            __builtin_prefetch(at, 0, 3);
+    }
 }
 
 /* Four rows of pixels of a vector of channels: element 0 of each, and elements from pixel to pixel. */
@@ -82,6 +98,7 @@ INLINE void input_channels(cgp_dtype type, float *to, int64_t matrix,
     for (int k = 0; k < 2; k++, j++)
         load_column(type, columns[k], &f, j, j >= 0 && j < r->width, n);
     for (int64_t t = 0; t < r->tiles; t++, j += 2) {
+        UNROLL for (int i = 0; i < SIDE; i++) prefetch_two(type, f.at[i], j, f.step[i], false);
         if (j >= 0 && j + 1 < r->width) {
             load_column(type, columns[2], &f, j, true, n);
             load_column(type, columns[3], &f, j + 1, true, n);
@@ -169,6 +186,9 @@ INLINE void output_channels(cgp_dtype type, const float *from, int64_t matrix,
     const vec bias = p->bias ? load_channels(CGP_F32, p->bias, c, n) : (vec){0};
     for (int64_t t = 0; t < p->tiles; t++) {
         vec half[2][SIDE];
+        for (int i = 0; i < p->rows; i++)
+            prefetch_two(type, cgp__cpu_at(type, p->at, i * p->row + c), p->column + 2 * t,
+                         p->channels, true);
         UNROLL for (int j = 0; j < SIDE; j++) {
             vec m[SIDE], two[2];
             UNROLL for (int i = 0; i < SIDE; i++) m[i] =
@@ -246,6 +266,8 @@ static void weights_of_rows(float *to, int64_t matrix, const cgp__winograd_filte
         const int64_t there = f->columns - column;
         vec taps[9];
         for (int tap = 0; tap < 9; tap++)
+            __builtin_prefetch(f->at + tap * f->tap + (p + ROWS_AHEAD) * f->row + column);
+        for (int tap = 0; tap < 9; tap++)
             taps[tap] = there > 0 ? load_channels(CGP_F32, f->at,
                                                   tap * f->tap + p * f->row + column, there)
                                   : (vec){0};
@@ -266,6 +288,9 @@ static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_fi
                             f->row, there, n);
         for (int64_t q = 0; q < n; q++) {
             vec w[9];
+            for (int tap = 0; tap < 9; tap++)
+                __builtin_prefetch(f->at + tap * f->tap + (column + q) * f->row + p +
+                                   2 * LANES);
             for (int tap = 0; tap < 9; tap++)
                 w[tap] = taps[tap][q];
             store_weights(to, matrix, w, p + q, column, f->k);
@@ -308,6 +333,7 @@ void CGP__CPU_NAME(winograd_weights_back)(float *dw, int64_t tap, const float *f
             narrow_four(three, half[k]);
             for (int j = 0; j < 3; j++) {
                 float *at = dw + (k * 3 + j) * tap + i;
+                __builtin_prefetch(at + ELEMENTS_AHEAD, 1);
                 const vec sum = add ? load_channels(CGP_F32, at, 0, n) + three[j] : three[j];
                 store_channels(CGP_F32, at, 0, sum, n);
             }

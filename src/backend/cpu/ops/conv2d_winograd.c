@@ -2,127 +2,23 @@
 /* conv2d_winograd.c -- 3 x 3 convolutions of stride 1 by tiles of 2 x 2 output pixels: 16 products a tile instead of 36
  * (kernels/winograd.c).
  *
- *     y, dx     U = G w G^T, packed once          for each block of tiles: V = B^T d B, M[i] = V[i] U[i], y = A^T M A
- *     dw        for each block of tiles: V, Z = A dy A^T, dU[i] += V[i]^T Z[i]          dw = G^T dU G
+ *     y, dx     U = G w G^T, packed          V = B^T d B of a block of tiles          M[i] = V[i] U[i]          y = A^T M A
+ *     dw        V, Z = A dy A^T of a block of tiles          dU[i] += V[i]^T Z[i]          dw = G^T dU G
  *
- * dx is the convolution of dy with the filter turned round. An output pixel depends on its tile alone, whose place in the image is fixed:
- * not on the samples beside it, nor on threads, which take blocks of tiles, or of dU the matrices. */
-#include "backend/cpu/ops/windows.h"
+ * Many tiles: U once, then block after block. Few: V once, then panel after panel of columns, whose U, larger than the image by far, does
+ * not leave the cache. dx is the convolution of dy with the filter turned round. An output pixel depends on its tile alone, whose place in
+ * the image is fixed: not on the samples beside it, nor on threads, which take blocks or panels. */
+#include "backend/cpu/ops/winograd.h"
 
 /* Channels on either side, and pixels of an output, from which on transforms cost less than they save. */
 #define MIN_CHANNELS 16
-#define MIN_PIXELS 64
-/* Tiles in a block. */
-#define TILES 128
+#define MIN_PIXELS 36
 /* Of k at a time, a multiple of 16. */
 #define KC 512
-/* Elements of a matrix of U, and of dU, at a time: 18 MiB of all. */
-#define PART 294912
-#define ELEMENTS CGP__WINOGRAD_ELEMENTS
-#define SIDE CGP__WINOGRAD_SIDE
 
 bool cgp__winograd_applies(const cgp_op_attributes *s) {
     return s->tile == 2 && s->in >= MIN_CHANNELS && s->out >= MIN_CHANNELS &&
            (int64_t)s->out_height * s->out_width >= MIN_PIXELS;
-}
-
-/* --- tiles --- */
-
-/* The tiles of the output pixels of n images, in runs within a row of tiles. */
-typedef struct tiling {
-    int64_t n, height, width;
-    /* Rows of tiles in an image; tiles of a run, runs of a row. */
-    int64_t rows, run, parts;
-} tiling;
-
-static tiling tiling_of(int64_t n, int64_t height, int64_t width) {
-    const int64_t tiles = cgp__ceil_div(width, 2);
-    tiling t = {.n = n, .height = height, .width = width, .rows = cgp__ceil_div(height, 2)};
-    t.parts = cgp__ceil_div(tiles, TILES);
-    t.run = cgp__ceil_div(tiles, t.parts);
-    return t;
-}
-
-static int64_t runs_of(const tiling *t) {
-    return t->n * t->rows * t->parts;
-}
-
-/* Runs in a block, at most. */
-static int64_t runs_at_once(const tiling *t) {
-    return t->parts > 1 ? 1 : cgp__min(cgp__max(TILES / t->run, 1), runs_of(t));
-}
-
-static int64_t block_tiles(const tiling *t) {
-    return runs_at_once(t) * t->run;
-}
-
-/* A run: its image, its first output pixel, and its tiles. */
-typedef struct run {
-    int64_t image, row, column, tiles;
-} run;
-
-static run run_at(const tiling *t, int64_t number) {
-    const int64_t part = number % t->parts, row = number / t->parts;
-    const int64_t tiles = cgp__ceil_div(t->width, 2) - part * t->run;
-    return (run){.image = row / t->rows,
-                 .row = row % t->rows * 2,
-                 .column = part * t->run * 2,
-                 .tiles = cgp__min(tiles, t->run)};
-}
-
-static int64_t tiles_between(const tiling *t, int64_t begin, int64_t end) {
-    int64_t tiles = 0;
-    for (int64_t i = begin; i < end; i++)
-        tiles += run_at(t, i).tiles;
-    return tiles;
-}
-
-/* An image [n, height, width, channels] whose pixels, or windows, tiles read. */
-typedef struct image {
-    cgp_dtype type;
-    const void *at;
-    int64_t height, width, channels;
-    /* Channels that are read, from `at` on. */
-    int64_t count;
-    /* Padding. */
-    int64_t top, left;
-} image;
-
-/* The `count` rows of pixels of a run. */
-static cgp__winograd_row rows_of(const image *x, const run *r, int count) {
-    cgp__winograd_row out = {.type = x->type,
-                             .width = x->width,
-                             .channels = x->channels,
-                             .count = x->count,
-                             .column = r->column - x->left,
-                             .tiles = r->tiles};
-    for (int i = 0; i < count; i++) {
-        const int64_t row = r->row - x->top + i;
-        if (row >= 0 && row < x->height)
-            out.rows[i] = cgp__cpu_at(x->type, x->at,
-                                      (r->image * x->height + row) * x->width * x->channels);
-    }
-    return out;
-}
-
-/* Equal parts of a side of a filter, whole micro-panels but for the last, so that part * other fits PART. */
-static int64_t part_of(int64_t side, int64_t other) {
-    const int64_t fit = cgp__max(PART / other / CGP__GEMM_NR, 1) * CGP__GEMM_NR;
-    const int64_t even = cgp__ceil_div(side, cgp__ceil_div(side, fit));
-    return cgp__ceil_div(even, CGP__GEMM_NR) * CGP__GEMM_NR;
-}
-
-/* Elements from one of the 16 matrices to the next: a line more than they have, or all 16 would be in the same cache sets. */
-static int64_t matrix_of(int64_t rows, int64_t columns) {
-    return cgp__cpu_padded(rows * columns) + 16;
-}
-
-static int64_t matrices_bytes(int64_t matrix) {
-    return cgp__align_up(ELEMENTS * matrix * (int64_t)sizeof(float));
-}
-
-static int64_t tiles_bytes(const tiling *t, int64_t channels) {
-    return matrices_bytes(matrix_of(block_tiles(t), channels));
 }
 
 /* --- y and dx --- */
@@ -141,8 +37,8 @@ typedef struct convolution {
     int64_t part, column, columns;
     /* Runs in a block. */
     int64_t runs;
-    /* Packed weights of a part; what follows is a thread's. */
-    float *u;
+    /* Packed weights of a part; of few tiles, V; what follows is a thread's. */
+    float *u, *v;
     char *scratch;
 } convolution;
 
@@ -150,25 +46,25 @@ static int64_t u_matrix(int64_t k, int64_t columns) {
     return matrix_of(1, cgp__gemm_panels_bytes(columns, k) / (int64_t)sizeof(float));
 }
 
-static int64_t thread_bytes(const tiling *t, int64_t k, int64_t columns) {
-    return tiles_bytes(t, k) + tiles_bytes(t, columns);
+/* Bytes of a thread's U and M, of a panel. */
+static int64_t panel_bytes(const tiling *t, int64_t k) {
+    return matrices_bytes(u_matrix(k, PANEL)) + tiles_bytes(t, PANEL);
 }
 
-static int64_t convolution_bytes(const tiling *t, int64_t k, int64_t columns, int threads) {
-    const int64_t part = cgp__min(part_of(columns, k), columns);
-    return matrices_bytes(u_matrix(k, part)) + threads * thread_bytes(t, k, part);
+/* Rows begin .. end - 1 of the part's U. */
+static void make_weights(const convolution *p, int64_t begin, int64_t end) {
+    cgp__winograd_filter part = p->filter;
+    part.at += p->column * (part.turned ? part.row : 1);
+    part.columns = p->columns;
+    p->device->kernels->winograd_weights(p->u, u_matrix(part.k, part.columns), &part, begin,
+                                         end);
 }
 
 /* Items are rows of U, CGP__GEMM_MR at a time. */
 static void weights_range(const void *work, int64_t begin, int64_t end, int thread) {
     const convolution *p = work;
-    const int64_t last = cgp__min(end * CGP__GEMM_MR, p->filter.k);
-    cgp__winograd_filter part = p->filter;
-    part.at += p->column * (part.turned ? part.row : 1);
-    part.columns = p->columns;
     (void)thread;
-    p->device->kernels->winograd_weights(p->u, u_matrix(part.k, part.columns), &part,
-                                         begin * CGP__GEMM_MR, last);
+    make_weights(p, begin * CGP__GEMM_MR, cgp__min(end * CGP__GEMM_MR, p->filter.k));
 }
 
 /* M[i] = V[i] U[i] */
@@ -212,25 +108,30 @@ static void write_pixels(const convolution *p, const run *r, const float *m, int
     p->device->kernels->winograd_output(m, matrix, &pixels);
 }
 
-/* Runs first .. last - 1: their tiles, products and pixels. */
-static void run_block(const convolution *p, int64_t first, int64_t last, float *v, float *m) {
-    const tiling *t = &p->tiles;
-    const int64_t tiles = tiles_between(t, first, last), k = p->filter.k;
-    int64_t at = 0;
+/* V of runs first .. last - 1, of which it holds `tiles`. */
+static void transform(const convolution *p, int64_t first, int64_t last, int64_t tiles,
+                      float *v) {
     for (int64_t i = first; i < last; i++) {
-        const run r = run_at(t, i);
+        const run r = run_at(&p->tiles, i);
         const cgp__winograd_row rows = rows_of(&p->x, &r, SIDE);
-        p->device->kernels->winograd_input(v + at * k, matrix_of(tiles, k), &rows);
-        at += r.tiles;
-    }
-    multiply(p, tiles, v, m);
-    at = 0;
-    for (int64_t i = first; i < last; i++) {
-        const run r = run_at(t, i);
-        write_pixels(p, &r, m + at * p->columns, matrix_of(tiles, p->columns));
-        at += r.tiles;
+        p->device->kernels->winograd_input(v, matrix_of(tiles, p->filter.k), &rows);
+        v += r.tiles * p->filter.k;
     }
 }
+
+/* Products and pixels of runs first .. last - 1. */
+static void finish(const convolution *p, int64_t first, int64_t last, const float *v,
+                   float *m) {
+    const int64_t tiles = tiles_between(&p->tiles, first, last);
+    multiply(p, tiles, v, m);
+    for (int64_t i = first; i < last; i++) {
+        const run r = run_at(&p->tiles, i);
+        write_pixels(p, &r, m, matrix_of(tiles, p->columns));
+        m += r.tiles * p->columns;
+    }
+}
+
+/* --- blocks of tiles --- */
 
 /* Items are blocks of tiles. */
 static void blocks_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -239,8 +140,11 @@ static void blocks_range(const void *work, int64_t begin, int64_t end, int threa
     char *scratch = p->scratch + thread * thread_bytes(t, p->filter.k, p->part);
     float *v = (float *)(void *)scratch;
     float *m = (float *)(void *)(scratch + tiles_bytes(t, p->filter.k));
-    for (int64_t block = begin; block < end; block++)
-        run_block(p, block * p->runs, cgp__min((block + 1) * p->runs, runs_of(t)), v, m);
+    for (int64_t block = begin; block < end; block++) {
+        const int64_t first = block * p->runs, last = cgp__min(first + p->runs, runs_of(t));
+        transform(p, first, last, tiles_between(t, first, last), v);
+        finish(p, first, last, v, m);
+    }
 }
 
 /* Runs in a block: where there are several threads, blocks for each of them. */
@@ -250,13 +154,11 @@ static int64_t runs_of_block(const convolution *p, bool little) {
     return cgp__min(runs, cgp__max(runs_of(&p->tiles) / (2 * threads), 1));
 }
 
-static void convolve(convolution *p, void *workspace) {
+static void convolve_by_blocks(convolution *p, bool little) {
     const int64_t k = p->filter.k, all = p->filter.columns;
     const int64_t rows = cgp__ceil_div(k, CGP__GEMM_MR), runs = runs_of(&p->tiles);
     p->part = cgp__min(part_of(all, k), all);
-    p->u = workspace;
-    p->scratch = (char *)workspace + matrices_bytes(u_matrix(k, p->part));
-    const bool little = runs * p->tiles.run * ELEMENTS * k * p->part / 16 < CGP__GEMM_MIN_WORK;
+    p->scratch = (char *)p->u + matrices_bytes(u_matrix(k, p->part));
     p->runs = runs_of_block(p, little);
     const int64_t blocks = cgp__ceil_div(runs, p->runs);
     for (p->column = 0; p->column < all; p->column += p->part) {
@@ -264,6 +166,70 @@ static void convolve(convolution *p, void *workspace) {
         cgp__cpu_parallel_for(p->device, rows, little ? rows : 1, weights_range, p);
         cgp__cpu_parallel_for(p->device, blocks, little ? blocks : 1, blocks_range, p);
     }
+}
+
+static int64_t blocks_bytes(const tiling *t, int64_t k, int64_t columns, int threads) {
+    const int64_t part = cgp__min(part_of(columns, k), columns);
+    return matrices_bytes(u_matrix(k, part)) + threads * thread_bytes(t, k, part);
+}
+
+/* --- panels of columns --- */
+
+/* Items are runs. */
+static void tiles_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const convolution *p = work;
+    const tiling *t = &p->tiles;
+    (void)thread;
+    transform(p, begin, end, tiles_between(t, 0, runs_of(t)),
+              p->v + tiles_between(t, 0, begin) * p->filter.k);
+}
+
+/* Items are panels. */
+static void panels_range(const void *work, int64_t begin, int64_t end, int thread) {
+    convolution p = *(const convolution *)work;
+    const int64_t k = p.filter.k;
+    char *scratch = p.scratch + thread * panel_bytes(&p.tiles, k);
+    p.u = (float *)(void *)scratch;
+    for (int64_t panel = begin; panel < end; panel++) {
+        p.column = panel * PANEL;
+        p.columns = cgp__min(PANEL, p.filter.columns - p.column);
+        make_weights(&p, 0, k);
+        finish(&p, 0, runs_of(&p.tiles), p.v,
+               (float *)(void *)(scratch + matrices_bytes(u_matrix(k, PANEL))));
+    }
+}
+
+static void convolve_by_panels(convolution *p, bool little) {
+    const int64_t runs = runs_of(&p->tiles), panels = cgp__ceil_div(p->filter.columns, PANEL);
+    p->scratch = (char *)p->v + tiles_bytes(&p->tiles, p->filter.k);
+    cgp__cpu_parallel_for(p->device, runs, little ? runs : 1, tiles_range, p);
+    cgp__cpu_parallel_for(p->device, panels, little ? panels : 1, panels_range, p);
+}
+
+static int64_t panels_bytes(const tiling *t, int64_t k, int threads) {
+    return tiles_bytes(t, k) + threads * panel_bytes(t, k);
+}
+
+/* --- either --- */
+
+static void convolve(convolution *p, void *workspace) {
+    const int64_t k = p->filter.k, columns = p->filter.columns;
+    const int64_t work = runs_of(&p->tiles) * p->tiles.run * ELEMENTS * k * columns;
+    const bool little = work / 16 < CGP__GEMM_MIN_WORK;
+    p->u = p->v = workspace;
+    if (by_panels(&p->tiles, columns, p->device->threads))
+        convolve_by_panels(p, little);
+    else
+        convolve_by_blocks(p, little);
+}
+
+/* Of fewer images, too. */
+static int64_t convolution_bytes(const tiling *t, int64_t k, int64_t columns, int threads) {
+    const tiling fewer = tiling_by_panels(t);
+    const int64_t blocks = blocks_bytes(t, k, columns, threads);
+    if (!by_panels(&fewer, columns, threads)) return blocks;
+    const int64_t panels = panels_bytes(&fewer, k, threads);
+    return fewer.n == t->n ? panels : cgp__max(blocks, panels);
 }
 
 void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv,
@@ -305,117 +271,4 @@ int64_t cgp__winograd_convolve_bytes(const cgp_kernel_spec *spec, int threads) {
                              : tiling_of(spec->n, s->height, s->width);
     return forward ? convolution_bytes(&t, s->in, s->out, threads)
                    : convolution_bytes(&t, s->out, s->in, threads);
-}
-
-/* --- dw --- */
-
-/* Rows of dU at a time are channels of x. */
-typedef struct weight_gradient {
-    cgp_device *device;
-    image x, dy;
-    tiling tiles;
-    int64_t in, out;
-    float *dw;
-    bool add;
-    /* Runs of the block, and its tiles. */
-    int64_t first, last, count;
-    float *du, *v, *z;
-    char *scratch;
-} weight_gradient;
-
-static int64_t gemm_bytes(const tiling *t, int64_t rows, int64_t out) {
-    return cgp__gemm_workspace(rows, out, block_tiles(t), CGP_F32, false, 1);
-}
-
-/* Items are runs of the block. */
-static void runs_range(const void *work, int64_t begin, int64_t end, int thread) {
-    const weight_gradient *p = work;
-    const cgp__cpu_kernels *kernels = p->device->kernels;
-    int64_t at = tiles_between(&p->tiles, p->first, p->first + begin);
-    (void)thread;
-    for (int64_t i = p->first + begin; i < p->first + end; i++) {
-        const run r = run_at(&p->tiles, i);
-        const cgp__winograd_row x = rows_of(&p->x, &r, SIDE), dy = rows_of(&p->dy, &r, 2);
-        kernels->winograd_input(p->v + at * p->x.count, matrix_of(p->count, p->x.count), &x);
-        kernels->winograd_gradient(p->z + at * p->out, matrix_of(p->count, p->out), &dy);
-        at += r.tiles;
-    }
-}
-
-/* Items are the matrices: dU[i] += V[i]^T Z[i]. */
-static void matrices_range(const void *work, int64_t begin, int64_t end, int thread) {
-    const weight_gradient *p = work;
-    const int64_t rows = p->x.count;
-    char *scratch = p->scratch + thread * gemm_bytes(&p->tiles, rows, p->out);
-    for (int64_t i = begin; i < end; i++)
-        cgp__gemm_run(
-            p->device, true,
-            &(cgp__gemm){.m = rows,
-                         .n = p->out,
-                         .k = p->count,
-                         .a = cgp__columns(CGP_F32, p->v + i * matrix_of(p->count, rows), rows),
-                         .b =
-                             cgp__rows(CGP_F32, p->z + i * matrix_of(p->count, p->out), p->out),
-                         .type = CGP_F32,
-                         .c = p->du + i * matrix_of(rows, p->out),
-                         .stride = p->out,
-                         .add = p->first > 0},
-            scratch);
-}
-
-/* Items are vectors of elements of dU[i]. */
-static void back_range(const void *work, int64_t begin, int64_t end, int thread) {
-    const weight_gradient *p = work;
-    (void)thread;
-    p->device->kernels->winograd_weights_back(p->dw, p->in * p->out, p->du,
-                                              matrix_of(p->x.count, p->out), begin * 16,
-                                              cgp__min(end * 16, p->x.count * p->out), p->add);
-}
-
-/* Rows of dU, from x's channels on. */
-static void run_part(weight_gradient *p) {
-    const int64_t runs = runs_at_once(&p->tiles), all = runs_of(&p->tiles), rows = p->x.count;
-    const int64_t vectors = cgp__ceil_div(rows * p->out, 16);
-    for (p->first = 0; p->first < all; p->first = p->last) {
-        p->last = cgp__min(p->first + runs, all);
-        p->count = tiles_between(&p->tiles, p->first, p->last);
-        const bool little = p->count * ELEMENTS * rows * p->out / 16 < CGP__GEMM_MIN_WORK;
-        const int64_t n = p->last - p->first, some = cgp__ceil_div(n, 2 * p->device->threads);
-        cgp__cpu_parallel_for(p->device, n, little ? n : some, runs_range, p);
-        cgp__cpu_parallel_for(p->device, ELEMENTS, little ? ELEMENTS : 1, matrices_range, p);
-    }
-    cgp__cpu_parallel_for(p->device, vectors, cgp__cpu_block_rows(16 * 25), back_range, p);
-}
-
-void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
-                          const void *dy, float *dw, bool add, void *workspace) {
-    const cgp_op_attributes *s = &spec->attributes;
-    const int64_t part = cgp__min(part_of(s->in, s->out), s->in);
-    weight_gradient p = {
-        .device = device,
-        .x = {spec->type, x, s->height, s->width, s->in, 0, s->top, s->left},
-        .dy = {spec->type, dy, s->out_height, s->out_width, s->out, s->out, 0, 0},
-        .tiles = tiling_of(spec->n, s->out_height, s->out_width),
-        .in = s->in,
-        .out = s->out,
-        .add = add,
-        .du = workspace};
-    char *after = (char *)workspace + matrices_bytes(matrix_of(part, s->out));
-    p.v = (float *)(void *)after;
-    p.z = (float *)(void *)(after + tiles_bytes(&p.tiles, part));
-    p.scratch = after + thread_bytes(&p.tiles, part, s->out);
-    for (int64_t row = 0; row < s->in; row += part) {
-        p.x.at = cgp__cpu_at(spec->type, x, row);
-        p.x.count = cgp__min(part, s->in - row);
-        p.dw = dw + row * s->out;
-        run_part(&p);
-    }
-}
-
-int64_t cgp__winograd_weight_bytes(const cgp_kernel_spec *spec, int threads) {
-    const cgp_op_attributes *s = &spec->attributes;
-    const tiling t = tiling_of(spec->n, s->out_height, s->out_width);
-    const int64_t part = cgp__min(part_of(s->in, s->out), s->in);
-    return matrices_bytes(matrix_of(part, s->out)) + thread_bytes(&t, part, s->out) +
-           threads * gemm_bytes(&t, part, s->out);
 }
