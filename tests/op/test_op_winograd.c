@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_winograd.c -- convolutions by Winograd's tiles (`tile` of their attributes): within bounds of ref; the same bits for narrow
- * vectors, any number of threads, and a sample alone; direct where tiles do not pay. */
+ * vectors, any number of threads, and a sample alone; errors like those of direct sums; direct where tiles do not pay. */
 #include "bounds.h"
 
 static uint64_t seed;
@@ -91,6 +91,42 @@ static void check_against_ref(const op_case *c) {
 static void results_are_what_ref_gives(void **state) {
     (void)state;
     for_each_tiled(60, check_against_ref);
+}
+
+/* Sums of squared differences from ref, of y, dx and dw. */
+static void add_errors(const operands *a, const operands *b, double sums[3]) {
+    static const int slots[3] = {SLOT_Y, SLOT_DX, SLOT_DPARAM};
+    for (int s = 0; s < 3; s++) {
+        const float *x = a->at[slots[s]], *y = b->at[slots[s]];
+        for (int64_t i = 0; i < a->count[slots[s]]; i++)
+            sums[s] += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+    }
+}
+
+static void errors_are_like_those_of_direct_sums(void **state) {
+    double tiled[3] = {0}, direct[3] = {0};
+    (void)state;
+    for (int i = 0; i < 20 / FEWER; i++) {
+        op_case c = draw_tiled();
+        operands got[3];
+        c.type = CGP_F32;
+        operands_create(&got[0], &c, &seed);
+        operands_copy(&got[1], &got[0]);
+        operands_copy(&got[2], &got[0]);
+        got[1].c.attributes.tile = 0;
+        for (int k = 0; k < 3; k++)
+            run_all(k < 2 ? &cpu : &ref, &got[k]);
+        add_errors(&got[0], &got[2], tiled);
+        add_errors(&got[1], &got[2], direct);
+        for (int k = 0; k < 3; k++)
+            operands_destroy(&got[k]);
+    }
+    for (int s = 0; s < 3; s++) {
+        const double ratio = sqrt(tiled[s] / direct[s]);
+        print_message("errors of %s: %.2f times those of direct sums\n",
+                      (const char *[]){"y", "dx", "dw"}[s], ratio);
+        assert_true(ratio < 1.5);
+    }
 }
 
 /* One thread with narrow vectors, and three with others. */
@@ -222,6 +258,7 @@ static void few_channels_or_pixels_stay_direct(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_are_what_ref_gives),
+        cmocka_unit_test(errors_are_like_those_of_direct_sums),
         cmocka_unit_test(threads_and_vectors_change_no_bit),
         cmocka_unit_test(a_sample_has_its_bits_alone),
         cmocka_unit_test(fewer_samples_need_no_more_workspace),
