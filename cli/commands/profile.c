@@ -61,8 +61,10 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
     const cgp_layer_cost sum = cli_costs_total(costs, largest);
     const cgp_layer_cost *layer = costs->rows + (size_t)largest * (size_t)costs->layers;
     fprintf(out, "model        %s\n", costs->model);
-    fprintf(out, "micro-batch  %" PRId64 " samples, %s, %d %s\n", costs->samples[largest],
-            costs->precision, costs->threads, costs->threads == 1 ? "thread" : "threads");
+    fprintf(out, "micro-batch  %" PRId64 " samples, %s%s, %d %s\n", costs->samples[largest],
+            costs->precision,
+            strcmp(costs->convolution, "direct") != 0 ? ", winograd convolutions" : "",
+            costs->threads, costs->threads == 1 ? "thread" : "threads");
     if (peak)
         fprintf(out, "peak         %.1f GFLOP/s a core; copies %.2f GB/s\n",
                 1e-9 * costs->peak_flops, 1e-9 * costs->bandwidth);

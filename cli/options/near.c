@@ -39,7 +39,7 @@ static const struct {
     {",checkpointing,checkpoint-activations,activation-checkpointing,gradient-checkpointing,remat,"
      "recompute-granularity,recompute-activations,", CLI_OPTION_RECOMPUTE},
     {",dtype,bf16,fp16,amp,mixed-precision,half,autocast,", CLI_OPTION_PRECISION},
-    {",winograd,conv,convolutions,conv-algorithm,cudnn-benchmark,", CLI_OPTION_CONVOLUTION},
+    {",winograd,conv,convolutions,conv-algorithm,", CLI_OPTION_CONVOLUTION},
     {",optim,opt,", CLI_OPTION_OPTIMIZER},
     {",wd,l2,decay,", CLI_OPTION_WEIGHT_DECAY},
     {",clip-grad,clip-norm,grad-clip,grad-norm,max-grad-norm,max-norm,gradient-clipping,"

@@ -262,9 +262,9 @@ CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
 
 /** How a plan's cgp_conv2d() of 3 x 3 with a stride of 1 are computed. DIRECT: as sums of products. WINOGRAD: by tiles of 2 x 2 output
- * pixels, F(2 x 2, 3 x 3): 16 products a tile and channel instead of 36. Its results are as close to the exact ones as the others', but not
- * their bits, which do not depend on stages, schedule or recomputation either; images with few pixels or channels, and bf16 on
- * processors with AVX512_BF16 or AMX, stay direct. Only cpu devices have it. Source: Lavin and Gray 2016, arXiv:1509.09308. */
+ * pixels, F(2 x 2, 3 x 3): 16 products a tile and channel instead of 36. It rounds otherwise, by about as much; its bits do not depend
+ * on stages, schedule or recomputation either. Images with few pixels or channels, and bf16 on processors with AVX512_BF16 or
+ * AMX, stay direct. On cpu devices; cuda devices refuse it, those of `ref` compute direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
 typedef enum cgp_convolution {
     CGP_CONVOLUTION_DIRECT,
     CGP_CONVOLUTION_WINOGRAD

@@ -370,6 +370,13 @@ def check(status: int) -> None:
         raise by_status(status, message())
 
 
+def convolution(name: str) -> int:
+    """Return the cgp_convolution of a name."""
+    value = c_int()
+    check(lib.cgp_convolution_parse(ctypes.byref(value), name.encode()))
+    return value.value
+
+
 def message() -> str:
     """Return the message of the last failure on this thread."""
     return text(lib.cgp_message())

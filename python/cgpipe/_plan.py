@@ -69,10 +69,8 @@ class Plan:
         precise = ctypes.c_int()
         _c.check(_c.lib.cgp_precision_parse(ctypes.byref(precise), precision.encode()))
         options.precision = precise.value
-        convolve = ctypes.c_int()
-        _c.check(_c.lib.cgp_convolution_parse(ctypes.byref(convolve), convolution.encode()))
-        options.convolution = convolve.value
-        keep.append(self._balance(balance, recompute, threads))
+        options.convolution = _c.convolution(convolution)
+        keep.append(self._balance(balance, recompute, threads, convolution))
         options.balance = keep[1]
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
@@ -81,7 +79,7 @@ class Plan:
         # The model is destroyed behind the plan.
         _c.when_gone(self, _destroy, handle, model)
 
-    def _balance(self, balance: Union[None, str, Sequence[int]], recompute: str, threads: int) -> Any:
+    def _balance(self, balance: Union[None, str, Sequence[int]], recompute: str, threads: int, convolution: str) -> Any:
         """Return the layers of each stage, or NULL for FLOPs."""
         if balance is None or balance == "flops":
             return None
@@ -89,7 +87,8 @@ class Plan:
             options = self._options
             count = _c.lib.cgp_plan_options_stages(ctypes.byref(options))
             samples = -(-options.batch // max(1, options.chunks))
-            balance = self.model.balance(count, balance, samples=samples, recompute=not recompute.startswith("never"), threads=threads)
+            balance = self.model.balance(count, balance, samples=samples, recompute=not recompute.startswith("never"), threads=threads,
+                                         convolution=convolution)
         _c.check(_c.lib.cgp_balance_check(self.model._handle, len(balance), _c.array(ctypes.c_int, balance)))
         return _c.array(ctypes.c_int, balance)
 

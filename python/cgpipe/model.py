@@ -142,7 +142,7 @@ class Model:
         return int(_c.lib.cgp_model_parameter_count(self._handle))
 
     def balance(self, stages: int, by: str = "flops", *, samples: int = 1, recompute: bool = False, in_flight: int = 1,
-                threads: int = 1, device: Optional[str] = None) -> List[int]:
+                threads: int = 1, device: Optional[str] = None, convolution: str = "direct") -> List[int]:
         """Return the layers of each stage, balanced.
 
         Args:
@@ -153,6 +153,7 @@ class Model:
             in_flight: size: micro-batches whose activations are kept.
             threads: time: of a device.
             device: time: the device's name; None: ``"cpu"``.
+            convolution: time: as of :func:`cgpipe.plan`.
 
         Raises:
             ArgumentError: More stages than layers, or another ``by``.
@@ -161,7 +162,7 @@ class Model:
         if by == "flops":
             _c.check(_c.lib.cgp_balance_by_flops(self._handle, stages, out))
         elif by == "time":
-            costs = self._profile(samples, threads, device)
+            costs = self._profile(samples, threads, device, convolution)
             _c.check(_c.lib.cgp_balance_by_time(self._handle, costs, recompute, stages, out))
         elif by == "size":
             options = _c.cgp_balance_size_options(ctypes.sizeof(_c.cgp_balance_size_options), samples, in_flight, 2.0)
@@ -170,9 +171,9 @@ class Model:
             raise ArgumentError(f"by: flops, time or size is expected, got {by!r}")
         return list(out)
 
-    def _profile(self, samples: int, threads: int, device: Optional[str]) -> Any:
+    def _profile(self, samples: int, threads: int, device: Optional[str], convolution: str) -> Any:
         options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), samples, device.encode() if device else None, threads,
-                                         0, 5, 0, 0, 0)
+                                         0, 5, 0, 0, _c.convolution(convolution))
         costs = (_c.cgp_layer_cost * max(1, len(self.layers)))()
         _c.check(_c.lib.cgp_profile(self._handle, ctypes.byref(options), costs))
         return costs

@@ -83,6 +83,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(cgpipe.plan(model, stages=2, devices=["cpu", "cpu@1GiB"]).devices[1].name, "cpu:1")
         less = cgpipe.plan(model, chunks=4, batch=64, recompute="always", precision="bf16").devices[0].activation_bytes
         self.assertLess(less, cgpipe.plan(model, chunks=4, batch=64).devices[0].activation_bytes)
+        self.assertEqual(cgpipe.plan(model, stages=2, convolution="winograd", balance="time").batch, 1)
 
     def test_a_table_is_taken(self):
         table = cgpipe.Schedule.from_csv(cgpipe.schedule("1f1b", 2, 4).to_csv())
@@ -95,6 +96,8 @@ class Plans(unittest.TestCase):
                 (errors.LimitError, "limited to 100 B", {"memory_limit": 100}),
                 (errors.ArgumentError, "did you mean always", {"recompute": "alway"}),
                 (errors.ArgumentError, "f16", {"precision": "f16"}),
+                (errors.ArgumentError, "direct or winograd", {"convolution": "fft"}),
+                (errors.ArgumentError, "direct or winograd", {"convolution": "fft", "balance": "time"}),
                 (errors.ArgumentError, "a list of names", {"devices": "cpu"}),
                 (TypeError, "stage", {"stage": 3})]:
             with self.assertRaisesRegex(error, text):

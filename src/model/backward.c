@@ -27,16 +27,16 @@ uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
 }
 
 cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
-                                 cgp__numerics numerics) {
+                                 cgp__arithmetic arithmetic) {
     cgp_kernel_spec spec;
     memset(&spec, 0, sizeof spec); /* compared as bytes */
     spec.op = node->kind;
     spec.direction = direction;
     spec.attributes = node->sizes;
     if (node->kind == CGP_OP_CUSTOM) spec.attributes.custom = &node->use;
-    spec.attributes.tile = cgp__convolution_tile(numerics.convolution, node);
+    spec.attributes.tile = cgp__convolution_tile(arithmetic.convolution, node);
     spec.n = n;
-    spec.type = numerics.type;
+    spec.type = arithmetic.type;
     return spec;
 }
 

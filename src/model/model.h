@@ -199,14 +199,14 @@ cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution)
 int64_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node);
 
 /* How devices compute. */
-typedef struct cgp__numerics {
+typedef struct cgp__arithmetic {
     /* Of activations. */
     cgp_dtype type;
     cgp_convolution convolution;
-} cgp__numerics;
+} cgp__arithmetic;
 
 /* Return the kernel of a node for n samples. */
 cgp_kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
-                                 cgp__numerics numerics);
+                                 cgp__arithmetic arithmetic);
 
 #endif

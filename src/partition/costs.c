@@ -50,12 +50,12 @@ static void mark_recomputed(const cgp_model *model, const int *last_read, bool *
 /* Return the kernels of a node. Backward goes from the last node to the first and over a node's inputs from the last to the
  * first: `begun`, [values], marks gradients begun by a later use. */
 static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
-                                    cgp__numerics numerics, bool *begun) {
+                                    cgp__arithmetic arithmetic, bool *begun) {
     const cgp__node *node = &model->nodes[i];
     cgp__node_kernels kernels = {.node = i};
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         kernels.has[d] = cgp__node_has_direction(model, node, (cgp_op_direction)d);
-        kernels.spec[d] = cgp__node_kernel(node, (cgp_op_direction)d, n, numerics);
+        kernels.spec[d] = cgp__node_kernel(node, (cgp_op_direction)d, n, arithmetic);
     }
     if (!kernels.has[CGP_OP_BACKWARD_INPUT]) return kernels;
     uint32_t *add = &kernels.spec[CGP_OP_BACKWARD_INPUT].add;
@@ -92,7 +92,7 @@ static void release(marks *m) {
 }
 
 static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n,
-                             cgp__numerics numerics) {
+                             cgp__arithmetic arithmetic) {
     const size_t values = (size_t)model->n_values, nodes = (size_t)model->n_nodes;
     CGP_TRY(CGP__NEW(m->last_read, values, "costs"));
     CGP_TRY(CGP__NEW(m->begun, values, "costs"));
@@ -103,7 +103,7 @@ static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n,
     mark_recomputed(model, m->last_read, m->recomputed);
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         m->selective[i] = cgp__node_may_recompute(model, &model->nodes[i], 0, m->last_read);
-        m->kernels[i] = kernels_of(model, i, n, numerics, m->begun);
+        m->kernels[i] = kernels_of(model, i, n, arithmetic, m->begun);
     }
     return CGP_OK;
 }
@@ -160,17 +160,17 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i,
     return CGP_OK;
 }
 
-cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__numerics numerics,
+cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithmetic arithmetic,
                             const cgp__timer *timer, cgp_layer_cost *costs) {
     marks m = {0};
     const size_t layers = (size_t)model->n_layers;
     cgp_layer_cost *sums = cgp__calloc(layers, sizeof *sums);
-    cgp_status status = sums ? make_marks(&m, model, samples, numerics)
+    cgp_status status = sums ? make_marks(&m, model, samples, arithmetic)
                              : cgp__no_memory("costs", layers * sizeof *sums);
     for (int i = 0; i < model->n_nodes && status == CGP_OK; i++)
         status = add_node(model, &m, i, timer, sums);
     if (status == CGP_OK) {
-        add_bytes(model, &m, samples, numerics.type, sums);
+        add_bytes(model, &m, samples, arithmetic.type, sums);
         memcpy(costs, sums, layers * sizeof *costs);
     }
     release(&m);
@@ -309,8 +309,9 @@ cgp_status cgp_balance_by_size(const cgp_model *model, const cgp_balance_size_op
     cgp_status status =
         costs && bytes ? CGP_OK : cgp__no_memory("balance", layers * sizeof *costs);
     if (status == CGP_OK)
-        status = cgp__layer_costs(model, options->samples, (cgp__numerics){CGP_F32, 0}, &timer,
-                                  costs);
+        status =
+            cgp__layer_costs(model, options->samples,
+                             (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT}, &timer, costs);
     for (size_t i = 0; status == CGP_OK && i < layers; i++)
         bytes[i] = (double)costs[i].saved_bytes * options->in_flight +
                    (double)costs[i].parameter_bytes * options->parameter_scale;

@@ -27,7 +27,7 @@ typedef struct cgp__timer {
 } cgp__timer;
 
 /* Sum the costs of all layers, [layers]. Unchanged on failure. */
-cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__numerics numerics,
+cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp__arithmetic arithmetic,
                             const cgp__timer *timer, cgp_layer_cost *costs);
 
 #endif

@@ -475,8 +475,8 @@ cgp_status cgp_profile(const cgp_model *model, const cgp_profile_options *option
     cgp_status status = begin(&p);
     if (status == CGP_OK)
         status = cgp__layer_costs(model, options->samples,
-                                  (cgp__numerics){options->type, options->convolution}, &timer,
-                                  costs);
+                                  (cgp__arithmetic){options->type, options->convolution},
+                                  &timer, costs);
     end(&p);
     return status;
 }

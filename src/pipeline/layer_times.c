@@ -67,6 +67,6 @@ cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost
     const cgp_plan *plan = pipeline->plan;
     const cgp__timer timer = {mean_times, (void *)pipeline};
     CGP_TRY(cgp__gather_times(pipeline));
-    return cgp__layer_costs(plan->model, plan->microbatch, cgp__plan_numerics(plan), &timer,
+    return cgp__layer_costs(plan->model, plan->microbatch, cgp__plan_arithmetic(plan), &timer,
                             costs);
 }

@@ -156,7 +156,7 @@ const char *cgp__plan_advice(const cgp_plan *plan);
 /* precision.c: the type of activations and their gradients on a device; the type of a value there; its bytes for n samples.
  * (In the caller's memory it has the model's type.) */
 cgp_dtype cgp__plan_activation_type(const cgp_plan *plan);
-cgp__numerics cgp__plan_numerics(const cgp_plan *plan);
+cgp__arithmetic cgp__plan_arithmetic(const cgp_plan *plan);
 cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value);
 int64_t cgp__plan_value_bytes(const cgp_plan *plan, int value, int64_t n);
 

@@ -23,8 +23,8 @@ cgp_dtype cgp__plan_activation_type(const cgp_plan *plan) {
     return plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
 }
 
-cgp__numerics cgp__plan_numerics(const cgp_plan *plan) {
-    return (cgp__numerics){cgp__plan_activation_type(plan), plan->convolution};
+cgp__arithmetic cgp__plan_arithmetic(const cgp_plan *plan) {
+    return (cgp__arithmetic){cgp__plan_activation_type(plan), plan->convolution};
 }
 
 cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value) {

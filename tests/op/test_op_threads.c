@@ -111,6 +111,15 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
         c.type = i % 2 ? CGP_BF16 : CGP_F32;
         check_threads(&c);
     }
+    /* Winograd's tiles by panels of columns, and by blocks. */
+    for (int i = 0; i < 2; i++) {
+        const cgp__attributes a = {
+            .size = i ? 30 : 530, .kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
+        op_case c = {.op = CGP_OP_CONV2D, .n = 1 + i, .add = 1, .type = CGP_F32};
+        c.attributes = image_attributes(c.op, i ? 60 : 9, i ? 46 : 8, i ? 20 : 40, a);
+        c.attributes.tile = 2;
+        check_threads(&c);
+    }
     /* Large enough for threads to pack a block together. */
     check_threads(&(op_case){.op = CGP_OP_LINEAR,
                              .n = 1,

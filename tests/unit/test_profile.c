@@ -52,8 +52,9 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);
-    assert_ok(
-        cgp__layer_costs(model, samples, (cgp__numerics){CGP_F32, 0}, &flops_timer, costs));
+    assert_ok(cgp__layer_costs(model, samples,
+                               (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT}, &flops_timer,
+                               costs));
     const cgp_layer_cost sum = sum_of(costs, cgp_model_layers(model));
     cgp_plan *never = plan_of(model, samples, CGP_RECOMPUTE_NEVER);
     cgp_plan *always = plan_of(model, samples, CGP_RECOMPUTE_ALWAYS);
@@ -103,7 +104,8 @@ static void operations_are_counted_by_layer(void **unused) {
     const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
     const int layers = cgp_model_layers(model);
-    assert_ok(cgp__layer_costs(model, 3, (cgp__numerics){CGP_F32, 0}, &flops_timer, costs));
+    assert_ok(cgp__layer_costs(model, 3, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
+                               &flops_timer, costs));
     for (int i = 0; i < layers; i++) {
         const double flops = costs[i].flops[0] + costs[i].flops[1] + costs[i].flops[2];
         if (i < layers - 1) assert_float_equal(flops, 3 * cgp_layer_flops(model, i), 0.5);
@@ -131,7 +133,8 @@ static void a_kernel_that_fails_leaves_the_costs_as_they_were(void **unused) {
     memcpy(before, costs, sizeof costs);
     int left = 4;
     const cgp__timer timer = {no_kernel, &left};
-    assert_status(cgp__layer_costs(model, 1, (cgp__numerics){CGP_F32, 0}, &timer, costs),
+    assert_status(cgp__layer_costs(model, 1, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
+                                   &timer, costs),
                   CGP_EDEVICE);
     assert_memory_equal(costs, before, sizeof costs);
     cgp_model_destroy(model);
@@ -192,7 +195,8 @@ static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused
     cgp_layer_cost costs[6];
     int by_size[3], expected[3];
     double bytes[6];
-    assert_ok(cgp__layer_costs(model, 5, (cgp__numerics){CGP_F32, 0}, &flops_timer, costs));
+    assert_ok(cgp__layer_costs(model, 5, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
+                               &flops_timer, costs));
     for (int round = 0; round < 4; round++) {
         o.samples = 5;
         o.in_flight = 1 + round;
@@ -234,7 +238,8 @@ static void a_profile_measures_every_layer(void **unused) {
         o.device = round == 2 ? "ref" : "cpu";
         o.type = round == 1 ? CGP_BF16 : CGP_F32;
         assert_ok(cgp_profile(model, &o, costs));
-        assert_ok(cgp__layer_costs(model, 2, (cgp__numerics){o.type, 0}, &flops_timer, same));
+        assert_ok(cgp__layer_costs(model, 2, (cgp__arithmetic){o.type, CGP_CONVOLUTION_DIRECT},
+                                   &flops_timer, same));
         for (int i = 0; i < layers; i++) {
             assert_true(costs[i].forward_seconds > 0 && costs[i].forward_seconds < 10);
             assert_true(costs[i].input_seconds + costs[i].weight_seconds > 0);

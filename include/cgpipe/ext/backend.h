@@ -196,7 +196,8 @@ typedef struct cgp_op_attributes {
     int64_t kv_heads, keys, window;
     /** ROTARY: columns of a head that are rotated; position of row 0. */
     int64_t rotated, offset;
-    /** CONV2D of 3 x 3, stride 1: output pixels on a side of Winograd's tiles, 2, where they pay; 0: a direct sum. */
+    /** CONV2D of 3 x 3, stride 1: output pixels on a side of Winograd's tiles, 2; 0: a direct sum. A backend may compute direct
+     *  sums either way, or refuse it. */
     int64_t tile;
     /** GROUP_NORM: they divide `out`. */
     int64_t groups;

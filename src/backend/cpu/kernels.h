@@ -190,8 +190,8 @@ typedef struct cgp__block {
 #define CGP__WINOGRAD_SIDE 4
 #define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
 
-/* Rows of pixels [width, channels] of which tiles read the first `count` channels, from `column` on, which may be outside, two more
- * pixels for each tile. */
+/* Rows of pixels [width, channels], of which tiles read the first `count` channels: tile t those of four pixels, of dy two, from
+ * column + 2 t on. Those outside the width are zeros. */
 typedef struct cgp__winograd_row {
     cgp_dtype type;
     /* Of dy two. NULL: outside. */
@@ -340,7 +340,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     X(gemm_pack_windows, (float *to, const float *at, const int64_t *windows, int64_t count,   \
                         int64_t first, int64_t rows))                                          \
     /* columns begin .. end - 1, begin a multiple of CGP__GEMM_NR; packed_b: two micro-panels  \
-     * [2, k, CGP__GEMM_NR] */                                                                 \
+     * [2, k, CGP__GEMM_NR], NULL where b is packed */                                                                 \
     X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))    \
     /* the same of a block of one row, without windows and taps; sums: as many floats */       \
     X(gemv_columns, (const cgp__block *block, int64_t begin, int64_t end, float *sums))        \

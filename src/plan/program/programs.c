@@ -43,7 +43,8 @@ static cgp_kernel_spec sum_spec(const cgp_plan *plan, const cgp__call *call, int
 cgp_kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
     if (call->sums) return sum_spec(plan, call, n);
     const cgp__node *node = &plan->model->nodes[call->node];
-    cgp_kernel_spec spec = cgp__node_kernel(node, call->direction, n, cgp__plan_numerics(plan));
+    cgp_kernel_spec spec =
+        cgp__node_kernel(node, call->direction, n, cgp__plan_arithmetic(plan));
     if (call->relu) spec.attributes.slope = call->relu->sizes.slope;
     spec.add = call->add;
     return spec;

@@ -21,7 +21,7 @@
 
 #define MC 256        /* a multiple of CGP__GEMM_MR */
 #define MC_LARGE 1024 /* where they are read in place */
-#define KC 512        /* a multiple of 16 */
+#define KC CGP__GEMM_KC
 _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 
 /* Bytes in a run of the prefetch list. */
@@ -34,12 +34,6 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 #define FEW_SUMS 16384
 /* Rows of a block to be divided no further. */
 #define FEW_ROWS 64
-
-/* Equal parts of k of at most KC, whole vectors but for the last: a function of k alone. */
-static int64_t block_depth(int64_t k) {
-    const int64_t even = cgp__ceil_div(k, cgp__ceil_div(k, KC));
-    return cgp__ceil_div(even, 16) * 16;
-}
 
 /* Equal parts of m of at most `max`. */
 static int64_t block_rows(int64_t m, int64_t max) {
@@ -182,7 +176,7 @@ static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm,
 static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q,
                                         int64_t rows) {
     const int64_t m = cgp__min(gemm->m - i, rows),
-                  k = cgp__min(gemm->k - q, block_depth(cgp__gemm_cut(gemm)));
+                  k = cgp__min(gemm->k - q, cgp__gemm_depth(cgp__gemm_cut(gemm)));
     const int64_t element = (int64_t)cgp_dtype_bytes(gemm->a.type);
     const bool by_rows = gemm->a.column == 1;
     return (cgp__cpu_prefetch){.at = cgp__matrix_from(gemm->a, i, q).at,
@@ -194,7 +188,7 @@ static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_
 /* After the block at row i and column q: the next block or, behind the last one, the prefetch list. */
 static int prefetch_next(const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                          int64_t rows, cgp__cpu_prefetch *out) {
-    const int64_t next = q + block_depth(cgp__gemm_cut(gemm));
+    const int64_t next = q + cgp__gemm_depth(cgp__gemm_cut(gemm));
     if (next >= gemm->k && i + rows >= gemm->m) return prefetch_after(device, gemm, out);
     out[0] = next < gemm->k ? prefetch_block(gemm, i, next, rows)
                             : prefetch_block(gemm, i + rows, 0, rows);
@@ -223,7 +217,7 @@ static int64_t diagonal_of(const cgp__gemm *gemm, int64_t i, int64_t q) {
 /* Set the job's block at row i and column q. */
 static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, int64_t i,
                       int64_t q, int64_t rows, float *sums, cgp__cpu_prefetch *prefetch) {
-    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
     j->a = cgp__matrix_from(gemm->a, i, q);
     j->block = (cgp__block){.rows = cgp__min(gemm->m - i, rows),
                             .columns = gemm->n,
@@ -267,7 +261,7 @@ typedef struct row_blocks {
 static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
     const row_blocks *w = work;
     const cgp__gemm *gemm = w->gemm;
-    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
     float *sums = w->sums ? w->sums + thread * w->rows * gemm->n : NULL;
     job j = {.kernels = w->device->kernels,
              .packed = w->packed + thread * w->rows * max_depth(gemm->k),
@@ -296,7 +290,7 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
  * few, and meet at every block; each block of rows packs b again; blocks of k are few. */
 static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR);
-    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
     const int64_t meetings = cgp__ceil_div(gemm->m, limit) * cgp__ceil_div(gemm->k, depth) *
                              (reads_in_place(gemm) ? 1 : 2);
     const int64_t columns =
@@ -311,7 +305,7 @@ static int64_t time_by_rows(const cgp_device *device, const cgp__gemm *gemm, int
 }
 
 static int64_t time_by_depth(const cgp_device *device, const cgp__gemm *gemm) {
-    const int64_t depth = block_depth(cgp__gemm_cut(gemm));
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
     const int64_t blocks = cgp__ceil_div(gemm->k, depth);
     return cgp__ceil_div(blocks, device->threads) * (gemm->m + CGP__GEMM_PACKING_ROWS) *
            gemm->n * depth / 16;
@@ -354,7 +348,7 @@ static float *sums_of_thread(const depth_blocks *w, int thread) {
 static void make_sums(const void *work, int64_t item, int thread) {
     const depth_blocks *w = work;
     const cgp__gemm *g = w->gemm;
-    const int64_t depth = block_depth(cgp__gemm_cut(g)), q = item * depth;
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(g)), q = item * depth;
     job j = job_of_thread(w, thread);
     cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     set_block(&j, w->device, g, 0, q, g->m, NULL, prefetch);
@@ -400,13 +394,13 @@ static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, 
         run_by_rows(device, gemm, rows, packed, sums, micro_panels);
     else
         cgp__cpu_parallel_in_order(device,
-                                   cgp__ceil_div(gemm->k, block_depth(cgp__gemm_cut(gemm))),
+                                   cgp__ceil_div(gemm->k, cgp__gemm_depth(cgp__gemm_cut(gemm))),
                                    make_sums, add_sums, &blocks);
     return true;
 }
 
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
-    const int64_t depth = block_depth(cgp__gemm_cut(gemm)),
+    const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm)),
                   rows = block_rows(gemm->m, block_rows_limit(gemm));
     const int64_t bytes = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
     if (gemm->in_bf16 && device->tiles) {

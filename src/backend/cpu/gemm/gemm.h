@@ -49,6 +49,14 @@ static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t s
     return (cgp__matrix){type, at, 1, stride};
 }
 
+#define CGP__GEMM_KC 512 /* a multiple of 16 */
+
+/* Equal parts of k of at most CGP__GEMM_KC, whole vectors but for the last: a function of k alone. */
+static inline int64_t cgp__gemm_depth(int64_t k) {
+    const int64_t even = cgp__ceil_div(k, cgp__ceil_div(k, CGP__GEMM_KC));
+    return cgp__ceil_div(even, 16) * 16;
+}
+
 /* Bytes of workspace for these sizes and a c of this type on `threads` threads: no fewer than any smaller GEMM needs, and in
  * bf16 enough by either way, so that a plan is the same on every machine. */
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,

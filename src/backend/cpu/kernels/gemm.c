@@ -448,7 +448,7 @@ void CGP__CPU_NAME(gemm_columns)(const cgp__block *block, int64_t begin, int64_t
                .end = end,
                .tiles = (block->rows + MR - 1) / MR,
                .current = packed_b,
-               .next = packed_b + block->k * CGP__GEMM_NR};
+               .next = packed_b ? packed_b + block->k * CGP__GEMM_NR : NULL};
     interleave work = {
         .steps = steps > 4 * INTERLEAVES ? (steps + INTERLEAVES - 1) / INTERLEAVES : 4};
     r.interleaves = steps / work.steps;
@@ -457,12 +457,13 @@ void CGP__CPU_NAME(gemm_columns)(const cgp__block *block, int64_t begin, int64_t
     work.a = (prefetch_stream){.count = 0};
     for (; r.begin < end; r.begin += NR) {
         const int64_t left = end - r.begin, columns = left < NR ? left : NR;
-        const cgp__matrix b = cgp__matrix_from(block->b, 0, r.begin);
         r.b = block->panels ? packed_panel(block, r.begin) : r.current;
         if (block->taps.depth)
             pack_taps(r.current, block, r.begin, columns);
-        else if (!block->panels && !packs_interleaved(&r, r.begin))
+        else if (!block->panels && !packs_interleaved(&r, r.begin)) {
+            const cgp__matrix b = cgp__matrix_from(block->b, 0, r.begin);
             pack_columns(r.current, &b, columns, block->k);
+        }
         work.pack = pack_next(&r);
         run_micro_panel(&r, &work);
         float *const next = r.next;

@@ -6,8 +6,8 @@
 #include "backend/cpu/kernels/load_transposed.h"
 
 #define MR MICRO_ROWS
-#define NV 3
-#define NR (NV * LANES)
+#define NR MICRO_COLUMNS
+#define NV (NR / LANES)
 _Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0,
                "blocks are whole micro-panels");
 

@@ -32,6 +32,7 @@
 #else
 #define MICRO_ROWS (LANES / 2)
 #endif
+#define MICRO_COLUMNS (3 * LANES)
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef float halfvec __attribute__((vector_size(2 * LANES)));

@@ -15,7 +15,7 @@
 
 #define SIDE CGP__WINOGRAD_SIDE
 #define ELEMENTS CGP__WINOGRAD_ELEMENTS
-#define NR (3 * LANES) /* of the GEMM */
+#define NR MICRO_COLUMNS
 /* Distances of prefetches. */
 #define ROWS_AHEAD 8
 #define ELEMENTS_AHEAD 256
@@ -279,13 +279,11 @@ static void weights_of_rows(float *to, int64_t matrix, const cgp__winograd_filte
 static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_filter *f,
                                int64_t p, int64_t n) {
     for (int64_t column = 0; column < padded_columns(f->columns); column += LANES) {
-        const int64_t left = f->columns - column, there = left < 0       ? 0
-                                                          : left < LANES ? left
-                                                                         : LANES;
+        const int64_t left = f->columns - column, some = left < LANES ? left : LANES;
         vec taps[9][LANES];
         for (int tap = 0; tap < 9; tap++)
             load_transposed(CGP_F32, taps[8 - tap], f->at, tap * f->tap + column * f->row + p,
-                            f->row, there, n);
+                            f->row, some < 0 ? 0 : some, n);
         for (int64_t q = 0; q < n; q++) {
             vec w[9];
             for (int tap = 0; tap < 9; tap++)

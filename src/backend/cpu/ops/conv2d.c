@@ -13,7 +13,8 @@
  * taps of the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution
  * (1 x 1, stride 1) is a plain GEMM.
  *
- * In bf16 the GEMMs may be those of conv2d_bf16.c. dW is that of conv2d_weight.c.
+ * In bf16 the GEMMs may be those of conv2d_bf16.c. dW is that of conv2d_weight.c. A kernel with tiles is that of conv2d_winograd.c where
+ * they pay.
  *
  * Threads take blocks of pixels, each with its own strip, or columns of them. The result does not depend on that: k is cut by its
  * size alone. */
@@ -361,10 +362,10 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
 
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace) {
-    if (spec->type == CGP_BF16 && device->tiles)
-        cgp__convolve_weight_bf16(device, spec, x, dy, dw, add, workspace);
-    else if (cgp__winograd_applies(&spec->attributes))
+    if (by_winograd(device, spec))
         cgp__winograd_weight(device, spec, x, dy, dw, add, workspace);
+    else if (spec->type == CGP_BF16 && device->tiles)
+        cgp__convolve_weight_bf16(device, spec, x, dy, dw, add, workspace);
     else
         cgp__convolve_weight_f32(device, spec, x, dy, dw, add, workspace);
 }
@@ -382,16 +383,12 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
 
 /* --- workspace, in bf16 enough by either way --- */
 
-static int64_t gemm_workspace(const cgp__grid *g, int64_t columns, cgp_dtype type,
+/* Of the windows of a grid, or by tiles. */
+static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__grid *g, int64_t columns,
                               int threads) {
-    const int64_t bytes = threads * window_gemm_bytes(g, columns, type);
-    if (type == CGP_F32) return bytes;
-    return cgp__max(bytes, cgp__window_gemm_bf16_bytes(g, columns, threads));
-}
-
-static int64_t winograd_workspace(const cgp__grid *g, const cgp_kernel_spec *spec,
-                                  int64_t columns, int threads) {
-    const int64_t bytes = cgp__winograd_convolve_bytes(spec, threads);
+    const int64_t bytes = cgp__winograd_applies(&spec->attributes)
+                              ? cgp__winograd_convolve_bytes(spec, threads)
+                              : threads * window_gemm_bytes(g, columns, spec->type);
     if (spec->type == CGP_F32) return bytes;
     return cgp__max(bytes, cgp__window_gemm_bf16_bytes(g, columns, threads));
 }
@@ -399,17 +396,14 @@ static int64_t winograd_workspace(const cgp__grid *g, const cgp_kernel_spec *spe
 static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
     if (cgp__cpu_is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
     const cgp__grid g = cgp__grid_of(spec, NULL);
-    if (cgp__winograd_applies(&spec->attributes))
-        return winograd_workspace(&g, spec, spec->attributes.out, threads);
-    return gemm_workspace(&g, spec->attributes.out, spec->type, threads);
+    return gemm_workspace(spec, &g, spec->attributes.out, threads);
 }
 
 /* The largest of the classes. */
 static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *s = &spec->attributes;
     if (cgp__cpu_is_pointwise(s)) return pointwise_workspace(spec, threads);
-    int64_t bytes = cgp__winograd_applies(s) ? cgp__winograd_convolve_bytes(spec, threads) : 0;
-    if (bytes > 0 && spec->type == CGP_F32) return bytes;
+    int64_t bytes = 0;
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
@@ -419,7 +413,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
                 horizontal.taps == 0)
                 continue;
             const cgp__window_gemm p = input_gemm(spec, &vertical, &horizontal);
-            bytes = cgp__max(bytes, gemm_workspace(&p.grid, p.columns, spec->type, threads));
+            bytes = cgp__max(bytes, gemm_workspace(spec, &p.grid, p.columns, threads));
         }
     }
     return bytes;

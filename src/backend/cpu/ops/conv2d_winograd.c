@@ -13,8 +13,6 @@
 /* Channels on either side, and pixels of an output, from which on transforms cost less than they save. */
 #define MIN_CHANNELS 16
 #define MIN_PIXELS 36
-/* Of k at a time, a multiple of 16. */
-#define KC 512
 
 bool cgp__winograd_applies(const cgp_op_attributes *s) {
     return s->tile == 2 && s->in >= MIN_CHANNELS && s->out >= MIN_CHANNELS &&
@@ -25,8 +23,8 @@ bool cgp__winograd_applies(const cgp_op_attributes *s) {
 
 typedef struct convolution {
     cgp_device *device;
-    image x;
-    tiling tiles;
+    cgp__winograd_image x;
+    cgp__winograd_tiling tiles;
     /* Of all columns. */
     cgp__winograd_filter filter;
     const float *bias;
@@ -43,12 +41,13 @@ typedef struct convolution {
 } convolution;
 
 static int64_t u_matrix(int64_t k, int64_t columns) {
-    return matrix_of(1, cgp__gemm_panels_bytes(columns, k) / (int64_t)sizeof(float));
+    return cgp__winograd_matrix(1, cgp__gemm_panels_bytes(columns, k) / (int64_t)sizeof(float));
 }
 
 /* Bytes of a thread's U and M, of a panel. */
-static int64_t panel_bytes(const tiling *t, int64_t k) {
-    return matrices_bytes(u_matrix(k, PANEL)) + tiles_bytes(t, PANEL);
+static int64_t panel_bytes(const cgp__winograd_tiling *t, int64_t k) {
+    return cgp__winograd_matrices_bytes(u_matrix(k, CGP__WINOGRAD_PANEL)) +
+           cgp__winograd_tiles_bytes(t, CGP__WINOGRAD_PANEL);
 }
 
 /* Rows begin .. end - 1 of the part's U. */
@@ -70,14 +69,14 @@ static void weights_range(const void *work, int64_t begin, int64_t end, int thre
 /* M[i] = V[i] U[i] */
 static void multiply(const convolution *p, int64_t tiles, const float *v, float *m) {
     const int64_t k = p->filter.k, columns = p->columns;
-    const int64_t depth = cgp__ceil_div(cgp__ceil_div(k, cgp__ceil_div(k, KC)), 16) * 16;
-    for (int64_t i = 0; i < ELEMENTS; i++)
+    const int64_t depth = cgp__gemm_depth(k);
+    for (int64_t i = 0; i < CGP__WINOGRAD_ELEMENTS; i++)
         for (int64_t q = 0; q < k; q += depth) {
-            float *c = m + i * matrix_of(tiles, columns);
+            float *c = m + i * cgp__winograd_matrix(tiles, columns);
             cgp__block block = {.rows = tiles,
                                 .columns = columns,
                                 .k = cgp__min(depth, k - q),
-                                .rows_at = v + i * matrix_of(tiles, k) + q,
+                                .rows_at = v + i * cgp__winograd_matrix(tiles, k) + q,
                                 .row = k,
                                 .panels = p->u + i * u_matrix(k, columns),
                                 .panels_k = k,
@@ -90,8 +89,9 @@ static void multiply(const convolution *p, int64_t tiles, const float *v, float 
         }
 }
 
-static void write_pixels(const convolution *p, const run *r, const float *m, int64_t matrix) {
-    const tiling *t = &p->tiles;
+static void write_pixels(const convolution *p, const cgp__winograd_run *r, const float *m,
+                         int64_t matrix) {
+    const cgp__winograd_tiling *t = &p->tiles;
     const int64_t channels = p->filter.columns, row = t->width * channels;
     const cgp__winograd_pixels pixels = {
         .type = p->type,
@@ -112,9 +112,9 @@ static void write_pixels(const convolution *p, const run *r, const float *m, int
 static void transform(const convolution *p, int64_t first, int64_t last, int64_t tiles,
                       float *v) {
     for (int64_t i = first; i < last; i++) {
-        const run r = run_at(&p->tiles, i);
-        const cgp__winograd_row rows = rows_of(&p->x, &r, SIDE);
-        p->device->kernels->winograd_input(v, matrix_of(tiles, p->filter.k), &rows);
+        const cgp__winograd_run r = cgp__winograd_run_at(&p->tiles, i);
+        const cgp__winograd_row rows = cgp__winograd_rows(&p->x, &r, CGP__WINOGRAD_SIDE);
+        p->device->kernels->winograd_input(v, cgp__winograd_matrix(tiles, p->filter.k), &rows);
         v += r.tiles * p->filter.k;
     }
 }
@@ -122,11 +122,11 @@ static void transform(const convolution *p, int64_t first, int64_t last, int64_t
 /* Products and pixels of runs first .. last - 1. */
 static void finish(const convolution *p, int64_t first, int64_t last, const float *v,
                    float *m) {
-    const int64_t tiles = tiles_between(&p->tiles, first, last);
+    const int64_t tiles = cgp__winograd_tiles_between(&p->tiles, first, last);
     multiply(p, tiles, v, m);
     for (int64_t i = first; i < last; i++) {
-        const run r = run_at(&p->tiles, i);
-        write_pixels(p, &r, m, matrix_of(tiles, p->columns));
+        const cgp__winograd_run r = cgp__winograd_run_at(&p->tiles, i);
+        write_pixels(p, &r, m, cgp__winograd_matrix(tiles, p->columns));
         m += r.tiles * p->columns;
     }
 }
@@ -136,29 +136,30 @@ static void finish(const convolution *p, int64_t first, int64_t last, const floa
 /* Items are blocks of tiles. */
 static void blocks_range(const void *work, int64_t begin, int64_t end, int thread) {
     const convolution *p = work;
-    const tiling *t = &p->tiles;
-    char *scratch = p->scratch + thread * thread_bytes(t, p->filter.k, p->part);
+    const cgp__winograd_tiling *t = &p->tiles;
+    char *scratch = p->scratch + thread * cgp__winograd_thread_bytes(t, p->filter.k, p->part);
     float *v = (float *)(void *)scratch;
-    float *m = (float *)(void *)(scratch + tiles_bytes(t, p->filter.k));
+    float *m = (float *)(void *)(scratch + cgp__winograd_tiles_bytes(t, p->filter.k));
     for (int64_t block = begin; block < end; block++) {
-        const int64_t first = block * p->runs, last = cgp__min(first + p->runs, runs_of(t));
-        transform(p, first, last, tiles_between(t, first, last), v);
+        const int64_t first = block * p->runs,
+                      last = cgp__min(first + p->runs, cgp__winograd_runs(t));
+        transform(p, first, last, cgp__winograd_tiles_between(t, first, last), v);
         finish(p, first, last, v, m);
     }
 }
 
 /* Runs in a block: where there are several threads, blocks for each of them. */
 static int64_t runs_of_block(const convolution *p, bool little) {
-    const int64_t runs = runs_at_once(&p->tiles), threads = p->device->threads;
+    const int64_t runs = cgp__winograd_runs_at_once(&p->tiles), threads = p->device->threads;
     if (threads == 1 || little) return runs;
-    return cgp__min(runs, cgp__max(runs_of(&p->tiles) / (2 * threads), 1));
+    return cgp__min(runs, cgp__max(cgp__winograd_runs(&p->tiles) / (2 * threads), 1));
 }
 
 static void convolve_by_blocks(convolution *p, bool little) {
     const int64_t k = p->filter.k, all = p->filter.columns;
-    const int64_t rows = cgp__ceil_div(k, CGP__GEMM_MR), runs = runs_of(&p->tiles);
-    p->part = cgp__min(part_of(all, k), all);
-    p->scratch = (char *)p->u + matrices_bytes(u_matrix(k, p->part));
+    const int64_t rows = cgp__ceil_div(k, CGP__GEMM_MR), runs = cgp__winograd_runs(&p->tiles);
+    p->part = cgp__min(cgp__winograd_part(all, k), all);
+    p->scratch = (char *)p->u + cgp__winograd_matrices_bytes(u_matrix(k, p->part));
     p->runs = runs_of_block(p, little);
     const int64_t blocks = cgp__ceil_div(runs, p->runs);
     for (p->column = 0; p->column < all; p->column += p->part) {
@@ -168,9 +169,11 @@ static void convolve_by_blocks(convolution *p, bool little) {
     }
 }
 
-static int64_t blocks_bytes(const tiling *t, int64_t k, int64_t columns, int threads) {
-    const int64_t part = cgp__min(part_of(columns, k), columns);
-    return matrices_bytes(u_matrix(k, part)) + threads * thread_bytes(t, k, part);
+static int64_t blocks_bytes(const cgp__winograd_tiling *t, int64_t k, int64_t columns,
+                            int threads) {
+    const int64_t part = cgp__min(cgp__winograd_part(columns, k), columns);
+    return cgp__winograd_matrices_bytes(u_matrix(k, part)) +
+           threads * cgp__winograd_thread_bytes(t, k, part);
 }
 
 /* --- panels of columns --- */
@@ -178,10 +181,10 @@ static int64_t blocks_bytes(const tiling *t, int64_t k, int64_t columns, int thr
 /* Items are runs. */
 static void tiles_range(const void *work, int64_t begin, int64_t end, int thread) {
     const convolution *p = work;
-    const tiling *t = &p->tiles;
+    const cgp__winograd_tiling *t = &p->tiles;
     (void)thread;
-    transform(p, begin, end, tiles_between(t, 0, runs_of(t)),
-              p->v + tiles_between(t, 0, begin) * p->filter.k);
+    transform(p, begin, end, cgp__winograd_tiles_between(t, 0, cgp__winograd_runs(t)),
+              p->v + cgp__winograd_tiles_between(t, 0, begin) * p->filter.k);
 }
 
 /* Items are panels. */
@@ -191,43 +194,47 @@ static void panels_range(const void *work, int64_t begin, int64_t end, int threa
     char *scratch = p.scratch + thread * panel_bytes(&p.tiles, k);
     p.u = (float *)(void *)scratch;
     for (int64_t panel = begin; panel < end; panel++) {
-        p.column = panel * PANEL;
-        p.columns = cgp__min(PANEL, p.filter.columns - p.column);
+        p.column = panel * CGP__WINOGRAD_PANEL;
+        p.columns = cgp__min(CGP__WINOGRAD_PANEL, p.filter.columns - p.column);
         make_weights(&p, 0, k);
-        finish(&p, 0, runs_of(&p.tiles), p.v,
-               (float *)(void *)(scratch + matrices_bytes(u_matrix(k, PANEL))));
+        finish(&p, 0, cgp__winograd_runs(&p.tiles), p.v,
+               (float *)(void *)(scratch + cgp__winograd_matrices_bytes(
+                                               u_matrix(k, CGP__WINOGRAD_PANEL))));
     }
 }
 
 static void convolve_by_panels(convolution *p, bool little) {
-    const int64_t runs = runs_of(&p->tiles), panels = cgp__ceil_div(p->filter.columns, PANEL);
-    p->scratch = (char *)p->v + tiles_bytes(&p->tiles, p->filter.k);
+    const int64_t runs = cgp__winograd_runs(&p->tiles),
+                  panels = cgp__ceil_div(p->filter.columns, CGP__WINOGRAD_PANEL);
+    p->scratch = (char *)p->v + cgp__winograd_tiles_bytes(&p->tiles, p->filter.k);
     cgp__cpu_parallel_for(p->device, runs, little ? runs : 1, tiles_range, p);
     cgp__cpu_parallel_for(p->device, panels, little ? panels : 1, panels_range, p);
 }
 
-static int64_t panels_bytes(const tiling *t, int64_t k, int threads) {
-    return tiles_bytes(t, k) + threads * panel_bytes(t, k);
+static int64_t panels_bytes(const cgp__winograd_tiling *t, int64_t k, int threads) {
+    return cgp__winograd_tiles_bytes(t, k) + threads * panel_bytes(t, k);
 }
 
 /* --- either --- */
 
 static void convolve(convolution *p, void *workspace) {
     const int64_t k = p->filter.k, columns = p->filter.columns;
-    const int64_t work = runs_of(&p->tiles) * p->tiles.run * ELEMENTS * k * columns;
+    const int64_t work =
+        cgp__winograd_runs(&p->tiles) * p->tiles.run * CGP__WINOGRAD_ELEMENTS * k * columns;
     const bool little = work / 16 < CGP__GEMM_MIN_WORK;
     p->u = p->v = workspace;
-    if (by_panels(&p->tiles, columns, p->device->threads))
+    if (cgp__winograd_by_panels(&p->tiles, columns, p->device->threads))
         convolve_by_panels(p, little);
     else
         convolve_by_blocks(p, little);
 }
 
-/* Of fewer images, too. */
-static int64_t convolution_bytes(const tiling *t, int64_t k, int64_t columns, int threads) {
-    const tiling fewer = tiling_by_panels(t);
+/* For these images or fewer, whichever way those go. */
+static int64_t convolution_bytes(const cgp__winograd_tiling *t, int64_t k, int64_t columns,
+                                 int threads) {
+    const cgp__winograd_tiling fewer = cgp__winograd_fewer(t);
     const int64_t blocks = blocks_bytes(t, k, columns, threads);
-    if (!by_panels(&fewer, columns, threads)) return blocks;
+    if (!cgp__winograd_by_panels(&fewer, columns, threads)) return blocks;
     const int64_t panels = panels_bytes(&fewer, k, threads);
     return fewer.n == t->n ? panels : cgp__max(blocks, panels);
 }
@@ -239,7 +246,7 @@ void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv
     convolution p = {
         .device = device,
         .x = {spec->type, conv->x, s->height, s->width, s->in, s->in, s->top, s->left},
-        .tiles = tiling_of(spec->n, s->out_height, s->out_width),
+        .tiles = cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width),
         .filter = {conv->weight, s->in * s->out, s->out, s->in, s->out, false},
         .bias = conv->bias,
         .type = spec->type,
@@ -255,7 +262,7 @@ void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convol
     convolution p = {.device = device,
                      .x = {spec->type, conv->x, s->out_height, s->out_width, s->out, s->out,
                            2 - s->top, 2 - s->left},
-                     .tiles = tiling_of(spec->n, s->height, s->width),
+                     .tiles = cgp__winograd_tiling_of(spec->n, s->height, s->width),
                      .filter = {conv->weight, s->in * s->out, s->out, s->out, s->in, true},
                      .bias = conv->bias,
                      .type = spec->type,
@@ -267,8 +274,9 @@ void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convol
 int64_t cgp__winograd_convolve_bytes(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *s = &spec->attributes;
     const bool forward = spec->direction == CGP_OP_FORWARD;
-    const tiling t = forward ? tiling_of(spec->n, s->out_height, s->out_width)
-                             : tiling_of(spec->n, s->height, s->width);
+    const cgp__winograd_tiling t =
+        forward ? cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width)
+                : cgp__winograd_tiling_of(spec->n, s->height, s->width);
     return forward ? convolution_bytes(&t, s->in, s->out, threads)
                    : convolution_bytes(&t, s->out, s->in, threads);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* windows.h -- the windows of a convolution, for conv2d.c and conv2d_weight.c in f32 and conv2d_bf16.c: a block of output pixels works on a strip, its
+/* windows.h -- the windows of a convolution, for conv2d.c and conv2d_weight.c in f32 and conv2d_bf16.c, and the entries of conv2d_winograd.c: a block of output pixels works on a strip, its
  * input rows with zeros for padding. */
 #ifndef CGP_SRC_CPU_WINDOWS_H
 #define CGP_SRC_CPU_WINDOWS_H

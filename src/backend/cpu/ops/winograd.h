@@ -7,65 +7,69 @@
 #include "backend/cpu/ops/windows.h"
 
 /* Tiles in a block. */
-#define TILES 128
+#define CGP__WINOGRAD_TILES 128
 /* Elements of a matrix of U, and of dU, at a time: 18 MiB of all. */
-#define PART 294912
+#define CGP__WINOGRAD_PART 294912
 /* Columns of U, and rows of dU, in a panel: 16 matrices of 256 x 48 take three quarters of a MiB. */
-#define PANEL CGP__GEMM_NR
-#define ELEMENTS CGP__WINOGRAD_ELEMENTS
-#define SIDE CGP__WINOGRAD_SIDE
+#define CGP__WINOGRAD_PANEL CGP__GEMM_NR
 
 /* The tiles of the output pixels of n images, in runs within a row of tiles. */
-typedef struct tiling {
+typedef struct cgp__winograd_tiling {
     int64_t n, height, width;
     /* Rows of tiles in an image; tiles of a run, runs of a row. */
     int64_t rows, run, parts;
-} tiling;
+} cgp__winograd_tiling;
 
-static inline tiling tiling_of(int64_t n, int64_t height, int64_t width) {
+static inline cgp__winograd_tiling cgp__winograd_tiling_of(int64_t n, int64_t height,
+                                                           int64_t width) {
     const int64_t tiles = cgp__ceil_div(width, 2);
-    tiling t = {.n = n, .height = height, .width = width, .rows = cgp__ceil_div(height, 2)};
-    t.parts = cgp__ceil_div(tiles, TILES);
+    cgp__winograd_tiling t = {
+        .n = n, .height = height, .width = width, .rows = cgp__ceil_div(height, 2)};
+    t.parts = cgp__ceil_div(tiles, CGP__WINOGRAD_TILES);
     t.run = cgp__ceil_div(tiles, t.parts);
     return t;
 }
 
-static inline int64_t runs_of(const tiling *t) {
+static inline int64_t cgp__winograd_runs(const cgp__winograd_tiling *t) {
     return t->n * t->rows * t->parts;
 }
 
 /* Runs in a block, at most. */
-static inline int64_t runs_at_once(const tiling *t) {
-    return t->parts > 1 ? 1 : cgp__min(cgp__max(TILES / t->run, 1), runs_of(t));
+static inline int64_t cgp__winograd_runs_at_once(const cgp__winograd_tiling *t) {
+    return t->parts > 1
+               ? 1
+               : cgp__min(cgp__max(CGP__WINOGRAD_TILES / t->run, 1), cgp__winograd_runs(t));
 }
 
-static inline int64_t block_tiles(const tiling *t) {
-    return runs_at_once(t) * t->run;
+static inline int64_t cgp__winograd_block_tiles(const cgp__winograd_tiling *t) {
+    return cgp__winograd_runs_at_once(t) * t->run;
 }
 
 /* A run: its image, its first output pixel, and its tiles. */
-typedef struct run {
+typedef struct cgp__winograd_run {
     int64_t image, row, column, tiles;
-} run;
+} cgp__winograd_run;
 
-static inline run run_at(const tiling *t, int64_t number) {
+static inline cgp__winograd_run cgp__winograd_run_at(const cgp__winograd_tiling *t,
+                                                     int64_t number) {
     const int64_t part = number % t->parts, row = number / t->parts;
     const int64_t tiles = cgp__ceil_div(t->width, 2) - part * t->run;
-    return (run){.image = row / t->rows,
-                 .row = row % t->rows * 2,
-                 .column = part * t->run * 2,
-                 .tiles = cgp__min(tiles, t->run)};
+    return (cgp__winograd_run){.image = row / t->rows,
+                               .row = row % t->rows * 2,
+                               .column = part * t->run * 2,
+                               .tiles = cgp__min(tiles, t->run)};
 }
 
-static inline int64_t tiles_between(const tiling *t, int64_t begin, int64_t end) {
+static inline int64_t cgp__winograd_tiles_between(const cgp__winograd_tiling *t, int64_t begin,
+                                                  int64_t end) {
     int64_t tiles = 0;
     for (int64_t i = begin; i < end; i++)
-        tiles += run_at(t, i).tiles;
+        tiles += cgp__winograd_run_at(t, i).tiles;
     return tiles;
 }
 
 /* An image [n, height, width, channels] whose pixels, or windows, tiles read. */
-typedef struct image {
+typedef struct cgp__winograd_image {
     cgp_dtype type;
     const void *at;
     int64_t height, width, channels;
@@ -73,10 +77,11 @@ typedef struct image {
     int64_t count;
     /* Padding. */
     int64_t top, left;
-} image;
+} cgp__winograd_image;
 
 /* The `count` rows of pixels of a run. */
-static inline cgp__winograd_row rows_of(const image *x, const run *r, int count) {
+static inline cgp__winograd_row cgp__winograd_rows(const cgp__winograd_image *x,
+                                                   const cgp__winograd_run *r, int count) {
     cgp__winograd_row out = {.type = x->type,
                              .width = x->width,
                              .channels = x->channels,
@@ -92,45 +97,50 @@ static inline cgp__winograd_row rows_of(const image *x, const run *r, int count)
     return out;
 }
 
-/* Equal parts of a side of a filter, whole micro-panels but for the last, so that part * other fits PART. */
-static inline int64_t part_of(int64_t side, int64_t other) {
-    const int64_t fit = cgp__max(PART / other / CGP__GEMM_NR, 1) * CGP__GEMM_NR;
+/* Equal parts of a side of a filter, whole micro-panels but for the last, so that part * other fits CGP__WINOGRAD_PART. */
+static inline int64_t cgp__winograd_part(int64_t side, int64_t other) {
+    const int64_t fit = cgp__max(CGP__WINOGRAD_PART / other / CGP__GEMM_NR, 1) * CGP__GEMM_NR;
     const int64_t even = cgp__ceil_div(side, cgp__ceil_div(side, fit));
     return cgp__ceil_div(even, CGP__GEMM_NR) * CGP__GEMM_NR;
 }
 
 /* Elements from one of the 16 matrices to the next: a line more than they have, or all 16 would be in the same cache sets. */
-static inline int64_t matrix_of(int64_t rows, int64_t columns) {
+static inline int64_t cgp__winograd_matrix(int64_t rows, int64_t columns) {
     return cgp__cpu_padded(rows * columns) + 16;
 }
 
-static inline int64_t matrices_bytes(int64_t matrix) {
-    return cgp__align_up(ELEMENTS * matrix * (int64_t)sizeof(float));
+static inline int64_t cgp__winograd_matrices_bytes(int64_t matrix) {
+    return cgp__align_up(CGP__WINOGRAD_ELEMENTS * matrix * (int64_t)sizeof(float));
 }
 
-static inline int64_t tiles_bytes(const tiling *t, int64_t channels) {
-    return matrices_bytes(matrix_of(block_tiles(t), channels));
+static inline int64_t cgp__winograd_tiles_bytes(const cgp__winograd_tiling *t,
+                                                int64_t channels) {
+    return cgp__winograd_matrices_bytes(
+        cgp__winograd_matrix(cgp__winograd_block_tiles(t), channels));
 }
 
-static inline int64_t thread_bytes(const tiling *t, int64_t k, int64_t columns) {
-    return tiles_bytes(t, k) + tiles_bytes(t, columns);
+static inline int64_t cgp__winograd_thread_bytes(const cgp__winograd_tiling *t, int64_t k,
+                                                 int64_t columns) {
+    return cgp__winograd_tiles_bytes(t, k) + cgp__winograd_tiles_bytes(t, columns);
 }
 
 /* Images whose tiles fit a block; 0: none do. */
-static inline int64_t images_at_once(const tiling *t) {
-    return t->parts > 1 ? 0 : cgp__max(TILES / t->run, 1) / t->rows;
+static inline int64_t cgp__winograd_images_at_once(const cgp__winograd_tiling *t) {
+    return t->parts > 1 ? 0 : cgp__max(CGP__WINOGRAD_TILES / t->run, 1) / t->rows;
 }
 
 /* true: transform all tiles once, then go by panels of a filter's side, whose U or dU stays in a cache. Threads take panels. */
-static inline bool by_panels(const tiling *t, int64_t side, int threads) {
-    const int64_t panels = cgp__ceil_div(side, PANEL);
-    return t->n <= images_at_once(t) && (threads == 1 || panels >= 2 * threads);
+static inline bool cgp__winograd_by_panels(const cgp__winograd_tiling *t, int64_t side,
+                                           int threads) {
+    const int64_t panels = cgp__ceil_div(side, CGP__WINOGRAD_PANEL);
+    return t->n <= cgp__winograd_images_at_once(t) && (threads == 1 || panels >= 2 * threads);
 }
 
 /* The largest tiling of fewer images that goes by panels; of as many, or of none: itself. */
-static inline tiling tiling_by_panels(const tiling *t) {
-    tiling fewer = *t;
-    if (images_at_once(t) > 0) fewer.n = cgp__min(t->n, images_at_once(t));
+static inline cgp__winograd_tiling cgp__winograd_fewer(const cgp__winograd_tiling *t) {
+    cgp__winograd_tiling fewer = *t;
+    if (cgp__winograd_images_at_once(t) > 0)
+        fewer.n = cgp__min(t->n, cgp__winograd_images_at_once(t));
     return fewer;
 }
 
