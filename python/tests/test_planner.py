@@ -83,7 +83,9 @@ class Plans(unittest.TestCase):
         self.assertEqual(cgpipe.plan(model, stages=2, devices=["cpu", "cpu@1GiB"]).devices[1].name, "cpu:1")
         less = cgpipe.plan(model, chunks=4, batch=64, recompute="always", precision="bf16").devices[0].activation_bytes
         self.assertLess(less, cgpipe.plan(model, chunks=4, batch=64).devices[0].activation_bytes)
-        self.assertEqual(cgpipe.plan(model, stages=2, convolution="winograd", balance="time").batch, 1)
+        tiled = cgpipe.plan(model, stages=2, balance=[3, 5], convolution="winograd")
+        self.assertNotEqual(tiled.hash, cgpipe.plan(model, stages=2, balance=[3, 5]).hash)
+        self.assertEqual(sum(cgpipe.plan(model, stages=2, convolution="winograd", balance="time").balance), 8)
 
     def test_a_table_is_taken(self):
         table = cgpipe.Schedule.from_csv(cgpipe.schedule("1f1b", 2, 4).to_csv())
