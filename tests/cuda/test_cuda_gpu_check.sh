@@ -95,7 +95,7 @@ sed -i 's/ERROR SUMMARY/Target application terminated before first instrumented 
 tried cuda
 says '^memcheck: not run \(it saw no call of CUDA\)$'
 tried cuda 60
-says '^OutOfTime: memcheck$'
+says '^OutOfTime: sanitizers$'
 PATH=$work/bin:$PATH run 0 --part sanitizers
 says '^sanitizers +not run'
 says '^    no GPU$'

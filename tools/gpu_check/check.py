@@ -27,7 +27,8 @@ class Failed(Exception):
 
 
 class OutOfTime(Exception):
-    """A part's time, or the check's, is up."""
+    """A part's time, or the check's, is up; `done` is what a command that was stopped had said, without an exit code."""
+    done = None
 
 
 @dataclasses.dataclass
@@ -80,10 +81,12 @@ class Check:
             out, err = child.communicate(timeout=seconds)
         except BaseException as stopped:
             os.killpg(child.pid, signal.SIGKILL)  # and what it has started
-            child.communicate()
-            if isinstance(stopped, subprocess.TimeoutExpired):
-                raise OutOfTime(f"{words[0]}: not done after {seconds:.0f} s") from stopped
-            raise
+            out, err = child.communicate()
+            if not isinstance(stopped, subprocess.TimeoutExpired):
+                raise
+            late = OutOfTime(f"{words[0]}: not done after {seconds:.0f} s")
+            late.done = subprocess.CompletedProcess(words, None, out, err)
+            raise late from stopped
         return subprocess.CompletedProcess(words, child.returncode, out, err)
 
     def json_of(self, words, ours=True, **variables):

@@ -18,7 +18,7 @@ from check import Check, Failed, NotRun, OutOfTime, ROOT
 PARTS = [
     ("digests", "exactness.digests", 20, 120),
     ("bits", "exactness.bits", 20, 90),
-    ("sanitizers", "exactness.sanitizers", 100, 400),
+    ("sanitizers", "exactness.sanitizers", 160, 200),
     ("memory", "exactness.memory", 20, 60),
     ("bf16", "exactness.bf16", 30, 120),
     ("gpt2", "speed.gpt2", 60, 300),
