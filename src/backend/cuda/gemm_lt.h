@@ -33,17 +33,21 @@ typedef struct cgp__cuda_gemm_problem {
     cgp_dtype type;
 } cgp__cuda_gemm_problem;
 
-/* Memory of the device, at multiples of CGP__CUDA_LT_ALIGN bytes. */
+/* Memory of the device; all but the workspace at multiples of CGP__CUDA_LT_ALIGN bytes. */
 typedef struct cgp__cuda_lt_operands {
     const void *a, *b, *bias;
     void *c;
     /* c is added to. */
     bool add;
-    /* CGP__CUDA_LT_WORKSPACE bytes. */
+    /* CGP__CUDA_LT_WORKSPACE bytes, at a multiple of CGP__CUDA_LT_WORKSPACE_ALIGN: with others cuBLASLt multiplies nothing. */
     void *workspace;
 } cgp__cuda_lt_operands;
 
-enum { CGP__CUDA_LT_ALIGN = 16, CGP__CUDA_LT_WORKSPACE = 1 << 16 };
+enum {
+    CGP__CUDA_LT_ALIGN = 16,
+    CGP__CUDA_LT_WORKSPACE_ALIGN = 256,
+    CGP__CUDA_LT_WORKSPACE = 1 << 16
+};
 
 /* Of a device: the library, and what was chosen. */
 typedef struct cgp__cuda_lt cgp__cuda_lt;

@@ -30,7 +30,7 @@ struct cgp__shim_preference {
     uint32_t reductions, alignments[4];
 };
 
-enum { ALIGNED = 16, NEEDED = 4096, FEW = 16 };
+enum { ALIGNED = 16, WORKSPACE_ALIGNED = 256, NEEDED = 4096, FEW = 16 };
 
 /* Words of an algorithm: whether its sums are cut. */
 enum { IS_CUT };
@@ -260,8 +260,8 @@ static void multiply(matmul p) {
     }
 }
 
-static bool is_aligned(const void *at) {
-    return (uintptr_t)at % ALIGNED == 0;
+static bool is_aligned(const void *at, uintptr_t align) {
+    return (uintptr_t)at % align == 0;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
@@ -275,9 +275,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (handle->device != cgp__shim_current_device() || c != d || bytes < NEEDED ||
         !is_gemm(operation, of_a, of_b, of_c, of_d))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (!is_aligned(a) || !is_aligned(b) || !is_aligned(d) || !is_aligned(operation->bias) ||
-        !is_aligned(workspace))
-        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_aligned(a, ALIGNED) || !is_aligned(b, ALIGNED) || !is_aligned(d, ALIGNED) ||
+        !is_aligned(operation->bias, ALIGNED) || !is_aligned(workspace, WORKSPACE_ALIGNED))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     matmul p = {};
     p.operation = *operation;
     p.a = *of_a;

@@ -143,6 +143,12 @@ static bool can_be_read(const void *at) {
     return (uintptr_t)at % CGP__CUDA_LT_ALIGN == 0;
 }
 
+/* In a workspace that begins anywhere. */
+static void *library_workspace(const cgp_kernel_args *args) {
+    const uintptr_t align = CGP__CUDA_LT_WORKSPACE_ALIGN;
+    return (void *)(((uintptr_t)args->workspace + align - 1) / align * align);
+}
+
 static cudaError_t gemm_of_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                   cgp__cuda_lt_gemm *gemm, cudaStream_t stream) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -153,7 +159,7 @@ static cudaError_t gemm_of_weight(const cgp_kernel_spec *spec, const cgp_kernel_
                                      forward && g->has_bias ? bias : NULL,
                                      forward ? args->y : args->dx[0],
                                      !forward && adds(spec, 0),
-                                     args->workspace};
+                                     library_workspace(args)};
     return cgp__cuda_lt_gemm_run(gemm, &o, stream);
 }
 
@@ -163,7 +169,7 @@ static cudaError_t gemm_of_rows(const cgp_kernel_spec *spec, const cgp_kernel_ar
     const void *a = g->transposed ? args->x[0] : args->dy;
     const void *b = g->transposed ? args->dy : args->x[0];
     const cgp__cuda_lt_operands o = {
-        a, b, NULL, args->dparam[0], !args->first, args->workspace};
+        a, b, NULL, args->dparam[0], !args->first, library_workspace(args)};
     CGP__TRY_CUDA(cgp__cuda_lt_gemm_run(gemm, &o, stream));
     return bias_gradient<bf16>(spec, args, stream);
 }
@@ -200,7 +206,8 @@ static int64_t own_workspace(const cgp_kernel_spec *spec) {
 
 static int64_t workspace(const cgp_kernel_spec *spec) {
     const int64_t own = own_workspace(spec);
-    const int64_t library = spec->type == CGP_BF16 ? CGP__CUDA_LT_WORKSPACE : 0;
+    const int64_t library =
+        spec->type == CGP_BF16 ? CGP__CUDA_LT_WORKSPACE + CGP__CUDA_LT_WORKSPACE_ALIGN : 0;
     return own > library ? own : library;
 }
 
