@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_ways.h -- a GEMM of the cuda backend with a tile's shape and blocks of k at a time that a test chooses. */
+/* gemm_ways.h -- a GEMM of the cuda backend with a tile's shape, in turns or not, as a test chooses. */
 #ifndef CGP_TESTS_CUDA_GEMM_WAYS_H
 #define CGP_TESTS_CUDA_GEMM_WAYS_H
 
@@ -25,11 +25,14 @@ typedef struct gemm_case {
 /* The number of blocks of k, and the depth of all but the last. */
 int gemm_blocks(int64_t k, int64_t *depth);
 
-/* c [m, n] = or += a b + bias. The workspace holds `together` times c. */
-cudaError_t gemm_way(const gemm_case *given, int shape, int together, float *c, void *workspace,
+/* Of workspace. */
+int64_t gemm_bytes(const gemm_case *given, bool rounded);
+
+/* c [m, n] = or += a b + bias. */
+cudaError_t gemm_way(const gemm_case *given, int shape, bool turns, float *c, void *workspace,
                      cudaStream_t stream);
-/* With c in bf16; `together` is 1 or all. */
-cudaError_t gemm_rounded_way(const gemm_case *given, int shape, int together, uint16_t *c,
+/* With c in bf16. */
+cudaError_t gemm_rounded_way(const gemm_case *given, int shape, bool turns, uint16_t *c,
                              void *workspace, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_gemm.c -- the cuda backend's GEMM is the written-down chain, whatever the tile's shape and however many blocks of k are
- * made side by side:
+/* test_cuda_gemm.c -- the cuda backend's GEMM is the written-down chain, whatever the tile's shape, and whether thread blocks take turns:
  *
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  */
@@ -38,44 +37,55 @@ static float chain(const gemm_case *c, int64_t row, int64_t column, float before
     return sum;
 }
 
-static void check_way(const gemm_case *c, int shape, int together, const float *before,
+/* Memory of the device, which begins as NaNs. */
+static void *workspace_of(const gemm_case *c, bool rounded) {
+    const size_t bytes = (size_t)gemm_bytes(c, rounded);
+    void *workspace = NULL;
+    assert_int_equal(cudaMalloc(&workspace, bytes + 1), cudaSuccess);
+    assert_int_equal(cudaMemsetAsync(workspace, 0xff, bytes + 1, stream), cudaSuccess);
+    return workspace;
+}
+
+static void wait_and_free(void *workspace) {
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    assert_int_equal(cudaFree(workspace), cudaSuccess);
+}
+
+static void check_way(const gemm_case *c, int shape, bool turns, const float *before,
                       const float *want) {
     const size_t bytes = (size_t)(c->m * c->n) * sizeof(float);
-    float *got = malloc(bytes), *workspace = malloc(bytes * (size_t)together);
+    float *got = malloc(bytes);
+    void *workspace = workspace_of(c, false);
     memcpy(got, before, bytes);
-    assert_int_equal(gemm_way(c, shape, together, got, workspace, stream), cudaSuccess);
-    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    assert_int_equal(gemm_way(c, shape, turns, got, workspace, stream), cudaSuccess);
+    wait_and_free(workspace);
     for (int64_t i = 0; i < c->m * c->n; i++)
         if (memcmp(got + i, want + i, sizeof *got) != 0)
-            fail_msg("[%d x %d x %d] shape %d, %d blocks together: [%d, %d] is %.9g, not %.9g",
-                     (int)c->m, (int)c->n, (int)c->k, shape, together, (int)(i / c->n),
-                     (int)(i % c->n), (double)got[i], (double)want[i]);
+            fail_msg("[%d x %d x %d] shape %d, turns %d: [%d, %d] is %.9g, not %.9g", (int)c->m,
+                     (int)c->n, (int)c->k, shape, turns, (int)(i / c->n), (int)(i % c->n),
+                     (double)got[i], (double)want[i]);
     free(got);
-    free(workspace);
 }
 
 /* In bf16: the chain from what c has there, rounded once. */
-static void check_rounded_way(const gemm_case *c, int shape, int together,
-                              const float *before) {
+static void check_rounded_way(const gemm_case *c, int shape, bool turns, const float *before) {
     const int64_t count = c->m * c->n;
     uint16_t *got = malloc((size_t)count * sizeof *got);
-    float *workspace = malloc((size_t)(count * together) * sizeof *workspace);
+    void *workspace = workspace_of(c, true);
     for (int64_t i = 0; i < count; i++)
         got[i] = cgp__bf16_from_float(before[i]);
-    assert_int_equal(gemm_rounded_way(c, shape, together, got, workspace, stream), cudaSuccess);
-    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    assert_int_equal(gemm_rounded_way(c, shape, turns, got, workspace, stream), cudaSuccess);
+    wait_and_free(workspace);
     for (int64_t i = 0; i < count; i++) {
         const float from = cgp__bf16_to_float(cgp__bf16_from_float(before[i]));
         const uint16_t want = cgp__bf16_from_float(chain(c, i / c->n, i % c->n, from));
         if (got[i] != want)
-            fail_msg("[%d x %d x %d] in bf16, shape %d, %d blocks together: [%d, %d] is %.9g, "
-                     "not %.9g",
-                     (int)c->m, (int)c->n, (int)c->k, shape, together, (int)(i / c->n),
+            fail_msg("[%d x %d x %d] in bf16, shape %d, turns %d: [%d, %d] is %.9g, not %.9g",
+                     (int)c->m, (int)c->n, (int)c->k, shape, turns, (int)(i / c->n),
                      (int)(i % c->n), (double)cgp__bf16_to_float(got[i]),
                      (double)cgp__bf16_to_float(want));
     }
     free(got);
-    free(workspace);
 }
 
 static void check_case(gemm_case c) {
@@ -89,11 +99,10 @@ static void check_case(gemm_case c) {
     if (test_random(&seed) & 1) c.bias = bias;
     for (int64_t i = 0; i < c.m * c.n; i++)
         want[i] = chain(&c, i / c.n, i % c.n, before[i]);
-    for (int shape = 0; shape < GEMM_SHAPES; shape++)
-        for (int together = 1; together <= blocks; together++)
-            check_way(&c, shape, together, before, want);
-    for (int way = 0; way < 2 * GEMM_ROUNDED_SHAPES; way++)
-        check_rounded_way(&c, way / 2, way % 2 ? blocks : 1, before);
+    for (int way = 0; way < (blocks > 1 ? 2 : 1) * GEMM_SHAPES; way++)
+        check_way(&c, way % GEMM_SHAPES, way / GEMM_SHAPES, before, want);
+    for (int way = 0; way < (blocks > 1 ? 2 : 1) * GEMM_ROUNDED_SHAPES; way++)
+        check_rounded_way(&c, way % GEMM_ROUNDED_SHAPES, way / GEMM_ROUNDED_SHAPES, before);
     free(a);
     free(b);
     free(bias);

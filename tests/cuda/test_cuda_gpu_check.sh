@@ -94,7 +94,7 @@ says '^not run$'
 sed -i 's/ERROR SUMMARY/Target application terminated before first instrumented API call\n&/' "$work/bin/compute-sanitizer"
 tried cuda
 says '^memcheck: not run \(it saw no call of CUDA\)$'
-tried cuda 60
+tried cuda 30
 says '^OutOfTime: sanitizers$'
 PATH=$work/bin:$PATH run 0 --part sanitizers
 says '^sanitizers +not run'

@@ -23,78 +23,113 @@ cuts even_cuts(int64_t k) {
     return cuts_of(k, k, part_of(k));
 }
 
-/* Floats of the parts of one time, at most. */
-template <class S> constexpr int64_t most_of() {
-    return busy<S>() * S::BM * S::BN;
-}
-
-/* Parts are at most `busy` tiles, and at most `blocks` times c. */
-int64_t workspace_bytes(int64_t m, int64_t n, int blocks) {
-    constexpr int64_t most = most_of<medium>();
-    const int64_t all = blocks * m * n;
-    static_assert(most >= most_of<few>() && most >= most_of<small>() &&
-                      most >= most_of<rounding>(),
-                  "the parts of medium tiles are the largest");
+/* Turns, and what lies between blocks of k if c is rounded. */
+int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type) {
+    const int64_t most = MOST_BETWEEN, between = m * n < most ? m * n : most;
     if (blocks == 1) return 0;
-    return (all < most ? all : most) * (int64_t)sizeof(float);
+    return (1 + MOST_TILES + (type == CGP_BF16 ? between : 0)) * (int64_t)sizeof(float);
 }
 
 } // namespace gemm
 
 /* --- sums of rows --- */
 
-/* Columns of a thread block; loads on their way. */
-enum { COLUMNS = 32, AT_ONCE = 32 };
+/* Columns of a thread block; blocks of rows that it sums at once; a thread's loads on their way; block
+ * sums of a tile. */
+enum { COLUMNS = 32, AT_ONCE = BLOCK / COLUMNS, LOADS = 32, TILE = 16 * AT_ONCE };
 
-/* Sums of 64 rows, in order, from zero. A thread block has 32 columns of BLOCK / 32 of them. */
-template <class T>
-__global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
-                                  int64_t blocks) {
-    const int64_t columns = (width + COLUMNS - 1) / COLUMNS;
-    const int64_t column = blockIdx.x % columns * COLUMNS + threadIdx.x % COLUMNS;
-    const int64_t block = blockIdx.x / columns * (BLOCK / COLUMNS) + threadIdx.x / COLUMNS;
-    if (column >= width || block >= blocks) return;
-    const int64_t begin = block * ROW_BLOCK,
-                  end = begin + ROW_BLOCK < rows ? begin + ROW_BLOCK : rows;
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int64_t row = begin; row < end; row++)
-        sum = sum + load(x, row * width + column);
-    sums[block * width + column] = sum;
+/* Where sums go: the first `width` of n to `first`, the others to `second`; NULL: nowhere. */
+struct sums_to {
+    float *first, *second;
+    int64_t width;
+    bool add;
+};
+
+__device__ static inline void put_sum(const sums_to &to, int64_t i, float sum) {
+    float *at = i < to.width ? to.first : to.second;
+    if (at) put(at, i < to.width ? i : i - to.width, to.add, sum);
 }
 
-/* sum = or += the blocks' sums, in order. A thread has several on their way. */
-__global__ static void add_blocks(float *sum, const float *sums, int64_t blocks, int64_t width,
-                                  bool add) {
-    FOR_EACH(column, width) {
-        float whole = sums[column];
-        for (int64_t first = 1; first < blocks; first += AT_ONCE) {
-            float held[AT_ONCE];
+/* Sums of 64 rows, in order, from zero. A thread block has 32 columns of 8 of them: if these are all, it adds them up, too. */
+template <class T>
+__global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
+                                  int64_t blocks, sums_to to) {
+    __shared__ float held[AT_ONCE][COLUMNS];
+    const int64_t columns = (width + COLUMNS - 1) / COLUMNS;
+    const int thread = (int)threadIdx.x / COLUMNS, lane = (int)threadIdx.x % COLUMNS;
+    const int64_t column = blockIdx.x % columns * COLUMNS + lane;
+    const int64_t block = blockIdx.x / columns * AT_ONCE + thread;
+    const int64_t begin = block * ROW_BLOCK, left = rows - begin;
+    const int count = column >= width || left < 0 ? 0
+                      : left < ROW_BLOCK          ? (int)left
+                                                  : (int)ROW_BLOCK;
+    float sum = 0.0f;
+    for (int row = 0; row < count; row += LOADS) {
+        float loaded[LOADS];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                held[i] = first + i < blocks ? sums[(first + i) * width + column] : 0.0f;
+        for (int i = 0; i < LOADS; i++)
+            loaded[i] = row + i < count ? load(x, (begin + row + i) * width + column) : 0.0f;
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                if (first + i < blocks) whole = whole + held[i];
-        }
-        sum[column] = add ? sum[column] + whole : whole;
+        for (int i = 0; i < LOADS; i++)
+            if (row + i < count) sum = sum + loaded[i];
     }
+    if (blocks > AT_ONCE) {
+        if (column < width && block < blocks) sums[block * width + column] = sum;
+        return;
+    }
+    held[thread][lane] = sum;
+    __syncthreads();
+    for (int i = 1; thread == 0 && i < blocks; i++)
+        sum = sum + held[i][lane];
+    if (thread == 0 && column < width) put_sum(to, column, sum);
+}
+
+/* The blocks' sums [blocks, n], in order. All threads bring a tile of them, for which they wait together; 32 add it up. */
+__global__ static void add_blocks(const float *sums, int64_t blocks, int64_t n, sums_to to) {
+    __shared__ float tile[TILE][COLUMNS];
+    const int thread = (int)threadIdx.x / COLUMNS, lane = (int)threadIdx.x % COLUMNS;
+    const int64_t column = (int64_t)blockIdx.x * COLUMNS + lane;
+    float sum = 0.0f;
+    for (int64_t begin = 0; begin < blocks; begin += TILE) {
+        const int left = blocks - begin < TILE ? (int)(blocks - begin) : (int)TILE;
+#pragma unroll
+        for (int k = 0; k < TILE / AT_ONCE; k++) {
+            const int i = k * AT_ONCE + thread;
+            if (i < left && column < n) tile[i][lane] = sums[(begin + i) * n + column];
+        }
+        __syncthreads();
+        if (thread == 0 && column < n) {
+            if (begin == 0) sum = tile[0][lane];
+#pragma unroll 16
+            for (int i = begin == 0; i < left; i++)
+                sum = sum + tile[i][lane];
+        }
+        __syncthreads();
+    }
+    if (thread == 0 && column < n) put_sum(to, column, sum);
 }
 
 int64_t cgp__cuda_sum_rows_workspace(int64_t rows, int64_t width) {
-    return ceil_div(rows, ROW_BLOCK) * width * (int64_t)sizeof(float);
+    const int64_t blocks = ceil_div(rows, ROW_BLOCK);
+    return blocks <= AT_ONCE ? 0 : blocks * width * (int64_t)sizeof(float);
+}
+
+cudaError_t cgp__cuda_add_blocks(float *first, float *second, const float *sums, int64_t blocks,
+                                 int64_t width, int64_t n, bool add, cudaStream_t stream) {
+    return launch(add_blocks, dim3((unsigned)ceil_div(n, COLUMNS)), dim3(BLOCK), stream, sums,
+                  blocks, n, sums_to{first, second, width, add});
 }
 
 template <class T>
 cudaError_t cgp__cuda_sum_rows(float *sum, const T *x, int64_t rows, int64_t width, bool add,
                                void *workspace, cudaStream_t stream) {
     const int64_t blocks = ceil_div(rows, ROW_BLOCK);
-    const int64_t grid = ceil_div(width, COLUMNS) * ceil_div(blocks, BLOCK / COLUMNS);
+    const int64_t grid = ceil_div(width, COLUMNS) * ceil_div(blocks, AT_ONCE);
     float *sums = (float *)workspace;
     CGP__TRY_CUDA(launch(sum_blocks<T>, dim3((unsigned)grid), dim3(BLOCK), stream, sums, x,
-                         rows, width, blocks));
-    return launch(add_blocks, blocks_for(width), dim3(BLOCK), stream, sum, sums, blocks, width,
-                  add);
+                         rows, width, blocks, sums_to{sum, NULL, width, add}));
+    if (blocks <= AT_ONCE) return cudaSuccess;
+    return cgp__cuda_add_blocks(sum, NULL, sums, blocks, width, width, add, stream);
 }
 
 template cudaError_t cgp__cuda_sum_rows(float *, const float *, int64_t, int64_t, bool, void *,

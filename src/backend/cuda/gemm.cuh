@@ -12,9 +12,9 @@
  *
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  *
- * The blocks (`cuts`) are a function of k alone, at most 512 deep: those of the cpu backend, with its bits. Where c has few tiles,
- * thread blocks make one block of k each, a kernel of its own adds them: the same chains and sums. bf16 is widened when it is read;
- * c is rounded once, at the end: until then it lies in registers, or in parts that are added all at once.
+ * The blocks (`cuts`) are a function of k alone, at most 512 deep: those of the cpu backend, with its bits. Where a tile for each
+ * thread block would leave multiprocessors idle, thread blocks make one block of k each, and add it to c in turns: the same chains
+ * and sums. bf16 is widened when it is read; c is rounded once, at the end: until then it lies in registers, or in the workspace.
  *
  * a and b are read by rows of contiguous elements, of a matrix or of windows of an image (windows.cuh); along_k and across_k say
  * how a row lies in the GEMM. */
@@ -105,13 +105,27 @@ static inline matrix<T> matrix_of(const T *at, int64_t rows, int64_t columns, in
             columns % 4 == 0 && stride % 4 == 0 && is_aligned(at)};
 }
 
+template <class Rows> constexpr bool is_matrix = false;
+template <class T> constexpr bool is_matrix<matrix<T>> = true;
+
 /* One of several matrices, `step` elements apart: that of the thread block's blockIdx.z, once it has entered it. */
 template <class T> struct batched : matrix<T> { int64_t step; };
+template <class T> constexpr bool is_matrix<batched<T>> = true;
 
-template <class Rows> __device__ static inline void enter(Rows &) {}
+template <class Rows> __device__ static inline void enter(Rows &) {
+}
 
 template <class T> __device__ static inline void enter(batched<T> &rows) {
     rows.at += blockIdx.z * rows.step;
+}
+
+/* Return whether rows and columns before these are all there, in quads; of a matrix alone. */
+template <class Rows>
+__device__ static inline bool holds(const Rows &x, int rows, int columns) {
+    if constexpr (is_matrix<Rows>)
+        return x.quads && rows <= x.rows && columns <= x.columns;
+    else
+        return false;
 }
 
 /* An operand's element (outer, k): outer is a row of a or a column of b. Its rows lie along k, or across. */
@@ -156,12 +170,14 @@ template <class Rows, class T> struct output {
     /* NULL: none. */
     const float *bias;
     bool add;
-    /* Set by run(): every fourth element of a row, here and in the workspace, is aligned for four. */
+    /* Set where it is launched: every fourth element of a row is aligned for four. */
     bool quads;
+    /* [m, n]: where sums of a rounded c lie between blocks of k; NULL: in registers. */
+    float *between;
 };
 
 template <class T> static inline output<plain_rows, T> output_of(T *at, int64_t m, int64_t n) {
-    return {at, {n}, (int)m, (int)n, NULL, false, false};
+    return {at, {n}, (int)m, (int)n, NULL, false, false, NULL};
 }
 
 /* Sums of blocks cannot lie in c before they are complete. */
@@ -179,8 +195,11 @@ __device__ static inline float end_block(const output<Rows, T> &c, bool first, i
 
 /* --- tiles --- */
 
-/* RESIDENT: thread blocks on a multiprocessor, a limit of their registers; 0: the compiler's choice. */
-template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0> struct shape {
+/* RESIDENT: thread blocks on a multiprocessor, a limit of their registers; 0: the compiler's choice. ACROSS: threads of a warp along a row
+ * of the tile. UNROLLED: steps of k. */
+template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0, int ACROSS_ = 8,
+          int UNROLLED_ = 16>
+struct shape {
     enum {
         BM = BM_,
         BN = BN_,
@@ -189,6 +208,8 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0> struct
         TN = TN_,
         RESIDENT = RESIDENT_,
         THREADS = BM / TM * (BN / TN),
+        ACROSS = ACROSS_,
+        UNROLLED = UNROLLED_,
         /* Floats from one k to the next in shared memory, of a and b. */
         A_STRIDE = BM + 4,
         B_STRIDE = BN + 4,
@@ -197,27 +218,52 @@ template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0> struct
         B_QUADS = BK * B_STRIDE / 4,
         QUADS = A_QUADS + B_QUADS
     };
+    static_assert(BN / TN % ACROSS == 0 && 32 % ACROSS == 0 &&
+                      THREADS % (32 * (BN / TN / ACROSS)) == 0,
+                  "warps divide a tile");
 };
 
-typedef shape<128, 64, 16, 8, 8> large;
-typedef shape<64, 64, 16, 8, 4> medium;
+typedef shape<128, 64, 16, 8, 8, 3> large;
+typedef shape<64, 64, 16, 8, 4, 4> medium;
 typedef shape<32, 64, 32, 4, 4, 4> small;
 typedef shape<16, 64, 32, 4, 4, 4> few;
 /* Of a rounded c, which takes registers for sums twice. */
-typedef shape<64, 64, 16, 4, 4> rounding;
+typedef shape<64, 64, 16, 4, 4, 2> rounding;
 
 /* A thread's part of a panel of OUTER x BK, on its way to [BK][OUTER + 4] in shared memory. */
 template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
-    enum { COUNT = OUTER * BK / 4 / THREADS, STRIDE = OUTER + 4 };
+    enum {
+        COUNT = OUTER * BK / 4 / THREADS,
+        STRIDE = OUTER + 4,
+        /* Of a row of the operand, and rows from one quad of a thread to its next. */
+        QUADS = ALONG_K ? BK / 4 : OUTER / 4,
+        STEP = THREADS / QUADS
+    };
     static_assert(COUNT * THREADS * 4 == OUTER * BK, "threads have equal parts");
+    static_assert(STEP * QUADS == THREADS, "the quads of a thread lie in one column");
     quad held[COUNT];
 
     template <class Operand> __device__ void read(const Operand &from, int outer, int k) {
+        const int row = ALONG_K ? outer : k, column = ALONG_K ? k : outer;
+        if (holds(from.rows, row + (ALONG_K ? OUTER : BK), column + 4 * QUADS)) {
+            read_whole(from.rows, row + threadIdx.x / QUADS, column + threadIdx.x % QUADS * 4);
+            return;
+        }
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             const int q = threadIdx.x + i * THREADS;
-            held[i] = ALONG_K ? from.read(outer + q / (BK / 4), k + q % (BK / 4) * 4)
-                              : from.read(outer + q % (OUTER / 4) * 4, k + q / (OUTER / 4));
+            held[i] = from.read(outer + (ALONG_K ? q / QUADS : q % QUADS * 4),
+                                k + (ALONG_K ? q % QUADS * 4 : q / QUADS));
+        }
+    }
+
+    /* The panel has no edge of the matrix in it. */
+    template <class Rows> __device__ void read_whole(const Rows &from, int row, int column) {
+        if constexpr (is_matrix<Rows>) {
+            const auto *at = from.at + row * from.stride + column;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                held[i] = load_four(at + i * STEP * from.stride);
         }
     }
 
@@ -227,12 +273,12 @@ template <int THREADS, int OUTER, int BK, bool ALONG_K> struct panel {
         for (int i = 0; i < COUNT; i++) {
             const int q = threadIdx.x + i * THREADS;
             if (ALONG_K) {
-                const int outer = q / (BK / 4), k = q % (BK / 4) * 4;
+                const int outer = q / QUADS, k = q % QUADS * 4;
 #pragma unroll
                 for (int j = 0; j < 4; j++)
                     to[(k + j) * STRIDE + outer] = held[i].x[j];
             } else {
-                const int outer = q % (OUTER / 4), k = q / (OUTER / 4);
+                const int outer = q % QUADS, k = q / QUADS;
                 at[k * (STRIDE / 4) + outer] = held[i];
             }
         }
@@ -258,11 +304,14 @@ __device__ static inline void multiply_add(float (*sums)[TN], const quad *a, con
 
 /* A thread's place in a tile: the first of its rows and columns, in quads. */
 template <class S> __device__ static inline int first_row() {
-    return threadIdx.x / (S::BN / S::TN);
+    constexpr int warps = S::BN / S::TN / S::ACROSS;
+    if (warps == 1) return threadIdx.x / S::ACROSS;
+    return threadIdx.x / 32 / warps * (32 / S::ACROSS) + threadIdx.x % 32 / S::ACROSS;
 }
 
 template <class S> __device__ static inline int first_column() {
-    return threadIdx.x % (S::BN / S::TN);
+    constexpr int warps = S::BN / S::TN / S::ACROSS;
+    return threadIdx.x / 32 % warps * S::ACROSS + threadIdx.x % S::ACROSS;
 }
 
 /* Row i of a thread, of its tile. */
@@ -297,7 +346,7 @@ __device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const 
         const quad *x = panel_a + first_row<S>(), *y = panel_b + first_column<S>();
         const int left = end - k;
         if (left >= S::BK) {
-#pragma unroll 4
+#pragma unroll S::UNROLLED
             for (int q = 0; q < S::BK; q++)
                 multiply_add<S::TM, S::TN, S::BM / S::TM, S::BN / S::TN>(
                     sums, x + q * (S::A_STRIDE / 4), y + q * (S::B_STRIDE / 4));
@@ -312,95 +361,105 @@ __device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const 
 
 /* --- kernels --- */
 
-/* Four columns of a row of a tile, to `part` [m, n]. */
-__device__ static inline void store_part(float *part, int n, bool quads, int row, int column,
-                                         const float *sums) {
-    float *to = part + (int64_t)row * n + column;
-    if (quads) {
-        store_four(to, {{sums[0], sums[1], sums[2], sums[3]}});
-        return;
-    }
-    for (int j = 0; j < 4 && column + j < n; j++)
-        to[j] = sums[j];
-}
-
-/* Four columns of a row of a tile after a block. Between blocks they lie in c, or in `held` if c is rounded. */
-template <class Rows, class T>
+/* Four columns of a row of a tile after a block. Between blocks they lie in c; if c is rounded, in c.between or in `held`. WHOLE: the
+ * tile has no edge of c in it, and quads. */
+template <bool WHOLE, class Rows, class T>
 __device__ static inline void end_four(const output<Rows, T> &c, bool first, bool last, int row,
                                        int column, const float *sums, float *held) {
     constexpr bool HOLDS = is_rounded<T>;
     T *to = c.at + c.rows(row) + column;
-    const bool reads = first ? c.add : !HOLDS;
-    const bool writes = last || !HOLDS;
+    const bool reads = first ? c.add : !HOLDS, writes = last || !HOLDS;
+    const bool quads = WHOLE || c.quads;
+    float *between = HOLDS && c.between ? c.between + (int64_t)row * c.n + column : NULL;
     quad q = {{0.0f, 0.0f, 0.0f, 0.0f}};
-    if (reads && c.quads) q = load_four(to);
+    if (reads && quads) q = load_four(to);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        if (column + j >= c.n) continue;
-        if (reads && !c.quads) q.x[j] = load(to, j);
-        if (HOLDS && !first) q.x[j] = held[j];
+        if (!WHOLE && column + j >= c.n) continue;
+        if (reads && !quads) q.x[j] = load(to, j);
+        if (HOLDS && !first) q.x[j] = between ? between[j] : held[j];
         q.x[j] = end_block(c, first, column + j, q.x[j], sums[j]);
-        if (HOLDS) held[j] = q.x[j];
-        if (writes && !c.quads) store(to, j, q.x[j]);
+        if (HOLDS && !between) held[j] = q.x[j];
+        if (HOLDS && between) between[j] = q.x[j];
+        if (writes && !quads) store(to, j, q.x[j]);
     }
-    if (writes && c.quads) store_four(to, q);
+    if (writes && quads) store_four(to, q);
 }
 
-/* Tiles are numbered by blockIdx.x, along the shorter side first, so that those of one time read little. parts == NULL: all blocks
- * of k, to c; otherwise block `first` + blockIdx.y to its parts [m, n]. */
+/* A thread's part of a tile at [row, column] after a block. */
+template <class S, bool WHOLE, class Rows, class T>
+__device__ static inline void end_tile(const output<Rows, T> &c, bool first, bool last, int row,
+                                       int column, const float (*sums)[S::TN],
+                                       float (*held)[is_rounded<T> ? S::TN : 4]) {
+#pragma unroll
+    for (int i = 0; i < S::TM; i++)
+#pragma unroll
+        for (int j = 0; j < S::TN; j += 4) {
+            const int at_row = row + row_of<S>(i);
+            const int at_column = column + j / 4 * (4 * S::BN / S::TN) + 4 * first_column<S>();
+            if (!WHOLE && (at_row >= c.m || at_column >= c.n)) continue;
+            end_four<WHOLE>(c, first, last, at_row, at_column, sums[i] + j,
+                            is_rounded<T> ? held[i] + j : NULL);
+        }
+}
+
+/* Turns: the number of the next thread block, and for each tile that of its next block of k. A thread block takes its number when it
+ * begins, so those before it have begun, in whatever order a GPU begins them: nothing waits for what may never run. */
+__device__ static inline void wait_for_turn(const int *turn, int block) {
+    if (threadIdx.x == 0) {
+        while (*(const volatile int *)turn != block)
+            ;
+        __threadfence();
+    }
+    __syncthreads();
+}
+
+__device__ static inline void pass_turn(int *turn, int block) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        *(volatile int *)turn = block + 1;
+    }
+}
+
+/* Tiles are numbered along the shorter side first, so that those of one time read little. `turns` NULL: a thread block makes all
+ * blocks of k of a tile; otherwise one: numbers run through all tiles for block 0, then for block 1, and so on. */
 template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
-    tiles(A a, B b, output<Rows, T> c, cuts k, int first, float *parts) {
+    tiles(A a, B b, output<Rows, T> c, cuts k, int *turns) {
     enum { HOLDS = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
-    /* Of the tile. Read again for each block of k: addresses in c must not take registers from the sums. */
-    __shared__ int place[2];
-    const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
-    const bool down = rows < columns;
-    const int row = (down ? blockIdx.x % rows : blockIdx.x / columns) * S::BM;
-    const int column = (down ? blockIdx.x / rows : blockIdx.x % columns) * S::BN;
+    /* Row and column of the tile, its number, its first block. Read again for each block of k: addresses in c must not take registers
+     * from the sums. */
+    __shared__ int place[4];
     if (threadIdx.x == 0) {
-        place[0] = row;
-        place[1] = column;
+        const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
+        const int number = turns ? atomicAdd(turns, 1) : (int)blockIdx.x;
+        const int tile = number % (rows * columns);
+        const bool down = rows < columns;
+        place[0] = (down ? tile % rows : tile / columns) * S::BM;
+        place[1] = (down ? tile / rows : tile % columns) * S::BN;
+        place[2] = tile;
+        place[3] = number / (rows * columns);
     }
+    __syncthreads();
     enter(a.rows);
     enter(b.rows);
-    const int begin = parts ? first + (int)blockIdx.y : 0;
-    const int end = parts ? begin + 1 : k.count;
-    float *part = parts ? parts + (int64_t)blockIdx.y * c.m * c.n : NULL;
+    const int end = turns ? place[3] + 1 : k.count;
     float held[HOLDS ? S::TM : 1][HOLDS ? S::TN : 4];
     int half = 0;
-    for (int block = begin; block < end; block++) {
+    for (int block = place[3]; block < end; block++) {
         float sums[S::TM][S::TN];
-        sum_block<S>(sums, a, b, row, column, k.begin(block), k.end(block), shared, &half);
-#pragma unroll
-        for (int i = 0; i < S::TM; i++)
-#pragma unroll
-            for (int j = 0; j < S::TN; j += 4) {
-                const int at_row = place[0] + row_of<S>(i);
-                const int at_column =
-                    place[1] + j / 4 * (4 * S::BN / S::TN) + 4 * first_column<S>();
-                if (at_row >= c.m || at_column >= c.n) continue;
-                if (part)
-                    store_part(part, c.n, c.quads, at_row, at_column, sums[i] + j);
-                else
-                    end_four(c, block == 0, block + 1 == end, at_row, at_column, sums[i] + j,
-                             HOLDS ? held[i] + j : NULL);
-            }
-    }
-}
-
-/* c, after blocks `first` .. `first` + count - 1; all of them, if c is rounded. */
-template <class Rows, class T>
-__global__ void add_parts(output<Rows, T> c, int first, int count, const float *parts) {
-    const int size = c.m * c.n;
-    FOR_EACH(i, size) {
-        const int row = (int)i / c.n, column = (int)i % c.n;
-        T *to = c.at + c.rows(row) + column;
-        float sum = first > 0 || c.add ? load(to, 0) : 0.0f;
-        for (int part = 0; part < count; part++)
-            sum = end_block(c, first + part == 0, column, sum, parts[(int64_t)part * size + i]);
-        store(to, 0, sum);
+        sum_block<S>(sums, a, b, place[0], place[1], k.begin(block), k.end(block), shared,
+                     &half);
+        const int row = place[0], column = place[1];
+        const bool first = block == 0, last = block + 1 == k.count;
+        if (turns && !first) wait_for_turn(turns + 1 + place[2], block);
+        if (c.quads && row + S::BM <= c.m && column + S::BN <= c.n)
+            end_tile<S, true>(c, first, last, row, column, sums, held);
+        else
+            end_tile<S, false>(c, first, last, row, column, sums, held);
+        if (turns && !last) pass_turn(turns + 1 + place[2], block);
     }
 }
 
@@ -409,44 +468,43 @@ __global__ void add_parts(output<Rows, T> c, int first, int count, const float *
 /* Of the GPU that shapes are chosen for, which changes no bit. */
 enum { MULTIPROCESSORS = 132 };
 
-/* Thread blocks that keep it busy. */
-template <class S> constexpr int64_t busy() {
-    return MULTIPROCESSORS * 1024 / S::THREADS;
-}
-
 template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
     return ceil_div(m, S::BM) * ceil_div(n, S::BN);
 }
 
-/* Blocks of k at a time, in even runs: 1: each thread block makes all. */
-template <class S, class Rows, class T>
-static inline int at_a_time(const output<Rows, T> &c, const cuts &k) {
-    const int64_t most = busy<S>() / tiles_of<S>(c.m, c.n);
-    if (most <= 1 || (is_rounded<T> && most < k.count)) return 1;
-    return (int)ceil_div(k.count, ceil_div(k.count, most));
+/* The part of their time in which multiprocessors multiply, with so many equal thread blocks: some are done before others, and with
+ * less than two each they wait for memory. */
+static inline double busy(int64_t blocks) {
+    const double all = (double)(ceil_div(blocks, MULTIPROCESSORS) * MULTIPROCESSORS);
+    return (blocks < 2 * MULTIPROCESSORS ? 0.75 : 1.0) * (double)blocks / all;
 }
 
-/* Bytes of workspace: for this m and k and all smaller ones. */
-int64_t workspace_bytes(int64_t m, int64_t n, int blocks);
+/* Tiles that take turns, at most; floats between blocks of k of a rounded c, at most. */
+enum { MOST_TILES = 4095, MOST_BETWEEN = 1 << 21 };
 
-/* With a tile's shape, `together` blocks of k at a time: 1 or all, if c is rounded. */
+/* Return whether thread blocks make one block of k each: to take turns costs a twentieth. */
+template <class S, class Rows, class T>
+static inline bool in_turns(const output<Rows, T> &c, const cuts &k) {
+    const int64_t tiles = tiles_of<S>(c.m, c.n);
+    if (tiles > MOST_TILES || (is_rounded<T> && (int64_t)c.m * c.n > MOST_BETWEEN))
+        return false;
+    return 0.95 * busy(tiles * k.count) > busy(tiles);
+}
+
+/* Bytes of workspace: for this m and k and all smaller ones, and a c of this type. */
+int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type);
+
+/* With a tile's shape, in turns or not. */
 template <class S, class A, class B, class Rows, class T>
 static inline cudaError_t run_as(const A &a, const B &b, output<Rows, T> c, const cuts &k,
-                                 int together, void *workspace, cudaStream_t stream) {
-    const unsigned grid = (unsigned)tiles_of<S>(c.m, c.n);
-    float *parts = (float *)workspace;
-    c.quads = c.n % 4 == 0 && is_aligned(c.at) && is_aligned(parts);
-    if (together == 1)
-        return launch(tiles<S, A, B, Rows, T>, dim3(grid), dim3(S::THREADS), stream, a, b, c, k,
-                      0, (float *)NULL);
-    for (int first = 0; first < k.count; first += together) {
-        const int left = k.count - first, count = left < together ? left : together;
-        CGP__TRY_CUDA(launch(tiles<S, A, B, Rows, T>, dim3(grid, (unsigned)count),
-                             dim3(S::THREADS), stream, a, b, c, k, first, parts));
-        CGP__TRY_CUDA(launch(add_parts<Rows, T>, blocks_for((int64_t)c.m * c.n), dim3(BLOCK),
-                             stream, c, first, count, parts));
-    }
-    return cudaSuccess;
+                                 bool turns, void *workspace, cudaStream_t stream) {
+    const int64_t tiles_ = tiles_of<S>(c.m, c.n), count = turns ? tiles_ * k.count : tiles_;
+    c.quads = c.n % 4 == 0 && is_aligned(c.at);
+    if (turns)
+        CGP__TRY_CUDA(clear_bytes(workspace, (1 + tiles_) * (int64_t)sizeof(int), stream));
+    if (turns && is_rounded<T>) c.between = (float *)workspace + 1 + MOST_TILES;
+    return launch(tiles<S, A, B, Rows, T>, dim3((unsigned)count), dim3(S::THREADS), stream, a,
+                  b, c, k, turns ? (int *)workspace : (int *)NULL);
 }
 
 /* Rows, columns and k are numbered by int, the end of the last tile or block too. */
@@ -454,19 +512,25 @@ static inline bool fits(int64_t size) {
     return size <= INT32_MAX / 2;
 }
 
+template <class S, class A, class B, class Rows, class T>
+static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, T> &c,
+                                    const cuts &k, void *workspace, cudaStream_t stream) {
+    return run_as<S>(a, b, c, k, in_turns<S>(c, k), workspace, stream);
+}
+
 /* The larger the tiles, the less is read; smaller ones where larger ones would leave multiprocessors idle. */
 template <class A, class B, class Rows, class T>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c, const cuts &k,
                               void *workspace, cudaStream_t stream) {
-    if (c.m <= few::BM) return run_as<few>(a, b, c, k, at_a_time<few>(c, k), workspace, stream);
+    if (c.m <= few::BM) return run_shape<few>(a, b, c, k, workspace, stream);
     if constexpr (is_rounded<T>) {
-        return run_as<rounding>(a, b, c, k, at_a_time<rounding>(c, k), workspace, stream);
+        return run_shape<rounding>(a, b, c, k, workspace, stream);
     } else {
-        if (tiles_of<large>(c.m, c.n) >= 2 * MULTIPROCESSORS)
-            return run_as<large>(a, b, c, k, 1, workspace, stream);
+        if (tiles_of<large>(c.m, c.n) * k.count >= 5 * MULTIPROCESSORS)
+            return run_shape<large>(a, b, c, k, workspace, stream);
         if (tiles_of<medium>(c.m, c.n) * k.count >= 2 * MULTIPROCESSORS)
-            return run_as<medium>(a, b, c, k, at_a_time<medium>(c, k), workspace, stream);
-        return run_as<small>(a, b, c, k, at_a_time<small>(c, k), workspace, stream);
+            return run_shape<medium>(a, b, c, k, workspace, stream);
+        return run_shape<small>(a, b, c, k, workspace, stream);
     }
 }
 

@@ -19,8 +19,9 @@ static __global__ void sum_losses(double *losses, const double *terms, int64_t n
         const int64_t i = begin + threadIdx.x, left = n - begin;
         if (i < n) tile[threadIdx.x] = terms[i];
         __syncthreads();
-        for (int k = 0; threadIdx.x == 0 && k < BLOCK && k < left; k++)
-            sum += tile[k];
+#pragma unroll 16
+        for (int k = 0; k < (left < BLOCK ? (int)left : (int)BLOCK); k++)
+            if (threadIdx.x == 0) sum += tile[k];
         __syncthreads();
     }
     if (threadIdx.x == 0) losses[values->loss_word + loss] = sum;

@@ -14,6 +14,7 @@ enum {
     ROW_BLOCK = 64, /* rows in a partial sum of a parameter's gradient */
     LANES = 16,     /* of a sum of a row, or of a part */
     SUM_ROWS = 8,   /* of a thread block that sums rows */
+    LOADED_TERMS = 8,
     PART = 16384,
     PART_TILE = 4096
 };
@@ -37,35 +38,55 @@ __device__ static inline int sum_row(void) {
     return (int)threadIdx.x / LANES;
 }
 
-/* sum[] of f(term, row, c) over the columns of each row of the block, in all lanes of the row. All threads fill a tile with the
- * terms, for which they wait on memory together; 16 lanes for each row add them up. */
+/* The lanes of a row add up so many columns of a tile, some of which are loaded before they are added. */
+template <int sums>
+__device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &tile, int row,
+                                        int columns) {
+    for (int begin = (int)threadIdx.x % LANES; begin < columns; begin += LOADED_TERMS * LANES) {
+        float term[LOADED_TERMS][sums];
+#pragma unroll
+        for (int i = 0; i < LOADED_TERMS; i++)
+            for (int k = 0; k < sums; k++)
+                term[i][k] =
+                    begin + i * LANES < columns ? tile.at[k][row][begin + i * LANES] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < LOADED_TERMS; i++)
+            for (int k = 0; k < sums; k++)
+                if (begin + i * LANES < columns) sum[k] += term[i][k];
+    }
+}
+
+/* sum[] of the terms over the columns of each row of the block, in all lanes of the row. f(terms, c) makes those of column c of all
+ * rows. All threads fill a tile with them, for which they wait on memory together; 16 lanes for each row add them up. */
 template <int sums, class F>
 __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, int64_t width,
                                        F f) {
-    const int row = sum_row(), lane = (int)threadIdx.x % LANES;
+    const int row = sum_row();
     for (int k = 0; k < sums; k++)
         sum[k] = 0.0f;
     for (int64_t begin = 0; begin < width; begin += tile.columns) {
         const int64_t left = width - begin;
         const int columns = left < tile.columns ? (int)left : (int)tile.columns;
         for (int c = (int)threadIdx.x; c < columns; c += BLOCK) {
-            for (int r = 0; r < SUM_ROWS; r++) {
-                float term[sums];
-                f(term, r, begin + c);
+            float term[SUM_ROWS][sums];
+            f(term, begin + c);
+#pragma unroll
+            for (int r = 0; r < SUM_ROWS; r++)
                 for (int k = 0; k < sums; k++)
-                    tile.at[k][r][c] = term[k];
-            }
+                    tile.at[k][r][c] = term[r][k];
         }
         __syncthreads();
-        for (int c = lane; row < SUM_ROWS && c < columns; c += LANES) {
-            for (int k = 0; k < sums; k++)
-                sum[k] += tile.at[k][row][c];
-        }
+        if (row < SUM_ROWS) add_terms(sum, tile, row, columns);
         __syncthreads();
     }
     for (int k = 0; row < SUM_ROWS && k < sums; k++)
         sum[k] = sum_lanes(sum[k]);
 }
+
+/* first [width] and second [n - width] = or += the sums [blocks, n], in order: those of a block are first's, then second's. NULL is not
+ * made. */
+cudaError_t cgp__cuda_add_blocks(float *first, float *second, const float *sums, int64_t blocks,
+                                 int64_t width, int64_t n, bool add, cudaStream_t stream);
 
 /* Sum of widened(term(i)) over the n elements of a part, for thread 0. All threads make the terms, which are float; each lane adds
  * its own. */

@@ -118,6 +118,17 @@ template <class T> static inline T __shfl_down_sync(unsigned mask, T value, unsi
     return cgp__shim_shuffle_of(mask, value, cgp__shim_lane() + lanes);
 }
 
+/* --- turns: one thread of the host runs all blocks of a launch, one after the other --- */
+
+static inline int atomicAdd(int *at, int value) {
+    const int before = *at;
+    *at += value;
+    return before;
+}
+
+static inline void __threadfence() {
+}
+
 /* --- arithmetic --- */
 
 template <class To, class From> static inline To cgp__shim_cast(From from) {

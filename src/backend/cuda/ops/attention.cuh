@@ -10,7 +10,9 @@
 
 using namespace gemm;
 
-typedef shape<64, 64, 16, 4, 4> scores;
+/* Threads of a row are neighbours in a warp. More unrolled, dk and dv would not lie in registers. */
+typedef shape<64, 64, 16, 4, 4, 0, 16, 4> scores;
+static_assert((int)scores::ACROSS == (int)LANES, "sums and maxima of a row are those of lanes");
 
 enum {
     TILE = 64,
@@ -22,6 +24,9 @@ enum {
     WIDE = 128,
     WARP = 32
 };
+
+/* A matrix whose panels are never read as a whole, which would take registers, too. */
+template <class T> struct by_quads : matrix<T> {};
 
 /* --- operands --- */
 
@@ -141,8 +146,8 @@ template <class T>
 __device__ static inline void multiply_rows(float (*s)[4], const matrix<T> &x,
                                             const matrix<T> &y, int query, int key,
                                             quad *shared, int *half) {
-    sum_block<scores>(s, along_k<matrix<T>>{x}, along_k<matrix<T>>{y}, query, key, 0, x.columns,
-                      shared, half);
+    sum_block<scores>(s, along_k<by_quads<T>>{{x}}, along_k<by_quads<T>>{{y}}, query, key, 0,
+                      x.columns, shared, half);
 }
 
 /* To shared memory, as [query][key]. */
@@ -170,13 +175,13 @@ __device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *
     enum { BK = scores::BK, STRIDE = (COLUMNS + 4) / 4 };
     static_assert(BK * STRIDE <= scores::QUADS, "shared memory is made for scores");
     panel<scores::THREADS, COLUMNS, BK, false> of_x;
-    of_x.read(across_k<matrix<T>>{x}, column, first);
+    of_x.read(across_k<by_quads<T>>{{x}}, column, first);
 #pragma unroll 1
     for (int k = 0; k < TILE; k += BK, *half ^= 1) {
         quad *to = shared + *half * scores::QUADS;
         of_x.write(to);
         __syncthreads();
-        if (k + BK < TILE) of_x.read(across_k<matrix<T>>{x}, column, first + k + BK);
+        if (k + BK < TILE) of_x.read(across_k<by_quads<T>>{{x}}, column, first + k + BK);
         const quad *a = tile + k * TILE_STRIDE + first_row<scores>();
         const quad *b = to + first_column<scores>();
 #pragma unroll 4

@@ -234,7 +234,8 @@ static output<pixel_rows, T> pixels_of_dx(const cgp_kernel_spec *spec, const sid
             (int)g->in,
             conv.bias,
             conv.add,
-            false};
+            false,
+            NULL};
 }
 
 /* Pixels outside all windows. */
@@ -298,7 +299,8 @@ static cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_
 static int64_t weight_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const windows<float> x = windows_of_x<float>(spec, NULL);
-    const int64_t bytes = workspace_bytes(x.length, g->out, cuts_of_pixels(spec).count);
+    const int64_t bytes =
+        workspace_bytes(x.length, g->out, cuts_of_pixels(spec).count, CGP_F32);
     const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(x.count, g->out) : 0;
     return bytes > sums ? bytes : sums;
 }
@@ -312,7 +314,8 @@ static int64_t input_workspace(const cgp_kernel_spec *spec) {
             const side down = side_down(g, i), across = side_across(g, j);
             if (down.pixels * across.pixels * down.taps * across.taps == 0) continue;
             const windows<float> dy = windows_of_dy<float>(spec, down, across, NULL);
-            const int64_t bytes = workspace_bytes(dy.count, g->in, cuts_of_windows(dy).count);
+            const int64_t bytes =
+                workspace_bytes(dy.count, g->in, cuts_of_windows(dy).count, spec->type);
             most = bytes > most ? bytes : most;
         }
     }
@@ -325,7 +328,7 @@ static int64_t workspace(const cgp_kernel_spec *spec) {
     if (spec->direction == CGP_OP_BACKWARD_WEIGHT) return weight_workspace(spec);
     if (spec->direction == CGP_OP_BACKWARD_INPUT) return input_workspace(spec);
     const windows<float> x = windows_of_x<float>(spec, NULL);
-    return workspace_bytes(x.count, spec->attributes.out, cuts_of_windows(x).count);
+    return workspace_bytes(x.count, spec->attributes.out, cuts_of_windows(x).count, spec->type);
 }
 
 const cgp__cuda_op cgp__cuda_conv2d = {

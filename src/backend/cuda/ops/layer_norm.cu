@@ -12,7 +12,8 @@
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
-enum { COLUMN_BLOCK = 128 };
+enum { COLUMN_BLOCK = 128, LOADED = 16 };
+static_assert((int)COLUMN_BLOCK >= (int)ROW_BLOCK, "a thread for each row of a block");
 
 /* Operands from the first row of the thread block on; mean and bias are NULL in RMS_NORM. */
 template <class T> struct operands {
@@ -50,21 +51,29 @@ template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
     __shared__ float means[SUM_ROWS], rstds[SUM_ROWS];
     const operands<T> a = block_of(all);
     const int row = sum_row();
-    const bool owns = row < a.rows && threadIdx.x % LANES == 0;
+    const bool owns = row < SUM_ROWS && threadIdx.x % LANES == 0;
     float sum[1];
     if (centred) {
-        row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
-            *term = r < a.rows ? load(a.x, r * a.width + c) : 0.0f;
+        row_sums(sum, tile, a.width, [&](float(*term)[1], int64_t c) {
+            float x[SUM_ROWS];
+            load_rows(x, a.x, a, c);
+            for (int r = 0; r < SUM_ROWS; r++)
+                term[r][0] = x[r];
         });
-        if (owns) a.mean[row] = means[row] = sum[0] / (float)a.width;
+        if (owns) means[row] = sum[0] / (float)a.width;
+        if (owns && row < a.rows) a.mean[row] = means[row];
         __syncthreads();
     }
-    row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
-        const float x = r < a.rows ? load(a.x, r * a.width + c) : 0.0f;
-        const float off = centred && r < a.rows ? x - means[r] : x;
-        *term = off * off;
+    row_sums(sum, tile, a.width, [&](float(*term)[1], int64_t c) {
+        float x[SUM_ROWS];
+        load_rows(x, a.x, a, c);
+        for (int r = 0; r < SUM_ROWS; r++) {
+            const float off = centred ? x[r] - means[r] : x[r];
+            term[r][0] = off * off;
+        }
     });
-    if (owns) a.rstd[row] = rstds[row] = 1.0f / sqrtf(sum[0] / (float)a.width + a.eps);
+    if (owns) rstds[row] = 1.0f / sqrtf(sum[0] / (float)a.width + a.eps);
+    if (owns && row < a.rows) a.rstd[row] = rstds[row];
     __syncthreads();
     for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
         const float weight = a.weight[c], bias = centred ? a.bias[c] : 0.0f;
@@ -92,12 +101,17 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     }
     __syncthreads();
     float sum[sums];
-    row_sums(sum, tile, a.width, [&](float *term, int r, int64_t c) {
-        const int64_t at = r * a.width + c;
-        const float g = r < a.rows ? load(a.dy, at) * a.weight[c] : 0.0f;
-        const float x = r < a.rows ? load(a.x, at) : 0.0f;
-        term[0] = r < a.rows ? g * ((centred ? x - means[r] : x) * rstds[r]) : 0.0f;
-        if (centred) term[sums - 1] = g;
+    row_sums(sum, tile, a.width, [&](float(*term)[sums], int64_t c) {
+        const float weight = a.weight[c];
+        float x[SUM_ROWS], dy[SUM_ROWS];
+        load_rows(x, a.x, a, c);
+        load_rows(dy, a.dy, a, c);
+        for (int r = 0; r < SUM_ROWS; r++) {
+            const float g = dy[r] * weight;
+            term[r][0] =
+                r < a.rows ? g * ((centred ? x[r] - means[r] : x[r]) * rstds[r]) : 0.0f;
+            if (centred) term[r][sums - 1] = g;
+        }
     });
     if (row < a.rows && threadIdx.x % LANES == 0) {
         gh_means[row] = sum[0] / (float)a.width;
@@ -106,49 +120,51 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     __syncthreads();
     for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
         const float weight = a.weight[c];
-        float x[SUM_ROWS], dy[SUM_ROWS];
+        float x[SUM_ROWS], dy[SUM_ROWS], before[SUM_ROWS] = {};
         load_rows(x, a.x, a, c);
         load_rows(dy, a.dy, a, c);
+        if (a.add) load_rows(before, a.dx, a, c);
         for (int r = 0; r < SUM_ROWS; r++) {
             const float h = (centred ? x[r] - means[r] : x[r]) * rstds[r];
             const float g = dy[r] * weight, off = centred ? g - g_means[r] : g;
             const float dx = rstds[r] * (off - h * gh_means[r]);
-            if (r < a.rows) put(a.dx, r * a.width + c, a.add, dx);
+            if (r < a.rows) store(a.dx, r * a.width + c, a.add ? before[r] + dx : dx);
         }
     }
 }
 
-/* partial [blocks of rows, 2 or 1, C]: sums of dweight and, centred, of dbias. */
+/* partial [blocks of rows, 2 or 1, C]: sums of dweight and, centred, of dbias. Some rows are loaded before they are added. */
 template <class T, bool centred> __global__ void norm_weight(float *partial, operands<T> a) {
+    __shared__ float means[ROW_BLOCK], rstds[ROW_BLOCK];
     const int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;
-    const int64_t begin = (int64_t)blockIdx.x * ROW_BLOCK;
-    const int64_t end = begin + ROW_BLOCK < a.rows ? begin + ROW_BLOCK : a.rows;
-    float dweight = 0.0f, dbias = 0.0f;
+    const int64_t begin = (int64_t)blockIdx.x * ROW_BLOCK, left = a.rows - begin;
+    const int rows = left < ROW_BLOCK ? (int)left : (int)ROW_BLOCK, thread = (int)threadIdx.x;
+    if (thread < rows) {
+        means[thread] = centred ? a.mean[begin + thread] : 0.0f;
+        rstds[thread] = a.rstd[begin + thread];
+    }
+    __syncthreads();
     if (c >= a.width) return;
-#pragma unroll 16
-    for (int64_t row = begin; row < end; row++) {
-        const int64_t at = row * a.width + c;
-        const float dy = load(a.dy, at), x = load(a.x, at);
-        const float h = (centred ? x - a.mean[row] : x) * a.rstd[row];
-        dweight += dy * h;
-        if (centred) dbias += dy;
+    float dweight = 0.0f, dbias = 0.0f;
+    for (int first = 0; first < rows; first += LOADED) {
+        float dy[LOADED], x[LOADED];
+#pragma unroll
+        for (int i = 0; i < LOADED; i++) {
+            const int64_t at = (begin + first + i) * a.width + c;
+            dy[i] = first + i < rows ? load(a.dy, at) : 0.0f;
+            x[i] = first + i < rows ? load(a.x, at) : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < LOADED; i++) {
+            const int row = first + i;
+            if (row >= rows) continue;
+            dweight += dy[i] * ((centred ? x[i] - means[row] : x[i]) * rstds[row]);
+            if (centred) dbias += dy[i];
+        }
     }
     constexpr int64_t sums = centred ? 2 : 1;
     partial[sums * blockIdx.x * a.width + c] = dweight;
     if (centred) partial[(sums * blockIdx.x + 1) * a.width + c] = dbias;
-}
-
-/* `n` sums of a block: dweight and, behind it, dbias. A dparam that is NULL is not made. */
-__global__ void norm_add_blocks(float *dweight, float *dbias, const float *partial,
-                                int64_t blocks, int64_t width, int64_t n, bool add) {
-    FOR_EACH(i, n) {
-        float *to = i < width ? dweight : dbias;
-        float sum = partial[i];
-#pragma unroll 16
-        for (int64_t block = 1; block < blocks; block++)
-            sum += partial[block * n + i];
-        if (to) put(to, i < width ? i : i - width, add, sum);
-    }
 }
 
 template <class T, bool centred>
@@ -191,8 +207,8 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     CGP__TRY_CUDA(launch(norm_weight<T, centred>,
                          dim3((unsigned)blocks, (unsigned)ceil_div(a.width, COLUMN_BLOCK)),
                          dim3(COLUMN_BLOCK), stream, partial, a));
-    CGP__TRY_CUDA(launch(norm_add_blocks, blocks_for(n), dim3(BLOCK), stream, args->dparam[0],
-                         args->dparam[1], partial, blocks, a.width, n, !args->first));
+    CGP__TRY_CUDA(cgp__cuda_add_blocks(args->dparam[0], args->dparam[1], partial, blocks,
+                                       a.width, n, !args->first, stream));
     if (!a.dx) return cudaSuccess;
     return launch(norm_input<T, centred>, dim3((unsigned)ceil_div(a.rows, SUM_ROWS)),
                   dim3(BLOCK), stream, a);

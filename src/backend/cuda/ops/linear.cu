@@ -196,10 +196,10 @@ static int64_t own_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = rows_of(spec);
     if (spec->direction == CGP_OP_FORWARD)
-        return workspace_bytes(rows, g->out, even_cuts(g->in).count);
+        return workspace_bytes(rows, g->out, even_cuts(g->in).count, spec->type);
     if (spec->direction == CGP_OP_BACKWARD_INPUT)
-        return workspace_bytes(rows, g->in, even_cuts(g->out).count);
-    const int64_t bytes = workspace_bytes(g->in, g->out, even_cuts(rows).count);
+        return workspace_bytes(rows, g->in, even_cuts(g->out).count, spec->type);
+    const int64_t bytes = workspace_bytes(g->in, g->out, even_cuts(rows).count, CGP_F32);
     const int64_t sums = g->has_bias ? cgp__cuda_sum_rows_workspace(rows, g->out) : 0;
     return bytes > sums ? bytes : sums;
 }

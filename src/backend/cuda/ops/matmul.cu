@@ -24,10 +24,10 @@ cudaError_t run_together(const A &a, const B &b, results<T> c, const cuts &k, in
     c.quads = c.n % 4 == 0 && is_aligned(c.at);
     return launch(tiles<S, A, B, batched_rows, T>,
                   dim3((unsigned)tiles_of<S>(c.m, c.n), 1, (unsigned)count), dim3(S::THREADS),
-                  stream, a, b, c, k, 0, (float *)NULL);
+                  stream, a, b, c, k, (int *)NULL);
 }
 
-/* As run() of gemm.cuh chooses for one. */
+/* All blocks of k of a tile to a thread block. */
 template <class A, class B, class T>
 cudaError_t run_as_shape(const A &a, const B &b, const results<T> &c, const cuts &k,
                          int64_t count, cudaStream_t stream) {
@@ -114,7 +114,7 @@ cudaError_t multiply(const cgp_kernel_spec *spec, const cgp_kernel_args *args, r
     const int64_t count = spec->n * spec->attributes.heads;
     if (!p.c) return cudaSuccess;
     if (!fits(m) || !fits(n) || !fits(k)) return cudaErrorInvalidValue;
-    const results<T> c = {p.c, {n, m * n}, (int)m, (int)n, NULL, p.add, false};
+    const results<T> c = {p.c, {n, m * n}, (int)m, (int)n, NULL, p.add, false, NULL};
     const batched<T> a = matrices_of(p.a), b = matrices_of(p.b);
     const along_k<batched<T>> a_along = {a}, b_along = {b};
     const across_k<batched<T>> a_across = {a}, b_across = {b};
@@ -144,7 +144,7 @@ cudaError_t backward_input(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 int64_t bytes_of(const cgp_kernel_spec *spec, result of) {
     static const cgp_kernel_args no_args = {};
     const product<float> p = product_of<float>(spec, &no_args, of);
-    return workspace_bytes(p.a.rows, p.b.columns, even_cuts(p.a.columns).count);
+    return workspace_bytes(p.a.rows, p.b.columns, even_cuts(p.a.columns).count, spec->type);
 }
 
 int64_t workspace(const cgp_kernel_spec *spec) {

@@ -28,9 +28,11 @@ __global__ void softmax_input(T *dx, const T *y, const T *dy, int64_t rows, int6
     const int64_t first = (int64_t)blockIdx.x * SUM_ROWS, left = rows - first;
     const int count = left < SUM_ROWS ? (int)left : (int)SUM_ROWS, row = sum_row();
     float sum[1];
-    row_sums(sum, tile, width, [&](float *term, int r, int64_t c) {
-        const int64_t at = (first + r) * width + c;
-        *term = r < count ? load(dy, at) * load(y, at) : 0.0f;
+    row_sums(sum, tile, width, [&](float(*term)[1], int64_t c) {
+        for (int r = 0; r < SUM_ROWS; r++) {
+            const int64_t at = (first + r) * width + c;
+            term[r][0] = r < count ? load(dy, at) * load(y, at) : 0.0f;
+        }
     });
     if (row < count && threadIdx.x % LANES == 0) dots[row] = sum[0];
     __syncthreads();
