@@ -84,7 +84,7 @@ class Check:
             out, err = child.communicate()
             if not isinstance(stopped, subprocess.TimeoutExpired):
                 raise
-            late = OutOfTime(f"{words[0]}: not done after {seconds:.0f} s")
+            late = OutOfTime(f"{pathlib.Path(words[0]).name}: not done after {seconds:.0f} s")
             late.done = subprocess.CompletedProcess(words, None, out, err)
             raise late from stopped
         return subprocess.CompletedProcess(words, child.returncode, out, err)

@@ -219,9 +219,13 @@ def property_test(check, name):
     """A quarter of its random cases: on a GPU each size of a GEMM has cuBLASLt's algorithms tested first."""
     variables = {"CGP_TEST_BACKEND": check.backend, "CGP_TEST_SCALE": "0.25"}
     done = check.run([check.build / "tests" / name], env={**check.environment(), **variables})
-    wrong = re.findall(r"\[  FAILED  \] (.*)", done.stdout + done.stderr)
-    seed = re.findall(r"CGP_TEST_SEED=\d+", done.stdout)
-    return "passed" if done.returncode == 0 else f"{', '.join(wrong[:4]) or f'exit code {done.returncode}'} ({' '.join(seed)})"
+    if done.returncode == 0:
+        return "passed"
+    said = done.stdout + done.stderr
+    wrong = re.findall(r"^\[  FAILED  \] (?!\d+ test)(.*)", said, re.M)
+    why = re.findall(r"^ERROR: (.*)", done.stderr, re.M)
+    seed = re.findall(r"CGP_TEST_SEED=\d+", said)
+    return f"{', '.join(dict.fromkeys(wrong[:4])) or f'exit code {done.returncode}'} ({' '.join(seed)}): {'; '.join(why[:2])[:400]}"
 
 
 def gemms(check):

@@ -18,9 +18,9 @@ from check import Check, Failed, NotRun, OutOfTime, ROOT
 PARTS = [
     ("digests", "exactness.digests", 20, 120),
     ("bits", "exactness.bits", 20, 90),
-    ("sanitizers", "exactness.sanitizers", 160, 200),
+    ("sanitizers", "exactness.sanitizers", 70, 200),
     ("memory", "exactness.memory", 20, 60),
-    ("bf16", "exactness.bf16", 30, 120),
+    ("bf16", "exactness.bf16", 30, 240),
     ("gpt2", "speed.gpt2", 60, 300),
     ("stages", "speed.stages", 30, 120),
     ("bf16-speed", "speed.bf16_speed", 30, 120),
@@ -69,7 +69,8 @@ def run_part(check, name, path, limit, anew):
     except Failed as failure:
         found = {"verdict": "failed", "lines": [f"FAILED {failure}"], "goals": []}
     except OutOfTime as late:
-        found = {"verdict": "not finished", "lines": [f"{late}: call again; {len(check.state)} cells are kept"], "goals": []}
+        lines = [f"{late}: call again; {len(check.state)} cells are kept", *report.so_far(check.state)]
+        found = {"verdict": "not finished", "lines": lines, "goals": []}
     except Exception as bug:  # of this script: the time on a GPU is for the other parts, too
         traceback.print_exc()
         found = {"verdict": "failed", "lines": [f"FAILED {type(bug).__name__}: {bug}"], "goals": []}

@@ -14,6 +14,17 @@ def kept(results, name):
     return json.loads(at.read_text()) if at.exists() else {}
 
 
+def so_far(cells):
+    """Lines for cells of a part that is not finished: speeds, and what tests have said."""
+    lines = []
+    for name, cell in cells.items():
+        if isinstance(cell, dict) and "samples_per_second" in cell:
+            lines.append(f"{name}: {cell['samples_per_second']:,.1f} samples/s")
+        elif isinstance(cell, str):
+            lines.append(f"{'' if cell in ('passed', 'clean') else 'FAILED '}{name}: {cell}")
+    return lines
+
+
 def goal_line(goal):
     sign = "at most" if goal["at_most"] else "at least"
     return f"{'met' if goal['met'] else 'MISSED'}: {goal['text']}: {goal['value']:.3f}, to be {sign} {goal['bound']:g}"
