@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
-PARTS = ["CMakeLists.txt", "cmake", "include", "src", "data", "models", "cli", "examples", "bench/peak.c", "tests", "tools"]
+PARTS = ["CMakeLists.txt", "cmake", "include", "src", "data", "models", "cli", "examples", "bench", "tests", "tools", "python"]
 TIMEOUT = 60
 
 
