@@ -5,7 +5,7 @@
  * and runtime on the host's cores (host/): slow, for tests, with the bits of a GPU.
  *
  * Every result is a written-down chain of IEEE operations: contraction is off, fmaf() is called where an FMA is meant, functions
- * are those of math.cuh, and no atomics. A result of a row depends on that row alone. */
+ * are those of math.cuh, and no atomic adds to a result. A result of a row depends on that row alone. */
 #ifndef CGP_SRC_CUDA_H
 #define CGP_SRC_CUDA_H
 

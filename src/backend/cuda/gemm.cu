@@ -38,7 +38,7 @@ int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type) {
  * sums of a tile. */
 enum { COLUMNS = 32, AT_ONCE = BLOCK / COLUMNS, LOADS = 32, TILE = 16 * AT_ONCE };
 
-/* Where sums go: the first `width` of n to `first`, the others to `second`; NULL: nowhere. */
+/* Sums go to `first`, those behind the first `width` of n to `second`; NULL: nowhere. */
 struct sums_to {
     float *first, *second;
     int64_t width;
