@@ -63,11 +63,8 @@ import pathlib, sys, time
 sys.path.insert(0, sys.argv[1] + "/tools/gpu_check")
 import check, exactness
 work, end = pathlib.Path(sys.argv[2]), time.monotonic() + int(sys.argv[4:][0] if sys.argv[4:] else 3600)
-try:
-    found = exactness.sanitizers(check.Check(sys.argv[3], work, work / "sanitizers", None, "python3", {}, end, "sanitizers", end))
-    print("verdict:", found["verdict"], *found["lines"], sep="\n")
-except (check.NotRun, check.OutOfTime) as stopped:
-    print(f"{type(stopped).__name__}: {stopped}")
+found = exactness.sanitizers(check.Check(sys.argv[3], work, work / "sanitizers", None, "python3", {}, end, "sanitizers", end))
+print("verdict:", found["verdict"], *found["lines"], sep="\n")
 END
 }
 mkdir "$work/bin"
@@ -94,11 +91,35 @@ says '^not run$'
 sed -i 's/ERROR SUMMARY/Target application terminated before first instrumented API call\n&/' "$work/bin/compute-sanitizer"
 tried cuda
 says '^memcheck: not run \(it saw no call of CUDA\)$'
-tried cuda 30
-says '^OutOfTime: sanitizers$'
+# Two that do not end: one has found an error, the other nothing so far.
+cat >"$work/bin/compute-sanitizer" <<'END'
+#!/bin/sh
+[ "$2" = racecheck ] && echo "========= Error: Race reported between Write access and Read access"
+exec sleep 60
+END
+tried cuda 2
+says '^FAILED racecheck: 1 errors$'
+says '^initcheck: not run \(compute-sanitizer: not done after [12] s\)$'
 PATH=$work/bin:$PATH run 0 --part sanitizers
 says '^sanitizers +not run'
 says '^    no GPU$'
+
+# A test of ops that fails is named, with its seed and its words; of a part that is cut, what it has is said.
+mkdir -p "$work/tests"
+printf '#!/bin/sh\necho CGP_TEST_SEED=7; echo "[  FAILED  ] x is y"; echo "ERROR: x is 1, not 2" >&2; exit 1\n' >"$work/tests/test_x"
+chmod +x "$work/tests/test_x"
+PYTHONDONTWRITEBYTECODE=1 python3 - "$source_dir" "$work" >"$work/out" 2>&1 <<'END'
+import pathlib, sys, time
+sys.path.insert(0, sys.argv[1] + "/tools/gpu_check")
+import check, exactness, report
+work, end = pathlib.Path(sys.argv[2]), time.monotonic() + 60
+of = check.Check("cuda", work, work / "others", None, "python3", {}, end, "bf16", end)
+said = exactness.property_test(of, "test_x")
+print(*report.so_far({"ours": {"samples_per_second": 2.0}, "test_x": said, "test_y": "passed", "gemms": ["one"]}), sep="\n")
+END
+says '^ours: 2.0 samples/s$'
+says '^FAILED test_x: x is y \(CGP_TEST_SEED=7\): x is 1, not 2$'
+says '^test_y: passed$'
 
 # A program of others that fails is a line, and no median.
 PYTHONDONTWRITEBYTECODE=1 python3 - "$source_dir" "$work" >"$work/out" 2>&1 <<'END'
