@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cuda_products.c -- LINEAR in bf16 by cuBLASLt, on its stand-in: its bits are those of plain loops over rounded weights; an algorithm
- * that lets a row depend on the number of rows is not taken, and own kernels are where there is no other; every call fails once. */
+ * that lets a row depend on the number of rows, or has another fault, is not taken, and own kernels are where there is no other; every
+ * call fails once. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -77,6 +78,18 @@ static void expect_input(operands *o, int64_t rows) {
     }
 }
 
+/* dx = `from`'s dx + the product, which is rounded first. */
+static void expect_input_rounded_twice(operands *o, const operands *from) {
+    const int64_t rows = o->c.n * o->c.attributes.rows;
+    operands product;
+    operands_copy(&product, from);
+    product.c.add = 0;
+    expect_input(&product, rows);
+    for (int64_t i = 0; i < rows * o->c.attributes.in; i++)
+        o->at[SLOT_DX][i] = rounded(from->at[SLOT_DX][i] + product.at[SLOT_DX][i]);
+    operands_destroy(&product);
+}
+
 static void expect_weight(operands *o, int64_t rows) {
     const cgp_op_attributes *g = &o->c.attributes;
     const bool transposed = g->transposed || o->c.op == CGP_OP_CONV2D;
@@ -133,26 +146,85 @@ static void run_with(operands *o, const operands *from, int algorithms, int brok
     runner_close(&on);
 }
 
+/* A case with algorithms of a fault: the first one without it is taken, otherwise own kernels. */
+static void expect_refused(const op_case *c, cgp__shim_fault fault) {
+    operands from, none, good, second, broken;
+    cgp__shim_get_settings()->fault = fault;
+    operands_create_bent(&from, c, &seed);
+    run_with(&none, &from, 0, 0);
+    run_with(&good, &from, 2, 0);
+    run_with(&second, &from, 3, 2);
+    run_with(&broken, &from, 3, 3);
+    assert_same(&second, &good, "an algorithm after broken ones");
+    assert_same(&broken, &none, "own kernels, for want of an algorithm");
+    operands *all[] = {&from, &none, &good, &second, &broken};
+    for (int k = 0; k < 5; k++)
+        operands_destroy(all[k]);
+    cgp__shim_get_settings()->fault = CGP__SHIM_SPLITS_FEW_ROWS;
+}
+
 static void an_algorithm_that_breaks_the_law_of_rows_is_not_taken(void **state) {
     (void)state;
     static const int sizes[] = {2, 4, 5}; /* no side is below 16 */
     for (int i = 0; i < 6; i++) {
         op_case c = draw(sizes[i % 3]);
-        operands from, none, good, second, broken;
         c.shift = 0;
+        expect_refused(&c, CGP__SHIM_SPLITS_FEW_ROWS);
+    }
+}
+
+static void an_algorithm_that_ignores_beta_is_not_taken(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        op_case c = draw(i);
+        c.shift = 0;
+        c.add = c.accumulate = true;
+        c.attributes.has_bias = false; /* a GEMM with a bias adds to nothing */
+        expect_refused(&c, CGP__SHIM_IGNORES_BETA);
+    }
+}
+
+/* All GEMMs of a layer with one input and one output have n = 1. */
+static void an_algorithm_that_multiplies_no_single_column_is_not_taken(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        op_case c = draw(0);
+        c.attributes = linear_attributes(20, 1, 1, i % 2, i / 2);
+        c.shift = 0;
+        expect_refused(&c, CGP__SHIM_ZERO_SINGLE_COLUMN);
+    }
+}
+
+static void an_algorithm_that_refuses_some_rows_is_not_taken(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        op_case c = draw(i % 2 ? 2 : 3);
+        c.shift = 0;
+        c.n = 1;
+        c.attributes.rows = 63;
+        expect_refused(&c, CGP__SHIM_REFUSES_63_ROWS);
+    }
+}
+
+/* Hopper's kernels round a product to c's type before they add it; PyTorch's sums of gradients do, too. */
+static void an_algorithm_that_rounds_a_product_before_it_adds_is_taken(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        op_case c = draw(i);
+        operands from, good, twice;
+        c.shift = 0;
+        c.add = true;
         operands_create_bent(&from, &c, &seed);
-        run_with(&none, &from, 0, 0);
-        run_with(&good, &from, 2, 0);
-        run_with(&second, &from, 3, 2);
-        run_with(&broken, &from, 3, 3);
-        assert_same(&second, &good, "an algorithm behind broken ones");
-        assert_same(&broken, &none, "own kernels, for want of an algorithm");
-        assert_memory_not_equal(good.at[SLOT_Y], none.at[SLOT_Y],
-                                (size_t)good.count[SLOT_Y] * sizeof(float));
-        operands *all[] = {&from, &none, &good, &second, &broken};
-        for (int k = 0; k < 5; k++)
+        cgp__shim_get_settings()->fault = CGP__SHIM_ROUNDS_TWICE;
+        run_with(&good, &from, 1, 0);
+        run_with(&twice, &from, 1, 1);
+        expect_input_rounded_twice(&good, &from);
+        assert_same(&twice, &good, "the product is rounded, then the sum");
+        operands *all[] = {&from, &good, &twice};
+        for (int k = 0; k < 3; k++)
             operands_destroy(all[k]);
     }
+    cgp__shim_get_settings()->fault = CGP__SHIM_SPLITS_FEW_ROWS;
 }
 
 static void unaligned_operands_have_own_kernels(void **state) {
@@ -257,6 +329,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_library_multiplies_rounded_weights),
         cmocka_unit_test(an_algorithm_that_breaks_the_law_of_rows_is_not_taken),
+        cmocka_unit_test(an_algorithm_that_ignores_beta_is_not_taken),
+        cmocka_unit_test(an_algorithm_that_multiplies_no_single_column_is_not_taken),
+        cmocka_unit_test(an_algorithm_that_refuses_some_rows_is_not_taken),
+        cmocka_unit_test(an_algorithm_that_rounds_a_product_before_it_adds_is_taken),
         cmocka_unit_test(unaligned_operands_have_own_kernels),
         cmocka_unit_test(any_call_may_fail),
     };

@@ -20,7 +20,7 @@ __global__ static void fill(bf16 *to, int64_t outer, int64_t k, bool across, boo
         const int64_t o = across ? i % outer : i / k, q = across ? i / outer : i % k;
         const bool second = half > 0 && q >= half;
         float x = q > 0 && q == 2 * half ? 0.0f : number(salt, o * k + (second ? q - half : q));
-        if (cancels && o % 2 == 0) x = half == 0 ? 0.0f : second ? -x : x;
+        if (cancels && outer > 1 && o % 2 == 0) x = half == 0 ? 0.0f : second ? -x : x;
         store(to, i, x);
     }
 }
@@ -43,26 +43,30 @@ cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, in
                   (const bf16 *)y, bytes / 2, failed);
 }
 
+__device__ static inline float load_c(cgp_dtype type, const void *c, int64_t at) {
+    return type == CGP_BF16 ? load((const bf16 *)c, at) : load((const float *)c, at);
+}
+
 /* Terms are at most 1, their sums less than k, and each addition is good to 2^-22 of them; bf16 to 2^-8. */
-__global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o, int64_t row,
-                                 int32_t *failed) {
+__global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o,
+                                 const void *previous, int64_t row, int32_t *failed) {
     const bf16 *a = (const bf16 *)o.a, *b = (const bf16 *)o.b;
     FOR_EACH(column, p.n) {
         const int64_t at = row * p.n + column;
         float sum = o.bias ? load((const bf16 *)o.bias, column) : 0.0f;
+        if (previous) sum += load_c(p.type, previous, at);
         for (int64_t q = 0; q < p.k; q++)
             sum = fmaf(load(a, p.a_across ? q * p.a_stride + row : row * p.a_stride + q),
                        load(b, p.b_along ? column * p.k + q : q * p.n + column), sum);
-        const float c =
-            p.type == CGP_BF16 ? load((const bf16 *)o.c, at) : load((const float *)o.c, at);
+        const float c = load_c(p.type, o.c, at);
         const float limit = 0x1p-7f * fabsf(sum) + 0x1p-20f * (float)p.k;
         if (!(fabsf(c - sum) <= limit)) *failed = 1;
     }
 }
 
 cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_gemm_problem *problem,
-                                   const cgp__cuda_lt_operands *operands, int64_t row,
-                                   int32_t *failed, cudaStream_t stream) {
+                                   const cgp__cuda_lt_operands *operands, const void *previous,
+                                   int64_t row, int32_t *failed, cudaStream_t stream) {
     return launch(check_row, blocks_for(problem->n), dim3(BLOCK), stream, *problem, *operands,
-                  row, failed);
+                  previous, row, failed);
 }

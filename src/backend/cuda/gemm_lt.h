@@ -5,8 +5,9 @@
  *
  * A row must have the same bits among any others, and libraries cut k by the number of rows. So cuBLASLt gets no choice that depends on
  * them: no reductions, a workspace of one size, and one algorithm for each n, k and layouts, whatever its rows. Of the
- * algorithms that it offers for ROWS rows the first is taken that passes a test on the device: all rows twice, some of them, and rows
- * alone have the same bits, in sums whose terms cancel, which show every other order of additions; and a row is near a plain sum.
+ * algorithms that it offers for ROWS rows the first is taken that passes a test on the device: all rows twice, some of them, odd numbers
+ * of them, and rows alone have the same bits, written and added to c, in sums whose terms cancel, which show every other order of
+ * additions; and rows are near a plain sum, added to the previous c or not.
  * If none passes, or there is no library, the GEMM is that of gemm.cuh.
  *
  * In a weight's gradient k is the rows. It promises less: equal rows give equal bits in every place and run, since micro-batches are
@@ -83,17 +84,17 @@ bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 
 /* --- kernels of the test (gemm_lt.cu) --- */
 
-/* An operand of bf16, [outer, k] or, if across, [k, outer]: the second half of k repeats the first, if `cancels` with the other sign for
- * even `outer`, whose sums are nothing but rounding errors. */
+/* Fill an operand of bf16, [outer, k] or, if across, [k, outer]. The second half of k repeats the first. If `cancels` and outer > 1, it
+ * has the other sign for even indices along `outer`. A sum cancels to its rounding errors where one of the two operands cancels. */
 cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, bool cancels,
                               uint32_t salt, cudaStream_t stream);
 /* *failed = 1 where bytes, a multiple of 2, differ. */
 cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, int32_t *failed,
                                  cudaStream_t stream);
-/* *failed = 1 where a row of c is not near the sum's. */
+/* *failed = 1 where a row of c is not near the sum in f32; the sum begins with c's `previous` value, unless that is NULL. */
 cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_gemm_problem *problem,
-                                   const cgp__cuda_lt_operands *operands, int64_t row,
-                                   int32_t *failed, cudaStream_t stream);
+                                   const cgp__cuda_lt_operands *operands, const void *previous,
+                                   int64_t row, int32_t *failed, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

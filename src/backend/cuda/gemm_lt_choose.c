@@ -88,7 +88,7 @@ static cudaError_t fill(const trial *t) {
     const cgp__cuda_lt_operands *o = &t->whole;
     cudaError_t error =
         cgp__cuda_lt_fill((void *)(uintptr_t)o->a, p->a_across ? p->a_stride : p->m, p->k,
-                          p->a_across, false, 1, t->stream);
+                          p->a_across, true, 1, t->stream);
     if (error == cudaSuccess)
         error = cgp__cuda_lt_fill((void *)(uintptr_t)o->b, p->n, p->k, !p->b_along, true, 2,
                                   t->stream);
@@ -130,15 +130,22 @@ static const void *row_of(const void *at, int64_t elements, int64_t size) {
     return (const char *)at + elements * size;
 }
 
-/* The GEMM of some rows, to `to`. */
-static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
-                               int64_t first, int64_t rows, void *to) {
+/* Rows `first` to `first + rows` of the trial's c, with the first k terms of each sum. */
+typedef struct part {
+    int64_t first, rows, k;
+} part;
+
+/* The GEMM of a part, written or added to `to`. */
+static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part of,
+                               bool add, void *to) {
     cgp__cuda_gemm_problem p = t->problem;
     cgp__cuda_lt_operands o = t->whole;
     cgp__cuda_lt_gemm gemm;
-    p.m = rows;
-    o.a = row_of(o.a, p.a_across ? first : first * p.a_stride, 2);
+    p.m = of.rows;
+    p.k = of.k;
+    o.a = row_of(o.a, p.a_across ? of.first : of.first * p.a_stride, 2);
     o.c = to;
+    o.add = add;
     cublasStatus_t status = cgp__cuda_lt_gemm_init(&gemm, t->device->lt, &p);
     if (status == CUBLAS_STATUS_SUCCESS) status = cgp__cuda_lt_gemm_set(&gemm, algorithm);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -147,36 +154,91 @@ static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algor
     return status;
 }
 
-/* Rows by themselves, beginning as NaNs, are those of the whole. */
-static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
-                                int64_t first, int64_t rows, cublasStatus_t *status) {
+/* Rows by themselves, beginning as NaNs, have the bits of the whole. */
+static cudaError_t compare_rows(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part of,
+                                cublasStatus_t *status) {
     const int64_t row = t->problem.n * element_of(&t->problem);
     const cudaError_t error =
         cudaMemsetAsync(t->again, 0xff, (size_t)bytes_of_c(&t->problem), t->stream);
     if (error != cudaSuccess) return error;
-    *status = multiply(t, algorithm, first, rows, t->again);
+    *status = multiply(t, algorithm, of, false, t->again);
     if (*status != CUBLAS_STATUS_SUCCESS) return cudaSuccess;
-    return cgp__cuda_lt_compare(t->again, row_of(t->whole.c, first, row), rows * row, t->failed,
-                                t->stream);
+    return cgp__cuda_lt_compare(t->again, row_of(t->whole.c, of.first, row), of.rows * row,
+                                t->failed, t->stream);
+}
+
+/* The first, second, middle and last row of c, whose sums have k terms, are near plain sums. */
+static cudaError_t check_rows(const trial *t, const void *c, const void *previous, int64_t m,
+                              int64_t k) {
+    const int64_t rows[] = {0, m > 1 ? 1 : 0, m / 2, m - 1};
+    cgp__cuda_gemm_problem p = t->problem;
+    cgp__cuda_lt_operands o = t->whole;
+    cudaError_t error = cudaSuccess;
+    p.m = m;
+    p.k = k;
+    o.c = (void *)(uintptr_t)c;
+    for (size_t i = 0; error == cudaSuccess && i < sizeof rows / sizeof *rows; i++)
+        error = cgp__cuda_lt_check_row(&p, &o, previous, rows[i], t->failed, t->stream);
+    return error;
+}
+
+/* Add to the c of the whole, then rows by themselves to the same previous values. No GEMM with a bias adds. */
+static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
+                                part some, cublasStatus_t *status) {
+    const cgp__cuda_gemm_problem *p = &t->problem;
+    const int64_t row = p->n * element_of(p);
+    char *rows = (char *)t->again + some.first * row;
+    if (p->bias) return cudaSuccess;
+    cudaError_t error = cudaMemcpyAsync(t->again, t->whole.c, (size_t)bytes_of_c(p),
+                                        cudaMemcpyDeviceToDevice, t->stream);
+    if (error == cudaSuccess)
+        *status = multiply(t, algorithm, (part){0, p->m, p->k}, true, t->whole.c);
+    if (error != cudaSuccess || *status != CUBLAS_STATUS_SUCCESS) return error;
+    error = check_rows(t, t->whole.c, t->again, p->m, p->k);
+    if (error == cudaSuccess) *status = multiply(t, algorithm, some, true, rows);
+    if (error != cudaSuccess || *status != CUBLAS_STATUS_SUCCESS) return error;
+    return cgp__cuda_lt_compare(rows, row_of(t->whole.c, some.first, row), some.rows * row,
+                                t->failed, t->stream);
+}
+
+/* Of a weight's gradient, odd numbers of terms: its sums have as many as there are rows. */
+static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
+                               cublasStatus_t *status) {
+    static const int64_t terms[] = {1, 3, 5, 63};
+    const int64_t m = t->problem.m;
+    cudaError_t error = cudaSuccess;
+    for (size_t i = 0; t->problem.a_across && i < sizeof terms / sizeof *terms; i++) {
+        *status = multiply(t, algorithm, (part){0, m, terms[i]}, false, t->again);
+        if (error != cudaSuccess || *status != CUBLAS_STATUS_SUCCESS) return error;
+        error = check_rows(t, t->again, NULL, m, terms[i]);
+    }
+    return error;
 }
 
 /* Operands begin at multiples of 16 bytes, so rows alone are multiples of 8. */
 static cudaError_t compare_all(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
-    const int64_t m = t->problem.m, some = m < SOME ? m : SOME;
-    const int64_t runs[][2] = {{0, m},
-                               {(m - some) / 2 / 8 * 8, some},
-                               {0, 1},
-                               {m / 2 / 8 * 8, 1},
-                               {(m - 1) / 8 * 8, 1}};
+    const int64_t m = t->problem.m, k = t->problem.k, some = m < SOME ? m : SOME;
+    const part middle = {(m - some) / 2 / 8 * 8, some, k};
+    const part parts[] = {{0, m, k},
+                          middle,
+                          {0, 1, k},
+                          {0, m < 3 ? m : 3, k},
+                          {0, m < 5 ? m : 5, k},
+                          {0, m < 63 ? m : 63, k},
+                          {m / 2 / 8 * 8, 1, k},
+                          {(m - 1) / 8 * 8, 1, k}};
     cudaError_t error = cudaSuccess;
-    *status = multiply(t, algorithm, 0, m, t->whole.c);
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    *status = multiply(t, algorithm, parts[0], false, t->whole.c);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (error != cudaSuccess || *status != CUBLAS_STATUS_SUCCESS) return error;
-        error = compare_rows(t, algorithm, runs[i][0], runs[i][1], status);
+        error = compare_rows(t, algorithm, parts[i], status);
     }
-    for (int64_t row = 0; error == cudaSuccess && row<m; row += m> 1 ? m - 1 : 1)
-        error = cgp__cuda_lt_check_row(&t->problem, &t->whole, row, t->failed, t->stream);
+    if (error == cudaSuccess) error = check_rows(t, t->whole.c, NULL, m, k);
+    if (error == cudaSuccess && *status == CUBLAS_STATUS_SUCCESS)
+        error = check_terms(t, algorithm, status);
+    if (error == cudaSuccess && *status == CUBLAS_STATUS_SUCCESS)
+        error = compare_sums(t, algorithm, middle, status);
     return error;
 }
 
@@ -198,18 +260,26 @@ static cgp_status try_algorithm(const trial *t, const cublasLtMatmulAlgo_t *algo
     return cgp__cuda_end(t->device, error, "cuBLASLt, the test of a GEMM");
 }
 
-/* Return whether it takes few rows and many, odd numbers too: there is one for all. */
+static bool takes_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
+                       const cublasLtMatmulAlgo_t *algorithm, int64_t rows) {
+    const cgp__cuda_gemm_problem p = with_rows(problem, rows);
+    cgp__cuda_lt_gemm g;
+    const bool takes = cgp__cuda_lt_gemm_init(&g, lt, &p) == CUBLAS_STATUS_SUCCESS &&
+                       cgp__cuda_lt_gemm_set(&g, algorithm) == CUBLAS_STATUS_SUCCESS;
+    cgp__cuda_lt_gemm_clear(&g);
+    return takes;
+}
+
+/* Return whether an algorithm takes 1 to 64 rows, and the powers of two up to 65536 with their neighbours. */
 static bool takes_all_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                            const cublasLtMatmulAlgo_t *algorithm) {
-    static const int64_t rows[] = {1, 8, 37, 1000, ROWS, 65536};
     bool takes = true;
-    for (size_t i = 0; takes && i < sizeof rows / sizeof *rows; i++) {
-        const cgp__cuda_gemm_problem p = with_rows(problem, rows[i]);
-        cgp__cuda_lt_gemm g;
-        takes = cgp__cuda_lt_gemm_init(&g, lt, &p) == CUBLAS_STATUS_SUCCESS &&
-                cgp__cuda_lt_gemm_set(&g, algorithm) == CUBLAS_STATUS_SUCCESS;
-        cgp__cuda_lt_gemm_clear(&g);
-    }
+    for (int64_t rows = 1; takes && rows <= 64; rows++)
+        takes = takes_rows(lt, problem, algorithm, rows);
+    for (int64_t rows = 128; takes && rows <= 65536; rows *= 2)
+        takes = takes_rows(lt, problem, algorithm, rows - 1) &&
+                takes_rows(lt, problem, algorithm, rows) &&
+                takes_rows(lt, problem, algorithm, rows + 1);
     return takes;
 }
 

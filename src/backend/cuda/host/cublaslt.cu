@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cublaslt.cu -- cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias, column-major, by a chain of FMAs over k in f32.
  *
- * It offers as many algorithms as tests say. The first `broken` of them are like the library's where k is cut for few columns: their
- * sums are two chains, where there are fewer than 16 columns; so are those of all where a reduction is allowed. An algorithm
- * scribbles over all of the workspace that it says it needs. */
+ * It offers as many algorithms as the settings say. The first `broken` of them have the settings' fault. Where a reduction is allowed, all
+ * algorithms cut k in two for fewer than 16 columns. An algorithm scribbles over all of the workspace that it says it needs. */
 #include <cublasLt.h>
 #include <stdlib.h>
 
@@ -32,8 +31,12 @@ struct cgp__shim_preference {
 
 enum { ALIGNED = 16, WORKSPACE_ALIGNED = 256, NEEDED = 4096, FEW = 16 };
 
-/* Words of an algorithm: whether its sums are cut. */
-enum { IS_CUT };
+/* Words of an algorithm: 1 + its fault, or 0. */
+enum { FAULT };
+
+static bool has(const cublasLtMatmulAlgo_t *algorithm, cgp__shim_fault fault) {
+    return algorithm->data[FAULT] == 1 + (uint64_t)fault;
+}
 
 static cublasStatus_t status_of(cudaError_t error) {
     if (error == cudaSuccess) return CUBLAS_STATUS_SUCCESS;
@@ -180,8 +183,10 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
     if (preference->workspace < NEEDED) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (; *count < wanted && *count < s->algorithms; ++*count) {
         cublasLtMatmulHeuristicResult_t result = {};
-        result.algo.data[IS_CUT] =
-            *count < s->broken || preference->reductions != CUBLASLT_REDUCTION_SCHEME_NONE;
+        if (*count < s->broken)
+            result.algo.data[FAULT] = 1 + (uint64_t)s->fault;
+        else if (preference->reductions != CUBLASLT_REDUCTION_SCHEME_NONE)
+            result.algo.data[FAULT] = 1 + (uint64_t)CGP__SHIM_SPLITS_FEW_ROWS;
         result.workspaceSize = NEEDED;
         results[*count] = result;
     }
@@ -191,10 +196,13 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t *,
+                                       const cublasLtMatmulAlgo_t *algorithm,
                                        cublasLtMatmulHeuristicResult_t *result) {
     ENTER();
     if (!is_gemm(operation, a, b, c, d)) return CUBLAS_STATUS_INVALID_VALUE;
+    const int64_t k = operation->transpose_a == CUBLAS_OP_T ? a->rows : a->columns;
+    if (has(algorithm, CGP__SHIM_REFUSES_63_ROWS) && (d->columns == 63 || k == 63))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     result->workspaceSize = NEEDED;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -207,7 +215,7 @@ struct matmul {
     const bf16 *at_a, *at_b;
     void *c;
     float alpha, beta;
-    bool cut;
+    bool cut, rounds_twice;
     unsigned char *workspace;
     int64_t m, n, k;
 };
@@ -235,6 +243,11 @@ template <class T> static void end(const matmul &p, int64_t row, int64_t column,
     const int64_t at = column * p.d.stride + row;
     float x = p.alpha * sum;
     if (p.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) x = x + load(p.operation.bias, row);
+    if (p.rounds_twice) {
+        T product;
+        store(&product, 0, x);
+        x = load(&product, 0);
+    }
     if (p.beta != 0.0f) x = fmaf(p.beta, load((const T *)p.c, at), x);
     store((T *)p.c, at, x);
 }
@@ -288,11 +301,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     p.c = d;
     memcpy(&p.alpha, alpha, sizeof p.alpha);
     memcpy(&p.beta, beta, sizeof p.beta);
-    p.cut = algorithm->data[IS_CUT] != 0;
+    p.cut = has(algorithm, CGP__SHIM_SPLITS_FEW_ROWS);
+    p.rounds_twice = has(algorithm, CGP__SHIM_ROUNDS_TWICE);
     p.workspace = (unsigned char *)workspace;
     p.m = of_d->rows;
     p.n = of_d->columns;
     p.k = operation->transpose_a == CUBLAS_OP_T ? of_a->rows : of_a->columns;
+    if (has(algorithm, CGP__SHIM_ZERO_SINGLE_COLUMN) && p.m == 1) p.alpha = 0.0f;
+    if (has(algorithm, CGP__SHIM_IGNORES_BETA)) p.beta = 0.0f;
     const cudaError_t error =
         cgp__shim_launch_kernel(multiply, dim3((unsigned)p.n), dim3(1), stream, p);
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

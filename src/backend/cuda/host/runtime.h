@@ -17,6 +17,15 @@ cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
 enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 };
 
 /* Read from the environment when first needed; changed by tests between their runs. */
+/* What is wrong with an algorithm of the fake cuBLASLt. */
+typedef enum cgp__shim_fault {
+    CGP__SHIM_SPLITS_FEW_ROWS,    /* k is cut in two where there are fewer than 16 rows */
+    CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero where a weight has a side of 1 */
+    CGP__SHIM_IGNORES_BETA,
+    CGP__SHIM_REFUSES_63_ROWS,
+    CGP__SHIM_ROUNDS_TWICE /* the product is rounded before it is added: Hopper's kernels do, and it is no fault */
+} cgp__shim_fault;
+
 typedef struct cgp__shim_settings {
     int devices;           /* CGP_CUDA_HOST_DEVICES; 8 */
     int64_t memory;        /* bytes of each: CGP_CUDA_HOST_MEMORY; 16 GiB */
@@ -26,8 +35,9 @@ typedef struct cgp__shim_settings {
     /* Call n of the runtime from now on, piece n of the streams' work fails with `error`; 0: none. */
     int fail_call, fail_work;
     cudaError_t error;
-    /* Of cuBLASLt: CGP_CUDA_HOST_ALGORITHMS, 2; 0: there is no library. The first `broken` let a row depend on the number of rows. */
+    /* How many algorithms cuBLASLt offers: CGP_CUDA_HOST_ALGORITHMS, 2; 0: there is no library. The first `broken` have the fault. */
     int algorithms, broken;
+    cgp__shim_fault fault;
     /* Captured node n from now on is missing from its graph; 0: none. */
     int drop_node;
 } cgp__shim_settings;
