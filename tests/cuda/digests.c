@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digests.c -- SHA-256 of what each kernel of a backend gives for fixed operands: a GPU's are those of cuda-host, bit for bit.
  *
- *     cuda_digests BACKEND        a line for each (op, direction, case), update, conversion and sum: digest, name
+ *     cuda_digests BACKEND [OP ...]    a line for each (op, direction, case), update, conversion and sum: digest, name
+ *
+ * Where ops are named, the others are left out: sanitizers take long.
  *
  * Operands come from splitmix64, seeded by the names of ops, and see no libm. Forward hashes y, saved, accumulator and the loss; backward,
  * which reads what forward saved, dx or dparam. tools/gpu_check.sh compares the lines with those in digests.txt. */
 #include "../op/harness.h"
 
 static runner on;
+static char **wanted; /* names of ops, then NULL */
 
 /* --- lines --- */
 
@@ -137,13 +140,21 @@ static void print_op(cgp_op_kind op) {
     }
 }
 
+static bool is_wanted(cgp_op_kind op) {
+    for (char **name = wanted; *name; name++) {
+        if (strcmp(*name, cgp__op_find(op)->op.name) == 0) return true;
+    }
+    return !*wanted;
+}
+
 static void print_ops(void) {
-    for (int op = 0; op < CGP_OP_KINDS; op++)
-        print_op((cgp_op_kind)op);
+    for (int op = 0; op < CGP_OP_KINDS; op++) {
+        if (is_wanted((cgp_op_kind)op)) print_op((cgp_op_kind)op);
+    }
     for (int i = 0; i < BLOCK_CASES; i++) {
         const op_case c = block_case(i);
         uint64_t seed = seed_of("block") + (uint64_t)i;
-        print_case(&c, 10 + i, &seed);
+        if (is_wanted(c.op)) print_case(&c, 10 + i, &seed);
     }
 }
 
@@ -270,11 +281,12 @@ static void print_conversions(void) {
 int main(int argc, char **argv) {
     static const int64_t sizes[] = {1, 17, 4097, 100003};
     const cgp_backend *backend = NULL;
-    if (argc != 2 || cgp__backend_find(argv[1], &backend) != CGP_OK) {
+    if (argc < 2 || cgp__backend_find(argv[1], &backend) != CGP_OK) {
         fprintf(stderr, "cuda_digests: expected a backend: %s\n",
-                argc == 2 ? cgp_message() : "cuda_digests BACKEND");
+                argc >= 2 ? cgp_message() : "cuda_digests BACKEND [OP ...]");
         return 2;
     }
+    wanted = argv + 2;
     on = runner_open(backend, 1);
     print_ops();
     for (size_t i = 0; i < sizeof updates / sizeof *updates; i++)

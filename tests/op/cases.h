@@ -432,12 +432,18 @@ static inline op_case draw_case(cgp_op_kind op, int max, uint64_t *seed) {
     };
 }
 
-/* Sanitizers make a kernel ten to fifty times slower: they run one case in `every`. */
+/* Sanitizers make a kernel ten to fifty times slower: they run at most one case in five. */
 #if defined(TEST_TSAN) || defined(TEST_ASAN)
 #define FEWER 5
 #else
 #define FEWER 1
 #endif
+
+/* One case in so many runs, by FEWER and CGP_TEST_SCALE. */
+static inline int one_in(int rarely) {
+    const int scaled = 1000 / test_scaled(1000);
+    return rarely * (scaled > FEWER ? scaled : FEWER);
+}
 
 /* Multiply-adds of ref, roughly. */
 static inline double case_work(const op_case *c) {
@@ -452,7 +458,7 @@ static inline double case_work(const op_case *c) {
     return rows * window * (double)g->out;
 }
 
-/* Each length x width, for GEMMs each length x width x width, with the rest drawn; of these one in `rarely`. */
+/* Draw each length x width, for GEMMs each length x width x width; one in `rarely`, and the test scale's share of these, is checked. */
 static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
@@ -462,7 +468,7 @@ static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const
         c.attributes =
             draw_attributes(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
         if (case_work(&c) > 4e6) c.n = 1;
-        if (case_work(&c) <= 1e7 / FEWER && test_between(seed, 1, rarely * FEWER) == 1)
+        if (case_work(&c) <= 1e7 / FEWER && test_between(seed, 1, one_in(rarely)) == 1)
             check(&c);
     }
 }
