@@ -88,16 +88,16 @@ def digests(check):
 
 SANITIZER_SECONDS = 150  # for all of them, which run at once; fewer, if fewer are left
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+RACED = "linear matmul conv2d attention softmax cross_entropy layer_norm rms_norm batch_norm embedding".split()  # ops that share memory
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
 ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)", re.M)  # before there is a summary
 
 
 def sanitize(check, tool, sanitizer):
     """"clean", "N errors" or "not run (why)": clean only if it says so of a program that came to its end. What it said stays in a file."""
-    program = check.build / "tests" / "cuda_digests"
+    words = [check.build / "tests" / "cuda_digests", check.backend, *(RACED if tool == "racecheck" else [])]
     try:
-        done = check.run([sanitizer, "--tool", tool, "--print-limit", "20", program, check.backend], limit=SANITIZER_SECONDS,
-                         env=check.environment())
+        done = check.run([sanitizer, "--tool", tool, "--print-limit", "20", *words], limit=SANITIZER_SECONDS, env=check.environment())
     except NotRun as reason:
         return f"not run ({reason})"
     except OutOfTime as stopped:
@@ -213,14 +213,16 @@ PROPERTIES = ("test_op_backends", "test_op_properties")  # digests hold bf16 to 
 
 
 def property_test(check, name):
-    """A quarter of its random cases: on a GPU each size of a GEMM has cuBLASLt's algorithms tested first."""
+    """A quarter of its random cases: on a GPU each size of a GEMM has cuBLASLt's algorithms tested first. All it says is in NAME.log."""
     variables = {"CGP_TEST_BACKEND": check.backend, "CGP_TEST_SCALE": "0.25"}
     done = check.run([check.build / "tests" / name], env={**check.environment(), **variables})
+    said = done.stdout + done.stderr
+    check.results.mkdir(parents=True, exist_ok=True)
+    (check.results / f"{name}.log").write_text(said)
     if done.returncode == 0:
         return "passed"
-    said = done.stdout + done.stderr
     wrong = re.findall(r"^\[  FAILED  \] (?!\d+ test)(.*)", said, re.M)
-    why = re.findall(r"^ERROR: (.*)", done.stderr, re.M)
+    why = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line and not line.startswith("[")]
     seed = re.findall(r"CGP_TEST_SEED=\d+", said)
     return f"{', '.join(dict.fromkeys(wrong[:4])) or f'exit code {done.returncode}'} ({' '.join(seed)}): {'; '.join(why[:2])[:400]}"
 

@@ -18,15 +18,15 @@ from check import Check, Failed, NotRun, OutOfTime, ROOT
 PARTS = [
     ("digests", "exactness.digests", 20, 120),
     ("bits", "exactness.bits", 20, 90),
-    ("sanitizers", "exactness.sanitizers", 70, 200),
     ("memory", "exactness.memory", 20, 60),
     ("bf16", "exactness.bf16", 30, 240),
     ("gpt2", "speed.gpt2", 60, 300),
-    ("stages", "speed.stages", 30, 120),
-    ("bf16-speed", "speed.bf16_speed", 30, 120),
     ("tables", "speed.tables", 60, 300),
-    ("images", "speed.images", 60, 240),
     ("grid", "speed.grid", 40, 240),
+    ("images", "speed.images", 60, 240),
+    ("bf16-speed", "speed.bf16_speed", 30, 120),
+    ("stages", "speed.stages", 30, 120),
+    ("sanitizers", "exactness.sanitizers", 70, 200),
     ("llm.c", "speed.llmc", 40, 120),
 ]
 
