@@ -201,7 +201,7 @@ static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* Of a weight's gradient, odd numbers of terms: its sums have as many as there are rows. */
+/* Sums in a weight's gradient have as many terms as there are rows: check a few odd numbers of terms. */
 static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     static const int64_t terms[] = {1, 3, 5, 63};

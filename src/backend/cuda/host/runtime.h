@@ -23,7 +23,7 @@ typedef enum cgp__shim_fault {
     CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero where a weight has a side of 1 */
     CGP__SHIM_IGNORES_BETA,
     CGP__SHIM_REFUSES_63_ROWS,
-    CGP__SHIM_ROUNDS_TWICE /* the product is rounded before it is added: Hopper's kernels do, and it is no fault */
+    CGP__SHIM_ROUNDS_TWICE /* the product is rounded before it is added, as Hopper's kernels do; it is allowed */
 } cgp__shim_fault;
 
 typedef struct cgp__shim_settings {
