@@ -13,6 +13,7 @@ enum {
     CLI_FAILED = 1,
     CLI_USAGE = 2,
     CLI_PEER = 3,      /* another rank failed; supervise: gave up */
+    CLI_DATA = 4,      /* train: a sample cannot be used; the steps before it are saved */
     CLI_STOPPED = 130, /* train: by a signal or cgpipe stop, after a checkpoint */
     CLI_CLOSED = 141,  /* standard output has no reader any more; train: after a checkpoint */
 };

@@ -236,25 +236,35 @@ typedef struct report {
     char message[504];
 } report;
 
-static cgp_status first_failure(const report *all, cgp_status status) {
-    if (status != CGP_OK) return cgp_fail(status, "%s", all[rank].message);
-    for (int r = 0; r < count; r++) {
-        if (all[r].status != CGP_OK)
-            return cgp_fail(CGP_EPEER, "rank %d: %s", r, all[r].message);
-    }
-    return CGP_OK;
+/* Return a failure of one of the ranks. `alike`: the first one, on all ranks; else this rank's own, or the first other one as CGP_EPEER. */
+static cgp_status failure_of(const report *all, bool alike) {
+    int r = alike || all[rank].status == CGP_OK ? 0 : rank;
+    while (r < count && all[r].status == CGP_OK)
+        r++;
+    if (r == count) return CGP_OK;
+    const cgp_status status = (cgp_status)all[r].status;
+    if (r == rank) return cgp_fail(status, "%s", all[r].message);
+    return cgp_fail(alike ? status : CGP_EPEER, "rank %d: %s", r, all[r].message);
+}
+
+static cgp_status agree(cgp_status status, bool alike) {
+    if (count == 1) return status;
+    report *all = cli_calloc((size_t)count, sizeof *all), *own = &all[rank];
+    own->status = (int64_t)status;
+    if (status != CGP_OK) snprintf(own->message, sizeof own->message, "%s", cgp_message());
+    const cgp_status shared = share(all, sizeof *all);
+    const bool known = shared == CGP_OK || (!alike && status != CGP_OK);
+    status = known ? failure_of(all, alike) : shared;
+    free(all);
+    return status;
 }
 
 cgp_status cli_ranks_agree(cgp_status status) {
-    if (count == 1) return status;
-    report *all = cli_calloc((size_t)count, sizeof *all);
-    all[rank].status = (int64_t)status;
-    if (status != CGP_OK)
-        snprintf(all[rank].message, sizeof all[rank].message, "%s", cgp_message());
-    const cgp_status shared = share(all, sizeof *all);
-    if (shared == CGP_OK || status != CGP_OK) status = first_failure(all, status);
-    free(all);
-    return status == CGP_OK ? shared : status;
+    return agree(status, false);
+}
+
+cgp_status cli_ranks_agree_alike(cgp_status status) {
+    return agree(status, true);
 }
 
 cgp_status cli_ranks_follow(cgp_status status) {

@@ -56,6 +56,9 @@ cgp_communicator *cli_ranks_communicator(void);
 /* Return `status` if it failed on no rank: this rank's own failure, or CGP_EPEER with that of the first other one. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_agree(cgp_status status);
 
+/* Return CGP_OK if `status` is so on all ranks, else the failure of the first rank that failed, the same status on all. Collective. */
+CGP_MUST_CHECK cgp_status cli_ranks_agree_alike(cgp_status status);
+
 /* Return rank 0's status, with its message, on all ranks: what it alone looks at. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_follow(cgp_status status);
 

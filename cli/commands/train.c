@@ -230,8 +230,9 @@ static cgp_status train(training *t) {
     if (stopped(t)) return CGP_OK;
     CGP_TRY(cli_ranks_agree(open_run(t)));
     if (stopped(t)) return CGP_OK;
-    CGP_TRY(cli_train_steps(t));
-    return cli_train_end(t);
+    cgp_status status = cli_train_steps(t);
+    if (status == CGP_OK) status = cli_train_end(t);
+    return cli_train_keep(t, status);
 }
 
 /* Leave this rank's file where a step timed out here, or another rank was lost or its device failed. */
@@ -270,13 +271,16 @@ int cli_train(const cli_run_options *options) {
     int code = cli_report(status, true);
     if (code == CLI_OK) {
         status = train(&t);
+        const bool sample_failed =
+            status != CGP_OK && t.run.session.sample_failed; /* alike on all ranks */
         if (status != CGP_OK && cli_ranks_lost()) cli_ranks_leave_soon();
         diagnose(&t, status);
-        cli_ranks_fail(status);
+        if (!sample_failed) cli_ranks_fail(status);
         if (!cli_ranks_lost()) cli_diagnosis_end();
         if (status != CGP_OK) print_watchdog(&t);
         if (status != CGP_OK) undo(&t);
         code = cli_report(status, false);
+        if (sample_failed && status != CGP_ENOMEM) code = CLI_DATA;
     }
     if (code == CLI_OK && t.stopped) code = cli_train_stopped(&t);
     if (code != CLI_OK && cli_ranks_lost()) cli_ranks_abort(code);

@@ -33,6 +33,10 @@ typedef struct training {
 /* Train until the last step, the time, a signal or a stop request, with progress, metrics and checkpoints. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 
+/* Return a failure of the steps or of what follows. If it was one of samples, the steps before it are saved first, where they are not,
+ * and the message says so; if they cannot be saved, that is the failure. Collective. */
+CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
+
 /* Return the reason to stop here, the same on all ranks: see cli_ranks_stop(). Takes a request of cgpipe stop. Collective. */
 const char *cli_train_stop(const training *t, bool time_is_up);
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_steps.c -- the steps of cgpipe train. After each one, in this order: validation if it is due, a line of metrics,
- * progress, a checkpoint if it is due or the run stops here. So the lines up to its step are on the disk before a checkpoint
- * is. */
+/* train_steps.c -- the steps of cgpipe train. After each one, in this order: a line of metrics, a checkpoint if it is due, validation
+ * if it is due, progress, a checkpoint if the run stops here. So the lines up to its step are on the disk before a checkpoint is, and
+ * validation, which takes long and reads other samples, can lose neither.
+ *
+ * Samples that cannot be used fail before anything runs: the steps before them are saved. */
 #include "commands/train.h"
 
 #include "common.h"
@@ -10,7 +12,9 @@
 #include "ranks.h"
 #include "stop.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 
 #define VALIDATION_SEQUENCES 200
 #define DEFAULT_CHECKPOINTS 10
@@ -26,14 +30,6 @@ cgp_status cli_train_validate(training *t) {
     samples = samples < max ? samples : max;
     t->validation = cli_no_eval_metrics;
     return cli_session_validate(&t->run.session, t->data, samples, &t->validation);
-}
-
-/* With --evaluate-every the last step is always evaluated. */
-static cgp_status validate_step(training *t, int64_t i) {
-    const int64_t every = cli_steps_of(&t->run.options, t->run.options.evaluate_every);
-    t->validation = cli_no_eval_metrics;
-    if (!cli_train_due(i, every) && !(every > 0 && i == t->run.options.steps)) return CGP_OK;
-    return cli_train_validate(t);
 }
 
 /* --- metrics --- */
@@ -53,8 +49,13 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
                   clips ? cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)) : NULL,
                   "seconds", cli_real_json(seconds), key, cli_real_json(units / seconds),
                   "bubble", cli_real_json(measured[CLI_BUBBLE]));
-    cli_eval_metrics_json(line, &t->validation);
     return cli_metrics_log(&t->metrics, line);
+}
+
+static cgp_status log_validation(training *t) {
+    json_t *members = json_object();
+    cli_eval_metrics_json(members, &t->validation);
+    return cli_metrics_add(&t->metrics, members);
 }
 
 /* --- steps --- */
@@ -71,24 +72,37 @@ static bool time_is_up(const training *t) {
     return limit > 0 && cli_seconds() - t->started >= limit;
 }
 
+static cgp_status save(training *t) {
+    if (cli_rank() == 0) CGP_TRY(cli_metrics_sync(&t->metrics));
+    return cli_resume_save(&t->run);
+}
+
 static cgp_status save_step(training *t, int64_t i) {
     const cli_run_options *options = &t->run.options;
     const int64_t every = options->save_every.count >= 0
                               ? cli_steps_of(options, options->save_every)
                               : cli_train_part(options->steps, DEFAULT_CHECKPOINTS);
-    if (!cli_train_due(i, every) && i != options->steps && !t->stopped) return CGP_OK;
-    if (cli_rank() == 0) CGP_TRY(cli_metrics_sync(&t->metrics));
-    return cli_resume_save(&t->run);
+    return cli_train_due(i, every) || i == options->steps ? save(t) : CGP_OK;
+}
+
+/* With --evaluate-every the last step is always evaluated. */
+static cgp_status validate_step(training *t, int64_t i) {
+    const int64_t every = cli_steps_of(&t->run.options, t->run.options.evaluate_every);
+    t->validation = cli_no_eval_metrics;
+    if (!cli_train_due(i, every) && !(every > 0 && i == t->run.options.steps)) return CGP_OK;
+    CGP_TRY(cli_train_validate(t));
+    return cli_rank() == 0 && t->validation.samples > 0 ? log_validation(t) : CGP_OK;
 }
 
 static cgp_status one_step(training *t, int64_t i) {
     double loss = NAN;
     CGP_TRY(cli_session_step(&t->run.session, t->data, &loss));
-    CGP_TRY(validate_step(t, i));
     CGP_TRY(log_step(t, i, loss));
+    CGP_TRY(save_step(t, i));
+    CGP_TRY(validate_step(t, i));
     if (i < t->run.options.steps) t->stopped = cli_train_stop(t, time_is_up(t));
     cli_train_progress(t, i, loss);
-    return save_step(t, i);
+    return t->stopped && t->run.saved < i ? save(t) : CGP_OK;
 }
 
 cgp_status cli_train_steps(training *t) {
@@ -101,4 +115,20 @@ cgp_status cli_train_steps(training *t) {
     }
     if (status != CGP_OK) cli_train_progress_end(t);
     return status;
+}
+
+cgp_status cli_train_keep(training *t, cgp_status status) {
+    cli_session *session = &t->run.session;
+    const int64_t step = cli_session_steps(session);
+    if (status == CGP_OK || !session->sample_failed || step == 0) return status;
+    char *message = cli_text("%s", cgp_message());
+    const cgp_status saved = t->run.saved < step ? save(t) : CGP_OK;
+    session->sample_failed = saved == CGP_OK;
+    if (saved == CGP_OK)
+        (void)cgp_fail(status, "%s; step %" PRId64 " is saved", message, step);
+    else
+        (void)cgp_fail(saved, "%s; step %" PRId64 " cannot be saved: %s", message, step,
+                       cgp_message());
+    free(message);
+    return saved == CGP_OK ? status : saved;
 }

@@ -2,6 +2,8 @@
 /* metrics.c -- see metrics.h. */
 #include "report/metrics.h"
 
+#include "common.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -41,8 +43,8 @@ cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *direc
                             int64_t step) {
     int fd = -1;
     *metrics = (cli_metrics){.path = directory->metrics};
-    CGP_TRY(cli_run_directory_open(directory, CLI_METRICS, O_RDWR | O_APPEND | O_CREAT, &fd));
-    metrics->file = fdopen(fd, "a+");
+    CGP_TRY(cli_run_directory_open(directory, CLI_METRICS, O_RDWR | O_CREAT, &fd));
+    metrics->file = fdopen(fd, "r+"); /* no O_APPEND: cli_metrics_add() writes over the end */
     if (!metrics->file) {
         const cgp_status status = unwritable(metrics);
         close(fd);
@@ -62,6 +64,32 @@ cgp_status cli_metrics_log(cli_metrics *metrics, json_t *line) {
     metrics->last = json_integer_value(json_object_get(line, "step"));
     json_decref(line);
     return good ? CGP_OK : unwritable(metrics);
+}
+
+static bool write_at(int fd, const char *bytes, size_t count, off_t at) {
+    for (ssize_t done; count > 0; bytes += done, at += done, count -= (size_t)done) {
+        done = pwrite(fd, bytes, count, at);
+        if (done < 0 && errno != EINTR) return false;
+        if (done < 0) done = 0;
+    }
+    return true;
+}
+
+/* "}\n" at the end becomes ",MEMBERS}\n". */
+cgp_status cli_metrics_add(cli_metrics *metrics, json_t *members) {
+    const int fd = fileno(metrics->file);
+    const off_t end = ftello(metrics->file);
+    char *dump = json_dumps(members, JSON_COMPACT),
+         *text = cli_text("%s\n", dump ? dump : "{}");
+    text[0] = ',';
+    const int reason = write_at(fd, text, strlen(text), end - 2) ? 0 : errno;
+    if (reason && write_at(fd, "}\n", 2, end - 2)) (void)!ftruncate(fd, end);
+    free(text);
+    free(dump);
+    json_decref(members);
+    errno = reason;
+    if (reason || fseek(metrics->file, 0, SEEK_END) != 0) return unwritable(metrics);
+    return CGP_OK;
 }
 
 cgp_status cli_metrics_sync(cli_metrics *metrics) {

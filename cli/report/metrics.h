@@ -28,6 +28,9 @@ CGP_MUST_CHECK cgp_status cli_metrics_open(cli_metrics *metrics,
 /* Write a line, of which `step` is the first member. Takes it over. */
 CGP_MUST_CHECK cgp_status cli_metrics_log(cli_metrics *metrics, json_t *line);
 
+/* Add members to the last line, in one write, so that a kill leaves a whole line. Takes them over. After a failure the line is as before. */
+CGP_MUST_CHECK cgp_status cli_metrics_add(cli_metrics *metrics, json_t *members);
+
 /* Bring all lines to the disk, before the checkpoint of the last one. */
 CGP_MUST_CHECK cgp_status cli_metrics_sync(cli_metrics *metrics);
 

@@ -185,17 +185,29 @@ bool cli_session_reads(const cli_session *session) {
            (!follow && cli_rank() == cli_output_rank(session->plan));
 }
 
-/* Read what this rank's stages read of some samples. The label of a broken image's place is known where images are decoded: that
- * rank brings the labels to all. */
+/* Note that a call failed because of its samples, on all ranks alike. */
+static cgp_status sample_failure(cli_session *session, cgp_split split, cgp_status status) {
+    session->sample_failed = true;
+    if (split == CGP_SPLIT_VALIDATION) return cgp_fail(status, "validation: %s", cgp_message());
+    return cgp_fail(status, "step %" PRId64 ": %s", cli_session_steps(session) + 1,
+                    cgp_message());
+}
+
+/* Read what this rank's stages read of some samples; fails on all ranks alike. The label of a broken image's place is known where
+ * images are decoded: that rank brings the labels to all. */
 static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split split,
                                int64_t first, int64_t count) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
     const bool input = cgp_pipeline_reads(session->pipeline, 0);
     const bool target = follow ? input : cgp_pipeline_reads(session->pipeline, 1);
+    cgp_status status = CGP_OK;
     if (input || target)
-        CGP_TRY(cgp_data_read(data, split, first, count, input ? session->inputs : NULL,
-                              target ? session->targets : NULL));
-    if (!follow) return CGP_OK;
+        status = cgp_data_read(data, split, first, count, input ? session->inputs : NULL,
+                               target ? session->targets : NULL);
+    status = cli_ranks_agree_alike(status);
+    if (status != CGP_OK && cli_ranks_failure() == CGP_OK)
+        return sample_failure(session, split, status);
+    if (status != CGP_OK || !follow) return status;
     return cli_ranks_broadcast(rank_of(session->plan, 0), session->targets,
                                (size_t)count * input_bytes(session->model, 1));
 }
@@ -247,11 +259,14 @@ static cgp_status explain_refusal(const cli_session *session) {
 cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, double *loss) {
     double value = NAN;
     const double start = cli_seconds();
-    CGP_TRY(cgp_pipeline_step(session->pipeline, inputs->pointers, inputs->count, &value));
+    cgp_status status =
+        cgp_pipeline_step(session->pipeline, inputs->pointers, inputs->count, &value);
+    if (status == CGP_EINVAL) return sample_failure(session, CGP_SPLIT_TRAIN, status);
+    CGP_TRY(status);
     const double stepped = cli_seconds();
-    const cgp_status updated = cgp_optim_step(session->pipeline);
-    if (updated == CGP_ESTATE) return explain_refusal(session);
-    CGP_TRY(updated);
+    status = cgp_optim_step(session->pipeline);
+    if (status == CGP_ESTATE) return explain_refusal(session);
+    CGP_TRY(status);
     measure(session, start, stepped, value);
     if (measures_kernels(session) && session->measures.steps == 2 &&
         session->options->steps > 2)
@@ -284,7 +299,10 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     double loss = 0;
     make_inputs(session, count, &inputs);
     CGP_TRY(read_samples(session, data, CGP_SPLIT_VALIDATION, first, count));
-    CGP_TRY(cgp_pipeline_evaluate(session->pipeline, inputs.pointers, 2, &loss));
+    const cgp_status status =
+        cgp_pipeline_evaluate(session->pipeline, inputs.pointers, 2, &loss);
+    if (status == CGP_EINVAL) return sample_failure(session, CGP_SPLIT_VALIDATION, status);
+    CGP_TRY(status);
     sums->loss += loss * (double)count; /* all samples have the same number of targets */
     sums->samples += count;
     if (!session->output) return CGP_OK;

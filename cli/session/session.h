@@ -43,8 +43,10 @@ typedef struct cli_session {
     cgp_schedule_timeline timeline; /* of the last step, for --trace */
     int64_t steps_before;           /* updates before this process */
     int64_t position;               /* training samples read so far, over all processes */
-    int64_t resident_before;        /* VmHWM before the pipeline was made */
-    int64_t resident_growth;        /* its growth until the last step */
+    /* The last failure was one of samples, which could not be read or which the model refuses: on all ranks alike, and nothing ran. */
+    bool sample_failed;
+    int64_t resident_before; /* VmHWM before the pipeline was made */
+    int64_t resident_growth; /* its growth until the last step */
 } cli_session;
 
 /* Make the model of MODEL; make model and plan; make the plan of the model made before. The first two clear *session first;

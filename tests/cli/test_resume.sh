@@ -365,7 +365,7 @@ check "bytes as tokens: the same weights" test "$(sha)" = "$bytes"
 run train --resume --run tokens --steps 6
 check "a token file: resumed" has "step 6/6" "$out"
 run train $model,vocab=100 --data tokens.bin $plain --run large
-check "a token above the vocabulary: exit code 1" exits 1
+check "a token above the vocabulary: exit code 4" exits 4
 check "a token above the vocabulary: told by name" has "tokens.bin: " "$err"
 {
     printf '\210\330\064\001\001\000\000\000' # 20240520, version 1

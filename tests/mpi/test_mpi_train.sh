@@ -93,6 +93,28 @@ refused() { # NAME RANKS MESSAGE OPTION...
 # MPICH's mpiexec kills all processes at once when one ends with an error, so rank 0 may not get to take back what it made.
 [ "$mpi" = MPICH ] || check "nothing is left of them" [ ! -e "$work/none" ]
 
+# --- a bad token, which ranks 0 and 2 read: all end alike, and the steps before it are saved ---
+
+iconv -f LATIN1 -t UTF-16LE "$work/text.txt" >"$work/good.bin"
+bad_token() { # NAME STEPS TRAINING VALIDATION OPTION...
+    local name=$1 steps=$2 training=$3 validation=$4
+    shift 4
+    # shellcheck disable=SC2086 # words
+    run_ranks 3 "$cgpipe" train ${gpt2/text.txt/$training} --validation "$work/$validation" --stages 3 --steps 6 --save-every 0 --run "$work/token" --overwrite "$@" \
+        >"$work/out" 2>"$work/err"
+    check "$name: exit code 4" [ $? = 4 ]
+    check "$name: is said once" [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ]
+    check "$name: says what is saved" grep -q "^cgpipe: .*\.bin: at byte 500: expected a token below 256, got 65535 .*; step $steps is saved\$" "$work/err"
+    check "$name: is saved" [ "$(readlink "$work/token/latest")" = "step-0000000$steps" ]
+    check "$name: a line each" [ "$(losses_of "$work/token" | wc -l)" = "$steps" ]
+}
+cp "$work/good.bin" "$work/bad.bin"
+printf '\377\377' | dd of="$work/bad.bin" bs=1 seek=500 conv=notrunc status=none
+bad_token "a bad token" 2 bad.bin good.bin
+bad_token "a bad token of the validation" 4 good.bin bad.bin --evaluate-every 4
+run_ranks 2 "$cgpipe" train --resume --run "$work/token" --validation "$work/good.bin" --new-data --stages 2 >"$work/out" 2>&1
+check "a bad token of the validation, mended: the run goes on" [ $? = 0 ]
+
 # --- storage of its own for one rank: another directory under the same name ---
 
 mkdir "$work/here" "$work/there"

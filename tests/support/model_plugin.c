@@ -23,6 +23,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { IN = 8, CLASSES = 4 };
@@ -163,9 +164,16 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
 
 /* --- data: which of the first numbers is the largest --- */
 
+/* Tell whether a variable has the position of this training sample. */
+static bool is_named(const char *variable, cgp_split split, int64_t position) {
+    const char *text = getenv(variable);
+    return text && split == CGP_SPLIT_TRAIN && strtoll(text, NULL, 10) == position;
+}
+
 static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
                        void *input, void *target) {
-    (void)context, (void)position;
+    (void)context;
+    if (is_named("NO_SAMPLE", split, position)) return cgp_fail(CGP_EIO, "the disk is gone");
     float *x = input;
     int32_t best = 0;
     for (int k = 0; k < IN; k++) {
@@ -174,7 +182,7 @@ static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t po
         x[k] = (float)(bits >> 8) * 0x1p-23F - 1;
         if (k < CLASSES && x[k] > x[best]) best = k;
     }
-    *(int32_t *)target = best;
+    *(int32_t *)target = is_named("BAD_LABEL", split, position) ? CLASSES : best;
     return CGP_OK;
 }
 
