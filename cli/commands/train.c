@@ -40,15 +40,17 @@ static cgp_status open_data(training *t) {
     return cli_data_open(&t->data, &t->run.options, t->run.session.model, &t->run.session.of);
 }
 
-/* The plan of epochs needs the number of samples, and who reads data follows from the plan: rank 0 counts. */
+/* The plan of epochs needs the number of samples and how many a run has seen, and who reads data follows from the plan: rank 0 counts. */
 static cgp_status count_epochs(training *t) {
     int64_t samples = 0;
     cgp_status status = CGP_OK;
     if (cli_rank() == 0) status = open_data(t);
+    if (cli_rank() == 0 && status == CGP_OK) status = cli_resume_progress(&t->run);
     CGP_TRY(cli_ranks_agree(status));
     if (t->data) samples = cgp_data_samples(t->data, CGP_SPLIT_TRAIN);
     CGP_TRY(cli_ranks_broadcast(0, &samples, sizeof samples));
-    return cli_epochs_count(&t->run.options, samples);
+    CGP_TRY(cli_ranks_broadcast(0, &t->run.done, sizeof t->run.done));
+    return cli_epochs_count(&t->run.options, samples, t->run.done);
 }
 
 /* Check what bytes of a text, and a sample of them, need of the model. */

@@ -79,17 +79,19 @@ static cgp_status save(training *t) {
 
 static cgp_status save_step(training *t, int64_t i) {
     const cli_run_options *options = &t->run.options;
-    const int64_t every = options->save_every.count >= 0
-                              ? cli_steps_of(options, options->save_every)
-                              : cli_train_part(options->steps, DEFAULT_CHECKPOINTS);
-    return cli_train_due(i, every) || i == options->steps ? save(t) : CGP_OK;
+    const bool due =
+        options->save_every.count >= 0
+            ? cli_steps_due(options, options->save_every, i)
+            : cli_train_due(i, cli_train_part(options->steps, DEFAULT_CHECKPOINTS));
+    return due || i == options->steps ? save(t) : CGP_OK;
 }
 
 /* With --evaluate-every the last step is always evaluated. */
 static cgp_status validate_step(training *t, int64_t i) {
-    const int64_t every = cli_steps_of(&t->run.options, t->run.options.evaluate_every);
+    const cli_run_options *options = &t->run.options;
+    const bool last = i == options->steps && options->evaluate_every.count > 0;
     t->validation = cli_no_eval_metrics;
-    if (!cli_train_due(i, every) && !(every > 0 && i == t->run.options.steps)) return CGP_OK;
+    if (!last && !cli_steps_due(options, options->evaluate_every, i)) return CGP_OK;
     CGP_TRY(cli_train_validate(t));
     return cli_rank() == 0 && t->validation.samples > 0 ? log_validation(t) : CGP_OK;
 }

@@ -22,28 +22,46 @@ const char *cli_epochs_option(const cli_run_options *options) {
     return NULL;
 }
 
-cgp_status cli_epochs_count(cli_run_options *options, int64_t samples) {
+/* The samples seen are as many steps of today's size, rounded up: --epochs is no step too long. */
+cgp_status cli_epochs_count(cli_run_options *options, int64_t samples, cli_progress done) {
+    const int64_t batch = options->batch;
     if (samples == INT64_MAX)
         return cgp_fail(CGP_EINVAL, "--%s: expected data that have an end (%s)",
                         cli_epochs_option(options),
                         options->epochs > 0 ? "--steps N" : "steps instead of epochs");
-    options->epoch_steps = samples / options->batch;
+    options->epoch_steps = samples / batch;
     if (options->epoch_steps < 1)
         return cgp_fail(CGP_EINVAL,
                         "--batch %" PRId64 ": expected at most the %" PRId64
                         " samples of an epoch",
-                        options->batch, samples);
-    if (options->epochs > INT64_MAX / options->epoch_steps / options->batch)
+                        batch, samples);
+    if (options->epochs > INT64_MAX / options->epoch_steps / batch)
         return cgp_fail(CGP_EINVAL, "--epochs %" PRId64 ": is too many", options->epochs);
-    if (options->epochs > 0) options->steps = options->epochs * options->epoch_steps;
+    options->epoch_shift = done.steps - (done.samples / batch + (done.samples % batch > 0));
+    const int64_t end = cli_steps_end(options, (cli_steps){options->epochs, true});
+    if (options->epochs > 0) options->steps = end > 0 ? end : 1;
     return CGP_OK;
 }
 
-int64_t cli_steps_of(const cli_run_options *options, cli_steps steps) {
+/* Return a number of steps, INT64_MAX for more. */
+static int64_t steps_of(const cli_run_options *options, cli_steps steps) {
     int64_t count = steps.count;
     const bool never =
         steps.epochs && __builtin_mul_overflow(count, options->epoch_steps, &count);
     return never ? INT64_MAX : count;
+}
+
+int64_t cli_steps_end(const cli_run_options *options, cli_steps steps) {
+    int64_t end = steps_of(options, steps);
+    if (!steps.epochs || steps.count == 0) return end;
+    if (__builtin_add_overflow(end, options->epoch_shift, &end)) return INT64_MAX;
+    return end > 0 ? end : 0;
+}
+
+bool cli_steps_due(const cli_run_options *options, cli_steps interval, int64_t step) {
+    const int64_t every = steps_of(options, interval);
+    if (every <= 0) return false;
+    return (step - (interval.epochs ? options->epoch_shift : 0)) % every == 0;
 }
 
 double cli_lr_of(const cli_run_options *options) {
@@ -56,7 +74,7 @@ static double or_zero(double value) {
 }
 
 cgp_lr_schedule cli_lr_schedule_of(const cli_run_options *options) {
-    cgp_lr_schedule schedule = {.warmup = cli_steps_of(options, options->warmup),
+    cgp_lr_schedule schedule = {.warmup = cli_steps_end(options, options->warmup),
                                 .steps = options->steps,
                                 .min_ratio = or_zero(options->min_lr_ratio),
                                 .step_size = options->lr_step_size,
@@ -66,11 +84,14 @@ cgp_lr_schedule cli_lr_schedule_of(const cli_run_options *options) {
     if (!isnan(options->warmup_start))
         schedule.start = fmin(1, options->warmup_start / cli_lr_of(options));
     if (options->warmup_interval.count > 0)
-        schedule.warmup_interval = cli_steps_of(options, options->warmup_interval);
+        schedule.warmup_interval = steps_of(options, options->warmup_interval);
     for (int i = 0; i < options->lr_milestones.count; i++) {
         cli_steps at = {0};
         (void)cli_steps_parse(options->lr_milestones.values[i], &at);
-        schedule.milestones[schedule.n_milestones++] = cli_steps_of(options, at);
+        schedule.milestones[i] = cli_steps_end(options, at);
+        /* One of larger steps than today's may lie before the first step: they rise from 1 on. */
+        if (at.epochs && schedule.milestones[i] <= i) schedule.milestones[i] = i + 1;
+        schedule.n_milestones = i + 1;
     }
     return schedule;
 }

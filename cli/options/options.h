@@ -188,6 +188,8 @@ typedef struct cli_run_options {
     cli_steps save_every, evaluate_every, warmup, warmup_interval;
     int64_t from_step, keep, restarts, lr_step_size, lr_batch, epochs;
     int64_t epoch_steps; /* 0: not counted (epochs.h) */
+    int64_t
+        epoch_shift; /* the step where the first epoch would have begun, had all mini-batches been as large as now */
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
     double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha,
         eps;

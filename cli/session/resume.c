@@ -3,7 +3,8 @@
  *
  * A checkpoint carries a note, a JSON text:
  *
- *     position            training samples read
+ *     position            of the next training sample in the data
+ *     samples             seen by the training, also of data before --new-data
  *     data                their identity (cgp_data_identity)
  *     batch, microbatch   samples
  *     threads_per_device, devices, precision, convolution, steps, isa, libm      for the warnings below
@@ -137,10 +138,10 @@ static json_t *make_note(const cli_run *run) {
     char kinds[64];
     device_kinds(session->plan, kinds, sizeof kinds);
     json_t *note =
-        json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:I}", "program",
+        json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:I}", "program",
                   "cgpipe " CGP_VERSION, "model", session->model_spec, "position",
-                  (json_int_t)session->position, "data", run->identity, "batch",
-                  (json_int_t)run->options.batch, "microbatch",
+                  (json_int_t)session->position, "samples", (json_int_t)session->samples,
+                  "data", run->identity, "batch", (json_int_t)run->options.batch, "microbatch",
                   (json_int_t)cgp_plan_microbatch(session->plan), "threads_per_device",
                   (json_int_t)run->options.threads_per_device, "devices", kinds, "precision",
                   run->options.precision, "convolution", run->options.convolution, "steps",
@@ -215,9 +216,16 @@ static void warn_text(const cli_run *run, const json_t *note, const json_t *now,
 
 /* --- loading --- */
 
+/* Notes of an older cgpipe have the position alone. */
+static int64_t samples_of(const json_t *note) {
+    const json_int_t samples = json_integer_value(json_object_get(note, "samples"));
+    return samples > 0 ? samples : json_integer_value(json_object_get(note, "position"));
+}
+
 static cgp_status check_data(cli_run *run, const json_t *note) {
     const char *before = json_string_value(json_object_get(note, "data"));
     run->session.position = json_integer_value(json_object_get(note, "position"));
+    run->session.samples = samples_of(note);
     if (before && strcmp(before, run->identity) == 0) return CGP_OK;
     if (run->options.new_data) {
         fprintf(run->out,
@@ -282,6 +290,29 @@ static cgp_status take_note(cli_run *run, const char *text) {
     return status;
 }
 
+cgp_status cli_resume_progress(cli_run *run) {
+    cli_progress *done = &run->done;
+    char *text = NULL;
+    if (!run->before || cli_run_directory_newest(&run->directory) == CLI_NO_STEP) return CGP_OK;
+    CGP_TRY(
+        cli_run_directory_find(&run->directory, run->options.from_step, &done->steps, &text));
+    json_t *note = cli_note_read(text);
+    const int64_t samples = samples_of(note);
+    if (samples > 0) done->samples = samples;
+    json_decref(note);
+    free(text);
+    return CGP_OK;
+}
+
+/* The steps of epochs were counted from a checkpoint that nothing kept from being replaced since. */
+static cgp_status check_progress(const cli_run *run) {
+    const bool same =
+        run->done.steps == run->resumed && run->done.samples == run->session.samples;
+    if (run->options.epoch_steps == 0 || same) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: another cgpipe train has changed it meanwhile (start again)",
+                    run->directory.path);
+}
+
 cgp_status cli_resume_load(cli_run *run) {
     cli_session *session = &run->session;
     const int64_t from = run->options.from_step;
@@ -300,5 +331,5 @@ cgp_status cli_resume_load(cli_run *run) {
             run->options.steps);
     const cgp_status status = take_note(run, note);
     free(note);
-    return status;
+    return status == CGP_OK ? check_progress(run) : status;
 }

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "options/epochs.h"
 #include "session/run_directory.h"
 #include "session/session.h"
 
@@ -16,6 +17,7 @@ typedef struct cli_run {
     char identity[65]; /* of the data */
     json_t *before;    /* run.json as the start found it; NULL: a new run */
     json_t *record;    /* as this start wrote it; NULL: not yet */
+    cli_progress done; /* how far the checkpoint is, if options count epochs */
     int64_t resumed;   /* step of the checkpoint; 0: none */
     int64_t saved;     /* step of the last checkpoint; 0: none */
 } cli_run;
@@ -25,6 +27,9 @@ CGP_MUST_CHECK cgp_status cli_resume_options(cli_run *run);
 
 /* Refuse another model than the run's. */
 CGP_MUST_CHECK cgp_status cli_resume_check_model(const cli_run *run);
+
+/* Set `done` from the checkpoint, before the plan is made, which counts epochs by it. Looks at files: of rank 0 alone. */
+CGP_MUST_CHECK cgp_status cli_resume_progress(cli_run *run);
 
 /* Load the checkpoint, if there is one, and print what differs from here on. */
 CGP_MUST_CHECK cgp_status cli_resume_load(cli_run *run);

@@ -254,10 +254,23 @@ static cgp_status damaged(void) {
                     (int)(other - message), message, step, step);
 }
 
+/* Return the path of the checkpoint of a step, or, below 0, of the run. Owned. */
+static char *checkpoint_path(const cli_run_directory *directory, int64_t step) {
+    return step < 0 ? cli_text("%s", library_path(directory))
+                    : cli_text("%s/step-%08" PRId64, library_path(directory), step);
+}
+
+cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t from,
+                                  int64_t *step, char **note) {
+    char *path = checkpoint_path(directory, from);
+    const cgp_status status = cgp_checkpoint_find(NULL, step, note, path);
+    free(path);
+    return status == CGP_EFORMAT ? damaged() : status;
+}
+
 cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t step,
                                   cgp_pipeline *pipeline, char **note) {
-    char *path = step < 0 ? cli_text("%s", library_path(directory))
-                          : cli_text("%s/step-%08" PRId64, library_path(directory), step);
+    char *path = checkpoint_path(directory, step);
     const cgp_status status = cgp_pipeline_load(pipeline, path, note);
     free(path);
     return status == CGP_EFORMAT ? damaged() : status;

@@ -276,6 +276,7 @@ cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, d
         CGP_TRY(cgp_pipeline_last_timeline(session->pipeline, &session->timeline));
     }
     session->position += session->options->batch;
+    session->samples += session->options->batch;
     if (loss) *loss = value;
     return CGP_OK;
 }

@@ -42,7 +42,8 @@ typedef struct cli_session {
     cli_measures measures;
     cgp_schedule_timeline timeline; /* of the last step, for --trace */
     int64_t steps_before;           /* updates before this process */
-    int64_t position;               /* training samples read so far, over all processes */
+    int64_t position;               /* of the next training sample in the data */
+    int64_t samples;                /* training samples seen, over all processes and data */
     /* The last failure was one of samples, which could not be read or which the model refuses: on all ranks alike, and nothing ran. */
     bool sample_failed;
     int64_t resident_before; /* VmHWM before the pipeline was made */

@@ -333,6 +333,27 @@ check "without --save-every: ten" test "$(ls -d tenths/step-* | wc -l)" -eq 10
 check "--evaluate-every 4 of 7, and the last" \
     test "$(grep validation_loss three/metrics.jsonl | sed 's/,.*//' | tr '\n' ' ')" = '{"step":4 {"step":7 '
 
+# --- epochs count the samples that were seen, whatever the batch was ---
+
+head -c 3217 text.txt >epochs.txt # 201 windows: 10 steps of 20, or 25 of 8
+note() { jq -r .note "$1/latest/checkpoint.json" | jq -c "$2"; }
+in_epochs="--epochs 3 --evaluate-every 1ep --save-every 1ep --keep 0 --lr-schedule milestones --lr-milestones 1ep,2ep --warmup 0"
+run train $model --data epochs.txt --validation 0.004 --batch 20 --run epochs ${in_epochs/3/1}
+check "an epoch of 20 samples a step: 10 steps" test "$(note epochs '[.steps, .position]')" = "[10,200]"
+run train --resume --run epochs --batch 8 $in_epochs
+check "... and two of 8: 50 steps, 3 passes" test "$(note epochs '[.steps, .position]')" = "[60,600]"
+check "... the learning rate is cut at the ends of epochs" \
+    test "$(jq -c '[.step, (1e6 * .lr | round)]' epochs/metrics.jsonl | sed -n '10,11p; 35,36p; 60p' | tr '\n' ' ')" = "[10,1000] [11,100] [35,100] [36,10] [60,10] "
+check "... each is evaluated" test "$(jq -c 'select(.validation_loss).step' epochs/metrics.jsonl | tr '\n' ' ')" = "10 35 60 "
+check "... and saved" test "$(ls -d epochs/step-*)" = "$(printf 'epochs/step-%08d\n' 10 35 60)"
+tail -c 3217 text.txt >others.txt
+run train --resume --run epochs --epochs 4 --data others.txt --new-data
+check "... with other data, one more epoch: 25 steps" test "$(note epochs '[.steps, .position]')" = "[85,200]"
+run train --resume --run epochs --epochs 2
+check "... fewer epochs than there are: no step" has "no step      the run has all its" "$out"
+run train --resume --run epochs --from-step 35 --epochs 3 --batch 20 --data epochs.txt
+check "... from an earlier checkpoint, 20 samples a step again: 10 steps" test "$(note epochs '[.steps, .position]')" = "[45,600]"
+
 # --- two at once ---
 
 "$program" train $training --steps 1000000 --run busy >/dev/null 2>&1 &
