@@ -32,10 +32,11 @@ typedef enum cgp_lr_kind {
 /**
  * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero: constant.
  *
- * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup; with warmup_interval > 0 it rises
- * every warmup_interval updates: t is (t - 1) rounded down to a multiple of it. After the warm-up, with s = t - warmup:
- * constant 1; cosine min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step gamma^floor(s /
- * step_size); milestones gamma^(number of milestones m with t > m, counted from the first update).
+ * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup. With warmup_interval > 0 the warm-up rises
+ * every warmup_interval updates: the factor is start + (1 - start) warmup_interval floor((t - 1) / warmup_interval) / warmup while
+ * t <= warmup. After the warm-up, with s = t - warmup: constant 1; cosine min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s /
+ * (steps - warmup)))) / 2; step gamma^floor(s / step_size); milestones gamma^(number of milestones m with t > m, counted from the
+ * first update).
  *
  * Source: Goyal et al. 2017, arXiv:1706.02677 (linear warm-up); Loshchilov and Hutter 2017, arXiv:1608.03983 (cosine).
  */

@@ -272,6 +272,9 @@ static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
     }
     const cgp_lr_schedule endless = {.warmup = INT64_MAX, .warmup_interval = 1};
     assert_true(lr_at(endless, 5) < 1e-15); /* its last stair is beyond all numbers */
+    const cgp_lr_schedule uneven = {.warmup = 7, .start = 0.5, .warmup_interval = 3};
+    for (int t = 1; t <= 8; t++)
+        assert_lr(uneven, t, 2 * (t <= 7 ? 0.5 + 0.5 * (3 * ((t - 1) / 3)) / 7 : 1));
     const cgp_lr_schedule line = {.warmup = 4, .start = 0.5};
     assert_lr(line, 1, 2 * 0.625);
     assert_lr(line, 4, 2);
