@@ -40,11 +40,19 @@ void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float 
         cgp_iou_add(&sums->iou, output, targets, count * each);
 }
 
-cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums) {
+/* Mini-batches count by their targets, of which some may be ignored. */
+static double loss_of(const cgp_loss_part *parts) {
+    double loss = 0;
+    for (const cgp_loss_part *p = parts; p->weight > 0; p++)
+        loss += p->weight * p->sum / (double)p->count;
+    return loss;
+}
+
+cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums, const cgp_loss_part *parts) {
     cli_eval_metrics metrics = cli_no_eval_metrics;
-    const double n = (double)sums->samples, labelled = (double)sums->topk.samples;
+    const double labelled = (double)sums->topk.samples;
     metrics.samples = sums->samples;
-    if (sums->samples > 0) metrics.loss = sums->loss / n;
+    if (sums->samples > 0) metrics.loss = loss_of(parts);
     if (sums->topk.samples > 0) {
         metrics.top1 = (double)sums->topk.top1 / labelled;
         metrics.top5 = (double)sums->topk.top5 / labelled;

@@ -18,10 +18,9 @@ typedef struct cli_eval_metrics {
 
 extern const cli_eval_metrics cli_no_eval_metrics;
 
-/* Sums over the batches evaluated so far. */
+/* Sums over the mini-batches evaluated so far. */
 typedef struct cli_eval_sums {
     int64_t samples;
-    double loss; /* sum over samples */
     cgp_topk topk;
     cgp_iou iou;
 } cli_eval_sums;
@@ -34,8 +33,8 @@ bool cli_has_eval_metrics(const cgp_model *model);
 void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
                        const void *targets, int64_t count);
 
-/* Return the means. */
-cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums);
+/* Return the means. `parts`: sums of the model's losses, up to one of weight 0. */
+cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums, const cgp_loss_part *parts);
 
 /* Write "  val 0.1234  top-1 95.2 %"; "" if there was no validation. */
 void cli_eval_metrics_text(const cli_eval_metrics *metrics, char *text, size_t size);

@@ -293,18 +293,35 @@ int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
 
+/* Make the parts of all losses, and one of weight 0 behind them. The caller frees them. */
+static cgp_loss_part *make_parts(const cgp_pipeline *pipeline) {
+    int n = 0;
+    while (cgp_pipeline_last_loss(pipeline, n).weight > 0)
+        n++;
+    return cli_calloc((size_t)n + 1, sizeof(cgp_loss_part));
+}
+
+static void add_losses(const cgp_pipeline *pipeline, cgp_loss_part *parts) {
+    for (int i = 0;; i++) {
+        const cgp_loss_part part = cgp_pipeline_last_loss(pipeline, i);
+        if (part.weight <= 0) return;
+        parts[i].weight = part.weight;
+        parts[i].sum += part.sum;
+        parts[i].count += part.count;
+    }
+}
+
 /* Evaluate `count` samples from `first` on, at most a mini-batch. */
 static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
-                           cli_eval_sums *sums) {
+                           cgp_loss_part *parts, cli_eval_sums *sums) {
     cli_inputs inputs;
-    double loss = 0;
     make_inputs(session, count, &inputs);
     CGP_TRY(read_samples(session, data, CGP_SPLIT_VALIDATION, first, count));
     const cgp_status status =
-        cgp_pipeline_evaluate(session->pipeline, inputs.pointers, 2, &loss);
+        cgp_pipeline_evaluate(session->pipeline, inputs.pointers, 2, NULL);
     if (status == CGP_EINVAL) return sample_failure(session, CGP_SPLIT_VALIDATION, status);
     CGP_TRY(status);
-    sums->loss += loss * (double)count; /* all samples have the same number of targets */
+    add_losses(session->pipeline, parts);
     sums->samples += count;
     if (!session->output) return CGP_OK;
     const cgp_tensor output = {
@@ -321,15 +338,19 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
 cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t samples,
                                 cli_eval_metrics *metrics) {
     const int64_t batch = session->options->batch;
+    cgp_loss_part *parts = make_parts(session->pipeline);
     cli_eval_sums sums = {0};
+    cgp_status status = CGP_OK;
+    bool stopped = false;
     *metrics = cli_no_eval_metrics;
-    for (int64_t first = 0; first < samples; first += batch) {
+    for (int64_t first = 0; status == CGP_OK && first < samples && !stopped; first += batch) {
         const int64_t count = samples - first < batch ? samples - first : batch;
-        if (cli_ranks_stop(false)) return CGP_OK;
-        CGP_TRY(evaluate(session, data, first, count, &sums));
+        stopped = cli_ranks_stop(false) != NULL;
+        if (!stopped) status = evaluate(session, data, first, count, parts, &sums);
     }
-    *metrics = cli_eval_metrics_of(&sums);
-    return CGP_OK;
+    if (status == CGP_OK && !stopped) *metrics = cli_eval_metrics_of(&sums, parts);
+    free(parts);
+    return status;
 }
 
 void cli_session_release(cli_session *session) {

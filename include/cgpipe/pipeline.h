@@ -41,7 +41,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  * memory that it has before any is allocated.
  *
  * From here on every function that takes the pipeline is collective, but cgp_pipeline_reads(), _rank(), _isa(), _libm(), _report(),
- * _diagnosis(), _updates(), _gradient_norm() and _allocated_bytes(): the user threads of all ranks make the same calls in the same
+ * _diagnosis(), _updates(), _gradient_norm(), _last_loss() and _allocated_bytes(): the user threads of all ranks make the same calls in the same
  * order, with the same arguments but data. Inputs that no stage of this rank reads may be NULL (cgp_pipeline_reads()); so may the
  * list, where no input is read. The loss and norms come back on every rank; forward and predict fill an output, backward
  * takes its gradient, on the rank of the output's stage, where others may pass NULL, for the list if they have none; getters deliver, and hashes are filled, where
@@ -409,7 +409,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline,
  * Run forward only, dropout off, and return the loss. Parameters, states and gradients are unchanged; batch norms use the
  * running statistics. N may exceed the planned batch: more micro-batches run.
  *
- * @param[out] loss  Loss sum / count. May be NULL.
+ * @param[out] loss  Loss sum / count. NULL: not wanted, on all ranks alike; then all targets may be ignored.
  *
  * Otherwise as cgp_pipeline_step(), but legal on every plan of a model with a loss. @retval CGP_EINVAL also: the model has no
  * loss.
@@ -417,6 +417,23 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline,
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
                                                         const cgp_tensor *const *inputs,
                                                         int n_inputs, double *loss);
+
+/** What a loss of the model has summed up over a mini-batch. */
+typedef struct cgp_loss_part {
+    double weight; /**< Of the loss in the model's. */
+    double sum;    /**< Over its targets. */
+    int64_t count; /**< Of its targets, without those that are ignored. */
+} cgp_loss_part;
+
+/**
+ * Return the part of a loss in the last cgp_pipeline_step() or cgp_pipeline_evaluate(), whose result is the sum over all losses of
+ * weight sum / count. Sums and counts of several calls add up, so that the loss of all their samples is not the mean of the calls'
+ * losses where targets are ignored.
+ *
+ * @param[in] loss  0, 1, ..., in the order in which the model got them.
+ * @return All 0: there is no such loss. Sum and count are undefined after a failure.
+ */
+CGP_API cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss);
 
 /**
  * Run forward only, dropout off, batch norms with running statistics, and return the model's outputs. Nothing changes, but for

@@ -56,6 +56,16 @@ check "run.json has the file's SHA-256" \
 check "so has the checkpoint" test "$(jq -r '.note | fromjson | .model_sha256' parts/latest/checkpoint.json)" = "$(jq -r .model_sha256 parts/run.json)"
 run train --resume --run parts --steps 26 "$PWD/mine.so"
 check "resume: MODEL as an operand, by another path" exits 0
+# Mini-batches of a validation count by their targets: 16 16 16 1, and 16 4 0 0, have the loss of all in one mini-batch.
+for labelled in 49 20; do
+    export UNLABELLED=$labelled
+    run $train --run labelled --overwrite --json parts.json
+    check "validation, $labelled of 64 samples labelled: exit code 0" exits 0
+    run train --resume --run labelled --model ./mine.so --batch 64 --json all.json
+    unset UNLABELLED
+    check "validation, $labelled of 64 samples labelled: the mean over the labels" \
+        jq -es '.[0].validation_loss - .[1].validation_loss | fabs < 1e-6' parts.json all.json
+done
 fails 2 "parts/run.json: names the plug-in mine.so, and code is loaded only from a path on the command line (give it there: --model ./mine.so)" \
     train --resume --run parts --steps 28
 fails 2 "./mine.so:layers=3: the run has the model mine.so:width=16,layers=2,act=swish,eps=1e-05 (leave it out, or another --run)" \

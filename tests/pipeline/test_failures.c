@@ -131,7 +131,61 @@ static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
         targets[i] = -100;
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
     assert_message("the loss counts nothing");
+    double mean = 1;
+    assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &mean), CGP_EINVAL);
+    assert_message("the loss counts nothing");
+    assert_true(mean == 1);
     memcpy(targets, kept, sizeof kept);
+}
+
+/* Evaluate samples first .. first + count - 1, and add the parts of the loss up. */
+static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t first,
+                     int64_t count, cgp_loss_part *total) {
+    cgp_tensor tensors[2] = {batch->tensors[0], batch->tensors[1]};
+    for (int k = 0; k < 2; k++) {
+        tensors[k].shape.dims[0] = count;
+        tensors[k].data = (int32_t *)tensors[k].data + 8 * first;
+    }
+    const cgp_tensor *const inputs[2] = {&tensors[0], &tensors[1]};
+    assert_ok(cgp_pipeline_evaluate(pipeline, inputs, 2, NULL));
+    const cgp_loss_part part = cgp_pipeline_last_loss(pipeline, 0);
+    assert_true(part.weight == 1);
+    total->sum += part.sum;
+    total->count += part.count;
+}
+
+/* Where targets are ignored, the loss of all samples is no mean of the losses of mini-batches, one of which may have no target. */
+static void parts_of_a_loss_add_up(void **unused) {
+    test_needs_one_rank();
+    (void)unused;
+    uint64_t state = test_seed();
+    cgp_model *model = test_gpt2(&sizes);
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, 6, &state);
+    int32_t *targets = batch.tensors[1].data;
+    for (int i = 0; i < 6 * 8; i++) /* of samples 0 and 1 all, of sample 2 all but one */
+        targets[i] = i < 3 * 8 - 1 ? -100 : i % 11;
+    const cgp_plan_options o = options(2, 3, "gpipe");
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    cgp_loss_part total = {0};
+    double whole = 0;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    assert_ok(cgp_pipeline_evaluate(pipeline, batch.inputs, batch.n, &whole));
+    add_part(pipeline, &batch, 0, 2, &total);
+    assert_int_equal(total.count, 0);
+    add_part(pipeline, &batch, 2, 1, &total);
+    assert_int_equal(total.count, 1);
+    add_part(pipeline, &batch, 3, 3, &total);
+    assert_int_equal(total.count, 25);
+    assert_true(fabs(total.sum / 25 - whole) < 1e-6 * whole);
+    assert_true(cgp_pipeline_last_loss(pipeline, 1).weight == 0);
+    assert_true(cgp_pipeline_last_loss(pipeline, -1).weight == 0);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
 }
 
 static void bad_inputs_are_refused_and_change_nothing(void **unused) {
@@ -330,6 +384,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_action_may_fail),
         cmocka_unit_test(bad_inputs_are_refused_and_change_nothing),
+        cmocka_unit_test(parts_of_a_loss_add_up),
         cmocka_unit_test(bad_plans_are_refused),
         cmocka_unit_test(plans_larger_than_the_machine_are_refused),
         cmocka_unit_test(devices_are_held_to_their_own_memory),

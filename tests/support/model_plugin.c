@@ -170,6 +170,12 @@ static bool is_named(const char *variable, cgp_split split, int64_t position) {
     return text && split == CGP_SPLIT_TRAIN && strtoll(text, NULL, 10) == position;
 }
 
+/* Tell whether the target of this validation sample is ignored: from the position in UNLABELLED on. */
+static bool ignores(cgp_split split, int64_t position) {
+    const char *text = getenv("UNLABELLED");
+    return text && split == CGP_SPLIT_VALIDATION && position >= strtoll(text, NULL, 10);
+}
+
 static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
                        void *input, void *target) {
     (void)context;
@@ -183,6 +189,7 @@ static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t po
         if (k < CLASSES && x[k] > x[best]) best = k;
     }
     *(int32_t *)target = is_named("BAD_LABEL", split, position) ? CLASSES : best;
+    if (ignores(split, position)) *(int32_t *)target = -100;
     return CGP_OK;
 }
 

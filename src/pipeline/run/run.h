@@ -30,6 +30,7 @@ typedef struct cgp__run_context {
     const cgp_tensor *const *inputs;
     int64_t offset; /* of the run's first sample in the inputs and outputs */
     bool training, with_loss;
+    bool may_count_nothing;   /* the loss's mean is not wanted, so it may have no targets */
     uint64_t seed, step;      /* of the key of dropout */
     const float *loss_scales; /* [losses] */
     /* [outputs] for the caller; NULL, or NULL entries: not wanted */

@@ -196,23 +196,23 @@ static int targets_of(const cgp_model *model, const cgp__node *loss) {
 
 /* Count the targets of a loss, those that the graph makes without a look at them. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
-                             const cgp_tensor *const *inputs, int64_t samples, int64_t *count) {
+                             const cgp__run_context *context, int64_t samples, int64_t *count) {
     const cgp_op *op = loss->use.op;
     const int input = targets_of(model, loss);
-    const void *targets = input < 0 ? NULL : inputs[input]->data;
+    const void *targets = input < 0 ? NULL : context->inputs[input]->data;
     *count = op->count ? op->count(&loss->use, targets, samples) : samples;
-    if (*count > 0) return CGP_OK;
+    if (*count > 0 || (*count == 0 && context->may_count_nothing)) return CGP_OK;
     if (loss->kind == CGP_OP_CUSTOM || input < 0)
         return cgp_fail(CGP_EINVAL,
                         "loss %s: expected a count above 0 of %lld samples, got %lld", op->name,
                         (long long)samples, (long long)*count);
-    return cgp_fail(CGP_EINVAL,
-                    "input %s: the loss counts nothing, all %lld targets are ignored",
-                    model->inputs[input], (long long)cgp_shape_count(&inputs[input]->shape));
+    return cgp_fail(
+        CGP_EINVAL, "input %s: the loss counts nothing, all %lld targets are ignored",
+        model->inputs[input], (long long)cgp_shape_count(&context->inputs[input]->shape));
 }
 
 /* Count the targets in inputs of the losses that run on this rank; the counts of others are 0. */
-static cgp_status count_inputs(const cgp__step *step, const cgp_tensor *const *inputs,
+static cgp_status count_inputs(const cgp__step *step, const cgp__run_context *context,
                                int64_t samples, int64_t *counts) {
     const cgp__executor *executor = step->executor;
     const cgp_model *model = executor->plan->model;
@@ -221,7 +221,7 @@ static cgp_status count_inputs(const cgp__step *step, const cgp_tensor *const *i
         counts[l] = 0;
         if (targets_of(model, &model->nodes[i]) >= 0 &&
             cgp__ranks_own(&executor->ranks, cgp__plan_device_of(executor->plan, i)))
-            CGP_TRY(count_loss(model, &model->nodes[i], inputs, samples, &counts[l]));
+            CGP_TRY(count_loss(model, &model->nodes[i], context, samples, &counts[l]));
     }
     return CGP_OK;
 }
@@ -266,7 +266,7 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
     if (context->training && context->with_loss && mine->samples > 0)
         CGP_TRY(cgp__inputs_check_gradients(step, mine->samples));
     if (context->with_loss)
-        CGP_TRY(count_inputs(step, context->inputs, mine->samples, (int64_t *)(mine + 1)));
+        CGP_TRY(count_inputs(step, context, mine->samples, (int64_t *)(mine + 1)));
     if (context->with_loss) return CGP_OK;
     int64_t n = mine->samples;
     CGP_TRY(cgp__inputs_check_outputs(executor,
@@ -302,7 +302,8 @@ static cgp_status agree(const cgp__step *step, int64_t *samples) {
 }
 
 /* The count of targets in an input is that of the loss's rank. All others follow from the number of samples. */
-static cgp_status take_counts(cgp__step *step, int64_t samples) {
+static cgp_status take_counts(cgp__step *step, const cgp__run_context *context,
+                              int64_t samples) {
     const cgp_plan *plan = step->executor->plan;
     for (int l = 0; l < plan->model->n_losses; l++) {
         const int i = cgp__model_loss(plan->model, l);
@@ -310,7 +311,7 @@ static cgp_status take_counts(cgp__step *step, int64_t samples) {
         const cgp__node *loss = &plan->model->nodes[i];
         int64_t count = ((const int64_t *)(part_at(step, rank) + 1))[l];
         if (targets_of(plan->model, loss) < 0)
-            CGP_TRY(count_loss(plan->model, loss, NULL, samples, &count));
+            CGP_TRY(count_loss(plan->model, loss, context, samples, &count));
         step->loss_counts[l] = count;
         step->loss_scales[l] = (float)(loss->loss_weight / (double)count);
     }
@@ -333,7 +334,7 @@ cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, i
                              cgp__inputs_part_bytes(step->executor->plan->model)));
     CGP_TRY(agree(step, samples));
     if (context->training) step->update_values = part_at(step, 0)->update;
-    return context->with_loss ? take_counts(step, *samples) : CGP_OK;
+    return context->with_loss ? take_counts(step, context, *samples) : CGP_OK;
 }
 
 bool cgp_pipeline_reads(const cgp_pipeline *pipeline, int input) {

@@ -160,10 +160,21 @@ cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
                         pipeline->plan->model->name);
     cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
-                                .with_loss = true};
+                                .with_loss = true,
+                                .may_count_nothing = !loss};
     CGP_TRY(forward_only(pipeline, &context, n_inputs));
     if (loss) *loss = total_loss(pipeline);
     return CGP_OK;
+}
+
+cgp_loss_part cgp_pipeline_last_loss(const cgp_pipeline *pipeline, int loss) {
+    const cgp_loss_part none = {0, 0, 0};
+    CGP__PIPELINE_OR(pipeline, none);
+    const cgp_model *model = pipeline->plan->model;
+    if (loss < 0 || loss >= model->n_losses) return none;
+    return (cgp_loss_part){.weight = model->nodes[cgp__model_loss(model, loss)].loss_weight,
+                           .sum = pipeline->step.loss_sums[loss],
+                           .count = pipeline->step.loss_counts[loss]};
 }
 
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
