@@ -48,8 +48,8 @@ typedef struct cgp_plan_options {
     int64_t batch;
     /** M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
     int chunks;
-    /** Any of cgp_schedule_info_at() with a backward [NULL: "1f1b", with `external_loss` "gpipe"]. zb-1p and zb-2p are generated with FLOPs as costs. Borrowed
-     *  for the call. */
+    /** Any of cgp_schedule_info_at() with a backward, with `inference` "forward-only" alone [NULL: "1f1b", with `external_loss` "gpipe", with
+     *  `inference` "forward-only"]. zb-1p and zb-2p are generated with FLOPs as costs. Borrowed for the call. */
     const char *schedule;
     /** v >= 1 stages on each device [0: as cgp_schedule_info says]. */
     int virtual_stages;
@@ -57,7 +57,7 @@ typedef struct cgp_plan_options {
     int group;
     /** Instead of `schedule`: the caller's table, of `stages` devices and the number of micro-batches that results. It is checked
      *  first; its compute actions are used, with new transfers. Where backward does not ascend, results equal those of other
-     *  schedules up to rounding. Borrowed for the call. [NULL] */
+     *  schedules up to rounding. None with `inference`. Borrowed for the call. [NULL] */
     const cgp_schedule *table;
     /** [never] */
     cgp_recompute recompute;

@@ -17,6 +17,9 @@
 /* Validate a user's table first. */
 static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_schedule *table = o->table;
+    if (o->inference)
+        return cgp_fail(CGP_EINVAL, "schedule %s: expected no table for inference, got one",
+                        table->name);
     if (o->schedule || o->virtual_stages || o->group)
         return cgp_fail(CGP_EINVAL,
                         "schedule %s: expected no other schedule, virtual_stages "
@@ -50,13 +53,17 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
 }
 
 static const char *name_of(const cgp_plan_options *o) {
-    if (o->inference) return "forward-only";
-    return o->schedule ? o->schedule : o->external_loss ? "gpipe" : "1f1b";
+    if (o->schedule) return o->schedule;
+    return o->inference ? "forward-only" : o->external_loss ? "gpipe" : "1f1b";
 }
 
 /* cgp_schedule_create() refuses an unknown name, with the nearest. */
 static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
+    if (info && info->has_backward && o->inference)
+        return cgp_fail(CGP_EINVAL,
+                        "schedule: expected none or forward-only for inference, got \"%s\"",
+                        info->name);
     if (info && !info->has_backward && !o->inference)
         return cgp_fail(CGP_EINVAL,
                         "schedule: expected one with a backward to train with, got \"%s\" "
@@ -74,7 +81,7 @@ static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
 int cgp_plan_options_stages(const cgp_plan_options *options) {
     CGP__NEED_OR(options, 0);
     const cgp_plan_options *o = options;
-    if (o->table && !o->inference) return o->table->stages;
+    if (o->table) return o->table->stages;
     const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
     const int v = o->virtual_stages ? o->virtual_stages : info ? info->virtual_stages : 1;
     return o->stages * v;
@@ -85,7 +92,7 @@ cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *o) {
     if (o->stages < 1 || o->stages > layers)
         return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d",
                         layers, o->stages);
-    CGP_TRY(o->table && !o->inference ? use_table(plan, o) : use_generator(plan, o));
+    CGP_TRY(o->table ? use_table(plan, o) : use_generator(plan, o));
     plan->n_devices = cgp_schedule_devices(plan->table);
     plan->n_stages = cgp_schedule_stages(plan->table);
     if (plan->n_stages <= layers) return CGP_OK;
@@ -201,7 +208,7 @@ cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *o) {
     cgp_status status =
         costs ? CGP_OK
               : cgp__no_memory("plan: costs", 4 * (size_t)plan->n_stages * sizeof *costs);
-    if (status == CGP_OK && (o->inference || !o->table)) status = generate(plan, o, costs);
+    if (status == CGP_OK && !o->table) status = generate(plan, o, costs);
     if (status == CGP_OK && o->external_loss && !cgp__schedule_forward_first(plan->table))
         status = cgp_fail(CGP_EINVAL,
                           "schedule: an external loss needs all forwards before the first "

@@ -252,6 +252,17 @@ static void bad_plans_are_refused(void **unused) {
     o = options(3, 1, "forward-only");
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
     assert_message("expected one with a backward to train with, got \"forward-only\"");
+    o.inference = true;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_string_equal(cgp_schedule_name(cgp_plan_schedule(plan)), "forward-only");
+    cgp_plan_destroy(plan);
+    plan = NULL;
+    o.schedule = "gpipe";
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("schedule: expected none or forward-only for inference, got \"gpipe\"");
+    o.schedule = "gpipes";
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("gpipes");
     o = options(4, 1, "interleaved");
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
     assert_message("at most 6 (the number of layers) on all devices, got 8 on 4");
