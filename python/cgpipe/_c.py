@@ -11,6 +11,7 @@ ctypes releases the GIL during every call.
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import pathlib
 import re
@@ -18,7 +19,7 @@ import weakref
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any, Dict, List, Tuple
 
-from cgpipe.errors import by_status
+from cgpipe.errors import ArgumentError, by_status
 
 # --- enums, by their values ---
 
@@ -54,6 +55,56 @@ def __getattr__(name: str) -> int:
 MAX_RANK = 6
 MAX_MILESTONES = 8
 
+# --- values: ctypes alone takes 2**32 + 1 as an int of 1, "no" as true, and a text up to its first zero ---
+
+
+def integer(value: Any, name: str, c_type: Any = c_int) -> int:
+    """Return an integer that a type of C holds. ``name`` is the option's, for messages."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: an integer is expected, got {value!r}") from None
+    if c_type(value).value != value:
+        sign = "0 or more" if c_type(-1).value > 0 else f"{8 * ctypes.sizeof(c_type)} bits"
+        raise ArgumentError(f"{name}: an integer of {sign} is expected, got {value}")
+    return int(value)
+
+
+def encode(value: Any, name: str) -> bytes:
+    """Return a text as C's."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: a text is expected, got {value!r}")
+    if "\0" in value:
+        raise ArgumentError(f"{name}: a text without a character of code 0 is expected, got {value!r}")
+    return value.encode()
+
+
+def path(value: Any, name: str = "path") -> bytes:
+    """Return a path as C's."""
+    return os.fsencode(encode(os.fsdecode(value), name).decode())
+
+
+def _converted(value: Any, name: str, c_type: Any) -> Any:
+    """Return the value of a field, checked."""
+    if c_type in _INTEGERS:
+        return integer(value, name, c_type)
+    if c_type is c_bool and not any(value is known or value == known for known in (True, False)):
+        raise TypeError(f"{name}: True or False is expected, got {value!r}")
+    if c_type is c_double and (isinstance(value, (str, bytes)) or not hasattr(value, "__float__")):
+        raise TypeError(f"{name}: a number is expected, got {value!r}")
+    return value
+
+
+_INTEGERS = (c_int, c_int64, c_uint64, c_size_t)
+
+
+class _Struct(Structure):
+    """A struct whose numbers are checked when they are set."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, _converted(value, name, dict(self._fields_).get(name)))
+
+
 # --- structs ---
 
 
@@ -65,19 +116,19 @@ class cgp_tensor(Structure):
     _fields_ = [("dtype", c_int), ("shape", cgp_shape), ("data", c_void_p)]
 
 
-class cgp_lr_schedule(Structure):
+class cgp_lr_schedule(_Struct):
     _fields_ = [("kind", c_int), ("warmup", c_int64), ("steps", c_int64), ("min_ratio", c_double), ("step_size", c_int64),
                 ("gamma", c_double), ("start", c_double), ("warmup_interval", c_int64), ("n_milestones", c_int),
                 ("milestones", c_int64 * MAX_MILESTONES)]
 
 
-class cgp_optim(Structure):
+class cgp_optim(_Struct):
     _fields_ = [("kind", c_int), ("lr", c_double), ("weight_decay", c_double), ("momentum", c_double), ("nesterov", c_bool),
                 ("beta1", c_double), ("beta2", c_double), ("eps", c_double), ("alpha", c_double), ("clip_norm", c_double),
                 ("decay_all", c_bool), ("schedule", cgp_lr_schedule)]
 
 
-class cgp_plan_options(Structure):
+class cgp_plan_options(_Struct):
     _fields_ = [("struct_size", c_size_t), ("stages", c_int), ("balance", POINTER(c_int)), ("batch", c_int64), ("chunks", c_int),
                 ("schedule", c_char_p), ("virtual_stages", c_int), ("group", c_int), ("table", c_void_p), ("recompute", c_int),
                 ("optim", cgp_optim), ("inference", c_bool), ("devices", POINTER(c_char_p)), ("threads_per_device", c_int),
@@ -109,12 +160,12 @@ class cgp_layer_cost(Structure):
                 ("parameter_bytes", c_int64), ("saved_bytes", c_int64), ("update_seconds", c_double)]
 
 
-class cgp_profile_options(Structure):
+class cgp_profile_options(_Struct):
     _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("device", c_char_p), ("threads", c_int), ("type", c_int),
                 ("repeats", c_int), ("first_layer", c_int), ("layers", c_int), ("convolution", c_int)]
 
 
-class cgp_balance_size_options(Structure):
+class cgp_balance_size_options(_Struct):
     _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("in_flight", c_int), ("parameter_scale", c_double)]
 
 
@@ -123,7 +174,7 @@ class cgp_pipeline_times(Structure):
                 ("gap_seconds", c_double), ("wakeup_seconds", c_double)]
 
 
-class cgp_save_options(Structure):
+class cgp_save_options(_Struct):
     _fields_ = [("struct_size", c_size_t), ("keep", c_int), ("note", c_char_p), ("check_finite", c_bool)]
 
 
@@ -140,7 +191,7 @@ class cgp_schedule_info(Structure):
                 ("has_backward", c_bool), ("splits_backward", c_bool), ("placement", c_int)]
 
 
-class cgp_schedule_options(Structure):
+class cgp_schedule_options(_Struct):
     _fields_ = [("struct_size", c_size_t), ("virtual_stages", c_int), ("group", c_int), ("placement", c_int),
                 ("forward", POINTER(c_double)), ("backward_input", POINTER(c_double)), ("backward_weight", POINTER(c_double)),
                 ("latency", c_double)]
@@ -151,7 +202,7 @@ class cgp_schedule_report(Structure):
                 ("peak_slots", POINTER(c_int)), ("min_capacity", POINTER(c_int))]
 
 
-class cgp_schedule_costs(Structure):
+class cgp_schedule_costs(_Struct):
     _fields_ = [("forward", POINTER(c_double)), ("backward_input", POINTER(c_double)), ("backward_weight", POINTER(c_double)),
                 ("recompute", POINTER(c_double)), ("latency", POINTER(c_double)), ("transfer", POINTER(c_double)),
                 ("transfers_block", c_bool), ("capacity", POINTER(c_int))]
@@ -370,10 +421,10 @@ def check(status: int) -> None:
         raise by_status(status, message())
 
 
-def convolution(name: str) -> int:
-    """Return the cgp_convolution of a name."""
+def parse(what: str, name: Any) -> int:
+    """Return the value of a name, as cgp_<what>_parse() does."""
     value = c_int()
-    check(lib.cgp_convolution_parse(ctypes.byref(value), name.encode()))
+    check(getattr(lib, f"cgp_{what}_parse")(ctypes.byref(value), encode(name, what)))
     return value.value
 
 
@@ -403,12 +454,15 @@ def shape(value: cgp_shape) -> Tuple[int, ...]:
     return tuple(value.dims[:max(0, value.rank)])
 
 
-def array(c_type: Any, values: Any) -> Any:
+def array(c_type: Any, values: Any, name: str) -> Any:
     """Return an array in C of a sequence; None stays None."""
     if values is None:
         return None
-    values = list(values)
-    return (c_type * len(values))(*values)
+    try:
+        values = list(values)
+    except TypeError:
+        raise TypeError(f"{name}: a sequence is expected, got {values!r}") from None
+    return (c_type * len(values))(*(_converted(value, name, c_type) for value in values))
 
 
 def when_gone(owner: Any, function: Any, *arguments: Any) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from cgpipe import _c
-from cgpipe._schedule import Schedule, Timeline, recompute_mode
+from cgpipe._schedule import Schedule, Timeline
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Model
 from cgpipe.optim import SGD, Optimizer
@@ -47,31 +47,30 @@ class Device:
 class Plan:
     """A plan of a model. It never changes; :class:`cgpipe.Pipeline` runs one."""
 
-    def __init__(self, model: Model, stages: int = 1, schedule: Union[str, Schedule] = "1f1b", chunks: int = 1, batch: int = 1, *,
+    def __init__(self, model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None, chunks: int = 1, batch: int = 1, *,
                  balance: Union[None, str, Sequence[int]] = None, virtual_stages: int = 0, group: int = 0, recompute: str = "never",
                  optimizer: Optional[Optimizer] = None, inference: bool = False, devices: Optional[Sequence[str]] = None,
                  threads: int = 1, memory_limit: int = 0, external_loss: bool = False, precision: str = "f32",
                  deferred_batch_norm: bool = False, convolution: str = "direct") -> None:
         """See :func:`plan`."""
         self.model = model
-        self.optimizer = optimizer or SGD(lr=0.01)
-        options = self._options = _c.cgp_plan_options(ctypes.sizeof(_c.cgp_plan_options), stages)
-        keep = [_names(devices)]
-        options.devices = keep[0]
-        options.batch, options.chunks, options.virtual_stages, options.group = batch, chunks, virtual_stages, group
+        self.optimizer = SGD(lr=0.01) if optimizer is None else optimizer
+        if not isinstance(self.optimizer, Optimizer):
+            raise TypeError(f"optimizer: SGD, AdamW, Adam or RMSprop is expected, got {optimizer!r}")
+        options = self._options = _c.cgp_plan_options(ctypes.sizeof(_c.cgp_plan_options))
+        options.devices = _names(devices)
+        options.stages, options.batch, options.chunks = stages, batch, chunks
+        options.virtual_stages, options.group = virtual_stages, group
         if isinstance(schedule, Schedule):
             options.table = schedule._handle
-        elif not inference and not external_loss:
-            options.schedule = schedule.encode()
-        options.recompute, options.optim = recompute_mode(recompute), self.optimizer._struct()
+        elif schedule is not None:
+            options.schedule = _c.encode(schedule, "schedule")
+        options.recompute, options.optim = _c.parse("recompute", recompute), self.optimizer._struct()
         options.inference, options.external_loss, options.deferred_batch_norm = inference, external_loss, deferred_batch_norm
         options.threads_per_device, options.memory_limit, options.ranks = threads, memory_limit, 1
-        precise = ctypes.c_int()
-        _c.check(_c.lib.cgp_precision_parse(ctypes.byref(precise), precision.encode()))
-        options.precision = precise.value
-        options.convolution = _c.convolution(convolution)
-        keep.append(self._balance(balance, recompute, threads, convolution))
-        options.balance = keep[1]
+        options.precision, options.convolution = _c.parse("precision", precision), _c.parse("convolution", convolution)
+        if balance is not None:
+            options.balance = self._balance(balance, precision, convolution)
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_plan_create(ctypes.byref(handle), model._handle, ctypes.byref(options)))
         self._handle = handle
@@ -79,18 +78,25 @@ class Plan:
         # The model is destroyed behind the plan.
         _c.when_gone(self, _destroy, handle, model)
 
-    def _balance(self, balance: Union[None, str, Sequence[int]], recompute: str, threads: int, convolution: str) -> Any:
-        """Return the layers of each stage, or NULL for FLOPs."""
-        if balance is None or balance == "flops":
-            return None
+    def _balance(self, balance: Union[str, Sequence[int]], precision: str, convolution: str) -> Any:
+        """Return the layers of each stage."""
         if isinstance(balance, str):
-            options = self._options
-            count = _c.lib.cgp_plan_options_stages(ctypes.byref(options))
-            samples = -(-options.batch // max(1, options.chunks))
-            balance = self.model.balance(count, balance, samples=samples, recompute=not recompute.startswith("never"), threads=threads,
-                                         convolution=convolution)
-        _c.check(_c.lib.cgp_balance_check(self.model._handle, len(balance), _c.array(ctypes.c_int, balance)))
-        return _c.array(ctypes.c_int, balance)
+            balance = self._balanced(balance, precision, convolution)
+        layers = _c.array(ctypes.c_int, balance, "balance")
+        _c.check(_c.lib.cgp_balance_check(self.model._handle, len(layers), layers))
+        return layers
+
+    def _balanced(self, by: str, precision: str, convolution: str) -> List[int]:
+        """Balance by what the plan's options make of costs and bytes."""
+        options = self._options
+        recompute = options.recompute % _c.CGP_RECOMPUTE_NEVER_SELECTIVE != _c.CGP_RECOMPUTE_NEVER
+        kept = options.chunks if options.schedule == b"gpipe" else min(options.chunks, options.stages)
+        device = _c.text(options.devices[0]) if by == "time" and options.devices else None
+        return self.model.balance(_c.lib.cgp_plan_options_stages(ctypes.byref(options)), by,
+                                  samples=-(-options.batch // max(1, options.chunks)), recompute=recompute,
+                                  in_flight=1 if recompute else max(1, kept), threads=options.threads_per_device, device=device,
+                                  precision=precision, convolution=convolution,
+                                  parameter_scale=2 + _c.lib.cgp_optim_states(ctypes.byref(options.optim)))
 
     @property
     def stages(self) -> List[Stage]:
@@ -196,19 +202,20 @@ class Plan:
         return f"<cgpipe.Plan of {self.model.name}: balance {' '.join(map(str, self.balance))}, {self.schedule!r}>"
 
 
-def plan(model: Model, stages: int = 1, schedule: Union[str, Schedule] = "1f1b", chunks: int = 1, batch: int = 1,
+def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None, chunks: int = 1, batch: int = 1,
          **options: Any) -> Plan:
     """Plan a model. Nothing is allocated on a device and nothing runs.
 
     Args:
         model: What to train.
         stages: How many; with a schedule of v stages on each device their number is a multiple of v.
-        schedule: A name of :func:`cgpipe.schedules`, or a table.
+        schedule: A name of :func:`cgpipe.schedules`, or a table; None: ``"1f1b"``, with ``external_loss`` ``"gpipe"``, with ``inference``
+            ``"forward-only"``, which is the only one then.
         chunks: Micro-batches.
         batch: Samples of a mini-batch.
         balance: Layers of each stage, or ``"flops"`` (as None), ``"time"``, ``"size"``.
         virtual_stages, group: See :func:`cgpipe.schedule`.
-        recompute: ``"never"``, ``"always"``, ``"except-last"``, each also with ``"+selective"``.
+        recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
         optimizer: :class:`cgpipe.SGD` ...; None: SGD of lr 0.01.
         inference: Forward only.
         devices: Names, ``"cpu"``, ``"cuda:1"``, ``"cuda:0@22GiB"``; None: all cpu.
@@ -234,7 +241,9 @@ def _destroy(handle: Any, model: Model) -> None:
 def _names(devices: Optional[Sequence[str]]) -> Any:
     if isinstance(devices, str):
         raise ArgumentError(f"devices: a list of names is expected, got {devices!r}")
-    return None if devices is None else _c.array(ctypes.c_char_p, [name.encode() for name in devices])
+    if devices is None:
+        return None
+    return _c.array(ctypes.c_char_p, [_c.encode(name, "devices") for name in devices], "devices")
 
 
 def _layers(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from cgpipe import _c
@@ -13,6 +14,10 @@ from cgpipe.errors import ArgumentError
 __all__ = ["Action", "Report", "Schedule", "Timeline", "schedule", "schedules"]
 
 _KINDS = ["F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B"]
+_COMPUTE = _KINDS[:5]
+
+#: Schedules that are laid out for costs.
+_BY_COSTS = ("zb-1p", "zb-2p")
 
 Costs = Union[None, float, Sequence[float]]
 
@@ -63,7 +68,7 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
         virtual_stages: Stages on each device; 0: as the schedule has them.
         group: interleaved, interleaved-zb: micro-batches of a group; 0: n.
         placement: forward-only: ``"loop"`` or ``"v"``.
-        recompute: ``"never"``, ``"always"``, ``"except-last"``, each also with ``"+selective"``.
+        recompute: ``"never"``, ``"always"``, ``"except_last"``, each also with ``"+selective"``.
         forward: zb-1p, zb-2p: time of F of each stage, for how it is laid out; None: 1.
         backward_input: Likewise, of I.
         backward_weight: Likewise, of W.
@@ -74,16 +79,19 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
     """
     if placement not in ("loop", "v"):
         raise ArgumentError(f"placement: loop or v is expected, got {placement!r}")
-    info = [i for i, known in enumerate(schedules()) if known == name]
-    stages = devices * (virtual_stages or (_c.lib.cgp_schedule_info_at(info[0]).contents.virtual_stages if info else 1))
-    options = _c.cgp_schedule_options(ctypes.sizeof(_c.cgp_schedule_options), virtual_stages, group, int(placement == "v"),
-                                      _doubles(forward, stages, "forward"), _doubles(backward_input, stages, "backward_input"),
-                                      _doubles(backward_weight, stages, "backward_weight"), latency)
+    devices, chunks = _c.integer(devices, "devices"), _c.integer(chunks, "chunks")
+    options = _c.cgp_schedule_options(ctypes.sizeof(_c.cgp_schedule_options), virtual_stages, group, int(placement == "v"))
+    if name in _BY_COSTS:
+        options.forward = _doubles(forward, devices, "forward")
+        options.backward_input = _doubles(backward_input, devices, "backward_input")
+        options.backward_weight = _doubles(backward_weight, devices, "backward_weight")
+        options.latency = latency
     handle = ctypes.c_void_p()
-    _c.check(_c.lib.cgp_schedule_create(ctypes.byref(handle), name.encode(), devices, chunks, ctypes.byref(options)))
+    _c.check(_c.lib.cgp_schedule_create(ctypes.byref(handle), _c.encode(name, "schedule"), devices, chunks, ctypes.byref(options)))
     made = Schedule(handle)
-    made._recompute(recompute)
-    _c.check(_c.lib.cgp_schedule_lower_chain(handle))
+    if name not in _BY_COSTS:
+        _refuse_costs(name, forward=forward, backward_input=backward_input, backward_weight=backward_weight, latency=latency or None)
+    made._finish(recompute)
     return made
 
 
@@ -100,22 +108,32 @@ class Schedule:
     def from_csv(cls, text: str, name: str = "schedule", recompute: str = "never") -> "Schedule":
         """Read a table, one row per device: cells "F0" or "2F0".
 
+        Args:
+            text: The table. One with transfers keeps them as they are.
+            name: Of the table, for messages.
+            recompute: As of :func:`schedule`; a table with transfers has its recomputations itself.
+
         Raises:
             FormatError: The message has line and column.
+            ArgumentError: Recomputations for a table with transfers.
         """
         handle = ctypes.c_void_p()
         data = text.encode()
-        _c.check(_c.lib.cgp_schedule_from_csv(ctypes.byref(handle), name.encode(), data, len(data)))
+        _c.check(_c.lib.cgp_schedule_from_csv(ctypes.byref(handle), _c.encode(name, "name"), data, len(data)))
         made = cls(handle)
-        if any("SEND" in action.kind for device in range(made.devices) for action in made.actions(device)):
-            return made  # it has its transfers
-        made._recompute(recompute)
-        _c.check(_c.lib.cgp_schedule_lower_chain(handle))
+        if all(action.kind in _COMPUTE for device in range(made.devices) for action in made.actions(device)):
+            made._finish(recompute)
+        elif _c.parse("recompute", recompute) != _c.CGP_RECOMPUTE_NEVER:
+            raise ArgumentError(f"{name}: recompute: a table without transfers is expected, got one with them (leave them out: they are "
+                                "inserted)")
         return made
 
-    def _recompute(self, mode: str) -> None:
-        if mode != "never":
-            _c.check(_c.lib.cgp_schedule_recompute(self._handle, recompute_mode(mode)))
+    def _finish(self, recompute: str) -> None:
+        """Insert recomputations and transfers."""
+        mode = _c.parse("recompute", recompute)
+        if mode != _c.CGP_RECOMPUTE_NEVER:
+            _c.check(_c.lib.cgp_schedule_recompute(self._handle, mode))
+        _c.check(_c.lib.cgp_schedule_lower_chain(self._handle))
 
     @property
     def name(self) -> str:
@@ -139,12 +157,12 @@ class Schedule:
 
     def device_of(self, stage: int) -> int:
         """Return the device of a stage."""
-        return int(_c.lib.cgp_schedule_device_of(self._handle, stage))
+        return int(_c.lib.cgp_schedule_device_of(self._handle, _c.integer(stage, "stage")))
 
     def actions(self, device: int) -> List[Action]:
         """Return the list of a device."""
         count = ctypes.c_int()
-        actions = _c.lib.cgp_schedule_actions(self._handle, device, ctypes.byref(count))
+        actions = _c.lib.cgp_schedule_actions(self._handle, _c.integer(device, "device"), ctypes.byref(count))
         if not actions:
             raise ArgumentError(f"device: 0 to {self.devices - 1} is expected, got {device}")
         return [Action(_KINDS[a.kind], a.stage, a.microbatch) for a in actions[:count.value]]
@@ -185,7 +203,7 @@ class Schedule:
         costs = _c.cgp_schedule_costs(_doubles(forward, n, "forward"), _doubles(backward_input, n, "backward_input"),
                                       _doubles(backward_weight, n, "backward_weight"), _doubles(recompute, n, "recompute"),
                                       _doubles(latency, edges, "latency"), _doubles(transfer, edges, "transfer"), transfers_block,
-                                      _c.array(ctypes.c_int, capacity))
+                                      _c.array(ctypes.c_int, capacity, "capacity"))
         timeline = _c.cgp_schedule_timeline()
         _c.check(_c.lib.cgp_schedule_simulate(self._handle, ctypes.byref(costs), ctypes.byref(timeline)))
         return Timeline(self, timeline)
@@ -269,7 +287,7 @@ class Timeline:
 
     def draw(self, columns: int = 100) -> str:
         """Return a drawing in ASCII, to scale."""
-        return self._written(_c.lib.cgp_schedule_draw_timeline, self.makespan or 1.0, columns)
+        return self._written(_c.lib.cgp_schedule_draw_timeline, self.makespan or 1.0, _c.integer(columns, "columns"))
 
     def trace(self, microseconds: Optional[float] = None) -> str:
         """Return Chrome's trace events, which ui.perfetto.dev opens.
@@ -309,18 +327,18 @@ class Timeline:
         return f"<cgpipe.Timeline {self.schedule.name}: makespan {self.makespan:.6g}{unit}, bubble {self.bubble:.1%}>"
 
 
-def recompute_mode(text: str) -> int:
-    """Return the cgp_recompute of a name."""
-    mode = ctypes.c_int()
-    _c.check(_c.lib.cgp_recompute_parse(ctypes.byref(mode), text.replace("_", "-").encode()))
-    return mode.value
+def _refuse_costs(name: str, **costs: Costs) -> None:
+    for option, value in costs.items():
+        if value is not None:
+            raise ArgumentError(f"{option}: {' or '.join(_BY_COSTS)} is expected, which are laid out for it, got schedule {name!r} "
+                                "(simulate() takes costs for each)")
 
 
 def _doubles(values: Costs, count: int, name: str) -> Any:
     """Return an array of one cost for each of ``count``; None is NULL."""
     if values is None:
         return None
-    listed = [float(values)] * count if isinstance(values, (int, float)) else [float(value) for value in values]
+    listed = _c.array(ctypes.c_double, [values] * count if isinstance(values, Real) else values, name)
     if len(listed) != count:
         raise ArgumentError(f"{name}: {count} are expected, got {len(listed)}")
-    return (ctypes.c_double * max(1, count))(*listed)
+    return listed

@@ -57,7 +57,7 @@ class Model:
             graph = json.dumps(graph)
         data = graph.encode() if isinstance(graph, str) else graph
         handle = ctypes.c_void_p()
-        _c.check(_c.lib.cgp_model_from_json(ctypes.byref(handle), name.encode(), data, len(data), None, 0))
+        _c.check(_c.lib.cgp_model_from_json(ctypes.byref(handle), _c.encode(name, "name"), data, len(data), None, 0))
         return cls(handle)
 
     @classmethod
@@ -69,7 +69,7 @@ class Model:
             FormatError: As :meth:`from_json`.
         """
         handle = ctypes.c_void_p()
-        _c.check(_c.lib.cgp_model_read(ctypes.byref(handle), os.fsencode(path), None, 0))
+        _c.check(_c.lib.cgp_model_read(ctypes.byref(handle), _c.path(path), None, 0))
         return cls(handle)
 
     def to_json(self) -> str:
@@ -78,19 +78,22 @@ class Model:
         _c.check(_c.lib.cgp_model_to_json(ctypes.byref(out), self._handle))
         return _c.take_text(out)
 
-    def with_loss(self, loss: str, ignore_index: int = -100) -> "Model":
+    def with_loss(self, loss: str, ignore_index: Optional[int] = None) -> "Model":
         """Return this model with a loss of its first output and one more input, ``targets``.
 
         Args:
             loss: ``"cross_entropy"``: outputs are logits [N, ..., classes], targets [N, ...] i32, for logits [N, classes] also [N].
                 ``"bce_with_logits"``: targets f32 of the output's shape.
-            ignore_index: cross_entropy: targets that do not count.
+            ignore_index: cross_entropy: targets that do not count; None: -100.
 
         Raises:
             ArgumentError: The model has no output, or another loss.
         """
         if loss not in ("cross_entropy", "bce_with_logits"):
             raise ArgumentError(f"loss: cross_entropy or bce_with_logits is expected, got {loss!r}")
+        if ignore_index is not None and loss != "cross_entropy":
+            raise ArgumentError(f"ignore_index: cross_entropy is expected, whose targets are classes, got {loss}")
+        ignore_index = -100 if ignore_index is None else _c.integer(ignore_index, "ignore_index")
         if not self.outputs:
             raise ArgumentError(f"{self.name}: an output is expected, of which the loss is computed, got none")
         model = Model.from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index), self.name)
@@ -142,7 +145,8 @@ class Model:
         return int(_c.lib.cgp_model_parameter_count(self._handle))
 
     def balance(self, stages: int, by: str = "flops", *, samples: int = 1, recompute: bool = False, in_flight: int = 1,
-                threads: int = 1, device: Optional[str] = None, convolution: str = "direct") -> List[int]:
+                threads: int = 1, device: Optional[str] = None, precision: str = "f32", convolution: str = "direct",
+                parameter_scale: float = 2.0) -> List[int]:
         """Return the layers of each stage, balanced.
 
         Args:
@@ -153,27 +157,33 @@ class Model:
             in_flight: size: micro-batches whose activations are kept.
             threads: time: of a device.
             device: time: the device's name; None: ``"cpu"``.
-            convolution: time: as of :func:`cgpipe.plan`.
+            precision, convolution: time: as of :func:`cgpipe.plan`.
+            parameter_scale: size: bytes for each byte of a parameter: itself, its gradient, the optimizer's states.
 
         Raises:
-            ArgumentError: More stages than layers, or another ``by``.
+            ArgumentError: More stages than layers, another ``by``, or a device where nothing is measured.
         """
-        out = (ctypes.c_int * max(1, stages))()
+        kinds = _c.parse("precision", precision), _c.parse("convolution", convolution)
+        if device is not None and by != "time":
+            raise ArgumentError(f"device: a balance by time is expected, for which it is measured, got {by!r}")
+        stages = _c.integer(stages, "stages")
+        out = (ctypes.c_int * min(max(1, stages), len(self.layers) + 1))()
         if by == "flops":
             _c.check(_c.lib.cgp_balance_by_flops(self._handle, stages, out))
         elif by == "time":
-            costs = self._profile(samples, threads, device, convolution)
-            _c.check(_c.lib.cgp_balance_by_time(self._handle, costs, recompute, stages, out))
+            costs = self._profile(samples, threads, device, *kinds)
+            _c.check(_c.lib.cgp_balance_by_time(self._handle, costs, bool(recompute), stages, out))
         elif by == "size":
-            options = _c.cgp_balance_size_options(ctypes.sizeof(_c.cgp_balance_size_options), samples, in_flight, 2.0)
+            options = _c.cgp_balance_size_options(ctypes.sizeof(_c.cgp_balance_size_options), samples, in_flight, parameter_scale)
             _c.check(_c.lib.cgp_balance_by_size(self._handle, ctypes.byref(options), stages, out))
         else:
             raise ArgumentError(f"by: flops, time or size is expected, got {by!r}")
         return list(out)
 
-    def _profile(self, samples: int, threads: int, device: Optional[str], convolution: str) -> Any:
-        options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), samples, device.encode() if device else None, threads,
-                                         0, 5, 0, 0, _c.convolution(convolution))
+    def _profile(self, samples: int, threads: int, device: Optional[str], precision: int, convolution: int) -> Any:
+        options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), samples, threads=threads, repeats=5, convolution=convolution)
+        options.device = None if device is None else _c.encode(device, "device")
+        options.type = _c.CGP_BF16 if precision == _c.CGP_PRECISION_BF16 else _c.CGP_F32
         costs = (_c.cgp_layer_cost * max(1, len(self.layers)))()
         _c.check(_c.lib.cgp_profile(self._handle, ctypes.byref(options), costs))
         return costs

@@ -70,7 +70,7 @@ class MilestonesLr(LrSchedule):
         if len(self.milestones) > _c.MAX_MILESTONES:
             raise ArgumentError(f"milestones: at most {_c.MAX_MILESTONES} are expected, got {len(self.milestones)}")
         schedule.kind, schedule.gamma, schedule.n_milestones = _c.CGP_LR_MILESTONES, self.gamma, len(self.milestones)
-        schedule.milestones[:len(self.milestones)] = list(self.milestones)
+        schedule.milestones[:len(self.milestones)] = [_c.integer(m, "milestones", ctypes.c_int64) for m in self.milestones]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class Optimizer:
         Raises:
             ArgumentError: A constant is out of range.
         """
-        return float(_c.lib.cgp_optim_lr_at(ctypes.byref(self._struct()), update))
+        return float(_c.lib.cgp_optim_lr_at(ctypes.byref(self._struct()), _c.integer(update, "update", ctypes.c_int64)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from cgpipe import _c, tensors
 from cgpipe._plan import Plan
@@ -50,13 +50,14 @@ class Pipeline:
     the call in progress has ended, and the pipeline can go on.
     """
 
-    def __init__(self, model: Union[Model, Plan], stages: int = 1, schedule: Union[str, Schedule] = "1f1b", chunks: int = 1,
-                 batch: Optional[int] = None, *, loss: Optional[str] = None, seed: int = 0, **options: Any) -> None:
+    def __init__(self, model: Union[Model, Plan], stages: Optional[int] = None, schedule: Union[None, str, Schedule] = None,
+                 chunks: Optional[int] = None, batch: Optional[int] = None, *, loss: Optional[str] = None, seed: int = 0,
+                 **options: Any) -> None:
         """Plan a model, make its devices and initialize the parameters.
 
         Args:
             model: What to train; or a plan, then the other arguments but ``seed`` stay away.
-            stages, schedule, chunks: See :func:`cgpipe.plan`.
+            stages, schedule, chunks: See :func:`cgpipe.plan`; None: 1 stage, its schedule, 1 chunk.
             batch: Samples of a mini-batch, the most of a step; None: ``chunks``.
             loss: Train this loss of the first output, see :meth:`Model.with_loss`: the last input of a step is its targets.
             seed: Of the initial weights and of dropout. A model of :func:`cgpipe.from_torch` begins with its module's weights.
@@ -66,13 +67,15 @@ class Pipeline:
             ArgumentError: As of :func:`cgpipe.plan`.
             LimitError: The devices need more memory than a limit, or than the machine has.
         """
+        seed = _c.integer(seed, "seed", ctypes.c_uint64)
         if isinstance(model, Plan):
-            if stages != 1 or schedule != "1f1b" or chunks != 1 or batch is not None or loss is not None or options:
+            if options or any(given is not None for given in (stages, schedule, chunks, batch, loss)):
                 raise ArgumentError("pipeline: a plan has all options already, got some beside it")
             self.plan = model
         else:
             made = model.with_loss(loss) if loss is not None else model
-            self.plan = Plan(made, stages, schedule, chunks, chunks if batch is None else batch, **options)
+            chunks = 1 if chunks is None else chunks
+            self.plan = Plan(made, 1 if stages is None else stages, schedule, chunks, chunks if batch is None else batch, **options)
         self.model = self.plan.model
         self._inputs, self._outputs = self.model.inputs, self.model.outputs
         self._parameters, self._states = self.model.parameters, self.model.states
@@ -229,14 +232,20 @@ class Pipeline:
         """Set parameters and running statistics by name.
 
         Raises:
-            ArgumentError: A name is missing or unknown; nothing was changed.
+            ArgumentError: A name is missing or unknown, or a value does not fit; nothing was changed.
         """
-        parameters, states = {v.name for v in self._parameters}, {v.name for v in self._states}
-        for what, names in (("missing", (parameters | states) - set(values)), ("unknown", set(values) - parameters - states)):
+        kinds = ((_c.lib.cgp_pipeline_set_parameter, self._parameters), (_c.lib.cgp_pipeline_set_state, self._states))
+        known = {entry.name for _, entries in kinds for entry in entries}
+        for what, names in (("missing", known - set(values)), ("unknown", set(values) - known)):
             if names:
-                raise ArgumentError(f"{min(names)}: {what}{f' ({len(names)} names are)' if len(names) > 1 else ''}")
-        for name, value in values.items():
-            (self.set_parameter if name in parameters else self.set_state)(name, value)
+                raise ArgumentError(f"{min(names, key=str)}: {what}{f' ({len(names)} names are)' if len(names) > 1 else ''}")
+        found = [(function, i, *_fitting(values[entry.name], entry)) for function, entries in kinds for i, entry in enumerate(entries)]
+
+        def run() -> None:
+            for function, index, _, address in found:
+                _c.check(function(self._handle, index, address))
+
+        self._call(run)
 
     # --- checkpoints ---
 
@@ -252,8 +261,9 @@ class Pipeline:
         Raises:
             FileError: It cannot be written; an older checkpoint is as before.
         """
-        options = _c.cgp_save_options(ctypes.sizeof(_c.cgp_save_options), keep, note.encode(), check_finite)
-        self._call(lambda: _c.check(_c.lib.cgp_pipeline_save_with(self._handle, os.fsencode(directory), ctypes.byref(options))))
+        options = _c.cgp_save_options(ctypes.sizeof(_c.cgp_save_options), keep, _c.encode(note, "note"), check_finite)
+        path = _c.path(directory, "directory")
+        self._call(lambda: _c.check(_c.lib.cgp_pipeline_save_with(self._handle, path, ctypes.byref(options))))
 
     def load(self, directory: Path) -> str:
         """Load a checkpoint, and return its note.
@@ -265,10 +275,11 @@ class Pipeline:
             FileError: There is none.
             FormatError: It is damaged, or of another model or optimizer.
         """
+        path = _c.path(directory, "directory")
 
         def run() -> str:
             note = ctypes.c_void_p()
-            _c.check(_c.lib.cgp_pipeline_load(self._handle, os.fsencode(directory), ctypes.byref(note)))
+            _c.check(_c.lib.cgp_pipeline_load(self._handle, path, ctypes.byref(note)))
             return _c.take_text(note)
 
         return str(self._call(run))
@@ -409,12 +420,17 @@ class Pipeline:
 
     def _write(self, function: Any, entries: Sequence[Value], name: Union[str, int], value: Any) -> None:
         index = _find(entries, name)
-        wanted = entries[index]
-        keep, shape, address = tensors.whole(value, wanted)
-        if shape != wanted.shape:
-            raise ArgumentError(f"{wanted.name}: shape {list(wanted.shape)} is expected, got {list(shape)}")
+        keep, address = _fitting(value, entries[index])
         self._call(lambda: _c.check(function(self._handle, index, address)))
         del keep
+
+
+def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
+    """Return what has the memory of a parameter's or state's value, and its address."""
+    keep, shape, address = tensors.whole(value, wanted)
+    if shape != wanted.shape:
+        raise ArgumentError(f"{wanted.name}: shape {list(wanted.shape)} is expected, got {list(shape)}")
+    return keep, address
 
 
 def _find(entries: Sequence[Value], name: Union[str, int]) -> int:

@@ -159,6 +159,19 @@ class Parameters(unittest.TestCase):
                 with self.assertRaisesRegex(errors.ArgumentError, text):
                     call()
 
+    def test_a_state_dict_that_does_not_fit_changes_nothing(self):
+        with cgpipe.Pipeline(support.model(), stages=2) as pipeline, cgpipe.Pipeline(support.model(), seed=5) as other:
+            before, values = pipeline.weights_sha256, other.state_dict()
+            for name in values:
+                for wrong, error in ((values[name][:1], errors.ArgumentError), (values[name].astype("f8"), TypeError), (None, TypeError),
+                                     (values[name][None], errors.ArgumentError)):
+                    if getattr(wrong, "shape", None) != values[name].shape or wrong.dtype != values[name].dtype:
+                        with self.assertRaisesRegex(error, name):
+                            pipeline.load_state_dict({**values, name: wrong})
+                        self.assertEqual(pipeline.weights_sha256, before, name)
+            pipeline.load_state_dict(values)
+            self.assertEqual(pipeline.weights_sha256, other.weights_sha256)
+
     def test_a_checkpoint_goes_on_to_the_bit(self):
         with tempfile.TemporaryDirectory() as directory, cgpipe.Pipeline(support.model(), stages=2, chunks=2, batch=8,
                                                                          optimizer=cgpipe.AdamW(lr=0.01)) as pipeline:

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Balances of nn.Sequentials: exact cuts, by the engine's times or by PyTorch's, by computed bytes; nothing of the module changes."""
 
-import time
 import unittest
+from types import SimpleNamespace
+from unittest import mock
 
 from torch_support import torch
 from torch import nn
 
-from cgpipe.torchgpipe import GPipe
+from cgpipe import errors
+from cgpipe.torchgpipe import GPipe, balance
 from cgpipe.torchgpipe.balance import balance_by_size, balance_by_time
+
+clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)  # of the layers that take time, whatever else the machine does
 
 
 class Delay(nn.Module):
@@ -17,22 +21,30 @@ class Delay(nn.Module):
         self.seconds = ms / 1000
 
     def forward(self, x):
-        time.sleep(self.seconds)
+        clock.now += self.seconds
         return x
+
+
+class Unlike(nn.Module):
+    """Cannot be captured."""
+
+    def forward(self, x):
+        return x.sort(dim=0).values
 
 
 class ByTime(unittest.TestCase):
     def test_the_cut_is_exact(self):
         for ms, expected in (([10, 20, 30, 40, 50, 60], [4, 2]), ([60, 10, 10, 10, 10, 10], [1, 5])):
             model = nn.Sequential(*[Delay(t) for t in ms])
-            self.assertEqual(balance_by_time(2, model, torch.rand(1), timeout=0), expected)
+            with mock.patch.object(balance, "time", clock):
+                self.assertEqual(balance_by_time(2, model, torch.rand(1), timeout=0), expected)
 
     def test_the_engines_times_count(self):
         model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 2048), nn.Linear(2048, 512))
-        balance = balance_by_time(2, model, torch.rand(32, 512))
-        self.assertEqual(sum(balance), 6)
-        self.assertIn(balance, ([4, 2], [5, 1]))
-        GPipe(model, balance)(torch.rand(8, 512))
+        found = balance_by_time(2, model, torch.rand(32, 512))
+        self.assertEqual(sum(found), 6)
+        self.assertIn(found, ([4, 2], [5, 1]))
+        GPipe(model, found)(torch.rand(8, 512))
 
     def test_neither_mode_nor_state_nor_gradients_change(self):
         model = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Dropout(0.5)).eval()
@@ -61,6 +73,18 @@ class ByTime(unittest.TestCase):
         for partitions in (0, -1, 3):
             with self.assertRaisesRegex(ValueError, "partitions"):
                 balance_by_time(partitions, nn.Sequential(nn.Linear(1, 1), nn.ReLU()), torch.rand(1, 1), timeout=0)
+
+    def test_a_device_that_is_not_there_is_refused(self):
+        for module, sample in ((nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(2, 4)),
+                               (nn.Sequential(nn.Linear(4, 4), Unlike()), torch.rand(2, 4))):
+            for device in ("cuda", torch.device("cuda:1"), "meta"):
+                with self.assertRaises(errors.CgpipeError):
+                    balance_by_time(2, module, sample, timeout=0, device=device)
+            with self.assertRaisesRegex(RuntimeError, "gpu"):
+                balance_by_time(2, module, sample, timeout=0, device="gpu")
+            self.assertEqual(balance_by_time(2, module, sample, timeout=0), [1, 1])
+        with self.assertRaises(errors.CgpipeError):
+            balance_by_size(2, nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(2, 4), device="cuda")
 
     def test_tuples_pass_between_layers(self):
         class Twin(nn.Module):

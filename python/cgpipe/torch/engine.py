@@ -146,11 +146,11 @@ def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int
 def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List[int], devices: Sequence[str]) -> None:
     """Give each device its layers: one stage, or the r-th and the (n + r)-th half of a stage. Results are the same to the bit."""
     o.stages = len(balance)
-    o.balance = _c.array(ctypes.c_int, balance)
+    o.balance = _c.array(ctypes.c_int, balance, "balance")
     halves = _halves(model, balance) if options.halves and len(balance) > 1 and set(devices) == {"cpu"} else None
     if halves:
         o.schedule, o.virtual_stages = b"looped-bfs-zb" if options.recompute == "never" else b"looped-bfs", 2
-        o.balance = _c.array(ctypes.c_int, halves)
+        o.balance = _c.array(ctypes.c_int, halves, "balance")
 
 
 def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options, samples: int) -> None:
@@ -168,11 +168,9 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options, s
         used = sorted(set(of_layers))
         devices = [devices[stage] for stage in used]
         _set_balance(o, model, options, [of_layers.count(stage) for stage in used], devices)
-    o.devices = _c.array(ctypes.c_char_p, [device.encode() for device in devices[:o.stages]])
+    o.devices = _c.array(ctypes.c_char_p, [_c.encode(device, "devices") for device in devices[:o.stages]], "devices")
     o.threads_per_device = options.threads or max(1, torch.get_num_threads() // o.stages)
-    recompute = ctypes.c_int()
-    _c.check(_c.lib.cgp_recompute_parse(ctypes.byref(recompute), options.recompute.encode()))
-    o.recompute = recompute.value
+    o.recompute = _c.parse("recompute", options.recompute)
     _c.check(_c.lib.cgp_plan_create(ctypes.byref(plan), model, ctypes.byref(o)))
 
 

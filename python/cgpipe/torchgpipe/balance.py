@@ -46,6 +46,10 @@ def _prefixes(module: nn.Sequential) -> List[str]:
     return [f"partitions.{j}" for j in range(len(module))]
 
 
+def _name(device: Device) -> str:
+    return device_name(str(torch.device(device)))
+
+
 def _tensors(sample: TensorOrTensors) -> Tuple[Tensor, ...]:
     check(sample)
     return sample if isinstance(sample, tuple) else (sample,)
@@ -63,14 +67,22 @@ class _Planned:
 
 
 def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str], device: str) -> List[float]:
-    """Return measured seconds of forward and backward of the layers of each prefix, for a micro-batch of these inputs."""
-    captured = capture(module, inputs)
+    """Return measured seconds of forward and backward of the layers of each prefix, for a micro-batch of these inputs.
+
+    All are 0 where a CPU is asked for and the module cannot be captured, or has nothing to compute.
+    """
+    try:
+        captured = capture(module, inputs)
+    except (CgpipeError, NotImplementedError):
+        if device == "cpu":
+            return [0.0] * len(prefixes)
+        raise
     if all(node["op"] == "reshape" for node in captured.graph["nodes"]):
         return [0.0] * len(prefixes)
     planned = _Planned(captured)
     layers = _c.lib.cgp_model_layers(planned.model)
     costs = (_c.cgp_layer_cost * layers)()
-    options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), inputs[0].shape[0], device_name(device).encode(),
+    options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), inputs[0].shape[0], device.encode(),
                                      torch.get_num_threads(), 0, 5, 0, 0)
     _c.check(_c.lib.cgp_profile(planned.model, ctypes.byref(options), costs))
     seconds = [0.0] * len(prefixes)
@@ -146,8 +158,8 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
                     device: Device = "cpu") -> List[int]:
     """Balance by the time of each layer's forward and backward.
 
-    The engine's own kernels are measured, each after a warm-up (cgp_profile). Where the module cannot be captured, or takes no
-    time there, its layers are timed in PyTorch for ``timeout`` seconds.
+    The engine's own kernels are measured, each after a warm-up (cgp_profile). Where the module cannot be captured for a CPU, or takes
+    no time, its layers are timed in PyTorch for ``timeout`` seconds.
 
     Args:
         partitions: number of partitions.
@@ -158,15 +170,12 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
 
     Raises:
         ValueError: a parameter has a gradient already, or there are more partitions than layers.
+        CgpipeError: the device is not there, or the module cannot be captured for one that is no CPU.
     """
     if any(parameter.grad is not None for parameter in module.parameters()):
         raise ValueError("some parameter already has gradient")
-    costs: List[float] = []
-    try:
-        with _Training(module):
-            costs = _layer_seconds(_whole(module, sample), _tensors(sample), _prefixes(module), str(device))
-    except (CgpipeError, NotImplementedError):
-        pass
+    with _Training(module):
+        costs = _layer_seconds(_whole(module, sample), _tensors(sample), _prefixes(module), _name(device))
     if sum(costs) == 0:
         costs = _measure_in_torch(module, sample, timeout)
     return _solve(costs, partitions)
@@ -191,5 +200,5 @@ def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTenso
         CgpipeError: the module cannot be captured.
     """
     with _Training(module):
-        saved, parameters = _layer_bytes(_whole(module, input), _tensors(input), _prefixes(module), chunks, str(device))
+        saved, parameters = _layer_bytes(_whole(module, input), _tensors(input), _prefixes(module), chunks, _name(device))
     return _solve([float(s) + param_scale * float(p) for s, p in zip(saved, parameters)], partitions)
