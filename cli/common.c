@@ -104,6 +104,10 @@ double cli_gib(int64_t bytes) {
 
 /* --- the process --- */
 
+bool cli_is_terminal(FILE *stream) {
+    return !getenv("OMPI_COMM_WORLD_SIZE") && isatty(fileno(stream)) == 1;
+}
+
 double cli_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

@@ -48,6 +48,9 @@ char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
 
 double cli_gib(int64_t bytes);
 
+/* Tell whether a stream goes to a terminal. It does not where Open MPI gave a process a pseudo-terminal: mpirun may write to a file. */
+bool cli_is_terminal(FILE *stream);
+
 /* Return a name that a user gave as a terminal may show it, "" for NULL: in one of four buffers in turn. */
 const char *cli_shown(const char *text);
 

@@ -14,7 +14,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 typedef struct sample {
     const cli_run_options *options;
@@ -68,7 +67,7 @@ static cgp_status prepare(sample *s) {
     s->sampling = (cli_sampling){.options = options,
                                  .length = options->length,
                                  .out = stdout,
-                                 .escape = isatty(STDOUT_FILENO) == 1};
+                                 .escape = cli_is_terminal(stdout)};
     s->cached = cli_model_for_generation(&s->model, &s->sizes);
     CGP_TRY(cli_session_model(&s->session, options, &s->model));
     if (!s->cached) CGP_TRY(cli_model_expect_text(&s->sizes, s->session.model, "sample"));

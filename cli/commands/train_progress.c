@@ -31,7 +31,7 @@ static const int dispensable[] = {PEAK, BUBBLE, ELAPSED,    NORM, SPEED,
 /* Tell whether a line of `out` can be rewritten: it is a terminal, and TERM is not "dumb". */
 static bool rewrites(FILE *out) {
     const char *term = getenv("TERM");
-    return term && *term && strcmp(term, "dumb") != 0 && isatty(fileno(out)) == 1;
+    return term && *term && strcmp(term, "dumb") != 0 && cli_is_terminal(out);
 }
 
 static int width_of(FILE *out) {
