@@ -30,7 +30,8 @@ if(CMAKE_CXX_COMPILER)
   target_link_libraries(cuda_host_objects PRIVATE cuda_host_flags)
   add_library(cgpipe_cuda_host MODULE $<TARGET_OBJECTS:cuda_host_objects>)
   set_target_properties(cgpipe_cuda_host PROPERTIES OUTPUT_NAME cgpipe-cuda-host LINKER_LANGUAGE C
-                        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
+                        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/plugins)
+  file(REMOVE ${PROJECT_BINARY_DIR}/plugins/libcgpipe-cuda-host.so) # a stale one would be found
   target_link_libraries(cgpipe_cuda_host PRIVATE Threads::Threads m)
   add_dependencies(cgpipe_plugins cgpipe_cuda_host)
 endif()

@@ -4,7 +4,7 @@
 # device, on two and on four, whose streams are late: the same weights. Nightly, and by hand: too long for the tests.
 # shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
-export CGP_PLUGIN_PATH=$2/plugins
+export CGP_PLUGIN_PATH=$2/tests/plugins
 
 models=("gpt2:layers=4,width=64,heads=4,seq=64 --data text.txt --batch 8 --chunks 4 --dropout 0.1 --clip 1"
     "resnet:depth=14,width=8,classes=10,image=32 --data shapes:size=32,validation=8 --batch 8 --chunks 4"

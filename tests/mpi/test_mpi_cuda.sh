@@ -8,8 +8,9 @@ cgpipe=$build_dir/cgpipe
 # shellcheck source=tests/mpi/mpirun.sh
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
+CGP_PLUGIN_PATH=$(cd "$build_dir" && pwd)/tests/plugins
+export CGP_PLUGIN_PATH TERM=dumb
 [ -e "$CGP_PLUGIN_PATH/libcgpipe-cuda-host.so" ] || { echo "skip: no cuda-host (a C++ compiler)"; exit 77; }
-export TERM=dumb
 
 make_text
 gpt2="gpt2:layers=2,width=32,heads=2,vocab=256,seq=16,tied=1 --data $work/text.txt --batch 8 --chunks 4 --steps 3 --seed 3 --clip 0.5"

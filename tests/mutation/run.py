@@ -60,7 +60,7 @@ class Build:
         environment = dict(os.environ)
         if program.endswith("_cuda_host"):
             program = program.removesuffix("_cuda_host")
-            environment |= {"CGP_TEST_BACKEND": "cuda-host", "CGP_PLUGIN_PATH": str(self.directory / "plugins"),
+            environment |= {"CGP_TEST_BACKEND": "cuda-host", "CGP_PLUGIN_PATH": str(self.directory / "tests/plugins"),
                             "CGP_CUDA_HOST_ORDER": "shuffled"}
         built = subprocess.run(["cmake", "--build", self.directory, "--target", program], capture_output=True, text=True)
         if built.returncode != 0:

@@ -36,7 +36,7 @@ def build(check):
             log.write(" ".join(map(str, words)) + "\n" + done.stdout + done.stderr)
         if done.returncode != 0:
             raise Failed(f"{' '.join(map(str, words[:3]))} ...: {(done.stderr or done.stdout).strip()[-600:]} ({check.build}/gpu_check.log)")
-    plugin = check.build / "plugins" / f"libcgpipe-{check.backend}.so"
+    plugin = check.build / ("plugins" if check.backend == "cuda" else "tests/plugins") / f"libcgpipe-{check.backend}.so"
     if not plugin.exists():
         raise Failed(f"the build has no {plugin.name} ({check.build}/gpu_check.log says why)")
     return result("passed", [f"{len(TARGETS)} targets in {check.build}"])

@@ -60,7 +60,7 @@ class Check:
         if toolkit:
             directory = pathlib.Path(toolkit).resolve().parent.parent
             places += [str(directory / name) for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
-        return {**os.environ, "CGP_PLUGIN_PATH": str(self.build / "plugins"), "CGP_LOG": "error", "LD_LIBRARY_PATH": ":".join(places),
+        return {**os.environ, "CGP_PLUGIN_PATH": f"{self.build}/plugins:{self.build}/tests/plugins", "CGP_LOG": "error", "LD_LIBRARY_PATH": ":".join(places),
                 **variables}
 
     def devices(self, count=1, limit=""):
