@@ -20,6 +20,8 @@ static double limit;             /* in seconds; 0: none */
 enum { LAUNCHERS = 3 };
 static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+static const char *const host_ranks[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                         "SLURM_LOCALID"};
 
 /* Return a number of the launcher's; `otherwise` without a launcher. */
 static int launched(const char *const names[LAUNCHERS], int otherwise) {
@@ -89,8 +91,10 @@ static void end_after(double seconds, void (*how)(int)) {
 
 /* Find the others, and wait until all have. */
 static cgp_status start(const char *name) {
-    CGP_TRY(find_others(name));
-    return transport->barrier(communicator);
+    const cgp_status status = find_others(name);
+    if (status == CGP_OK) return transport->barrier(communicator);
+    rank = launched(host_ranks, 0); /* the first of each host prints what is missing there */
+    return status;
 }
 
 cgp_status cli_ranks_open(const char *name, double timeout, bool verify) {

@@ -44,8 +44,8 @@ static cgp_status fail(const char *object, entry_at *at, const char *name) {
         const char *before = i == 0 ? "" : i == n - 1 ? " or " : ", ";
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", before, names[i]);
     }
-    cgp__plugins_reasons(reasons, sizeof reasons);
     const char *nearest = cgp_nearest(name, names, n);
+    cgp__plugins_reasons(name, nearest, reasons, sizeof reasons);
     return cgp_fail(CGP_EINVAL, "%s: expected %s, got \"%s\"%s%s%s%s", object, list, name,
                     nearest ? " (did you mean " : "", nearest ? nearest : "",
                     nearest ? "?)" : "", reasons);

@@ -14,6 +14,8 @@
 /* Written under `once`, then only read. */
 static cgp__plugin *plugins;
 static int n_plugins, capacity;
+static char places[512]; /* looked in */
+static bool is_secure;   /* a set-user-ID program, say: looks nowhere */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool is_open(const void *object) {
@@ -47,7 +49,7 @@ static void open_file(const char *path) {
 }
 
 static void open_all(void) {
-    cgp__plugin_search(open_file);
+    is_secure = !cgp__plugin_search(open_file, places, sizeof places);
 }
 
 void cgp__plugins_open(void) {
@@ -59,10 +61,39 @@ const cgp__plugin *cgp__plugin_at(int index) {
     return index >= 0 && index < n_plugins ? &plugins[index] : NULL;
 }
 
-void cgp__plugins_reasons(char *text, size_t size) {
+/* Tell whether a file libcgpipe-NAME.so was opened, or left out. */
+static bool is_there(const char *name) {
+    const cgp__plugin *plugin;
+    const size_t length = strlen(name);
+    for (int i = 0; (plugin = cgp__plugin_at(i)); i++) {
+        const char *file = strrchr(plugin->path, '/') + 1 + strlen(CGP__PLUGIN_PREFIX);
+        if (strncmp(file, name, length) == 0 && strcmp(file + length, CGP__PLUGIN_SUFFIX) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Return how to come by the plug-in of a name. Static. */
+static const char *way_out(const char *name) {
+    if (strcmp(name, "mpi") == 0)
+        return "install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or name "
+               "the plug-in's directory in CGP_PLUGIN_PATH";
+    if (strcmp(name, "cuda") == 0)
+        return "build cgpipe where nvcc is, or name the plug-in's directory in CGP_PLUGIN_PATH";
+    return "name the plug-in's directory in CGP_PLUGIN_PATH";
+}
+
+void cgp__plugins_reasons(const char *name, const char *nearest, char *text, size_t size) {
     const cgp__plugin *plugin;
     size_t used = 0;
     if (size > 0) *text = '\0';
+    cgp__plugins_open();
+    if (is_secure)
+        used = (size_t)snprintf(text, size, "; a set-user-ID program opens no plug-ins");
+    else if (!nearest && !is_there(name))
+        used = (size_t)snprintf(
+            text, size, ": no " CGP__PLUGIN_PREFIX "%s" CGP__PLUGIN_SUFFIX " in %s (%s)", name,
+            places, way_out(name));
     for (int i = 0; (plugin = cgp__plugin_at(i)) && used < size; i++) {
         if (plugin->reason)
             used += (size_t)snprintf(text + used, size - used, "; plug-in %s: %s", plugin->path,

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search.c -- the files that may be plug-ins: `libcgpipe-*.so` in the directories of CGP_PLUGIN_PATH, then in that of the
- * installation. */
+/* search.c -- the files that may be plug-ins: `libcgpipe-*.so` in the directories of CGP_PLUGIN_PATH, then in `cgpipe` and `plugins`
+ * beside the program, then in those beside the shared library, or, for the static one, of the installation. */
 #define _GNU_SOURCE /* dladdr(), secure_getenv() */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "plugin/plugin.h"
 
-#define PREFIX "libcgpipe-"
-#define SUFFIX ".so"
+#ifndef CGP_PROGRAM_FILE
+#define CGP_PROGRAM_FILE "/proc/self/exe"
+#endif
 
 /* Names of files, owned. */
 typedef struct names {
@@ -22,9 +26,10 @@ typedef struct names {
 } names;
 
 static bool is_plugin(const char *name) {
-    const size_t length = strlen(name), prefix = strlen(PREFIX), suffix = strlen(SUFFIX);
-    return length > prefix + suffix && strncmp(name, PREFIX, prefix) == 0 &&
-           strcmp(name + length - suffix, SUFFIX) == 0;
+    const size_t length = strlen(name), prefix = strlen(CGP__PLUGIN_PREFIX),
+                 suffix = strlen(CGP__PLUGIN_SUFFIX);
+    return length > prefix + suffix && strncmp(name, CGP__PLUGIN_PREFIX, prefix) == 0 &&
+           strcmp(name + length - suffix, CGP__PLUGIN_SUFFIX) == 0;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -42,64 +47,130 @@ static bool list_files(DIR *directory, names *list) {
     return true;
 }
 
-/* Visit the plug-ins of a directory in the order of their names. `given`: the user named it, so it should be there. */
-static void search_directory(const char *path, bool given, cgp__plugin_visit *visit) {
+/* What a search does with the files, and the directories that it has looked in, with ", " between. */
+typedef struct search {
+    cgp__plugin_visit *visit;
+    char *places;
+    size_t size, used;
+} search;
+
+static void note_place(search *s, const char *path) {
+    if (s->used >= s->size) return;
+    const char *between = s->used > 0 ? ", " : "";
+    const size_t left = s->size - s->used, length = strlen(between) + strlen(path);
+    if (length + sizeof ", ..." <= left)
+        s->used += (size_t)snprintf(s->places + s->used, left, "%s%s", between, path);
+    else if (snprintf(s->places + s->used, left, "%s...", between) > 0)
+        s->used = s->size;
+}
+
+/* Visit the plug-ins of an open directory in the order of their names; close it. */
+static void visit_files(const search *s, DIR *directory, const char *path) {
     names list = {0};
-    DIR *directory = opendir(path);
-    if (!directory) {
-        if (given)
-            cgp_log(CGP_LOG_WARN, "plugin", "CGP_PLUGIN_PATH: %s: %s", path, strerror(errno));
-        return;
-    }
     if (!list_files(directory, &list))
         cgp_log(CGP_LOG_WARN, "plugin", "%s: out of memory, plug-ins were left out", path);
     closedir(directory);
-    qsort(list.at, (size_t)list.n, sizeof *list.at, ascending);
+    if (list.n > 1) qsort(list.at, (size_t)list.n, sizeof *list.at, ascending);
     for (int i = 0; i < list.n; i++) {
         char *file = cgp__format("%s/%s", path, list.at[i]);
-        if (file) visit(file);
+        if (file) s->visit(file);
         free(file);
         free(list.at[i]);
     }
     free(list.at);
 }
 
-/* Visit the directories of a list with colons between. */
-static void search_list(const char *text, cgp__plugin_visit *visit) {
+/* --- the directories that the user names --- */
+
+/* Search the directories of a list with colons between. */
+static void search_list(search *s, const char *text) {
     for (const char *end;; text = end + 1) {
         end = text + strcspn(text, ":");
         char *path = cgp__format("%.*s", (int)(end - text), text);
-        if (path && *path == '/')
-            search_directory(path, true, visit);
-        else if (path)
+        DIR *directory = path && *path == '/' ? opendir(path) : NULL;
+        if (path && *path != '/')
             cgp_log(CGP_LOG_WARN, "plugin",
                     "CGP_PLUGIN_PATH: expected absolute directories with colons between, got "
                     "\"%s\" (left out)",
                     path);
+        else if (path && !directory)
+            cgp_log(CGP_LOG_WARN, "plugin", "CGP_PLUGIN_PATH: %s: %s", path, strerror(errno));
+        if (path && *path == '/') note_place(s, path);
+        if (directory) visit_files(s, directory, path);
         free(path);
         if (!*end) return;
     }
 }
 
-/* Return the directory of the shared library that this code is in, with "/cgpipe"; NULL: it is in a program, or was found by a
- * relative path, which may be another file's by now. Owned. */
-static char *beside_library(void) {
+/* --- the directories beside program and library --- */
+
+/* Tell whether a file is missing, or it, and what it may be a link to, belong to root, to the user, or to `owner`: beside a program in
+ * /tmp anyone may make a directory. */
+static bool is_trusted(const char *path, uid_t owner) {
+    struct stat link, target;
+    if (lstat(path, &link) != 0 || stat(path, &target) != 0) return true;
+    const uid_t user = geteuid();
+    return (link.st_uid == 0 || link.st_uid == user || link.st_uid == owner) &&
+           (target.st_uid == 0 || target.st_uid == user || target.st_uid == owner);
+}
+
+/* Search a directory, if it is there. */
+static void search_place(search *s, const char *path) {
+    DIR *directory = opendir(path);
+    if (!directory && errno == ENOTDIR) return; /* the program `cgpipe` */
+    note_place(s, path);
+    if (directory) visit_files(s, directory, path);
+}
+
+/* Search `cgpipe` and `plugins` in the directory of a file. NULL: do nothing. */
+static void search_beside(search *s, const char *file) {
+    static const char *const directories[] = {"cgpipe", "plugins"};
+    struct stat status;
+    if (!file || stat(file, &status) != 0) return;
+    const int length = (int)(strrchr(file, '/') - file);
+    for (int i = 0; i < 2; i++) {
+        char *path = cgp__format("%.*s/%s", length, file, directories[i]);
+        if (path && is_trusted(path, status.st_uid))
+            search_place(s, path);
+        else if (path)
+            cgp_log(CGP_LOG_WARN, "plugin",
+                    "%s: belongs to another user (left out; CGP_PLUGIN_PATH may name it)",
+                    path);
+        free(path);
+    }
+}
+
+/* Return the file of the shared library that this code is in; NULL: it is in a program, or was found by a relative path, which may
+ * be another file's by now. Owned. */
+static char *library_file(void) {
     Dl_info info;
     static const char here;
     if (!dladdr(&here, &info) || !info.dli_fname || *info.dli_fname != '/') return NULL;
-    char *file = realpath(info.dli_fname, NULL), *path = NULL;
-    char *name = file ? strrchr(file, '/') : NULL;
-    if (name && strncmp(name, "/libcgpipe.so", 13) == 0)
-        path = cgp__format("%.*s/cgpipe", (int)(name - file), file);
+    char *file = realpath(info.dli_fname, NULL);
+    const char *name = file ? strrchr(file, '/') : NULL;
+    if (name && strncmp(name, "/libcgpipe.so", 13) == 0) return file;
     free(file);
-    return path;
+    return NULL;
 }
 
-void cgp__plugin_search(cgp__plugin_visit *visit) {
-    if (getauxval(AT_SECURE)) return; /* a set-user-ID program, say */
+/* Tell whether two files are in one directory. */
+static bool is_beside(const char *a, const char *b) {
+    const ptrdiff_t length = strrchr(a, '/') - a;
+    return strrchr(b, '/') - b == length && strncmp(a, b, (size_t)length) == 0;
+}
+
+bool cgp__plugin_search(cgp__plugin_visit *visit, char *places, size_t size) {
+    search s = {.visit = visit, .places = places, .size = size};
+    if (getauxval(AT_SECURE)) return false; /* a set-user-ID program, say */
     const char *list = secure_getenv("CGP_PLUGIN_PATH");
-    if (list && *list) search_list(list, visit);
-    char *beside = beside_library();
-    search_directory(beside ? beside : CGP_PLUGIN_DIR, false, visit);
-    free(beside);
+    char *program = realpath(CGP_PROGRAM_FILE, NULL), *library = library_file();
+    if (list && *list) search_list(&s, list);
+    search_beside(&s, program);
+    if (!library)
+        search_place(&s, CGP_PLUGIN_DIR);
+    else if (!program || !is_beside(program, library))
+        search_beside(&s, library);
+    free(program);
+    free(library);
+    return true;
 }

@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends, their memory and their capabilities, transports,
-# plug-ins, and why something was left out; as text and as JSON.
+# plug-ins, and why something was left out; as text and as JSON. Which directories plug-ins are looked for in.
 source "$(dirname "$0")/support.sh"
 plugins=$2/tests/plugins
 # A line for each plug-in that this build did not make.
 not_built=$(grep -o 'X("[^"]*", "[^"]*")' "$2/generated/not_built.h" | sed 's/X("\(.*\)", "\(.*\)")/\1: was not built: \2/')
 
 line() { grep -E "^$1" "$out" | tr -s ' '; }
+
+# Copies of the program and of the libraries, without the plug-ins that the build has beside its own.
+built=$program program=$work/bin/cgpipe
+mkdir "$work/bin" "$work/lib"
+cp "$built" "$work/bin/" && cp -a "$2"/libcgpipe.so* "$2"/libcgpipe_data.so* "$work/lib/"
+export LD_LIBRARY_PATH=$work/lib
 
 run devices
 check "exit code 0" exits 0
@@ -62,4 +68,62 @@ for path in "" . ./ cgpipe :; do
     CGP_PLUGIN_PATH=$path run devices
     check "CGP_PLUGIN_PATH=\"$path\" opens nothing here" test "$code$(grep -c good "$out")" = 00
 done
+rm -r cgpipe libcgpipe-good.so
+
+# A plug-in that is nowhere: its name, the places, what to do.
+places="$work/bin/plugins, $work/lib/cgpipe, $work/lib/plugins" path="name the plug-in's directory in CGP_PLUGIN_PATH"
+fails 2 "device: expected cpu or ref, got \"cuda\": no libcgpipe-cuda.so in $places (build cgpipe where nvcc is, or $path)" plan $model --devices cuda:0
+fails 2 "transport: expected inproc, got \"mpi\": no libcgpipe-mpi.so in $places (install an MPI, as Debian's libopenmpi-dev is, and build cgpipe again, or $path)" \
+    bench $model --transport mpi
+CGP_PLUGIN_PATH=$plugins/away fails 2 "device: expected cpu, ref or away, got \"toy\": no libcgpipe-toy.so in $plugins/away, $places ($path)" \
+    plan $model --devices toy
+fails 2 "device: expected cpu or ref, got \"cpuu\" (did you mean cpu?)" plan $model --devices cpuu
+
+# Beside the program, wherever it is called from; then beside the library.
+opens() { # NAME FILE... : these files are all that is opened
+    check "$1" test "$code $(grep -o "[^ (]*/libcgpipe-[a-z-]*\.so" "$out" | sort -u | xargs)" = "0 ${*:2}"
+}
+good=libcgpipe-good.so away=libcgpipe-away.so
+for at in bin/plugins lib/cgpipe lib/plugins; do
+    mkdir "$work/$at" && cp "$plugins/good/$good" "$work/$at/"
+    run devices
+    opens "in $at" "$work/$at/$good"
+    ln -sf "$work/bin/cgpipe" "$work/linked"
+    program=$work/linked run devices
+    opens "in $at, by a link" "$work/$at/$good"
+    (cd "$work" && bin/cgpipe devices) >"$out" 2>"$err" </dev/null
+    opens "in $at, by a relative path" "$work/$at/$good"
+    rm -r "${work:?}/$at"
+done
+mkdir "$work/bin/plugins" "$work/lib/cgpipe"
+cp "$plugins/good/$good" "$work/bin/plugins/" && cp "$plugins/good/$good" "$plugins/away/$away" "$work/lib/cgpipe/"
+run devices
+check "the program's counts" grep -qE "^good:0 .* $work/bin/plugins/$good$" "$out"
+check "one of the same name beside the library is left out" grep -qF "left out     $work/lib/cgpipe/$good: backend good: expected a name of its own" "$out"
+check "another one there is opened" grep -qF "(from $work/lib/cgpipe/$away)" "$out"
+rm -r "$work/bin/plugins" "$work/lib/cgpipe"
+for at in bin/plugins lib/cgpipe; do echo "no directory" >"$work/$at"; done
+run devices
+opens "files of these names are no directories"
+rm "$work/bin/plugins" "$work/lib/cgpipe"
+if [ "$(id -u)" = 0 ]; then
+    mkdir "$work/bin/plugins" && cp "$plugins/good/$good" "$work/bin/plugins/"
+    chown 12345 "$work/bin/plugins"
+    run devices
+    opens "a directory of another user is left out"
+    check "with a warning" grep -qF "$work/bin/plugins: belongs to another user (left out; CGP_PLUGIN_PATH may name it)" "$err"
+    chown 12345 "$work/bin/cgpipe"
+    run devices
+    opens "unless the program is that user's, too" "$work/bin/plugins/$good"
+fi
+
+# The build's own are found, and the stand-in for GPUs is none of them.
+unset LD_LIBRARY_PATH
+program=$built
+run devices
+ours=$(cd "$2/plugins" 2>/dev/null && ls -d "$PWD"/libcgpipe-*.so)
+# shellcheck disable=SC2086 # words
+opens "those of the build" $ours
+CGP_PLUGIN_PATH=$2/plugins run devices
+check "cuda-host is not one of them" test "$code$(grep -c cuda-host "$out")" = 00
 finish

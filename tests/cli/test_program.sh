@@ -130,7 +130,7 @@ fails 2 "lr schedule: min_ratio ..." plan $model --lr-schedule cosine --min-lr-r
 fails 2 "--warmup 300: expected fewer than the 300 --steps with cosine" \
     plan $model --lr-schedule cosine --warmup 300
 fails 2 "--decay-all: takes no value" plan $model --decay-all=yes
-fails 2 "device: expected cpu or ref, ..." plan $model --devices gpu
+fails 2 "device: expected cpu..." plan $model --devices gpu
 fails 2 "--devices: expected one name for all, or ..." \
     plan $model --devices cpu,cpu,cpu --stages 2
 fails 2 "resnt101: unknown model (did you mean resnet?)" plan resnt101

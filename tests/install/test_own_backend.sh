@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # test_own_backend.sh SOURCE_DIR BUILD_DIR -- examples/own_backend, built against the installed headers alone: a plug-in that trains on
-# its own kernels as `ref` does, in programs linked with the shared and with the static library, from CGP_PLUGIN_PATH and from the
-# directory of the installation, which was moved.
+# its own kernels as `ref` does, in programs linked with the shared and with the static library, from CGP_PLUGIN_PATH, beside the
+# program, and from the directory of the installation, which was moved.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -53,6 +53,16 @@ link_static() {
 check "a program links the static library" link_static
 check "it exports nothing" test -z "$(nm -D --defined-only "$work/static" | grep cgp_)"
 check "the same plug-in serves it" trained env CGP_PLUGIN_PATH="$work/build" "$work/static"
+mkdir "$work/plugins" && cp "$work/build/libcgpipe-toy.so" "$work/plugins/"
+check "beside the program it needs no variable" trained "$work/static"
+if [ "$(id -u)" = 0 ] && cp "$(command -v id)" "$work/id" && chmod 711 "$work" && chown 1 "$work/id" "$work/static" &&
+    chmod u+s "$work/id" "$work/static" && [ "$("$work/id" -u)" = 1 ]; then
+    check "a set-user-ID program opens none" sh -c '! CGP_PLUGIN_PATH=$1/plugins "$1/static" 2>"$2" && grep -q "got \"toy\"; a set-user-ID program opens no plug-ins$" "$2"' \
+        sh "$work" "$work/said"
+else
+    echo "skip: set-user-ID programs (no root, or a file system without them)"
+fi
+rm -r "$work/plugins"
 
 # A model that has another op is refused by the plan; so are an ordinal that is not there and bf16.
 refused() { # PATTERN WORDS...

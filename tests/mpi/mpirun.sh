@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
 # mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi, run_ranks N COMMAND..., check NAME CONDITION...,
-# make_text, and $work, a directory of the script's own.
+# make_text, and $work, a directory of the script's own; $plugins has the plug-in, which the program finds by itself.
 # The MPI is the one of the build; under a sanitizer, only its own code is left alone.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -13,9 +13,10 @@ cached() { # BUILD_DIR VARIABLE
 
 # Skip the test where the plug-in or mpirun is missing.
 needs_mpi() { # BUILD_DIR
-    CGP_PLUGIN_PATH=$(cd "$1" && pwd)/plugins
+    plugins=$(cd "$1" && pwd)/plugins
+    unset CGP_PLUGIN_PATH
     mpirun=$(cached "$1" MPIEXEC_EXECUTABLE)
-    if [ ! -e "$CGP_PLUGIN_PATH/libcgpipe-mpi.so" ] || ! command -v "$mpirun" >/dev/null; then
+    if [ ! -e "$plugins/libcgpipe-mpi.so" ] || ! command -v "$mpirun" >/dev/null; then
         echo "skip: no MPI"
         exit 77
     fi
@@ -24,7 +25,6 @@ needs_mpi() { # BUILD_DIR
         mpi=MPICH
         export UCX_LOG_LEVEL=error # it warns of releases that nobody waits for at the end
     fi
-    export CGP_PLUGIN_PATH
     case $(cached "$1" CGP_SANITIZE) in
     *address*) # stacks through the C library, too
         export ASAN_OPTIONS=fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 ;;

@@ -9,7 +9,7 @@ program=$build_dir/tests/test_bit_equality
 # shellcheck source=tests/mpi/mpirun.sh
 . "$(dirname "$0")/mpirun.sh"
 needs_mpi "$build_dir"
-export CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=${CGP_TEST_SCALE:-0.12}
+export CGP_PLUGIN_PATH=$plugins CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=${CGP_TEST_SCALE:-0.12}
 export CGP_TEST_SEED=${CGP_TEST_SEED:-$(od -An -N6 -tu8 /dev/urandom | tr -d ' ')}
 echo "CGP_TEST_SEED=$CGP_TEST_SEED"
 failed=0

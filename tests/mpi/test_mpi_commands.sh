@@ -39,11 +39,35 @@ is_said_once() { [ "$(grep -c '^cgpipe: ' "$work/err")" = 1 ] && grep -q -- "^cg
 make_text
 model=gpt2:layers=3,width=32,heads=2,vocab=256,seq=32,tied=1
 
-# --- sample: Open MPI gives rank 0 a terminal, on which the text ends in a line break ---
+# --- the plug-in is looked for beside the program; where there is none, each host says so once ---
 
-"$cgpipe" train $model --data "$work/text.txt" --batch 8 --steps 8 --lr 0.01 --run "$work/run" --sample 40 --prompt line >"$work/train" 2>&1
-sed '1,/^sample of/d' "$work/train" >"$work/one"
-[ "$mpi" = "Open MPI" ] || printf %s "$(cat "$work/one")" >"$work/one"
+mkdir "$work/alone"
+cp -L "$cgpipe" "$build_dir"/libcgpipe.so.?.? "$build_dir"/libcgpipe_data.so.?.? "$work/alone/"
+run_ranks 3 "$work/alone/cgpipe" check $model --stages 3 --batch 4 >"$work/out" 2>"$work/err"
+check "no plug-in: exit code 2" [ $? = 2 ]
+check "no plug-in: is said once, with the place" \
+    is_said_once "transport: expected inproc, got \"mpi\": no libcgpipe-mpi.so in $work/alone/plugins (install an MPI"
+cp -r "$plugins" "$work/alone/"
+run_ranks 3 "$work/alone/cgpipe" check $model --stages 3 --batch 4 >"$work/out" 2>"$work/err"
+check "a plug-in beside a copy of the program" [ $? = 0 ]
+
+# --- train and sample: Open MPI gives rank 0 a pseudo-terminal, mpirun writes to a file ---
+
+# shellcheck disable=SC2317 # called by check
+is_plain() { ! grep -q -e $'\r' -e $'\x1b' "$1"; }
+TERM=xterm run 2 train $model --stages 2 --data "$work/text.txt" --batch 8 --steps 4 --lr 0.01 --run "$work/run"
+check "train: exit codes 0" codes_are "0 0"
+check "train: no escape, no return" is_plain "$work/out"
+TERM=xterm run 1 train --resume --run "$work/run" --steps 8
+check "train on one rank: exit codes 0" codes_are "0"
+check "train on one rank: no escape, no return" is_plain "$work/out"
+"$cgpipe" sample "$work/run" --prompt line --length 40 --temperature 9 >"$work/one"
+check "sample: the text has bytes that are not printable" grep -qaP '[^\x20-\x7e\n\t]' "$work/one"
+run 2 sample "$work/run" --prompt line --length 40 --temperature 9
+check "sample: the bytes of one process" cmp "$work/one" "$work/out"
+run 1 sample "$work/run" --prompt line --length 40 --temperature 9
+check "sample on one rank: the bytes of one process" cmp "$work/one" "$work/out"
+"$cgpipe" sample "$work/run" --prompt line --length 40 >"$work/one"
 run 2 sample "$work/run" --prompt line --length 40
 check "sample: exit codes 0" codes_are "0 0"
 check "sample: the text of one process" cmp "$work/one" "$work/out"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h -- the contract of a plug-in: a shared object with backends or transports, opened when a program needs them.
  *
- * A plug-in is a file `libcgpipe-*.so` in the directory cgpipe of the installed libraries, or in a directory that the environment
- * variable CGP_PLUGIN_PATH names: absolute paths with colons between, which come first. Nothing is opened in the current
- * directory, nor in a set-user-ID program. All plug-ins are opened once, in the order of directories and names, when a program
+ * A plug-in is a file `libcgpipe-*.so` in a directory that the environment variable CGP_PLUGIN_PATH names (absolute paths with colons
+ * between), or in `cgpipe` or `plugins` beside the program, then beside the shared library; for the static one, in the directory
+ * cgpipe of the installed libraries. Nothing is opened in the current directory, nor in a set-user-ID program. All plug-ins are opened once, in the order of directories and names, when a program
  * asks for a backend or transport that is not there, or for a list of them; they are never closed.
  *
  * The file exports one function:
