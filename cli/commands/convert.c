@@ -17,13 +17,13 @@
 #include "session/published.h"
 #include "session/record.h"
 
+#include <cgpipe/checkpoint.h>
 #include <cgpipe/models/weights.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -271,23 +271,20 @@ typedef struct staging {
 } staging;
 
 static cgp_status staging_make(staging *s, const char *target) {
-    s->path = cli_text("%s/.cgpipe-convert-%ld-0.tmp", target, (long)getpid());
-    s->fd = s->target = -1;
-    if (mkdir(s->path, 0777) != 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", s->path, strerror(errno));
-    s->fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    s->target = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->fd < 0 || s->target < 0)
+    char name[CGP_TEMPORARY_BYTES];
+    *s = (staging){.fd = -1, .target = open(target, O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (s->target < 0)
         return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", target, strerror(errno));
-    (void)flock(s->fd, LOCK_EX | LOCK_NB);
+    CGP_TRY(cgp_temporary_directory(s->target, "convert", target, name, &s->fd));
+    s->path = cli_text("%s/%s", target, name);
     return CGP_OK;
 }
 
 static void staging_remove(staging *s) {
     static const char *const files[] = {BEFORE, CONFIG, WEIGHTS};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3 && s->fd >= 0; i++)
         (void)unlinkat(s->fd, files[i], 0);
-    (void)rmdir(s->path);
+    if (s->path) (void)rmdir(s->path);
     if (s->target >= 0) close(s->target);
     if (s->fd >= 0) close(s->fd);
     free(s->path);

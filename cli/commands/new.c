@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* new.c -- cgpipe new model NAME: write a directory with a model plug-in that works: model, op, data, Makefile, README and a test, from
- * cli/templates/model/. The directory appears whole or not at all. */
+ * cli/templates/model/. The directory appears whole or not at all, and what a killed process left is deleted. */
 #define _GNU_SOURCE /* renameat2() */
 #include "commands/commands.h"
 
 #include "common.h"
 #include "templates.h" /* made by CMakeLists.txt */
+
+#include <cgpipe/checkpoint.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +91,7 @@ static cgp_status write_files(int directory, const char *path, const char *name)
 }
 
 static void remove_files(const char *temporary, int directory, const char *name) {
-    for (int i = 0; i < FILES && directory >= 0; i++) {
+    for (int i = 0; i < FILES; i++) {
         char *file = fill_in((const unsigned char *)files[i].name, strlen(files[i].name), name);
         if (file) unlinkat(directory, file, 0);
         free(file);
@@ -111,18 +113,17 @@ static cgp_status publish(const char *temporary, const char *name) {
 
 static cgp_status write_directory(const char *name) {
     struct stat info;
+    char temporary[CGP_TEMPORARY_BYTES];
+    int directory = -1;
     if (lstat(name, &info) == 0)
         return cgp_fail(CGP_EIO, "%s: is there already (take another name)", name);
-    char temporary[64];
-    snprintf(temporary, sizeof temporary, ".cgpipe-%ld-new.tmp", (long)getpid());
-    if (mkdir(temporary, 0777) != 0) return cannot(name, "made");
-    const int directory = open(temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    cgp_status status = directory < 0 ? cannot(name, "made") : CGP_OK;
-    if (status == CGP_OK) status = write_files(directory, name, name);
+    if (cgp_checkpoint_clean(".") != CGP_OK) cli_warn();
+    CGP_TRY(cgp_temporary_directory(AT_FDCWD, "new", name, temporary, &directory));
+    cgp_status status = write_files(directory, name, name);
     if (status == CGP_OK && fsync(directory) != 0) status = cannot(name, "written");
     if (status == CGP_OK) status = publish(temporary, name);
     if (status != CGP_OK) remove_files(temporary, directory, name);
-    if (directory >= 0) close(directory);
+    close(directory);
     return status;
 }
 

@@ -91,7 +91,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read_f32(cgp_safetensors *file
 /**
  * Start a safetensors file. It is written under a temporary name beside `path` and replaces `path` once complete and synced;
  * until then, and after any failure, `path` is unchanged. Links are followed. Only a killed process leaves its temporary file
- * (.cgpipe-PID-N.tmp) behind.
+ * (.cgpipe-file-@...tmp) behind.
  *
  * @param[in] names, types, shapes  [count], in the order of the header and of the data. Names are unique. Borrowed.
  * @param[in] metadata  [2 n_metadata] key, value, key, value ... Borrowed. May be NULL.
@@ -174,8 +174,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  *     .cgpipe-*.gone    locked or not
  *
  * Everything else stays, also other names that begin with .cgpipe-. A directory in such a directory is deleted if empty; if not,
- * both stay: CGP_EIO. Entries of living processes are locked (flock) and stay; a killed process loses its locks. On a file
- * system without locks, the pid in the name decides. Call it when a run starts; cgp_pipeline_save() calls it too.
+ * both stay: CGP_EIO. Entries of living processes are locked (flock) and stay; a killed process loses its locks.
+ *
+ * Some file systems have no locks, and others keep them to a host. So a name has an "@" and the name of its process behind it
+ * (cgp_process_name()), and an entry of another host, boot or pid namespace stays, with a warning (links, which are replaced in an
+ * instant, only for 10 s). Without locks one of this place is deleted if its process is gone. Names without an "@" are those of
+ * older versions, for which the lock alone decides.
+ *
+ * Call it when a run starts; cgp_pipeline_save() calls it too.
  *
  * @param[in] directory  May be missing. Borrowed.
  *
@@ -185,6 +191,46 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
  * Threads: any.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_clean(const char *directory);
+
+#define CGP_TEMPORARY_BYTES 256 /* of an entry's name, with the 0 at its end */
+#define CGP_PROCESS_BYTES 192   /* of a process's name, likewise */
+
+/**
+ * Make a directory for what is being written, with a name and a lock by which cgp_checkpoint_clean() leaves it alone while this
+ * process lives, and deletes it afterwards: ".cgpipe-<what>-@<process>-<n>.tmp".
+ *
+ * @param[in]  directory  A descriptor of the directory to make it in, or AT_FDCWD. Borrowed.
+ * @param[in]  what       A short word of letters, for the name. Borrowed.
+ * @param[in]  path       The path of `directory`, for messages. Borrowed.
+ * @param[out] name       Of the new directory in `directory`. Caller's.
+ * @param[out] fd         The new directory, open and locked. The caller closes it after renaming or deleting the directory.
+ *
+ * @retval CGP_EIO     Not made; nothing is left behind.
+ * @retval CGP_EINVAL  `what` is empty, longer than 32 bytes, or not of letters.
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_temporary_directory(int directory, const char *what,
+                                                          const char *path,
+                                                          char name[CGP_TEMPORARY_BYTES],
+                                                          int *fd);
+
+/** Write the name of this process among those of all hosts: host, boot id, inode of the pid namespace, pid, start in clock ticks
+ * since the boot; letters, digits, ".", "-" and "_". For locks in files that several hosts see. Threads: any.
+ * @param[out] name  Caller's. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_process_name(char name[CGP_PROCESS_BYTES]);
+
+/** What is known of a process. GONE: it has ended, or another one has its pid now. UNKNOWN: it is of another host, boot or pid
+ * namespace, or this host has no /proc. */
+typedef enum cgp_process_state {
+    CGP_PROCESS_RUNS,
+    CGP_PROCESS_GONE,
+    CGP_PROCESS_UNKNOWN
+} cgp_process_state;
+
+/** Find out whether a process runs. @param[in] name As cgp_process_name() wrote it; any text, also one that is none: UNKNOWN.
+ * Borrowed. Threads: any. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_process_find(cgp_process_state *state, const char *name);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,7 @@
  *
  *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256; of several ranks also the index
  *     RUN/latest                            a link to the step saved last
- *     RUN/.cgpipe-step-00000042-7-0.tmp/    in progress, of process 7
+ *     RUN/.cgpipe-step-00000042-@...tmp/    in progress
  *
  * A run's directory has one writing process at a time, or the ranks of one run, and any number of readers. Its path may be a
  * link. Below it all accesses are relative to its descriptor, and no link is followed but `latest`, whose target is the name of
@@ -85,9 +85,9 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 
 /* The way to a temporary directory, on its way from rank 0 to the others. */
 typedef struct cgp__checkpoint_ticket {
-    char temporary[96]; /* its name in the run's directory */
-    char nonce[64];     /* the text of a file in it */
-    char host[256];     /* of rank 0 */
+    char temporary[CGP_TEMPORARY_BYTES]; /* its name in the run's directory */
+    char nonce[64];                      /* the text of a file in it */
+    char host[256];                      /* of rank 0 */
 } cgp__checkpoint_ticket;
 
 /* Write a file with a nonce to the temporary directory; commit deletes it. */

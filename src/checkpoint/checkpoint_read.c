@@ -314,7 +314,7 @@ static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run,
     *moved = false;
     CGP_TRY(read_latest(run, &name));
     if (!name.text[0]) {
-        CGP_TRY(cgp__run_clean(run->fd, run->path, true));
+        CGP_TRY(cgp__run_clean(run->fd, run->path, CGP__CLEAN_RESTORE));
         CGP_TRY(read_latest(run, &name));
     }
     if (!name.text[0]) {

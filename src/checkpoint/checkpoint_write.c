@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_write.c -- write a checkpoint atomically: complete or absent, also after a crash.
  *
- *     create   RUN/.cgpipe-step-00000042-<pid>-<n>.tmp, locked
+ *     create   RUN/.cgpipe-step-00000042-@<process>-<n>.tmp, locked
  *     add      files, each synced after writing; those of other ranks: shared.c
  *     commit   checkpoint.json and checkpoint.sha256; sync the temporary directory
  *              rename it to RUN/step-00000042; sync RUN        now it exists
@@ -95,35 +95,11 @@ static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
                     S_ISDIR(info.st_mode) ? "a directory" : "something else");
 }
 
-/* Lock a new directory. Returns 0 if it still has its name, EAGAIN if cgp_checkpoint_clean() deleted it first, or errno. On a
- * file system without locks neither has one. */
-static int lock_new(int run, int fd, const char *name) {
-    struct stat info, now;
-    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
-    if (fstat(fd, &info)) return errno;
-    if (fstatat(run, name, &now, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? EAGAIN : errno;
-    return now.st_ino == info.st_ino ? 0 : EAGAIN;
-}
-
-/* Make a directory and lock it. Returns 0; or EAGAIN to try another name, or errno, with nothing left behind. */
-static int make_locked(int run, const char *name, int *lock) {
-    if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
-    const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int reason = fd >= 0 ? lock_new(run, fd, name) : errno;
-    if (fd < 0 && reason == ENOENT) reason = EAGAIN;
-    if (reason && reason != EAGAIN) (void)unlinkat(run, name, AT_REMOVEDIR);
-    if (reason && fd >= 0) close(fd);
-    if (reason == 0) *lock = fd;
-    return reason;
-}
-
 static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
-    int reason = EAGAIN;
-    for (int attempt = 0; reason == EAGAIN && attempt < 1000; attempt++) {
-        const cgp__entry_name name = cgp__temporary_name(writer->final.text, CGP__WRITTEN);
-        reason = make_locked(writer->run, name.text, &writer->lock);
-        if (reason == 0) writer->temporary = name;
-    }
+    cgp__entry_name name;
+    const int reason =
+        cgp__temporary_make(writer->run, writer->final.text, &name, &writer->lock);
+    if (reason == 0) writer->temporary = name;
     if (reason == 0) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory,
                     strerror(reason));
@@ -147,7 +123,8 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *dire
                             ? open_directory(writer)
                             : cgp__no_memory(directory, strlen(directory));
     if (status == CGP_OK) status = check_latest(writer);
-    if (status == CGP_OK && cgp__run_clean(writer->run, writer->directory, false) != CGP_OK)
+    if (status == CGP_OK &&
+        cgp__run_clean(writer->run, writer->directory, CGP__CLEAN_DELETE) != CGP_OK)
         cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (status == CGP_OK) status = open_temporary(writer);
     if (status == CGP_OK)
@@ -281,7 +258,7 @@ static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
         const cgp__entry_name name = cgp__temporary_name(CGP__LATEST, CGP__WRITTEN);
         const char *link = name.text;
-        (void)unlinkat(writer->run, link, 0); /* left by a dead process with the same pid */
+        (void)unlinkat(writer->run, link, 0); /* left by another process under the same name */
         result = symlinkat(writer->final.text, writer->run, link);
         if (result == 0) result = rename_in(writer->run, link, CGP__LATEST);
         reason = errno;

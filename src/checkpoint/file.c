@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file.c -- replace a file atomically; read one.
  *
- *     create   directory/.cgpipe-<pid>-<counter>.tmp, new and locked
+ *     create   directory/.cgpipe-file-@<process>-<counter>.tmp, new and locked
  *     write    to it
  *     commit   fsync it, rename it to the path, fsync the directory
  *
@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,19 +26,20 @@
 struct cgp__file {
     pid_t process; /* the writer */
     int fd;
-    int directory;      /* descriptor of the file's directory */
-    char *name;         /* as the caller wrote it, for messages */
-    char *parent;       /* the path of `directory`, for messages */
-    char *entry;        /* the file's name in `directory` */
-    char temporary[64]; /* a name in `directory`; "" while there is none to delete */
-    bool failed;        /* a write failed: the temporary file is incomplete */
+    int directory; /* descriptor of the file's directory */
+    char *name;    /* as the caller wrote it, for messages */
+    char *parent;  /* the path of `directory`, for messages */
+    char *entry;   /* the file's name in `directory` */
+    /* A name in `directory`; "" while there is none to delete. */
+    cgp__entry_name temporary;
+    bool failed; /* a write failed: the temporary file is incomplete */
 };
 
 void cgp__file_abandon(cgp__file *file) {
     if (!file) return;
     if (file->fd >= 0) close(file->fd);
-    if (file->temporary[0] && file->process == getpid())
-        unlinkat(file->directory, file->temporary, 0);
+    if (file->temporary.text[0] && file->process == getpid())
+        unlinkat(file->directory, file->temporary.text, 0);
     if (file->directory >= 0) close(file->directory);
     free(file->entry);
     free(file->parent);
@@ -96,18 +96,15 @@ static int lock(int fd) {
 }
 
 static cgp_status open_temporary(cgp__file *file) {
-    static atomic_uint counter;
     int reason = EAGAIN;
-    /* EEXIST: left by a dead process with the same pid. Try the next name. */
+    /* EEXIST: left by another process under the same name, as where there is no /proc. Try the next name. */
     for (int attempt = 0; (reason == EAGAIN || reason == EEXIST) && attempt < 1000; attempt++) {
-        char name[sizeof file->temporary];
-        snprintf(name, sizeof name, ".cgpipe-%ld-%u.tmp", (long)getpid(),
-                 atomic_fetch_add(&counter, 1));
-        file->fd = openat(file->directory, name,
+        const cgp__entry_name name = cgp__temporary_name("file", CGP__WRITTEN);
+        file->fd = openat(file->directory, name.text,
                           O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         reason = file->fd >= 0 ? lock(file->fd) : errno;
         if (file->fd >= 0 && reason != EAGAIN) /* cgp__file_abandon() deletes it */
-            memcpy(file->temporary, name, sizeof name);
+            file->temporary = name;
         if (reason == 0) return CGP_OK;
         if (file->fd >= 0) close(file->fd);
         file->fd = -1;
@@ -217,9 +214,9 @@ static cgp_status replace(cgp__file *file) {
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
     /* It stays open and locked until renamed. After a sync, close cannot fail. */
-    if (renameat(file->directory, file->temporary, file->directory, file->entry))
+    if (renameat(file->directory, file->temporary.text, file->directory, file->entry))
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
-    file->temporary[0] = '\0';
+    file->temporary.text[0] = '\0';
     const int reason = cgp__sync_directory(file->directory);
     if (reason == 0) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: is replaced, but its directory cannot be synced (%s)",

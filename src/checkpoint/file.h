@@ -3,7 +3,7 @@
 #ifndef CGP_SRC_CHECKPOINT_FILE_H
 #define CGP_SRC_CHECKPOINT_FILE_H
 
-#include <cgpipe/base.h>
+#include <cgpipe/checkpoint.h>
 
 #include <sys/types.h>
 #include <time.h>
@@ -42,6 +42,24 @@ typedef struct cgp__path_text {
 } cgp__path_text;
 
 cgp__path_text cgp__path_text_of(const char *directory, const char *name);
+
+/* --- temporary names (run_directory.c), processes (process.c) --- */
+
+typedef struct cgp__entry_name {
+    char text[CGP_TEMPORARY_BYTES];
+} cgp__entry_name;
+
+/* A unique name: ".cgpipe-<what>-@<process>-<counter><ending>". */
+cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
+#define CGP__WRITTEN ".tmp"  /* its writer holds a lock */
+#define CGP__REPLACED ".old" /* to be restored if its step has no checkpoint */
+#define CGP__DELETED ".gone"
+
+/* Tell whether a process, by its name or a text that begins with it, is of this host, boot and pid namespace. */
+bool cgp__process_is_here(const char *name);
+
+/* cgp_process_find() of a text that begins with the name of a process. */
+cgp_process_state cgp__process_state_of(const char *name);
 
 /* --- reading; `path` is for messages --- */
 

@@ -70,10 +70,6 @@ cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *n
 
 /* --- run_directory.c: names in a run's directory --- */
 
-typedef struct cgp__entry_name {
-    char text[96];
-} cgp__entry_name;
-
 /* Strip trailing slashes, so that the last slash separates parent and name. Owned by the caller, NULL when out of memory. */
 char *cgp__without_slashes(const char *path);
 
@@ -86,18 +82,18 @@ int64_t cgp__step_of_name(const char *name);     /* -1: not such a name */
 /* The steps that have a checkpoint, ascending; owned by the caller. */
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);
 
-/* A unique name: ".cgpipe-<what>-<pid>-<counter><ending>". */
-cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
-#define CGP__WRITTEN ".tmp"  /* its writer holds a lock */
-#define CGP__REPLACED ".old" /* to be restored if its step has no checkpoint */
-#define CGP__DELETED ".gone"
+/* Make a directory under a temporary name, locked. Returns 0, or errno with nothing left behind. */
+int cgp__temporary_make(int run, const char *what, cgp__entry_name *name, int *lock);
 
 /* Delete an entry of a directory with its contents; of a link, the link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
-/* cgp_checkpoint_clean() of an open directory. restore_only: delete nothing, only restore the checkpoints that a dead process
- * had moved away and not replaced. */
-cgp_status cgp__run_clean(int run, const char *path, bool restore_only);
+/* RESTORE: delete nothing, only restore the checkpoints that a process had moved away and not replaced. TELL: warn of entries that
+ * stay because their process cannot be looked at. */
+typedef enum cgp__clean { CGP__CLEAN_RESTORE, CGP__CLEAN_DELETE, CGP__CLEAN_TELL } cgp__clean;
+
+/* cgp_checkpoint_clean() of an open directory. */
+cgp_status cgp__run_clean(int run, const char *path, cgp__clean how);
 
 /* --- a checkpoint in progress (checkpoint_write.c, shared.c) --- */
 

@@ -2,11 +2,12 @@
 /* run_directory.c -- names in a run's directory, and cleaning up after dead processes.
  *
  *     step-00000042                       a complete checkpoint
- *     .cgpipe-step-00000044-7-0.tmp       process 7 writes it, and holds a lock on it
- *     .cgpipe-step-00000042-7-1.old       moved away, to be replaced
- *     .cgpipe-step-00000036-7-2.gone      being deleted
+ *     .cgpipe-step-00000044-@P-0.tmp      process P (process.c) writes it, and holds a lock on it
+ *     .cgpipe-step-00000042-@P-1.old      moved away, to be replaced
+ *     .cgpipe-step-00000036-@P-2.gone     being deleted
  *
- * A lock ends with its process, so it identifies dead processes even where pids are reused soon, as in containers. */
+ * A lock ends with its process, so it identifies dead processes of this place even where pids are given again. Other hosts' locks
+ * may not be seen here, so their entries are never deleted. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -15,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,9 @@ int64_t cgp__step_of_name(const char *name) {
 cgp__entry_name cgp__temporary_name(const char *what, const char *ending) {
     static atomic_uint counter;
     cgp__entry_name name;
-    snprintf(name.text, sizeof name.text, TEMPORARY "%s-%ld-%u%s", what, (long)getpid(),
+    char process[CGP_PROCESS_BYTES] = "";
+    (void)!cgp_process_name(process);
+    snprintf(name.text, sizeof name.text, TEMPORARY "%.32s-@%s-%u%s", what, process,
              atomic_fetch_add(&counter, 1), ending);
     return name;
 }
@@ -65,14 +67,61 @@ static bool ends_with(const char *text, const char *ending) {
     return length >= end && strcmp(text + length - end, ending) == 0;
 }
 
-/* The pid, the second number from the end; 0 if there is none. */
-static pid_t pid_of_name(const char *name) {
-    long pid = 0;
-    for (const char *dash = strchr(name, '-'); dash; dash = strchr(dash + 1, '-')) {
-        long number = 0, counter = 0;
-        if (sscanf(dash, "-%18ld-%18ld.", &number, &counter) == 2) pid = number;
+/* The name of the process in an entry's name; NULL: an older version gave it. */
+static const char *process_of(const char *name) {
+    const char *at = strchr(name, '@');
+    return at ? at + 1 : NULL;
+}
+
+/* Lock a new directory. Returns 0 if it still has its name, EAGAIN if cgp_checkpoint_clean() deleted it first, or errno. On a
+ * file system without locks neither has one. */
+static int lock_new(int run, int fd, const char *name) {
+    struct stat info, now;
+    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
+    if (fstat(fd, &info)) return errno;
+    if (fstatat(run, name, &now, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? EAGAIN : errno;
+    return now.st_ino == info.st_ino ? 0 : EAGAIN;
+}
+
+/* Make a directory and lock it. Returns 0; or EAGAIN to try another name, or errno, with nothing left behind. */
+static int make_locked(int run, const char *name, int *lock) {
+    if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
+    const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int reason = fd >= 0 ? lock_new(run, fd, name) : errno;
+    if (fd < 0 && reason == ENOENT) reason = EAGAIN;
+    if (reason && reason != EAGAIN) (void)unlinkat(run, name, AT_REMOVEDIR);
+    if (reason && fd >= 0) close(fd);
+    if (reason == 0) *lock = fd;
+    return reason;
+}
+
+int cgp__temporary_make(int run, const char *what, cgp__entry_name *name, int *lock) {
+    int reason = EAGAIN;
+    for (int attempt = 0; reason == EAGAIN && attempt < 1000; attempt++) {
+        *name = cgp__temporary_name(what, CGP__WRITTEN);
+        reason = make_locked(run, name->text, lock);
     }
-    return (pid_t)pid;
+    return reason;
+}
+
+cgp_status cgp_temporary_directory(int directory, const char *what, const char *path,
+                                   char name[CGP_TEMPORARY_BYTES], int *fd) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    CGP__NEED(what);
+    CGP__NEED(path);
+    CGP__NEED(name);
+    CGP__NEED(fd);
+    cgp__entry_name made;
+    int lock = -1;
+    if (!*what || strlen(what) > 32 || what[strspn(what, letters)])
+        return cgp_fail(CGP_EINVAL, "%s: expected a word of at most 32 letters, got \"%s\"",
+                        path, what);
+    const int reason = cgp__temporary_make(directory, what, &made, &lock);
+    if (reason)
+        return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", path, strerror(reason));
+    memcpy(name, made.text, sizeof made.text);
+    *fd = lock;
+    return CGP_OK;
 }
 
 /* --- listing --- */
@@ -183,30 +232,43 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
 
 /* --- cleaning --- */
 
-static bool is_dead(pid_t pid) {
-    return pid <= 0 || (kill(pid, 0) && errno == ESRCH);
+typedef enum owner { LIVES, GONE, HIDDEN } owner; /* HIDDEN: it cannot be looked at from here */
+
+/* A link cannot be locked. Its temporary name is short-lived, and its writer tries again where it is lost, so one older than 10 s is
+ * abandoned, whoever made it. */
+static owner owner_of_link(const char *process, const struct stat *info) {
+    const bool gone = process && cgp__process_state_of(process) == CGP_PROCESS_GONE;
+    return gone || time(NULL) - info->st_mtime > 10 ? GONE : LIVES;
 }
 
-/* A link cannot be locked. Its temporary name is short-lived, so one older than 10 s is abandoned, even if the pid is alive
- * (reused). */
-static bool is_abandoned_link(const char *name, const struct stat *info) {
-    return is_dead(pid_of_name(name)) || time(NULL) - info->st_mtime > 10;
+static owner owner_by_process(const char *process) {
+    switch (process ? cgp__process_state_of(process) : CGP_PROCESS_UNKNOWN) {
+    case CGP_PROCESS_RUNS:
+        return LIVES;
+    case CGP_PROCESS_GONE:
+        return GONE;
+    default:
+        return HIDDEN;
+    }
 }
 
-/* Return whether no process writes an entry any more; *lock is then held, or -1. Checks the name again after locking:
- * meanwhile its writer may have renamed it to its final name. */
-static bool is_abandoned(int directory, const char *name, int *lock) {
+/* Tell whether a process writes an entry; *lock is held if no process of this place does, else -1. Checks the name again after
+ * locking: meanwhile its writer may have renamed it to its final name. */
+static owner owner_of(int directory, const char *name, int *lock) {
     struct stat now, locked;
+    const char *process = process_of(name);
     *lock = -1;
-    if (fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW)) return false;
-    if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return is_abandoned_link(name, &now);
+    if (fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW)) return LIVES;
+    if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return owner_of_link(process, &now);
     *lock = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0)
-        return fstat(*lock, &locked) == 0 &&
-               fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
-               now.st_ino == locked.st_ino && now.st_dev == locked.st_dev;
-    if (*lock < 0 || errno == EWOULDBLOCK) return false; /* gone, or unknown */
-    return is_dead(pid_of_name(name));                   /* no locks on this file system */
+    if (*lock < 0) return LIVES;         /* it has its final name, or it cannot be known */
+    if (flock(*lock, LOCK_EX | LOCK_NB)) /* other errors: no locks on this file system */
+        return errno == EWOULDBLOCK ? LIVES : owner_by_process(process);
+    const bool same = fstat(*lock, &locked) == 0 &&
+                      fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+                      now.st_ino == locked.st_ino && now.st_dev == locked.st_dev;
+    if (!same) return LIVES;
+    return !process || cgp__process_is_here(process) ? GONE : HIDDEN;
 }
 
 /* Restore a replaced checkpoint if its replacement never arrived. A link is not a checkpoint. */
@@ -222,13 +284,21 @@ static bool restore(int directory, const char *name) {
     return renameat(directory, name, directory, final.text) == 0;
 }
 
-static cgp_status clean_entry(int run, const char *path, const char *name, bool restore_only) {
+/* Whoever replaces a checkpoint tries again if it is restored meanwhile, so one of a hidden process is restored too. */
+static cgp_status clean_entry(int run, const char *path, const char *name, cgp__clean how) {
     int lock = -1;
     cgp_status status = CGP_OK;
-    if (restore_only && !ends_with(name, CGP__REPLACED)) return CGP_OK;
+    if (how == CGP__CLEAN_RESTORE && !ends_with(name, CGP__REPLACED)) return CGP_OK;
     if (ends_with(name, CGP__DELETED)) return cgp__entry_remove(run, path, name);
-    if (is_abandoned(run, name, &lock) && !restore(run, name) && !restore_only)
+    const owner writer = owner_of(run, name, &lock);
+    const bool restored = writer != LIVES && restore(run, name);
+    if (writer == GONE && !restored && how != CGP__CLEAN_RESTORE)
         status = cgp__entry_remove(run, path, name);
+    if (writer == HIDDEN && !restored && how == CGP__CLEAN_TELL)
+        cgp_log(CGP_LOG_WARN, "checkpoint",
+                "%s/%s stays: a process of another host, boot or container may write it (if it "
+                "has ended, delete it)",
+                path, name);
     if (lock >= 0) close(lock);
     return status;
 }
@@ -239,14 +309,14 @@ static bool is_temporary(const char *name) {
             ends_with(name, CGP__DELETED));
 }
 
-cgp_status cgp__run_clean(int run, const char *path, bool restore_only) {
+cgp_status cgp__run_clean(int run, const char *path, cgp__clean how) {
     cgp_status status = CGP_OK;
     DIR *list = NULL;
     int reason = 0;
     CGP_TRY(open_list(run, path, &list));
     for (struct dirent *item; (item = next_entry(list, &reason));) {
         if (is_temporary(item->d_name) &&
-            clean_entry(dirfd(list), path, item->d_name, restore_only) != CGP_OK)
+            clean_entry(dirfd(list), path, item->d_name, how) != CGP_OK)
             status = CGP_EIO;
     }
     closedir(list);
@@ -259,7 +329,7 @@ cgp_status cgp_checkpoint_clean(const char *directory) {
     if (run < 0 && errno == ENOENT) return CGP_OK;
     if (run < 0)
         return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory, strerror(errno));
-    const cgp_status status = cgp__run_clean(run, directory, false);
+    const cgp_status status = cgp__run_clean(run, directory, CGP__CLEAN_TELL);
     close(run);
     return status;
 }

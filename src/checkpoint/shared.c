@@ -2,7 +2,7 @@
 /* shared.c -- a checkpoint that several ranks write.
  *
  *     rank 0                                      the others
- *     create  .cgpipe-step-00000042-7-0.tmp/
+ *     create  .cgpipe-step-00000042-@...tmp/
  *     share   a nonce in it         ──ticket──►   join: open the directory, read the nonce
  *     add     its files                           add their files
  *     add_entries                  ◄──entries──   entries: names, sizes, SHA-256

@@ -3,7 +3,11 @@
  * directory.
  *
  *     FAIL_BELOW=/tmp/x           calls on paths in this directory count
- *     FAIL_CALL=write:17:ENOSPC   the 17th write fails; HOW is ENOSPC, EIO, SHORT or KILL
+ *     FAIL_CALL=write:17:ENOSPC   the 17th write fails; HOW is ENOSPC, EIO, SHORT, KILL, or STOP: the process gets SIGSTOP before it
+ *     FAIL_LOCKS=none             each flock fails with ENOLCK, as on a file system without locks
+ *     FAIL_LOCKS=apart            each flock succeeds, as where all others are of another host, which keeps its locks to itself
+ *     FAIL_LINKS=1                each link fails with EPERM, as on one without hard links
+ *     FAIL_HOST=node7             the name of the host
  *     FAIL_REPORT=/tmp/report     gets the line "failed write:17:ENOSPC /tmp/x/run/..", and at a regular exit
  *                                 "count write 40" for each kind
  *
@@ -73,7 +77,8 @@ static struct {
     char below[PATH_MAX], call[64];
     const char *report;
     int kind, error; /* error: NOTHING, SHORT or a number of <errno.h> */
-    bool kill;
+    bool kill, stop, no_links;
+    const char *locks;
     unsigned long n;
 } wanted = {.kind = -1};
 
@@ -99,6 +104,7 @@ static void take_call(const char *text) {
         if (strcmp(kind_names[k], name) == 0) wanted.kind = k;
     }
     wanted.kill = strcmp(how, "KILL") == 0;
+    wanted.stop = strcmp(how, "STOP") == 0;
     wanted.error = strcmp(how, "ENOSPC") == 0  ? ENOSPC
                    : strcmp(how, "SHORT") == 0 ? SHORT
                                                : EIO;
@@ -107,6 +113,8 @@ static void take_call(const char *text) {
 __attribute__((constructor)) static void begin(void) {
     const char *below = getenv("FAIL_BELOW"), *call = getenv("FAIL_CALL");
     wanted.report = getenv("FAIL_REPORT");
+    wanted.locks = getenv("FAIL_LOCKS");
+    wanted.no_links = getenv("FAIL_LINKS") != NULL;
     if (below) snprintf(wanted.below, sizeof wanted.below, "%s", below);
     if (call) take_call(call);
 }
@@ -171,7 +179,9 @@ static int intercept(kind k, int at, const char *name) {
     if ((int)k != wanted.kind || n != wanted.n) return NOTHING;
     fire(path);
     if (wanted.kill && k != WRITE && k != FLUSH) die();
-    return wanted.error;
+    if (!wanted.stop) return wanted.error;
+    syscall(SYS_kill, syscall(SYS_getpid), SIGSTOP);
+    return NOTHING;
 }
 
 /* The function that this one stands before. */
@@ -381,7 +391,9 @@ int rename(const char *from, const char *to) {
 }
 
 int linkat(int at, const char *from, int to_at, const char *to, int flags) {
+    char path[PATH_MAX];
     FAIL_WITH(intercept(RENAME, to_at, to), -1);
+    FAIL_WITH(wanted.no_links && is_below(to_at, to, path) ? EPERM : NOTHING, -1);
     return (int)syscall(SYS_linkat, at, from, to_at, to, flags);
 }
 
@@ -462,8 +474,19 @@ int faccessat(int at, const char *path, int mode, int flags) {
 }
 
 int flock(int fd, int operation) {
+    char path[PATH_MAX];
     FAIL_WITH(intercept(LOCK, fd, NULL), -1);
-    return (int)syscall(SYS_flock, fd, operation);
+    const bool ours = wanted.locks && is_below(fd, NULL, path);
+    FAIL_WITH(ours && strcmp(wanted.locks, "none") == 0 ? ENOLCK : NOTHING, -1);
+    return ours ? 0 : (int)syscall(SYS_flock, fd, operation);
+}
+
+int gethostname(char *name, size_t size) {
+    const char *host = getenv("FAIL_HOST");
+    NEXT(gethostname);
+    if (!host) return next(name, size);
+    snprintf(name, size, "%s", host);
+    return 0;
 }
 
 /* Closed it is in any case. */

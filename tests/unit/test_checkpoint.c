@@ -6,6 +6,7 @@
 #include "checkpoints.h"
 #include "checkpoint/internal.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -13,9 +14,27 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static const size_t small[2] = {1000, 24};
+
+/* --- hosts and their locks, which the library sees through these --- */
+
+static enum { LOCKS_OF_ALL, LOCKS_OF_ONE_HOST, NO_LOCKS } locks;
+static const char *host; /* NULL: the name of this one */
+
+int flock(int fd, int operation) {
+    if (locks == LOCKS_OF_ONE_HOST) return 0; /* whoever has it is another host's process */
+    if (locks == LOCKS_OF_ALL) return (int)syscall(SYS_flock, fd, operation);
+    errno = ENOLCK;
+    return -1;
+}
+
+int gethostname(char *name, size_t size) {
+    snprintf(name, size, "%s", host ? host : "here");
+    return 0;
+}
 
 static bool has(const char *name) {
     struct stat info;
@@ -26,6 +45,12 @@ static void assert_link(const char *expected) {
     char target[64] = "";
     assert_true(readlink(test_path_of("run/latest"), target, sizeof target - 1) > 0);
     assert_string_equal(target, expected);
+}
+
+static int begin(void **state) {
+    locks = LOCKS_OF_ALL;
+    host = NULL;
+    return empty_tree_before(state);
 }
 
 /* --- written files --- */
@@ -335,9 +360,10 @@ static void leave(const char *name, int kind) {
     test_write_file(path, "x", 1);
 }
 
+/* As older versions named it: without a host, so the lock alone says if its process lives. */
 static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
     (void)state;
-    char name[64];
+    char name[CGP_TEMPORARY_BYTES], process[CGP_PROCESS_BYTES];
     const pid_t pids[] = {dead_process(), getpid()}; /* numbers come again; locks do not */
     assert_ok(save_plain(run, 1, 0, "", small, 1));
     for (int p = 0; p < 2; p++) {
@@ -346,7 +372,7 @@ static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
         snprintf(name, sizeof name, ".cgpipe-step-00000001-%ld-1.tmp", (long)pids[p]);
         leave(name, 1);
         snprintf(name, sizeof name, ".cgpipe-latest-%ld-2.tmp", (long)pids[p]);
-        leave(name, p == 0 ? 2 : 3);
+        leave(name, 3);
         snprintf(name, sizeof name, ".cgpipe-step-00000001-%ld-3.old", (long)pids[p]);
         leave(name, 1);
         snprintf(name, sizeof name, ".cgpipe-step-00000003-%ld-4.gone", (long)pids[p]);
@@ -354,6 +380,9 @@ static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
     }
     snprintf(name, sizeof name, ".cgpipe-latest-%ld-5.tmp", (long)getpid());
     leave(name, 2); /* may get its name in this moment */
+    assert_ok(cgp_process_name(process));
+    snprintf(name, sizeof name, ".cgpipe-latest-@%s1-6.tmp", process);
+    leave(name, 2); /* of one that is gone, which had our pid */
     leave(".cgpipe-mine", 0);
     leave("step-00000001.tmp", 1);
     leave("metrics.jsonl", 0);
@@ -394,6 +423,147 @@ static void what_the_living_write_stays(void **state) {
     assert_ok(cgp__checkpoint_commit(writer, &info, 0));
     assert_int_equal(found_step(run), 3);
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
+}
+
+/* Let a process of `name_of_host` begin the checkpoint of step 3, and wait to be told. */
+static pid_t begin_elsewhere(const char *name_of_host, int told[2]) {
+    const cgp__checkpoint_info info = {.step = 3, .optimizer = "sgd", .note = ""};
+    cgp__checkpoint_writer *writer = NULL;
+    int begun[2];
+    char byte = 0;
+    assert_int_equal(pipe(begun) | pipe(told), 0);
+    const pid_t child = fork();
+    if (child > 0) {
+        close(begun[1]);
+        close(told[0]);
+        assert_int_equal(read(begun[0], &byte, 1), 1);
+        close(begun[0]);
+        return child;
+    }
+    close(told[1]);
+    host = name_of_host;
+    if (cgp__checkpoint_create(&writer, run, 3) != CGP_OK || write(begun[1], "x", 1) != 1)
+        _exit(1);
+    if (read(told[0], &byte, 1) != 1) _exit(2);
+    if (add_random(writer, "a", 10, 1) != CGP_OK) _exit(3);
+    _exit(cgp__checkpoint_commit(writer, &info, 0) == CGP_OK ? 0 : 4);
+}
+
+static void end_elsewhere(pid_t child, const int told[2]) {
+    int result = 0;
+    assert_int_equal(write(told[1], "x", 1), 1);
+    close(told[1]);
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+}
+
+static void kill_elsewhere(pid_t child, const int told[2]) {
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(told[1]);
+}
+
+/* Its lock is not seen here, as on NFS, whose locks of directories are a host's own, or there are none. */
+static void what_another_host_writes_stays(void **state) {
+    (void)state;
+    int told[2];
+    cgp_log_set_level(CGP_LOG_ERROR); /* it warns of what stays */
+    for (int i = 0; i < 2; i++) {
+        locks = i == 0 ? LOCKS_OF_ONE_HOST : NO_LOCKS;
+        const pid_t child = begin_elsewhere("elsewhere", told);
+        assert_ok(save_plain(run, 2, 0, "", small, 1)); /* it cleans, too */
+        assert_ok(cgp_checkpoint_clean(run));
+        assert_int_equal(count_names(run, ".cgpipe-step-00000003"), 1);
+        end_elsewhere(child, told);
+        assert_int_equal(found_step(run), 3);
+        const pid_t killed = begin_elsewhere("elsewhere", told);
+        kill_elsewhere(killed, told); /* its next start there deletes what it left */
+        assert_ok(cgp_checkpoint_clean(run));
+        assert_int_equal(count_names(run, ".cgpipe-step-00000003"), 1);
+    }
+    cgp_log_set_level(CGP_LOG_WARN);
+}
+
+/* Processes of two pid namespaces with one pid: that of the other does not exist here. */
+static void what_another_pid_namespace_writes_stays(void **state) {
+    (void)state;
+    int told[2];
+    char name[CGP_PROCESS_BYTES], here[64] = "", text[300];
+    locks = NO_LOCKS;
+    assert_true(readlink("/proc/self/ns/pid", here, sizeof here - 1) > 0);
+    const pid_t child = begin_elsewhere(NULL, told);
+    kill_elsewhere(child, told);
+    assert_ok(cgp_process_name(name));
+    snprintf(text, sizeof text, "-%.*s-", (int)strcspn(here + 5, "]"), here + 5);
+    char *inode = strstr(name, text);
+    assert_non_null(inode);
+    inode[1] = inode[1] == '9' ? '1' : '9'; /* another namespace */
+    snprintf(text, sizeof text, ".cgpipe-step-00000003-@%s-0.tmp", name);
+    leave(text, 1);
+    assert_int_equal(count_names(run, ".cgpipe-"), 2);
+    cgp_log_set_level(CGP_LOG_ERROR);
+    assert_ok(cgp_checkpoint_clean(run));
+    cgp_log_set_level(CGP_LOG_WARN);
+    assert_int_equal(count_names(run, ".cgpipe-"), 1);
+    snprintf(text, sizeof text, "run/.cgpipe-step-00000003-@%s-0.tmp/deep", name);
+    assert_true(has(text));
+}
+
+static void without_locks_the_process_decides(void **state) {
+    (void)state;
+    int told[2];
+    locks = NO_LOCKS;
+    for (int by_saving = 0; by_saving < 2; by_saving++) {
+        const pid_t child = begin_elsewhere(NULL, told);
+        assert_ok(cgp_checkpoint_clean(run));
+        assert_int_equal(count_names(run, ".cgpipe-"), 1);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        siginfo_t info; /* it has ended, and nobody has waited for it */
+        assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+        if (by_saving)
+            assert_ok(save_plain(run, 2, 0, "", small, 1));
+        else
+            assert_ok(cgp_checkpoint_clean(run));
+        assert_int_equal(count_names(run, ".cgpipe-"), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        close(told[1]);
+    }
+}
+
+/* A pid is given again: the process that has it now began at another time. */
+static void a_process_is_more_than_its_pid(void **state) {
+    (void)state;
+    cgp_process_state found;
+    char name[CGP_PROCESS_BYTES], other[CGP_PROCESS_BYTES + 8];
+    assert_ok(cgp_process_name(name));
+    assert_ok(cgp_process_find(&found, name));
+    assert_int_equal(found, CGP_PROCESS_RUNS);
+    snprintf(other, sizeof other, "%s1", name);
+    assert_ok(cgp_process_find(&found, other));
+    assert_int_equal(found, CGP_PROCESS_GONE);
+    snprintf(other, sizeof other, "t%s", name);
+    for (size_t i = 0; i < 4; i++) {
+        const char *const strange[] = {other, "", "here", "here-unknown-unknown-1-1"};
+        assert_ok(cgp_process_find(&found, strange[i]));
+        assert_int_equal(found, CGP_PROCESS_UNKNOWN);
+    }
+}
+
+static void a_temporary_directory_lives_as_long_as_its_process(void **state) {
+    (void)state;
+    char name[CGP_TEMPORARY_BYTES];
+    int fd = -1;
+    assert_ok(save_plain(run, 1, 0, "", small, 1));
+    const int directory = open(run, O_RDONLY | O_DIRECTORY);
+    assert_ok(cgp_temporary_directory(directory, "mine", run, name, &fd));
+    assert_ok(cgp_checkpoint_clean(run));
+    assert_int_equal(count_names(run, ".cgpipe-mine"), 1);
+    close(fd); /* as when its process ends */
+    assert_ok(cgp_checkpoint_clean(run));
+    assert_int_equal(count_names(run, ".cgpipe-"), 0);
+    assert_status(cgp_temporary_directory(directory, "../mine", run, name, &fd), CGP_EINVAL);
+    assert_message("expected a word of at most 32 letters, got \"../mine\"");
+    close(directory);
 }
 
 /* Without RENAME_EXCHANGE, a kill between the two renames leaves this. */
@@ -558,7 +728,7 @@ static void cleaning_does_not_disturb_a_writer(void **state) {
     assert_int_equal(count_names(run, ""), 4);
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
+#define TEST(name) cmocka_unit_test_setup(name, begin)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -573,6 +743,11 @@ int main(void) {
         TEST(without_latest_the_newest_whole_one_is_found),
         TEST(what_the_dead_left_is_deleted_and_nothing_else),
         TEST(what_the_living_write_stays),
+        TEST(what_another_host_writes_stays),
+        TEST(what_another_pid_namespace_writes_stays),
+        TEST(without_locks_the_process_decides),
+        TEST(a_process_is_more_than_its_pid),
+        TEST(a_temporary_directory_lives_as_long_as_its_process),
         TEST(a_replaced_checkpoint_is_put_back_if_none_took_its_place),
         TEST(a_full_disk_leaves_what_was_there),
         TEST(a_directory_that_cannot_be_is_named),

@@ -169,18 +169,18 @@ static void the_longest_names_and_names_without_directory_work(void **state) {
     assert_int_equal(test_empty_directory(), 2);
 }
 
-/* A process that died may have had our number: its leavings are stepped over, not written
- * to. */
+/* Where a host has no /proc, another process may have the same name: its files are stepped over, not written to. */
 static void temporary_files_of_others_are_not_touched(void **state) {
     (void)state;
-    char name[64];
+    char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];
+    assert_ok(cgp_process_name(process));
     for (int i = 0; i < 500; i++) { /* more than this program has used */
-        snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
+        snprintf(name, sizeof name, ".cgpipe-file-@%s-%d.tmp", process, i);
         test_write_file(test_path_of(name), "theirs", 6);
     }
     assert_ok(cgp_file_replace(test_path_of("ours"), "ours", 4));
     for (int i = 0; i < 500; i++) {
-        snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
+        snprintf(name, sizeof name, ".cgpipe-file-@%s-%d.tmp", process, i);
         test_assert_file(test_path_of(name), "theirs");
     }
     assert_int_equal(test_empty_directory(), 501);
