@@ -15,10 +15,11 @@
 #include <time.h>
 
 /* Return the reason why it is not known if anything trains here; NULL: nothing does. Owned. */
-static char *reason_to_doubt(const json_t *record, cli_run_lock lock) {
+static char *reason_to_doubt(const json_t *record, cli_lock lock) {
     char here[CLI_HOST];
     const char *host = cli_record_host(record);
-    if (lock == CLI_LOCK_UNKNOWN) return cli_text("its file system has no locks");
+    if (lock == CLI_LOCK_UNKNOWN)
+        return cli_text("its file system has no locks, or the lock is another host's");
     if (cli_record_starts(record) == 0 || (host && strcmp(host, cli_host(here)) == 0))
         return NULL;
     return host ? cli_text("it was last started on %s, whose lock may not be seen here",
@@ -30,7 +31,7 @@ static char *reason_to_doubt(const json_t *record, cli_run_lock lock) {
  * and no run.json yet. */
 static cgp_status check(const cli_run_directory *directory, char **doubt) {
     json_t *record = NULL;
-    const cli_run_lock lock =
+    const cli_lock lock =
         directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;
     if (lock == CLI_LOCK_HELD) return CGP_OK;
     CGP_TRY(cli_record_read(directory, &record));

@@ -17,9 +17,7 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FRESH ".new"
@@ -87,40 +85,20 @@ static cgp_status check_parent(const char *path) {
     return status;
 }
 
-/* Wait a moment: cli_run_directory_lock() of another process holds the lock while it looks. */
-static bool is_locked_elsewhere(int fd) {
-    const struct timespec moment = {.tv_nsec = 10000000};
-    for (int i = 0; i < 5; i++) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return false;
-        nanosleep(&moment, NULL);
-    }
-    return true;
-}
-
-/* Two processes in one run would undo each other's steps. File systems without locks (some network ones) keep no process out. */
+/* Two processes in one run would undo each other's steps. */
 static cgp_status lock(cli_run_directory *directory) {
     if (directory->locked) return CGP_OK;
     if (directory->fd < 0)
         directory->fd = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory->fd < 0) return unwritable(directory->path);
-    directory->locked = !is_locked_elsewhere(directory->fd);
-    if (directory->locked) {
-        (void)cli_run_directory_take_stop(directory); /* of before: from here on it is for us */
-        return CGP_OK;
-    }
-    return cgp_fail(
-        CGP_EIO,
-        "run directory %s: another cgpipe train is at work in it (stop that one, or "
-        "another --run)",
-        directory->path);
+    CGP_TRY(cli_lock_take(directory->fd, directory->path, &directory->lock_file));
+    directory->locked = true;
+    (void)cli_run_directory_take_stop(directory); /* of before: from here on it is for us */
+    return CGP_OK;
 }
 
-cli_run_lock cli_run_directory_lock(const cli_run_directory *directory) {
-    if (flock(directory->fd, LOCK_SH | LOCK_NB) == 0) {
-        (void)flock(directory->fd, LOCK_UN);
-        return CLI_LOCK_FREE;
-    }
-    return errno == EWOULDBLOCK ? CLI_LOCK_HELD : CLI_LOCK_UNKNOWN;
+cli_lock cli_run_directory_lock(const cli_run_directory *directory) {
+    return cli_lock_look(directory->fd);
 }
 
 /* Without content, the file is whole as soon as it is there. */
@@ -390,6 +368,7 @@ static cgp_status empty_new(const cli_run_directory *directory,
                             const cli_run_directory *fresh) {
     CGP_TRY(delete_file(fresh, CLI_RECORD));
     CGP_TRY(delete_file(fresh, CLI_LATEST));
+    CGP_TRY(delete_file(fresh, CLI_LOCK));
     CGP_TRY(hide_after(directory, fresh, -1, true));
     if (unlinkat(directory->fd, FRESH, AT_REMOVEDIR) != 0) return undeletable(directory, FRESH);
     delete_hidden(directory);
@@ -468,6 +447,7 @@ cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
 
 void cli_run_directory_close(cli_run_directory *directory) {
     if (directory->locked) (void)cli_run_directory_take_stop(directory);
+    if (directory->lock_file) cli_lock_release(directory->fd);
     if (directory->made) rmdir(directory->path); /* if it is empty */
     if (directory->fd >= 0) close(directory->fd);
     free(directory->target);

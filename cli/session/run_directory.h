@@ -7,10 +7,11 @@
  *     latest           a link to the newest checkpoint
  *     diagnosis/       what ranks leave when one was lost, or they wait for long (diagnosis.h)
  *     stop             a request of cgpipe stop, until the training sees it
+ *     lock             host and process of the training, where the file system has no locks (lock.h)
  *     restarts.jsonl   one object a restart of cgpipe supervise
  *     .new/            a whole run that is about to replace this one
  *
- * One process at a time writes to it, the one that holds a lock (flock) on it; the lock ends with the process.
+ * One process at a time writes to it, the one that holds its lock (lock.h).
  *
  * The directory is opened once and may be reached by a link. Its entries are read, written and deleted relative to the descriptor
  * and without following a link, so that nothing outside of it changes; only names that cgpipe gives are deleted. */
@@ -21,6 +22,8 @@
 
 #include <jansson.h>
 
+#include "session/lock.h"
+
 typedef struct cli_run_directory {
     char *path;
     /* The target of `path` if it is a link, so that a change of the link does not change the run; else NULL. */
@@ -29,6 +32,7 @@ typedef struct cli_run_directory {
     int fd;                 /* of the directory; -1: it does not exist or cannot be read */
     int reason;             /* errno of that */
     bool locked, made;      /* by this process */
+    bool lock_file;         /* the lock is a file */
 } cli_run_directory;
 
 #define CLI_RECORD "run.json"
@@ -49,9 +53,8 @@ CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *directory,
                                                  const char *name, int flags, int *fd);
 
-/* Tell whether a process holds the lock. UNKNOWN: the file system has no locks. */
-typedef enum cli_run_lock { CLI_LOCK_FREE, CLI_LOCK_HELD, CLI_LOCK_UNKNOWN } cli_run_lock;
-cli_run_lock cli_run_directory_lock(const cli_run_directory *directory);
+/* Tell whether a process holds the lock, as cli_lock_look(). */
+cli_lock cli_run_directory_lock(const cli_run_directory *directory);
 
 /* Ask the process that holds the lock, on any host, to stop. */
 CGP_MUST_CHECK cgp_status cli_run_directory_request_stop(const cli_run_directory *directory);
