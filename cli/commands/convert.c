@@ -8,8 +8,8 @@
  *     a run of these                            a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
  *
- * A killed conversion leaves nothing half done: run.json or config.json, without which a directory is neither, is written last
- * and deleted first. */
+ * A conversion leaves nothing half done: run.json or config.json, without which a directory is neither, moves in last and is moved
+ * away first. What was there comes back after a failure; a run also after a kill, at the next start. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -30,7 +30,8 @@
 #define ENDING ".safetensors"
 #define WEIGHTS "model" ENDING
 #define CONFIG "config.json"
-#define BEFORE "before.json" /* the config.json that is replaced */
+#define OLD_CONFIG "before.json" /* those that are replaced */
+#define OLD_WEIGHTS "before" ENDING
 
 typedef enum source { SOURCE_RUN, SOURCE_DIRECTORY, SOURCE_FILE } source;
 
@@ -281,8 +282,8 @@ static cgp_status staging_make(staging *s, const char *target) {
 }
 
 static void staging_remove(staging *s) {
-    static const char *const files[] = {BEFORE, CONFIG, WEIGHTS};
-    for (int i = 0; i < 3 && s->fd >= 0; i++)
+    static const char *const files[] = {OLD_CONFIG, OLD_WEIGHTS, CONFIG, WEIGHTS};
+    for (int i = 0; i < 4 && s->fd >= 0; i++)
         (void)unlinkat(s->fd, files[i], 0);
     if (s->path) (void)rmdir(s->path);
     if (s->target >= 0) close(s->target);
@@ -299,18 +300,42 @@ static cgp_status sync_target(const staging *s, const char *target) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", target, strerror(errno));
 }
 
+static cgp_status move_away(const staging *s, const char *target, const char *name,
+                            const char *old) {
+    struct stat info;
+    const bool directory =
+        fstatat(s->target, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
+    if (!directory && (renameat(s->target, name, s->fd, old) == 0 || errno == ENOENT))
+        return CGP_OK;
+    if (directory) errno = EISDIR;
+    return not_replaced(target, name);
+}
+
+static cgp_status move_in(const staging *s, const char *target, const char *name) {
+    if (renameat(s->fd, name, s->target, name) == 0) return sync_target(s, target);
+    return not_replaced(target, name);
+}
+
+/* Put back what was there. Without old weights the new ones go, as no config.json is beside them. */
+static void put_back(const staging *s) {
+    if (renameat(s->fd, OLD_WEIGHTS, s->target, WEIGHTS) != 0 &&
+        faccessat(s->fd, WEIGHTS, F_OK, 0) != 0)
+        (void)unlinkat(s->target, WEIGHTS, 0);
+    (void)renameat(s->fd, OLD_CONFIG, s->target, CONFIG);
+}
+
 /* Move config.json away first and to its place last. */
+static cgp_status exchange(const staging *s, const char *target) {
+    CGP_TRY(move_away(s, target, CONFIG, OLD_CONFIG));
+    CGP_TRY(move_away(s, target, WEIGHTS, OLD_WEIGHTS));
+    CGP_TRY(move_in(s, target, WEIGHTS));
+    return move_in(s, target, CONFIG);
+}
+
 static cgp_status move_into_place(const staging *s, const char *target) {
-    if (renameat(s->target, CONFIG, s->fd, BEFORE) != 0 && errno != ENOENT)
-        return not_replaced(target, CONFIG);
-    if (renameat(s->fd, WEIGHTS, s->target, WEIGHTS) != 0) {
-        const cgp_status status = not_replaced(target, WEIGHTS);
-        (void)renameat(s->fd, BEFORE, s->target, CONFIG); /* beside its weights */
-        return status;
-    }
-    CGP_TRY(sync_target(s, target));
-    if (renameat(s->fd, CONFIG, s->target, CONFIG) != 0) return not_replaced(target, CONFIG);
-    return sync_target(s, target);
+    const cgp_status status = exchange(s, target);
+    if (status != CGP_OK && faccessat(s->fd, CONFIG, F_OK, 0) == 0) put_back(s);
+    return status;
 }
 
 static cgp_status write_directory(conversion *c) {

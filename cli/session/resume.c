@@ -63,6 +63,8 @@ static cgp_status inherit(cli_run *run) {
 /* Read run.json, if there is a run. */
 static cgp_status find_record(cli_run *run) {
     const cli_run_options *options = &run->options;
+    if (run->directory.fd >= 0 && cli_run_directory_has(&run->directory, CLI_REPLACED))
+        CGP_TRY(cli_run_directory_check(&run->directory)); /* after a killed conversion */
     if (cli_run_directory_has(&run->directory, CLI_RECORD))
         return cli_record_read(&run->directory, &run->before);
     if (cli_run_directory_has_run(&run->directory))

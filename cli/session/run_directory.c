@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define FRESH ".new"
+#define LISTING "checkpoint.json"                /* of a checkpoint's files */
 #define LARGEST_STEP INT64_C(999999999999999999) /* the library's limit */
 
 /* --- names --- */
@@ -85,6 +86,8 @@ static cgp_status check_parent(const char *path) {
     return status;
 }
 
+static cgp_status settle(const cli_run_directory *directory);
+
 /* Two processes in one run would undo each other's steps. */
 static cgp_status lock(cli_run_directory *directory) {
     if (directory->locked) return CGP_OK;
@@ -94,7 +97,7 @@ static cgp_status lock(cli_run_directory *directory) {
     CGP_TRY(cli_lock_take(directory->fd, directory->path, &directory->lock_file));
     directory->locked = true;
     (void)cli_run_directory_take_stop(directory); /* of before: from here on it is for us */
-    return CGP_OK;
+    return settle(directory);
 }
 
 cli_lock cli_run_directory_lock(const cli_run_directory *directory) {
@@ -357,20 +360,28 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
     (void)unlinkat(directory->fd, CLI_METRICS, 0);
 }
 
-/* --- a run in place of another --- */
+/* --- a run in place of another ---
+ *
+ *     .new/        the new run, whole before anything of the old one moves
+ *     .replaced/   the old run, until the new one is in place: run.json moves there first, and that of the new run here last
+ *
+ * After a failure, and when the directory is locked next after a kill: with a run.json here the old run is deleted, without one it
+ * comes back. */
 
-static int open_fresh(const cli_run_directory *directory) {
-    return openat(directory->fd, FRESH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+static int open_inside(const cli_run_directory *directory, const char *name) {
+    return openat(directory->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Delete the entries of a killed conversion in .new, by the names that it gives; others stay, and .new with them. */
-static cgp_status empty_new(const cli_run_directory *directory,
-                            const cli_run_directory *fresh) {
-    CGP_TRY(delete_file(fresh, CLI_RECORD));
-    CGP_TRY(delete_file(fresh, CLI_LATEST));
-    CGP_TRY(delete_file(fresh, CLI_LOCK));
-    CGP_TRY(hide_after(directory, fresh, -1, true));
-    if (unlinkat(directory->fd, FRESH, AT_REMOVEDIR) != 0) return undeletable(directory, FRESH);
+/* Delete the entries of a run in a directory inside this one, by the names that cgpipe gives, and the directory; others stay, and
+ * the directory with them. */
+static cgp_status empty_inside(const cli_run_directory *directory,
+                               const cli_run_directory *inside, const char *name) {
+    static const char *const files[] = {CLI_RECORD, CLI_LATEST, CLI_METRICS, CLI_RESTARTS,
+                                        CLI_LOCK};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        CGP_TRY(delete_file(inside, files[i]));
+    CGP_TRY(hide_after(directory, inside, -1, true));
+    if (unlinkat(directory->fd, name, AT_REMOVEDIR) != 0) return undeletable(directory, name);
     delete_hidden(directory);
     return CGP_OK;
 }
@@ -378,7 +389,7 @@ static cgp_status empty_new(const cli_run_directory *directory,
 static cgp_status delete_new(const cli_run_directory *directory) {
     cli_run_directory fresh;
     struct stat info;
-    const int fd = open_fresh(directory), reason = fd < 0 ? errno : 0;
+    const int fd = open_inside(directory, FRESH), reason = fd < 0 ? errno : 0;
     if (reason == ENOENT) return CGP_OK;
     if (fd < 0 && fstatat(directory->fd, FRESH, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISLNK(info.st_mode))
@@ -389,7 +400,7 @@ static cgp_status delete_new(const cli_run_directory *directory) {
                         ": is in the way of a run that is being made (%s; move it away)",
                         directory->path, strerror(reason));
     name_files(&fresh, cli_text("%s/" FRESH, directory->path), fd);
-    const cgp_status status = empty_new(directory, &fresh);
+    const cgp_status status = empty_inside(directory, &fresh, FRESH);
     cli_run_directory_close(&fresh);
     return status;
 }
@@ -403,46 +414,139 @@ cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                        cli_run_directory *fresh) {
     CGP_TRY(delete_new(directory));
     char *path = cli_text("%s/" FRESH, library_path(directory));
-    const int fd = mkdirat(directory->fd, FRESH, 0777) == 0 ? open_fresh(directory) : -1;
+    const int fd =
+        mkdirat(directory->fd, FRESH, 0777) == 0 ? open_inside(directory, FRESH) : -1;
     name_files(fresh, path, fd);
     errno = fresh->reason;
     const cgp_status status = fd >= 0 ? lock(fresh) : unwritable(path);
     return status == CGP_OK ? CGP_OK : cli_run_directory_new_end(directory, fresh, status);
 }
 
+/* Move an entry, if it is there. */
 static cgp_status move(const cli_run_directory *from, const cli_run_directory *to,
                        const char *name) {
-    if (renameat(from->fd, name, to->fd, name) == 0) return CGP_OK;
+    if (renameat(from->fd, name, to->fd, name) == 0 || errno == ENOENT) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s/%s: cannot be moved to %s (%s)", from->path, name, to->path,
                     strerror(errno));
 }
 
-/* Move run.json, without which the rest is no run, when the rest is on the disk. */
-static cgp_status move_run(const cli_run_directory *from, const cli_run_directory *to) {
-    char name[32];
-    const int64_t step = cli_run_directory_newest(from);
-    if (step < 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", from->path,
-                        step == CLI_NO_STEP ? "it has no checkpoint" : strerror(errno));
-    snprintf(name, sizeof name, "step-%08" PRId64, step);
-    CGP_TRY(move(from, to, name));
+static cgp_status move_steps(const cli_run_directory *from, const cli_run_directory *to) {
+    cgp_status status = CGP_OK;
+    DIR *entries = open_list(from);
+    int reason = 0;
+    if (!entries) return unwritable(from->path);
+    for (struct dirent *entry; status == CGP_OK && (entry = next_entry(entries, &reason));) {
+        if (step_of(entry->d_name) >= 0) status = move(from, to, entry->d_name);
+    }
+    closedir(entries);
+    errno = reason;
+    return status == CGP_OK && reason ? unwritable(from->path) : status;
+}
+
+static cgp_status move_all_but_record(const cli_run_directory *from,
+                                      const cli_run_directory *to) {
+    CGP_TRY(move_steps(from, to));
     CGP_TRY(move(from, to, CLI_LATEST));
-    if (fsync(to->fd) != 0) return unwritable(to->path);
+    CGP_TRY(move(from, to, CLI_METRICS));
+    return move(from, to, CLI_RESTARTS);
+}
+
+static cgp_status sync_directory(const cli_run_directory *directory) {
+    return fsync(directory->fd) == 0 || errno == EINVAL ? CGP_OK : unwritable(directory->path);
+}
+
+/* Move run.json, without which the rest is no run, when the rest is on the disk. */
+static cgp_status move_in(const cli_run_directory *from, const cli_run_directory *to) {
+    CGP_TRY(move_all_but_record(from, to));
+    CGP_TRY(sync_directory(to));
     CGP_TRY(move(from, to, CLI_RECORD));
-    return fsync(to->fd) == 0 ? CGP_OK : unwritable(to->path);
+    return sync_directory(to);
+}
+
+static cgp_status move_out(const cli_run_directory *from, const cli_run_directory *to) {
+    CGP_TRY(move(from, to, CLI_RECORD));
+    CGP_TRY(move_all_but_record(from, to));
+    CGP_TRY(sync_directory(to));
+    return sync_directory(from);
+}
+
+/* Put the old run back. Once the new checkpoint is no longer in .new, all checkpoints here are the new run's. */
+static cgp_status put_back(const cli_run_directory *directory, const cli_run_directory *old) {
+    cli_run_directory fresh;
+    name_files(&fresh, cli_text("%s/" FRESH, directory->path), open_inside(directory, FRESH));
+    cgp_status status = CGP_OK;
+    if (fresh.fd >= 0 && cli_run_directory_newest(&fresh) == CLI_NO_STEP) {
+        status = move(directory, &fresh, CLI_LATEST);
+        if (status == CGP_OK) status = move_steps(directory, &fresh);
+    }
+    cli_run_directory_close(&fresh);
+    return status == CGP_OK ? move_in(old, directory) : status;
+}
+
+/* Tell whether run.json is there; fails where that cannot be known. */
+static cgp_status find_run(const cli_run_directory *directory, bool *found) {
+    struct stat info;
+    *found = fstatat(directory->fd, CLI_RECORD, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (*found || errno == ENOENT) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory->record, strerror(errno));
+}
+
+static cgp_status settle_old(const cli_run_directory *directory, const cli_run_directory *old) {
+    bool here = false, there = false;
+    CGP_TRY(find_run(directory, &here));
+    CGP_TRY(find_run(old, &there));
+    if (!here && there) CGP_TRY(put_back(directory, old));
+    if (empty_inside(directory, old, CLI_REPLACED) != CGP_OK) cli_warn();
+    return CGP_OK;
+}
+
+static cgp_status settle(const cli_run_directory *directory) {
+    cli_run_directory old;
+    const int fd = open_inside(directory, CLI_REPLACED);
+    if (fd < 0) return CGP_OK; /* it is not there, or nothing that cgpipe made */
+    name_files(&old, cli_text("%s/" CLI_REPLACED, directory->path), fd);
+    cgp_status status = settle_old(directory, &old);
+    if (status != CGP_OK) {
+        char *why = cli_text("%s", cgp_message());
+        status = cgp_fail(CGP_EIO, "%s (the run that was there is in %s, start again)", why,
+                          old.path);
+        free(why);
+    }
+    cli_run_directory_close(&old);
+    return status;
+}
+
+/* Move the run away and the new one here. */
+static cgp_status exchange(const cli_run_directory *directory, const cli_run_directory *fresh) {
+    cli_run_directory old;
+    const int64_t step = cli_run_directory_newest(fresh);
+    if (step < 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", fresh->path,
+                        step == CLI_NO_STEP ? "it has no checkpoint" : strerror(errno));
+    if (mkdirat(directory->fd, CLI_REPLACED, 0777) != 0)
+        return cgp_fail(CGP_EIO, "%s/" CLI_REPLACED ": cannot be made (%s)", directory->path,
+                        strerror(errno));
+    char *path = cli_text("%s/" CLI_REPLACED, directory->path);
+    name_files(&old, path, open_inside(directory, CLI_REPLACED));
+    errno = old.reason;
+    cgp_status status = old.fd >= 0 ? move_out(directory, &old) : unwritable(path);
+    if (status == CGP_OK) status = move_in(fresh, directory);
+    cli_run_directory_close(&old);
+    return status;
 }
 
 /* Keep the message of an earlier failure. */
 cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
                                      cli_run_directory *fresh, cgp_status status) {
-    if (status == CGP_OK) status = cli_run_directory_clear(directory);
-    if (status == CGP_OK) status = move_run(fresh, directory);
-    char *message = strdup(cgp_message());
+    if (status == CGP_OK) status = exchange(directory, fresh);
+    char *message = cli_text("%s", cgp_message());
     cli_run_directory_close(fresh);
-    if (delete_new(directory) != CGP_OK && message && *message)
+    const cgp_status settled = settle(directory);
+    const cgp_status deleted = settled == CGP_OK ? delete_new(directory) : CGP_OK;
+    if (settled == CGP_OK && (status != CGP_OK || deleted != CGP_OK) && *message)
         (void)cgp_fail(CGP_EIO, "%s", message);
     free(message);
-    return status;
+    return settled == CGP_OK ? status : settled;
 }
 
 void cli_run_directory_close(cli_run_directory *directory) {

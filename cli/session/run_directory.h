@@ -10,6 +10,7 @@
  *     lock             host and process of the training, where the file system has no locks (lock.h)
  *     restarts.jsonl   one object a restart of cgpipe supervise
  *     .new/            a whole run that is about to replace this one
+ *     .replaced/       the run that is being replaced, until the new one is in place
  *
  * One process at a time writes to it, the one that holds its lock (lock.h).
  *
@@ -40,12 +41,14 @@ typedef struct cli_run_directory {
 #define CLI_LATEST "latest"
 #define CLI_RESTARTS "restarts.jsonl"
 #define CLI_REQUEST "stop"
+#define CLI_REPLACED ".replaced"
 
 /* Name the files, and open the directory if it is there; changes nothing. Close it in any case. */
 void cli_run_directory_name(cli_run_directory *directory, const char *path);
 
 /* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json and a metrics.jsonl that are no
- * regular files. Changes nothing, but a stop request that an earlier training left is deleted with the lock. */
+ * regular files. Changes nothing but what an earlier process left: a stop request is deleted with the lock, and a run whose replacement
+ * was killed comes back. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 
 /* Open a regular file of the directory: `flags` of open(). Refuses a link, and waits for no pipe. Without O_CREAT, *fd is -1 if
@@ -107,8 +110,8 @@ CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *direc
 void cli_run_directory_undo(const cli_run_directory *directory);
 
 /* Write a whole run before it replaces the one that is there. Begin: make a directory inside this one, empty and locked.
- * End: with CGP_OK delete the run and move the new one here, run.json last; then close the new one and delete what is left of it.
- * Returns `status` if that is a failure. */
+ * End: with CGP_OK move the run away and the new one here, run.json last, and delete the old one; a failure moves the old one back.
+ * Then close the new one and delete what is left of it. Returns `status` if that is a failure. */
 CGP_MUST_CHECK cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                                       cli_run_directory *fresh);
 CGP_MUST_CHECK cgp_status cli_run_directory_new_end(const cli_run_directory *directory,

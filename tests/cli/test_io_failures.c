@@ -224,7 +224,9 @@ static bool again;                /* a second start has been there */
 static bool may_be_more(const char *path) {
     const char *step = strstr(path, "/step-");
     char latest[256] = "";
-    if (!again && (strstr(path, "/.cgpipe-") || strstr(path, "/.new"))) return true;
+    if (!again &&
+        (strstr(path, "/.cgpipe-") || strstr(path, "/.new") || strstr(path, "/.replaced")))
+        return true;
     if (!step || readlink(in_work("expected/run/latest"), latest, sizeof latest - 1) < 0)
         return false;
     return strncmp(step + 1, latest, strlen(latest)) < 0;
@@ -434,23 +436,28 @@ static const char *weights_are_whole(const char *fault, int code) {
                : "weights.safetensors is neither the old one nor the new one";
 }
 
-/* Without config.json it is no directory of weights, and cannot be loaded. */
+/* Without config.json it is no directory of weights, and cannot be loaded: a kill may leave that, a failure where there were weights
+ * does not. */
 static const char *directory_is_whole(const char *fault, int code) {
-    (void)fault, (void)code;
-    if (!is_there("directory/config.json")) return NULL;
-    return old_or_new("directory/model.safetensors")
-               ? NULL
-               : "config.json is there beside other weights";
+    const bool there = is_there("directory/config.json");
+    (void)fault;
+    if (there && !old_or_new("directory/model.safetensors"))
+        return "config.json is there beside other weights";
+    struct stat info;
+    const bool was = lstat(both("before", "directory/config.json"), &info) == 0;
+    return code == 1 && was && !there ? "both the old weights and the new ones are lost" : NULL;
 }
 
-/* A full disk leaves the run that was there. A kill in the middle of the exchange leaves none, rather than two halves. */
+/* A failure leaves the run that was there, or the new one. So does a kill, at the latest when the next start has locked the run; this
+ * one is refused, because there is one. */
 static const char *run_is_whole(const char *fault, int code) {
     static const char weights[] = "run/latest/weights.safetensors";
-    const bool whole = is_there("run/run.json") && old_or_new(weights);
-    const bool no_capacity =
-        strstr(fault, "ENOSPC") && strcspn(fault, "cwf") == 0; /* create, write, flush */
-    if (code == 1 && no_capacity && !whole) return "no room, and the run is gone";
-    return is_there("run/run.json") && !whole ? "run.json is there beside other weights" : NULL;
+    (void)fault;
+    if (is_there("run/run.json") && !old_or_new(weights))
+        return "run.json is there beside other weights";
+    if (code > 1 && run("case", "convert directory run", NULL) != 1)
+        return "after a kill there is no run";
+    return is_there("run/run.json") && old_or_new(weights) ? NULL : "both runs are lost";
 }
 
 /* Never from the beginning, because the checkpoint was not seen. */
