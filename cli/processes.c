@@ -95,15 +95,25 @@ static process_list read_all(void) {
     return list;
 }
 
-void cli_processes_signal(int number) {
+bool cli_processes_seen(void) {
+    char text[32] = "", own[32];
+    const ssize_t got = readlink("/proc/self", text, sizeof text - 1);
+    snprintf(own, sizeof own, "%ld", (long)getpid());
+    return got > 0 && strcmp(text, own) == 0;
+}
+
+bool cli_processes_signal(int number) {
+    if (!cli_processes_seen()) return false;
     process_list list = read_all();
     for (size_t i = 0; i < list.count; i++) {
         if (list.all[i].descends) (void)kill(list.all[i].pid, number);
     }
     free(list.all);
+    return true;
 }
 
 bool cli_processes_failed(void) {
+    if (!cli_processes_seen()) return false;
     process_list list = read_all();
     bool failed = false;
     for (size_t i = 0; i < list.count; i++) {

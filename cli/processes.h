@@ -6,8 +6,12 @@
 
 #include <stdbool.h>
 
-/* Send a signal to every descendant. One that begins meanwhile may be left out. */
-void cli_processes_signal(int number);
+/* Send a signal to every descendant; one that begins meanwhile may be left out. Return false where /proc, which has the parents of
+ * all processes, cannot be read: then none gets it. */
+bool cli_processes_signal(int number);
+
+/* Tell whether /proc is there, and of this process's pid namespace. */
+bool cli_processes_seen(void);
 
 /* Tell whether a descendant has failed, by its exit code or a signal, and its parent, not this process, has not waited for it; a
  * parent that is about to do so has not either. */

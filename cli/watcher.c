@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watcher.c -- see watcher.h. The two processes have a socket, which tells each that the other is gone. */
+/* watcher.c -- see watcher.h. The two processes have a socket, which tells each that the other is gone. Both adopt orphans, so that those
+ * of a watcher that is killed become this process's. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #endif
@@ -19,6 +20,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { END = 0, NOT_STARTED = 127 }; /* a message: the number of a signal, or END */
@@ -44,18 +46,26 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
 typedef struct watch {
     pid_t command;
     int socket;            /* -1: cgpipe supervise is gone */
-    int children;          /* readable when a child has ended */
+    int signals;           /* readable when a child has ended, or this process is to end */
     double grace, kill_at; /* cli_seconds(); INFINITY: nothing is to end */
     cli_ending ending;
+    bool ended; /* the command */
 } watch;
+
+/* Without /proc only the command's process group gets it: return false. */
+static bool signal_all(const watch *w, int number) {
+    if (cli_processes_signal(number)) return true;
+    if (w->command > 0) (void)kill(-w->command, number);
+    return false;
+}
 
 /* A process that was stopped gets its SIGTERM when it goes on. */
 static void end_all(watch *w, cli_end_reason reason) {
     if (isfinite(w->kill_at)) return;
     w->ending.reason = reason;
     w->kill_at = cli_seconds() + w->grace;
-    cli_processes_signal(SIGTERM);
-    cli_processes_signal(SIGCONT);
+    signal_all(w, SIGTERM);
+    signal_all(w, SIGCONT);
 }
 
 /* Wait for children that have ended, adopted ones too. Return whether any is left. */
@@ -66,6 +76,7 @@ static bool reap(watch *w) {
         if (pid <= 0) return pid == 0;
         if (pid != w->command) continue;
         w->ending.status = status;
+        w->ended = true;
         end_all(w, CLI_END_OWN);
     }
 }
@@ -82,35 +93,51 @@ static void take_message(watch *w) {
         (void)kill(-w->command, number);
 }
 
-static void wait_for_news(watch *w, int milliseconds) {
-    struct pollfd sources[] = {{.fd = w->socket, .events = POLLIN},
-                               {.fd = w->children, .events = POLLIN}};
-    struct signalfd_siginfo info;
-    if (poll(sources, 2, milliseconds) <= 0) return;
-    if (sources[0].revents) take_message(w);
-    if (sources[1].revents) (void)!read(w->children, &info, sizeof info);
+/* A signal that ends programs ends the command, as this process could not watch it any more. */
+static void take_signal(watch *w) {
+    struct signalfd_siginfo info = {0};
+    if (read(w->signals, &info, sizeof info) == sizeof info && info.ssi_signo != SIGCHLD)
+        end_all(w, CLI_END_LOST);
 }
 
+static void wait_for_news(watch *w, int milliseconds) {
+    struct pollfd sources[] = {{.fd = w->socket, .events = POLLIN},
+                               {.fd = w->signals, .events = POLLIN}};
+    if (poll(sources, 2, milliseconds) <= 0) return;
+    if (sources[0].revents) take_message(w);
+    if (sources[1].revents) take_signal(w);
+}
+
+/* Without /proc the processes that a command has left are not found, so nothing waits for them. */
 static void watch_command(watch *w) {
     enum { TURN = 50 }; /* milliseconds */
-    while (reap(w)) {
+    bool found = true;
+    while (reap(w) && (found || !w->ended)) {
         wait_for_news(w, isfinite(w->kill_at) ? TURN : -1);
-        if (cli_seconds() >= w->kill_at) cli_processes_signal(SIGKILL);
+        if (cli_seconds() >= w->kill_at) found = signal_all(w, SIGKILL);
     }
+}
+
+/* Block the signals that this process takes one by one. */
+static int open_signals(sigset_t *before) {
+    static const int numbers[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        sigaddset(&set, numbers[i]);
+    sigprocmask(SIG_BLOCK, &set, before);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 /* A session of its own, so that what a terminal sends reaches cgpipe supervise alone. */
 static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
     watch w = {.socket = socket, .grace = grace, .kill_at = INFINITY};
     const pid_t self = getpid();
-    sigset_t child, before;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &child, &before);
-    w.children = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigset_t before;
+    w.signals = open_signals(&before);
     setsid();
     prctl(PR_SET_NAME, "cgpipe-watcher");
-    const bool adopts = prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && w.children >= 0;
+    const bool adopts = prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && w.signals >= 0;
     w.command = adopts ? fork() : -1;
     if (w.command == 0) be_command(words, &before, self);
     if (w.command < 0) {
@@ -129,6 +156,7 @@ static _Noreturn void be_watcher(int socket, char *const *words, double grace) {
 cgp_status cli_watcher_start(cli_watcher *watcher, char *const *words, double grace) {
     int ends[2] = {-1, -1};
     fflush(NULL);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return cgp_fail(CGP_EIO, "supervise: no socket can be made (%s)", strerror(errno));
     const pid_t pid = fork();
@@ -137,7 +165,7 @@ cgp_status cli_watcher_start(cli_watcher *watcher, char *const *words, double gr
         be_watcher(ends[1], words, grace);
     }
     close(ends[1]);
-    *watcher = (cli_watcher){.pid = pid, .socket = ends[0]};
+    *watcher = (cli_watcher){.pid = pid, .socket = ends[0], .grace = grace};
     if (pid > 0) return CGP_OK;
     close(ends[0]);
     return cgp_fail(CGP_EIO, "supervise: no process can be started (%s)", strerror(errno));
@@ -151,13 +179,27 @@ void cli_watcher_end(const cli_watcher *watcher) {
     cli_watcher_signal(watcher, END);
 }
 
+/* End the processes of a watcher that was killed, which are this process's children now, with their descendants. Without /proc they
+ * are not found. */
+static void end_orphans(const cli_watcher *watcher) {
+    const struct timespec turn = {.tv_nsec = 20000000};
+    const double kill_at = cli_seconds() + watcher->grace;
+    bool found = cli_processes_signal(SIGTERM) && cli_processes_signal(SIGCONT);
+    for (pid_t pid = 0; found && pid >= 0;) {
+        if (cli_seconds() >= kill_at) found = cli_processes_signal(SIGKILL);
+        pid = waitpid(-1, NULL, WNOHANG);
+        if (pid == 0) nanosleep(&turn, NULL);
+    }
+}
+
 bool cli_watcher_wait(cli_watcher *watcher, double seconds, cli_ending *ending) {
     struct pollfd source = {.fd = watcher->socket, .events = POLLIN};
     if (poll(&source, 1, (int)(1000 * seconds)) <= 0) return false;
-    if (recv(watcher->socket, ending, sizeof *ending, 0) != sizeof *ending)
-        *ending = (cli_ending){.reason = CLI_END_LOST};
+    const bool told = recv(watcher->socket, ending, sizeof *ending, 0) == sizeof *ending;
+    if (!told) *ending = (cli_ending){.reason = CLI_END_LOST};
     while (waitpid(watcher->pid, NULL, 0) < 0 && errno == EINTR)
         continue;
     close(watcher->socket);
+    if (!told) end_orphans(watcher);
     return true;
 }

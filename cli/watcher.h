@@ -6,8 +6,10 @@
  *            └─────────────────┘ how it ended
  *
  * The watcher is a process that adopts the command's orphans. When the command has ended, when it is to end, and when this process
- * is gone, however that came about, it sends SIGTERM to all of them, and SIGKILL to those that live `grace` seconds later. If the
- * watcher itself is killed, the system kills the command.
+ * is gone, however that came about, it sends SIGTERM to all of them, and SIGKILL to those that live `grace` seconds later. So it does
+ * when it gets a signal that ends programs. If it is killed, the system kills the command, and this process ends the others likewise.
+ *
+ * Processes are found in /proc. Without it only those of the command's process group get signals.
  *
  * The command has a process group of its own, and nothing on its standard input. */
 #ifndef CGPIPE_CLI_WATCHER_H
@@ -20,12 +22,13 @@
 typedef struct cli_watcher {
     pid_t pid;
     int socket;
+    double grace;
 } cli_watcher;
 
 typedef enum cli_end_reason {
     CLI_END_OWN,   /* the command ended by itself */
     CLI_END_ASKED, /* by cli_watcher_end() */
-    CLI_END_LOST   /* the watcher was killed, and with it the command */
+    CLI_END_LOST   /* a signal ended the watcher, and with it the command */
 } cli_end_reason;
 
 typedef struct cli_ending {
