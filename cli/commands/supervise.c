@@ -8,6 +8,8 @@
  *     another exit code, a signal,     with a newer checkpoint than before: again with as many ranks;
  *     or by the watchdog               without: again with the next number of --ranks, at most --restarts times in a row
  *
+ * Before it starts again it waits for --backoff seconds, twice as long after each restart without a newer checkpoint.
+ *
  * The watchdog ends a command that writes nothing to RUN for --timeout seconds; for --grace seconds, where one of its processes
  * has failed without the command's noticing. */
 #include "commands/commands.h"
@@ -21,14 +23,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RANKS "{ranks}"
+#define LONGEST_PAUSE 300.0 /* seconds, unless --backoff is more */
 
 /* What of RUN changes while a training goes on. */
 typedef struct trace {
@@ -151,6 +156,16 @@ static bool same_file(const struct stat *a, const struct stat *b) {
 static bool same(const trace *a, const trace *b) {
     return a->newest == b->newest && same_file(&a->directory, &b->directory) &&
            same_file(&a->metrics, &b->metrics);
+}
+
+/* Return the step of the newest checkpoint that has its list of files, without which there is nothing to go on from: not that of an empty
+ * directory with such a name. */
+static int64_t progress(const supervision *s) {
+    cli_run_directory directory;
+    cli_run_directory_name(&directory, s->run);
+    const int64_t step = cli_run_directory_newest_listed(&directory);
+    cli_run_directory_close(&directory);
+    return step < 0 ? CLI_NO_STEP : step;
 }
 
 /* Append to restarts.jsonl, if the run is there. */
@@ -278,17 +293,30 @@ static int last_code(const cli_ending *ending) {
 
 /* Take the next number of ranks unless the command brought a newer checkpoint. Return whether to start again. */
 static bool goes_on(supervision *s, const cli_ending *ending) {
-    const int64_t newest = look(s).newest;
-    const bool progress = newest > s->saved;
-    s->fruitless = progress ? 0 : s->fruitless + 1;
-    s->saved = progress ? newest : s->saved;
+    const int64_t newest = progress(s);
+    const bool newer = newest > s->saved;
+    s->fruitless = newer ? 0 : s->fruitless + 1;
+    s->saved = newer ? newest : s->saved;
     const bool again = s->fruitless < s->options->restarts;
-    if (again && !progress && s->place + 1 < s->options->ranks.count) s->place++;
+    if (again && !newer && s->place + 1 < s->options->ranks.count) s->place++;
     char *why = reason(s, ending);
     print_report(s, why, again);
     record_report(s, why, again);
     free(why);
     return again;
+}
+
+/* Wait before a restart, twice as long after each one without a newer checkpoint: what failed may be away for a while. A signal ends
+ * the wait. */
+static void back_off(const supervision *s) {
+    const struct timespec turn = {.tv_nsec = 20000000};
+    double seconds = s->options->backoff;
+    for (int64_t i = 0; i < s->fruitless && seconds < LONGEST_PAUSE; i++)
+        seconds *= 2;
+    const double until =
+        cli_seconds() + fmin(seconds, fmax(s->options->backoff, LONGEST_PAUSE));
+    while (cli_seconds() < until && !cli_stop_signal())
+        nanosleep(&turn, NULL);
 }
 
 int cli_supervise(const cli_run_options *options) {
@@ -297,14 +325,17 @@ int cli_supervise(const cli_run_options *options) {
     int code = cli_report(prepare(&s), true);
     if (code != CLI_OK) return code;
     cli_stop_install();
-    s.saved = look(&s).newest;
-    if (s.saved < 0) s.saved = CLI_NO_STEP;
+    if (!cli_processes_seen())
+        say("/proc is not there, so processes that the command leaves behind are not found, "
+            "and not ended");
+    s.saved = progress(&s);
     while (!cli_stop_signal()) {
         code = cli_report(start(&s, &ending), false);
         if (code != CLI_OK) return code;
         code = last_code(&ending);
         if (code >= 0) return code;
         if (!goes_on(&s, &ending)) return CLI_PEER;
+        back_off(&s);
     }
     return CLI_STOPPED;
 }

@@ -62,6 +62,7 @@ static const struct {
     {",log-interval,log-every,logging-steps,print-every,", CLI_OPTION_INTERVAL},
     {",np,nproc,num-ranks,n-ranks,processes,num-processes,world-size,", CLI_OPTION_RANKS},
     {",max-restarts,retries,max-retries,", CLI_OPTION_RESTARTS},
+    {",delay,restart-delay,pause,", CLI_OPTION_BACKOFF},
     {",grace-period,kill-after,", CLI_OPTION_GRACE},
     {",max-time,time-limit,exit-duration-in-mins,duration,", CLI_OPTION_MINUTES},
     {",max-tokens,max-new-tokens,max-length,num-tokens,tokens,characters,", CLI_OPTION_LENGTH},

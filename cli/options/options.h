@@ -52,6 +52,7 @@ typedef enum cli_option_id {
     CLI_OPTION_WAIT,
     CLI_OPTION_RANKS,
     CLI_OPTION_RESTARTS,
+    CLI_OPTION_BACKOFF,
     CLI_OPTION_GRACE,
     CLI_OPTION_MODEL,
     CLI_OPTION_PLUGIN,
@@ -193,7 +194,7 @@ typedef struct cli_run_options {
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
     double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha,
         eps;
-    double weight_decay, clip, minutes, timeout, grace, temperature;
+    double weight_decay, clip, minutes, timeout, backoff, grace, temperature;
     double cost_f, cost_i, cost_w, latency, transfer, peak;
     bool list, blocking, csv, csv_transfers;
     double validation_fraction; /* NaN: `validation` is a path */

@@ -68,6 +68,9 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "                           a newer checkpoint"},
     [CLI_OPTION_RESTARTS] = {"restarts", "N", CLI_WHOLE, AT(restarts), CLI_SUPERVISE, 0,
         "3", "give up after so many in a row that brought no newer checkpoint"},
+    [CLI_OPTION_BACKOFF] = {"backoff", "S", CLI_REAL, AT(backoff), CLI_SUPERVISE, 0,
+        "1", "seconds before a restart, twice as many after each one without a newer\n"
+        "                           checkpoint, at most 300"},
     [CLI_OPTION_GRACE] = {"grace", "S", CLI_REAL, AT(grace), CLI_SUPERVISE, 0,
         "30", "seconds from SIGTERM to SIGKILL; also --timeout of a command of which a\n"
         "                           process has failed"},

@@ -210,20 +210,39 @@ static struct dirent *next_entry(DIR *entries, int *reason) {
     return entry;
 }
 
-int64_t cli_run_directory_newest(const cli_run_directory *directory) {
+static bool is_listed(int directory, const char *step) {
+    struct stat info;
+    char name[300];
+    snprintf(name, sizeof name, "%s/" LISTING, step);
+    if (fstatat(directory, step, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode))
+        return false;
+    return fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+           info.st_size > 0;
+}
+
+static int64_t newest(const cli_run_directory *directory, bool listed) {
     if (directory->fd < 0)
         return cli_run_directory_has(directory, ".") ? CLI_STEP_UNKNOWN : CLI_NO_STEP;
     DIR *entries = open_list(directory);
-    int64_t newest = CLI_NO_STEP;
+    int64_t highest = CLI_NO_STEP;
     int reason = 0;
     if (!entries) return CLI_STEP_UNKNOWN;
     for (struct dirent *entry; (entry = next_entry(entries, &reason));) {
         const int64_t step = step_of(entry->d_name);
-        newest = step > newest ? step : newest;
+        if (step > highest && (!listed || is_listed(directory->fd, entry->d_name)))
+            highest = step;
     }
     closedir(entries);
     errno = reason;
-    return reason ? CLI_STEP_UNKNOWN : newest;
+    return reason ? CLI_STEP_UNKNOWN : highest;
+}
+
+int64_t cli_run_directory_newest(const cli_run_directory *directory) {
+    return newest(directory, false);
+}
+
+int64_t cli_run_directory_newest_listed(const cli_run_directory *directory) {
+    return newest(directory, true);
 }
 
 /* The library names the whole checkpoint before a damaged one, "; step-00000008 is whole (..)". Here --from-step loads it. */

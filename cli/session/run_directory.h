@@ -78,6 +78,9 @@ int64_t cli_run_directory_newest(const cli_run_directory *directory);
 CGP_MUST_CHECK cgp_status cli_run_directory_find(const cli_run_directory *directory,
                                                  int64_t from, int64_t *step, char **note);
 
+/* Likewise of those that have their list of files, checkpoint.json. */
+int64_t cli_run_directory_newest_listed(const cli_run_directory *directory);
+
 /* Load a checkpoint with cgp_pipeline_load(); `step` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *directory,
                                                  int64_t step, cgp_pipeline *pipeline,

@@ -3,6 +3,7 @@
 # test_supervise.sh SOURCE_DIR BUILD_DIR -- cgpipe supervise starts a command again after failures, with other numbers of ranks, until
 # it ends well, is stopped, or brings nothing any more; none of its processes outlives it, however it ends.
 source "$(dirname "$0")/support.sh"
+libraries=$2 # which are not found from $ORIGIN without /proc
 set -m # background jobs of a shell without job control ignore SIGINT
 
 mark=31$$ # sleeps of this test, which are long
@@ -21,7 +22,7 @@ until_file() { # FILE : wait for it, at most 20 s.
     done
     return 1
 }
-start() { "$program" supervise "$@" >"$out" 2>"$err" </dev/null & process=$!; }
+start() { "$program" supervise --backoff 0.01 "$@" >"$out" 2>"$err" </dev/null & process=$!; }
 finished() {
     wait "$process" 2>/dev/null
     code=$?
@@ -47,18 +48,18 @@ fails 2 "--max-restarts: unknown option (did you mean --restarts?)" supervise --
 # --- how it ends ---
 
 mkdir r
-run supervise --run r -- sh -c 'printf "%s\n" "$@" >"$0"' "a file" "two  words" '*' '{run}' ''
+run supervise --backoff 0.01 --run r -- sh -c 'printf "%s\n" "$@" >"$0"' "a file" "two  words" '*' '{run}' ''
 check "arguments: exit code 0" exits 0
 check "arguments: reach the command as they are" test "$(cat "a file")" = "$(printf '%s\n' "two  words" '*' '{run}' '')"
 check "the command ended well: supervise is silent" empty "$err"
-run supervise --run r -- sh -c 'read -r line || echo "nothing: $line"'
+run supervise --backoff 0.01 --run r -- sh -c 'read -r line || echo "nothing: $line"'
 check "standard input has nothing" has "nothing: " "$out"
 
 ends() { # NAME CODE COMMAND... : after one start
     local name=$1 expected=$2
     shift 2
     rm -f started
-    run supervise --run r --restarts 2 -- "$@"
+    run supervise --backoff 0.01 --run r --restarts 2 -- "$@"
     check "$name: exit code $expected" exits "$expected"
     check "$name: no restart" test ! -e r/restarts.jsonl
 }
@@ -70,7 +71,7 @@ check "no such command: why" has "cgpipe: ./no-such-command: cannot be started (
 
 # --- restarts ---
 
-run supervise --run r --ranks 4,2,1 -- sh -c 'echo {ranks} >>numbers; exit 5'
+run supervise --backoff 0.01 --run r --ranks 4,2,1 -- sh -c 'echo {ranks} >>numbers; exit 5'
 check "no progress: exit code 3" exits 3
 check "no progress: the next number each time" test "$(tr '\n' ' ' <numbers)" = "4 2 1 1 "
 check "no progress: a line each" lines 4 "$err"
@@ -81,32 +82,65 @@ check "no progress: a record each" lines 4 r/restarts.jsonl
 check "no progress: the record" grep -q "^{\"date\":\"$date\",\"reason\":\"exit code 5\",\"restart\":true,\"ranks\":2,\"step\":null}$" r/restarts.jsonl
 
 rm -f numbers r/restarts.jsonl
-run supervise --restarts 2 --ranks 4,2,1 -- sh -c 'echo {ranks} >>numbers
+run supervise --backoff 0.01 --restarts 2 --ranks 4,2,1 -- sh -c 'echo {ranks} >>numbers
     n=$(wc -l <numbers)
-    case $n in 1 | 2 | 4) mkdir r/step-0000000$n ;; 6) exit 0 ;; esac
+    case $n in 1 | 2 | 4) mkdir r/step-0000000$n && echo {} >r/step-0000000$n/checkpoint.json ;; 6) exit 0 ;; esac
     kill -KILL $$' --run r
 check "progress: exit code 0" exits 0
 check "progress: keeps the number, and counts anew" test "$(tr '\n' ' ' <numbers)" = "4 4 4 2 2 1 "
 check "progress: a signal" says 'signal 9 (Killed); restart 1 of 2 with 4 ranks from step 2'
 check "progress: counted" says 'signal 9 (Killed); restart 2 of 2 with 2 ranks from step 2'
 
-run supervise --run r --restarts 0 -- sh -c 'exit 1'
+mkdir r/step-99999999 r/step-99999998 other && echo {} >other/checkpoint.json && ln -s ../other r/step-99999997
+mkdir r/step-99999998/checkpoint.json
+run supervise --backoff 0.01 --run r --restarts 2 -- sh -c 'mkdir r/step-10000000 2>/dev/null; exit 1'
+check "directories without a checkpoint: exit code 3" exits 3
+check "directories without a checkpoint are no progress" lines 3 "$err"
+check "directories without a checkpoint: goes on from the last one" says 'exit code 1; restart 1 of 2 from step 4'
+rm -r r/step-9999999? r/step-10000000
+
+# --- the time between restarts ---
+
+ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
+begun=$(ms)
+run supervise --backoff 0.2 --run r -- sh -c 'exit 1'
+took=$(($(ms) - begun))
+check "back-off: 0.2 s, 0.4 s, 0.8 s at least ($took ms)" test $took -ge 1400
+begun=$(ms)
+run supervise --run r --restarts 1 -- sh -c 'exit 1'
+took=$(($(ms) - begun))
+check "back-off: a second at least without an option ($took ms)" test $took -ge 1000
+"$program" supervise --backoff 1000 --run r -- sh -c 'exit 1' >"$out" 2>"$err" </dev/null &
+process=$!
+until_said() { # TEXT : at most 20 s
+    for _ in $(seq 1000); do
+        grep -q "$1" "$err" && return 0
+        sleep 0.02
+    done
+    return 1
+}
+until_said 'restart 1 of 3'
+kill -TERM $process
+finished
+check "back-off: a signal ends it: exit code 130" exits 130
+
+run supervise --backoff 0.01 --run r --restarts 0 -- sh -c 'exit 1'
 check "--restarts 0: exit code 3" exits 3
 check "--restarts 0: none" says 'exit code 1; gives up after 0 restarts .*'
 
 # --- the watchdog ---
 
-run supervise --run r --restarts 0 --timeout 1 --grace 0.2 -- sh -c "trap '' TERM; sleep $mark; sleep $mark"
+run supervise --backoff 0.01 --run r --restarts 0 --timeout 1 --grace 0.2 -- sh -c "trap '' TERM; sleep $mark; sleep $mark"
 check "nothing written: exit code 3" exits 3
 check "nothing written: why" says 'nothing was written to r for 1 s; gives up .*'
 check "nothing written: no process is left" gone
-run supervise --run r --restarts 0 --timeout 1 -- sh -c "trap 'exit 0' TERM; while :; do sleep 0.02; done"
+run supervise --backoff 0.01 --run r --restarts 0 --timeout 1 -- sh -c "trap 'exit 0' TERM; while :; do sleep 0.02; done"
 check "nothing written, exit code 0 when it is ended: exit code 3" exits 3
-run supervise --run r --restarts 0 --grace 0.2 -- sh -c "(exit 3) & exec sleep $mark"
+run supervise --backoff 0.01 --run r --restarts 0 --grace 0.2 -- sh -c "(exit 3) & exec sleep $mark"
 check "a process failed: exit code 3" exits 3
 check "a process failed: why" says 'a process failed, and nothing was written to r for 0.2 s; gives up .*'
 check "a process failed: no process is left" gone
-run supervise --run r --grace 0.2 -- sh -c "setsid sh -c \"trap '' TERM; sleep $mark; sleep $mark\" & exit 0"
+run supervise --backoff 0.01 --run r --grace 0.2 -- sh -c "setsid sh -c \"trap '' TERM; sleep $mark; sleep $mark\" & exit 0"
 check "the command leaves processes: exit code 0" exits 0
 check "the command leaves processes: they are gone before supervise" test "$(left; echo $?)" = 1
 
@@ -140,14 +174,37 @@ until_file up
 kill -KILL "$process"
 finished
 check "supervise is killed: no process is left" gone
-rm -f up
-start --run r -- sh -c "echo >up; exec sleep $mark"
-until_file up
-kill -KILL "$(pgrep -P "$process")"
-finished
-check "the watcher is killed: exit code 1" exits 1
-check "the watcher is killed: told" says 'the process that watched the command was killed, and the command with it'
-check "the watcher is killed: the command is gone" gone
+for signal in KILL TERM; do
+    rm -f up
+    start --run r --grace 0.2 -- sh -c "setsid sh -c \"trap '' TERM; sleep $mark; sleep $mark\" & (sleep $mark; sleep $mark) & echo >up; exec sleep $mark"
+    until_file up
+    kill -s $signal "$(pgrep -P "$process")"
+    finished
+    check "the watcher gets SIG$signal: exit code 1" exits 1
+    check "the watcher gets SIG$signal: told" says 'the process that watched the command was killed, and the command with it'
+    check "the watcher gets SIG$signal: no process is left" test "$(left; echo $?)" = 1
+    pkill -KILL -f "^sleep $mark"
+done
+
+# --- without /proc ---
+
+hidden() { LD_LIBRARY_PATH=$libraries unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$@"; }
+if hidden "$program" --version >/dev/null 2>&1; then # not in a container without rights, nor under a sanitizer, which reads /proc
+    hidden "$program" supervise --run r -- sh -c 'exit 0' >"$out" 2>"$err" </dev/null
+    code=$?
+    check "without /proc: exit code 0" exits 0
+    check "without /proc: says so" says '/proc is not there, so processes that the command leaves behind are not found, and not ended'
+    hidden "$program" supervise --run r --restarts 0 --timeout 1 --grace 0.2 -- sh -c "trap '' TERM; sleep $mark; sleep $mark" >"$out" 2>"$err" </dev/null
+    code=$?
+    check "without /proc, nothing written: exit code 3" exits 3
+    check "without /proc: no process of the command's group is left" gone
+    hidden "$program" supervise --run r --grace 0.2 -- sh -c "setsid sleep $mark & exit 0" >"$out" 2>"$err" </dev/null
+    code=$?
+    check "without /proc: waits for nothing that it cannot find" exits 0
+    pkill -KILL -f "^sleep $mark"
+else
+    echo "skipped: without /proc"
+fi
 
 # --- a training that is killed after some of its steps, twice ---
 
@@ -163,7 +220,7 @@ wait $process
 EOF
 run train $words --run straight
 whole=$(grep ^weights_sha256 "$out")
-run supervise -- bash kills.sh "$program" train $words --resume --run "a killed run"
+run supervise --backoff 0.01 -- bash kills.sh "$program" train $words --resume --run "a killed run"
 check "a killed training: exit code 0" exits 0
 check "a killed training: goes on from a checkpoint" grep -q ' exit code 137; restart 1 of 3 from step [1-9]' "$err"
 check "a killed training: the weights of one that was not" test "$(grep ^weights_sha256 "$out")" = "$whole"
