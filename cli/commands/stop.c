@@ -59,7 +59,7 @@ static void wait_for_end(const cli_run_directory *directory, const char *doubt) 
     while (doubt ? cli_run_directory_has(directory, CLI_REQUEST)
                  : cli_run_directory_lock(directory) == CLI_LOCK_HELD)
         nanosleep(&pause, NULL);
-    const int64_t step = cli_run_directory_newest(directory);
+    const int64_t step = cli_run_directory_newest_listed(directory);
     if (doubt)
         printf("seen         the training saves and ends\n");
     else if (step < 0)

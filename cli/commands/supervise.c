@@ -4,6 +4,7 @@
  *     the command ended with           then
  *     0                                the end
  *     2, 126, 127                      the command line is wrong: the end
+ *     4                            a sample cannot be used, which it would be again: the end
  *     130, 141, or a stop of ours      somebody stopped it: the end
  *     another exit code, a signal,     with a newer checkpoint than before: again with as many ranks;
  *     or by the watchdog               without: again with the next number of --ranks, at most --restarts times in a row
@@ -286,7 +287,8 @@ static int last_code(const cli_ending *ending) {
     if (ending->reason == CLI_END_OWN && WIFEXITED(status)) {
         if (code == CLI_USAGE || code == 126 || code == 127)
             return CLI_USAGE; /* as of a shell */
-        if (code == CLI_OK || code == CLI_STOPPED || code == CLI_CLOSED) return code;
+        if (code == CLI_OK || code == CLI_DATA || code == CLI_STOPPED || code == CLI_CLOSED)
+            return code;
     }
     return cli_stop_signal() ? CLI_STOPPED : -1;
 }

@@ -74,12 +74,12 @@ bool cli_run_directory_has_run(const cli_run_directory *directory);
 enum { CLI_NO_STEP = -1, CLI_STEP_UNKNOWN = -2 };
 int64_t cli_run_directory_newest(const cli_run_directory *directory);
 
+/* Likewise of those that have their list of files, checkpoint.json. */
+int64_t cli_run_directory_newest_listed(const cli_run_directory *directory);
+
 /* Find a checkpoint with cgp_checkpoint_find(): its step and note; `from` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_run_directory_find(const cli_run_directory *directory,
                                                  int64_t from, int64_t *step, char **note);
-
-/* Likewise of those that have their list of files, checkpoint.json. */
-int64_t cli_run_directory_newest_listed(const cli_run_directory *directory);
 
 /* Load a checkpoint with cgp_pipeline_load(); `step` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *directory,

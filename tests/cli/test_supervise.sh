@@ -64,6 +64,7 @@ ends() { # NAME CODE COMMAND... : after one start
     check "$name: no restart" test ! -e r/restarts.jsonl
 }
 ends "a wrong command line" 2 sh -c 'exit 2'
+ends "a sample that cannot be used" 4 sh -c 'exit 4'
 ends "a stopped training" 130 sh -c 'exit 130'
 ends "no reader" 141 sh -c 'exit 141'
 ends "no such command" 2 ./no-such-command
