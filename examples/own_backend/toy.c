@@ -83,7 +83,8 @@ static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* The sum of lse - x[target], where lse = log sum exp(x) is kept for backward. */
+/* The sum of log_sum + (max - x[target]), where max = max x and log_sum = log sum exp(x - max) are kept for backward, apart: their
+ * sum in f32 would lose log_sum where logits are large. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
@@ -95,8 +96,9 @@ static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
             max = fmax(max, x[c]);
         for (int64_t c = 0; c < classes; c++)
             sum += exp(x[c] - max);
-        args->saved[0][row] = (float)(max + log(sum));
-        if (target[row] != spec->attributes.ignore) loss += max + log(sum) - x[target[row]];
+        args->saved[0][row] = (float)max;
+        args->saved[1][row] = (float)log(sum);
+        if (target[row] != spec->attributes.ignore) loss += log(sum) + (max - x[target[row]]);
     }
     if (args->losses) args->losses[args->values->loss_word + args->loss] = loss;
 }
@@ -108,8 +110,8 @@ static void loss_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
     const int32_t *target = args->x[1];
     for (int64_t i = 0; i < rows_of(spec) * classes; i++) {
         const int32_t here = target[i / classes];
-        const double slope =
-            exp((double)x[i] - args->saved[0][i / classes]) - (i % classes == here);
+        const double max = args->saved[0][i / classes], log_sum = args->saved[1][i / classes];
+        const double slope = exp((x[i] - max) - log_sum) - (i % classes == here);
         put(args->dx[0], i, spec->add & 1, here == spec->attributes.ignore ? 0 : scale * slope);
     }
 }

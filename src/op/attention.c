@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV]; or, fused, qkv [T, 3C] -> [T, C]
- * with the three side by side. Saves the log of each query's sum of exponentials, [heads, T]; backward recomputes the probabilities
- * from it, and uses y for the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762.
+ * with the three side by side. Saves each query's largest q k and the log of its sum of exponentials, [heads, T] each, apart, as a f32
+ * that held both would lose the probabilities of large scores; backward recomputes them, and uses y for the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762.
  *
  * cached_attention, of prediction: one row of q, k and v a sample, and its position [1] i32. k and v of all samples go to a cache
  * [length, kv_heads (D + DV)], and each query attends to the rows of it up to its position. */
@@ -110,7 +110,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(check_counts(a->heads, queries, keys));
     CGP_TRY(cgp__op_check_size("output", queries, width));
     out->output.shape = cgp__op_shape_width(q, width);
-    cgp__op_add_saved(out, cgp_shape_make(2, (int64_t[]){a->heads, queries}), false);
+    for (int k = 0; k < 2; k++)
+        cgp__op_add_saved(out, cgp_shape_make(2, (int64_t[]){a->heads, queries}), false);
     return CGP_OK;
 }
 
@@ -227,7 +228,7 @@ const cgp__op cgp__op_attention = {
     .op.n_inputs = 3,
     .op.infer = infer,
     .op.input_needs_x = 1u << 0 | 1u << 1 | 1u << 2,
-    .op.input_needs_saved = 1u << 0,
+    .op.input_needs_saved = 1u << 0 | 1u << 1,
     .op.input_needs_y = true,
     .op.flops = flops,
     .dx = CGP__DX_SEPARATE,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- softmax and cross-entropy: logits [..., classes], targets [...] i32 in
- * 0..classes-1 or `ignore`. Saves the log of each row's sum of exponentials; dx may overwrite
- * the logits. */
+ * 0..classes-1 or `ignore`. Saves each row's maximum and log sum exp(x - maximum), apart: a f32 that
+ * held their sum would lose the probabilities of large logits. dx may overwrite the logits. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -34,7 +34,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
                         "expects an ignored target that the graph never makes, got %" PRId64
                         " (it makes 0 to %" PRId64 ")",
                         a->ignore, inputs[1].upper_bound - 1);
-    cgp__op_add_saved(out, cgp__op_shape_rows(logits), false);
+    for (int k = 0; k < 2; k++)
+        cgp__op_add_saved(out, cgp__op_shape_rows(logits), false);
     return CGP_OK;
 }
 
@@ -60,7 +61,7 @@ const cgp__op cgp__op_cross_entropy = {
     .op.is_loss = true,
     .op.infer = infer,
     .op.input_needs_x = 1u << 0 | 1u << 1,
-    .op.input_needs_saved = 1u << 0,
+    .op.input_needs_saved = 1u << 0 | 1u << 1,
     .op.upper_bound = upper_bound,
     .op.count = count_targets,
     .dx = CGP__DX_OVER_X,

@@ -263,7 +263,7 @@ check "plan: does not fit" grep -qxE \
 sed -n 's/^does not fit this machine now: \(.*\) but .*/cgpipe: \1/p' "$out" >says
 run train gpt2 --data random --batch 1000000 --run large
 check "train refuses in the same words" test "$(sed 's/ but .*//' "$err")" = "$(cat says)"
-fails 1 "device cpu:0: needs 92.88 TiB (parameters, gradients, optimizer and state 2.43 GiB, slots 92.87 TiB, workspace 976.6 MiB, transfer 0 B) but its memory is limited to 1.00 GiB ..." \
+fails 1 "device cpu:0: needs 92.94 TiB (parameters, gradients, optimizer and state 2.43 GiB, slots 92.94 TiB, workspace 976.6 MiB, transfer 0 B) but its memory is limited to 1.00 GiB ..." \
     plan gpt2 --batch 1000000 --memory-limit 1G
 
 finish

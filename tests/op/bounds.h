@@ -58,17 +58,23 @@ static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
 }
 
+/* The largest score, and the log of the sum of exponentials. */
+static inline bool is_saved(int slot) {
+    return slot == SLOT_SAVED || slot == SLOT_SAVED + 1;
+}
+
 /* Scores of `depth` terms, then means of values up to 2 over up to so many keys. */
 static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     const double depth = fmax((double)depth_of(g), (double)value_width_of(g));
-    if (slot == SLOT_SAVED) return (bound){U * (16 + depth), 4 * U};
+    if (is_saved(slot)) return (bound){U * (16 + depth), 4 * U};
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + attention_terms(g) + depth), 8 * U};
 }
 
-/* An error of lse, of the sum of `in` exponentials, is a relative error of the softmax. */
+/* The maximum is a logit. An error of log_sum, of `in` exponentials, is a relative error of the softmax. */
 static inline bound cross_entropy_bound(const cgp_op_attributes *g, int slot) {
     const double sums = 16 + sqrt((double)g->in);
-    return slot == SLOT_SAVED ? (bound){U * sums, U} : (bound){2 * U, U * sums};
+    if (slot == SLOT_SAVED) return (bound){0, 0};
+    return slot == SLOT_SAVED + 1 ? (bound){U * sums, U} : (bound){2 * U, U * sums};
 }
 
 /* Sums of `sums` products. */
@@ -143,7 +149,7 @@ static inline double loss_bound(const operands *o) {
 /* Index in `saved` of the divisor of element i of a slot. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp_op_attributes *g = &o->c.attributes;
-    if (slot == SLOT_SAVED || slot == SLOT_SAVED + 1) return i;
+    if (is_saved(slot)) return i;
     if (is_row_norm(o->c.op)) return i / g->out;
     if (o->c.op == CGP_OP_GROUP_NORM)
         return i / g->out / g->rows * g->groups + i % g->out / (g->out / g->groups);
@@ -199,7 +205,7 @@ static inline bool is_near(const operands *got, const operands *want, int slot) 
         const double a = element_at(got, slot, i), b = element_at(want, slot, i);
         const bound of = bound_of(want, slot, rstd_at(want, slot, i));
         double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
-        if (on_tiles(got) && slot != SLOT_SAVED &&
+        if (on_tiles(got) && !is_saved(slot) &&
             (got->c.op == CGP_OP_ATTENTION || got->c.op == CGP_OP_CACHED_ATTENTION))
             close += rounded_attention(&got->c.attributes, slot);
         if (library_adds(got, slot)) close += 0x1p-9 * (fabs(b) + 1.0 + close);

@@ -147,7 +147,7 @@ static inline void count_operands(operands *o) {
     }
     count[SLOT_Y] = count[SLOT_DY] = is_loss(op) ? 0 : g->rows * g->out;
     count[SLOT_SAVED] = count_saved(&o->c);
-    count[SLOT_SAVED + 1] = is_norm(op) && op != CGP_OP_RMS_NORM ? count_saved(&o->c) : 0;
+    count[SLOT_SAVED + 1] = op != CGP_OP_RMS_NORM ? count_saved(&o->c) : 0;
     count[SLOT_PARAM] = count[SLOT_DPARAM] = count_weight(&o->c);
     count[SLOT_PARAM + 1] = count[SLOT_DPARAM + 1] =
         g->has_bias || (is_norm(op) && op != CGP_OP_RMS_NORM && count_weight(&o->c) > 0)

@@ -200,8 +200,9 @@ static void fused_attention_takes_three_widths(void **state) {
                                                 .scale = (float)sqrt(0.5),
                                                 .fused = 1,
                                                 .causal = 1});
-    assert_int_equal(out.shapes.n_saved, 1);
+    assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[4, 5]");
+    assert_type(&out.shapes.saved[1], "[4, 5]");
     refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
     refuse(op, of, F32(5, 25), F32(1),
            "expects input of width 3 C (q, k, v side by side), got 25");
@@ -225,8 +226,9 @@ static void attention_takes_queries_keys_and_values(void **state) {
                                                 .kv_heads = 2,
                                                 .keys = 7,
                                                 .scale = 0.25f});
-    assert_int_equal(out.shapes.n_saved, 1);
+    assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[6, 5]");
+    assert_type(&out.shapes.saved[1], "[6, 5]");
     cgp__attributes window = {.heads = 2, .causal = true, .window = 3};
     assert_int_equal(infer3(op, window, F32(5, 8), F32(5, 8), F32(5, 8)).sizes.window, 3);
     window.window = 5; /* of all keys: none */
@@ -426,15 +428,16 @@ static void dropout_takes_a_probability_below_1(void **state) {
            "expects a sample of at most 2^34 elements, got 34359738368");
 }
 
-static void cross_entropy_saves_the_log_sums(void **state) {
+static void cross_entropy_saves_maxima_and_log_sums(void **state) {
     (void)state;
     const cgp_op_kind op = CGP_OP_CROSS_ENTROPY;
     const cgp__attributes of = {.ignore = -100};
     inferred out = infer(op, of, F32(5, 11), I32(5));
     assert_attributes(&out,
                       (cgp_op_attributes){.rows = 5, .in = 11, .out = 11, .ignore = -100});
-    assert_int_equal(out.shapes.n_saved, 1);
+    assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[5]");
+    assert_type(&out.shapes.saved[1], "[5]");
     out = infer(op, of, F32(11), I32(1));
     assert_attributes(&out,
                       (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
@@ -629,7 +632,7 @@ int main(void) {
         cmocka_unit_test(rotary_keeps_the_shape),
         cmocka_unit_test(rotary_refuses),
         cmocka_unit_test(dropout_takes_a_probability_below_1),
-        cmocka_unit_test(cross_entropy_saves_the_log_sums),
+        cmocka_unit_test(cross_entropy_saves_maxima_and_log_sums),
         cmocka_unit_test(integers_out_of_range_are_found),
         cmocka_unit_test(targets_that_are_not_ignored_are_counted),
         cmocka_unit_test(fans_follow_from_the_layout),

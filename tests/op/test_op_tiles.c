@@ -211,10 +211,10 @@ static void linear_is_such_gemms(void **state) {
 typedef struct head {
     int64_t rows, depth, width; /* width: C */
     const float *q, *k, *v, *dy;
-    float *y, *lse, *dq, *dk, *dv;
+    float *y, *max, *log_sum, *dq, *dk, *dv;
 } head;
 
-/* Queries first .. first + rows - 1: y and lse. */
+/* Queries first .. first + rows - 1: y, max and log_sum. */
 static void plain_forward(const head *h, cgp__cpu_scores *a) {
     const int64_t row = 3 * h->width, seen = a->width;
     plainly(a->rows, seen, h->depth, cgp__rows(CGP_F32, h->q + a->first * row, row),
@@ -261,7 +261,8 @@ static void plain_head(const head *h, bool backward) {
                              .scale = (float)(1.0 / sqrt((double)h->depth)),
                              .s = s,
                              .dp = dp,
-                             .lse = h->lse + first,
+                             .max = h->max + first,
+                             .log_sum = h->log_sum + first,
                              .delta = delta};
         if (backward)
             plain_backward(h, &a, delta);
@@ -290,7 +291,8 @@ static void plain_attention(operands *o, bool backward) {
                         .v = q + 2 * g->out,
                         .dy = o->at[SLOT_DY] + at + column,
                         .y = o->at[SLOT_Y] + at + column,
-                        .lse = o->at[SLOT_SAVED] + i * g->rows,
+                        .max = o->at[SLOT_SAVED] + i * g->rows,
+                        .log_sum = o->at[SLOT_SAVED + 1] + i * g->rows,
                         .dq = dq,
                         .dk = dq + g->out,
                         .dv = dq + 2 * g->out};

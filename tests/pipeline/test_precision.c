@@ -24,7 +24,7 @@ static int64_t other_bytes(const cgp_plan *plan) {
     return bytes;
 }
 
-/* GPT-2's values are f32 in 4 bytes or bf16 in 2; a row's mean, rstd and lse are few. Weights, gradients
+/* GPT-2's values are f32 in 4 bytes or bf16 in 2; a row's mean, rstd, max and log_sum are few. Weights, gradients
  * and optimizer keep their bytes. */
 static void activations_of_gpt2_take_half_the_bytes(void **unused) {
     (void)unused;

@@ -96,12 +96,12 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  *   LINEAR         [n,R,in]         -              [n,R,C]  -                       weight, bias
  *   LAYER_NORM     [n,R,C]          -              [n,R,C]  mean [n,R], rstd [n,R]  weight, bias [C]
  *   elementwise    [n,R,C]          -              [n,R,C]  -                       -
- *   ATTENTION      q [n,R,in]       k, v           [n,R,C]  lse [n,heads,R]         -
- *     fused        qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
+ *   ATTENTION      q [n,R,in]       k, v           [n,R,C]  max, log_sum [n,heads,R]  -
+ *     fused        qkv [n,R,3C]     -              [n,R,C]  max, log_sum [n,heads,R]  -
  *   CACHED_ATTENTION  q [n,in]      k, v, positions  [n,C]  -                       -
  *   ROTARY         [n,R,C]          -              [n,R,C]  -                       -
  *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
- *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
+ *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        max, log_sum [n,R]      -
  *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
  *   BCE            logits [n,R,C]   targets, same  -        -                       -
  *   DROPOUT2D      [n,R,C]          -              [n,R,C]  -                       -
@@ -132,7 +132,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * ATTENTION has x[1], k [n, keys, kv_heads D], and x[2], v [n, keys, kv_heads DV], with D = in / heads and DV = C / heads; fused,
  * the three lie side by side in x[0], D = DV = C / heads. Head h of q attends with head h / (heads / kv_heads) of k and v. Query t
  * sees all keys; if causal, those up to t, or the `window` last of them. y = softmax(scale q k^T) v. What a row of y is made of
- * does not depend on R where it is causal.
+ * does not depend on R where it is causal. max is the largest q k of a query, log_sum = log sum exp(scale (q k - max)).
  *
  * CACHED_ATTENTION has R = 1, x[1], k [n, kv_heads D], x[2], v [n, kv_heads DV], and x[3], positions [n] i32, 0 .. keys - 1. state[0] is
  * its cache, of the spec's type: keys [keys, kv_heads D], then values [keys, kv_heads DV]. Forward writes rows k and v of all samples at

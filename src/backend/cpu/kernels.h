@@ -50,8 +50,8 @@ typedef struct cgp__cpu_loss {
     int64_t rows, classes, ignore;
     const void *x; /* [rows, classes] */
     const int32_t *targets;
-    float *lse;
-    double *losses; /* [rows] forward */
+    float *max, *log_sum; /* [rows], read by backward */
+    double *losses;       /* [rows] forward */
     /* [rows, classes], may be x. `scale`: of dx; `add`: to dx. */
     void *dx;
     float scale;
@@ -73,7 +73,8 @@ typedef struct cgp__cpu_scores {
     float *s;
     /* Backward: the gradients of the probabilities; then those of the scores. */
     float *dp;
-    float *lse;         /* [rows] */
+    /* [rows] Of s, and the logarithm of the sum of exp(scale (s - max)). NULL: not saved. */
+    float *max, *log_sum;
     const float *delta; /* [rows] dy . y */
     /* NULL: no dropout; its group is that of row 0. */
     const cgp__cpu_mask *mask;

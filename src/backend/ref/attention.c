@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- y = softmax(scale q k^T) v per head, reference kernels. Each head of k and v serves a group of heads of q.
  *
- *     s[t, j] = scale q[t] k[j], first(t) <= j < end(t)      lse[t] = log sum_j exp(s[t, j])
- *     p = exp(s - lse)                                       y[t] = sum_j p[t, j] keep[t, j] v[j]
+ *     s[t, j] = q[t] k[j], first(t) <= j < end(t)     max[t] = max_j s[t, j]     log_sum[t] = log sum_j exp(scale (s - max))
+ *     p = exp(scale (s - max) - log_sum)              y[t] = sum_j p[t, j] keep[t, j] v[j]
  *
  *     dv[j] = sum_t p keep dy[t]                 delta[t] = dy[t] y[t]
  *     ds = scale p (keep dy[t] v[j] - delta[t])
  *     dq[t] = sum_j ds k[j]                      dk[j] = sum_t ds q[t]
  *
  * dk and dv are sums over the group, too. delta is sum_j p dp, because y already holds the dropped probabilities. backward_input
- * needs q, k, v, y and lse, which forward saves; T x S scores are never stored, each query's row of them is recomputed. y is
+ * needs q, k, v, y, max and log_sum, which forward saves; T x S scores are never stored, each query's row of them is recomputed. y is
  * overwritten; dq, dk and dv are too, or added to. Fused, a row of x[0] and of dx[0] is q, k, v side by side.
  *
  * With a cache, k and v of all samples are written to it first; then t is a position, and k and v are the cache's. */
@@ -83,16 +83,26 @@ static double dot(const head *h, const rows *a, int64_t i, const rows *b, int64_
 /* s[j] of the keys that query t sees */
 static void scores(const cgp_op_attributes *g, double *s, const head *h, int64_t t) {
     for (int64_t j = first_key(g, t); j < end_key(g, t); j++)
-        s[j] = (double)g->scale * dot(h, &h->q, t, &h->k, j);
+        s[j] = dot(h, &h->q, t, &h->k, j);
 }
 
-static double log_sum_exp(const double *s, int64_t n) {
+/* What the probabilities of a query need beside its scores; max is a f32. */
+typedef struct softmax {
+    double scale, max, log_sum;
+} softmax;
+
+static softmax softmax_of(const double *s, int64_t n, double scale) {
     double max = s[0], sum = 0.0;
     for (int64_t j = 1; j < n; j++)
         max = s[j] > max ? s[j] : max;
+    max = (float)max; /* as backward has it: what rounding takes is in log_sum */
     for (int64_t j = 0; j < n; j++)
-        sum += exp(s[j] - max);
-    return max + log(sum);
+        sum += exp(scale * (s[j] - max));
+    return (softmax){scale, max, log(sum)};
+}
+
+static double probability(const softmax *x, double s) {
+    return exp(x->scale * (s - x->max) - x->log_sum);
 }
 
 /* Forward: a row of scores. Backward: that, dq of a group of heads, dk and dv of their head of keys. */
@@ -104,31 +114,34 @@ static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     return (g->keys + (spec->direction == CGP_OP_FORWARD ? 0 : sums)) * (int64_t)sizeof(double);
 }
 
-/* y of query t and its lse */
-static void forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
-                        int64_t t, float *lse) {
+/* y of query t; returns what backward needs */
+static softmax forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
+                           const head *h, int64_t t) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t first = first_key(g, t), end = end_key(g, t);
     double *s = args->workspace;
     scores(g, s, h, t);
-    const double log_sum = log_sum_exp(s + first, end - first);
+    const softmax x = softmax_of(s + first, end - first, g->scale);
     for (int64_t j = first; j < end; j++)
-        s[j] = exp(s[j] - log_sum) * cgp__ref_keep(args, g->p, h->sample, h->group + t, j);
+        s[j] = probability(&x, s[j]) * cgp__ref_keep(args, g->p, h->sample, h->group + t, j);
     for (int64_t d = 0; d < h->v.width; d++) {
         double sum = 0.0;
         for (int64_t j = first; j < end; j++)
             sum += s[j] * at(h, &h->v, j, d);
         cgp__ref_write(h->type, args->y, h->y.first + t * h->y.stride + d, (float)sum);
     }
-    *lse = (float)log_sum;
+    return x;
 }
 
 static void attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
     for (int64_t i = 0; i < spec->n * g->heads; i++) {
         const head h = head_of(spec, args, i / g->heads, i % g->heads);
-        for (int64_t t = 0; t < g->rows; t++)
-            forward_row(spec, args, &h, t, args->saved[0] + i * g->rows + t);
+        for (int64_t t = 0; t < g->rows; t++) {
+            const softmax x = forward_row(spec, args, &h, t);
+            args->saved[0][i * g->rows + t] = (float)x.max;
+            args->saved[1][i * g->rows + t] = (float)x.log_sum;
+        }
     }
 }
 
@@ -147,7 +160,7 @@ static sums sums_of(const cgp_op_attributes *g, const cgp_kernel_args *args) {
 
 /* dq of query t; adds its part to dk and dv */
 static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                         const head *h, int64_t t, double lse, const sums *out) {
+                         const head *h, int64_t t, const softmax *x, const sums *out) {
     const cgp_op_attributes *g = &spec->attributes;
     const rows dy = {args->dy, h->y.first, h->y.stride, h->y.width};
     const int64_t depth = h->q.width, width = h->v.width;
@@ -155,15 +168,15 @@ static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     scores(g, out->s, h, t);
     for (int64_t j = first_key(g, t); j < end_key(g, t); j++) {
         const double keep = cgp__ref_keep(args, g->p, h->sample, h->group + t, j);
-        const double probability = exp(out->s[j] - lse);
+        const double p = probability(x, out->s[j]);
         const double dp = dot(h, &dy, t, &h->v, j);
-        const double ds = probability * (keep * dp - delta) * (double)g->scale;
+        const double ds = p * (keep * dp - delta) * x->scale;
         for (int64_t d = 0; d < depth; d++) {
             out->dq[t * depth + d] += ds * at(h, &h->k, j, d);
             out->dk[j * depth + d] += ds * at(h, &h->q, t, d);
         }
         for (int64_t d = 0; d < width; d++)
-            out->dv[j * width + d] += probability * keep * at(h, &dy, t, d);
+            out->dv[j * width + d] += p * keep * at(h, &dy, t, d);
     }
 }
 
@@ -188,10 +201,12 @@ static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *a
         *sum = 0.0;
     for (int64_t i = 0; i < group; i++) {
         const head h = head_of(spec, args, sample, first + i);
-        const float *lse = args->saved[0] + (sample * g->heads + first + i) * g->rows;
+        const int64_t row = (sample * g->heads + first + i) * g->rows;
         const sums sum = {all.s, all.dq + i * size, all.dk, all.dv};
-        for (int64_t t = 0; t < g->rows; t++)
-            backward_row(spec, args, &h, t, lse[t], &sum);
+        for (int64_t t = 0; t < g->rows; t++) {
+            const softmax x = {g->scale, args->saved[0][row + t], args->saved[1][row + t]};
+            backward_row(spec, args, &h, t, &x, &sum);
+        }
     }
     store_rows(&of, of.dv, &of.v, g->keys, cgp__ref_adds(spec, last), all.dv);
     store_rows(&of, of.dk, &of.k, g->keys, cgp__ref_adds(spec, last / 2), all.dk);
@@ -240,12 +255,11 @@ static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 static void cached_attention_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t heads = spec->attributes.heads;
     const int32_t *positions = args->x[3];
-    float lse;
     write_cache(spec, args);
     for (int64_t i = 0; i < spec->n * heads; i++) {
         const int64_t position = positions[i / heads];
         const head h = cached_head_of(spec, args, i / heads, position, i % heads);
-        forward_row(spec, args, &h, position, &lse);
+        forward_row(spec, args, &h, position);
     }
 }
 

@@ -1,26 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- the sum over rows of lse - x[target], reference kernels.
+/* cross_entropy.c -- the sum over rows of -log softmax(x)[target], reference kernels.
  *
- *     lse  = log sum_c exp(x[c])         loss = sum over the rows that count of lse - x[target]
- *     dx[c] = loss_scale (exp(x[c] - lse) - (c == target)), 0 in a row that does not count
+ *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
+ *     loss = sum over the rows that count of log_sum + (max - x[target])
+ *     dx[c] = loss_scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
  *
  * A row counts unless its target is `ignore`. loss is overwritten, summed in double in order of
- * rows. backward_input needs logits, targets and lse, which forward saves for every row; dx may
- * be the logits unless it is added to. */
+ * rows. backward_input needs logits, targets, max and log_sum, which forward saves for every row; dx
+ * may be the logits unless it is added to. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* Of n elements from `first` on. */
-static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t n) {
-    double max = cgp__ref_load(type, x, first), sum = 0.0;
+/* Return the maximum of the n elements from `first` on. */
+static float row_max(cgp_dtype type, const void *x, int64_t first, int64_t n) {
+    float max = cgp__ref_load(type, x, first);
     for (int64_t c = 1; c < n; c++) {
         const float one = cgp__ref_load(type, x, first + c);
         max = one > max ? one : max;
     }
+    return max;
+}
+
+/* Return log sum exp(x - max) of these elements. */
+static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t n, double max) {
+    double sum = 0.0;
     for (int64_t c = 0; c < n; c++)
         sum += exp(cgp__ref_load(type, x, first + c) - max);
-    return max + log(sum);
+    return log(sum);
 }
 
 static void cross_entropy_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
@@ -28,10 +35,14 @@ static void cross_entropy_forward(const cgp_kernel_spec *spec, const cgp_kernel_
     const int32_t *targets = args->x[1];
     double loss = 0.0;
     for (int64_t row = 0; row < rows; row++) {
-        const double lse = log_sum_exp(spec->type, args->x[0], row * classes, classes);
+        const int64_t first = row * classes;
+        const float max = row_max(spec->type, args->x[0], first, classes);
+        const double log_sum = log_sum_exp(spec->type, args->x[0], first, classes, max);
         if (targets[row] != spec->attributes.ignore)
-            loss += lse - cgp__ref_load(spec->type, args->x[0], row * classes + targets[row]);
-        args->saved[0][row] = (float)lse;
+            loss += log_sum +
+                    ((double)max - cgp__ref_load(spec->type, args->x[0], first + targets[row]));
+        args->saved[0][row] = max;
+        args->saved[1][row] = (float)log_sum;
     }
     cgp__set_loss(args, loss);
 }
@@ -40,11 +51,11 @@ static void cross_entropy_input(const cgp_kernel_spec *spec, const cgp_kernel_ar
     const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
     for (int64_t row = 0; args->dx[0] && row < rows; row++) {
-        const double lse = args->saved[0][row];
+        const double max = args->saved[0][row], log_sum = args->saved[1][row];
         const bool counts = targets[row] != spec->attributes.ignore;
         for (int64_t c = 0; c < classes; c++) {
             const double x = cgp__ref_load(spec->type, args->x[0], row * classes + c);
-            const double slope = exp(x - lse) - (c == targets[row] ? 1.0 : 0.0);
+            const double slope = exp((x - max) - log_sum) - (c == targets[row] ? 1.0 : 0.0);
             cgp__ref_store(spec->type, args->dx[0], row * classes + c, cgp__ref_adds(spec, 0),
                            counts ? cgp__loss_scale(args) * slope : 0.0);
         }

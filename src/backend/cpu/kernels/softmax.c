@@ -2,9 +2,11 @@
 /* softmax.c -- softmax over rows of attention scores, with dropout; in place.
  *
  * Forward, over the keys that a query attends to:
- *     m = max s      p = exp(scale (s - m)) / sum      lse = scale m + log sum      s := p keep
+ *     p = exp(scale (s - max)) / sum      log_sum = log sum      s := p keep
  * Backward, s holds the recomputed scores, dp = dy v^T:
- *     p = exp(scale s - lse)      s := p keep      dp := scale p (keep dp - delta)
+ *     p = exp(scale (s - max) - log_sum)      s := p keep      dp := scale p (keep dp - delta)
+ *
+ * max and log_sum are saved apart: a f32 that held both would lose log_sum where scores are large.
  *
  * The other keys get 0, so that the GEMMs may take whole tiles. Lane l of a sum has the keys l, l + LANES, ... of the sequence, as tiles
  * begin at multiples of 64: it is a function of the query's own keys. Rows are padded: vectors are read and written whole and the
@@ -90,15 +92,18 @@ void CGP__CPU_NAME(softmax_forward)(const cgp__cpu_scores *scores) {
         const uint32_t group = a.mask ? a.mask->group + (uint32_t)row : 0;
         const float max = row_max(s, x);
         const float sum = row_exp(s, x, max, a.scale);
-        a.lse[row] = a.scale * max + logf(sum);
+        if (a.max) {
+            a.max[row] = max;
+            a.log_sum[row] = logf(sum);
+        }
         row_scale(s, x, 1.0f / sum, a.mask, group, (uint64_t)a.begin / 4);
         row_clear(s, x, a.width);
     }
 }
 
 INLINE void backward_lanes(float *s, float *dp, ivec visible, vec factor, float scale,
-                           float lse, float delta) {
-    const vec p = keep(visible, exp_or_zero(scale * load(s) - lse));
+                           float max, float log_sum, float delta) {
+    const vec p = keep(visible, exp_or_zero(scale * (load(s) - max) - log_sum));
     const vec slope = scale * p * (factor * load(dp) - delta);
     store(s, p * factor);
     store(dp, keep(visible, slope));
@@ -115,8 +120,8 @@ void CGP__CPU_NAME(softmax_backward)(const cgp__cpu_scores *scores) {
             if (a.mask) dropout_factors(factors, a.mask, group, (uint64_t)(a.begin + j) / 4);
             for (int64_t k = 0; k < 2 && j + k * LANES < x.end; k++) {
                 const int64_t at = j + k * LANES;
-                backward_lanes(s + at, dp + at, inside(x, at), factors[k], a.scale, a.lse[row],
-                               a.delta[row]);
+                backward_lanes(s + at, dp + at, inside(x, at), factors[k], a.scale, a.max[row],
+                               a.log_sum[row], a.delta[row]);
             }
         }
         row_clear(s, x, a.width);

@@ -9,8 +9,8 @@
  *     first ..         [ \#######\ ]            \  masked by the softmax: a window, the diagonal
  *     end              [  \#######\]            begin: a multiple of 64, 0 without a window; end: S, if not causal
  *
- * Forward     S = q k^T     P = softmax(scale S) keep     y = P v     saves lse [n, heads, R]
- * Backward    S, P recomputed from lse     dP = dy v^T     delta = rowsum(dy y)
+ * Forward     S = q k^T     P = softmax(scale S) keep     y = P v     saves max and log_sum [n, heads, R]
+ * Backward    S, P recomputed from them    dP = dy v^T     delta = rowsum(dy y)
  *             dS = scale P (keep dP - delta)
  *             dv += (P keep)^T dy      dk += dS^T q      dq = dS k
  *
@@ -138,7 +138,7 @@ typedef struct head {
     sizes z;
     const void *q, *k, *v;
     void *y;
-    float *lse;
+    float *max, *log_sum;
     const void *dy;
     /* NULL: not wanted. */
     void *dq, *dk, *dv;
@@ -285,7 +285,8 @@ static cgp__cpu_scores scores_of(const head *h, const tile *t, cgp__cpu_mask *ma
                               .scale = g->scale,
                               .s = h->s,
                               .dp = h->dp,
-                              .lse = h->lse + t->first,
+                              .max = h->max + t->first,
+                              .log_sum = h->log_sum + t->first,
                               .delta = h->delta};
     if (h->mask) {
         *mask = *h->mask;
@@ -420,7 +421,8 @@ static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, c
     h.k = cgp__cpu_at(type, args->x[k], k_at);
     h.v = cgp__cpu_at(type, args->x[v], v_at);
     h.y = cgp__cpu_at(type, args->y, y_at);
-    h.lse = args->saved[0] + (sample * g->heads + number) * g->rows;
+    h.max = args->saved[0] + (sample * g->heads + number) * g->rows;
+    h.log_sum = args->saved[1] + (sample * g->heads + number) * g->rows;
     take_scratch(&h, scratch);
     if (call->kernel->spec.direction == CGP_OP_FORWARD) return h;
     h.dy = cgp__cpu_at(type, args->dy, y_at);

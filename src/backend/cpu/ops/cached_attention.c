@@ -35,13 +35,9 @@ static sizes sizes_of(const cgp_kernel_spec *spec) {
     return z;
 }
 
-/* The memory of a thread: scores, lse, workspace of GEMMs. */
+/* The memory of a thread: scores, workspace of GEMMs. */
 static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->rows * z->s * (int64_t)sizeof(float));
-}
-
-static int64_t lse_bytes(const sizes *z) {
-    return cgp__align_up(z->rows * (int64_t)sizeof(float));
 }
 
 static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
@@ -49,7 +45,7 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
     const bool bf16 = spec->type == CGP_BF16;
     const int64_t s = cgp__gemm_workspace(z.rows, z.keys, z.depth, CGP_F32, bf16, 1);
     const int64_t y = cgp__gemm_workspace(z.rows, z.width, z.keys, spec->type, bf16, 1);
-    return scores_bytes(&z) + lse_bytes(&z) + cgp__max(s, y);
+    return scores_bytes(&z) + cgp__max(s, y);
 }
 
 /* Heads in a block. */
@@ -73,7 +69,7 @@ typedef struct tile {
     int64_t sample, first, rows;
     /* Keys. */
     int64_t begin, end;
-    float *s, *lse;
+    float *s;
     void *gemm_workspace;
 } tile;
 
@@ -152,8 +148,7 @@ static void run_tile(const tile *t, int64_t number) {
                            .causal = true,
                            .window = g->window,
                            .scale = g->scale,
-                           .s = t->s,
-                           .lse = t->lse});
+                           .s = t->s});
     multiply_keys(t, v, y);
 }
 
@@ -166,8 +161,7 @@ static void heads_range(const void *work, int64_t begin, int64_t end, int thread
     char *scratch = (char *)call->args->workspace + thread * scratch_bytes(spec);
     tile t = {.call = call, .z = sizes_of(spec)};
     t.s = (float *)(void *)scratch;
-    t.lse = (float *)(void *)(scratch + scores_bytes(&t.z));
-    t.gemm_workspace = (char *)t.lse + lse_bytes(&t.z);
+    t.gemm_workspace = scratch + scores_bytes(&t.z);
     for (int64_t sample = 0; sample < spec->n; sample += t.rows) {
         take_samples(&t, sample);
         for (int64_t number = begin; number < end; number++)

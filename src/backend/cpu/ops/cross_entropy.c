@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- the loss of each row, then their sum in order; saves lse. dx may overwrite the logits. */
+/* cross_entropy.c -- the loss of each row, then their sum in order; saves its maximum and log_sum. dx may overwrite the logits. */
 #include "backend/cpu/cpu.h"
 
 /* Rows begin .. end - 1. */
@@ -14,7 +14,8 @@ static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t e
                            .ignore = call->kernel->spec.attributes.ignore,
                            .x = cgp__cpu_at(type, args->x[0], begin * classes),
                            .targets = (const int32_t *)args->x[1] + begin,
-                           .lse = args->saved[0] + begin,
+                           .max = args->saved[0] + begin,
+                           .log_sum = args->saved[1] + begin,
                            .dx = dx ? cgp__cpu_at(type, dx, begin * classes) : NULL,
                            .scale = cgp__loss_scale(args),
                            .add = cgp__cpu_adds(call->kernel, 0)};

@@ -8,8 +8,8 @@
  *            [  \####\    ]                \ a tile that is masked: the last of its queries, the first of a window
  *
  * Forward     s = q k^T     of each tile of keys, in order: m' = max(m, s), f = exp(scale (m - m')), p = exp(scale (s - m'))
- *             sum = sum f + rowsum(p)       y = y f + (p keep) v          at the end y / sum, lse = scale m + log(sum)
- * Backward    p = exp(scale s - lse)        dp = dy v^T                   delta = rowsum(dy y)
+ *             sum = sum f + rowsum(p)       y = y f + (p keep) v          at the end y / sum; saves m and log(sum)
+ * Backward    p = exp(scale (s - m) - log(sum))      dp = dy v^T                   delta = rowsum(dy y)
  *             ds = scale p (keep dp - delta)
  *             dv = (p keep)^T dy            dk = ds^T q                   dq = ds k
  *
@@ -44,8 +44,9 @@ __global__ void __launch_bounds__(scores::THREADS) forward_tile(attention<T> a) 
     put_rows<COLUMNS>(h, a.y + h.y_at, a.y_stride, a.rows, a.v.columns, false, y, sum);
     for (int i = 0; i < 4; i++) {
         const int row = h.first + row_of<scores>(i);
-        if (blockIdx.y == 0 && first_column<scores>() == 0 && row < a.rows)
-            a.lse[h.lse + row] = a.scale * max[i] + (float)log_of((double)sum[i]);
+        if (blockIdx.y > 0 || first_column<scores>() > 0 || row >= a.rows) continue;
+        a.max[h.saved + row] = max[i];
+        a.log_sum[h.saved + row] = (float)log_of((double)sum[i]);
     }
 }
 
@@ -76,14 +77,15 @@ __device__ static inline void softmax_backward(const attention<T> &a, const head
     for (int i = 0; i < 4; i++) {
         const int row = query + row_of<scores>(i);
         const bool inside = row < a.rows;
-        const float lse = inside ? a.lse[h.lse + row] : 0.0f;
-        const float delta = inside ? a.delta[h.lse + row] : 0.0f;
+        const float max = inside ? a.max[h.saved + row] : 0.0f;
+        const float log_sum = inside ? a.log_sum[h.saved + row] : 0.0f;
+        const float delta = inside ? a.delta[h.saved + row] : 0.0f;
         const quad keep = keep_of(a, h, row, key);
         const seen sees = seen_from(a, row, key);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const bool visible = inside && j >= sees.begin && j < sees.end;
-            const float p = visible ? exp_or_zero(a.scale * s[i][j] - lse) : 0.0f;
+            const float p = visible ? exp_or_zero(a.scale * (s[i][j] - max) - log_sum) : 0.0f;
             const float slope = a.scale * p * (keep.x[j] * dp[i][j] - delta);
             s[i][j] = p * keep.x[j];
             dp[i][j] = visible ? slope : 0.0f;
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
             h.number++;
             h.q.at += a.q.columns;
             h.dy.at += a.v.columns;
-            h.lse += a.rows;
+            h.saved += a.rows;
         }
         __syncthreads();
     }

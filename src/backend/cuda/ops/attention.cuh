@@ -52,7 +52,7 @@ template <class T> struct attention {
     const T *dy;
     int64_t y_stride;
     bool dy_quads;
-    float *lse, *delta;
+    float *max, *log_sum, *delta;
     /* `group` heads of q to one of k. window: 0: none. */
     int heads, group, rows, keys, window;
     bool causal;
@@ -64,8 +64,8 @@ template <class T> struct attention {
 /* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
 template <class T> struct head {
     int number, first, column;
-    /* Of row 0: elements of q and of k and v, of y, of lse. */
-    int64_t q_at, k_at, v_at, y_at, lse;
+    /* Of row 0: elements of q and of k and v, of y, of max, log_sum and delta. */
+    int64_t q_at, k_at, v_at, y_at, saved;
     matrix<T> q, k, v, dy;
     dropout_mask mask;
 };
@@ -85,7 +85,7 @@ __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_
     h->k_at = sample * a.keys * a.k.stride + (int64_t)kv * a.k.columns;
     h->v_at = sample * a.keys * a.v.stride + (int64_t)kv * a.v.columns;
     h->y_at = sample * a.rows * a.y_stride + (int64_t)number * a.v.columns;
-    h->lse = (sample * a.heads + number) * a.rows;
+    h->saved = (sample * a.heads + number) * a.rows;
     h->q = rows_of(a.q, h->q_at, a.rows);
     h->k = rows_of(a.k, h->k_at, a.keys);
     h->v = rows_of(a.v, h->v_at, a.keys);
@@ -309,7 +309,8 @@ static attention<T> attention_of(const cgp_kernel_spec *spec, const cgp_kernel_a
     a.dy = (const T *)args->dy;
     a.y_stride = g->out;
     a.dy_quads = width % 4 == 0 && is_aligned(a.dy);
-    a.lse = args->saved[0];
+    a.max = args->saved[0];
+    a.log_sum = args->saved[1];
     a.delta = (float *)args->workspace;
     a.heads = (int)g->heads;
     a.group = (int)(g->heads / g->kv_heads);

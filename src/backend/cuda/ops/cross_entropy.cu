@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.cu -- lse - x[target] of each row, x are logits; then their sum in order.
+/* cross_entropy.cu -- log_sum + (max - x[target]) of each row, x are logits; then their sum in order.
  *
- *     lse = m + log sum_c exp(x[c] - m), m = max x
- *     dx[c] = scale (exp(x[c] - lse) - (c == target)), 0 in a row that does not count
+ *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
+ *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
  *
- * lse is saved for every row. dx may be x. */
+ * max and log_sum are saved for every row, apart: their sum in f32 would lose log_sum where logits are large. dx may be x. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"
@@ -12,40 +12,42 @@
 enum { AT_ONCE = 8 };
 
 template <class T>
-__global__ void cross_entropy_forward(const T *x, const int32_t *targets, float *saved,
-                                      double *losses, int64_t rows, int64_t classes,
-                                      int64_t ignore) {
+__global__ void cross_entropy_forward(const T *x, const int32_t *targets, float *maxima,
+                                      float *log_sums, double *losses, int64_t rows,
+                                      int64_t classes, int64_t ignore) {
     __shared__ exp_rows tile;
     const int lane = (int)threadIdx.x % ROW_LANES;
     const int64_t row = (int64_t)blockIdx.x * EXP_ROWS + threadIdx.x / ROW_LANES;
     x += row * classes;
     const float max = row_exp(tile, x, row < rows ? classes : 0);
     if (lane != 0 || row >= rows) return;
-    const double lse = (double)max + log_of(exp_sum(tile));
+    const double log_sum = log_of(exp_sum(tile));
     const int32_t target = targets[row];
-    saved[row] = (float)lse;
-    losses[row] = target == ignore ? 0.0 : lse - (double)load(x, target);
+    maxima[row] = max;
+    log_sums[row] = (float)log_sum;
+    losses[row] = target == ignore ? 0.0 : log_sum + ((double)max - (double)load(x, target));
 }
 
 template <class T>
 static cudaError_t forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                            cudaStream_t stream) {
     const int64_t rows = spec->n * spec->attributes.rows;
-    CGP__TRY_CUDA(launch(cross_entropy_forward<T>, dim3((unsigned)ceil_div(rows, EXP_ROWS)),
-                         dim3(BLOCK), stream, (const T *)args->x[0],
-                         (const int32_t *)args->x[1], args->saved[0], (double *)args->workspace,
-                         rows, spec->attributes.in, spec->attributes.ignore));
+    CGP__TRY_CUDA(launch(
+        cross_entropy_forward<T>, dim3((unsigned)ceil_div(rows, EXP_ROWS)), dim3(BLOCK), stream,
+        (const T *)args->x[0], (const int32_t *)args->x[1], args->saved[0], args->saved[1],
+        (double *)args->workspace, rows, spec->attributes.in, spec->attributes.ignore));
     return set_loss(args, rows, stream);
 }
 
 /* A block for each row. A thread loads some logits before it writes: dx may be x, so later loads would wait. */
 template <class T>
 __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets,
-                                    const float *saved, int64_t classes, int64_t ignore,
-                                    bool add, const cgp_step_values *values, int loss) {
+                                    const float *maxima, const float *log_sums, int64_t classes,
+                                    int64_t ignore, bool add, const cgp_step_values *values,
+                                    int loss) {
     const int64_t row = blockIdx.x, first = row * classes;
     const int32_t target = targets[row];
-    const float lse = saved[row], scale = loss_scale(values, loss);
+    const float max = maxima[row], log_sum = log_sums[row], scale = loss_scale(values, loss);
     const bool counts = target != ignore;
     if (!counts && add) return;
     for (int64_t begin = threadIdx.x; begin < classes; begin += AT_ONCE * BLOCK) {
@@ -56,7 +58,7 @@ __global__ void cross_entropy_input(T *dx, const T *x, const int32_t *targets,
         }
         for (int k = 0; k < AT_ONCE; k++) {
             const int64_t c = begin + k * BLOCK;
-            const float e = exp_or_zero(in[k] - lse);
+            const float e = exp_or_zero((in[k] - max) - log_sum);
             const float g = scale * (e - (c == target ? 1.0f : 0.0f));
             if (c < classes) put(dx, first + c, add, counts ? g : 0.0f);
         }
@@ -69,8 +71,9 @@ static cudaError_t input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     if (!args->dx[0]) return cudaSuccess;
     return launch(cross_entropy_input<T>, dim3((unsigned)(spec->n * spec->attributes.rows)),
                   dim3(BLOCK), stream, (T *)args->dx[0], (const T *)args->x[0],
-                  (const int32_t *)args->x[1], args->saved[0], spec->attributes.in,
-                  spec->attributes.ignore, adds(spec, 0), args->values, args->loss);
+                  (const int32_t *)args->x[1], args->saved[0], args->saved[1],
+                  spec->attributes.in, spec->attributes.ignore, adds(spec, 0), args->values,
+                  args->loss);
 }
 
 /* One loss for each row. */
