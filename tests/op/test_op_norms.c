@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_norms.c -- a norm's statistics under cancellation: deviations far below the mean. */
+/* test_op_norms.c -- a norm's statistics under cancellation, deviations far below the mean, and where squares overflow. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -77,6 +77,63 @@ static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
     }
 }
 
+/* --- squares that overflow --- */
+
+/* Index in the saved rstd of element i of x. */
+static int64_t set_of(const operands *o, int64_t i) {
+    const cgp_op_attributes *g = &o->c.attributes;
+    const int64_t row = i / g->out, sample = row / g->rows, channel = i % g->out;
+    if (is_row_norm(o->c.op)) return row;
+    if (o->c.op == CGP_OP_BATCH_NORM) return channel;
+    if (o->c.op == CGP_OP_INSTANCE_NORM) return sample * g->out + channel;
+    return sample * g->groups + channel / (g->out / g->groups);
+}
+
+/* Results of the set are NaN; those of all others are finite. */
+static void check_set(const operands *o, int64_t set) {
+    static const int slots[] = {SLOT_Y, SLOT_DX};
+    for (int64_t i = 0; i < 2 * o->count[SLOT_X]; i++) {
+        const int slot = slots[i % 2];
+        const float got = o->at[slot][i / 2];
+        if (set_of(o, i / 2) == set ? !isnan(got) : !isfinite(got))
+            fail_msg("%s: slot %d [%" PRId64 "] is %.9g, of set %" PRId64 ", where set %" PRId64
+                     " overflows",
+                     case_text(&o->c), slot, i / 2, (double)got, set_of(o, i / 2), set);
+    }
+    for (int64_t i = 0; i < o->count[rstd_slot(o->c.op)]; i++)
+        assert_int_equal(isnan(o->at[rstd_slot(o->c.op)][i]) != 0, i == set);
+}
+
+/* One set's elements are `size` with signs that alternate along rows and channels. */
+static void check_overflow(const runner *on, const op_case *c, float size) {
+    operands o;
+    operands_create(&o, c, &seed);
+    const int64_t set = test_between(&seed, 0, (int)o.count[rstd_slot(c->op)] - 1);
+    for (int64_t i = 0; i < o.count[SLOT_X]; i++) {
+        const bool odd = (i + i / c->attributes.out) % 2;
+        if (set_of(&o, i) == set) o.at[SLOT_X][i] = odd ? size : -size;
+    }
+    if (c->type == CGP_BF16) operands_round(&o);
+    op_run(on, &o, CGP_OP_FORWARD);
+    op_run(on, &o, CGP_OP_BACKWARD_INPUT);
+    check_set(&o, set);
+    operands_destroy(&o);
+}
+
+static void squares_that_overflow_give_nan(void **state) {
+    static const cgp_op_kind kinds[] = {CGP_OP_LAYER_NORM, CGP_OP_RMS_NORM, CGP_OP_BATCH_NORM,
+                                        CGP_OP_INSTANCE_NORM, CGP_OP_GROUP_NORM};
+    static const float sizes[] = {3e19f, 1e30f, 3e38f};
+    for (int i = 0; i < 5 * 3 * 2; i++) {
+        op_case c = {.op = kinds[i % 5],
+                     .attributes = norm_attributes(40, 6),
+                     .n = 2,
+                     .type = i / 15 ? CGP_BF16 : CGP_F32};
+        if (c.op == CGP_OP_GROUP_NORM) c.attributes.groups = 3;
+        check_overflow(*state, &c, sizes[i / 5 % 3]);
+    }
+}
+
 int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
@@ -86,6 +143,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth, ref),
         BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth, cpu),
+        BOTH(squares_that_overflow_give_nan, ref),
+        BOTH(squares_that_overflow_give_nan, cpu),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&cpu);

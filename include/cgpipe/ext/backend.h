@@ -160,7 +160,7 @@ enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
  * MEAN is an AVERAGE_POOL whose windows do not overlap.
  * UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i - top, j - left), or zero. BATCH_NORM's
  * mean and variance are over all samples and rows of the run, INSTANCE_NORM's over the rows of a sample, both per channel;
- * GROUP_NORM's over the rows of a sample and the C / groups channels of a group, which lie side by side.
+ * GROUP_NORM's over the rows of a sample and the C / groups channels of a group, side by side. A variance above FLT_MAX gives NaN.
  *
  * BATCH_NORM's state is its running statistics. In `training` forward collects them in `accumulator`, if it is not NULL, and
  * commit() moves them to the state. Outside training forward normalises with the state and saves nothing, and backward is not

@@ -12,10 +12,11 @@
  * mean and rstd, one of each per set and group (or channel), and differentiates through them; it makes dweight and dbias as
  * well, there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each group of a set is read for
  * the last time before dx is written. dweight and dbias are written by the first micro-batch and added to by the
- * others. */
+ * others. rstd is NaN, and so are y and dx, if the variance is no finite f32. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 
+#include <float.h>
 #include <math.h>
 
 /* The rows of a set that have one mean, `channels` channels of them from c on. */
@@ -94,6 +95,7 @@ static void normalise(const cgp_kernel_spec *spec, const cgp_kernel_args *args, 
 }
 
 static double reciprocal_deviation(const cgp_kernel_spec *spec, double variance) {
+    if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)spec->attributes.eps);
 }
 

@@ -10,9 +10,11 @@
  * backward_input needs x and the saved mean (of LAYER_NORM) and rstd; it makes dweight and dbias as
  * well, there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each
  * row of dy is read for the last time before dx is written. dweight and dbias are written by
- * the first micro-batch and added to by the others. */
+ * the first micro-batch and added to by the others. rstd is NaN, and so are y and dx, if the sum of
+ * squares is no finite f32. */
 #include "backend/ref/ref.h"
 
+#include <float.h>
 #include <math.h>
 
 static bool is_centred(const cgp_kernel_spec *spec) {
@@ -47,7 +49,8 @@ static void norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
             const double x = cgp__ref_load(spec->type, args->x[0], at + c);
             squares += (x - mean) * (x - mean);
         }
-        const double rstd = 1.0 / sqrt(squares / (double)width + (double)spec->attributes.eps);
+        const double variance = squares <= FLT_MAX ? squares / (double)width : (double)NAN;
+        const double rstd = 1.0 / sqrt(variance + (double)spec->attributes.eps);
         for (int64_t c = 0; c < width; c++) {
             const double h = (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
             cgp__ref_write(

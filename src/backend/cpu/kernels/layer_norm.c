@@ -5,7 +5,7 @@
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy    (blocks of 64 rows)
  *
- * RMS_NORM is not `centred`: mean, bias and the sum of g are left out.
+ * RMS_NORM is not `centred`: mean, bias and the sum of g are left out. rstd is NaN where the sum of squares overflows.
  *
  * Forward saves mean and rstd, backward reads them and x. dx may be dy: a row of dy is read for
  * the last time before that row of dx is written. Rows go four at a time through the
@@ -35,6 +35,11 @@ INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *sh
         sums[k] = sum_lanes(sum[k]);
 }
 
+/* From the sum of squares of a row. One that overflows gives NaN: 1 / infinity would hide it. */
+INLINE float reciprocal_deviation(float squares, const cgp__cpu_norm *a) {
+    return squares < INFINITY ? 1.0f / sqrtf(squares / (float)a->width + a->eps) : NAN;
+}
+
 /* h. */
 INLINE vec normal(vec x, float mean, float rstd, bool centred) {
     return (centred ? x - mean : x) * rstd;
@@ -55,7 +60,7 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
         a->mean[row + k] = mean[k] = mean[k] / (float)width;
     row_sums(type, rstd, x, centred ? mean : NULL, width, count, true);
     for (int k = 0; k < count; k++)
-        a->rstd[row + k] = rstd[k] = 1.0f / sqrtf(rstd[k] / (float)width + a->eps);
+        a->rstd[row + k] = rstd[k] = reciprocal_deviation(rstd[k], a);
     int64_t c = 0;
     for (; c + LANES <= width; c += LANES) {
         const vec weight = load(a->weight + c);

@@ -21,6 +21,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -305,7 +306,9 @@ static void set_channel(const norm *w, int64_t set, int64_t c, double mean, doub
     factor_of(w, set, SLOPE)[c] = 0.0f;
 }
 
+/* NaN where the variance, or a sum of squares in it, overflows f32: 1 / infinity would hide it. */
 static double reciprocal_deviation(const norm *w, double variance) {
+    if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)w->kernel->spec.attributes.eps);
 }
 

@@ -16,6 +16,8 @@
  *     part_factors    the sums of each part; all that follows from them, but
  *     part_weights    dweight and dbias, over the sets in order
  *     apply           y or dx, which may be dy */
+#include <float.h>
+
 #include "backend/cuda/running_stats.cuh"
 
 constexpr int WIDE = 256;      /* elements of a wide row made of several rows, at most */
@@ -230,7 +232,9 @@ static __global__ void __launch_bounds__(WARP *ROW_BLOCKS)
 
 /* --- factors --- */
 
+/* NaN where the variance, or a sum of squares in it, overflows f32: 1 / infinity would hide it. */
 __device__ static inline double reciprocal_deviation(const channel_norm &w, double variance) {
+    if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)w.eps);
 }
 

@@ -5,7 +5,7 @@
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy
  *
- * RMS_NORM is not `centred`: mean, bias and the sum of g are left out.
+ * RMS_NORM is not `centred`: mean, bias and the sum of g are left out. rstd is NaN where the sum of squares overflows.
  *
  * Forward saves mean and rstd, backward reads them and x. dx may be dy: dweight and dbias are made first, and a block reads all
  * of its rows of dy before it writes dx. Chains and bits are those of the cpu backend. */
@@ -46,6 +46,11 @@ __device__ static inline void load_rows(float (&to)[SUM_ROWS], const T *from,
         to[r] = r < a.rows ? load(from, r * a.width + c) : 0.0f;
 }
 
+/* From the sum of squares of a row. One that overflows gives NaN: 1 / infinity would hide it. */
+__device__ static inline float reciprocal_deviation(float squares, float width, float eps) {
+    return squares < INFINITY ? 1.0f / sqrtf(squares / width + eps) : NAN;
+}
+
 template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
     __shared__ terms<1> tile;
     __shared__ float means[SUM_ROWS], rstds[SUM_ROWS];
@@ -72,7 +77,7 @@ template <class T, bool centred> __global__ void norm_forward(operands<T> all) {
             term[r][0] = off * off;
         }
     });
-    if (owns) rstds[row] = 1.0f / sqrtf(sum[0] / (float)a.width + a.eps);
+    if (owns) rstds[row] = reciprocal_deviation(sum[0], (float)a.width, a.eps);
     if (owns && row < a.rows) a.rstd[row] = rstds[row];
     __syncthreads();
     for (int64_t c = threadIdx.x; c < a.width; c += BLOCK) {
