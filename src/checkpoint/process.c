@@ -5,7 +5,8 @@
  *     ───────────────────              the place: processes of one place see each other by their pids
  *
  * BOOT is the random number that the system draws when it starts, NAMESPACE the inode of the pid namespace, START the time of the
- * process's start in clock ticks since BOOT, because a pid is given again. Without /proc, BOOT or NAMESPACE is "unknown". */
+ * process's start in clock ticks since BOOT, because a pid is given again. Without a /proc of its pid namespace a process's place is
+ * "unknown", as its processes cannot be looked up. */
 #include "checkpoint/file.h"
 
 #include "base/base.h"
@@ -75,6 +76,15 @@ static void read_namespace(const char *pid, const char *kind, char target[64]) {
     target[got > 0 ? got : 0] = '\0';
 }
 
+/* Tell whether /proc is there and has this pid namespace's processes, not those of the one around it. */
+static bool is_own_proc(void) {
+    char target[32], own[32];
+    const ssize_t got = readlink("/proc/self", target, sizeof target - 1);
+    target[got > 0 ? got : 0] = '\0';
+    snprintf(own, sizeof own, "%ld", (long)getpid());
+    return strcmp(target, own) == 0;
+}
+
 static place this_place(void) {
     place here;
     char host[65], boot[33], target[64];
@@ -82,7 +92,7 @@ static place this_place(void) {
     name_host(host);
     name_boot(boot);
     read_namespace("self", "pid", target);
-    here.known = boot[0] && sscanf(target, "pid:[%llu]", &inode) == 1;
+    here.known = is_own_proc() && boot[0] && sscanf(target, "pid:[%llu]", &inode) == 1;
     if (here.known)
         snprintf(here.text, sizeof here.text, "%s-%s-%llu-", host, boot, inode);
     else

@@ -179,6 +179,31 @@ for name in run "a user's run \$(date)"; do
     check "another host, $name: its temporary entries stay, with a warning" grep -q "/.cgpipe-.*elsewhere-.* stays: a process of another host" "$err"
 done
 
+# --- another pid namespace ---
+
+# apart NAME OPTION.. : a training in a pid namespace of its own, whose first process a shell is; killed in a save; the next one is
+# outside.
+apart() {
+    local name=$1
+    shift
+    rm -rf run
+    LD_PRELOAD=$preload FAIL_BELOW=$work/files FAIL_LOCKS=none FAIL_CALL=sync:9:KILL unshare --pid --fork "$@" \
+        sh -c '"$@"; exit' sh "$program" train $words --resume --run run >"$out" 2>"$err" </dev/null
+    here FAIL_LOCKS=none -- train $words --resume --run run
+    check "$name: refused" refused "run directory run: process [0-9]* on host .* has locked it since $date, and cannot be looked at from here (if it has ended: rm run/lock)"
+    eval "$(remedy)"
+    here FAIL_LOCKS=none -- train $words --resume --run run
+    check "$name: to the same weights" test "$(sha)" = "$whole"
+    check "$name: its temporary entries stay" test "$(find run -maxdepth 1 -name ".cgpipe-*" | wc -l)" = 1
+}
+if unshare --pid --fork --mount-proc "$program" --version >/dev/null 2>&1; then
+    apart "another pid namespace" --mount-proc
+    apart "another pid namespace, without a /proc of its own"
+    check "another pid namespace, without a /proc of its own: no place is known" test -n "$(find run -name '.cgpipe-*-unknown-unknown-*')"
+else
+    echo "skipped: no rights for a pid namespace"
+fi
+
 # --- something else of that name ---
 
 echo mine >"$work/mine"
