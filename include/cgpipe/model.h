@@ -458,10 +458,25 @@ CGP_API cgp_shape cgp_model_input_shape(const cgp_model *model, int input);
 CGP_API cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input);
 CGP_API bool cgp_model_input_has_gradient(const cgp_model *model, int input);
 
+/** Return the bound of an integer input: its elements are 0 .. bound - 1, as every op and loss that reads them demands, but for targets
+ *  that are ignored. 0: they may be anything, or there is no such input. Threads: any. */
+CGP_API int64_t cgp_model_input_bound(const cgp_model *model, int input);
+
 /** Return outputs in order of cgp_model_output(); shape for one sample (rank -1: there is no such output), and type. */
 CGP_API int cgp_model_outputs(const cgp_model *model);
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model, int output);
 CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
+
+/** A loss of a model. */
+typedef struct cgp_model_loss {
+    int output;    /**< The output that has its logits; -1: none has. */
+    int target;    /**< The input that has its targets; -1: the graph makes them, or it has none. */
+    double weight; /**< In the sum of all losses. */
+} cgp_model_loss;
+
+/** Return losses in the order in which the model got them; a weight of 0: there is no such loss. Threads: any. */
+CGP_API int cgp_model_losses(const cgp_model *model);
+CGP_API cgp_model_loss cgp_model_loss_at(const cgp_model *model, int loss);
 
 #ifdef __cplusplus
 }

@@ -197,6 +197,9 @@ CGP_API const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *plan, int stage)
 CGP_API const cgp_plan_device *cgp_plan_device_at(const cgp_plan *plan, int device);
 CGP_API const int *cgp_plan_balance(const cgp_plan *plan);
 
+/** Return the stage that makes an output of the model; -1: there is no such output. Threads: any. */
+CGP_API int cgp_plan_output_stage(const cgp_plan *plan, int output);
+
 /** An edge between two stages: activations if from < to, gradients if from > to. */
 typedef struct cgp_plan_edge {
     int from, to;

@@ -100,6 +100,36 @@ bool cgp_model_input_has_gradient(const cgp_model *model, int input) {
            model->values[model->input_values[input]].wants_grad;
 }
 
+int64_t cgp_model_input_bound(const cgp_model *model, int input) {
+    CGP__NEED_OR(model, 0);
+    int64_t bound = 0;
+    if (input < 0 || input >= model->n_inputs) return 0;
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp_op_node *use = &model->nodes[i].use;
+        for (int k = 0; use->op->upper_bound && k < model->nodes[i].n_inputs; k++) {
+            const bool reads = model->nodes[i].inputs[k] == model->input_values[input];
+            const int64_t of_op = reads ? use->op->upper_bound(use, k) : 0;
+            if (of_op > 0 && (bound == 0 || of_op < bound)) bound = of_op;
+        }
+    }
+    return bound;
+}
+
+int cgp_model_losses(const cgp_model *model) {
+    CGP__NEED_OR(model, 0);
+    return model->n_losses;
+}
+
+cgp_model_loss cgp_model_loss_at(const cgp_model *model, int loss) {
+    CGP__NEED_OR(model, ((cgp_model_loss){-1, -1, 0}));
+    if (loss < 0 || loss >= model->n_losses) return (cgp_model_loss){-1, -1, 0};
+    const cgp__node *node = &model->nodes[cgp__model_loss(model, loss)];
+    return (cgp_model_loss){.output = model->values[node->inputs[0]].output,
+                            .target =
+                                node->n_inputs > 1 ? model->values[node->inputs[1]].input : -1,
+                            .weight = node->loss_weight};
+}
+
 cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input) {
     CGP__NEED_OR(model, CGP_F32);
     if (input < 0 || input >= model->n_inputs) return CGP_F32;

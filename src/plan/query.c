@@ -38,6 +38,11 @@ const cgp_plan_device *cgp_plan_device_at(const cgp_plan *plan, int device) {
     return device >= 0 && device < plan->n_devices ? &plan->devices[device].info : NULL;
 }
 
+int cgp_plan_output_stage(const cgp_plan *plan, int output) {
+    CGP__NEED_OR(plan, -1);
+    return output >= 0 && output < plan->model->n_outputs ? plan->outputs[output].stage : -1;
+}
+
 const int *cgp_plan_balance(const cgp_plan *plan) {
     CGP__NEED_OR(plan, NULL);
     return plan->balance;

@@ -315,6 +315,51 @@ static void indices_out_of_range_have_no_answer(void **unused) {
     cgp_model_destroy(model);
 }
 
+static void inputs_have_bounds_and_losses_have_logits(void **unused) {
+    (void)unused;
+    cgp_model *model = start();
+    cgp_plan *plan = NULL;
+    const cgp_value ids = cgp_model_input(model, "ids", CGP_I32, 1, (const int64_t[]){2});
+    const cgp_value labels = cgp_model_input(model, "labels", CGP_I32, 1, (const int64_t[]){2});
+    const cgp_value mask = input(model, "mask", CGP_F32, 2, 9);
+    cgp_model_layer(model, "first");
+    const cgp_value wide = cgp_embedding(model, ids, "wide", 7, 9, zero);
+    const cgp_value narrow = cgp_embedding(model, ids, "narrow", 5, 9, zero);
+    const cgp_value x = cgp_add(model, wide, narrow);
+    cgp_model_layer(model, "second");
+    const cgp_value logits = linear(model, x, "logits", 4);
+    const cgp_value shown = linear(model, x, "shown", 6);
+    cgp_model_output(model, logits);
+    cgp_model_output(model, x);
+    cgp_model_loss_cross_entropy(model, shown, labels, -100, 0.5);
+    cgp_model_loss_cross_entropy(model, logits, labels, -100, 2);
+    cgp_model_loss_bce_with_logits(model, x, mask, 1);
+    assert_ok(cgp_model_finish(model));
+    assert_int_equal(cgp_model_input_bound(model, 0), 5); /* the smaller one */
+    assert_int_equal(cgp_model_input_bound(model, 1), 4);
+    assert_int_equal(cgp_model_input_bound(model, 2), 0); /* no integers */
+    assert_int_equal(cgp_model_input_bound(model, 3) + cgp_model_input_bound(model, -1), 0);
+    assert_int_equal(cgp_model_losses(model), 3);
+    static const cgp_model_loss expected[] = {{-1, 1, 0.5}, {0, 1, 2}, {1, 2, 1}, {-1, -1, 0}};
+    for (int i = 0; i < 5; i++) { /* the last of all: loss -1 */
+        const cgp_model_loss got = cgp_model_loss_at(model, i < 4 ? i : -1),
+                             want = expected[i < 4 ? i : 3];
+        assert_int_equal(got.output, want.output);
+        assert_int_equal(got.target, want.target);
+        assert_true(got.weight == want.weight);
+    }
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    o.balance = (const int[]){1, 1};
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_int_equal(cgp_plan_output_stage(plan, 0), 1);
+    assert_int_equal(cgp_plan_output_stage(plan, 1), 0);
+    assert_int_equal(cgp_plan_output_stage(plan, 2), -1);
+    assert_int_equal(cgp_plan_output_stage(plan, -1), -1);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_sticks_and_names_layer_and_op),
@@ -327,6 +372,7 @@ int main(void) {
         cmocka_unit_test(initial_weights_do_not_depend_on_pieces),
         cmocka_unit_test(a_truncated_normal_draws_the_tails_again),
         cmocka_unit_test(indices_out_of_range_have_no_answer),
+        cmocka_unit_test(inputs_have_bounds_and_losses_have_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
