@@ -93,7 +93,7 @@ static cgp_status run_steps(cli_session *session) {
         status = cgp_data_random(&data, gpt2->vocab, gpt2->sequence, seed);
     for (int64_t i = 0; i < session->options->steps && status == CGP_OK; i++)
         status = gpt2 ? cli_session_step(session, data, NULL)
-                      : cli_session_step_on(session, &inputs, NULL);
+                      : cli_session_step_on(session, inputs.pointers, inputs.count, NULL);
     cgp_data_destroy(data);
     cli_inputs_release(&inputs);
     return status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c -- cgpipe check: run the same batch in one stage and with the given options; compare loss, output, every gradient,
- * states and updated weights bit for bit. Of several ranks the first one runs the one stage, and compares.
+/* check.c -- cgpipe check: run the same batch in one stage and with the given options; compare loss, all outputs, every
+ * gradient, states and updated weights bit for bit. Of several ranks the first one runs the one stage, and compares.
  *
- * If the output differs, a kernel of forward does. If only gradients do, look at the one that backward computes first, of the
+ * If an output differs, a kernel of forward does. If only gradients do, look at the one that backward computes first, of the
  * last parameter. */
 #include "commands/commands.h"
 
@@ -18,33 +18,47 @@
 
 typedef struct outcome {
     double loss;
-    float **gradients; /* [parameters] */
-    float *output;     /* of the whole batch; NULL: it cannot be compared */
-    int64_t numbers;   /* of the output */
+    int n_gradients, n_outputs;
+    float **gradients;   /* [n_gradients] */
+    cgp_tensor *outputs; /* [n_outputs], of the whole batch, f32 or i32 */
     char weights[65], states[65];
 } outcome;
 
-static void release(outcome *o, const cgp_model *model) {
-    for (int p = 0; o->gradients && p < cgp_model_parameters(model); p++)
+static void release(outcome *o) {
+    for (int p = 0; p < o->n_gradients; p++)
         free(o->gradients[p]);
+    for (int k = 0; k < o->n_outputs; k++)
+        free(o->outputs[k].data);
     free(o->gradients);
-    free(o->output);
+    free(o->outputs);
     *o = (outcome){0};
 }
 
 /* --- running --- */
 
 static cgp_status predict(const cli_session *session, const cli_inputs *inputs, outcome *out) {
-    const cgp_shape sample = cgp_model_output_shape(session->model, 0);
-    if (sample.rank < 0 || cgp_model_output_dtype(session->model, 0) != CGP_F32) return CGP_OK;
-    cgp_tensor output = {CGP_F32, cli_batch_shape(sample, session->options->batch), NULL};
-    out->numbers = cgp_shape_count(&output.shape);
-    output.data = out->output = cli_calloc((size_t)out->numbers, sizeof *out->output);
-    CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs->pointers, inputs->count,
-                                 (const cgp_tensor *[]){&output}, 1));
-    if (cli_runs_alone(session->options)) return CGP_OK;
-    return cli_ranks_broadcast(cli_output_rank(session->plan), out->output,
-                               (size_t)out->numbers * sizeof *out->output);
+    const int n = cgp_model_outputs(session->model);
+    if (n == 0) return CGP_OK;
+    const cgp_tensor **pointers = cli_calloc((size_t)n, sizeof(cgp_tensor *));
+    out->outputs = cli_calloc((size_t)n, sizeof *out->outputs);
+    for (out->n_outputs = 0; out->n_outputs < n; out->n_outputs++) {
+        const int k = out->n_outputs;
+        cgp_tensor *output = &out->outputs[k];
+        output->dtype = cgp_model_output_dtype(session->model, k);
+        output->shape =
+            cli_batch_shape(cgp_model_output_shape(session->model, k), session->options->batch);
+        output->data =
+            cli_calloc((size_t)cgp_shape_count(&output->shape), cgp_dtype_bytes(output->dtype));
+        pointers[k] = output;
+    }
+    cgp_status status =
+        cgp_pipeline_predict(session->pipeline, inputs->pointers, inputs->count, pointers, n);
+    free(pointers);
+    for (int k = 0; k < n && status == CGP_OK && !cli_runs_alone(session->options); k++)
+        status = cli_ranks_broadcast(cli_output_rank(session->plan, k), out->outputs[k].data,
+                                     (size_t)cgp_shape_count(&out->outputs[k].shape) *
+                                         cgp_dtype_bytes(out->outputs[k].dtype));
+    return status;
 }
 
 static cgp_status step(const cli_session *session, const cli_inputs *inputs, outcome *out) {
@@ -52,6 +66,7 @@ static cgp_status step(const cli_session *session, const cli_inputs *inputs, out
     CGP_TRY(predict(session, inputs, out));
     CGP_TRY(cgp_pipeline_step(session->pipeline, inputs->pointers, inputs->count, &out->loss));
     out->gradients = cli_calloc((size_t)parameters, sizeof *out->gradients);
+    out->n_gradients = parameters;
     for (int p = 0; p < parameters; p++) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(session->model, p));
         if (cli_rank() == 0) out->gradients[p] = cli_calloc((size_t)count, sizeof(float));
@@ -89,12 +104,20 @@ static cli_run_options in_one_stage(const cli_run_options *options) {
 
 /* --- comparing --- */
 
-/* Compare the numbers of `what` and `name` bit by bit; print how many differ, and the first of them, if `out` is not NULL. */
-static bool equal(FILE *out, const char *what, const char *name, const float *a, const float *b,
-                  int64_t count) {
+/* Return a number for people: f32, or i32. */
+static double number(cgp_dtype type, const void *data, int64_t i) {
+    return type == CGP_I32 ? (double)((const int32_t *)data)[i]
+                           : (double)((const float *)data)[i];
+}
+
+/* Compare the numbers of `what` and `name`, of 4 bytes each, bit by bit; print how many differ, and the first of them, if `out` is not
+ * NULL. */
+static bool equal(FILE *out, const char *what, const char *name, cgp_dtype type, const void *a,
+                  const void *b, int64_t count) {
+    const uint32_t *x = a, *y = b;
     int64_t n = 0, first = 0;
     for (int64_t i = count - 1; i >= 0; i--) {
-        if (memcmp(&a[i], &b[i], sizeof *a) == 0) continue;
+        if (x[i] == y[i]) continue;
         n++;
         first = i;
     }
@@ -102,8 +125,21 @@ static bool equal(FILE *out, const char *what, const char *name, const float *a,
         fprintf(out,
                 "%s%s: %" PRId64 " of %" PRId64 " numbers differ; number %" PRId64
                 " is %.9g in one stage, %.9g here\n",
-                what, name, n, count, first, (double)a[first], (double)b[first]);
+                what, name, n, count, first, number(type, a, first), number(type, b, first));
     return n == 0;
+}
+
+/* Compare all outputs; print the first that differs. */
+static bool compare_outputs(FILE *out, const outcome *a, const outcome *b) {
+    for (int k = 0; k < a->n_outputs; k++) {
+        char name[CLI_NUMBER] = "";
+        const cgp_tensor *x = &a->outputs[k];
+        if (a->n_outputs > 1) snprintf(name, sizeof name, " %d", k);
+        if (!equal(out, "output", name, x->dtype, x->data, b->outputs[k].data,
+                   cgp_shape_count(&x->shape)))
+            return false;
+    }
+    return true;
 }
 
 /* Compare in the order of backward. Return the number of parameters whose gradients differ; *first: the name of the first. */
@@ -113,7 +149,7 @@ static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a
     for (int p = cgp_model_parameters(model) - 1; p >= 0; p--) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, p));
         const char *name = cgp_model_parameter_name(model, p);
-        if (equal(different == 0 ? out : NULL, "gradient of ", name, a->gradients[p],
+        if (equal(different == 0 ? out : NULL, "gradient of ", name, CGP_F32, a->gradients[p],
                   b->gradients[p], count))
             continue;
         if (different++ == 0) *first = name;
@@ -130,8 +166,7 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
                     json_t *report) {
     const char *first = NULL;
     const bool loss = memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
-    const bool output =
-        !a->output || equal(out, "output", "", a->output, b->output, a->numbers);
+    const bool output = compare_outputs(out, a, b);
     const bool states = strcmp(a->states, b->states) == 0;
     const bool weights = strcmp(a->weights, b->weights) == 0;
     if (!loss) fprintf(out, "loss: %.17g in one stage, %.17g here\n", a->loss, b->loss);
@@ -143,12 +178,12 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
                  "output_same", output, "loss_same", loss, "gradients_different", gradients,
                  "first_different", first, "states_same", states, "weights_same", weights,
                  "weights_sha256", b->weights);
-    if (same)
-        fprintf(out,
-                "the same to the bit: loss %.9g, %s%d gradients, states, weights after the "
-                "update\n",
-                b->loss, a->output ? "output, " : "", cgp_model_parameters(model));
-    return same;
+    if (!same) return false;
+    fprintf(out, "the same to the bit: loss %.9g, ", b->loss);
+    if (a->n_outputs > 1) fprintf(out, "%d outputs, ", a->n_outputs);
+    fprintf(out, "%s%d gradients, states, weights after the update\n",
+            a->n_outputs == 1 ? "output, " : "", cgp_model_parameters(model));
+    return true;
 }
 
 static cgp_status check(cli_session *one, cli_session *session, cli_run_options *options,
@@ -190,8 +225,8 @@ int cli_check(const cli_run_options *options) {
     cli_ranks_fail(status);
     int code = cli_report(status, !ran);
     if (code == CLI_OK && !same) code = CLI_FAILED;
-    for (int k = 0; k < 2 && session.model; k++)
-        release(&o[k], session.model);
+    release(&o[0]);
+    release(&o[1]);
     cli_session_release(&session);
     cli_session_release(&one);
     return code;

@@ -119,8 +119,8 @@ static cgp_status run(sample *s) {
     CGP_TRY(path ? cgp_weights_load(s->weights, session->pipeline)
                  : cli_run_directory_load(&s->directory, s->options->from_step,
                                           session->pipeline, NULL));
-    cli_sampler_start(&s->sampler, session->pipeline, session->plan, s->sizes, s->batch,
-                      s->tokenizer);
+    cli_sampler_start(&s->sampler, session->pipeline, session->model, session->plan, s->sizes,
+                      s->batch, s->tokenizer);
     CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
     if (s->sampling.escape) fputc('\n', stdout);
     return CGP_OK;

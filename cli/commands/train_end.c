@@ -85,7 +85,8 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                                    .escape = true};
     cli_text_sizes sizes;
     CGP_TRY(cli_model_expect_text(&sizes, session->model, "--sample"));
-    cli_sampler_start(sampler, session->pipeline, session->plan, sizes, 0, NULL);
+    cli_sampler_start(sampler, session->pipeline, session->model, session->plan, sizes, 0,
+                      NULL);
     fprintf(t->run.out, "sample of %" PRId64 " characters\n", options->sample);
     CGP_TRY(cli_sampler_run(sampler, &sampling));
     fputc('\n', sampling.out);

@@ -11,6 +11,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "session/inputs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -275,9 +276,9 @@ static cgp_status open_tokens(cgp_data **out, const cli_run_options *run_options
 
 /* --- the model's inputs --- */
 
-/* Return the last dimension of the output: vocab, or classes. */
+/* Return the last dimension of the logits: vocab, or classes. */
 static int64_t logits_of(const cgp_model *model) {
-    const cgp_shape shape = cgp_model_output_shape(model, 0);
+    const cgp_shape shape = cgp_model_output_shape(model, cli_model_logits(model));
     return shape.rank > 0 ? shape.dims[shape.rank - 1] : 0;
 }
 
@@ -302,7 +303,8 @@ static cgp_status expect_tokens(const cli_run_options *options, const cgp_model 
 static cgp_status open_any(cgp_data **out, const cli_run_options *options, cli_data_kind kind,
                            const cgp_model *model, const cli_model *of) {
     const int64_t sequence = cgp_model_input_shape(model, 0).dims[0];
-    const int64_t vocab = logits_of(model) > 0 ? logits_of(model) : 1;
+    const int64_t read = cli_input_bound(model, 0), predicted = cli_input_bound(model, 1);
+    const int64_t vocab = read < predicted ? read : predicted;
     if (kind == CLI_DATA_PLUGIN) return open_plugins(out, options, model, of);
     if (kind >= CLI_DATA_SHAPES) return open_images(out, options, kind, model);
     CGP_TRY(expect_tokens(options, model));

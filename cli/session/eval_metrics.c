@@ -4,6 +4,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "session/model.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,9 +16,10 @@ const cli_eval_metrics cli_no_eval_metrics = {0, NAN, NAN, NAN, NAN};
 typedef enum eval_kind { NONE, LABELS, MASKS } eval_kind;
 
 static eval_kind kind_of(const cgp_model *model) {
-    if (cgp_model_inputs(model) != 2 || cgp_model_output_dtype(model, 0) != CGP_F32)
+    const int logits = cli_model_logits(model);
+    if (cgp_model_inputs(model) != 2 || cgp_model_output_dtype(model, logits) != CGP_F32)
         return NONE;
-    const cgp_shape output = cgp_model_output_shape(model, 0);
+    const cgp_shape output = cgp_model_output_shape(model, logits);
     const cgp_shape target = cgp_model_input_shape(model, 1);
     const cgp_dtype dtype = cgp_model_input_dtype(model, 1);
     if (dtype == CGP_I32 && output.rank == 1 && cgp_shape_count(&target) == 1) return LABELS;
@@ -32,7 +34,7 @@ bool cli_has_eval_metrics(const cgp_model *model) {
 
 void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
                        const void *targets, int64_t count) {
-    const cgp_shape shape = cgp_model_output_shape(model, 0);
+    const cgp_shape shape = cgp_model_output_shape(model, cli_model_logits(model));
     const int64_t each = cgp_shape_count(&shape);
     if (kind_of(model) == LABELS)
         cgp_topk_add(&sums->topk, output, targets, count, each);

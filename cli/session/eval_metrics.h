@@ -25,11 +25,11 @@ typedef struct cli_eval_sums {
     cgp_iou iou;
 } cli_eval_sums;
 
-/* Tell whether a model has metrics beside the loss: the output is logits [classes] and the target labels [1], or the output is
- * logits of a mask, of the target's shape. */
+/* Tell whether a model has metrics beside the loss: its logits (cli_model_logits) are [classes] and the target labels [1], or they are
+ * those of a mask, of the target's shape. */
 bool cli_has_eval_metrics(const cgp_model *model);
 
-/* Add a batch of `count` samples: the model's outputs and targets. */
+/* Add a batch of `count` samples: the model's logits and targets. */
 void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
                        const void *targets, int64_t count);
 

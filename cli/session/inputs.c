@@ -3,6 +3,7 @@
 #include "session/inputs.h"
 
 #include "common.h"
+#include "session/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,24 +26,33 @@ static void *draw_data(cgp_dtype type, int64_t count, int64_t upper_bound, uint6
     return data;
 }
 
+int64_t cli_input_bound(const cgp_model *model, int input) {
+    const int64_t bound = cgp_model_input_bound(model, input);
+    const cgp_shape logits = cgp_model_output_shape(model, cli_model_logits(model));
+    if (bound > 0) return bound;
+    return logits.rank > 0 ? logits.dims[logits.rank - 1] : 1;
+}
+
 void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples,
                      uint64_t seed) {
-    const cgp_shape output = cgp_model_output_shape(model, 0);
-    const int64_t upper_bound = output.rank > 0 ? output.dims[output.rank - 1] : 1;
+    const int count = cgp_model_inputs(model);
     uint64_t state = seed;
-    *inputs = (cli_inputs){0};
-    for (int k = 0; k < cgp_model_inputs(model) && k < CLI_INPUTS; k++) {
+    *inputs = (cli_inputs){cli_calloc((size_t)count, sizeof *inputs->tensors),
+                           cli_calloc((size_t)count, sizeof *inputs->pointers), count};
+    for (int k = 0; k < count; k++) {
         cgp_tensor *tensor = &inputs->tensors[k];
         tensor->dtype = cgp_model_input_dtype(model, k);
         tensor->shape = cli_batch_shape(cgp_model_input_shape(model, k), samples);
-        tensor->data =
-            draw_data(tensor->dtype, cgp_shape_count(&tensor->shape), upper_bound, &state);
-        inputs->pointers[inputs->count++] = tensor;
+        tensor->data = draw_data(tensor->dtype, cgp_shape_count(&tensor->shape),
+                                 cli_input_bound(model, k), &state);
+        inputs->pointers[k] = tensor;
     }
 }
 
 void cli_inputs_release(cli_inputs *inputs) {
     for (int k = 0; k < inputs->count; k++)
         free(inputs->tensors[k].data);
+    free(inputs->tensors);
+    free(inputs->pointers);
     *inputs = (cli_inputs){0};
 }

@@ -8,16 +8,16 @@
 /* Return the shape [count, ...] of a batch. */
 cgp_shape cli_batch_shape(cgp_shape sample, int64_t count);
 
-#define CLI_INPUTS 8
-
 typedef struct cli_inputs {
-    cgp_tensor tensors[CLI_INPUTS];
-    const cgp_tensor *pointers[CLI_INPUTS];
+    cgp_tensor *tensors;         /* [count] */
+    const cgp_tensor **pointers; /* [count] */
     int count;
 } cli_inputs;
 
-/* Draw every input of the model: numbers in 0 .. 1; integers below the last dimension of the output, which is the classes of a
- * classifier, or the vocab. Release it. */
+/* Return the bound of an integer input, above 0: the model's, or, where it has none, the last dimension of the logits. */
+int64_t cli_input_bound(const cgp_model *model, int input);
+
+/* Draw every input of the model: numbers in 0 .. 1, integers below their input's bound. Release it. */
 void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples,
                      uint64_t seed);
 void cli_inputs_release(cli_inputs *inputs);

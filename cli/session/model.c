@@ -165,12 +165,28 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
     return cli_model_resolve(model, options);
 }
 
+/* Return the output of the heaviest loss whose targets are input `least` or a later one, -1: the graph's; -1: there is none. */
+static int heaviest(const cgp_model *model, int least) {
+    cgp_model_loss best = {.output = -1};
+    for (int i = 0; i < cgp_model_losses(model); i++) {
+        const cgp_model_loss loss = cgp_model_loss_at(model, i);
+        if (loss.output >= 0 && loss.target >= least && loss.weight > best.weight) best = loss;
+    }
+    return best.output;
+}
+
+int cli_model_logits(const cgp_model *model) {
+    const int of_target = heaviest(model, 1), any = heaviest(model, -1);
+    return of_target >= 0 ? of_target : any >= 0 ? any : 0;
+}
+
 cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
                                  const char *what) {
     const cgp_shape tokens = cgp_model_input_shape(model, 0);
-    const cgp_shape logits = cgp_model_output_shape(model, 0);
+    const int output = cli_model_logits(model);
+    const cgp_shape logits = cgp_model_output_shape(model, output);
     if (tokens.rank != 1 || cgp_model_input_dtype(model, 0) != CGP_I32 || logits.rank != 2 ||
-        logits.dims[0] != tokens.dims[0] || cgp_model_output_dtype(model, 0) != CGP_F32)
+        logits.dims[0] != tokens.dims[0] || cgp_model_output_dtype(model, output) != CGP_F32)
         return cgp_fail(CGP_EINVAL,
                         "%s: expected a model from tokens [T] to logits [T, V], got %s", what,
                         cgp_model_name(model));

@@ -44,14 +44,17 @@ static int64_t positions_of(const cli_sampler *s) {
     return s->batch > 0 ? s->batch : s->sequence;
 }
 
-void cli_sampler_start(cli_sampler *s, cgp_pipeline *pipeline, const cgp_plan *plan,
-                       cli_text_sizes sizes, int64_t batch, cgp_tokenizer *tokenizer) {
+void cli_sampler_start(cli_sampler *s, cgp_pipeline *pipeline, const cgp_model *model,
+                       const cgp_plan *plan, cli_text_sizes sizes, int64_t batch,
+                       cgp_tokenizer *tokenizer) {
     const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 256;
     *s = (cli_sampler){.pipeline = pipeline,
+                       .model = model,
+                       .output = cli_model_logits(model),
                        .sequence = sizes.sequence,
                        .batch = batch,
                        .vocab = sizes.vocab,
-                       .output_rank = cli_output_rank(plan),
+                       .output_rank = cli_output_rank(plan, cli_model_logits(model)),
                        .tokenizer = tokenizer};
     s->choices = (int)(tokens < s->vocab ? tokens : s->vocab);
     s->tokens = cli_calloc((size_t)s->sequence, sizeof *s->tokens);
@@ -171,7 +174,7 @@ static cgp_status pass_all(cli_sampler *s, int64_t used, const float **last) {
         CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocab}), s->logits};
     const cgp_tensor *const inputs[2] = {&input, NULL}; /* without targets */
     if (s->logits) *last = s->logits + (used - 1) * s->vocab;
-    return cgp_pipeline_predict(s->pipeline, inputs, 2, (const cgp_tensor *[]){&output}, 1);
+    return cli_predict_one(s->pipeline, s->model, inputs, 2, s->output, &output);
 }
 
 /* The same by the cache: on the tokens that are not in it. */
@@ -184,8 +187,7 @@ static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
         const cgp_tensor output = {
             CGP_F32, cgp_shape_make(3, (const int64_t[]){n, 1, s->vocab}), s->logits};
         const cgp_tensor *const inputs[2] = {&tokens, &positions};
-        CGP_TRY(
-            cgp_pipeline_predict(s->pipeline, inputs, 2, (const cgp_tensor *[]){&output}, 1));
+        CGP_TRY(cli_predict_one(s->pipeline, s->model, inputs, 2, s->output, &output));
         s->cached += n;
         if (s->logits) *last = s->logits + (n - 1) * s->vocab;
     }

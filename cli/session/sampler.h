@@ -12,6 +12,8 @@
 
 typedef struct cli_sampler {
     cgp_pipeline *pipeline; /* Borrowed */
+    const cgp_model *model; /* Borrowed */
+    int output;             /* of the model, the logits */
     int64_t sequence, vocab;
     int64_t batch;  /* of a model with a cache: tokens of a pass, at most; 0: it has none */
     int64_t cached; /* tokens of the input that are in the cache */
@@ -36,8 +38,9 @@ CGP_MUST_CHECK cgp_status cli_prompt_check(const char *prompt, cli_text_sizes si
 
 /* Sample from a pipeline of such a model, whose positions do not look ahead, for training or inference, with any number of stages and ranks;
  * or from that of a model for generation, `batch` tokens at a time, else 0. Release it. */
-void cli_sampler_start(cli_sampler *sampler, cgp_pipeline *pipeline, const cgp_plan *plan,
-                       cli_text_sizes sizes, int64_t batch, cgp_tokenizer *tokenizer);
+void cli_sampler_start(cli_sampler *sampler, cgp_pipeline *pipeline, const cgp_model *model,
+                       const cgp_plan *plan, cli_text_sizes sizes, int64_t batch,
+                       cgp_tokenizer *tokenizer);
 
 /* Write `length` tokens behind the prompt, each as it comes; fewer if a signal comes. The output's rank draws them. Collective. */
 CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);

@@ -149,7 +149,8 @@ cgp_status cli_session_create(cli_session *session) {
 }
 
 cgp_status cli_session_start(cli_session *session) {
-    const cgp_shape output = cgp_model_output_shape(session->model, 0);
+    const cgp_shape output =
+        cgp_model_output_shape(session->model, cli_model_logits(session->model));
     cli_measures *m = &session->measures;
     m->values = cli_calloc((size_t)session->options->steps,
                            (size_t)measures_of(session) * sizeof *m->values);
@@ -174,15 +175,30 @@ static int rank_of(const cgp_plan *plan, int stage) {
     return cgp_plan_device_at(plan, cgp_plan_stage_at(plan, stage)->device)->rank;
 }
 
-int cli_output_rank(const cgp_plan *plan) {
+int cli_output_rank(const cgp_plan *plan, int output) {
+    return rank_of(plan, cgp_plan_output_stage(plan, output));
+}
+
+int cli_loss_rank(const cgp_plan *plan) {
     return rank_of(plan, cgp_plan_stages(plan) - 1);
+}
+
+cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_model *model,
+                           const cgp_tensor *const *inputs, int n_inputs, int output,
+                           const cgp_tensor *tensor) {
+    const int count = cgp_model_outputs(model);
+    const cgp_tensor **outputs = cli_calloc((size_t)count, sizeof(cgp_tensor *));
+    outputs[output] = tensor;
+    const cgp_status status = cgp_pipeline_predict(pipeline, inputs, n_inputs, outputs, count);
+    free(outputs);
+    return status;
 }
 
 /* A model of two inputs reads the first in its first stage, and targets where the loss is, in its last. */
 bool cli_session_reads(const cli_session *session) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
     return cli_rank() == rank_of(session->plan, 0) ||
-           (!follow && cli_rank() == cli_output_rank(session->plan));
+           (!follow && cli_rank() == cli_loss_rank(session->plan));
 }
 
 /* Note that a call failed because of its samples, on all ranks alike. */
@@ -212,9 +228,14 @@ static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split s
                                (size_t)count * input_bytes(session->model, 1));
 }
 
-/* Make the model's two inputs from the first `count` samples of the buffers; NULL: this rank reads none. */
-static void make_inputs(const cli_session *session, int64_t count, cli_inputs *inputs) {
-    inputs->count = 2;
+/* The model's two inputs, a sample's and its target's. */
+typedef struct two_inputs {
+    cgp_tensor tensors[2];
+    const cgp_tensor *pointers[2];
+} two_inputs;
+
+/* Make them from the first `count` samples of the buffers; NULL: this rank reads none. */
+static void make_inputs(const cli_session *session, int64_t count, two_inputs *inputs) {
     for (int i = 0; i < 2; i++) {
         const bool read = cgp_pipeline_reads(session->pipeline, i);
         inputs->tensors[i] =
@@ -256,11 +277,11 @@ static cgp_status explain_refusal(const cli_session *session) {
                     calls ? (int)(calls - reason) : (int)strlen(reason), reason);
 }
 
-cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, double *loss) {
+cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *inputs,
+                               int n_inputs, double *loss) {
     double value = NAN;
     const double start = cli_seconds();
-    cgp_status status =
-        cgp_pipeline_step(session->pipeline, inputs->pointers, inputs->count, &value);
+    cgp_status status = cgp_pipeline_step(session->pipeline, inputs, n_inputs, &value);
     if (status == CGP_EINVAL) return sample_failure(session, CGP_SPLIT_TRAIN, status);
     CGP_TRY(status);
     const double stepped = cli_seconds();
@@ -283,10 +304,10 @@ cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs, d
 
 cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss) {
     const int64_t batch = session->options->batch, first = session->position;
-    cli_inputs inputs;
+    two_inputs inputs;
     make_inputs(session, batch, &inputs);
     CGP_TRY(read_samples(session, data, CGP_SPLIT_TRAIN, first, batch));
-    return cli_session_step_on(session, &inputs, loss);
+    return cli_session_step_on(session, inputs.pointers, 2, loss);
 }
 
 int64_t cli_session_steps(const cli_session *session) {
@@ -314,7 +335,7 @@ static void add_losses(const cgp_pipeline *pipeline, cgp_loss_part *parts) {
 /* Evaluate `count` samples from `first` on, at most a mini-batch. */
 static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
                            cgp_loss_part *parts, cli_eval_sums *sums) {
-    cli_inputs inputs;
+    two_inputs inputs;
     make_inputs(session, count, &inputs);
     CGP_TRY(read_samples(session, data, CGP_SPLIT_VALIDATION, first, count));
     const cgp_status status =
@@ -324,15 +345,19 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     add_losses(session->pipeline, parts);
     sums->samples += count;
     if (!session->output) return CGP_OK;
+    const int logits = cli_model_logits(session->model);
+    const int from = cli_output_rank(session->plan, logits), to = cli_loss_rank(session->plan);
     const cgp_tensor output = {
-        CGP_F32, cli_batch_shape(cgp_model_output_shape(session->model, 0), count),
+        CGP_F32, cli_batch_shape(cgp_model_output_shape(session->model, logits), count),
         session->output};
-    CGP_TRY(cgp_pipeline_predict(session->pipeline, inputs.pointers, 2,
-                                 (const cgp_tensor *[]){&output}, 1));
-    const int rank = cli_output_rank(session->plan);
-    if (rank == cli_rank())
+    CGP_TRY(cli_predict_one(session->pipeline, session->model, inputs.pointers, 2, logits,
+                            &output));
+    if (from != to) /* where the targets are */
+        CGP_TRY(cli_ranks_broadcast(from, session->output,
+                                    (size_t)cgp_shape_count(&output.shape) * sizeof(float)));
+    if (cli_rank() == to)
         cli_eval_sums_add(sums, session->model, session->output, session->targets, count);
-    return cli_ranks_broadcast(rank, sums, sizeof *sums);
+    return cli_ranks_broadcast(to, sums, sizeof *sums);
 }
 
 cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t samples,

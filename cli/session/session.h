@@ -73,7 +73,8 @@ CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
 bool cli_session_reads(const cli_session *session);
 
 /* Train on a mini-batch: step, update, measure. `loss` may be NULL. */
-CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session, const cli_inputs *inputs,
+CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session,
+                                              const cgp_tensor *const *inputs, int n_inputs,
                                               double *loss);
 
 /* Train on the next mini-batch of `data`, likewise. NULL: this rank reads none. */
@@ -92,8 +93,14 @@ void cli_session_release(cli_session *session);
 CGP_MUST_CHECK cgp_status cli_devices_expand(const char ***devices,
                                              const cli_run_options *options);
 
-/* Return the rank that has the model's output. */
-int cli_output_rank(const cgp_plan *plan);
+/* Return the rank that has an output of the model, and the one that has its losses. */
+int cli_output_rank(const cgp_plan *plan, int output);
+int cli_loss_rank(const cgp_plan *plan);
+
+/* Run forward for one of the model's outputs alone. `tensor`: on the other ranks than that output's not written. */
+CGP_MUST_CHECK cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_model *model,
+                                          const cgp_tensor *const *inputs, int n_inputs,
+                                          int output, const cgp_tensor *tensor);
 
 /* Sum the bytes of all devices: as planned, without stages; as allocated. */
 cgp_plan_device cli_plan_total(const cgp_plan *plan);

@@ -19,6 +19,50 @@ check "another order: exit code 1" exits 1
 check "another order: which gradient, and where" has "gradient of lm_head.weight: " "$out"
 check "another order: not the output or the loss" \
     test "$(jq -c '[.same, .output_same, .loss_same, .first_different]' check.json)" = '[false,true,true,"lm_head.weight"]'
+# A model of one's own: 11 inputs, each below a bound of its own, and three outputs in two stages, one of them integers.
+cc -O1 -Wall -Wextra -Werror -Wno-unused -shared -fPIC -o many.so -I"$source_dir/include" "$source_dir/tests/support/many_plugin.c" \
+    -L"${program%/*}" -lcgpipe -lm
+run check ./many.so --stages 3 --batch 5 --chunks 3
+check "many inputs and outputs: exit code 0" exits 0
+check "many inputs and outputs: all are compared" has ", 3 outputs, 13 gradients, " "$out"
+run bench ./many.so --stages 2 --batch 4 --steps 2
+check "many inputs: bench" exits 0
+
+# What a model of the zoo does is the same with the values of inner layers as outputs before its logits.
+widened() { # MODEL FILE: its graph, with two more outputs before its own
+    "$program" export "$1" --out "$work/graph.json" >"$out" 2>"$err" && jq '.outputs = [.nodes[0].output, .nodes[-2].output] + .outputs' "$work/graph.json" >"$2"
+}
+lines_of() { grep -E '^(weights_sha256|validation)' "$out"; }
+images="--data shapes:size=16,validation=20 --batch 8 --chunks 2 --steps 3 --run images --overwrite --stages 3"
+widened resnet:depth=8,image=16,classes=10 wide.json
+run train resnet:depth=8,image=16,classes=10 $images
+check "images: exit code 0" exits 0
+lines_of >one.txt
+check "images: top-1 is there" grep -q "top-1" one.txt
+run train ./wide.json $images --evaluate-every 1
+check "images, three outputs: exit code 0" exits 0
+check "images, three outputs: the same weights and validation" diff one.txt <(lines_of)
+run check ./wide.json --stages 3 --batch 5
+check "images, three outputs: check" has ", 3 outputs, " "$out"
+text="--data text.txt --batch 8 --chunks 2 --steps 8 --lr 0.01 --overwrite --stages 2"
+widened $model,vocab=256 wide.json
+run train $model,vocab=256 $text --run text --sample 40 --prompt the
+sed '1,/^sample of/d' "$out" >one.txt
+run train ./wide.json $text --run wide --sample 40 --prompt the
+check "text, three outputs: exit code 0" exits 0
+check "text, three outputs: the same sample" diff one.txt <(sed '1,/^sample of/d' "$out")
+"$program" sample text --prompt the --length 40 >one.txt
+run sample wide --model ./wide.json --prompt the --length 40
+check "text, three outputs: sample" cmp one.txt "$out"
+jq '.outputs = [0]' wide.json >input.json
+fails 1 "./input.json: outputs[0]: layer lm_head, output: is an input of the model, not a result" check ./input.json
+
+# The tokens of --data random are below what the model reads and what it predicts.
+"$program" export gpt2:layers=1,width=16,heads=2,seq=8,vocab=40,tied=0 --out small.json 2>"$err" >"$out"
+jq '(.parameters[] | select(.name == "transformer.wte.weight").shape) = [30, 16] | (.nodes[0].attributes.size) = 30' small.json >narrow.json
+run train ./narrow.json --data random --batch 4 --steps 2 --run random
+check "--data random: a smaller vocabulary of tokens than of logits" exits 0
+
 fails 2 "check: MODEL is missing (cgpipe check gpt2:layers=2)" check
 fails 2 "--stages 9: the model has 6 layers ..." check $small --stages 9
 

@@ -125,6 +125,22 @@ for word in weights_sha256 validation; do
     check "images on rank 0 alone: $word of one process" [ "$(grep ^$word "$work/one")" = "$(grep ^$word "$work/out")" ]
 done
 
+# --- a model whose logits are made in another rank than its loss, and not its first output ---
+
+"$cgpipe" export resnet:depth=8,image=16,classes=10 --out "$work/graph.json" >"$work/out" 2>"$work/err"
+jq '.layers += ["tail"] | .outputs = [.nodes[0].output] + .outputs' "$work/graph.json" >"$work/tail.json"
+layers=$(jq '.layers | length' "$work/tail.json")
+tail="$work/tail.json --stages 2 --balance $((layers - 1)),1 --batch 8 --chunks 2"
+shapes="--data shapes:size=16,validation=20 --steps 2"
+# shellcheck disable=SC2086 # words
+{
+    "$cgpipe" train $tail $shapes --run "$work/one-tail" >"$work/one" 2>&1
+    run 2 train $tail $shapes --run "$work/ranks-tail"
+    check "logits in another rank than the loss: validation of one process" [ "$(grep '^validation .*top-1' "$work/one")" = "$(grep ^validation "$work/out")" ]
+    run 2 check $tail
+}
+check "check, outputs of two ranks: all are the same" grep -q '^the same to the bit: loss .*, 2 outputs, ' "$work/out"
+
 # --- commands that run in one process ---
 
 for words in "convert run out.safetensors" "tokenize text.txt" "bench gpt2 --grid"; do
