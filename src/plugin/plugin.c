@@ -4,9 +4,14 @@
 #include "plugin/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "plugin/find.h"
@@ -25,15 +30,43 @@ static bool is_open(const void *object) {
     return false;
 }
 
+/* Refuse what the loader would wait for, as a pipe, or crash on: an object whose end is missing, as while it is written. */
+static cgp_status check_file(const char *path) {
+    Elf64_Ehdr header = {.e_shoff = 0};
+    struct stat info;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return cgp_fail(CGP_EIO, "%s: cannot be opened (%s)", path, strerror(errno));
+    const bool regular = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
+    const bool is_object = regular && pread(file, &header, sizeof header, 0) == sizeof header &&
+                           memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
+                           header.e_ident[EI_CLASS] == ELFCLASS64;
+    close(file);
+    if (!regular) return cgp_fail(CGP_EIO, "%s: expected a file, got another kind", path);
+    const uint64_t size = (uint64_t)info.st_size;
+    const uint64_t sections = (uint64_t)header.e_shnum * header.e_shentsize;
+    if (!is_object || (header.e_shoff <= size && sections <= size - header.e_shoff))
+        return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: expected a whole shared object, got %lld bytes, of which the end is "
+                    "missing (build it again)",
+                    path, (long long)size);
+}
+
+/* Open a file; on a failure the message is the reason. */
+static cgp_status open_object(const char *path, cgp__plugin *plugin) {
+    CGP_TRY(check_file(path));
+    plugin->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *error = plugin->object ? NULL : dlerror();
+    if (!plugin->object) return cgp_fail(CGP_EINVAL, "%s", error ? error : "cannot be opened");
+    return is_open(plugin->object) ? CGP_OK : cgp__plugin_enter(plugin);
+}
+
 /* Open a file, keep it with the reason if it, or a part of it, is left out. */
 static void open_file(const char *path) {
-    cgp__plugin plugin = {.object = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
-    const char *error = plugin.object ? NULL : dlerror();
-    if (plugin.object && is_open(plugin.object)) return; /* by another path */
-    if (!plugin.object || cgp__plugin_enter(&plugin) != CGP_OK)
-        plugin.reason = cgp__strdup(plugin.object ? cgp_message()
-                                    : error       ? error
-                                                  : "cannot be opened");
+    cgp__plugin plugin = {0};
+    const cgp_status status = open_object(path, &plugin);
+    if (status == CGP_OK && is_open(plugin.object)) return; /* by another path */
+    if (status != CGP_OK) plugin.reason = cgp__strdup(cgp_message());
     plugin.path = cgp__strdup(path);
     if (!plugin.path || !cgp__grow(&plugins, &capacity, n_plugins + 1, sizeof *plugins)) {
         cgp_log(CGP_LOG_WARN, "plugin", "%s: out of memory", path);

@@ -106,6 +106,13 @@ for at in bin/plugins lib/cgpipe; do echo "no directory" >"$work/$at"; done
 run devices
 opens "files of these names are no directories"
 rm "$work/bin/plugins" "$work/lib/cgpipe"
+mkdir -p "$work/bin/plugins/libcgpipe-directory.so"
+mkfifo "$work/bin/plugins/libcgpipe-pipe.so"
+for bytes in 0 100 1000 5000; do head -c $bytes "$plugins/good/$good" >"$work/bin/plugins/libcgpipe-cut$bytes.so"; done
+run devices
+check "what is no whole file is left out" test "$code$(grep -c "^left out     $work/bin/plugins/libcgpipe-" "$out")" = 06
+check "one that is cut short says so" grep -q 'libcgpipe-cut5000.so: expected a whole shared object, got 5000 bytes' "$out"
+rm -r "$work/bin/plugins"
 if [ "$(id -u)" = 0 ]; then
     mkdir "$work/bin/plugins" && cp "$plugins/good/$good" "$work/bin/plugins/"
     chown 12345 "$work/bin/plugins"
