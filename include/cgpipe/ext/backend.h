@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /** Of the structs and the ops in this header. */
-#define CGP_BACKEND_ABI 5
+#define CGP_BACKEND_ABI 6
 
 /** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one input, whose backward reads x, y or
  *  neither. */
