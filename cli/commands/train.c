@@ -255,7 +255,7 @@ static void print_watchdog(const training *t) {
 
 /* A new run that failed before its first checkpoint is deleted. */
 static void undo(const training *t) {
-    if (t->run.record && !t->run.before && t->run.saved == 0 &&
+    if (t->run.directory.locked && t->run.record && !t->run.before && t->run.saved == 0 &&
         cli_run_directory_newest(&t->run.directory) == CLI_NO_STEP)
         cli_run_directory_undo(&t->run.directory);
 }

@@ -36,6 +36,7 @@ cgp_status cli_train_validate(training *t) {
 
 static cgp_status log_step(training *t, int64_t i, double loss) {
     if (cli_rank() > 0) return CGP_OK;
+    CGP_TRY(cli_run_directory_keep_lock(&t->run.directory));
     const cli_session *session = &t->run.session;
     const double *measured = cli_measured_last(session), seconds = measured[CLI_STEP_SECONDS];
     const double units = (double)(t->run.options.batch * t->units.per_sample);
@@ -74,6 +75,7 @@ static bool time_is_up(const training *t) {
 
 static cgp_status save(training *t) {
     if (cli_rank() == 0) CGP_TRY(cli_metrics_sync(&t->metrics));
+    if (cli_rank() == 0) CGP_TRY(cli_run_directory_keep_lock(&t->run.directory));
     return cli_resume_save(&t->run);
 }
 

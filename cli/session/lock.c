@@ -228,13 +228,22 @@ cgp_status cli_lock_take(int directory, const char *path, bool *by_file) {
     return cgp_fail(CGP_EIO, "run directory %s: others take its lock again and again", path);
 }
 
+static bool is_own(const holder *who) {
+    char process[CGP_PROCESS_BYTES];
+    return cgp_process_name(process) == CGP_OK && strcmp(who->process, process) == 0;
+}
+
+bool cli_lock_is_kept(int directory) {
+    holder who;
+    look found = ABSENT;
+    if (read_file(directory, "", &found, &who) != CGP_OK) return true;
+    return found == THERE && is_own(&who);
+}
+
 void cli_lock_release(int directory) {
     holder who;
     look found = ABSENT;
-    char process[CGP_PROCESS_BYTES];
-    if (cgp_process_name(process) == CGP_OK &&
-        read_file(directory, "", &found, &who) == CGP_OK && found == THERE &&
-        strcmp(who.process, process) == 0)
+    if (read_file(directory, "", &found, &who) == CGP_OK && found == THERE && is_own(&who))
         (void)unlinkat(directory, CLI_LOCK, 0);
 }
 

@@ -14,6 +14,9 @@
  * which, and how to delete its file. Where the file system has neither locks nor links, warns and returns CGP_OK. */
 CGP_MUST_CHECK cgp_status cli_lock_take(int directory, const char *path, bool *by_file);
 
+/* Tell whether the file is this process's, or cannot be read at the moment: somebody may have deleted it for that of a dead process. */
+bool cli_lock_is_kept(int directory);
+
 /* Delete the file, if it is this process's. */
 void cli_lock_release(int directory);
 

@@ -104,6 +104,16 @@ cli_lock cli_run_directory_lock(const cli_run_directory *directory) {
     return cli_lock_look(directory->fd);
 }
 
+cgp_status cli_run_directory_keep_lock(cli_run_directory *directory) {
+    if (!directory->lock_file || cli_lock_is_kept(directory->fd)) return CGP_OK;
+    directory->locked = directory->lock_file = false;
+    return cgp_fail(
+        CGP_EIO,
+        "run directory %s: its lock file was deleted while this process has the lock, "
+        "so another one may be at work in it (start again when none is)",
+        directory->path);
+}
+
 /* Without content, the file is whole as soon as it is there. */
 cgp_status cli_run_directory_request_stop(const cli_run_directory *directory) {
     int fd = -1;

@@ -59,6 +59,10 @@ CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *direct
 /* Tell whether a process holds the lock, as cli_lock_look(). */
 cli_lock cli_run_directory_lock(const cli_run_directory *directory);
 
+/* Fail with CGP_EIO if somebody has deleted or replaced the lock file: another process may be at work then, and this one no longer counts
+ * as the one that has the lock. */
+CGP_MUST_CHECK cgp_status cli_run_directory_keep_lock(cli_run_directory *directory);
+
 /* Ask the process that holds the lock, on any host, to stop. */
 CGP_MUST_CHECK cgp_status cli_run_directory_request_stop(const cli_run_directory *directory);
 

@@ -179,6 +179,19 @@ for name in run "a user's run \$(date)"; do
     check "another host, $name: its temporary entries stay, with a warning" grep -q "/.cgpipe-.*elsewhere-.* stays: a process of another host" "$err"
 done
 
+# The lock of one that lives is deleted: it ends when it sees that, and undoes nothing of the other one.
+rm -rf run
+background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # the line of step 2
+first=$process
+until_stopped $first
+rm run/lock
+here FAIL_LOCKS=none -- train $words --overwrite --run run
+kill -CONT $first
+finished first $first
+check "the lock of a training is deleted: it ends" refused \
+    "run directory run: its lock file was deleted while this process has the lock, so another one may be at work in it (start again when none is)"
+check "the lock of a training is deleted: the run of the other one stays" test "$(left run)" = "$entries"
+
 # --- another pid namespace ---
 
 # apart NAME OPTION.. : a training in a pid namespace of its own, whose first process a shell is; killed in a save; the next one is
