@@ -41,7 +41,8 @@ static void print_validation(const training *t) {
     if (v->samples == 0) return;
     fprintf(t->run.out, "validation   loss %.4f over %" PRId64 " %s", cli_plain(v->loss),
             v->samples, t->units.sample);
-    if (isnan(v->top1) && isnan(v->iou)) fprintf(t->run.out, " (nats a token)");
+    if (isnan(v->top1) && isnan(v->iou) && strcmp(t->units.name, "tokens") == 0)
+        fprintf(t->run.out, " (nats a token)");
     if (!isnan(v->top1))
         fprintf(t->run.out, ", top-1 %.2f %%, top-5 %.2f %%", 100 * v->top1, 100 * v->top5);
     if (!isnan(v->iou)) fprintf(t->run.out, ", IoU %.4f", v->iou);

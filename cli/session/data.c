@@ -276,12 +276,6 @@ static cgp_status open_tokens(cgp_data **out, const cli_run_options *run_options
 
 /* --- the model's inputs --- */
 
-/* Return the last dimension of the logits: vocab, or classes. */
-static int64_t logits_of(const cgp_model *model) {
-    const cgp_shape shape = cgp_model_output_shape(model, cli_model_logits(model));
-    return shape.rank > 0 ? shape.dims[shape.rank - 1] : 0;
-}
-
 static cgp_status refuse(const cli_run_options *options, const cgp_model *model, int field,
                          const char *gives, const char *way_out) {
     const cgp_shape taken = cgp_model_input_shape(model, field);
@@ -337,14 +331,15 @@ static cgp_status expect_two_inputs(const cgp_model *model) {
 
 static cgp_status check_data(const cli_run_options *options, const cgp_data *data,
                              const cgp_model *model) {
-    const int64_t classes = cgp_data_classes(data), logits = logits_of(model);
+    const int64_t classes = cgp_data_classes(data), labels = cli_input_bound(model, 1);
+    const bool known = cgp_model_input_bound(model, 1) > 0 || cli_model_logits(model) >= 0;
     for (int i = 0; i < 2; i++)
         CGP_TRY(check_field(options, data, model, i));
-    if (classes == 0 || classes == logits) return CGP_OK;
+    if (classes == 0 || classes == labels || !known) return CGP_OK;
     return cgp_fail(
         CGP_EINVAL,
         "--data %s: has %lld classes, expected the %lld of %s (classes=%lld in MODEL)",
-        options->data.values[0], (long long)classes, (long long)logits, cgp_model_name(model),
+        options->data.values[0], (long long)classes, (long long)labels, cgp_model_name(model),
         (long long)classes);
 }
 

@@ -177,7 +177,8 @@ static int heaviest(const cgp_model *model, int least) {
 
 int cli_model_logits(const cgp_model *model) {
     const int of_target = heaviest(model, 1), any = heaviest(model, -1);
-    return of_target >= 0 ? of_target : any >= 0 ? any : 0;
+    if (cgp_model_losses(model) == 0) return cgp_model_outputs(model) > 0 ? 0 : -1;
+    return of_target >= 0 ? of_target : any;
 }
 
 cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
@@ -188,8 +189,11 @@ cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
     if (tokens.rank != 1 || cgp_model_input_dtype(model, 0) != CGP_I32 || logits.rank != 2 ||
         logits.dims[0] != tokens.dims[0] || cgp_model_output_dtype(model, output) != CGP_F32)
         return cgp_fail(CGP_EINVAL,
-                        "%s: expected a model from tokens [T] to logits [T, V], got %s", what,
-                        cgp_model_name(model));
+                        "%s: expected a model from tokens [T] to logits [T, V], got %s%s", what,
+                        cgp_model_name(model),
+                        output < 0 ? ", whose loss takes no output (call cgp_model_output() "
+                                     "with its logits)"
+                                   : "");
     *out = (cli_text_sizes){tokens.dims[0], logits.dims[1]};
     return CGP_OK;
 }

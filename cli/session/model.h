@@ -69,7 +69,7 @@ CGP_MUST_CHECK cgp_status cli_model_find(cli_model *model, cli_run_options *opti
                                          const char *example);
 
 /* Return the output that has the logits: those of the loss with the largest weight, the first of equals, among losses whose targets
- * are an input other than the first, else among all. 0 where no loss has its logits among the outputs. */
+ * are an input other than the first, else among all; of a model without a loss the first output; -1: there is none. */
 int cli_model_logits(const cgp_model *model);
 
 /* Sizes of a model that reads and predicts tokens. */

@@ -44,6 +44,10 @@ check "images, three outputs: exit code 0" exits 0
 check "images, three outputs: the same weights and validation" diff one.txt <(lines_of)
 run check ./wide.json --stages 3 --batch 5
 check "images, three outputs: check" has ", 3 outputs, " "$out"
+jq '.outputs |= .[1:2]' wide.json >features.json
+run train ./features.json $images
+check "images, features as the only output: the same loss, and no top-1 of them" \
+    test "$code$(sed 's/, top-1.*//' one.txt)" = "0$(lines_of)"
 text="--data text.txt --batch 8 --chunks 2 --steps 8 --lr 0.01 --overwrite --stages 2"
 widened $model,vocab=256 wide.json
 run train $model,vocab=256 $text --run text --sample 40 --prompt the
@@ -54,6 +58,9 @@ check "text, three outputs: the same sample" diff one.txt <(sed '1,/^sample of/d
 "$program" sample text --prompt the --length 40 >one.txt
 run sample wide --model ./wide.json --prompt the --length 40
 check "text, three outputs: sample" cmp one.txt "$out"
+jq '.outputs |= .[1:2]' wide.json >features.json
+fails 2 "--sample: expected a model from tokens [T] to logits [T, V], got gpt2, whose loss takes no output (call cgp_model_output() with its logits)" \
+    train ./features.json $text --run none --sample 5
 jq '.outputs = [0]' wide.json >input.json
 fails 1 "./input.json: outputs[0]: layer lm_head, output: is an input of the model, not a result" check ./input.json
 
