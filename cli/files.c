@@ -8,6 +8,8 @@
 #include "stop.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,9 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* A row of 2^24 actions is a tenth of that: a typing error must not eat all memory. */
-enum { MAX_MIB = 256 };
 
 bool cli_is_directory(const char *path) {
     struct stat info;
@@ -45,39 +44,57 @@ static cgp_status unreadable(const char *path, const char *why) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, why);
 }
 
-/* Read all bytes of an open file: a pipe has no size to ask for. */
-static cgp_status read_bytes(FILE *file, const char *path, char **out, size_t *size) {
-    size_t used = 0, capacity = 0;
-    char *bytes = NULL;
-    for (;;) {
-        if (used == capacity) {
-            capacity = capacity ? 2 * capacity : 1 << 16;
-            char *grown = capacity > (size_t)MAX_MIB << 20 ? NULL : realloc(bytes, capacity);
-            if (!grown) {
-                free(bytes);
-                return unreadable(path, "too large");
-            }
-            bytes = grown;
-        }
-        const size_t got = fread(bytes + used, 1, capacity - used, file);
-        used += got;
-        if (got == 0) break;
-    }
-    if (ferror(file)) {
-        free(bytes);
-        return unreadable(path, strerror(errno));
-    }
-    *out = bytes;
-    *size = used;
-    return CGP_OK;
+static cgp_status too_large(const char *path, size_t max, int64_t size) {
+    char got[CLI_NUMBER] = "more"; /* a pipe has no size to ask for */
+    if (size > 0) snprintf(got, sizeof got, "%" PRId64, size);
+    return cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %s", path, max, got);
 }
 
-cgp_status cli_file_read(const char *path, char **bytes, size_t *size) {
-    FILE *file = fopen(path, "re");
-    if (!file) return unreadable(path, strerror(errno));
-    const cgp_status status = read_bytes(file, path, bytes, size);
-    fclose(file);
+/* Read to the end. One byte more than `max` tells that there are too many. */
+static cgp_status read_bytes(FILE *file, const char *path, size_t max, char **bytes,
+                             size_t *size) {
+    size_t capacity = 0;
+    for (size_t got = 1; got > 0; *size += got) {
+        if (*size > max) return too_large(path, max, 0);
+        if (*size == capacity) {
+            capacity = capacity ? 2 * capacity : 1 << 16;
+            if (capacity > max + 1) capacity = max + 1;
+            char *grown = realloc(*bytes, capacity);
+            if (!grown) return cgp_fail(CGP_ENOMEM, "%s: out of memory", path);
+            *bytes = grown;
+        }
+        got = fread(*bytes + *size, 1, capacity - *size, file);
+    }
+    return ferror(file) ? unreadable(path, strerror(errno)) : CGP_OK;
+}
+
+cgp_status cli_file_read_open(int fd, const char *path, size_t max, char **bytes,
+                              size_t *size) {
+    struct stat info;
+    FILE *file = fdopen(fd, "r");
+    cgp_status status = CGP_OK;
+    *bytes = NULL;
+    *size = 0;
+    if (!file || fstat(fd, &info) != 0)
+        status = unreadable(path, strerror(errno));
+    else if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > max)
+        status = too_large(path, max, info.st_size);
+    else
+        status = read_bytes(file, path, max, bytes, size);
+    if (file)
+        fclose(file);
+    else
+        close(fd);
+    if (status == CGP_OK) return CGP_OK;
+    free(*bytes);
+    *bytes = NULL;
     return status;
+}
+
+cgp_status cli_file_read(const char *path, size_t max, char **bytes, size_t *size) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? unreadable(path, strerror(errno))
+                  : cli_file_read_open(fd, path, max, bytes, size);
 }
 
 /* --- writing --- */

@@ -12,8 +12,16 @@ bool cli_is_directory(const char *path);
 /* Fail early, with CGP_EIO, if no file can be written at `path`. */
 CGP_MUST_CHECK cgp_status cli_file_check(const char *path);
 
-/* Read all bytes of a file; the caller frees them. CGP_EIO if it cannot be read or is larger than 256 MiB. */
-CGP_MUST_CHECK cgp_status cli_file_read(const char *path, char **bytes, size_t *size);
+/* The limit of a file that has no other: a typing error must not eat all memory. A row of 2^24 actions is a tenth of it. */
+#define CLI_LARGEST_FILE ((size_t)256 << 20)
+
+/* Read all bytes of a file, `max` of them at most; the caller frees them. CGP_EIO: it cannot be read. CGP_EFORMAT: it is larger. */
+CGP_MUST_CHECK cgp_status cli_file_read(const char *path, size_t max, char **bytes,
+                                        size_t *size);
+
+/* Likewise of an open file, which is closed; `path` is for messages. */
+CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t max, char **bytes,
+                                             size_t *size);
 
 /* Write a text to a file; "-" is standard output, where it is no failure that the reader has gone. Takes `text` over. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);

@@ -2,26 +2,47 @@
 /* json_file.c -- see json_file.h. */
 #include "json_file.h"
 
+#include "base/json.h"
 #include "files.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-cgp_status cli_json_read(const char *path, size_t max, json_t **out) {
+cgp_status cli_json_parse(const char *path, const char *text, size_t length, json_t **out) {
+    cgp__json_error error;
+    int line = 1;
+    *out = cgp__json_read(text, length, &error);
+    if (*out) return CGP_OK;
+    if (error.refused != CGP_OK) return cgp_fail(error.refused, "%s: %s", path, error.reason);
+    if (!*error.reason) return cgp_fail(CGP_ENOMEM, "%s: out of memory", path);
+    for (size_t i = 0; i < length && i < error.byte; i++)
+        line += text[i] == '\n';
+    return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", path, line, error.reason);
+}
+
+cgp_status cli_json_read_open(int fd, const char *path, size_t max, json_t **out) {
     char *bytes = NULL;
     size_t size = 0;
-    json_error_t error;
-    json_t *root = NULL;
-    CGP_TRY(cli_file_read(path, &bytes, &size));
-    if (size <= max) root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &error);
+    cgp_status status = cli_file_read_open(fd, path, max, &bytes, &size);
+    if (status == CGP_OK) status = cli_json_parse(path, bytes, size, out);
     free(bytes);
-    if (size > max)
-        return cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %zu", path, max,
-                        size);
-    if (!root) return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
-    *out = root;
-    return CGP_OK;
+    return status;
+}
+
+cgp_status cli_json_read(const char *path, size_t max, json_t **out) {
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+    if (fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) /* an error is the reader's */
+        return cli_json_read_open(fd, path, max, out);
+    close(fd);
+    return cgp_fail(CGP_EIO, "%s: is not a regular file", path);
 }
 
 cgp_status cli_json_wrong(const cli_json_place *at, const char *key, const char *expected) {

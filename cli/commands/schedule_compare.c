@@ -25,7 +25,7 @@ static cgp_status read_step(compared *c) {
     const char *path = c->options->compare;
     char *bytes = NULL;
     size_t size = 0;
-    CGP_TRY(cli_file_read(path, &bytes, &size));
+    CGP_TRY(cli_file_read(path, CLI_LARGEST_FILE, &bytes, &size));
     const cgp_status status =
         cgp_schedule_from_trace(&c->schedule, &c->measured, path, bytes, size);
     free(bytes);

@@ -192,7 +192,7 @@ static cgp_status make_pipeline(training *t) {
     if (cli_ranks() > 1) /* else the directory is known to be writable */
         CGP_TRY(cli_run_directory_check_ranks(&t->run.directory, t->run.session.pipeline));
     CGP_TRY(cgp_pipeline_set_timeout(t->run.session.pipeline, t->run.options.timeout));
-    CGP_TRY(cli_diagnosis_begin(t->run.session.pipeline, t->run.directory.path,
+    CGP_TRY(cli_diagnosis_begin(t->run.session.pipeline, &t->run.directory,
                                 t->run.options.timeout));
     CGP_TRY(cli_resume_load(&t->run));
     fflush(t->run.out);
@@ -203,7 +203,7 @@ static cgp_status make_pipeline(training *t) {
 static cgp_status open_run(training *t) {
     if (cli_rank() > 0) return CGP_OK;
     cli_run_directory_clean(&t->run.directory);
-    cli_diagnosis_clear(t->run.directory.path);
+    if (cli_ranks() == 1) cli_diagnosis_clear(&t->run.directory);
     if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
     CGP_TRY(cli_record_write(&t->run.directory, t->run.before, &t->run.session, t->run.resumed,
                              &t->run.record));

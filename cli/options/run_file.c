@@ -217,7 +217,7 @@ cgp_status cli_run_file_read(cli_run_options *options) {
     if (info.st_size > MAX_BYTES)
         return cgp_fail(CGP_EIO, "%s: expected a run file of at most %d bytes, got %lld", path,
                         MAX_BYTES, (long long)info.st_size);
-    CGP_TRY(cli_file_read(path, &text, &size));
+    CGP_TRY(cli_file_read(path, CLI_LARGEST_FILE, &text, &size));
     const cgp_status status = read_text(options, text, size);
     free(text);
     return status;

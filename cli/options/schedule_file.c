@@ -15,7 +15,7 @@ bool cli_schedule_is_file(const char *name) {
 cgp_status cli_schedule_read(cgp_schedule **out, const char *path) {
     char *bytes = NULL;
     size_t size = 0;
-    CGP_TRY(cli_file_read(path, &bytes, &size));
+    CGP_TRY(cli_file_read(path, CLI_LARGEST_FILE, &bytes, &size));
     const cgp_status status = cgp_schedule_from_csv(out, path, bytes, size);
     free(bytes);
     return status;

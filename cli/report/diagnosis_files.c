@@ -8,11 +8,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { MAX_RANKS = 1 << 12 };
+/* A rank's file has about 300 bytes for each rank that it knows of; hostile JSON takes up to 60 times its size in memory. */
+enum { MAX_RANKS = 1 << 12, LARGEST_FILE = 2 << 20, LARGEST_FILES = 64 << 20 };
 #define MAX_NUMBER (INT64_C(1) << 53)
 
 /* --- values --- */
@@ -151,12 +154,6 @@ static cgp_status take(const char *path, json_t *root, cli_diagnosis_files *all)
     return read_lists(&at, ranks, file);
 }
 
-static cgp_status read_file(const char *path, cli_diagnosis_files *all) {
-    json_t *root = NULL;
-    CGP_TRY(cli_json_read(path, SIZE_MAX, &root));
-    return take(path, root, all);
-}
-
 /* Tell whether a name is that of a rank's file, not of one half written. */
 static bool is_file(const char *name) {
     return strncmp(name, "rank-", 5) == 0 && cli_ends_with(name, ".json");
@@ -185,27 +182,53 @@ static void look_at_reasons(cli_diagnosis_files *all) {
     }
 }
 
-cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files) {
-    char *directory = cli_text("%s/" CLI_DIAGNOSIS, run);
+/* Read a file, unless it is gone by now; `left` is what all files may have. */
+static cgp_status read_file(const cli_run_directory *place, const char *name, size_t *left,
+                            cli_diagnosis_files *all) {
+    struct stat info;
+    json_t *root = NULL;
+    int fd = -1;
+    CGP_TRY(cli_run_directory_open(place, name, O_RDONLY, &fd));
+    if (fd < 0) return CGP_OK;
+    const size_t size = fstat(fd, &info) == 0 ? (size_t)info.st_size : 0;
+    char *path = cli_text("%s/%s", place->path, name);
+    cgp_status status = cli_json_read_open(fd, path, LARGEST_FILE, &root);
+    if (status == CGP_OK) status = take(path, root, all);
+    if (status == CGP_OK && size > *left)
+        status = cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes in all files, got more",
+                          place->path, LARGEST_FILES);
+    *left -= size;
+    free(path);
+    return status;
+}
+
+static cgp_status read_files(const cli_run_directory *place, cli_diagnosis_files *files) {
+    DIR *entries = place->fd >= 0 ? cli_run_directory_list(place) : NULL;
+    size_t left = LARGEST_FILES;
     cgp_status status = CGP_OK;
-    *files = (cli_diagnosis_files){.silent = -1};
-    DIR *entries = opendir(directory);
     if (!entries)
-        status =
-            cgp_fail(CGP_EIO,
-                     "%s: cannot be read (%s); ranks leave files there when a run hangs or "
-                     "one of them is lost",
-                     directory, strerror(errno));
+        return cgp_fail(CGP_EIO,
+                        "%s: cannot be read (%s); ranks leave files there when a run hangs or "
+                        "one of them is lost",
+                        place->path, strerror(place->fd < 0 ? place->reason : errno));
     for (const struct dirent *e; status == CGP_OK && (e = readdir(entries));) {
-        char *path = cli_text("%s/%s", directory, e->d_name);
-        if (is_file(e->d_name)) status = read_file(path, files);
-        free(path);
+        if (is_file(e->d_name)) status = read_file(place, e->d_name, &left, files);
     }
-    if (entries) closedir(entries);
+    closedir(entries);
     if (status == CGP_OK && files->ranks == 0)
-        status = cgp_fail(CGP_EIO, "%s: has no file of a rank", directory);
+        status = cgp_fail(CGP_EIO, "%s: has no file of a rank", place->path);
+    return status;
+}
+
+cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files) {
+    cli_run_directory directory, place;
+    *files = (cli_diagnosis_files){.silent = -1};
+    cli_run_directory_name(&directory, run);
+    cli_run_directory_enter(&place, &directory, CLI_DIAGNOSIS);
+    const cgp_status status = read_files(&place, files);
     if (status == CGP_OK) look_at_reasons(files);
-    free(directory);
+    cli_run_directory_close(&place);
+    cli_run_directory_close(&directory);
     return status;
 }
 

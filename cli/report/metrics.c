@@ -11,31 +11,40 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { LONGEST_LINE = 4096 };
+
 static cgp_status unwritable(const cli_metrics *metrics) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", metrics->path, strerror(errno));
 }
 
-/* Return the step of a line of `length` bytes; 0: it is foreign, torn, or has zeros because the machine went down before the line
- * was on the disk. */
-static int64_t step_of(const char *line, ssize_t length) {
+/* Read a line, or the first part of one that is longer. Return its length; 0: the file has ended. */
+static size_t read_line(char line[LONGEST_LINE], FILE *file) {
+    size_t length = 0;
+    for (int c = 0; c != '\n' && length < LONGEST_LINE - 1 && (c = getc(file)) != EOF;)
+        line[length++] = (char)c;
+    line[length] = '\0';
+    return length;
+}
+
+/* Return the step of a line of `length` bytes; 0: it is foreign, torn, longer than ours are, or has zeros because the machine went down before
+ * the line was on the disk. */
+static int64_t step_of(const char *line, size_t length) {
     int64_t step = 0;
-    if (length < 3 || memchr(line, 0, (size_t)length)) return 0;
+    if (length < 3 || memchr(line, 0, length)) return 0;
     if (strcmp(line + length - 2, "}\n") != 0) return 0;
     return sscanf(line, "{\"step\":%" SCNd64, &step) == 1 ? step : 0;
 }
 
 /* Find the last line to keep: steps ascend, up to `step`. Return the offset of its end. */
 static off_t kept(cli_metrics *metrics, int64_t step) {
-    char *line = NULL;
-    size_t capacity = 0;
+    char line[LONGEST_LINE];
     off_t end = 0;
-    for (ssize_t length; (length = getline(&line, &capacity, metrics->file)) > 0;) {
+    for (size_t length; (length = read_line(line, metrics->file)) > 0;) {
         const int64_t found = step_of(line, length);
         if (found <= metrics->last || found > step) break;
         metrics->last = found;
-        end += length;
+        end += (off_t)length;
     }
-    free(line);
     return end;
 }
 

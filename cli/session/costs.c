@@ -4,14 +4,13 @@
 
 #include "common.h"
 #include "files.h"
+#include "json_file.h"
 #include "ranks.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* --- measured --- */
 
@@ -372,28 +371,17 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
                     precision ? precision : "");
 }
 
-/* Limit the file by the number of layers: hostile JSON takes 80 times its size in memory. */
-static cgp_status check_size(const char *path, const cgp_model *model) {
-    struct stat info;
-    const int64_t max = 65536 + (int64_t)8192 * cgp_model_layers(model);
-    if (stat(path, &info) != 0) return cgp_fail(CGP_EIO, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is not a regular file, expected costs of layers", path);
-    if (info.st_size <= max) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT,
-                    "%s: expected the costs of %d layers in at most %" PRId64
-                    " bytes, got %" PRId64,
-                    path, cgp_model_layers(model), max, (int64_t)info.st_size);
+/* Return the bytes that a file of so many layers has at most. */
+static size_t largest(const cgp_model *model) {
+    return 65536 + (size_t)8192 * (size_t)cgp_model_layers(model);
 }
 
 cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options,
                           const cgp_model *model, const char *model_spec) {
     const char *path = options->costs;
-    json_error_t error;
+    json_t *o = NULL;
     *costs = (cli_costs){0};
-    CGP_TRY(check_size(path, model));
-    json_t *o = json_load_file(path, 0, &error);
-    if (!o) return cgp_fail(error.line < 1 ? CGP_EIO : CGP_EFORMAT, "%s: %s", path, error.text);
+    CGP_TRY(cli_json_read(path, largest(model), &o));
     const cgp_status status = read_costs(costs, o, options, model, model_spec);
     json_decref(o);
     return status;

@@ -8,8 +8,8 @@
 #include "ranks.h"
 #include "stop.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -25,7 +25,8 @@
 
 static struct {
     cgp_pipeline *pipeline; /* NULL: nothing is written */
-    char *run, *shown;      /* as it is, as a terminal may show it */
+    cli_run_directory *run;
+    char *shown; /* its path, as a terminal may show it */
     double timeout;
     pthread_t thread;
     sem_t wake;
@@ -37,35 +38,41 @@ static struct {
 
 /* --- files --- */
 
-static char *path_of(int rank) {
-    return cli_text("%s/" CLI_DIAGNOSIS "/rank-%d.json", d.run, rank);
+typedef struct file_name {
+    char text[32];
+} file_name;
+
+static file_name name_of(int rank) {
+    file_name name;
+    snprintf(name.text, sizeof name.text, "rank-%d.json", rank);
+    return name;
 }
 
-/* Not for a link, which leads elsewhere. */
-static bool is_directory(const char *path) {
-    struct stat info;
-    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-/* Make RUN/diagnosis. A run that has no directory yet has no place for it: *made is false. */
-static cgp_status make_directory(bool *made) {
-    char *directory = cli_text("%s/" CLI_DIAGNOSIS, d.run);
-    const int error = mkdir(directory, 0777) == 0 ? 0 : errno;
-    cgp_status status = CGP_OK;
-    *made = error == 0 || is_directory(directory);
-    if (!*made && error != ENOENT)
-        status = cgp_fail(CGP_EIO, "%s: cannot be made (%s)", directory, strerror(error));
-    free(directory);
-    return status;
+/* Open RUN/diagnosis, and make it. A run that has no directory here (another host's disk) has no place for it: fd is -1. */
+static cgp_status open_place(cli_run_directory *place) {
+    cli_run_directory_reopen(d.run);
+    const int run = d.run->fd;
+    const int reason = run >= 0 && mkdirat(run, CLI_DIAGNOSIS, 0777) != 0 ? errno : 0;
+    cli_run_directory_enter(place, d.run, CLI_DIAGNOSIS);
+    if (place->fd >= 0 || place->reason == ENOENT) return CGP_OK;
+    if (reason == EEXIST && place->reason != EACCES)
+        return cgp_fail(CGP_EIO,
+                        "%s: is no directory, expected that of ranks' files (move it away)",
+                        place->path);
+    return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", place->path,
+                    strerror(reason && reason != EEXIST ? reason : place->reason));
 }
 
 static cgp_status write_text(const char *text) {
-    bool made = false;
-    CGP_TRY(make_directory(&made));
-    if (!made) return CGP_OK;
-    char *path = path_of(cli_rank());
-    const cgp_status status = cgp_file_replace(path, text, strlen(text));
-    free(path);
+    cli_run_directory place;
+    const file_name name = name_of(cli_rank());
+    cgp_status status = open_place(&place);
+    if (status == CGP_OK && place.fd >= 0) {
+        char *path = cli_text("%s/%s", place.path, name.text);
+        status = cgp_file_replace_at(place.fd, name.text, path, text, strlen(text));
+        free(path);
+    }
+    cli_run_directory_close(&place);
     return status;
 }
 
@@ -94,17 +101,27 @@ void cli_diagnosis_write(const char *reason) {
     free(kept);
 }
 
-void cli_diagnosis_clear(const char *run) {
-    char *directory = cli_text("%s/" CLI_DIAGNOSIS, run);
-    DIR *entries = is_directory(directory) ? opendir(directory) : NULL;
+void cli_diagnosis_clear(const cli_run_directory *run) {
+    cli_run_directory place;
+    cli_run_directory_enter(&place, run, CLI_DIAGNOSIS);
+    DIR *entries = place.fd >= 0 ? cli_run_directory_list(&place) : NULL;
     for (const struct dirent *entry; entries && (entry = readdir(entries));) {
-        char *path = cli_text("%s/%s", directory, entry->d_name);
-        if (strncmp(entry->d_name, "rank-", 5) == 0) (void)unlink(path);
-        free(path);
+        if (strncmp(entry->d_name, "rank-", 5) == 0 ||
+            cli_run_directory_is_temporary(entry->d_name)) /* of a rank that was killed */
+            (void)unlinkat(place.fd, entry->d_name, 0);
     }
     if (entries) closedir(entries);
-    (void)rmdir(directory);
-    free(directory);
+    if (place.fd >= 0) (void)unlinkat(run->fd, CLI_DIAGNOSIS, AT_REMOVEDIR);
+    cli_run_directory_close(&place);
+}
+
+/* Delete this rank's file, and the directory if no other rank has one. */
+static void delete_own(void) {
+    cli_run_directory place;
+    cli_run_directory_enter(&place, d.run, CLI_DIAGNOSIS);
+    if (place.fd >= 0 && unlinkat(place.fd, name_of(cli_rank()).text, 0) == 0)
+        (void)unlinkat(d.run->fd, CLI_DIAGNOSIS, AT_REMOVEDIR);
+    cli_run_directory_close(&place);
 }
 
 /* --- the thread --- */
@@ -168,23 +185,19 @@ static void wake(void) {
     (void)sem_post(&d.wake);
 }
 
-static void free_names(void) {
-    free(d.shown);
-    free(d.run);
-    d.run = d.shown = NULL;
-}
-
-cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, const char *run, double timeout) {
+cgp_status cli_diagnosis_begin(cgp_pipeline *pipeline, cli_run_directory *run, double timeout) {
     if (cli_ranks() == 1) return CGP_OK;
-    d.run = cli_text("%s", run);
-    d.shown = cli_text("%s", cli_shown(run));
+    if (cli_rank() == 0) cli_diagnosis_clear(run);
+    CGP_TRY(cli_ranks_agree(CGP_OK)); /* no rank writes before */
+    d.run = run;
+    d.shown = cli_text("%s", cli_shown(run->path));
     d.timeout = timeout < 1e9 ? timeout : 0; /* a limit of 30 years is none */
     d.pipeline = pipeline;
     d.quits = d.late = d.failed = false;
     sem_init(&d.wake, 0, 0);
     if (pthread_create(&d.thread, NULL, thread_main, NULL) != 0) {
         d.pipeline = NULL;
-        free_names();
+        free(d.shown);
         return cgp_fail(CGP_ENOMEM, "diagnosis: its thread could not be started");
     }
     cli_stop_call(wake);
@@ -198,9 +211,6 @@ void cli_diagnosis_end(void) {
     wake();
     pthread_join(d.thread, NULL);
     d.pipeline = NULL;
-    char *path = path_of(cli_rank()), *directory = cli_text("%s/" CLI_DIAGNOSIS, d.run);
-    if (!d.failed && cli_stop_signal() && unlink(path) == 0) (void)rmdir(directory);
-    free(directory);
-    free(path);
-    free_names();
+    if (!d.failed && cli_stop_signal()) delete_own();
+    free(d.shown);
 }

@@ -4,6 +4,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "json_file.h"
 
 #include <cgpipe/models/weights.h>
 
@@ -45,7 +46,8 @@ bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
                                    char text[CLI_DROPOUTS_TEXT]) {
     double resid = 0.1, embd = 0.1, attn = 0.1, hidden = 0, probs = 0; /* of transformers */
     char *path = cli_text("%s/config.json", directory);
-    json_t *config = json_load_file(path, 0, NULL);
+    json_t *config = NULL;
+    (void)!cli_json_read(path, CLI_LARGEST_FILE, &config); /* the weights were read with it */
     (void)json_unpack(config, "{s?F, s?F, s?F, s?F, s?F}", "resid_pdrop", &resid, "embd_pdrop",
                       &embd, "attn_pdrop", &attn, "hidden_dropout_prob", &hidden,
                       "attention_probs_dropout_prob", &probs);

@@ -4,6 +4,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "json_file.h"
 #include "session/data.h"
 
 #include <cgpipe/checkpoint.h>
@@ -12,7 +13,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -112,25 +112,6 @@ static void translate(json_t *record) {
     }
 }
 
-/* Read an open file, and close it. */
-static cgp_status read_open(const char *path, int fd, json_t **record) {
-    json_error_t error;
-    struct stat info;
-    FILE *file = fdopen(fd, "r"); /* json_loadfd() takes a failure to read for the end */
-    const int reason = !file || fstat(fd, &info) != 0 ? errno : 0;
-    if (reason == 0 && info.st_size <= LARGEST_RECORD) *record = json_loadf(file, 0, &error);
-    if (file)
-        fclose(file);
-    else
-        close(fd);
-    if (reason) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
-    if (info.st_size > LARGEST_RECORD)
-        return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %lld", path,
-                        LARGEST_RECORD, (long long)info.st_size);
-    if (*record) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
-}
-
 cgp_status cli_record_read(const cli_run_directory *directory, json_t **record) {
     int fd = -1;
     if (directory->fd >= 0)
@@ -140,14 +121,17 @@ cgp_status cli_record_read(const cli_run_directory *directory, json_t **record) 
     if (fd < 0)
         return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory->record,
                         strerror(directory->fd < 0 ? directory->reason : ENOENT));
-    CGP_TRY(read_open(directory->record, fd, record));
+    CGP_TRY(cli_json_read_open(fd, directory->record, LARGEST_RECORD, record));
     translate(*record);
     if (cli_record_model(*record)) return CGP_OK;
     return cgp_fail(CGP_EFORMAT, "%s: expected a text \"model\", got none", directory->record);
 }
 
 json_t *cli_note_read(const char *text) {
-    json_t *note = strlen(text) <= LARGEST_NOTE ? json_loads(text, 0, NULL) : NULL;
+    const size_t length = strlen(text);
+    json_t *note = NULL;
+    if (length > LARGEST_NOTE || cli_json_parse("note", text, length, &note) != CGP_OK)
+        return NULL;
     translate(note);
     return note;
 }

@@ -62,6 +62,25 @@ static const char *library_path(const cli_run_directory *directory) {
     return directory->target ? directory->target : directory->path;
 }
 
+void cli_run_directory_reopen(cli_run_directory *directory) {
+    if (directory->fd >= 0) return;
+    directory->fd = open_directory(library_path(directory));
+    directory->reason = directory->fd < 0 ? errno : 0;
+}
+
+static int open_inside(const cli_run_directory *directory, const char *name) {
+    errno = directory->reason;
+    return directory->fd < 0
+               ? -1
+               : openat(directory->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *directory,
+                             const char *name) {
+    char *path = cli_text("%s/%s", directory->path, name);
+    name_files(below, path, open_inside(directory, name));
+}
+
 static cgp_status unwritable(const char *path) {
     return cgp_fail(CGP_EIO, "run directory %s: cannot be written (%s)", path, strerror(errno));
 }
@@ -204,8 +223,7 @@ static int64_t step_of(const char *name) {
     return step >= 0 && step <= LARGEST_STEP && strcmp(name, plain) == 0 ? step : -1;
 }
 
-/* Open a new list of the entries. NULL: the directory cannot be read. */
-static DIR *open_list(const cli_run_directory *directory) {
+DIR *cli_run_directory_list(const cli_run_directory *directory) {
     const int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
     if (!list && fd >= 0) close(fd);
@@ -233,7 +251,7 @@ static bool is_listed(int directory, const char *step) {
 static int64_t newest(const cli_run_directory *directory, bool listed) {
     if (directory->fd < 0)
         return cli_run_directory_has(directory, ".") ? CLI_STEP_UNKNOWN : CLI_NO_STEP;
-    DIR *entries = open_list(directory);
+    DIR *entries = cli_run_directory_list(directory);
     int64_t highest = CLI_NO_STEP;
     int reason = 0;
     if (!entries) return CLI_STEP_UNKNOWN;
@@ -342,8 +360,7 @@ static cgp_status hide(const cli_run_directory *directory, const cli_run_directo
     return result == 0 ? CGP_OK : undeletable(from, name);
 }
 
-/* Tell whether the library gives such a name, ".cgpipe-*.tmp" and the like, to entries that it writes or deletes. */
-static bool is_temporary(const char *name) {
+bool cli_run_directory_is_temporary(const char *name) {
     return fnmatch(".cgpipe-*.tmp", name, 0) == 0 || fnmatch(".cgpipe-*.old", name, 0) == 0 ||
            fnmatch(".cgpipe-*.gone", name, 0) == 0;
 }
@@ -352,11 +369,12 @@ static bool is_temporary(const char *name) {
 static cgp_status hide_after(const cli_run_directory *directory, const cli_run_directory *from,
                              int64_t step, bool temporary) {
     cgp_status status = CGP_OK;
-    DIR *entries = open_list(from);
+    DIR *entries = cli_run_directory_list(from);
     int reason = 0;
     if (!entries) return unwritable(from->path);
     for (struct dirent *entry; status == CGP_OK && (entry = next_entry(entries, &reason));) {
-        if (step_of(entry->d_name) > step || (temporary && is_temporary(entry->d_name)))
+        if (step_of(entry->d_name) > step ||
+            (temporary && cli_run_directory_is_temporary(entry->d_name)))
             status = hide(directory, from, entry->d_name);
     }
     closedir(entries);
@@ -396,10 +414,6 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
  *
  * After a failure, and when the directory is locked next after a kill: with a run.json here the old run is deleted, without one it
  * comes back. */
-
-static int open_inside(const cli_run_directory *directory, const char *name) {
-    return openat(directory->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
 
 /* Delete the entries of a run in a directory inside this one, by the names that cgpipe gives, and the directory; others stay, and
  * the directory with them. */
@@ -461,7 +475,7 @@ static cgp_status move(const cli_run_directory *from, const cli_run_directory *t
 
 static cgp_status move_steps(const cli_run_directory *from, const cli_run_directory *to) {
     cgp_status status = CGP_OK;
-    DIR *entries = open_list(from);
+    DIR *entries = cli_run_directory_list(from);
     int reason = 0;
     if (!entries) return unwritable(from->path);
     for (struct dirent *entry; status == CGP_OK && (entry = next_entry(entries, &reason));) {

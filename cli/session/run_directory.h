@@ -21,6 +21,7 @@
 
 #include <cgpipe/pipeline.h>
 
+#include <dirent.h>
 #include <jansson.h>
 
 #include "session/lock.h"
@@ -45,6 +46,20 @@ typedef struct cli_run_directory {
 
 /* Name the files, and open the directory if it is there; changes nothing. Close it in any case. */
 void cli_run_directory_name(cli_run_directory *directory, const char *path);
+
+/* Open the directory if it was not there before, as another rank may have made it. */
+void cli_run_directory_reopen(cli_run_directory *directory);
+
+/* Open a directory that is in this one; it and all below it is reached by this descriptor, and a link is not followed. `fd` is -1 if there is
+ * none. Close it in any case. */
+void cli_run_directory_enter(cli_run_directory *below, const cli_run_directory *directory,
+                             const char *name);
+
+/* Open a new list of the entries. NULL: the directory cannot be read, see errno. */
+DIR *cli_run_directory_list(const cli_run_directory *directory);
+
+/* Tell whether the library gives such a name, ".cgpipe-*.tmp" and the like, to entries that it writes or deletes. */
+bool cli_run_directory_is_temporary(const char *name);
 
 /* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json and a metrics.jsonl that are no
  * regular files. Changes nothing but what an earlier process left: a stop request is deleted with the lock, and a run whose replacement

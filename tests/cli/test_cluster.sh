@@ -87,6 +87,12 @@ refused "cgpipe_cluster: expected 1, ..." '.cgpipe_cluster = 2'
 refused "cgpipe_cluster: expected 1, ..." '[]'
 echo '{"cgpipe_cluster": 1,' >bad.json
 fails 1 "bad.json: line ..." plan $model --stages 2 --costs costs.json --cluster bad.json
+printf '[%.0s' {1..65} >bad.json
+fails 1 "bad.json: expected JSON nested at most 64 deep, got 65" plan $model --stages 2 --costs costs.json --cluster bad.json
+CGP_LIMITS=json=1000 fails 1 "costs.json: expected JSON that takes at most 0 MiB of memory, ..." plan $model --stages 2 --costs costs.json
+mkfifo pipe
+fails 1 "pipe: is not a regular file" plan $model --stages 2 --costs costs.json --cluster pipe
+fails 1 "pipe: is not a regular file" plan $model --stages 2 --costs pipe
 fails 1 "missing.json: cannot be read ..." plan $model --stages 2 --costs costs.json --cluster missing.json
 
 finish

@@ -91,5 +91,23 @@ refused "a wait for nothing" "rank-0.json: devices[0].action: expected a text"
 mkdir -p run/diagnosis
 echo '{"format": "cgpipe diagnosis", "format": 1}' >run/diagnosis/rank-0.json
 refused "a key twice" "rank-0.json: line 1: duplicate object key"
+mkdir -p run/diagnosis
+mkfifo run/diagnosis/rank-0.json
+refused "a pipe" "run/diagnosis/rank-0.json: is not a regular file"
+file_of 0 late '{"state": "idle"}' '[0, 0, 0]'
+mv run/diagnosis/rank-0.json elsewhere && ln -s ../../elsewhere run/diagnosis/rank-0.json
+refused "a link" "run/diagnosis/rank-0.json: is a link"
+file_of 0 late '{"state": "idle"}' '[0, 0, 0]'
+mv run/diagnosis elsewhere.d && ln -s ../elsewhere.d run/diagnosis
+refused "a link to a directory" "run/diagnosis: cannot be read"
+mkdir -p run/diagnosis
+yes '[],' | head -n 1600000 | tr -d '\n' >run/diagnosis/rank-0.json
+refused "4.8 MB" "rank-0.json: expected at most 2097152 bytes, got 4800"
+mkdir -p run/diagnosis
+printf '[%.0s' {1..65} >run/diagnosis/rank-0.json
+refused "65 brackets in each other" "rank-0.json: expected JSON nested at most 64 deep, got 65"
+mkdir -p run/diagnosis
+printf '[%s[]]' "$(printf '[],%.0s' {1..100000})" >run/diagnosis/rank-0.json
+CGP_LIMITS=json=20000000 refused "too much memory" "rank-0.json: expected JSON that takes at most 19 MiB of memory"
 
 finish

@@ -242,6 +242,20 @@ for command in "sample a --length 3" "convert a exported --overwrite"; do
     check "${command%% *}, run.json is a pipe: refused at once" exits 1
     rm -r a
 done
+# --- what takes all memory ---
+
+cp -r kept a
+printf '[%.0s' {1..70} >a/run.json
+fails 1 "a/run.json: expected JSON nested at most 64 deep, got 70" train --resume --run a --steps 8
+printf '{"model": [%s[]]}' "$(printf '[],%.0s' {1..100000})" >a/run.json
+CGP_LIMITS=json=20000000 fails 1 "a/run.json: expected JSON that takes at most 19 MiB of memory, ..." sample a
+rm -r a
+cp -r kept a
+truncate -s 20G a/metrics.jsonl # the lines of the run, and zeros
+run train --resume --run a --steps 8
+check "metrics.jsonl of 20 GB: exit code 0" exits 0
+check "metrics.jsonl of 20 GB: the lines of the run are left" lines 8 a/metrics.jsonl
+rm -r a
 cp -r kept a
 rm a/run.json && mkdir a/run.json
 fails 1 "a/run.json: is a directory, expected a file of the run" train --resume --run a --steps 8

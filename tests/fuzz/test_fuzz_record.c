@@ -114,10 +114,26 @@ static void the_corpus_is_refused_or_inherited(void **state) {
     assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 3);
 }
 
+static void notes_have_limits(void **state) {
+    (void)state;
+    json_t *note = cli_note_read("{\"position\": [[1]]}");
+    char deep[2 * 100 + 1] = "";
+    assert_non_null(note);
+    json_decref(note);
+    memset(deep, '[', 100);
+    memset(deep + 100, ']', 100);
+    assert_null(cli_note_read(deep));
+    setenv("CGP_LIMITS", "json=1000", 1);
+    note = cli_note_read("[[],[],[],[],[],[],[]]");
+    unsetenv("CGP_LIMITS");
+    assert_null(note);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mutated_records_are_refused_or_inherited),
         cmocka_unit_test(the_corpus_is_refused_or_inherited),
+        cmocka_unit_test(notes_have_limits),
     };
     return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
 }

@@ -52,8 +52,29 @@ rm -rf "$work/run/diagnosis"
 injure 2 corrupt:0SEND_F2@3 --verify-messages
 check "damaged: code 3" [ $? = 3 ]
 check "damaged: the message is named" grep -q 'the message of micro-batch 2 from rank 0 to rank 1, .* bytes, was damaged' "$work/err"
-check "damaged: a diagnosis that cannot be written is a warning" grep -q '^cgpipe: warning: .*/run/diagnosis: cannot be made (File exists)$' "$work/err"
+check "damaged: a diagnosis that cannot be written is a warning" grep -q '^cgpipe: warning: .*/run/diagnosis: is no directory, expected that of ranks.* files (move it away)$' "$work/err"
 rm -f "$work/run/diagnosis"
+
+# Links that somebody puts there while a rank hangs: their targets stay, and no rank fails for them.
+rm -r "$work/run"
+echo "years of work" >"$work/precious"
+injure 2 stall:0F1@3 --timeout 3 &
+injured=$!
+for _ in $(seq 1000); do
+    grep -qs '"step":3,' "$work/run/metrics.jsonl" && break
+    sleep 0.02
+done
+mkdir -p "$work/run/diagnosis"
+ln -sf "$work/precious" "$work/run/diagnosis/rank-0.json"
+ln -sfn "$work" "$work/run/diagnosis/rank-1.json"
+wait "$injured"
+check "links in diagnosis: the run ends as a hang does" grep -q '^cgpipe: .*0F1: did not end for .*(timeout)' "$work/err"
+check "links in diagnosis: their targets are as they were" grep -qx "years of work" "$work/precious"
+check "links in diagnosis: told" grep -q "^cgpipe: warning: .*/run/diagnosis/rank-0.json: is a link" "$work/err"
+# shellcheck disable=SC2086 # words
+"$cgpipe" train $gpt2 --run "$work/run" --overwrite >"$work/out" 2>"$work/err"
+check "links in diagnosis: the next start deletes them" [ ! -e "$work/run/diagnosis" ]
+check "links in diagnosis: and nothing else" grep -qx "years of work" "$work/precious"
 
 injure 2 twice:0SEND_F2@3,late:1SEND_B0@2:5.2 --verify-messages --timeout 6
 check "twice, late: the run goes on" [ $? = 0 ]
