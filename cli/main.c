@@ -5,10 +5,15 @@
 
 #include "common.h"
 #include "ranks.h"
+#include "report/output.h"
+#include "stop.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void print_help(void) {
     printf("cgpipe %s: %s\n\n", CGP_VERSION, cli_summary);
@@ -128,11 +133,28 @@ static int dispatch(int argc, char **argv) {
     return CLI_OK;
 }
 
+/* A daemon or cron may start a program without these three. The next file that it opened would be one of them, and get its text. */
+static bool open_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
+    }
+    return true;
+}
+
+/* Text that could not be written is a failure, unless its reader has gone, or a message told of it before. */
+static int close_streams(int code) {
+    const int reason = fflush(stdout) != 0 ? errno : 0;
+    if (code != CLI_OK) return code;
+    if (reason == EPIPE && cli_stop_closed()) return CLI_CLOSED;
+    if ((reason || ferror(stdout)) && !cli_output_failed())
+        return cli_report(cgp_fail(CGP_EIO, "standard output: cannot be written (%s)",
+                                   reason ? strerror(reason) : "an earlier part of it"),
+                          false);
+    return cli_output_failed() || ferror(stderr) ? CLI_FAILED : CLI_OK;
+}
+
 int main(int argc, char **argv) {
-    int code = dispatch(argc, argv);
-    if (fflush(stdout) != 0 && code == CLI_OK)
-        code = cli_report(
-            cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno)),
-            false);
-    return code;
+    if (!open_streams()) return CLI_FAILED;
+    signal(SIGXFSZ, SIG_IGN); /* a write above the limit of `ulimit -f` fails, with a message */
+    return close_streams(dispatch(argc, argv));
 }

@@ -19,6 +19,7 @@ static const struct {
     {SIGHUP, "SIGHUP", false},   /* sent by a shell that ends, and by the system again */
     {SIGPIPE, "SIGPIPE", false}, /* sent by each write */
     {SIGUSR1, "SIGUSR1", false}, /* sent by a batch system, which may send it again */
+    {SIGXCPU, "SIGXCPU", false}, /* sent each second above the limit of `ulimit -St` */
     {CLI_STOP_REQUEST, "stop request", false},
 };
 enum { SIGNALS = sizeof signals / sizeof signals[0] };

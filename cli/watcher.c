@@ -33,6 +33,7 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
     if (getppid() != watcher) _exit(CLI_FAILED); /* killed before that */
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, mask, NULL);
+    signal(SIGXFSZ, SIG_DFL); /* which main() ignores */
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     if (nothing > STDIN_FILENO) close(nothing);
     execvp(words[0], words);

@@ -185,7 +185,7 @@ static cgp_status bench(cli_session *session) {
     fputc('\n', out);
     print_memory(out, session);
     fputc('\n', out);
-    fflush(out);
+    cli_output_flush(out);
     CGP_TRY(measure(session, &report));
     const cgp_status status =
         cli_ranks_agree(options->plan_only ? CGP_OK : print_measured(out, session, report));
@@ -240,7 +240,7 @@ static void print_row(FILE *out, const cli_session *session) {
                 100 * cgp_plan_timeline(session->plan)->bubble_makespan);
     }
     fputc('\n', out);
-    fflush(out);
+    cli_output_flush(out);
 }
 
 /* A cell that no device can hold is a row of the table, not the end of it. */

@@ -156,7 +156,7 @@ static cgp_status check(drawing *d) {
     int device = 0;
     for (char *line = strtok(grid, "\n"); line; line = strtok(NULL, "\n"))
         fprintf(cli_info_stream(d->options), "device:%-3d %s\n", device++, line);
-    fflush(cli_info_stream(d->options));
+    cli_output_flush(cli_info_stream(d->options));
     free(grid);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "commands/commands.h"
 
 #include "common.h"
+#include "report/output.h"
 #include "session/record.h"
 
 #include <inttypes.h>
@@ -50,7 +51,7 @@ static void print_request(const cli_run_directory *directory, const char *doubt)
         printf("stop         requested: the training in %s saves and ends behind its next "
                "step\n",
                path);
-    fflush(stdout);
+    cli_output_flush(stdout);
 }
 
 /* Where the lock says nothing, the request is there until a training has seen it. */

@@ -182,7 +182,7 @@ static cgp_status print_start(const training *t) {
     else
         cli_print_summary(t->run.out, &t->run.session, brief);
     if (!brief) fputc('\n', t->run.out);
-    fflush(t->run.out);
+    cli_output_flush(t->run.out);
     return CGP_OK;
 }
 
@@ -195,7 +195,7 @@ static cgp_status make_pipeline(training *t) {
     CGP_TRY(cli_diagnosis_begin(t->run.session.pipeline, &t->run.directory,
                                 t->run.options.timeout));
     CGP_TRY(cli_resume_load(&t->run));
-    fflush(t->run.out);
+    cli_output_flush(t->run.out);
     return CGP_OK;
 }
 
@@ -249,7 +249,7 @@ static void diagnose(const training *t, cgp_status status) {
 /* A run that hung has a report beside the one line of its failure. */
 static void print_watchdog(const training *t) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
-    fflush(t->run.out);
+    cli_output_flush(t->run.out);
     if (pipeline && cli_rank() == 0) fputs(cgp_pipeline_report(pipeline), stderr);
 }
 

@@ -96,7 +96,10 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
 
 static cgp_status print_sample(const training *t) {
     cli_sampler sampler = {0};
+    bool lost = cli_output_failed(); /* as the text would be */
     if (t->run.options.sample == 0) return CGP_OK;
+    CGP_TRY(cli_ranks_broadcast(0, &lost, sizeof lost));
+    if (lost) return CGP_OK;
     const cgp_status status = sample(&sampler, t);
     cli_sampler_release(&sampler);
     return status;
@@ -112,11 +115,11 @@ cgp_status cli_train_end(training *t) {
     CGP_TRY(make_report(t, &report));
     print_results(t, report);
     cgp_status status = cli_ranks_agree(cli_trace_write(t->run.out, &t->run.session));
+    if (status == CGP_OK) /* before a sample, which may fail */
+        status = cli_ranks_agree(cli_json_write(&t->run.options, json_incref(report)));
     if (status == CGP_OK && !t->stopped) status = print_sample(t);
     if (status == CGP_OK && !t->stopped) t->stopped = cli_train_stop(t, false);
-    if (status == CGP_OK)
-        status = cli_ranks_agree(cli_json_write(&t->run.options, json_incref(report)));
-    fflush(t->run.out);
+    cli_output_flush(t->run.out);
     if (cli_ranks() == 1 && cli_stop_signal())
         t->stopped = cli_stop_signal(); /* the last write may have raised SIGPIPE */
     json_decref(report);
@@ -131,7 +134,7 @@ int cli_train_stopped(const training *t) {
     if (signal && strcmp(signal, "SIGPIPE") == 0)
         return CLI_CLOSED; /* this line had no reader either */
     if (cli_rank() > 0) return signal ? CLI_STOPPED : CLI_OK;
-    fflush(t->run.out);
+    cli_output_flush(t->run.out);
     fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");
     if (t->run.session.measures.steps > 0)
         fprintf(out, "after step %" PRId64 " of %" PRId64 ", which is saved", step, steps);

@@ -6,6 +6,7 @@
 #include "commands/train.h"
 
 #include "common.h"
+#include "report/output.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -155,7 +156,7 @@ static void print_line(training *t, int64_t i, double loss, bool last) {
     for (int f = 0; f < FIELDS; f++)
         fputs(fields[f], out);
     if (!rewrites(out) || stays) fputc('\n', out);
-    fflush(out);
+    cli_output_flush(out);
     t->drawn = cli_seconds();
 }
 

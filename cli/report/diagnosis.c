@@ -11,6 +11,7 @@
 
 #include "common.h"
 #include "files.h"
+#include "report/output.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -340,7 +341,7 @@ void cli_diagnosis_print(FILE *out, const cli_diagnosis_files *all) {
     print_chain(out, all);
     for (int64_t r = 0; r < all->ranks; r++)
         print_rank(out, all, r);
-    fflush(out);
+    cli_output_flush(out);
 }
 
 /* --- JSON --- */

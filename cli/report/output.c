@@ -6,7 +6,9 @@
 #include "files.h"
 #include "ranks.h"
 #include "report/report.h"
+#include "stop.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,24 @@ FILE *cli_info_stream(const cli_run_options *options) {
     static FILE *nowhere;
     if (options->quiet && !nowhere) nowhere = fopen("/dev/null", "we");
     return options->quiet && nowhere ? nowhere : cli_result_stream(options);
+}
+
+static bool warned; /* of text that cannot be written */
+
+void cli_output_flush(FILE *out) {
+    const int reason = fflush(out) != 0 ? errno : 0;
+    if ((reason == 0 && !ferror(out)) || warned || cli_stop_closed()) return;
+    if (cli_stop_signal() && reason == EPIPE) return; /* it ended by the same signal */
+    warned = true;
+    fprintf(stderr, /* and keep cgp_message(), which a failure may have set */
+            "cgpipe: warning: %s: cannot be written (%s); the command goes on, and fails at "
+            "its end\n",
+            out == stderr ? "standard error" : "standard output",
+            reason ? strerror(reason) : "an earlier part of it");
+}
+
+bool cli_output_failed(void) {
+    return warned;
 }
 
 cgp_status cli_json_check(const cli_run_options *options) {

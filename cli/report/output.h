@@ -12,6 +12,13 @@ FILE *cli_result_stream(const cli_run_options *options);
 /* Return the stream of other text for people: likewise, and /dev/null with --quiet. */
 FILE *cli_info_stream(const cli_run_options *options);
 
+/* Flush a stream of text for people. A failure stops nothing: the first one is a warning, unless the reader has gone, and main() ends with
+ * CLI_FAILED. */
+void cli_output_flush(FILE *out);
+
+/* Tell whether there was such a warning. */
+bool cli_output_failed(void);
+
 /* Fail early if the directory of the JSON file cannot be written. */
 CGP_MUST_CHECK cgp_status cli_json_check(const cli_run_options *options);
 

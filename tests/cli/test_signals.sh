@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the step, save and say how to go
+# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end the step, save and say how to go
 # on; a second SIGINT or SIGTERM ends the process at once, and what was saved stays whole; a reader of the output that
 # goes away ends the run as quietly.
 source "$(dirname "$0")/support.sh"
@@ -46,7 +46,7 @@ whole=$(sha "$out")
 
 # --- one signal ---
 
-for signal in INT TERM HUP USR1; do
+for signal in INT TERM HUP USR1 XCPU; do
     start "one-$signal" --steps 12 --save-every 0
     until_has '"step":2,' "one-$signal/metrics.jsonl"
     kill -s "$signal" "$process"
