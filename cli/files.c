@@ -113,6 +113,11 @@ cgp_status cli_text_write(const char *path, char *text) {
     return status;
 }
 
+json_t *cli_text_json(const char *text) {
+    json_t *string = text ? json_string(text) : NULL;
+    return string ? string : json_null();
+}
+
 json_t *cli_real_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }

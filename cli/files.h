@@ -26,6 +26,9 @@ CGP_MUST_CHECK cgp_status cli_file_read_open(int fd, const char *path, size_t ma
 /* Write a text to a file; "-" is standard output, where it is no failure that the reader has gone. Takes `text` over. */
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 
+/* A text, or null for NULL and for what is no UTF-8. */
+json_t *cli_text_json(const char *text);
+
 /* A number, or null where it is not finite. */
 json_t *cli_real_json(double value);
 

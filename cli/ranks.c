@@ -235,6 +235,18 @@ cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes) {
     return status;
 }
 
+cgp_status cli_ranks_first_text(char *text, size_t bytes) {
+    if (count == 1) return CGP_OK;
+    char *all = cli_calloc((size_t)count, bytes);
+    memcpy(all + (size_t)rank * bytes, text, bytes);
+    const cgp_status status = share(all, bytes);
+    *text = '\0';
+    for (int r = 0; r < count && status == CGP_OK && !*text; r++)
+        memcpy(text, all + (size_t)r * bytes, bytes);
+    free(all);
+    return status;
+}
+
 typedef struct report {
     int64_t status;
     char message[504];

@@ -65,6 +65,9 @@ CGP_MUST_CHECK cgp_status cli_ranks_follow(cgp_status status);
 /* Bring `bytes` of one rank's data to all. Collective. */
 CGP_MUST_CHECK cgp_status cli_ranks_broadcast(int root, void *data, size_t bytes);
 
+/* Bring the text of the lowest rank that has one, an array of `bytes`, to all. Collective. */
+CGP_MUST_CHECK cgp_status cli_ranks_first_text(char *text, size_t bytes);
+
 /* Return the reason to stop that one of the ranks has, the same on all: the name of a signal, or "time", if the time is up on rank
  * 0. NULL: none. Static. Collective. */
 const char *cli_ranks_stop(bool time_is_up);

@@ -93,11 +93,6 @@ static void print(FILE *out) {
 
 /* --- JSON --- */
 
-static json_t *text_json(const char *text) {
-    json_t *string = text ? json_string(text) : NULL; /* NULL: not UTF-8 */
-    return string ? string : json_null();
-}
-
 static json_t *bytes_json(int64_t bytes) {
     return bytes == INT64_MAX ? json_null() : json_integer(bytes);
 }
@@ -108,18 +103,18 @@ static json_t *ordinal_json(const char *backend, int i) {
     if (status == CGP_OK) status = cgp_backend_driver_bytes(&driver, backend, i);
     return json_pack("{s:i, s:o, s:o, s:o}", "ordinal", i, "free_bytes", bytes_json(bytes),
                      "driver_bytes", bytes_json(driver), "reason",
-                     text_json(status == CGP_OK ? NULL : cgp_message()));
+                     cli_text_json(status == CGP_OK ? NULL : cgp_message()));
 }
 
 static json_t *backend_json(const cgp_backend_info *info) {
     json_t *devices = json_array();
     int count = 0;
     const cgp_status status = cgp_backend_devices(&count, info->name);
-    json_t *reason = text_json(status == CGP_OK ? NULL : cgp_message());
+    json_t *reason = cli_text_json(status == CGP_OK ? NULL : cgp_message());
     for (int i = 0; status == CGP_OK && i < count; i++)
         json_array_append_new(devices, ordinal_json(info->name, i));
     return json_pack("{s:s, s:o, s:b, s:b, s:b, s:o, s:o}", "name", info->name, "plugin",
-                     text_json(info->plugin), "asynchronous", info->asynchronous,
+                     cli_text_json(info->plugin), "asynchronous", info->asynchronous,
                      "host_addressable", info->host_addressable, "custom_ops", info->custom_ops,
                      "reason", reason, "devices", devices);
 }
@@ -133,16 +128,19 @@ static json_t *devices_json(void) {
         json_array_append_new(backends, backend_json(&info));
     for (int i = 0; (transport = cgp_transport_info_at(i)).name; i++)
         json_array_append_new(transports, json_pack("{s:s, s:o}", "name", transport.name,
-                                                    "plugin", text_json(transport.plugin)));
+                                                    "plugin", cli_text_json(transport.plugin)));
     for (int i = 0; (plugin = cgp_plugin_info_at(i)).path; i++)
-        json_array_append_new(
-            plugins, json_pack("{s:o, s:o, s:o}", "path", text_json(plugin.path), "name",
-                               text_json(plugin.name), "reason", text_json(plugin.reason)));
+        json_array_append_new(plugins, json_pack("{s:o, s:o, s:o, s:o, s:o}", "path",
+                                                 cli_text_json(plugin.path), "name",
+                                                 cli_text_json(plugin.name), "version",
+                                                 cli_text_json(plugin.version), "sha256",
+                                                 cli_text_json(plugin.sha256), "reason",
+                                                 cli_text_json(plugin.reason)));
     for (int i = 0; not_built[i].name; i++) {
         if (!is_opened(not_built[i].name))
-            json_array_append_new(plugins,
-                                  json_pack("{s:s, s:n, s:s}", "path", not_built[i].name,
-                                            "name", "reason", not_built[i].reason));
+            json_array_append_new(plugins, json_pack("{s:s, s:n, s:n, s:n, s:s}", "path",
+                                                     not_built[i].name, "name", "version",
+                                                     "sha256", "reason", not_built[i].reason));
     }
     return json_pack("{s:s, s:o, s:o, s:o}", "version", CGP_VERSION, "backends", backends,
                      "transports", transports, "plugins", plugins);

@@ -101,6 +101,7 @@ static void put_ranks(json_t *o, const cli_session *session) {
     cli_json_add(o, "{s:s, s:s?, s:s}", "transport", transport ? transport->name : "inproc",
                  "isa", cgp_pipeline_isa(session->pipeline), "libm",
                  cgp_pipeline_libm(session->pipeline));
+    if (*session->fault) cli_json_add(o, "{s:s}", "fault", session->fault);
     for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
         const int rank = cgp_plan_device_at(session->plan, d)->rank;
         json_object_set_new(json_array_get(devices, (size_t)d), "host",

@@ -5,9 +5,11 @@
 #include "common.h"
 #include "files.h"
 #include "json_file.h"
+#include "ranks.h"
 #include "session/data.h"
 
 #include <cgpipe/checkpoint.h>
+#include <cgpipe/devices.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -157,15 +159,55 @@ static json_t *devices_json(const cgp_plan *plan) {
     return devices;
 }
 
+/* Add the plug-in of this file, if it is not there. NULL: the library has it. */
+static void add_plugin(json_t *plugins, const char *path) {
+    cgp_plugin_info info;
+    for (int i = 0; path && (info = cgp_plugin_info_at(i)).path; i++) {
+        if (strcmp(info.path, path) != 0) continue;
+        json_t *plugin =
+            json_pack("{s:o, s:o, s:o}", "name", cli_text_json(info.name), "version",
+                      cli_text_json(info.version), "sha256", cli_text_json(info.sha256));
+        bool there = false;
+        for (size_t k = 0; k < json_array_size(plugins); k++)
+            there |= json_equal(json_array_get(plugins, k), plugin);
+        if (!there) json_array_append(plugins, plugin);
+        json_decref(plugin);
+    }
+}
+
+json_t *cli_record_plugins(const cli_session *session) {
+    json_t *plugins = json_array();
+    cgp_backend_info backend;
+    cgp_transport_info transport;
+    for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
+        const char *name = cgp_plan_device_at(session->plan, d)->name;
+        const size_t kind = strcspn(name, ":");
+        for (int i = 0; (backend = cgp_backend_info_at(i)).name; i++) {
+            if (strlen(backend.name) != kind || strncmp(backend.name, name, kind) != 0)
+                continue;
+            add_plugin(plugins, backend.plugin);
+            break; /* a look at more would open the plug-ins */
+        }
+    }
+    for (int i = 0; cli_ranks_transport() && (transport = cgp_transport_info_at(i)).name; i++) {
+        if (strcmp(transport.name, cli_ranks_transport()->name) == 0)
+            add_plugin(plugins, transport.plugin);
+    }
+    if (json_array_size(plugins) > 0) return plugins;
+    json_decref(plugins);
+    return NULL;
+}
+
 /* Make the entry of a start. Takes `changed` over; NULL at the first start. */
 static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
     json_t *given = json_object();
     char date[CLI_NUMBER], host[CLI_HOST];
     cli_options_json(given, session->options, CLI_LIST_GIVEN);
-    return json_pack("{s:I, s:s, s:o*, s:s, s:o, s:o, s:o*}", "step", (json_int_t)step, "date",
-                     cli_date(date), "host", json_string(cli_host(host)), "version",
-                     CGP_VERSION, "devices", devices_json(session->plan), "given", given,
-                     "changed", changed);
+    return json_pack(
+        "{s:I, s:s, s:o*, s:s, s:o, s:o*, s:s*, s:o, s:o*}", "step", (json_int_t)step, "date",
+        cli_date(date), "host", json_string(cli_host(host)), "version", CGP_VERSION, "devices",
+        devices_json(session->plan), "plugins", cli_record_plugins(session), "fault",
+        *session->fault ? session->fault : NULL, "given", given, "changed", changed);
 }
 
 /* Takes `record` over. */
@@ -189,9 +231,10 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
         changed =
             cli_options_changes(session->options, json_object_get(before, "options"), options);
     json_array_append_new(starts, start_json(session, step, changed));
-    json_t *record = json_pack("{s:s, s:o, s:o, s:o, s:o}", "model", session->model_spec,
+    json_t *record = json_pack("{s:s, s:o, s:o, s:o, s:o*, s:o}", "model", session->model_spec,
                                "options", options, "versions", versions_json(session->pipeline),
-                               "devices", devices_json(session->plan), "starts", starts);
+                               "devices", devices_json(session->plan), "plugins",
+                               cli_record_plugins(session), "starts", starts);
     cli_record_file(record, &session->of);
     add_path(record, &session->of);
     const size_t bytes = json_dumpb(record, NULL, 0, JSON_INDENT(2));

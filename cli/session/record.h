@@ -7,7 +7,9 @@
  *     options    the value of every option that --resume takes over
  *     versions   of cgpipe, the compiler, jansson and the system; the instruction set and a digest of libm, where a pipeline ran
  *     devices    their names
- *     starts     a list: step and date of each start, the host of rank 0, the options given, those that it changed, the devices
+ *     plugins    name, version and SHA-256 of each plug-in that has one of the devices, or the transport; not there: none
+ *     starts     a list: step and date of each start, the host of rank 0, the options given, those that it changed, the devices and plug-ins,
+ *                and `fault`, its CGP_FAULT
  *
  * A checkpoint's note has model and options as well, and the number of starts (cli_record_note()): so a later edit of run.json is
  * found, and an option that a later start changed is no edit. */
@@ -59,6 +61,9 @@ const char *cli_record_host(const json_t *record);
 CGP_MUST_CHECK cgp_status cli_record_write(const cli_run_directory *directory,
                                            const json_t *before, const cli_session *session,
                                            int64_t step, json_t **written);
+
+/* Return name, version and SHA-256 of the plug-ins that a run takes. NULL: it takes none. Owned. */
+json_t *cli_record_plugins(const cli_session *session);
 
 /* Add the record's options and number of starts to a checkpoint's note. */
 void cli_record_note(json_t *note, const json_t *record);

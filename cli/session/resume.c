@@ -242,6 +242,33 @@ static cgp_status check_data(cli_run *run, const json_t *note) {
         run->identity, before ? before : "?");
 }
 
+/* Return the SHA-256 of a plug-in in a list; NULL: it is not there. */
+static const char *plugin_file(const json_t *plugins, const char *name) {
+    for (size_t i = 0; name && i < json_array_size(plugins); i++) {
+        const json_t *plugin = json_array_get(plugins, i);
+        const char *other = json_string_value(json_object_get(plugin, "name"));
+        if (other && strcmp(other, name) == 0)
+            return json_string_value(json_object_get(plugin, "sha256"));
+    }
+    return NULL;
+}
+
+/* A plug-in of the same name may be another file by now. */
+static void warn_plugins(const cli_run *run) {
+    const json_t *before = json_object_get(run->before, "plugins");
+    json_t *plugins = cli_record_plugins(&run->session);
+    for (size_t i = 0; i < json_array_size(plugins); i++) {
+        const char *name =
+            json_string_value(json_object_get(json_array_get(plugins, i), "name"));
+        const char *had = plugin_file(before, name), *has = plugin_file(plugins, name);
+        if (had && has && strcmp(had, has) != 0)
+            fprintf(run->out,
+                    "warning      plug-in %s: another file, SHA-256 %.8s before, %.8s now\n",
+                    cli_shown(name), cli_shown(had), has);
+    }
+    json_decref(plugins);
+}
+
 /* Tell whether cgpipe convert wrote the note: no data were read yet. */
 static bool is_converted(const json_t *note) {
     static const char ours[] = "cgpipe ";
@@ -265,6 +292,7 @@ static cgp_status compare(cli_run *run, json_t *note) {
     if (!json_is_string(json_object_get(note, "convolution"))) /* likewise */
         json_object_set_new(note, "convolution", json_string("direct"));
     warn_rounding(run, note, now);
+    warn_plugins(run);
     warn_text(run, note, now, "isa", "instruction set");
     warn_text(run, note, now, "libm", "results of libm");
     warn_number(run, note, now, "batch", "other steps from here on");

@@ -163,6 +163,9 @@ cgp_status cli_session_start(cli_session *session) {
         session->output =
             cli_calloc((size_t)(session->options->batch * cgp_shape_count(&output)),
                        sizeof *session->output);
+    cgp_escape(getenv("CGP_FAULT") ? getenv("CGP_FAULT") : "", session->fault,
+               sizeof session->fault);
+    CGP_TRY(cli_ranks_first_text(session->fault, sizeof session->fault));
     cli_reset_peak_resident();
     session->resident_before = cli_peak_resident_bytes();
     CGP_TRY(cli_session_create(session));

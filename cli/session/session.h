@@ -46,6 +46,7 @@ typedef struct cli_session {
     int64_t samples;                /* training samples seen, over all processes and data */
     /* The last failure was one of samples, which could not be read or which the model refuses: on all ranks alike, and nothing ran. */
     bool sample_failed;
+    char fault[512];         /* CGP_FAULT of a rank, as a terminal may show it; "": none */
     int64_t resident_before; /* VmHWM before the pipeline was made */
     int64_t resident_growth; /* its growth until the last step */
 } cli_session;

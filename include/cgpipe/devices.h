@@ -50,8 +50,8 @@ typedef struct cgp_backend_info {
     bool custom_ops;       /**< It runs custom ops. */
 } cgp_backend_info;
 
-/** Return backend number `index`, ascending from 0; all zero: there are no more. The first call opens the plug-ins
- *  (cgpipe/ext/plugin.h). Threads: any. */
+/** Return backend number `index`, ascending from 0, the library's first; all zero: there are no more. The first call for one that is not the
+ *  library's opens the plug-ins (cgpipe/ext/plugin.h). Threads: any. */
 CGP_API cgp_backend_info cgp_backend_info_at(int index);
 
 /** Count a backend's ordinals on this machine. @param backend Its name. Borrowed. @retval CGP_EINVAL There is no such backend.
@@ -75,8 +75,8 @@ typedef struct cgp_transport_info {
     const char *plugin; /**< The file that it comes from; NULL: the library. */
 } cgp_transport_info;
 
-/** Return transport number `index`, ascending from 0; all zero: there are no more. The first call opens the plug-ins. Threads:
- *  any. */
+/** Return transport number `index`, ascending from 0, the library's first; all zero: there are no more. The first call for one that is not the
+ *  library's opens the plug-ins. Threads: any. */
 CGP_API cgp_transport_info cgp_transport_info_at(int index);
 
 /** A file that was opened as a plug-in; texts are static. */
@@ -85,6 +85,9 @@ typedef struct cgp_plugin_info {
     const char *name; /**< The plug-in's own; NULL: it gave none. */
     const char *
         reason; /**< It, or a part of it, was left out for this reason; NULL: it is complete. */
+    const char
+        *version; /**< Of cgpipe's headers that it was built with; NULL: it does not say. */
+    const char *sha256; /**< Of the file, in hexadecimal digits; NULL: it could not be read. */
 } cgp_plugin_info;
 
 /** Return plug-in number `index`, ascending from 0; all zero: there are no more. The first call opens them. Threads: any. */

@@ -11,6 +11,7 @@
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
+#include "base/file_sha256.h"
 #include "checkpoint/file.h"
 
 #include <errno.h>
@@ -258,6 +259,12 @@ cgp_status cgp_file_replace_at(int directory, const char *name, const char *path
 }
 
 /* --- reading --- */
+
+cgp_status cgp_file_sha256(const char *path, char hex[65]) {
+    CGP__NEED(path);
+    CGP__NEED(hex);
+    return cgp__file_sha256(path, hex);
+}
 
 cgp__path_text cgp__path_text_of(const char *directory, const char *name) {
     cgp__path_text path;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* enter.c -- the host's functions for plug-ins, and the checks of a plug-in's table. */
 #include <dlfcn.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "backend/backend.h"
@@ -41,8 +42,9 @@ static cgp_status check_abi(const char *name, int abi, int expected) {
 
 static cgp_status check_table(const cgp_plugin *table) {
     CGP_TRY(check_abi("CGP_PLUGIN_ABI", table->abi, CGP_PLUGIN_ABI));
-    if (table->struct_size < sizeof *table)
-        return cgp_fail(CGP_EINVAL, "expected a table of %zu bytes, got %zu", sizeof *table,
+    const size_t least = offsetof(cgp_plugin, version); /* a later field */
+    if (table->struct_size < least)
+        return cgp_fail(CGP_EINVAL, "expected a table of %zu bytes, got %zu", least,
                         table->struct_size);
     if (table->n_backends > 0)
         CGP_TRY(check_abi("CGP_BACKEND_ABI", table->backend_abi, CGP_BACKEND_ABI));

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/file_sha256.h"
 #include "plugin/find.h"
 
 /* Written under `once`, then only read. */
@@ -52,13 +53,23 @@ static cgp_status check_file(const char *path) {
                     path, (long long)size);
 }
 
-/* Open a file; on a failure the message is the reason. */
+/* Open a file; on a failure the message is the reason. Its SHA-256 is that of the code that runs: the same before and after. */
 static cgp_status open_object(const char *path, cgp__plugin *plugin) {
+    char again[65];
     CGP_TRY(check_file(path));
-    plugin->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const char *error = plugin->object ? NULL : dlerror();
-    if (!plugin->object) return cgp_fail(CGP_EINVAL, "%s", error ? error : "cannot be opened");
-    return is_open(plugin->object) ? CGP_OK : cgp__plugin_enter(plugin);
+    CGP_TRY(cgp__file_sha256(path, plugin->sha256));
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const char *error = object ? NULL : dlerror();
+    if (!object) return cgp_fail(CGP_EINVAL, "%s", error ? error : "cannot be opened");
+    cgp_status status = cgp__file_sha256(path, again);
+    if (status == CGP_OK && strcmp(plugin->sha256, again) != 0)
+        status = cgp_fail(CGP_EIO, "was replaced while it was opened (start again)");
+    if (status != CGP_OK) {
+        dlclose(object);
+        return status;
+    }
+    plugin->object = object;
+    return is_open(object) ? CGP_OK : cgp__plugin_enter(plugin);
 }
 
 /* Open a file, keep it with the reason if it, or a part of it, is left out. */
@@ -136,10 +147,16 @@ void cgp__plugins_reasons(const char *name, const char *nearest, char *text, siz
 
 /* --- what there is --- */
 
+/* Tell whether the library itself has a table. */
+static bool is_own(const void *table) {
+    return table == &cgp__backend_cpu || table == &cgp__backend_ref ||
+           table == &cgp__transport_inproc;
+}
+
 /* The plug-in that has a table of a backend or of a transport; NULL: the library has it. */
 static const char *plugin_of(const void *table) {
     const cgp__plugin *plugin;
-    for (int i = 0; (plugin = cgp__plugin_at(i)); i++) {
+    for (int i = 0; !is_own(table) && (plugin = cgp__plugin_at(i)); i++) {
         for (int k = 0; plugin->table && k < plugin->table->n_backends; k++) {
             if (plugin->table->backends[k] == table) return plugin->path;
         }
@@ -151,7 +168,7 @@ static const char *plugin_of(const void *table) {
 }
 
 cgp_backend_info cgp_backend_info_at(int index) {
-    cgp__plugins_open();
+    if (!is_own(cgp__backend_at(index))) cgp__plugins_open();
     const cgp_backend *backend = cgp__backend_at(index);
     if (!backend) return (cgp_backend_info){0};
     return (cgp_backend_info){.name = backend->name,
@@ -199,7 +216,7 @@ cgp_status cgp_backend_driver_bytes(int64_t *bytes, const char *backend, int ord
 }
 
 cgp_transport_info cgp_transport_info_at(int index) {
-    cgp__plugins_open();
+    if (!is_own(cgp__transport_at(index))) cgp__plugins_open();
     const cgp_transport *transport = cgp__transport_at(index);
     if (!transport) return (cgp_transport_info){0};
     return (cgp_transport_info){.name = transport->name, .plugin = plugin_of(transport)};
@@ -208,7 +225,11 @@ cgp_transport_info cgp_transport_info_at(int index) {
 cgp_plugin_info cgp_plugin_info_at(int index) {
     const cgp__plugin *plugin = cgp__plugin_at(index);
     if (!plugin) return (cgp_plugin_info){0};
-    return (cgp_plugin_info){.path = plugin->path,
-                             .name = plugin->table ? plugin->table->name : NULL,
-                             .reason = plugin->reason};
+    const cgp_plugin *table = plugin->table;
+    return (cgp_plugin_info){
+        .path = plugin->path,
+        .name = table ? table->name : NULL,
+        .reason = plugin->reason,
+        .version = table && table->struct_size >= sizeof *table ? table->version : NULL,
+        .sha256 = *plugin->sha256 ? plugin->sha256 : NULL};
 }

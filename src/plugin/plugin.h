@@ -14,6 +14,7 @@ typedef struct cgp__plugin {
     void *object;
     const cgp_plugin *table; /* NULL: the entry gave none that can be read */
     char *reason;            /* the first fault; NULL: none */
+    char sha256[65];         /* of the file; "": it could not be read */
 } cgp__plugin;
 
 /* Call the entry of an open object and add what its table has. On a failure the message is the reason. */

@@ -101,6 +101,20 @@ run train --resume --run a --lr 0.002 --keep 0
 run train --resume --run a --from-step 2 --steps 9
 check "an older checkpoint of a run that was changed: exit code 0" exits 0
 
+# --- what changes numbers besides options: faults ---
+
+kept
+check "no fault: none in run.json" jq -e 'has("plugins") or any(.starts[]; has("fault") or has("plugins")) | not' a/run.json >/dev/null
+for level in warn error; do
+    kept
+    CGP_LOG=$level CGP_FAULT=delay:1F0:0,late:0F0 run train --resume --run a --quiet
+    check "a fault, --quiet, CGP_LOG=$level: printed" grep -qx 'cgpipe: \[pipeline\] CGP_FAULT: delay:1F0:0: 1F0 takes longer' "$err"
+    check "a fault, --quiet, CGP_LOG=$level: in the start of run.json" test "$(jq -r '.starts[-1].fault' a/run.json)" = delay:1F0:0,late:0F0
+done
+CGP_FAULT=$'delay:1F0:0,\xff\e[2J' run train $words --steps 2 --run faults --json faults.json
+check "a fault of control characters: escaped in run.json" test "$(jq -r '.starts[0].fault' faults/run.json)" = 'delay:1F0:0,\xff\x1b[2J'
+check "a fault: in the JSON" test "$(jq -r .fault faults.json)" = 'delay:1F0:0,\xff\x1b[2J'
+
 # --- runs of before ---
 
 kept

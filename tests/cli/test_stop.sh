@@ -37,7 +37,8 @@ code=$?
 check "the training: exit code 130" exits 130
 check "the training: one line on standard error" grep -q \
     '^cgpipe: stop request: stopped after step [0-9]* of 12, which is saved (cgpipe train --resume --run one goes on)$' train-err
-check "the training: nothing else there" lines 1 train-err
+check "the training: nothing else there but the fault" lines 2 train-err
+check "the training: the fault, at every log level" has "CGP_FAULT: delay:0F0:0.3: 0F0 takes longer" train-err
 done=$(wc -l <one/metrics.jsonl)
 check "the training: before its last step ($done)" test "$done" -lt 12
 check "stop --wait: has waited, and names the checkpoint" has \

@@ -46,6 +46,8 @@ check "cgpipe devices: what the driver takes before a kernel has run" test "$(jq
     select(.ordinal < 2) | [$name, .driver_bytes]]' devices.json)" = '[["cpu",null],["ref",null],["cuda-host",314572800],["cuda-host",314572800]]'
 train mixed "$gpt2" cuda-host,cpu --stages 2
 check "beside the cpu" test "$code" = 0
+check "the record has the plug-in" test "$(jq -c '.plugins | map([.name, .sha256])' mixed/run.json)" = \
+    "[[\"cuda-host\",\"$(sha256sum <"$CGP_PLUGIN_PATH/libcgpipe-cuda-host.so" | cut -c1-64)\"]]"
 
 # In bf16, by the stand-in of cuBLASLt, and without it by own kernels.
 for model in gpt2 resnet; do

@@ -78,6 +78,8 @@ check "links in diagnosis: and nothing else" grep -qx "years of work" "$work/pre
 
 injure 2 twice:0SEND_F2@3,late:1SEND_B0@2:5.2 --verify-messages --timeout 6
 check "twice, late: the run goes on" [ $? = 0 ]
+check "twice, late: printed once each" [ "$(grep -c '\[pipeline\] CGP_FAULT: twice:0SEND_F2@3' "$work/err")$(grep -c '\[pipeline\] CGP_FAULT: late:1SEND_B0@2:5.2' "$work/err")" = 11 ]
+check "twice, late: noted" [ "$(jq -r '.starts[-1].fault' "$work/run/run.json")" = twice:0SEND_F2@3,late:1SEND_B0@2:5.2 ]
 check "twice, late: the same weights" [ "$(sha_of "$work/out")" = "$(sha_of "$work/out-straight")" ]
 check "late: the message is named" [ "$(culprit_of "$work/run")" = "lost 1 1B0" ]
 exit $failed

@@ -61,6 +61,12 @@ check "both convert to the same weights" cmp "$work/from-one/model.safetensors" 
 check "both give the same sample" cmp "$work/sample-one" "$work/sample-shards"
 check "so do the shards as published weights" cmp "$work/sample-one" "$work/sample-weights"
 check "one record" [ "$(jq '.starts | length' "$work/resumed/run.json")" = 4 ]
+file=$(sha256sum <"$build_dir/plugins/libcgpipe-mpi.so")
+check "the record has the plug-in" [ "$(jq -c '[.plugins, (.starts[] | .plugins)] | map(. and .[0] == {name: "mpi", version: .[0].version, sha256: "'"${file%% *}"'"})' \
+    "$work/resumed/run.json")" = "[true,true,true,false,true]" ]
+sed -i "s/${file%% *}/$(printf '0%.0s' {1..64})/" "$work/resumed/run.json"
+run_ranks 3 "$cgpipe" train --resume --run "$work/resumed" >"$work/log" 2>&1
+check "another file of a plug-in: a warning" grep -qx "warning      plug-in mpi: another file, SHA-256 00000000 before, $(cut -c1-8 <<<"$file") now" "$work/log"
 
 # --- one output, files of rank 0 ---
 

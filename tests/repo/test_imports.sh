@@ -21,7 +21,7 @@ harmless='
     pthread_(cond|condattr|mutex)_[a-z]+ pthread_(detach|join|once|self|equal|getaffinity_np|setaffinity_np)
     omp_(get|set)_[a-z_]+ GOMP_parallel
     strcasecmp llround longjmp bsearch localeconv strstr
-    dlopen dlsym dladdr dlerror getauxval secure_getenv
+    dlopen dlclose dlsym dladdr dlerror getauxval secure_getenv
     json_[a-z_]+ EVP_[A-Za-z0-9_]+ png_[a-z0-9_]+ jpeg_[A-Za-z_]+'
 # GOMP_parallel starts threads at its first use; if it cannot, libgomp ends the process itself.
 # What dlopen() has no memory for is a plug-in that is left out, with that reason.

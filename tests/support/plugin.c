@@ -268,6 +268,7 @@ static const cgp_plugin plugin = {
 #endif
     .backend_abi = CGP_BACKEND_ABI,
     .transport_abi = CGP_TRANSPORT_ABI,
+    .version = CGP_VERSION,
     .name = PLUGIN_NAME,
     .backends = backends,
     .n_backends = 1,

@@ -81,6 +81,9 @@ static void find_good(void) {
     const cgp_plugin_info plugin = cgp_plugin_info_at(0);
     NEED(has(plugin.path, "/good/libcgpipe-good.so") && !plugin.reason);
     NEED(strcmp(plugin.name, "good") == 0 && !cgp_plugin_info_at(1).path);
+    char sha256[65];
+    NEED(cgp_file_sha256(plugin.path, sha256) == CGP_OK);
+    NEED(has(plugin.version, CGP_VERSION) && has(plugin.sha256, sha256));
 }
 
 static void an_unknown_name_opens_a_plugin_that_has_it(void **state) {
@@ -108,6 +111,7 @@ static void known_names(void) {
     const cgp_backend *backend = NULL;
     setenv("CGP_LOG", "info", 1);
     NEED(cgp__backend_find("ref", &backend) == CGP_OK);
+    NEED(!cgp_backend_info_at(1).plugin && !cgp_transport_info_at(0).plugin);
 }
 
 static void a_known_name_opens_none(void **state) {

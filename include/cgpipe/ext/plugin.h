@@ -64,12 +64,14 @@ typedef struct cgp_plugin {
     int n_backends;
     const cgp_transport *const *transports;
     int n_transports;
+    const char *
+        version; /**< CGP_VERSION of the headers that it was built with, for records of runs. */
 } cgp_plugin;
 
 /** The first fields of a cgp_plugin. */
 #define CGP_PLUGIN_HEADER                                                                      \
     .struct_size = sizeof(cgp_plugin), .abi = CGP_PLUGIN_ABI, .backend_abi = CGP_BACKEND_ABI,  \
-    .transport_abi = CGP_TRANSPORT_ABI
+    .transport_abi = CGP_TRANSPORT_ABI, .version = CGP_VERSION
 
 /**
  * The function that a plug-in defines and exports.

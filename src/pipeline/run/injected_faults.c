@@ -10,7 +10,7 @@
  *     late:1SEND_F5:0.8    it arrives, but counts as not there for 0.8 s
  *
  * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is that of the step behind 7 others only. `kill:rank=2,at=3B5` is a fault of
- * rank 2, if it has the action. Read once, when a pipeline is created. */
+ * rank 2, if it has the action. Read once, when a pipeline is created, and printed at every log level. */
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
 
@@ -118,6 +118,17 @@ static bool read_fault(const char *text, cgp__injected_fault *fault) {
     return read_seconds(text + length + 1, 1e-3, &fault->seconds);
 }
 
+/* Tell whether a fault is this rank's to print: of several ranks, the one that has the action; rank 0, where none has it. */
+static bool is_ours(const cgp__executor *executor, const cgp__injected_fault *fault) {
+    const cgp_plan *plan = executor->plan;
+    const cgp__ranks *ranks = &executor->ranks;
+    const int stage = fault->action.stage;
+    if (fault->rank >= 0 && fault->rank < ranks->n) return fault->rank == ranks->rank;
+    if (fault->effect == DELAY_ALL || stage >= plan->n_stages) return ranks->rank == 0;
+    const int device = plan->stages[stage].info.device;
+    return device >= ranks->first && device < ranks->end;
+}
+
 static cgp_status add_fault(cgp__executor *executor, const char *text) {
     cgp__injected_fault fault;
     char action[32];
@@ -130,9 +141,10 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
         return CGP_OK;
     }
     const bool all = fault.effect == DELAY_ALL;
-    cgp_log(CGP_LOG_WARN, "pipeline", "CGP_FAULT: %s: %s %s", text,
-            all ? "this fault" : cgp_action_text(&fault.action, action, sizeof action),
-            effects[fault.effect].text);
+    if (is_ours(executor, &fault)) /* whatever the log's level: weights may change */
+        cgp_log(CGP_LOG_ERROR, "pipeline", "CGP_FAULT: %s: %s %s", text,
+                all ? "this fault" : cgp_action_text(&fault.action, action, sizeof action),
+                effects[fault.effect].text);
     if (!cgp__grow(&executor->faults, &executor->faults_capacity, executor->n_faults + 1,
                    sizeof *executor->faults))
         return cgp__no_memory("faults", sizeof *executor->faults);

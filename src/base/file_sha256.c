@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file_sha256.c -- the SHA-256 of a whole file. */
-#include <cgpipe/checkpoint.h>
-
+/* file_sha256.c -- see file_sha256.h. */
+#include "base/file_sha256.h"
 #include "base/base.h"
 
 #include <errno.h>
@@ -34,9 +33,7 @@ static cgp_status digest(const char *path, int fd, char hex[65]) {
     return status;
 }
 
-cgp_status cgp_file_sha256(const char *path, char hex[65]) {
-    CGP__NEED(path);
-    CGP__NEED(hex);
+cgp_status cgp__file_sha256(const char *path, char hex[65]) {
     struct stat info;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* waits for no pipe */
     if (fd < 0) return unreadable(path);
