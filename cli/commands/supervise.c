@@ -175,7 +175,8 @@ static cgp_status append(const supervision *s, const char *line) {
     int fd = -1;
     cli_run_directory_name(&directory, s->run);
     cgp_status status = CGP_OK;
-    if (directory.fd >= 0)
+    if (directory.fd >= 0) status = cli_run_directory_unshare(&directory, CLI_RESTARTS);
+    if (directory.fd >= 0 && status == CGP_OK)
         status = cli_run_directory_open(&directory, CLI_RESTARTS, O_WRONLY | O_APPEND | O_CREAT,
                                         &fd);
     const ssize_t length = (ssize_t)strlen(line);

@@ -52,6 +52,7 @@ cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *direc
                             int64_t step) {
     int fd = -1;
     *metrics = (cli_metrics){.path = directory->metrics};
+    CGP_TRY(cli_run_directory_unshare(directory, CLI_METRICS));
     CGP_TRY(cli_run_directory_open(directory, CLI_METRICS, O_RDWR | O_CREAT, &fd));
     metrics->file = fdopen(fd, "r+"); /* no O_APPEND: cli_metrics_add() writes over the end */
     if (!metrics->file) {

@@ -6,6 +6,7 @@
 #include "session/run_directory.h"
 
 #include "common.h"
+#include "files.h"
 
 #include <cgpipe/checkpoint.h>
 
@@ -172,6 +173,27 @@ cgp_status cli_run_directory_open(const cli_run_directory *directory, const char
                         name, is, reason == ELOOP ? " (put the file itself there)" : "");
     return cgp_fail(CGP_EIO, "%s/%s: cannot be %s (%s)", directory->path, name,
                     flags & O_CREAT ? "written" : "read", strerror(reason));
+}
+
+/* Replace the file by a copy. */
+static cgp_status copy_file(const cli_run_directory *directory, const char *name, int fd) {
+    char *path = cli_text("%s/%s", directory->path, name), *bytes = NULL;
+    size_t size = 0;
+    cgp_status status = cli_file_read_open(fd, path, CLI_LARGEST_FILE, &bytes, &size);
+    if (status == CGP_OK) status = cgp_file_replace_at(directory->fd, name, path, bytes, size);
+    free(bytes);
+    free(path);
+    return status;
+}
+
+cgp_status cli_run_directory_unshare(const cli_run_directory *directory, const char *name) {
+    struct stat info;
+    int fd = -1;
+    CGP_TRY(cli_run_directory_open(directory, name, O_RDONLY, &fd));
+    if (fd >= 0 && fstat(fd, &info) == 0 && info.st_nlink > 1)
+        return copy_file(directory, name, fd);
+    if (fd >= 0) close(fd);
+    return CGP_OK;
 }
 
 static cgp_status check_file(const cli_run_directory *directory, const char *name) {

@@ -71,6 +71,10 @@ CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *directory,
                                                  const char *name, int flags, int *fd);
 
+/* Give a file that has other names, too (hard links, as cp -al makes them of a whole run), a copy of its own, before it is appended to. */
+CGP_MUST_CHECK cgp_status cli_run_directory_unshare(const cli_run_directory *directory,
+                                                    const char *name);
+
 /* Tell whether a process holds the lock, as cli_lock_look(). */
 cli_lock cli_run_directory_lock(const cli_run_directory *directory);
 

@@ -221,6 +221,20 @@ for kind in file directory; do
     rm -r a
 done
 
+# --- hard links: a snapshot by cp -al ---
+
+for option in "--resume --steps 8" "--resume --from-step 3 --steps 8" "--overwrite $words --steps 8"; do
+    rm -rf a
+    cp -al kept a && echo '{}' >kept/restarts.jsonl && ln kept/restarts.jsonl a
+    kept=$(files kept)
+    run train $option --run a
+    check "hard links, ${option%% --steps*}: the same weights" test "$(sha)" = "$whole"
+    run supervise --restarts 0 --run a -- false
+    untouched "hard links, ${option%% --steps*}: the other run" "$kept" kept
+    rm kept/restarts.jsonl
+done
+rm -r a
+
 # --- pipes and sockets do not block ---
 
 for file in run.json metrics.jsonl latest/checkpoint.json latest/checkpoint.sha256 latest/weights.safetensors \
