@@ -295,12 +295,12 @@ int64_t cli_run_directory_newest_listed(const cli_run_directory *directory) {
     return newest(directory, true);
 }
 
-/* The library names the whole checkpoint before a damaged one, "; step-00000008 is whole (..)". Here --from-step loads it. */
-static cgp_status damaged(void) {
+/* After a failure to load, the library names the whole checkpoint before, "; step-00000008 is whole (..)". Here --from-step loads it. */
+static cgp_status explain(cgp_status status) {
     const char *message = cgp_message(), *other = strstr(message, "; step-");
     const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : -1;
-    if (step < 0) return CGP_EFORMAT;
-    return cgp_fail(CGP_EFORMAT, "%.*s; step-%08" PRId64 " is whole (--from-step %" PRId64 ")",
+    if (step < 0 || (status != CGP_EFORMAT && status != CGP_EIO)) return status;
+    return cgp_fail(status, "%.*s; step-%08" PRId64 " is whole (--from-step %" PRId64 ")",
                     (int)(other - message), message, step, step);
 }
 
@@ -315,7 +315,7 @@ cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t fr
     char *path = checkpoint_path(directory, from);
     const cgp_status status = cgp_checkpoint_find(NULL, step, note, path);
     free(path);
-    return status == CGP_EFORMAT ? damaged() : status;
+    return explain(status);
 }
 
 cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t step,
@@ -323,7 +323,7 @@ cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t st
     char *path = checkpoint_path(directory, step);
     const cgp_status status = cgp_pipeline_load(pipeline, path, note);
     free(path);
-    return status == CGP_EFORMAT ? damaged() : status;
+    return explain(status);
 }
 
 cgp_status cli_run_directory_check_ranks(const cli_run_directory *directory,
