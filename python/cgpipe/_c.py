@@ -70,6 +70,13 @@ def integer(value: Any, name: str, c_type: Any = c_int) -> int:
     return int(value)
 
 
+def number(value: Any, name: str) -> float:
+    """Return a real number."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}: a number is expected, got {value!r}")
+    return float(value)
+
+
 def encode(value: Any, name: str) -> bytes:
     """Return a text as C's."""
     if not isinstance(value, str):
@@ -81,7 +88,10 @@ def encode(value: Any, name: str) -> bytes:
 
 def path(value: Any, name: str = "path") -> bytes:
     """Return a path as C's."""
-    return os.fsencode(encode(os.fsdecode(value), name).decode())
+    found = os.fsencode(value)
+    if b"\0" in found:
+        raise ArgumentError(f"{name}: a text without a character of code 0 is expected, got {value!r}")
+    return found
 
 
 def _converted(value: Any, name: str, c_type: Any) -> Any:
@@ -90,9 +100,7 @@ def _converted(value: Any, name: str, c_type: Any) -> Any:
         return integer(value, name, c_type)
     if c_type is c_bool and not any(value is known or value == known for known in (True, False)):
         raise TypeError(f"{name}: True or False is expected, got {value!r}")
-    if c_type is c_double and (isinstance(value, (str, bytes)) or not hasattr(value, "__float__")):
-        raise TypeError(f"{name}: a number is expected, got {value!r}")
-    return value
+    return number(value, name) if c_type is c_double else value
 
 
 _INTEGERS = (c_int, c_int64, c_uint64, c_size_t)
@@ -463,6 +471,13 @@ def array(c_type: Any, values: Any, name: str) -> Any:
     except TypeError:
         raise TypeError(f"{name}: a sequence is expected, got {values!r}") from None
     return (c_type * len(values))(*(_converted(value, name, c_type) for value in values))
+
+
+class Handle:
+    """What owns an object of C's: a copy would free it, too."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r}: cannot be copied or pickled (make another one)")
 
 
 def when_gone(owner: Any, function: Any, *arguments: Any) -> Any:

@@ -44,7 +44,7 @@ class Device:
     planned_bytes: int
 
 
-class Plan:
+class Plan(_c.Handle):
     """A plan of a model. It never changes; :class:`cgpipe.Pipeline` runs one."""
 
     def __init__(self, model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None, chunks: int = 1, batch: int = 1, *,
@@ -53,6 +53,8 @@ class Plan:
                  threads: int = 1, memory_limit: int = 0, external_loss: bool = False, precision: str = "f32",
                  deferred_batch_norm: bool = False, convolution: str = "direct") -> None:
         """See :func:`plan`."""
+        if not isinstance(model, Model):
+            raise TypeError(f"model: a cgpipe.Model is expected, got {model!r}")
         self.model = model
         self.optimizer = SGD(lr=0.01) if optimizer is None else optimizer
         if not isinstance(self.optimizer, Optimizer):

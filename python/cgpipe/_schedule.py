@@ -95,7 +95,7 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
     return made
 
 
-class Schedule:
+class Schedule(_c.Handle):
     """The actions of each device, with the transfers of a chain of stages. Make one by :func:`schedule` or :meth:`from_csv`."""
 
     def __init__(self, handle: Any, owner: Any = None) -> None:
@@ -118,6 +118,8 @@ class Schedule:
             ArgumentError: Recomputations for a table with transfers.
         """
         handle = ctypes.c_void_p()
+        if not isinstance(text, str):
+            raise TypeError(f"{name}: the text of a table is expected, got {text!r}")
         data = text.encode()
         _c.check(_c.lib.cgp_schedule_from_csv(ctypes.byref(handle), _c.encode(name, "name"), data, len(data)))
         made = cls(handle)
@@ -242,7 +244,7 @@ class Schedule:
         return f"<cgpipe.Schedule {self.name}: {self.devices} devices, {self.stages} stages, {self.chunks} micro-batches>"
 
 
-class Timeline:
+class Timeline(_c.Handle):
     """The times of a step, simulated in the unit of its costs, or measured in seconds from the start of its first action."""
 
     def __init__(self, made_of: Schedule, timeline: Any, owner: Any = None) -> None:

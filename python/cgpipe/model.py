@@ -28,7 +28,7 @@ class Value:
     gradient: bool = False
 
 
-class Model:
+class Model(_c.Handle):
     """A finished model, which never changes. Any number of plans and pipelines may use it.
 
     Make one by :meth:`from_file`, :meth:`from_json` or :func:`cgpipe.from_torch`.
@@ -56,6 +56,8 @@ class Model:
         if isinstance(graph, Mapping):
             graph = json.dumps(graph)
         data = graph.encode() if isinstance(graph, str) else graph
+        if not isinstance(data, bytes):
+            raise TypeError(f"{name}: JSON is expected, its text or a mapping, got {graph!r}")
         handle = ctypes.c_void_p()
         _c.check(_c.lib.cgp_model_from_json(ctypes.byref(handle), _c.encode(name, "name"), data, len(data), None, 0))
         return cls(handle)

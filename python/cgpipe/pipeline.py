@@ -38,7 +38,11 @@ class Times:
     busy: List[float]
 
 
-class Pipeline:
+class _Memory:
+    """What a pipeline is as long as something uses its memory: the pipeline itself, or a tensor that is a view of it."""
+
+
+class Pipeline(_c.Handle):
     """A model that trains, or only runs forward, in stages.
 
         pipeline = cgpipe.Pipeline(model, stages=2, schedule="zb-v", chunks=8, batch=64, optimizer=cgpipe.AdamW(lr=1e-3))
@@ -73,7 +77,7 @@ class Pipeline:
                 raise ArgumentError("pipeline: a plan has all options already, got some beside it")
             self.plan = model
         else:
-            made = model.with_loss(loss) if loss is not None else model
+            made = model.with_loss(loss) if isinstance(model, Model) and loss is not None else model
             chunks = 1 if chunks is None else chunks
             self.plan = Plan(made, 1 if stages is None else stages, schedule, chunks, chunks if batch is None else batch, **options)
         self.model = self.plan.model
@@ -82,9 +86,10 @@ class Pipeline:
         self._worker = Worker()
         self._handle = ctypes.c_void_p()
         self._borrowed: Any = None  # inputs of a forward, which its backward reads again
+        # On its own thread, and before its plan; also where an interrupt comes after the creation.
+        self._memory: Optional[_Memory] = _Memory()
+        _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan)
         self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle), self.plan._handle, seed)))
-        # On its own thread, and before its plan.
-        self._finish = _c.when_gone(self, self._worker.post, _destroy, self._handle, self.plan)
         self.adopted: List[Any] = []  # tensors of a captured module that are views of this pipeline's memory
         if self.model._captured is not None:
             self.model._captured.adopt(self)
@@ -348,6 +353,7 @@ class Pipeline:
 
     def set_timeout(self, seconds: float) -> None:
         """Have a run in which no action ends for so long fail with DeviceError; 0: no limit."""
+        seconds = _c.number(seconds, "seconds")
         self._call(lambda: _c.check(_c.lib.cgp_pipeline_set_timeout(self._handle, seconds)))
 
     @property
@@ -356,11 +362,16 @@ class Pipeline:
         return str(self._call(lambda: _c.text(_c.lib.cgp_pipeline_report(self._handle))))
 
     def close(self) -> None:
-        """Stop the workers and free the memory. Any later call raises StateError."""
-        if self._finish.alive and self.model._captured is not None:
+        """Stop the workers and free the memory, which tensors of a captured module that are kept elsewhere hold until they go.
+
+        Any later call raises StateError. In a child process nothing happens.
+        """
+        if self._memory is None or not self._worker.is_own:
+            return
+        if self.model._captured is not None:
             self.model._captured.release(self)
-        if self._finish.detach() is not None:
-            self._worker.call(_destroy, self._handle, self.plan)
+        self._memory = None
+        self._worker.call(lambda: None)  # behind the destruction
 
     def __enter__(self) -> "Pipeline":
         return self
@@ -374,9 +385,13 @@ class Pipeline:
     # --- helpers ---
 
     def _call(self, function: Callable[[], Any]) -> Any:
-        if not self._finish.alive:
+        memory = self._memory  # stays until the call has ended, whoever closes the pipeline meanwhile
+        if memory is None:
             raise StateError("pipeline: it is closed (make another one)")
-        return self._worker.call(function)
+        try:
+            return self._worker.call(function)
+        finally:
+            del memory
 
     def _convert(self, inputs: Sequence[Any], targets: bool = True) -> Sequence[Any]:
         """Return inputs as the model has them: a captured module's may be of another layout; targets of a loss stay."""
@@ -435,7 +450,7 @@ def _fitting(value: Any, wanted: Value) -> Tuple[Any, int]:
 
 def _find(entries: Sequence[Value], name: Union[str, int]) -> int:
     """Return the number of a parameter or state."""
-    if isinstance(name, int):
+    if hasattr(name, "__index__"):
         if not 0 <= name < len(entries):
             raise ArgumentError(f"parameter: 0 to {len(entries) - 1} is expected, got {name}")
         return name

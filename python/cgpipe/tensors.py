@@ -56,6 +56,8 @@ def whole(value: Any, expected: Value) -> Tuple[Any, Tuple[int, ...], int]:
 def _of_numpy(value: Any, expected: Value) -> Tuple[Any, int]:
     import numpy
 
+    if isinstance(value, numpy.ma.MaskedArray):
+        raise TypeError(f"{expected.name}: an array without a mask is expected, which would be lost (filled() or .data)")
     array = numpy.asarray(value)
     if expected.dtype == "int32" and array.dtype == numpy.int64:
         array = _narrow(array, numpy.int32, expected)

@@ -49,13 +49,18 @@ class Worker:
         threading.Thread(target=_serve, args=(self._jobs,), name="cgpipe", daemon=True).start()
         _c.when_gone(self, self._jobs.put, None)
 
+    @property
+    def is_own(self) -> bool:
+        """The thread is of this process, not of the one that this is a child of."""
+        return os.getpid() == self._pid
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return ``function(*arguments)`` of the thread, or raise what it raises.
 
         Raises:
             StateError: This is a child of the process that has the thread.
         """
-        if os.getpid() != self._pid:
+        if not self.is_own:
             raise StateError("pipeline: belongs to the process that made it, and this is a child of it (make a pipeline here)")
         job = _Job(function, arguments)
         interrupt: Optional[BaseException] = None
@@ -76,7 +81,7 @@ class Worker:
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Have the thread call a function, and do not wait. In a child process nothing happens."""
-        if os.getpid() == self._pid:
+        if self.is_own:
             self._jobs.put(_Job(function, arguments))
 
 

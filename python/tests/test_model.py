@@ -42,6 +42,9 @@ class Models(unittest.TestCase):
             cgpipe.Model.from_json(graph)
         with self.assertRaisesRegex(errors.FormatError, "losses"):
             cgpipe.Model.from_json(support.without(support.graph(), "losses"))
+        for wrong in (None, 3, ["graph"]):
+            with self.assertRaisesRegex(TypeError, "JSON is expected"):
+                cgpipe.Model.from_json(wrong)
         with self.assertRaisesRegex(errors.FileError, "/no/such.json"):
             cgpipe.Model.from_file("/no/such.json")
 
@@ -106,6 +109,8 @@ class Tensors(unittest.TestCase):
     def test_other_types_and_shapes_are_refused(self):
         with self.assertRaisesRegex(TypeError, "x: float32 is expected, got float64"):
             tensors.tensor(numpy.zeros((2, 3, 4)), self.x)
+        with self.assertRaisesRegex(TypeError, "x: an array without a mask"):
+            tensors.tensor(numpy.ma.masked_array(numpy.zeros((2, 3, 4), numpy.float32), True), self.x)
         with self.assertRaisesRegex(errors.ArgumentError, r"\[N, 3, 4\] is expected, got \[2, 4, 3\]"):
             tensors.tensor(numpy.zeros((2, 4, 3), numpy.float32), self.x)
         with self.assertRaisesRegex(errors.ArgumentError, r"2 are expected \(x ids\), got 1"):

@@ -28,7 +28,8 @@ def computed(made):
 
 
 def planned(**options):
-    return cgpipe.plan(support.model(layers=8, loss=not options.get("external_loss")), **{"stages": 2, "chunks": 4, "batch": 16, **options})
+    model = support.model(layers=8, loss=not options.get("external_loss"))
+    return cgpipe.plan(**{"model": model, "stages": 2, "chunks": 4, "batch": 16, **options})
 
 
 class Schedules(unittest.TestCase):
@@ -226,7 +227,7 @@ class Types(unittest.TestCase):
                               ({"inference": "no"}, "inference: True or False"), ({"external_loss": None}, "external_loss: True or False"),
                               ({"schedule": 3}, "schedule: a text"), ({"recompute": True}, "recompute: a text"),
                               ({"precision": b"f32"}, "precision: a text"), ({"devices": [0, 1]}, "devices: a text"),
-                              ({"balance": 4}, "balance"), ({"optimizer": "adam"}, "optimizer: .*SGD"),
+                              ({"balance": 4}, "balance"), ({"model": None}, "model: a cgpipe.Model"), ({"optimizer": "adam"}, "optimizer: .*SGD"),
                               ({"optimizer": cgpipe.SGD(lr="0.1")}, "lr: a number"), ({"memory_limit": 1e9}, "memory_limit: an integer")):
             with self.assertRaisesRegex(TypeError, text):
                 planned(**options)

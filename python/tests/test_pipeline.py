@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pipelines: training, evaluation, external losses, parameters, checkpoints, measurements."""
 
+import copy
 import gc
 import json
 import math
 import os
+import pickle
 import tempfile
 import threading
+import time
 import unittest
+from unittest import mock
 
 import numpy
 import support
@@ -152,6 +156,7 @@ class Parameters(unittest.TestCase):
             self.assertEqual(a.weights_sha256, b.weights_sha256)
             b.set_parameter(0, numpy.ones((16, 16), numpy.float32))
             self.assertEqual(b.parameter("0.weight").sum(), 256)
+            self.assertEqual(b.parameter(numpy.int64(0)).sum(), 256)
             for call, text in ((lambda: b.parameter("nothing"), "nothing"), (lambda: b.parameter(99), "0 to 7"),
                                (lambda: b.set_parameter(0, numpy.ones((4, 16), numpy.float32)), r"\[16, 16\] is expected"),
                                (lambda: b.load_state_dict({}), "missing"),
@@ -234,6 +239,57 @@ class Lives(unittest.TestCase):
             for thread in threads:
                 thread.join()
             self.assertEqual((len(losses), pipeline.updates), (4, 4))
+
+    def test_a_call_that_is_overtaken_by_close_ends_well(self):
+        pipeline = cgpipe.Pipeline(support.model(), stages=2, batch=8)
+        call = pipeline._worker.call
+
+        def overtaken(*arguments):  # another thread closes it before the worker has the call
+            pipeline._worker.call = call
+            pipeline.close()
+            return call(*arguments)
+
+        pipeline._worker.call = overtaken
+        self.assertGreater(pipeline.step(*support.batch(8)), 0)
+        with self.assertRaisesRegex(errors.StateError, "closed"):
+            pipeline.step(*support.batch(8))
+
+    def test_what_owns_memory_is_not_copied(self):
+        for made in (support.model(), cgpipe.schedule("1f1b", 2, 4), cgpipe.schedule("1f1b", 2, 4).simulate(), cgpipe.plan(support.model()),
+                     cgpipe.Pipeline(support.model())):
+            for call in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.assertRaisesRegex(TypeError, "cannot be copied"):
+                    call(made)
+
+    def test_a_pipeline_is_gone_after_an_interrupt_of_its_creation(self):
+        before = len(os.listdir("/proc/self/task"))
+
+        def interrupted(worker, function, *arguments):
+            function(*arguments)
+            raise KeyboardInterrupt
+
+        with mock.patch("cgpipe.worker.Worker.call", interrupted), self.assertRaises(KeyboardInterrupt):
+            cgpipe.Pipeline(support.model(), stages=2)
+        gc.collect()
+        for _ in range(2000):  # threads end in their own time
+            if len(os.listdir("/proc/self/task")) <= before:
+                break
+            time.sleep(0.01)
+        self.assertLessEqual(len(os.listdir("/proc/self/task")), before)
+
+    def test_a_child_process_closes_nothing(self):
+        with cgpipe.Pipeline(support.model(), stages=2, batch=8) as pipeline:
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    with pipeline:
+                        pass
+                    code = 0
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            self.assertGreater(pipeline.step(*support.batch(8)), 0)
 
     def test_a_child_process_is_told(self):
         with cgpipe.Pipeline(support.model(), stages=2) as pipeline:

@@ -93,6 +93,34 @@ class Modules(unittest.TestCase):
                 torch.testing.assert_close(ours[2].bias, torch_trains[2].bias, rtol=1e-4, atol=1e-5)
 
 
+    def test_a_tensor_that_is_kept_outlives_the_pipeline(self):
+        def captured():
+            module = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 3))
+            x, y = torch.randn(8, 64), torch.randint(0, 3, (8,))
+            model = cgpipe.from_torch(module, (x,), loss=nn.CrossEntropyLoss(), example_target=y)
+            pipeline = cgpipe.Pipeline(model, stages=2, batch=8)
+            pipeline.step(x, y)
+            return module, pipeline
+
+        module, pipeline = captured()
+        weight, gradient = module[0].weight.data, module[0].weight.grad
+        expected = weight.clone(), gradient.clone()
+        pipeline.close()
+        others = [captured() for _ in range(3)]  # in memory that is free
+        self.assertEqual(len(others), 3)
+        for found, wanted in zip((weight, gradient), expected):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+    def test_a_module_that_has_changed_since_its_capture_is_left_alone(self):
+        module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+        model = cgpipe.from_torch(module, (torch.randn(2, 4),))
+        module[1].weight = nn.Parameter(torch.ones(1, 4))
+        before = module[0].weight.data.data_ptr()
+        with self.assertRaisesRegex(errors.ArgumentError, r"1.weight: shape \[3, 4\] is expected, got \[1, 4\]"):
+            cgpipe.Pipeline(model, loss="cross_entropy")
+        self.assertEqual(module[0].weight.data.data_ptr(), before)
+
+
 class Imports(unittest.TestCase):
     def test_torch_before_and_after_gives_the_same(self):
         tests = os.path.dirname(os.path.abspath(__file__))

@@ -65,8 +65,8 @@ def destroy(pipeline: ctypes.c_void_p, plan: ctypes.c_void_p, model: ctypes.c_vo
 _TYPES: Dict[int, Tuple[Any, torch.dtype]] = {0: (ctypes.c_float, torch.float32), 1: (ctypes.c_int32, torch.int32)}
 
 
-def _view(tensor: Any, owner: _Handles) -> Tensor:
-    """Return a tensor over memory of an engine, which it keeps alive."""
+def _view(tensor: Any, owner: Any) -> Tensor:
+    """Return a tensor over memory, whose owner it keeps alive."""
     shape = [tensor.shape.dims[i] for i in range(tensor.shape.rank)]
     count = 1
     for size in shape:
@@ -255,8 +255,8 @@ class Engine:
 
 
 def view_of(pipeline: Any, what: str, index: int) -> Tensor:
-    """Return the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state" as a tensor, which keeps the pipeline alive."""
+    """Return the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state" as a tensor, which keeps the memory."""
     tensor = _c.cgp_tensor()
     function = getattr(_c.lib, f"cgp_pipeline_{what}_tensor")
     pipeline._call(lambda: _c.check(function(pipeline._handle, index, ctypes.byref(tensor))))
-    return _view(tensor, pipeline)
+    return _view(tensor, pipeline._memory)

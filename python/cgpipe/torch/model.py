@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cgpipe import _c
+from cgpipe.errors import ArgumentError
 from cgpipe.model import Model
 from cgpipe.torch.capture import Captured, capture
 from cgpipe.torch.engine import view_of
@@ -37,17 +38,21 @@ class _Module(Captured):
         """Give a pipeline the module's weights and statistics; the module's tensors become views of its memory."""
         tensors = {**dict(self.module.named_parameters(remove_duplicate=False)), **dict(self.module.named_buffers(remove_duplicate=False))}
         pipeline.adopted = []
-        for function, entries in (("parameter", self.parameters), ("state", self.states)):
-            for i, entry in enumerate(entries):
-                view = entry.to_torch(view_of(pipeline, function, i))
-                tensor = tensors[entry.name]
-                with torch.no_grad():
-                    view.copy_(tensor)
-                if view.dtype == tensor.dtype:
-                    tensor.data = view
-                    pipeline.adopted.append(tensor)
-                if function == "parameter" and not pipeline.plan.inference:
-                    tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
+        found = [(function, i, entry, entry.to_torch(view_of(pipeline, function, i)))
+                 for function, entries in (("parameter", self.parameters), ("state", self.states)) for i, entry in enumerate(entries)]
+        for _, _, entry, view in found:
+            shape = list(tensors[entry.name].shape) if entry.name in tensors else None
+            if shape != list(view.shape):
+                raise ArgumentError(f"{entry.name}: shape {list(view.shape)} is expected, got {shape or 'none'} (capture the module again)")
+        for function, i, entry, view in found:
+            tensor = tensors[entry.name]
+            with torch.no_grad():
+                view.copy_(tensor)
+            if view.dtype == tensor.dtype:
+                tensor.data = view
+                pipeline.adopted.append(tensor)
+            if function == "parameter" and not pipeline.plan.inference:
+                tensor.grad = entry.to_torch(view_of(pipeline, "gradient", i))
         pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(pipeline._handle)))
 
     def release(self, pipeline: Any) -> None:
