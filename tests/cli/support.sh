@@ -21,7 +21,7 @@ not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
 
 # run WORDS... : the program, its output and exit code kept.
 run() {
-    timeout 120 "$program" "$@" >"$out" 2>"$err" </dev/null
+    timeout 300 "$program" "$@" >"$out" 2>"$err" </dev/null
     code=$?
 }
 

@@ -219,7 +219,7 @@ check "--overwrite replaces a file" exits 0
 
 # In 1024 bytes a file; without a signal, as on a full disk.
 cramped() {
-    (trap '' XFSZ; ulimit -f 16; timeout 60 "$program" convert "$@" >"$out" 2>"$err" </dev/null)
+    (trap '' XFSZ; ulimit -f 16; timeout 300 "$program" convert "$@" >"$out" 2>"$err" </dev/null)
     code=$?
 }
 

@@ -251,7 +251,7 @@ check "directories of other names are left alone" test "$(ls -d foreign/*.mine |
 
 cp -r kept hangs
 export CGP_FAULT=stall:1B2
-run train --resume --run hangs --stages 2 --timeout 0.3
+run train --resume --run hangs --stages 2 --timeout 1
 unset CGP_FAULT
 check "a step that hangs: exit code 1" exits 1
 check "a step that hangs: the report" has "longest chain of waiting devices" "$err"
@@ -358,7 +358,7 @@ check "... from an earlier checkpoint, 20 samples a step again: 10 steps" test "
 
 "$program" train $training --steps 1000000 --run busy >/dev/null 2>&1 &
 process=$!
-for _ in $(seq 500); do
+for _ in $(seq 6000); do
     [ -e busy/latest ] && break
     sleep 0.02
 done

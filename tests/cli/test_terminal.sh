@@ -13,7 +13,7 @@ in_terminal() { # as cgpipe train
     local columns=$1 term=$2
     shift 2
     [ "$term" = - ] && term="env -u TERM" || term="env TERM=$term"
-    timeout 120 script -qec "stty cols $columns rows 24; exec $term $program train $*" /dev/null >"$out" 2>"$err" </dev/null
+    timeout 300 script -qec "stty cols $columns rows 24; exec $term $program train $*" /dev/null >"$out" 2>"$err" </dev/null
     code=$?
 }
 

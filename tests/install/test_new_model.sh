@@ -35,9 +35,9 @@ cgpipe train ./mine.so $train --steps 200 --run whole >whole.txt 2>&1
 check "train" test $? -eq 0
 check "it learns" awk '/^validation/ { learned = $3 < 0.5 } END { exit !learned }' whole.txt
 # shellcheck disable=SC2086 # words
-CGP_FAULT=delay:1 cgpipe train ./mine.so $train --steps 200 --save-every 10 --stages 2 --run parts >parts.txt 2>&1 &
+CGP_FAULT=delay:0F0:0.02 cgpipe train ./mine.so $train --steps 200 --save-every 10 --stages 2 --run parts >parts.txt 2>&1 &
 pid=$!
-for _ in $(seq 600); do
+for _ in $(seq 2400); do
     [ -e parts/latest ] && break
     sleep 0.05
 done

@@ -60,7 +60,7 @@ check "the build has its compile commands" test "$(wc -l <"$work/commands")" -gt
 
 # --- the project ---
 
-weights() { (cd "$work" && timeout 60 "$@" "$work/run") 2>&1 | sed -n 's/^weights, resumed *//p'; }
+weights() { (cd "$work" && timeout 300 "$@" "$work/run") 2>&1 | sed -n 's/^weights, resumed *//p'; }
 expected=$(weights "$build_dir/example_resume")
 
 # consume NAME CMAKE_LINES [-DOPTION...]: build the project with cgpipe brought in by CMAKE_LINES, and look at it.

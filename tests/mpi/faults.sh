@@ -11,7 +11,7 @@ run_fault() { # N FAULT COMMAND...
     rm -rf "$work/codes"
     mkdir "$work/codes"
     # shellcheck disable=SC2086,SC2016,SC2154 # words; the ranks' variables; of mpirun.sh
-    CGP_FAULT=$fault timeout 60 "$mpirun" -n "$n" ${launcher:-} bash -c '
+    CGP_FAULT=$fault timeout 300 "$mpirun" -n "$n" ${launcher:-} bash -c '
         trap "" TERM # which mpirun sends to both
         codes=$1
         shift

@@ -25,7 +25,7 @@ enter_namespaces() { # SCRIPT WORDS...
         return
     fi
     # The parts of make_hosts that need a right or a module of the kernel.
-    if ! timeout 60 "${namespaces[@]}" sh -ec '
+    if ! timeout 300 "${namespaces[@]}" sh -ec '
         mount -t tmpfs none /run
         ip link add bridge type bridge
         ip netns add probe

@@ -33,7 +33,7 @@ needs_mpi() { # BUILD_DIR
     # As root, more ranks than cores, no fixed cores: what a test machine needs of Open MPI.
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_orte_tmpdir_base=$work
-    if ! timeout 60 "$mpirun" -n 2 true; then
+    if ! timeout 300 "$mpirun" -n 2 true; then
         echo "skip: mpirun starts no processes here"
         exit 77
     fi

@@ -28,7 +28,8 @@ injure() { # RANKS FAULT OPTION...
 
 launcher=--enable-recovery injure 3 kill:rank=1,at=1B2@3 --save-every 2
 check "killed: the others have code 3" [ "$(code_of 0)$(code_of 1)$(code_of 2)" = 31373 ]
-check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 6"
+# 3 s after it on a machine that is not busy; a rank that misses the failure never ends.
+check "killed: they end in time" jq -en "[$(cut -d' ' -f2 "$work/codes/0"), $(cut -d' ' -f2 "$work/codes/2")] | max - $(cut -d' ' -f2 "$work/codes/1") < 40"
 # Messages before may have died with it.
 check "killed: it is named" grep -q '^silent 1 1\(B[12]\|F3\)$' <<<"$(culprit_of "$work/run")"
 check "killed: no process is left" [ -z "$(pgrep -f "$work/run")" ]

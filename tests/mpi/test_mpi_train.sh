@@ -156,7 +156,7 @@ check "what was cut short is gone" [ -z "$(ls -A "$work/killed" | grep '^\.cgpip
 # shellcheck disable=SC2086 # words
 run_ranks 2 "$cgpipe" train $gpt2 --stages 2 --steps 1000000 --interval 1 --run "$work/stopped" >"$work/out" 2>"$work/err" &
 runner=$!
-for _ in $(seq 300); do
+for _ in $(seq 1200); do
     grep -q '^step .*3/' "$work/out" && break
     sleep 0.1
 done

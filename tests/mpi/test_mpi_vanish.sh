@@ -25,19 +25,19 @@ vanish() {
     run_on_hosts 2 "$cgpipe" train gpt2:layers=4,width=32,heads=2,vocab=256,seq=32 --data "$work/text.txt" --batch 8 --chunks 4 \
         --stages 2 --steps 1000000 --interval 1 --save-every 2 --timeout $timeout --run "$work/run" >"$work/out" 2>"$work/err" &
     local runner=$!
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         grep -q '^step .*3/' "$work/out" && break
         sleep 0.1
     done
     check "$name: the run has begun" grep -q '^step .*3/' "$work/out"
     began=$EPOCHREALTIME
     "$@"
-    for _ in $(seq 200); do
+    for _ in $(seq 800); do
         pgrep -f "^$cgpipe train" >"$work/living" || break
         sleep 0.05
     done
-    # 2 s behind the limit, and as much for a machine that is busy
-    check "$name: every rank ended in time" awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 4) }"
+    # 2 s after the limit on a machine that is not busy; a rank that misses the failure never ends
+    check "$name: every rank ended in time" awk "BEGIN { exit !($EPOCHREALTIME - $began < $timeout + 30) }"
     ip -n host2 link set eth0 up # mpirun waits for its daemon there until it hears of its end
     # shellcheck disable=SC2046 # numbers
     kill -9 $(ip netns pids host2) $(cat "$work/living") 2>"$work/gone"

@@ -132,10 +132,11 @@ static void failures_leave_the_costs_as_they_were(void **unused) {
     expect_refused(plans, 3, 1, CGP_EINVAL, "plan 2 of 3 is NULL");
     expect_refused((const cgp_plan *[]){inference}, 1, 1, CGP_ESTATE, "inference");
     expect_refused((const cgp_plan *[]){one, inference}, 2, 1, CGP_ESTATE, "inference");
-    /* Only the second plan has a stage 1: another pipeline fails while the first one is measured, or before. */
+    /* Only the second plan has a stage 1: another pipeline fails while the first one is measured, or before. The delay
+     * makes 1,000 steps take 20 s, so that the first one cannot be done by the second one's third. */
     setenv("CGP_FAULT", "fail:1F0", 1);
     expect_refused(plans, 2, 1000, CGP_EDEVICE, "1F0");
-    setenv("CGP_FAULT", "fail:1F0@20", 1);
+    setenv("CGP_FAULT", "delay:0B0:0.02,fail:1F0@2", 1);
     expect_refused(plans, 2, 1000, CGP_EDEVICE, "1F0");
     expect_refused((const cgp_plan *[]){two, one}, 2, 1000, CGP_EDEVICE, "1F0");
     unsetenv("CGP_FAULT");

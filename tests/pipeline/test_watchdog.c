@@ -22,6 +22,10 @@ enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 static const double timeout =
     0.25; /* seconds; an action of these models takes less than 1 ms */
 
+/* Seconds in which a call with that limit, or the end of a pipeline, is over on a machine that is busy. A wait for the thread that
+ * hangs would take 60 s or for ever. */
+static const double soon = 20;
+
 static double now(void) {
     return (double)cgp__now_ns() * 1e-9;
 }
@@ -38,7 +42,7 @@ static int count_threads(void) {
 
 /* The process has as many threads as before, once those that ended are off the system's list. */
 static void assert_threads(int expected) {
-    const double limit = now() + 5;
+    const double limit = now() + soon;
     while (count_threads() != expected && now() < limit)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     assert_int_equal(count_threads(), expected);
@@ -276,12 +280,12 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
     const double begin = now();
     assert_status(call_once(pipeline, w, call), CGP_EDEVICE);
     const double seconds = now() - begin;
-    if (seconds > timeout + 1) {
+    if (seconds > timeout + soon) {
         print_error("%s: took %.3f s\n", fault, seconds);
         fail();
     }
     assert_true(seconds >= timeout);
-    snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: did not end for 0.",
+    snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: did not end for ",
              action->stage, action->microbatch, name);
     assert_message(expected);
     assert_report(pipeline, expected);
@@ -291,7 +295,7 @@ static void hang_once(const world *w, enum call call, const cgp_schedule *schedu
     assert_message(expected);
     const double destroyed = now();
     cgp_pipeline_destroy(pipeline);
-    assert_true(now() - destroyed < 0.3);
+    assert_true(now() - destroyed < soon);
     assert_threads(threads);
 }
 
@@ -350,13 +354,13 @@ static void a_sleep_of_the_process_does_not_count(void **unused) {
     uint64_t state = test_seed();
     world w;
     make_world(&w, &state, 1, "gpipe", true);
-    cgp_pipeline *pipeline = start(&w, "delay:0F0:1.6", 0.6);
+    cgp_pipeline *pipeline = start(&w, "delay:0F0:2.1", 1);
     const pid_t parent = getpid(), child = fork();
     assert_true(child >= 0);
-    if (child == 0) { /* stopped from 0.2 s to 1.4 s */
+    if (child == 0) { /* stopped from 0.2 s to 1.9 s */
         nanosleep(&(struct timespec){0, 200000000}, NULL);
         kill(parent, SIGSTOP);
-        nanosleep(&(struct timespec){1, 200000000}, NULL);
+        nanosleep(&(struct timespec){1, 700000000}, NULL);
         kill(parent, SIGCONT);
         _exit(0);
     }
@@ -376,11 +380,11 @@ static void a_slow_run_is_no_hanging_run(void **unused) {
         if (w.plan->chunks >= 3) break;
         release_world(&w);
     }
-    cgp_pipeline *pipeline = start(&w, "delay:0F0:0.3,delay:0F1:0.3,delay:0B2:0.3", 0.6);
+    cgp_pipeline *pipeline = start(&w, "delay:0F0:0.4,delay:0F1:0.4,delay:0B2:0.4", 1);
     const double begin = now();
     assert_ok(call_once(pipeline, &w, STEP));
-    assert_true(now() - begin >= 0.9);
-    nanosleep(&(struct timespec){0, 700000000}, NULL);
+    assert_true(now() - begin >= 1.2);
+    nanosleep(&(struct timespec){1, 100000000}, NULL);
     assert_ok(cgp_optim_step(pipeline));
     assert_ok(call_once(pipeline, &w, STEP));
     assert_string_equal(cgp_pipeline_report(pipeline), "");
@@ -575,18 +579,18 @@ static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipelin
     const double begin = now();
     assert_status(in_update ? cgp_optim_step(pipeline) : call_once(pipeline, &w, STEP),
                   CGP_EDEVICE);
-    assert_true(now() - begin < timeout + 1);
+    assert_true(now() - begin < timeout + soon);
     assert_int_equal(atomic_exchange(&at_gate, 0), 1);
     assert_message(in_update ? "device 1: did not end adding up gradients or updating"
-                             : "stage 1, micro-batch 0, 1F0: did not end for 0.");
+                             : "stage 1, micro-batch 0, 1F0: did not end for ");
     assert_report(pipeline, in_update ? "device 1 (ref:1): adds up gradients or updates"
-                                      : "device 1 (ref:1): runs 1F0 for 0.");
+                                      : "device 1 (ref:1): runs 1F0 for ");
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     if (!stays) pthread_mutex_unlock(&gate);
     *keep = stays ? pipeline : NULL;
     const double destroyed = now();
     cgp_pipeline_destroy(pipeline);
-    assert_true(now() - destroyed < 1);
+    assert_true(now() - destroyed < soon);
     assert_threads(threads + stays);
     release_world(&w);
     if (stays) pthread_mutex_unlock(&gate);
@@ -665,8 +669,8 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
     atomic_store(&kernels_hang, true);
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
     assert_int_equal(atomic_exchange(&at_gate, 0), 1);
-    assert_message(stages == 2 ? "stage 1, micro-batch 0, 1B0: did not end for 0."
-                               : "stage 0, micro-batch 0, 0B0: did not end for 0.");
+    assert_message(stages == 2 ? "stage 1, micro-batch 0, 1B0: did not end for "
+                               : "stage 0, micro-batch 0, 0B0: did not end for ");
     assert_message(", in layer two, hanging");
     if (stages == 2) {
         assert_report(pipeline, "): waits in 0RECV_B0 for stage 1 to send it, for");
@@ -728,7 +732,7 @@ static void an_action_of_another_rank_is_named(void **unused) {
     cgp_pipeline *pipeline = start(&w, "stall:2F0", timeout);
     pipeline->team.timeout_ns = 0;
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
-    assert_message("stage 2, micro-batch 0, 2F0: did not end for 0.");
+    assert_message("stage 2, micro-batch 0, 2F0: did not end for ");
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
