@@ -71,7 +71,9 @@ def _of_torch(value: Any, expected: Value) -> Tuple[Any, int]:
     torch = sys.modules["torch"]
     if value.device.type != "cpu":
         raise ArgumentError(f"{expected.name}: a tensor in host memory is expected, got one on {value.device} (.cpu())")
-    value = value.detach()
+    if value.layout != torch.strided:
+        raise TypeError(f"{expected.name}: a dense tensor is expected, got one of layout {value.layout} (.to_dense())")
+    value = value.detach().resolve_neg()
     if expected.dtype == "int32" and value.dtype == torch.int64:
         value = _narrow(value, torch.int32, expected)
     if str(value.dtype) != f"torch.{expected.dtype}":

@@ -4,6 +4,7 @@
 import pathlib
 import re
 import unittest
+from collections import OrderedDict
 
 import torch_support  # noqa: F401  skips without PyTorch
 
@@ -184,6 +185,14 @@ class Ops(unittest.TestCase):
             expected = module(x)
             got = as_tuple(Runtime(module, Options())(x))[0]
         self.assertLess(far(got, expected), 1e-5)
+
+    def test_a_cut_at_no_module_is_refused(self):
+        module = nn.Sequential(OrderedDict(one=nn.Linear(4, 4), two=nn.Linear(4, 3)))
+        for options in ({}, {"loss": nn.CrossEntropyLoss(), "example_target": torch.zeros(2, dtype=torch.long)}):
+            with self.assertRaisesRegex(CaptureError, "cut_at: tow: the module has none of this path .did you mean two"):
+                cgpipe.from_torch(module, (torch.randn(2, 4),), cut_at=["one", "tow"], **options)
+        with self.assertRaisesRegex(TypeError, "a list of paths"):
+            cgpipe.from_torch(module, (torch.randn(2, 4),), cut_at="one")
 
     def test_layers_are_the_children_of_a_sequential(self):
         model = cgpipe.from_torch(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 4), nn.Tanh())), (torch.randn(2, 4),))

@@ -121,6 +121,15 @@ class Modules(unittest.TestCase):
         self.assertEqual(module[0].weight.data.data_ptr(), before)
 
 
+    def test_a_lazy_negation_is_computed_and_a_sparse_tensor_refused(self):
+        x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+        found, _ = tensors.tensor(torch._neg_view(x), Value("x", (3,), "float32"))[::-1]
+        torch.testing.assert_close(found, -x)
+        self.assertFalse(found.is_neg())
+        with self.assertRaisesRegex(TypeError, "x: a dense tensor"):
+            tensors.tensor(x.to_sparse(), Value("x", (3,), "float32"))
+
+
 class Imports(unittest.TestCase):
     def test_torch_before_and_after_gives_the_same(self):
         tests = os.path.dirname(os.path.abspath(__file__))

@@ -278,6 +278,17 @@ class _Layers:
         return path or None
 
 
+def check_cuts(module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
+    """Raise unless all are paths of the module's modules."""
+    if isinstance(cut_at, str):
+        raise TypeError(f"cut_at: a list of paths is expected, got {cut_at!r}")
+    known = [path for path, _ in module.named_modules() if path]
+    for path in cut_at or ():
+        if path not in known:
+            near = nearest(path, known)
+            raise CaptureError(f"cut_at: {path}: the module has none of this path" + (f" (did you mean {near}?)" if near else ""))
+
+
 # --- translation ---
 
 _SKIPPED = ("_assert", "sym_constrain", "_guard", "assert_")
@@ -457,6 +468,7 @@ def capture(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Op
         CaptureError: Something is not covered. What the module's own forward raises comes through.
     """
     _check_version()
+    check_cuts(module, cut_at)
     leaves, spec = torch.utils._pytree.tree_flatten((tuple(example_inputs), dict(example_kwargs or {})))
     places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
     if not places:

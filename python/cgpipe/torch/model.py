@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cgpipe import _c
 from cgpipe.errors import ArgumentError
 from cgpipe.model import Model
-from cgpipe.torch.capture import Captured, capture
+from cgpipe.torch.capture import Captured, capture, check_cuts
 from cgpipe.torch.engine import view_of
 
 __all__ = ["from_torch"]
@@ -92,6 +92,7 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any], example_kwargs:
     Raises:
         cgpipe.torch.CaptureError: Something is not covered; the message has the path of the module, the op, and what is covered.
     """
+    check_cuts(module, cut_at)
     inputs = tuple(example_inputs)
     captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name) if loss is None else
                 _capture_with_loss(module, inputs, loss, example_target, cut_at, name))
