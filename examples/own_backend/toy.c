@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
 #pragma GCC diagnostic ignored "-Wunused-parameter" /* a table's functions get all there is */
 
 static const cgp_host *host; /* the library's functions */
@@ -83,8 +82,7 @@ static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* The sum of log_sum + (max - x[target]), where max = max x and log_sum = log sum exp(x - max) are kept for backward, apart: their
- * sum in f32 would lose log_sum where logits are large. */
+/* The sum of log_sum + (max - x[target]). Backward reads max and log_sum = log sum exp(x - max): in one f32 log_sum would be lost. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
@@ -109,8 +107,8 @@ static void loss_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
     const float *x = args->x[0], scale = cgp_step_loss_scale(args->values, args->loss);
     const int32_t *target = args->x[1];
     for (int64_t i = 0; i < rows_of(spec) * classes; i++) {
-        const int32_t here = target[i / classes];
-        const double max = args->saved[0][i / classes], log_sum = args->saved[1][i / classes];
+        const int64_t row = i / classes, here = target[row];
+        const double max = args->saved[0][row], log_sum = args->saved[1][row];
         const double slope = exp((x[i] - max) - log_sum) - (i % classes == here);
         put(args->dx[0], i, spec->add & 1, here == spec->attributes.ignore ? 0 : scale * slope);
     }
