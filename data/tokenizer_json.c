@@ -9,6 +9,7 @@
  * the tokens. */
 #include "data/tokenizer_json.h"
 
+#include "base/json.h"
 #include "data/nfc.h"
 
 #include <inttypes.h>
@@ -42,7 +43,7 @@ static const char *shown(const json_t *value, char text[SHOWN]) {
         snprintf(text, SHOWN, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
         break;
     case JSON_REAL:
-        snprintf(text, SHOWN, "%g", json_real_value(value));
+        cgp__print(text, SHOWN, "%g", json_real_value(value));
         break;
     case JSON_TRUE:
         return "true";

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parse.c -- model specs, see zoo.h. */
+#include "base/json.h"
 #include "zoo.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,26 +47,11 @@ static void set_value(const cgp__key *key, void *options, number v) {
     }
 }
 
-/* --- numbers with a point --- */
-
-/* True if all of the text is a number. A model spec has a decimal point in every locale; strtod() and printf() use the
- * locale's. */
+/* True if all of the text is a number. */
 static bool read_real(const char *text, double *value) {
-    const char *dot = text + strcspn(text, "."), *after = *dot ? dot + 1 : dot;
-    char local[600], *end = NULL;
-    const int length = snprintf(local, sizeof local, "%.*s%s%s", (int)(dot - text), text,
-                                *dot ? localeconv()->decimal_point : "", after);
-    *value = strtod(local, &end);
-    return (size_t)length < sizeof local && end > local && *end == '\0';
-}
-
-static void write_real(double value, int digits, char *text, size_t size) {
-    const char *point = localeconv()->decimal_point;
-    snprintf(text, size, "%.*g", digits, value);
-    char *at = strstr(text, point);
-    if (!at) return;
-    *at = '.';
-    memmove(at + 1, at + strlen(point), strlen(at + strlen(point)) + 1);
+    char *end = NULL;
+    *value = cgp__read_real(text, &end);
+    return end > text && *end == '\0';
 }
 
 /* --- checks --- */
@@ -125,7 +110,7 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
                  : v.whole >= min && v.whole <= key->max)
             continue;
         if (real) /* NaN, too */
-            write_real(v.real, 6, got, sizeof got);
+            cgp__print(got, sizeof got, "%g", v.real);
         else
             snprintf(got, sizeof got, "%" PRId64, v.whole);
         return bad_value(keys, key, got);
@@ -246,7 +231,7 @@ static void value_text(const cgp__key *key, const void *options, char *text, siz
     *text = '\0';
     if (key->kind == CGP__KEY_REAL) {
         for (int digits = 1; read != v.real && digits <= 17; digits++) {
-            write_real(v.real, digits, text, size);
+            cgp__print(text, size, "%.*g", digits, v.real);
             (void)read_real(text, &read);
         }
     } else if (key->kind == CGP__KEY_WORD && v.whole != 0) {

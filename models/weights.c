@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "zoo.h"
+#include "base/json.h"
 #include "weights_files.h"
 
 /* Of the parameters of GPT-2 and of Llama; files of models without a head may leave them out. */
@@ -158,7 +159,7 @@ static cgp_status refuse(place at, const char *format, ...) {
     char reason[300];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
+    cgp__vprint(reason, sizeof reason, format, arguments);
     va_end(arguments);
     return cgp_fail(CGP_EFORMAT, "%s: %.200s: %s", at.file->path,
                     cgp_safetensors_name(at.file->tensors, at.index), reason);

@@ -98,8 +98,10 @@ json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error) 
     json_error_t errors[2];
     *error = (cgp__json_error){.byte = 0};
     if (!is_within_limits(text, length, error) || !can_allocate(length)) return NULL;
+    cgp__c_locale_begin();
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &errors[0]);
     json_t *again = json_loadb(text, length, JSON_REJECT_DUPLICATES, &errors[1]);
+    cgp__c_locale_end();
     const bool same = root && again && json_equal(root, again);
     if (!root && !again && are_equal(&errors[0], &errors[1])) {
         error->byte = (size_t)errors[0].position;
@@ -112,9 +114,12 @@ json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error) 
 }
 
 char *cgp__json_text(const json_t *json, size_t flags) {
+    cgp__c_locale_begin();
     const size_t length = json_dumpb(json, NULL, 0, flags); /* 0 if memory is short */
     char *text = length > 0 ? cgp__calloc(length + 1, 1) : NULL;
-    if (text && json_dumpb(json, text, length, flags) == length) return text;
+    const bool written = text && json_dumpb(json, text, length, flags) == length;
+    cgp__c_locale_end();
+    if (written) return text;
     free(text);
     return NULL;
 }

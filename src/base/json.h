@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h -- reads and writes JSON by jansson, also where memory is short. */
+/* json.h -- reads and writes JSON by jansson, also where memory is short; and numbers with a decimal point, as JSON has them, in texts. */
 #ifndef CGP_SRC_BASE_JSON_H
 #define CGP_SRC_BASE_JSON_H
 
 #include <cgpipe/base.h>
 
 #include <jansson.h>
+#include <stdarg.h>
 
 typedef struct cgp__json_error {
     cgp_status refused; /* not CGP_OK: above a limit, named by `reason`; the text may be JSON */
@@ -19,5 +20,16 @@ json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
 
 /* Write a text with jansson's flags; owned by the caller, NULL when short. */
 char *cgp__json_text(const json_t *json, size_t flags);
+
+/* --- numbers with a decimal point, whatever the locale of the program (locale.c) --- */
+
+/* Give this thread the C locale until the end. Pairs nest. */
+void cgp__c_locale_begin(void);
+void cgp__c_locale_end(void);
+
+/* snprintf(), vsnprintf() and strtod() in the C locale. */
+void cgp__print(char *text, size_t size, const char *format, ...) CGP_PRINTF(3, 4);
+void cgp__vprint(char *text, size_t size, const char *format, va_list args) CGP_PRINTF(3, 0);
+double cgp__read_real(const char *text, char **end);
 
 #endif

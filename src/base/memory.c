@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c -- the only allocations of host memory. */
 #include "base/base.h"
+#include "base/json.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -97,6 +98,6 @@ char *cgp_bytes_text(int64_t bytes, char *text, size_t size) {
     for (; value >= (unit ? 1023.95 : 1024) && unit < 4; unit++) /* 1024.0 KiB is 1.00 MiB */
         value /= 1024;
     const int digits = unit == 0 ? 0 : value < 99.995 ? 2 : 1;
-    snprintf(text, size, "%.*f %s", digits, value, units[unit]);
+    cgp__print(text, size, "%.*f %s", digits, value, units[unit]);
     return text;
 }

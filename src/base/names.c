@@ -2,16 +2,19 @@
 /* names.c -- finds a name in a list, or the nearest one, for "did you mean". */
 #include "base/base.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <string.h>
 
 #define LONGEST 48
 
+/* Not tolower(), which depends on the locale. */
+static char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '_' ? '-' : c;
+}
+
 /* Ignore case, and read _ as -. */
 static bool alike(char a, char b) {
-    const int x = a == '_' ? '-' : tolower((unsigned char)a);
-    return x == (b == '_' ? '-' : tolower((unsigned char)b));
+    return lower(a) == lower(b);
 }
 
 /* Return the edit distance (insert, delete, replace, exchange two neighbours, each 1): three rows of its table at a time. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status.c -- the last failure of each thread, and the log. */
 #include "base/base.h"
+#include "base/json.h"
 
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ cgp_status cgp_fail(cgp_status status, const char *format, ...) {
     char text[sizeof message]; /* the arguments may point into the old message */
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    cgp__vprint(text, sizeof text, format, args);
     va_end(args);
     (void)cgp_escape(text, message, sizeof message);
     return status;
@@ -59,7 +59,7 @@ void cgp_log(cgp_log_level level, const char *module, const char *format, ...) {
     char text[1024];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    cgp__vprint(text, sizeof text, format, args);
     va_end(args);
     char shown[sizeof text];
     fprintf(stderr, "cgpipe: [%s] %s%s\n", module, level == CGP_LOG_WARN ? "warning: " : "",

@@ -3,6 +3,7 @@
  * the order of their values; what the builder refuses, shapes and attributes, is refused here with its message. */
 #include "model/graph_reader.h"
 
+#include "base/json.h"
 #include "base/limits.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ cgp_status cgp__reader_refuse(const cgp__reader *r, const char *format, ...) {
     char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    cgp__vprint(text, sizeof text, format, args);
     va_end(args);
     return cgp_fail(CGP_EFORMAT, "%s: %s%s", r->name, r->place, text);
 }

@@ -11,6 +11,7 @@
  * buffer on each edge, and more where that blocks: the least capacities. */
 #include "schedule/check.h"
 
+#include "base/json.h"
 #include "schedule/simulator/simulator.h"
 
 #include <math.h>
@@ -43,7 +44,7 @@ static CGP_PRINTF(4, 5) cgp_status
     const int device = x->schedule->device_of[stage];
     va_list args;
     va_start(args, rule);
-    vsnprintf(why, sizeof why, rule, args);
+    cgp__vprint(why, sizeof why, rule, args);
     va_end(args);
     if (x->marks) x->marks[device] = position;
     return cgp__wrong_action(&x->schedule->lists[device][position], device, position, "%s",

@@ -2,6 +2,7 @@
 /* table.c -- builds and changes the table behind cgp_schedule. */
 #include "schedule/table.h"
 
+#include "base/json.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +154,7 @@ cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
     char text[CGP__ACTION_TEXT], why[256];
     va_list args;
     va_start(args, rule);
-    vsnprintf(why, sizeof why, rule, args);
+    cgp__vprint(why, sizeof why, rule, args);
     va_end(args);
     return cgp_fail(CGP_EINVAL, "schedule: device %d, position %d, %s: %s", device, position,
                     cgp_action_text(action, text, sizeof text), why);

@@ -31,6 +31,8 @@ void test_assert_file(const char *path, const char *expected);
 
 /* Set some locale that writes 0,5: an installed one, or one made in the directory. Its name; NULL: there is none. */
 const char *test_set_comma_locale(void);
+/* Make a locale in the directory and set it: "de_DE", "UTF-8". Its name; NULL: there is no localedef. */
+const char *test_set_locale(const char *language, const char *charset);
 void test_set_c_locale(void);
 
 #endif

@@ -12,6 +12,7 @@
  * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is that of the step behind 7 others only. `kill:rank=2,at=3B5` is a fault of
  * rank 2, if it has the action. Read once, when a pipeline is created, and printed at every log level. */
 #include "pipeline/run/run.h"
+#include "base/json.h"
 #include "schedule/table.h"
 
 #include <signal.h>
@@ -82,7 +83,7 @@ static const char *read_action(const char *text, cgp_action *action) {
 /* Read a decimal that ends `text`, in units of `unit` seconds. */
 static bool read_seconds(const char *text, double unit, double *seconds) {
     char *end = NULL;
-    *seconds = strtod(text, &end) * unit;
+    *seconds = cgp__read_real(text, &end) * unit;
     return end != text && !*end && *seconds >= 0 && *seconds <= LONGEST_DELAY;
 }
 

@@ -5,6 +5,7 @@
  * rank whose own worker hangs gives up first, as it can name the action; the others then have its message. Those that only wait for
  * messages give up a little later. */
 #include "pipeline/run/views.h"
+#include "base/json.h"
 #include "schedule/table.h"
 
 #include <stdlib.h>
@@ -196,16 +197,17 @@ static void describe(const cgp__view *v, int64_t now, char *text, size_t size) {
     const double seconds = cgp__seconds_since(v->since_ns, now);
     char name[32], layer[512], wait[96];
     if (!v->bound) {
-        snprintf(text, size,
-                 "device %d: did not end adding up gradients or updating parameters for %.1f s "
-                 "(timeout)",
-                 v->worker->index, seconds);
+        cgp__print(
+            text, size,
+            "device %d: did not end adding up gradients or updating parameters for %.1f s "
+            "(timeout)",
+            v->worker->index, seconds);
         return;
     }
     const cgp_action *action = &v->bound->action;
-    snprintf(text, size, "stage %d, micro-batch %d, %s: did not end for %.1f s (timeout)%s%s",
-             action->stage, action->microbatch, cgp_action_text(action, name, sizeof name),
-             seconds, layer_text(v, layer, sizeof layer), wait_text(v, wait, sizeof wait));
+    cgp__print(text, size, "stage %d, micro-batch %d, %s: did not end for %.1f s (timeout)%s%s",
+               action->stage, action->microbatch, cgp_action_text(action, name, sizeof name),
+               seconds, layer_text(v, layer, sizeof layer), wait_text(v, wait, sizeof wait));
 }
 
 static void write_report(cgp__executor *executor, cgp__view *views, int64_t now,

@@ -6,6 +6,7 @@
  * text have none. */
 #include "schedule/formats/picture.h"
 
+#include "base/json.h"
 #include "schedule/check.h"
 
 #include <math.h>
@@ -232,9 +233,9 @@ static cgp_status write_svg(const cgp__picture *pictures, int n, const char *tit
 static void write_figures(char text[FIGURES], const char *prefix,
                           const cgp_schedule_timeline *t) {
     const char *unit = t->released || *prefix ? " s" : "";
-    snprintf(text, FIGURES, "%smakespan %.6g%s, bubble %.2f %%; span %.6g%s, bubble %.2f %%",
-             prefix, t->makespan, unit, 100 * t->bubble_makespan, t->span, unit,
-             100 * t->bubble_span);
+    cgp__print(text, FIGURES, "%smakespan %.6g%s, bubble %.2f %%; span %.6g%s, bubble %.2f %%",
+               prefix, t->makespan, unit, 100 * t->bubble_makespan, t->span, unit,
+               100 * t->bubble_span);
 }
 
 static void write_title(char *title, size_t size, const cgp_schedule *s, const char *suffix) {

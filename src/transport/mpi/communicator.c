@@ -5,6 +5,7 @@
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +103,9 @@ static cgp_status find_delay(cgp_communicator *c) {
     const char *text = getenv("CGP_MPI_DELAY");
     char *end = NULL;
     if (!text) return CGP_OK;
+    const locale_t before = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
     const double seconds = strtod(text, &end);
+    uselocale(before);
     if (end == text || *end || !(seconds >= 0 && seconds <= 10))
         return CGP__MPI_FAIL(CGP_EINVAL, "CGP_MPI_DELAY: expected 0 to 10 seconds, got \"%s\"",
                              text);
