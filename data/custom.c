@@ -5,6 +5,8 @@
  *     position p of validation   sample p */
 #include "data/source.h"
 
+#include "base/utf8.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,10 +134,12 @@ static cgp_status check(const cgp_data_source *source) {
     if (length < 1 || length > LONGEST_NAME)
         return cgp_fail(CGP_EINVAL, "data source: expected a name of 1 to %d bytes, got %zu",
                         LONGEST_NAME, length);
-    if (!cgp__is_utf8(source->name) || (source->identity && !cgp__is_utf8(source->identity)))
-        return cgp_fail(CGP_EINVAL,
-                        "data source: expected a name and an identity in UTF-8, got \"%s\"",
-                        source->name);
+    if (!cgp__is_name(source->name) || (source->identity && !cgp__is_utf8(source->identity)))
+        return cgp_fail(
+            CGP_EINVAL,
+            "data source: expected a name and an identity in UTF-8, the name without "
+            "control characters, got \"%s\"",
+            source->name);
     if (!source->fill)
         return cgp_fail(CGP_EINVAL, "%s: expected a function fill(), got none", source->name);
     if (source->threads < 0 || source->threads > MAX_THREADS)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* utf8.c -- checks for UTF-8, and escapes untrusted text for a terminal. */
+#include "base/utf8.h"
+
 #include "base/base.h"
 
 #include <stdio.h>
@@ -34,6 +36,14 @@ bool cgp__is_utf8(const char *text) {
 /* A control character of terminals: U+0000 .. U+001F, U+007F, and U+0080 .. U+009F, which are two bytes. */
 static bool is_control(const unsigned char *c) {
     return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
+}
+
+bool cgp__is_name(const char *text) {
+    if (!cgp__is_utf8(text)) return false;
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (is_control(c)) return false;
+    }
+    return true;
 }
 
 char *cgp_escape(const char *text, char *out, size_t size) {

@@ -2,6 +2,8 @@
 /* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see cgpipe/model.h). */
 #include "model/builder.h"
 
+#include "base/json.h"
+#include "base/utf8.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,8 +13,11 @@
 cgp_status cgp_model_create(cgp_model **out, const char *name) {
     CGP__NEED(out);
     CGP__NEED(name);
-    if (!cgp__is_utf8(name))
-        return cgp_fail(CGP_EINVAL, "model: expected a name in UTF-8, got \"%s\"", name);
+    if (!cgp__is_name(name))
+        return cgp_fail(CGP_EINVAL,
+                        "model: expected a name in UTF-8 without control characters, got "
+                        "\"%s\"",
+                        name);
     cgp_model *model = cgp__calloc(1, sizeof *model);
     if (!model) return cgp__no_memory("model", sizeof *model);
     model->name = cgp__strdup(name);
@@ -68,7 +73,7 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
     char text[512];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    cgp__vprint(text, sizeof text, format, args);
     va_end(args);
     model->status = status;
     if (model->n_layers > 0)
@@ -91,8 +96,9 @@ bool cgp__builder_open(cgp_model *model, const char *op) {
 }
 
 bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name) {
-    if (!name || cgp__is_utf8(name)) return true;
-    cgp__builder_stick(model, CGP_EINVAL, op, "expected a name in UTF-8, got \"%s\"", name);
+    if (!name || cgp__is_name(name)) return true;
+    cgp__builder_stick(model, CGP_EINVAL, op,
+                       "expected a name in UTF-8 without control characters, got \"%s\"", name);
     return false;
 }
 

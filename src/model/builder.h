@@ -17,7 +17,7 @@ static const cgp_value cgp__no_value = {-1};
     } while (0)
 void cgp__builder_stick_missing(cgp_model *model, const char *function, const char *argument);
 
-/* Return true if a name is UTF-8, as names in checkpoints must be; if not, that sticks. */
+/* Return true if a name is UTF-8, as names in checkpoints must be, without control characters; if not, that sticks. */
 bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name);
 
 /* Return true if n initializations are valid; if not, that sticks. */

@@ -62,6 +62,9 @@ check "convert: weights to a run" exits 0
 run config file
 check "config: prints the path" has "model: $PWD/moved/gpt2.json" "$out"
 
+jq '.layers[0] = "a\u001b[2Jb"' moved/gpt2.json >evil.json
+fails 1 'evil.json: layers[0]: layer: expected a name in UTF-8 without control characters, got "a\x1b[2Jb"...' plan evil.json
+
 # --- custom ops ---
 
 cc -O1 -w -shared -fPIC -o mine.so -I"$source_dir/include" "$source_dir/tests/support/model_plugin.c" -L"$build_dir" -lcgpipe_data -lcgpipe -lm

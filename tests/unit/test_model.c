@@ -77,6 +77,34 @@ static void bad_calls_are_refused(void **unused) {
     }
 }
 
+/* Names reach terminals: of layers, inputs, parameters, ties and the model. */
+static void names_with_control_characters_are_refused(void **unused) {
+    (void)unused;
+    static const char *const names[] = {"a\033[2Jb",
+                                        "a\nb",
+                                        "a\177b",
+                                        "a\xc2\x9b"
+                                        "b",
+                                        "\t",
+                                        "a\xff"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        for (int place = 0; place < 4; place++) {
+            cgp_model *model = start();
+            const cgp_value x = input(model, place == 0 ? names[i] : "x", CGP_F32, 3, 8);
+            cgp_model_layer(model, place == 1 ? names[i] : "h.\xc3\xa9 0");
+            if (place == 3) cgp_model_tie(model, names[i], "one.weight");
+            const cgp_value y = linear(model, x, place == 2 ? names[i] : "one", 4);
+            cgp_model_output(model, y);
+            assert_status(cgp_model_finish(model), CGP_EINVAL);
+            assert_message("expected a name in UTF-8 without control characters, got \"");
+            cgp_model_destroy(model);
+        }
+        cgp_model *model = NULL;
+        assert_status(cgp_model_create(&model, names[i]), CGP_EINVAL);
+        assert_null(model);
+    }
+}
+
 static void bad_ties_are_refused(void **unused) {
     (void)unused;
     static const char *const expected[] = {
@@ -364,6 +392,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_sticks_and_names_layer_and_op),
         cmocka_unit_test(bad_calls_are_refused),
+        cmocka_unit_test(names_with_control_characters_are_refused),
         cmocka_unit_test(bad_ties_are_refused),
         cmocka_unit_test(a_tied_parameter_knows_its_uses),
         cmocka_unit_test(integers_out_of_range_are_refused_by_the_builder),

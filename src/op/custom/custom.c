@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* custom.c -- checks of a custom op's table, and of the results of its shape rule. */
 #include "op/custom/custom.h"
+#include "base/utf8.h"
 #include "op/rules.h"
 
 /* --- the caller's table --- */
@@ -52,6 +53,10 @@ cgp_status cgp__custom_check(const cgp_op *op, const void *attributes) {
         return cgp_fail(CGP_EINVAL, "op: struct_size is %zu, expected %zu (sizeof(cgp_op))",
                         op->struct_size, sizeof *op);
     if (!op->name || !op->name[0]) return cgp_fail(CGP_EINVAL, "op: expected a name, got none");
+    if (!cgp__is_name(op->name))
+        return cgp_fail(CGP_EINVAL,
+                        "op: expected a name in UTF-8 without control characters, got \"%s\"",
+                        op->name);
     if (op->n_inputs < 1 || op->n_inputs > CGP_OP_MAX_INPUTS)
         return cgp_fail(CGP_EINVAL, "op %s: expected 1 to %d inputs, got %d", op->name,
                         CGP_OP_MAX_INPUTS, op->n_inputs);
