@@ -217,6 +217,13 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
     assert_ok(cgp_pipeline_evaluate(pipeline, large.inputs, large.n,
                                     &loss)); /* more micro-batches, that is all */
     assert_true(loss > 0);
+    for (int k = 0; k < large.n; k++)
+        large.tensors[k].shape.dims[0] = INT64_MAX;
+    assert_status(cgp_pipeline_step(pipeline, large.inputs, large.n, NULL), CGP_EINVAL);
+    assert_message("planned for at most 6 samples, got 9223372036854775807");
+    assert_status(cgp_pipeline_evaluate(pipeline, large.inputs, large.n, &loss), CGP_EINVAL);
+    assert_message("mini-batch: expected at most ");
+    assert_status(cgp_pipeline_predict(pipeline, large.inputs, large.n, NULL, 0), CGP_EINVAL);
     test_batch_release(&large);
 
     float *still = gradients_of(pipeline, model);

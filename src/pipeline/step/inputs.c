@@ -66,14 +66,35 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
     return CGP_OK;
 }
 
+/* Check the number of samples before anything is read: a step has at most those that are planned, and no run more than memory can
+ * hold. */
+static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t samples) {
+    const cgp_model *model = plan->model;
+    int64_t largest = 1; /* elements of a sample */
+    if (training && samples > plan->batch)
+        return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
+                        (long long)plan->batch, (long long)samples);
+    for (int k = 0; k < model->n_inputs; k++)
+        largest = cgp__max(largest,
+                           cgp_shape_count(&model->values[model->input_values[k]].type.shape));
+    for (int k = 0; k < model->n_outputs; k++)
+        largest =
+            cgp__max(largest, cgp_shape_count(&model->values[model->outputs[k]].type.shape));
+    const int64_t most = INT64_MAX / 4 / largest;
+    if (samples <= most) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "mini-batch: expected at most %lld samples, got %lld",
+                    (long long)most, (long long)samples);
+}
+
 /* Check the inputs that the run will read: *samples is the number of theirs. */
 static cgp_status check_inputs(const cgp__executor *executor, const cgp_tensor *const *inputs,
-                               bool with_loss, int64_t *samples) {
+                               bool training, bool with_loss, int64_t *samples) {
     const cgp_model *model = executor->plan->model;
     for (int k = 0; k < model->n_inputs; k++) {
         if (cgp__input_is_read(executor, k, with_loss))
             CGP_TRY(check_tensor(model, k, inputs[k], samples));
     }
+    CGP_TRY(check_samples(executor->plan, training, *samples));
     for (int k = 0; k < model->n_inputs; k++) {
         if (cgp__input_is_read(executor, k, with_loss) && inputs[k]->dtype == CGP_I32)
             CGP_TRY(check_range(model, k, inputs[k], with_loss));
@@ -257,12 +278,10 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
     if (n_inputs != plan->model->n_inputs)
         return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
                         n_inputs);
-    CGP_TRY(check_inputs(executor, context->inputs, with_loss, &mine->samples));
+    CGP_TRY(
+        check_inputs(executor, context->inputs, context->training, with_loss, &mine->samples));
     if (mine->samples == 0 && executor->ranks.n == 1)
         return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
-    if (context->training && mine->samples > plan->batch)
-        return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
-                        (long long)plan->batch, (long long)mine->samples);
     if (context->training && context->with_loss && mine->samples > 0)
         CGP_TRY(cgp__inputs_check_gradients(step, mine->samples));
     if (context->with_loss)
@@ -272,6 +291,7 @@ static cgp_status check_here(const cgp__step *step, const cgp__run_context *cont
     CGP_TRY(cgp__inputs_check_outputs(executor,
                                       context->training ? CGP__ALL_OUTPUTS : CGP__SOME_OUTPUTS,
                                       context->outputs, context->n_outputs, &n));
+    CGP_TRY(check_samples(plan, context->training, n));
     if (mine->samples == 0) mine->output = n;
     return CGP_OK;
 }
