@@ -12,6 +12,8 @@
 
 #define PRESET_EPS 1e-6
 #define PRESET_THETA 10000.0
+#define PRESET_WINDOW 4096
+#define PRESET_WINDOW_LAYERS 28
 #define MAX_THETA 1e12
 #define MAX_FACTOR 1e6
 
@@ -39,7 +41,7 @@ static cgp_status take_sizes(const cgp__config *c, family f, cgp_llama_options *
     CGP_TRY(cgp__config_size(c, "intermediate_size", 4 * CGP__MAX_WIDTH, &o->inner));
     CGP_TRY(cgp__config_size(c, "vocab_size", CGP__MAX_COUNT, &o->vocab));
     CGP_TRY(cgp__config_size(c, "max_position_embeddings", CGP__MAX_COUNT, &o->sequence));
-    o->kv_heads = kv_heads[f];
+    o->kv_heads = json_object_get(c->root, "num_key_value_heads") ? 0 : kv_heads[f];
     if (is_given(c, "num_key_value_heads"))
         CGP_TRY(cgp__config_size(c, "num_key_value_heads", CGP__MAX_WIDTH, &o->kv_heads));
     o->head_width = 0;
@@ -47,18 +49,63 @@ static cgp_status take_sizes(const cgp__config *c, family f, cgp_llama_options *
     return cgp__config_size(c, "head_dim", CGP__MAX_WIDTH, &o->head_width);
 }
 
-/* Take the window. Qwen2 has one where use_sliding_window says so, from the layer max_window_layers on. */
+/* Count the layers of layer_types that have a window. */
+static cgp_status count_windows(const cgp__config *c, int layers, int64_t *windows) {
+    const json_t *types = json_object_get(c->root, "layer_types"), *item;
+    size_t i;
+    *windows = 0;
+    json_array_foreach(types, i, item) {
+        const char *type = json_is_string(item) ? json_string_value(item) : "";
+        if (strcmp(type, "sliding_attention") == 0)
+            ++*windows;
+        else if (strcmp(type, "full_attention") != 0)
+            break;
+    }
+    if (json_is_array(types) && i == (size_t)layers && json_array_size(types) == i)
+        return CGP_OK;
+    return cgp__config_unexpected(c, "layer_types",
+                                  "\"full_attention\" or \"sliding_attention\" for each layer");
+}
+
+/* Find out whether Qwen2's layers use the window: layer_types says which do; without it those from the layer max_window_layers on. */
+static cgp_status uses_window(const cgp__config *c, int layers, bool *uses) {
+    const json_t *from = json_object_get(c->root, "max_window_layers");
+    int64_t windows = 0;
+    const bool listed = is_given(c, "layer_types");
+    if (listed)
+        CGP_TRY(count_windows(c, layers, &windows));
+    else if (from && !json_is_integer(from))
+        return cgp__config_unexpected(c, "max_window_layers", "a whole number");
+    else
+        windows = layers - (from ? json_integer_value(from) : PRESET_WINDOW_LAYERS);
+    *uses = windows >= layers;
+    if (windows <= 0 || windows >= layers) return CGP_OK;
+    return cgp__config_unexpected(c, listed ? "layer_types" : "max_window_layers",
+                                  listed
+                                      ? "the same for all layers (cgpipe has one window for "
+                                        "all)"
+                                      : "0, or at least the number of layers (cgpipe has one "
+                                        "window for all layers)");
+}
+
+/* Take the window. Qwen2 has one only where use_sliding_window says so. */
 static cgp_status take_window(const cgp__config *c, family f, cgp_llama_options *o) {
-    bool used = f == MISTRAL;
+    bool used = f == MISTRAL, uses = true;
+    int64_t window = 0;
     o->window = 0;
     if (f == QWEN2) CGP_TRY(cgp__config_flag(c, "use_sliding_window", false, &used));
-    if (!used) return CGP_OK;
-    const json_t *from = json_object_get(c->root, "max_window_layers");
-    if (f == QWEN2 && json_integer_value(from) != 0)
-        return cgp__config_unexpected(c, "max_window_layers", "0 (one window for all layers)");
-    if (!json_object_get(c->root, "sliding_window")) o->window = 4096;
-    if (!is_given(c, "sliding_window")) return CGP_OK;
-    return cgp__config_size(c, "sliding_window", CGP__MAX_COUNT, &o->window);
+    if (used && is_given(c, "sliding_window"))
+        CGP_TRY(cgp__config_size(c, "sliding_window", CGP__MAX_COUNT, &window));
+    else if (used && !json_object_get(c->root, "sliding_window"))
+        window = PRESET_WINDOW;
+    if (f == QWEN2 && (window > 0 || is_given(c, "layer_types")))
+        CGP_TRY(uses_window(c, o->layers, &uses));
+    if (uses && window > 0) o->window = window;
+    if (f == QWEN2 && uses && window == 0 && is_given(c, "layer_types"))
+        return cgp__config_unexpected(
+            c, "layer_types",
+            "\"full_attention\" for all layers, as there is no sliding_window");
+    return CGP_OK;
 }
 
 /* Take the kind of scaling and its numbers from `c`, the object of them. */

@@ -171,8 +171,44 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
 /* --- what is refused --- */
 
 #define BASE                                                                                   \
-    "\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2, "               \
+    "\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 2, "               \
     "\"intermediate_size\": 8, \"vocab_size\": 8, \"max_position_embeddings\": 8"
+
+#define QWEN2                                                                                  \
+    "\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"use_sliding_window\": true, "    \
+    "\"sliding_window\": 4, "
+
+/* As in Qwen2Config of transformers: layer_types, or else the layers from max_window_layers on, by default 28. */
+static void a_qwen2_has_the_window_that_transformers_computes(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys;
+        int64_t window;
+    } configs[] = {
+        {"\"max_window_layers\": 0", 4},
+        {"\"max_window_layers\": 2", 0},
+        {"\"max_window_layers\": 28", 0},
+        {"\"tie_word_embeddings\": false", 0}, /* without max_window_layers */
+        {"\"layer_types\": null", 0},
+        {"\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", \"full_attention\"]",
+         0},
+        {"\"layer_types\": [\"sliding_attention\", \"sliding_attention\"]", 4},
+        {"\"use_sliding_window\": true, \"max_window_layers\": 0, \"sliding_window\": null", 0},
+        {"\"max_window_layers\": 1, \"use_sliding_window\": false", 0},
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        const bool own = strstr(configs[i].keys, "_window\"");
+        cgp_model_spec spec = cgp_model_spec_default();
+        char config[512];
+        snprintf(config, sizeof config, "{" BASE ", %s%s}",
+                 own ? "\"model_type\": \"qwen2\", \"num_key_value_heads\": null, " : QWEN2,
+                 configs[i].keys);
+        test_write_file(test_path_of("config.json"), config, strlen(config));
+        assert_ok(cgp_huggingface_read(&spec, test_directory));
+        if (spec.llama.window != configs[i].window) print_error("%s\n", configs[i].keys);
+        assert_int_equal(spec.llama.window, configs[i].window);
+    }
+}
 
 static void what_is_not_computed_is_refused(void **state) {
     (void)state;
@@ -200,9 +236,21 @@ static void what_is_not_computed_is_refused(void **state) {
          "rope_scaling: expected an object or null, got 4"},
         {"\"model_type\": \"llama\", \"rope_parameters\": {\"rope_theta\": 0.5}",
          "rope_parameters: rope_theta: expected a number from 1 to 1e+12, got 0.5"},
-        {"\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"use_sliding_window\": true, "
-         "\"sliding_window\": 4, \"max_window_layers\": 28",
-         "max_window_layers: expected 0 (one window for all layers), got 28"},
+        {QWEN2 "\"max_window_layers\": 1",
+         "max_window_layers: expected 0, or at least the number of layers (cgpipe has one "
+         "window for all layers), got 1"},
+        {QWEN2 "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         "layer_types: expected the same for all layers (cgpipe has one window for all), got "
+         "[\"full_attention\",\"sliding_attention\"]"},
+        {QWEN2 "\"layer_types\": [\"sliding_attention\"]",
+         "layer_types: expected \"full_attention\" or \"sliding_attention\" for each layer, "
+         "got [\"sliding_attention\"]"},
+        {QWEN2 "\"layer_types\": [\"linear_attention\", \"full_attention\"]",
+         "layer_types: expected \"full_attention\" or"},
+        {"\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"layer_types\": "
+         "[\"sliding_attention\", \"sliding_attention\"]",
+         "layer_types: expected \"full_attention\" for all layers, as there is no "
+         "sliding_window, got "},
     };
     cgp_model_spec spec = cgp_model_spec_default();
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
@@ -221,6 +269,7 @@ int main(void) {
         cmocka_unit_test(other_options_compute_something_else),
         cmocka_unit_test(losses_are_those_of_transformers),
         cmocka_unit_test(a_directory_that_we_write_is_the_same_network),
+        cmocka_unit_test(a_qwen2_has_the_window_that_transformers_computes),
         cmocka_unit_test(what_is_not_computed_is_refused),
     };
     return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
