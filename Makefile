@@ -15,7 +15,7 @@ prefix = "$$(realpath -m -s -- "$$PREFIX")"
 
 all: ## build the library and the program
 	@tools/deps.sh --check
-	@cmake -S . -B $(BUILD) -G Ninja -DCGP_WERROR=$(WERROR) >/dev/null
+	@cmake -S . -B $(BUILD) -G Ninja -DCGP_WERROR=$(WERROR) $(TESTS) >/dev/null
 	@echo "building the library and the program in $(BUILD)"
 	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_static cgpipe_data_static cgpipe_program cgpipe_installed cgpipe_manual_pages cgpipe_plugins -- --quiet
 
@@ -34,7 +34,7 @@ deps: ## install missing packages (apt-get, as root or with sudo)
 	@tools/deps.sh
 
 test: deps ## install what is missing, build and run every test
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory all TESTS=-DCGP_TESTS=ON
 	@echo "building the tests"
 	@cmake --build $(BUILD) -j $(JOBS) -- --quiet
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
@@ -76,6 +76,7 @@ reference-weights: ## make Hugging Face's and torchvision's weights for the test
 
 SECONDS ?= 60
 READERS ?= $(patsubst tests/fuzz/test_fuzz_%.c,%,$(wildcard tests/fuzz/test_fuzz_*.c))
+fuzz: TESTS = -DCGP_TESTS=ON
 fuzz: all ## run libFuzzer on READERS of files and texts (default: all), SECONDS each (needs clang); prints executions and coverage
 	@cmake --build $(BUILD) -j $(JOBS) --target test_support -- --quiet
 	@tools/fuzz.sh $(BUILD) $(SECONDS) $(READERS)

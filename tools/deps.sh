@@ -3,15 +3,16 @@
 # Install what cgpipe needs to build and test, where it is missing. Nothing is asked of the network if all is there.
 #
 #     tools/deps.sh            install, by apt-get, as root or with sudo
-#     tools/deps.sh --check    only name what is missing: `make` and `cmake` never call a package manager
+#     tools/deps.sh --check    only name what is missing to build: `make` and `cmake` never call a package manager
 set -eu
 
-PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libcmocka-dev libjansson-dev libssl-dev libjpeg-dev libpng-dev libyaml-dev jq"
+PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libjansson-dev libssl-dev libjpeg-dev libpng-dev libyaml-dev"
+TESTS="libcmocka-dev jq"
 
 # For the transport mpi and for the tests of the Python package, which are left out without them.
 OPTIONAL="libopenmpi-dev openmpi-bin python3-numpy"
 
-hint_names="gcc, make, cmake, ninja, pkg-config, cmocka, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libyaml, jq for some tests"
+hint_names="gcc, make, cmake, ninja, pkg-config, jansson, libcrypto (OpenSSL), libjpeg(-turbo), libpng, libyaml; cmocka and jq for the tests"
 if ! command -v dpkg-query >/dev/null 2>&1; then
     # Not Debian: what can be seen is looked for, CMake names the rest.
     for tool in gcc cmake ninja pkg-config; do
@@ -25,6 +26,7 @@ missing_of() { # PACKAGE...
         dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || printf ' %s' "$package"
     done
 }
+[ "${1:-}" = --check ] || PACKAGES="$PACKAGES $TESTS"
 # shellcheck disable=SC2086
 missing=$(missing_of $PACKAGES)
 # shellcheck disable=SC2086

@@ -12,6 +12,17 @@ run_make() { make -s -C "$source_dir" -o all BUILD="$build_dir" "$@"; }
 files() { (cd "$1" && find . \( -type f -o -type l \) | LC_ALL=C sort); }
 weights() { sed -n 's/.*weights_sha256 *//p' "$work/$1"; }
 
+# make builds without what only the tests need.
+mkdir "$work/bin"
+printf '#!/bin/sh\ncase "$*" in *cmocka*|*jq*) exit 1;; esac\necho "install ok installed"\n' >"$work/bin/dpkg-query"
+chmod +x "$work/bin/dpkg-query"
+check "no package of the tests is asked for" env PATH="$work/bin:$PATH" "$source_dir/tools/deps.sh" --check
+configure() { cmake -S "$source_dir" -B "$work/bare" -G Ninja -DCMOCKA_LIBRARY= "$@" >"$work/configured" 2>&1; }
+check "without cmocka CMake leaves the tests out" configure
+check "and says so" grep -q 'The tests are left out: cmocka is missing' "$work/configured"
+check "there are none" test ! -e "$work/bare/tests/CTestTestfile.cmake"
+check "asked for, they are refused" eval '! configure -DCGP_TESTS=ON'
+
 check "install with PREFIX" run_make install PREFIX="$work/a prefix"
 run_make install PREFIX="/opt/a prefix" DESTDIR="$work/a stage" >"$work/said"
 check "install with DESTDIR" test $? -eq 0
