@@ -4,7 +4,8 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 WERROR ?= OFF
 DATA ?=
-DEMO_TEXTS ?= $(shell find . -path './build*' -prune -o \( -name '*.md' -o -name '*.[ch]' \) -print | LC_ALL=C sort)
+# Names become words of a command: those with other characters than these are left out.
+DEMO_TEXTS ?= $(shell LC_ALL=C find . -path './build*' -prune -o ! -path '*[!A-Za-z0-9_./+-]*' \( -name '*.md' -o -name '*.[ch]' \) -print | LC_ALL=C sort)
 STAGES ?= 2
 DEMO_STEPS ?= 1200
 DEMO_RUN ?= $(BUILD)/demo
@@ -75,7 +76,7 @@ reference-weights: ## make Hugging Face's and torchvision's weights for the test
 	@$(PYTHON) tools/reference_weights.py
 
 SECONDS ?= 60
-READERS ?= $(patsubst tests/fuzz/test_fuzz_%.c,%,$(wildcard tests/fuzz/test_fuzz_*.c))
+READERS ?= $(patsubst tests/fuzz/test_fuzz_%.c,%,$(shell LC_ALL=C find tests/fuzz -name 'test_fuzz_*.c' ! -name '*[!A-Za-z0-9_.]*' | LC_ALL=C sort))
 fuzz: TESTS = -DCGP_TESTS=ON
 fuzz: all ## run libFuzzer on READERS of files and texts (default: all), SECONDS each (needs clang); prints executions and coverage
 	@cmake --build $(BUILD) -j $(JOBS) --target test_support -- --quiet
@@ -97,13 +98,12 @@ asan tsan: selection = $(some) $(if $(PART),-I $(subst /,$(comma)$(comma),$(PART
 asan tsan: some = -L '^($(or $(LABEL),small|cuda))$$' $(if $(EXCEPT),-E '($(EXCEPT))$$')
 comma := ,
 
-FILES ?= $(shell tools/changed.sh $(ALL))
 format: ## format the sources that differ from main (ALL=1: all; FILES=...: these) with clang-format 14
-	@tools/lint.sh format $(FILES)
+	@ALL=$(ALL) tools/lint.sh format $(FILES)
 
 lint: ## look at them with clang-format, clang-tidy and shellcheck
 	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
-	@BUILD=$(BUILD) tools/lint.sh lint $(FILES)
+	@ALL=$(ALL) BUILD=$(BUILD) tools/lint.sh lint $(FILES)
 
 clean: ## delete what was built
 	rm -rf $(BUILD) $(addprefix $(BUILD)-,asan tsan clang clang-asan clang-warnings core same debug mpich)

@@ -5,11 +5,16 @@
 #     tools/lint.sh format FILE...          clang-format, in place
 #     BUILD=build tools/lint.sh lint FILE...   clang-format, clang-tidy (by BUILD's compile_commands.json), shellcheck; changes nothing
 #
+# Without FILE: those that tools/changed.sh names, with ALL=1 in the environment all.
+#
 # The tools are those of Debian 12 (version 14 of clang's); one that is missing is a failure. Other files are passed over.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 mode=$1
 shift
+files=()
+[ $# -gt 0 ] || mapfile -t files < <(tools/changed.sh ${ALL:+all})
+set -- "$@" "${files[@]}"
 c=() units=() scripts=()
 for file; do
     case $file in

@@ -57,6 +57,10 @@ demo list DEMO_TEXTS="$(text | tr '\n' ' ')"
 check "demo on DEMO_TEXTS" grep -qE '^weights_sha256 +[0-9a-f]{64}$' "$work/list"
 check "the same text gives the same weights" test "$(weights one)" = "$(weights list)"
 check "the run lies in DEMO_RUN" test -f "$work/run of one/run.json"
+mkdir "$work/tree" && touch "$work/tree/x;touch P;.md" "$work/tree/\$(touch Q).h" "$work/tree/good.md" # a name is no command
+(cd "$work/tree" && make -n -f "$source_dir/Makefile" -o deps MAKE=: demo) >"$work/said" 2>&1
+check "a file in the tree is a word of the command" grep -q -- '--data ./good.md$' "$work/said"
+check "a name with other characters is none" eval '! grep -q touch "$work/said"'
 demo default
 check "demo by default" grep -qE '^weights_sha256 +[0-9a-f]{64}$' "$work/default"
 finish
