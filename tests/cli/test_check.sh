@@ -73,4 +73,13 @@ check "--data random: a smaller vocabulary of tokens than of logits" exits 0
 fails 2 "check: MODEL is missing (cgpipe check gpt2:layers=2)" check
 fails 2 "--stages 9: the model has 6 layers ..." check $small --stages 9
 
+# A step that fails, in one stage or in two. Under the address sanitizer a leak has lines of its own.
+for stages in 1 2; do
+    export CGP_FAULT=fail:$((stages - 1))F0
+    run check $small --stages $stages --batch 2 --chunks 1
+    unset CGP_FAULT
+    check "a step that fails in stage $stages fails" exits 1
+    check "with lines of the program alone on standard error" test "$(grep -vc '^cgpipe: ' "$err")" = 0
+done
+
 finish
