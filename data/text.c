@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text.c -- text files as streams of bytes in memory; sequences.c cuts them. */
 #include "data/files.h"
+#include "data/kinds.h"
 #include "data/sequences.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The bytes of several files, joined. */
@@ -60,16 +62,45 @@ static void close_text(cgp_data *data) {
 
 /* --- loading --- */
 
+/* Refuse files of tokens in directories, by their names: nanoGPT's train.bin and val.bin, or shards of llm.c. */
+static cgp_status refuse_token_files(const text_stream *stream,
+                                     const cgp__sequence_options *options, int k) {
+    for (int i = 0; i < stream->files.n; i++) {
+        const char *path = stream->files.items[i];
+        const size_t length = strlen(path);
+        bool named = false;
+        for (int p = 0; p < options->n_paths[k]; p++)
+            named = named || strcmp(options->paths[k][p], path) == 0;
+        if (named || length < 4 || strcmp(path + length - 4, ".bin") != 0) continue;
+        const bool train = length > 9 && strcmp(path + length - 10, "/train.bin") == 0;
+        return cgp_fail(CGP_EINVAL,
+                        "%s: is a token file by its name, expected text in a directory (--data "
+                        "%s%s%.*s%s)",
+                        path, path, train ? " --validation " : "", train ? (int)length - 9 : 0,
+                        path, train ? "val.bin" : "");
+    }
+    return CGP_OK;
+}
+
+/* Open a file that is no other kind than text. */
+static cgp_status open_text_file(const char *path, int *fd, int64_t *bytes) {
+    CGP_TRY(cgp__data_file_open(path, "a text file", fd, bytes));
+    const cgp_status status = cgp__data_expect_text(path, *fd, *bytes);
+    if (status != CGP_OK) close(*fd);
+    return status;
+}
+
 /* Find the sizes of all files, so that the stream is allocated once. */
 static cgp_status measure(text_stream *stream, const cgp__sequence_options *options, int k) {
     CGP_TRY(cgp__data_files_find(&stream->files, options->paths[k], options->n_paths[k]));
+    CGP_TRY(refuse_token_files(stream, options, k));
     const size_t n = (size_t)stream->files.n;
     stream->sizes = cgp__calloc(n, sizeof *stream->sizes);
     if (!stream->sizes) return cgp__no_memory("text", n * sizeof *stream->sizes);
     for (int i = 0; i < stream->files.n; i++) {
         const char *path = stream->files.items[i];
         int fd = -1;
-        CGP_TRY(cgp__data_file_open(path, "a text file", &fd, &stream->sizes[i]));
+        CGP_TRY(open_text_file(path, &fd, &stream->sizes[i]));
         close(fd);
         if (stream->sizes[i] == 0)
             return cgp_fail(CGP_EINVAL,

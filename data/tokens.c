@@ -10,6 +10,7 @@
  *     stream      [ file 0 ][ file 1 ][        file 2        ]
  *     sequence            [ ... ]        pieces end at files, or when the buffer is full */
 #include "data/files.h"
+#include "data/kinds.h"
 #include "data/sequences.h"
 
 #include <inttypes.h>
@@ -145,6 +146,7 @@ static cgp_status recognise(token_file *file, int64_t *count) {
         file->header = HEADER_BYTES;
         return read_header(file, start, count);
     }
+    CGP_TRY(cgp__data_expect_tokens(file->path, file->fd, file->bytes));
     *count = file->bytes / 2;
     if (file->bytes % 2)
         return damaged(file, file->bytes - 1, "an even number of bytes, 2 a token",

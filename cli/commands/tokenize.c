@@ -13,6 +13,7 @@
 #include "session/published.h"
 
 #include <cgpipe/checkpoint.h>
+#include <cgpipe/data.h>
 
 #include <errno.h>
 #include <inttypes.h>
@@ -130,13 +131,14 @@ static cgp_status unreadable(const char *name) {
 static cgp_status encode(work *w, FILE *in, const char *name) {
     size_t used = 0;
     add_template(w, cgp_tokenizer_prefix);
-    for (bool end = false; !end;) {
+    for (bool end = false, first = true; !end; first = false) {
         if (used == w->capacity) {
             w->capacity = w->capacity ? 2 * w->capacity : PIECE;
             w->piece = grow(w->piece, used, w->capacity);
         }
         used += fread(w->piece + used, 1, w->capacity - used, in);
         if (ferror(in)) return unreadable(name);
+        if (first) CGP_TRY(cgp_data_check_text(name, w->piece, (int64_t)used));
         end = used < w->capacity;
         const size_t cut =
             end ? used

@@ -63,7 +63,8 @@ static inline cgp_text_options cgp_text_options_default(void) {
  *
  * @retval CGP_EIO     A file is missing, unreadable or neither a regular file nor a directory (a pipe), or a directory has a link
  *                     without a target; the message names it.
- * @retval CGP_EINVAL  No path, an empty file, a directory without a file, a bad option, or a text too short for one training
+ * @retval CGP_EFORMAT A file of another kind by its first bytes (an archive, an array, UTF-16); the message has the kind and a way out.
+ * @retval CGP_EINVAL  No path, an empty file, a directory without a file or with one of tokens (.bin), a bad option, or a text too short for one training
  *                     sequence (and one for validation if there is any); the message has the bytes needed.
  * @retval CGP_ENOMEM
  *
@@ -72,6 +73,19 @@ static inline cgp_text_options cgp_text_options_default(void) {
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *const *paths,
                                                 int n_paths, const cgp_text_options *options);
+
+/**
+ * Refuse bytes that begin a file of another kind than text, as cgp_data_text() does: an archive, an array, weights, UTF-16.
+ *
+ * @param[in] name   Of the file, for the message. Borrowed.
+ * @param[in] bytes  [count] the beginning of the file, of which 4,096 bytes are enough. Borrowed.
+ *
+ * @retval CGP_EFORMAT  Of another kind; the message has the kind and a way out.
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_check_text(const char *name, const void *bytes,
+                                                      int64_t count);
 
 typedef struct cgp_token_options {
     size_t struct_size;
@@ -106,7 +120,7 @@ static inline cgp_token_options cgp_token_options_default(void) {
  *
  * @retval CGP_EIO      A file is missing, unreadable or not a regular file; the message names it.
  * @retval CGP_EFORMAT  A header does not fit its file, or the bytes are no whole number of tokens; the message has file,
- *                      offset, expectation and value.
+ *                      offset, expectation and value. Or a file of another kind: text, an archive, tokens of 4 bytes without a header.
  * @retval CGP_EINVAL   No path, an empty file, a bad option, or too few tokens for one training sequence (and one for
  *                      validation if there is any); the message has the tokens needed.
  * @retval CGP_ENOMEM

@@ -148,7 +148,8 @@ static bool try_inputs(const input in[2], int64_t sequence, int64_t vocab) {
         return true;
     }
     REQUIRE(!data && cgp_message()[0]);
-    REQUIRE((status == CGP_EFORMAT && strstr(cgp_message(), ".bin: at byte ")) ||
+    REQUIRE((status == CGP_EFORMAT &&
+             (strstr(cgp_message(), ".bin: at byte ") || strstr(cgp_message(), ".bin: is "))) ||
             (status == CGP_EINVAL && (strstr(cgp_message(), ".bin: is empty") ||
                                       strstr(cgp_message(), "tokens: needs at least"))));
     return false;

@@ -394,6 +394,34 @@ static void the_identity_is_this_number(void **state) {
                         "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
 }
 
+/* By the first bytes; a short text that begins like one is still a text. */
+static void files_of_other_kinds_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *start, *said;
+        size_t bytes;
+    } cases[] = {{"\x1f\x8b\x08\0", "is compressed by gzip, expected text (gunzip -c ", 4},
+                 {"\x93NUMPY", "is a NumPy array, expected text (python3 -c ", 6},
+                 {"PK\3\4", "is a zip archive, expected text (unzip ", 4},
+                 {"\xff\xfe", "is text in UTF-16, expected UTF-8 (iconv ", 2},
+                 {"BZh9 is a name", NULL, 14},
+                 {"PAR1 is a word", NULL, 14},
+                 {"PK is a brand", NULL, 13},
+                 {"\0\0\0\0\0\0\0\0\0\0\0\0", NULL, 12}};
+    cgp_text_options options = cgp_text_options_default();
+    options.sequence = 1;
+    options.validation_fraction = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *path = test_path_of("file");
+        cgp_data *data = NULL;
+        test_write_file(path, cases[i].start, cases[i].bytes);
+        assert_status(cgp_data_text(&data, &path, 1, &options),
+                      cases[i].said ? CGP_EFORMAT : CGP_OK);
+        if (cases[i].said) assert_message(cases[i].said);
+        cgp_data_destroy(data);
+    }
+}
+
 static void the_identity_is_the_same_in_every_locale(void **state) {
     (void)state;
     char hex[2][65], half[8];
@@ -468,6 +496,7 @@ int main(void) {
                                empty_tree),
         cmocka_unit_test_setup(the_identity_stays_when_files_move, empty_tree),
         cmocka_unit_test_setup(the_identity_is_this_number, empty_tree),
+        cmocka_unit_test_setup(files_of_other_kinds_are_refused, empty_tree),
         cmocka_unit_test_setup(the_identity_is_the_same_in_every_locale, empty_tree),
         cmocka_unit_test_setup(a_directory_and_its_files_are_the_same_data, empty_tree),
         cmocka_unit_test_setup(the_identity_of_random_data_is_its_arguments, empty_tree),
