@@ -93,6 +93,29 @@ void cli_options_json(json_t *object, const cli_run_options *run_options, cli_li
     }
 }
 
+static cgp_status expect_utf8(int id, const char *text) {
+    json_t *string = json_string(text);
+    json_decref(string);
+    if (string) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--%s: expected UTF-8, which run.json keeps, got \"%s\"",
+                    cli_options[id].name, text);
+}
+
+cgp_status cli_options_expect_utf8(const cli_run_options *run_options) {
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        const cli_kind kind = cli_options[id].kind;
+        const void *value = cli_option_value(run_options, id);
+        const bool kept = !(cli_options[id].flags & CLI_ONCE);
+        const cli_names none = {0},
+                        *names = kind == CLI_PATHS || kind == CLI_NAMES ? value : &none;
+        if (!kept || !cli_option_given(run_options, (cli_option_id)id)) continue;
+        if (kind == CLI_TEXT) CGP_TRY(expect_utf8(id, *(const char *const *)value));
+        for (int i = 0; i < names->count; i++)
+            CGP_TRY(expect_utf8(id, names->values[i]));
+    }
+    return CGP_OK;
+}
+
 /* --- from JSON --- */
 
 /* --recipe imagenet-90 of cgpipe 0.1.0: cuts after 30, 60 and 80 of 90 epochs, or in the same proportion of others, rounded; a

@@ -247,6 +247,9 @@ typedef enum cli_listing {
 /* Add the values of options to `object`, named as on the command line with _ for -; an option without a value is null. */
 void cli_options_json(json_t *object, const cli_run_options *run_options, cli_listing listing);
 
+/* Refuse a text that is given, is no UTF-8, and would be in a run's record, which JSON is. CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_options_expect_utf8(const cli_run_options *run_options);
+
 /* Write a line with each option given anew, "changed      --stages 1 -> 2, --seed 0 -> 1"; no line if there is none.
  * `before`: as made by cli_options_json(). */
 void cli_options_print_changes(FILE *out, const cli_run_options *run_options,

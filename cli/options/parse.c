@@ -188,6 +188,7 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
     if (options->help) return CGP_OK;
     CGP_TRY(take_model(options));
     find_model(options);
+    if (command == CLI_TRAIN) CGP_TRY(cli_options_expect_utf8(options));
     CGP_TRY(cli_take_devices(options));
     if (options->config) CGP_TRY(cli_run_file_read(options));
     if (options->resume) return CGP_OK;

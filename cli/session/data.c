@@ -220,6 +220,30 @@ static cgp_status open_plugins(cgp_data **out, const cli_run_options *options,
                     *cgp_message() ? cgp_message() : "cgpipe_data_open gave no reason");
 }
 
+/* --- paths --- */
+
+/* Make the path absolute, behind "images:" or the like. NULL if it is no UTF-8, which JSON cannot hold. */
+static json_t *absolute(const char *text) {
+    const char *path = images_kind_of(text) >= CLI_DATA_SHAPES ? rest_of(text) : text;
+    char *real = realpath(path, NULL);
+    json_t *whole = json_sprintf("%.*s%s", (int)(path - text), text, real ? real : path);
+    free(real);
+    return whole;
+}
+
+/* Refuse a path that run.json cannot keep. */
+static cgp_status expect_utf8(const char *text) {
+    json_t *whole = absolute(text);
+    json_decref(whole);
+    if (whole) return CGP_OK;
+    char *real = realpath(images_kind_of(text) >= CLI_DATA_SHAPES ? rest_of(text) : text, NULL);
+    const cgp_status status =
+        cgp_fail(CGP_EINVAL, "%s: expected a path in UTF-8, which run.json keeps, got \"%s\"",
+                 text, real ? real : text);
+    free(real);
+    return status;
+}
+
 /* --- kinds --- */
 
 /* Return the path that --validation names; NULL if it is a fraction. */
@@ -232,7 +256,10 @@ cgp_status cli_data_kind_of(const cli_run_options *options, cli_data_kind *kind)
     *kind = is_plugins(first) ? CLI_DATA_PLUGIN : images_kind_of(first);
     CGP_TRY(check_images(options, *kind));
     if (*kind == CLI_DATA_PLUGIN) return check_plugins(options);
+    for (int i = 0; i < options->data.count; i++)
+        CGP_TRY(expect_utf8(options->data.values[i]));
     if (*kind >= CLI_DATA_SHAPES) return CGP_OK;
+    if (validation) CGP_TRY(expect_utf8(validation));
     const bool tokens = cli_ends_with(first, ".bin");
     if (tokens) *kind = CLI_DATA_TOKENS;
     if (options->data.count == 1 && strcmp(first, "random") == 0) *kind = CLI_DATA_RANDOM;
@@ -377,17 +404,6 @@ cli_data_units cli_data_units_of(const cgp_model *model) {
                                 cgp_shape_count(&shape)};
     if (shape.rank == 3) return (cli_data_units){"images", "img", "images", "images", 1};
     return (cli_data_units){"samples", "smp", "samples", "samples", 1};
-}
-
-/* --- paths --- */
-
-/* Make the path absolute, behind "images:" or the like. NULL if it is no UTF-8, which JSON cannot hold. */
-static json_t *absolute(const char *text) {
-    const char *path = images_kind_of(text) >= CLI_DATA_SHAPES ? rest_of(text) : text;
-    char *real = realpath(path, NULL);
-    json_t *whole = json_sprintf("%.*s%s", (int)(path - text), text, real ? real : path);
-    free(real);
-    return whole;
 }
 
 void cli_data_json(json_t *options, const cli_run_options *run_options) {
