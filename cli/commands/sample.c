@@ -57,6 +57,25 @@ static cgp_status make_plan(sample *s) {
     return status;
 }
 
+/* Refuse to print ids as bytes: of a run whose data are tokens, and of a vocabulary that is larger. */
+static cgp_status expect_tokenizer(const sample *s) {
+    const json_t *data = json_object_get(json_object_get(s->record, "options"), "data");
+    const char *first = json_string_value(json_array_get(data, 0));
+    if (s->tokenizer) return CGP_OK;
+    if (first && cli_ends_with(first, ".bin"))
+        return cgp_fail(
+            CGP_EINVAL,
+            "sample: --tokenizer PATH is missing, which made the tokens of the run's "
+            "data, %s",
+            first);
+    if (s->sizes.vocab <= 256) return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL,
+        "sample: --tokenizer PATH is missing, as vocab=%lld of %s is no vocabulary of "
+        "bytes",
+        (long long)s->sizes.vocab, cli_model_name(&s->model));
+}
+
 /* Check the options and plan, before weights are read. */
 static cgp_status prepare(sample *s) {
     const cli_run_options *options = s->options;
@@ -72,6 +91,7 @@ static cgp_status prepare(sample *s) {
     CGP_TRY(cli_session_model(&s->session, options, &s->model));
     if (!s->cached) CGP_TRY(cli_model_expect_text(&s->sizes, s->session.model, "sample"));
     if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
+    CGP_TRY(expect_tokenizer(s));
     CGP_TRY(cli_prompt_check(options->prompt, s->sizes, s->tokenizer));
     return make_plan(s);
 }

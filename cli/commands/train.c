@@ -53,6 +53,23 @@ static cgp_status count_epochs(training *t) {
     return cli_epochs_count(&t->run.options, samples, t->run.done);
 }
 
+/* Refuse text for a model of other tokens than bytes, which it would learn without a word. A run goes on with the data that it has. */
+static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *model,
+                               int64_t vocab) {
+    const char *path = options->data.values[0];
+    if (vocab < 256)
+        return cgp_fail(CGP_EINVAL, "%s: vocab: expected at least 256 for bytes, got %" PRId64,
+                        cgp_model_name(model), vocab);
+    if (vocab == 256 || (options->resume && !cli_option_given(options, CLI_OPTION_DATA)))
+        return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL,
+        "--data %s: is text, whose vocabulary is 256 bytes, expected tokens for %s, "
+        "vocab=%" PRId64 " (cgpipe tokenize --tokenizer PATH --out tokens.bin %s, then "
+        "--data tokens.bin; or vocab=256 in MODEL)",
+        path, cgp_model_name(model), vocab, path);
+}
+
 /* Check what bytes of a text, and a sample of them, need of the model. */
 static cgp_status check_text(const training *t) {
     const cli_run_options *options = &t->run.options;
@@ -62,9 +79,12 @@ static cgp_status check_text(const training *t) {
     const cgp_status status = cli_model_expect_text(&sizes, model, "--sample");
     if (options->sample > 0) CGP_TRY(status);
     if (status != CGP_OK) return CGP_OK;
-    if (text && sizes.vocab < 256)
-        return cgp_fail(CGP_EINVAL, "%s: vocab: expected at least 256 for bytes, got %" PRId64,
-                        cgp_model_name(model), sizes.vocab);
+    if (text) CGP_TRY(expect_bytes(options, model, sizes.vocab));
+    if (options->sample > 0 && t->kind == CLI_DATA_TOKENS)
+        return cgp_fail(CGP_EINVAL,
+                        "--sample: prints bytes, and --data %s are tokens (leave it out, then "
+                        "cgpipe sample RUN --tokenizer PATH)",
+                        options->data.values[0]);
     return options->sample > 0 ? cli_prompt_check(options->prompt, sizes, NULL) : CGP_OK;
 }
 

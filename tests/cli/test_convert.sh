@@ -141,12 +141,15 @@ cp -R run start && train start --optimizer sgd --seed 5 --keep 0 --save-every 1
 run convert start first --from-step 0
 run convert first first-run
 check "convert --from-step 0: the weights that were converted" same_weights first-run run
+fails 2 "sample: --tokenizer PATH is missing, which made the tokens of the run's data, $PWD/tokens.bin" sample start --from-step 0
+cp start/run.json kept.json && sed -i 's/tokens\.bin"/tokens.txt"/' start/run.json # as if they were bytes: there is no tokenizer so small
 run sample start --from-step 0 --prompt '#$' --length 20 --temperature 0
 check "sample --from-step 0: their text" cmp -s "$out" sampled
 printf x >>start/step-00000002/weights.safetensors
 rm start/step-00000001 -rf && ln -sfn step-00000002 start/latest
 run sample start --prompt '#$' --length 20
 check "a damaged checkpoint: that of the start is the way out" has "step-00000000 is whole (--from-step 0)" "$err"
+mv kept.json start/run.json
 run train --resume --run start --from-step 0 --steps 3
 check "train --from-step 0: from the start" has "resumed      after step 0 of 3" "$out"
 check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
