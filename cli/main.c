@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,8 @@ static int close_streams(int code) {
 
 int main(int argc, char **argv) {
     if (!open_streams()) return CLI_FAILED;
+    /* Numbers have a decimal point, also after a plug-in has called setlocale(). */
+    (void)uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
     signal(SIGXFSZ, SIG_IGN); /* a write above the limit of `ulimit -f` fails, with a message */
     return close_streams(dispatch(argc, argv));
 }

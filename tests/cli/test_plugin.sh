@@ -18,6 +18,20 @@ weights_of() { grep weights_sha256 "$out" | cut -d' ' -f2; }
 plugin mine.so
 names='mine.so:width=16,layers=3,act=swish,eps=1e-05'
 
+# --- a plug-in that sets a locale with a decimal comma ---
+
+if command -v localedef >/dev/null && mkdir locales && localedef -i de_DE -f ISO-8859-1 locales/de_DE.ISO-8859-1; then
+    mkdir comma && { cat "$source_dir/tests/support/model_plugin.c" && echo '#include <locale.h>
+static void __attribute__((constructor)) comma(void) { setlocale(LC_ALL, "de_DE.ISO-8859-1"); }'; } >comma/model.c
+    cc -O1 -w -shared -fPIC -o comma/comma.so -I"$source_dir/include" comma/model.c -L"$build_dir" -lcgpipe_data -lcgpipe -lm
+    export LOCPATH=$PWD/locales
+    run plan ./comma/comma.so:eps=1.5e-05
+    check "numbers have a decimal point beside it" has "comma.so:width=16,layers=3,act=swish,eps=1.5e-05" "$out"
+    unset LOCPATH
+else
+    echo "skip: no localedef"
+fi
+
 # --- every command ---
 
 run plan ./mine.so --stages 2 --json plan.json
