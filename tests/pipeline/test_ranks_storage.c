@@ -100,7 +100,7 @@ static void an_entry_of_the_same_name_is_not_enough(void **unused) {
     static const char *const nonces[] = {NULL, "", "7 1763885000.000000001\n"};
     cgp__checkpoint_writer *writer = NULL, *joined = NULL;
     cgp__checkpoint_ticket ticket;
-    char path[300];
+    char path[700];
     snprintf(early, sizeof early, "%s", test_path_of("early"));
     snprintf(later, sizeof later, "%s", test_path_of("later"));
     assert_ok(cgp__checkpoint_create(&writer, early, 0));
