@@ -67,7 +67,24 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
     if (threadIdx.x % WARP == 0) a.delta[i] = sum;
 }
 
-/* s := p keep and dp := ds of queries and keys from `query` and `key` on. */
+/* s := exp(scale (s - m) - log(sum)) of the queries from `query` on, also of keys that a query does not see. Apart from
+ * softmax_backward(), since fewer registers are in use before the tile of dp. */
+template <class T>
+__device__ static inline void probabilities(const attention<T> &a, const head<T> &h, int query,
+                                            float (*s)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int row = query + row_of<scores>(i);
+        const bool inside = row < a.rows;
+        const float max = inside ? a.max[h.saved + row] : 0.0f;
+        const float log_sum = inside ? a.log_sum[h.saved + row] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            s[i][j] = exp_or_zero(a.scale * (s[i][j] - max) - log_sum);
+    }
+}
+
+/* s := p keep and dp := ds, after probabilities(). */
 template <class T>
 __device__ static inline void softmax_backward(const attention<T> &a, const head<T> &h,
                                                int query, int key, float (*s)[4],
@@ -77,15 +94,13 @@ __device__ static inline void softmax_backward(const attention<T> &a, const head
     for (int i = 0; i < 4; i++) {
         const int row = query + row_of<scores>(i);
         const bool inside = row < a.rows;
-        const float max = inside ? a.max[h.saved + row] : 0.0f;
-        const float log_sum = inside ? a.log_sum[h.saved + row] : 0.0f;
         const float delta = inside ? a.delta[h.saved + row] : 0.0f;
         const quad keep = keep_of(a, h, row, key);
         const seen sees = seen_from(a, row, key);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const bool visible = inside && j >= sees.begin && j < sees.end;
-            const float p = visible ? exp_or_zero(a.scale * (s[i][j] - max) - log_sum) : 0.0f;
+            const float p = visible ? s[i][j] : 0.0f;
             const float slope = a.scale * p * (keep.x[j] * dp[i][j] - delta);
             s[i][j] = p * keep.x[j];
             dp[i][j] = visible ? slope : 0.0f;
@@ -105,6 +120,7 @@ __global__ void __launch_bounds__(scores::THREADS) queries_tile(attention<T> a) 
     for (int key = begin_key(a, h.first); key < end_key(a, h.first); key += TILE) {
         float s[4][4], dp[4][4];
         multiply_rows(s, h.q, h.k, h.first, key, shared, &half);
+        probabilities(a, h, h.first, s);
         multiply_rows(dp, h.dy, h.v, h.first, key, shared, &half);
         softmax_backward(a, h, h.first, key, s, dp);
         store_transposed(tile, dp);
@@ -129,6 +145,7 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
              query += TILE) {
             float s[4][4], dp[4][4];
             multiply_rows(s, h.q, h.k, query, h.first, shared, &half);
+            probabilities(a, h, query, s);
             multiply_rows(dp, h.dy, h.v, query, h.first, shared, &half);
             softmax_backward(a, h, query, h.first, s, dp);
             store_tile(tile, s);
