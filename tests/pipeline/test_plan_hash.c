@@ -33,6 +33,11 @@ static const char *change(cgp_plan_options *o, int k) {
         (field) = (value);                                                                     \
         return #field " = " #value;                                                            \
     }
+    if (k-- == 0) {
+        o->inference = true;
+        o->schedule = NULL; /* any other but forward-only trains */
+        return "inference";
+    }
     CHANGES(o->stages, 2)
     CHANGES(o->balance, balance)
     CHANGES(o->batch, 7)
@@ -42,7 +47,6 @@ static const char *change(cgp_plan_options *o, int k) {
     CHANGES(o->schedule, "zb-v")
     CHANGES(o->recompute, CGP_RECOMPUTE_ALWAYS)
     CHANGES(o->recompute, CGP_RECOMPUTE_EXCEPT_LAST)
-    CHANGES(o->inference, true)
     CHANGES(o->devices, devices)
     CHANGES(o->devices, limited)
     CHANGES(o->threads_per_device, 2)
