@@ -71,7 +71,7 @@ counts="expected whole numbers >= 1 with commas between, or flops, time or size"
 fails 2 "--balance 2,,3: $counts, got \"2,,3\"" plan $model --balance 2,,3
 fails 2 "--balance tine: $counts, got \"tine\" (did you mean time?)" plan $model --balance tine
 fails 2 "--costs: expected --balance time" train $model --data random --costs costs.json
-fails 1 "costs.json: No such file or directory" plan $model --costs costs.json
+fails 1 "costs.json: cannot be read (No such file or directory)" plan $model --costs costs.json
 fails 1 "costs.json: ..." plan $model --balance time --costs costs.json
 fails 2 '--balance 2,0,3: expected ...' plan $model --balance 2,0,3
 fails 2 "--balance: expected 2 numbers, one a stage, got 3" \
