@@ -22,7 +22,8 @@ export CGP_TEST_SEED=${CGP_TEST_SEED:-$(od -An -N6 -tu8 /dev/urandom | tr -d ' '
 echo "CGP_TEST_SEED=$CGP_TEST_SEED"
 # shellcheck disable=SC2317 # check calls it
 passed_on() { # HOSTS RANKS
-    n_hosts=$1 CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=${CGP_TEST_SCALE:-0.05} \
+    # shellcheck disable=SC2154 # mpirun.sh sets it
+    n_hosts=$1 CGP_PLUGIN_PATH=$plugins CGP_TEST_TRANSPORT=mpi CGP_TEST_SCALE=${CGP_TEST_SCALE:-0.05} \
         run_on_hosts "$2" "$build_dir/tests/test_bit_equality" >"$work/log" 2>&1
     [ "$(grep -c '^\[  PASSED  \] 4 test(s).$' "$work/log")" = "$2" ] || { tail -40 "$work/log"; return 1; }
 }
