@@ -12,7 +12,7 @@
 #include "graphs.h"
 #include "resign.h"
 
-enum { CAPACITY = 8192, MUTATIONS = 4000, FILES = 4, MANIFEST = 2, SUM = 3 };
+enum { CAPACITY = 8192, MUTATIONS = 2000, FILES = 4, MANIFEST = 2, SUM = 3 };
 
 static const char *const names[FILES] = {"weights.safetensors", "optimizer.safetensors",
                                          CGP__MANIFEST, CGP__MANIFEST_SUM};
