@@ -469,8 +469,8 @@ CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
 
 /** A loss of a model. */
 typedef struct cgp_model_loss {
-    int output;    /**< The output that has its logits; -1: none has. */
-    int target;    /**< The input that has its targets; -1: the graph makes them, or it has none. */
+    int output; /**< The output that has its logits; -1: none has. */
+    int target; /**< The input that has its targets; -1: the graph makes them, or it has none. */
     double weight; /**< In the sum of all losses. */
 } cgp_model_loss;
 

@@ -18,8 +18,9 @@
 /* A decimal comma; a decimal point of two bytes; an i without a dot in lower case. */
 static const struct {
     const char *language, *charset, *half;
-} locales[] = {
-    {"de_DE", "ISO-8859-1", "0,5"}, {"ps_AF", "UTF-8", "0\u066b5"}, {"tr_TR", "ISO-8859-9", "0,5"}};
+} locales[] = {{"de_DE", "ISO-8859-1", "0,5"},
+               {"ps_AF", "UTF-8", "0\u066b5"},
+               {"tr_TR", "ISO-8859-9", "0,5"}};
 
 #define SPEC "gpt2:layers=1,width=8,heads=2,vocab=11,seq=4,eps=1.5e-05"
 
