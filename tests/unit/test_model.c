@@ -83,8 +83,8 @@ static void names_with_control_characters_are_refused(void **unused) {
     static const char *const names[] = {"a\033[2Jb",
                                         "a\nb",
                                         "a\177b",
-                                        "a\xc2\x9b"
-                                        "b",
+                                        ("a\xc2\x9b" /* a control character of two bytes */
+                                         "b"),
                                         "\t",
                                         "a\xff"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
