@@ -21,7 +21,7 @@
 
 enum { FILE_BYTES = 512, ATTEMPTS = 10 };
 
-/* What a lock file says. */
+/* The contents of a lock file. */
 typedef struct holder {
     char host[80], date[CLI_NUMBER], process[CGP_PROCESS_BYTES];
     long pid;

@@ -86,7 +86,7 @@ static void scores(const cgp_op_attributes *g, double *s, const head *h, int64_t
         s[j] = dot(h, &h->q, t, &h->k, j);
 }
 
-/* What the probabilities of a query need beside its scores; max is a f32. */
+/* The scale, maximum and log(sum) that make probabilities of scores; max is a f32. */
 typedef struct softmax {
     double scale, max, log_sum;
 } softmax;

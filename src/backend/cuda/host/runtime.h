@@ -17,7 +17,7 @@ cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
 enum { CGP__SHIM_CONTEXT_BYTES = 300 << 20, CGP__SHIM_KERNELS_BYTES = 12 << 20 };
 
 /* Read from the environment when first needed; changed by tests between their runs. */
-/* What is wrong with an algorithm of the fake cuBLASLt. */
+/* Faults that an algorithm of the fake cuBLASLt can have. */
 typedef enum cgp__shim_fault {
     CGP__SHIM_SPLITS_FEW_ROWS,    /* k is cut in two where there are fewer than 16 rows */
     CGP__SHIM_ZERO_SINGLE_COLUMN, /* sums are zero where a weight has a side of 1 */

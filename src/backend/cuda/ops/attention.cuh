@@ -64,7 +64,7 @@ template <class T> struct attention {
 /* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
 template <class T> struct head {
     int number, first, column;
-    /* Of row 0: elements of q and of k and v, of y, of max, log_sum and delta. */
+    /* Offsets of row 0 in elements: in q, k, v and y; `saved`: in max, log_sum and delta. */
     int64_t q_at, k_at, v_at, y_at, saved;
     matrix<T> q, k, v, dy;
     dropout_mask mask;
