@@ -85,7 +85,8 @@ fuzz: all ## run libFuzzer on READERS of files and texts (default: all), SECONDS
 schedules: all ## make docs/reference/schedules.md and its drawings again
 	@tools/schedules.sh $(BUILD) docs/reference
 
-# AddressSanitizer looks for uses of a function's variables after its return, too, where ASAN_OPTIONS does not say otherwise.
+# AddressSanitizer looks for uses of a function's variables after its return, too, where
+# ASAN_OPTIONS does not say otherwise.
 asan tsan: export ASAN_OPTIONS := detect_stack_use_after_return=1:$(ASAN_OPTIONS)
 # Fewer random draws than the plain tests have (test_scaled).
 asan tsan: export CGP_TEST_SCALE ?= 0.14

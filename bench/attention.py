@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which share of a GEMM's rate does causal attention reach, on one core, f32, over the length of the sequence?
+"""Which share of a GEMM's rate does causal attention reach, on one core, f32, over the length of
+the sequence?
 
-GPT-2's attention: 12 heads of 64 columns. Of its multiplications those of the causal half are counted: forward has 2 products
-(q k^T, P v), backward 5 (q k^T again, dy v^T, P^T dy, dS^T q, dS k), each T^2 x 768 FLOPs. The GEMM is the layer in front of it in
-the same model, [T, 768] x [768, 2304], and its rate that of the layer's F or I. Beside it PyTorch's
-scaled_dot_product_attention(is_causal=True), whose backward runs the same 5 products.
-"""
+GPT-2's attention: 12 heads of 64 columns. Of its multiplications those of the causal half are
+counted: forward has 2 products (q k^T, P v), backward 5 (q k^T again, dy v^T, P^T dy, dS^T q, dS
+k), each T^2 x 768 FLOPs. The GEMM is the layer in front of it in the same model, [T, 768] x [768,
+2304], and its rate that of the layer's F or I. Beside it PyTorch's
+scaled_dot_product_attention(is_causal=True), whose backward runs the same 5 products. """
 import json
 import pathlib
 import sys
@@ -24,22 +25,28 @@ LENGTHS = (64, 128) if cases.os.environ.get("TINY") else (512, 1024, 2048, 4096,
 def graph(length):
     """A model of a linear layer, attention and a head, as a graph file."""
     shapes = [[length, WIDTH], [length], [length, 3 * WIDTH], [length, WIDTH], [length, 8]]
-    values = [{"dtype": "i32" if i == 1 else "f32", "shape": shape} for i, shape in enumerate(shapes)]
+    values = [{"dtype": "i32" if i == 1 else "f32", "shape": shape}
+              for i, shape in enumerate(shapes)]
     attention = {"heads": HEADS, "p": 0, "causal": True, "fused": True}
 
     def linear(layer, x, y, parameter, size):
-        return {"op": "linear", "layer": layer, "inputs": [x], "output": y, "parameters": [parameter],
+        return {"op": "linear", "layer": layer, "inputs": [x], "output": y,
+                "parameters": [parameter],
                 "attributes": {"size": size, "bias": False, "transposed": False}}
 
     def weight(name, *shape):
         return {"name": name, "shape": shape, "init": "normal", "scale": 0.05, "decays": True}
 
     return {"format": "cgpipe-graph", "version": 2, "name": "attention", "values": values,
-            "inputs": [{"name": "x", "value": 0, "gradient": True}, {"name": "targets", "value": 1}], "layers": ["gemm", "attention", "head"],
-            "parameters": [weight("gemm.weight", 3 * WIDTH, WIDTH), weight("head.weight", 8, WIDTH)],
-            "nodes": [linear(0, 0, 2, 0, 3 * WIDTH), {"op": "attention", "layer": 1, "inputs": [2], "output": 3, "attributes": attention},
+            "inputs": [{"name": "x", "value": 0, "gradient": True},
+                       {"name": "targets", "value": 1}], "layers": ["gemm", "attention", "head"],
+            "parameters": [weight("gemm.weight", 3 * WIDTH, WIDTH),
+                           weight("head.weight", 8, WIDTH)],
+            "nodes": [linear(0, 0, 2, 0, 3 * WIDTH), {"op": "attention", "layer": 1, "inputs": [2],
+                                                      "output": 3, "attributes": attention},
                       linear(2, 3, 4, 1, 8)],
-            "losses": [{"op": "cross_entropy", "inputs": [4, 1], "weight": 1, "attributes": {"ignore": -100}}], "outputs": [4]}
+            "losses": [{"op": "cross_entropy", "inputs": [4, 1], "weight": 1,
+                        "attributes": {"ignore": -100}}], "outputs": [4]}
 
 
 def case_ours(length):
@@ -47,11 +54,13 @@ def case_ours(length):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "attention.json")
         path.write_text(json.dumps(graph(length)))
-        found = cases.run([cases.PROGRAM, "profile", path, "--batch", "1", "--repeats", "3", "--json", "-", "--quiet"])
+        found = cases.run([cases.PROGRAM, "profile", path, "--batch", "1", "--repeats", "3",
+                           "--json", "-", "--quiet"])
     gemm, attention, _ = found["layers"]
     gflop = 6e-9 * length * WIDTH * WIDTH
     return {"forward": attention["forward_seconds"][0], "backward": attention["input_seconds"][0],
-            "gemm_forward": gflop / gemm["forward_seconds"][0], "gemm_backward": gflop / gemm["input_seconds"][0]}
+            "gemm_forward": gflop / gemm["forward_seconds"][0],
+            "gemm_backward": gflop / gemm["input_seconds"][0]}
 
 
 def case_torch(length):
@@ -67,13 +76,16 @@ def case_torch(length):
         y.backward(dy)
         times.append((middle - begin, time.perf_counter() - middle))
     forward, backward = (sorted(column)[1] for column in zip(*times[1:]))
-    return {"torch": torch.__version__, "blas": "its own BLAS", "forward": forward, "backward": backward}
+    return {"torch": torch.__version__, "blas": "its own BLAS", "forward": forward,
+            "backward": backward}
 
 
 def main():
     programs = {"cgpipe": "/usr/bin/python3", "PyTorch": cases.PYTHON}
-    known = {f"{name} {length}": [python, __file__, name, str(length)] for length in LENGTHS for name, python in programs.items()}
-    medians = cases.measure("attention", known, ("forward", "backward", "gemm_forward", "gemm_backward"))
+    known = {f"{name} {length}": [python, __file__, name, str(length)] for length in LENGTHS
+             for name, python in programs.items()}
+    medians = cases.measure("attention", known,
+                            ("forward", "backward", "gemm_forward", "gemm_backward"))
     lines = [f"{cases.cpu_name()}, one core, f32; rounds: {cases.ROUNDS}; PyTorch {medians[f'PyTorch {LENGTHS[0]}']['torch']}", "",
              f"{'':8} {'forward: GFLOP/s':>18} {'of GEMM':>9} {'PyTorch':>9} {'backward: GFLOP/s':>20} {'of GEMM':>9} {'PyTorch':>9}"]
     for length in LENGTHS:

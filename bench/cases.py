@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one way in which every benchmark here measures.
 
-A question has cases: commands that measure themselves and print JSON. They run in turn, A B C A B C ..., so that whatever
-else happens on the machine meets all of them; a case's figure is the median over the rounds. All samples go to
-RESULTS/QUESTION.csv, what is printed to RESULTS/QUESTION.txt.
+A question has cases: commands that measure themselves and print JSON. They run in turn, A B C A B C
+..., so that whatever else happens on the machine meets all of them; a case's figure is the median
+over the rounds. All samples go to RESULTS/QUESTION.csv, what is printed to RESULTS/QUESTION.txt.
 
     bench/QUESTION.py [ROUNDS]       or in the environment, with the defaults:
 
@@ -42,20 +42,24 @@ for sizes in (GPT2, SMALL):
 
 
 def options_of(options):
-    return [word for key, value in options.items() for word in ("--" + key.replace("_", "-"), str(value))]
+    return [word for key, value in options.items() for word in ("--" + key.replace("_", "-"),
+                                                                str(value))]
 
 
 def model_spec(sizes):
-    return "gpt2:" + ",".join(f"{key}={sizes[key]}" for key in ("layers", "width", "heads", "vocab", "seq"))
+    return "gpt2:" + ",".join(f"{key}={sizes[key]}"
+                              for key in ("layers", "width", "heads", "vocab", "seq"))
 
 
 def training_options(sizes, options):
-    return options_of({"batch": sizes["batch"], "dropout": 0, "steps": sizes["steps"], "schedule": "gpipe", **options})
+    return options_of({"batch": sizes["batch"], "dropout": 0, "steps": sizes["steps"],
+                       "schedule": "gpipe", **options})
 
 
 def ours(sizes, **options):
     """The command of a case of ours; options as cgpipe has them, `_` for `-`."""
-    return [PROGRAM, "bench", "gpt2", "--model", model_spec(sizes), "--json", "-", *training_options(sizes, options)]
+    return [PROGRAM, "bench", "gpt2", "--model", model_spec(sizes), "--json", "-",
+            *training_options(sizes, options)]
 
 
 def plan(sizes, **options):
@@ -64,7 +68,8 @@ def plan(sizes, **options):
 
 def torch(sizes, python=PYTHON, flags=(), **options):
     """The same model in PyTorch; options and flags of gpt2_torch.py."""
-    return [python, ROOT / "bench" / "gpt2_torch.py", *options_of({**sizes, **options}), *(f"--{flag}" for flag in flags)]
+    return [python, ROOT / "bench" / "gpt2_torch.py", *options_of({**sizes, **options}),
+            *(f"--{flag}" for flag in flags)]
 
 
 def has_torch(python):
@@ -78,7 +83,8 @@ def older():
 
 def newest():
     """Whether PYTHON has PyTorch 2."""
-    return PYTHON != DEBIAN and subprocess.run([PYTHON, "-c", "import torch._dynamo"], stderr=subprocess.DEVNULL).returncode == 0
+    return PYTHON != DEBIAN and subprocess.run([PYTHON, "-c", "import torch._dynamo"],
+                                               stderr=subprocess.DEVNULL).returncode == 0
 
 
 def run(command):
@@ -102,13 +108,14 @@ def check_needs():
 
 
 def round_trip():
-    """Nanoseconds that a cache line takes from one core to another and back (cores.c): what shared work costs beside none."""
+    """Nanoseconds that a cache line takes from one core to another and back (cores.c): what shared
+    work costs beside none."""
     return run([BUILD / "bench_cores"])["round_trip_ns"]
 
 
 def measure(question, cases, keys=(SPEED,)):
-    """Run the cases {name: command} in turn. The medians of `keys`, and what else a case's last run said, by name. How far the cores were
-    from each other after a run goes with its sample."""
+    """Run the cases {name: command} in turn. The medians of `keys`, and what else a case's last run
+    said, by name. How far the cores were from each other after a run goes with its sample."""
     check_needs()
     RESULTS.mkdir(parents=True, exist_ok=True)
     results = {name: [] for name in cases}
@@ -120,7 +127,8 @@ def measure(question, cases, keys=(SPEED,)):
                 print(f"{question}: round {number} of {ROUNDS}, {name}", file=sys.stderr)
                 result = {**run(command), "round_trip_ns": round_trip()}
                 results[name].append(result)
-                writer.writerow([number, name, *(result.get(key, "") for key in keys), result["round_trip_ns"]])
+                writer.writerow([number, name, *(result.get(key, "") for key in keys),
+                                 result["round_trip_ns"]])
                 file.flush()
     return {name: {**runs[-1], **{key: statistics.median(result[key] for result in runs)
                                   for key in keys if key in runs[-1]},
@@ -131,13 +139,16 @@ def measure(question, cases, keys=(SPEED,)):
 
 def cpu_name():
     with open("/proc/cpuinfo") as file:
-        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown CPU")
+        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")),
+                    "unknown CPU")
 
 
 def machine(medians):
-    """Where it was measured, and how far its cores are from each other: what two of them can do depends on it."""
+    """Where it was measured, and how far its cores are from each other: what two of them can do
+    depends on it."""
     lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}"]
-    trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ()) if trip)
+    trips = sorted(trip for result in medians.values() for trip in result.get("round_trips", ())
+                   if trip)
     if trips:
         lines.append(f"a cache line from core to core and back: {statistics.median(trips):.0f} ns ({trips[0]:.0f} to {trips[-1]:.0f})")
     return lines
@@ -150,7 +161,8 @@ def conditions(medians):
         sys.exit(f"bench: the cases have models of different sizes: {sorted(counts)} parameters")
     lines = machine(medians)
     lines[0] += f"; models of {counts.pop():,} parameters" if counts else ""
-    peers = {f"PyTorch {result['torch']}, {result['blas']}" for result in medians.values() if "torch" in result}
+    peers = {f"PyTorch {result['torch']}, {result['blas']}" for result in medians.values()
+             if "torch" in result}
     return lines + sorted(peers) + [""]
 
 
@@ -161,13 +173,15 @@ def report(question, lines):
 
 
 def answer(question, cases, ratios, judged=None):
-    """Measure, then tell each case's samples/s and the `ratios`: (a case, over another, what that means), and those that `judged`
-    chooses by the speeds."""
+    """Measure, then tell each case's samples/s and the `ratios`: (a case, over another, what that
+    means), and those that `judged` chooses by the speeds."""
     medians = measure(question, cases)
-    ratios = [*ratios, *(judged({name: result[SPEED] for name, result in medians.items()}) if judged else ())]
+    ratios = [*ratios, *(judged({name: result[SPEED] for name, result in medians.items()}) if judged
+                         else ())]
     width = max(map(len, cases))
     lines = conditions(medians) + [f"{'samples/s':>{width + 11}}"]
-    lines += [f"{name:{width}} {medians[name][SPEED]:10.3f}" for name in cases] + ["", "ratios of samples/s"]
+    lines += [f"{name:{width}} {medians[name][SPEED]:10.3f}"
+              for name in cases] + ["", "ratios of samples/s"]
     lines += [f"{medians[above][SPEED] / medians[below][SPEED]:10.3f}  {above} / {below}: {meaning}"
               for above, below, meaning in ratios]
     report(question, lines)

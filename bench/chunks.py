@@ -28,7 +28,8 @@ def planned_mib(stages, recompute, m):
 def memory_series(medians):
     series = {f"K={k} {recompute}": [(m, planned_mib(k, recompute, m)) for m in CHUNKS]
               for k in BALANCES for recompute in RECOMPUTE}
-    series["PyTorch, one thread"] = by_chunks("PyTorch, one thread", lambda name: medians[name]["activation_mib"])
+    series["PyTorch, one thread"] = by_chunks("PyTorch, one thread",
+                                              lambda name: medians[name]["activation_mib"])
     return series
 
 
@@ -36,13 +37,15 @@ def write_csv(name, series):
     with open(RESULTS / name, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["configuration", "chunks", "activation_mib"])
-        writer.writerows([name, m, f"{mib:.3f}"] for name, points in series.items() for m, mib in points)
+        writer.writerows([name, m, f"{mib:.3f}"] for name, points in series.items()
+                         for m, mib in points)
 
 
 def rows(series, form):
     width = max(map(len, series))
     head = f"{'M':>{width}}" + "".join(f" {m:10}" for m in CHUNKS)
-    return [head] + [f"{name:{width}}" + "".join(f" {y:{form}}" for _, y in points) for name, points in series.items()]
+    return [head] + [f"{name:{width}}" + "".join(f" {y:{form}}" for _, y in points)
+                     for name, points in series.items()]
 
 
 def main():
@@ -54,10 +57,10 @@ def main():
     lines = conditions(medians) + ["samples/s"] + rows(speed, "10.3f")
     lines += ["", "activations in MiB: planned; PyTorch's measured"] + rows(memory, "10.1f")
     report("chunks", lines)
-    plot.lines(RESULTS / "samples-vs-chunks.svg", "GPT-2 of 90 million parameters, batch 8", "micro-batches M",
-               "samples per second", speed)
-    plot.lines(RESULTS / "memory-vs-chunks.svg", "Activations of all devices, batch 8", "micro-batches M",
-               "MiB", memory)
+    plot.lines(RESULTS / "samples-vs-chunks.svg", "GPT-2 of 90 million parameters, batch 8",
+               "micro-batches M", "samples per second", speed)
+    plot.lines(RESULTS / "memory-vs-chunks.svg", "Activations of all devices, batch 8",
+               "micro-batches M", "MiB", memory)
 
 
 main()

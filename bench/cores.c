@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cores.c -- prints how far two of the cores that this process may use are from each other, as JSON: round_trip_ns, of a cache line
+/* cores.c -- prints how far two of the cores that this process may use are from each other, as
+ *JSON: round_trip_ns, of a cache line
  * that they write in turn; the median of 21 runs.
  *
- * About 50 where both share a last-level cache, several times as much where they do not. The cores of a virtual machine may move, and with
- * them what a second thread brings. null: there is one core. */
+ * About 50 where both share a last-level cache, several times as much where they do not. The cores
+ * of a virtual machine may move, and with them what a second thread brings. null: there is one
+ * core. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How many tokens a second does `cgpipe sample` make with its cache, beside transformers' generate() with its own?
+"""How many tokens a second does `cgpipe sample` make with its cache, beside transformers'
+generate() with its own?
 
     bench/generation.py             3 rounds of 128 tokens by both, on one core
     bench/generation.py 5           more rounds
     PYTHON=venv/bin/python          which has torch and transformers
     LENGTH=64 THREADS=2             fewer tokens; threads of both
 
-A Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T = 512) with random weights, made by transformers and
-read by `cgpipe convert`; greedy. The time of a token is that of LENGTH + 1 tokens less that of one, medians over the rounds or the
-least, so loading and the prompt are not in it. Both run in turn. Beside the time on the clock stands the processor's, which other
-programs disturb less.
-"""
+A Llama of 12 x 768 (inner 2048, 4 heads of keys and values, vocabulary 32,000, T = 512) with random
+weights, made by transformers and read by `cgpipe convert`; greedy. The time of a token is that of
+LENGTH + 1 tokens less that of one, medians over the rounds or the least, so loading and the prompt
+are not in it. Both run in turn. Beside the time on the clock stands the processor's, which other
+programs disturb less. """
 import os
 import resource
 import statistics
@@ -68,7 +69,8 @@ def run(words):
 
 def ours(directory):
     """Seconds on the clock and of the processor, of one token; the same of all."""
-    words = [str(PROGRAM), "sample", directory + "/run", "--prompt", PROMPT, "--temperature", "0", "--threads-per-device", str(THREADS)]
+    words = [str(PROGRAM), "sample", directory + "/run", "--prompt", PROMPT, "--temperature", "0",
+             "--threads-per-device", str(THREADS)]
     return [second for n in (1, LENGTH + 1) for second in run(words + ["--length", str(n)])[1:]]
 
 
@@ -91,14 +93,17 @@ def main():
                 print(f"generation: round {i + 1} of {rounds}, {name}", file=sys.stderr)
                 rows.append((i + 1, name, *measure(directory)))
     lines = [f"{cpu_name()}, threads {THREADS}; {versions}; {LENGTH} tokens, greedy; {rounds} rounds",
-             f"{'':14}{'tokens/s':>22}{'':4}{'processor, ms a token':>24}", f"{'':14}{'median':>11}{'best':>11}{'':4}{'median':>12}{'best':>12}"]
+             f"{'':14}{'tokens/s':>22}{'':4}{'processor, ms a token':>24}",
+             f"{'':14}{'median':>11}{'best':>11}{'':4}{'median':>12}{'best':>12}"]
     for name in FIELDS:
         samples = list(zip(*(row[2:] for row in rows if row[1] == name)))
-        wall, cpu = ([(reduce(samples[k + 2]) - reduce(samples[k])) / LENGTH for reduce in (statistics.median, min)] for k in (0, 1))
+        wall, cpu = ([(reduce(samples[k + 2]) - reduce(samples[k])) / LENGTH
+                      for reduce in (statistics.median, min)] for k in (0, 1))
         lines.append(f"{name:14}{1 / wall[0]:11.1f}{1 / wall[1]:11.1f}{'':4}{1e3 * cpu[0]:12.1f}{1e3 * cpu[1]:12.1f}")
     with open(RESULTS / "generation.csv", "w") as file:
         file.write("round,program,seconds_of_one,processor_seconds_of_one,seconds_of_all,processor_seconds_of_all\n")
-        file.writelines(f"{row[0]},{row[1]},{','.join(f'{second:.6f}' for second in row[2:])}\n" for row in rows)
+        file.writelines(f"{row[0]},{row[1]},{','.join(f'{second:.6f}' for second in row[2:])}\n"
+                        for row in rows)
     text = "\n".join(lines) + "\n"
     (RESULTS / "generation.txt").write_text(text)
     print(text, end="")

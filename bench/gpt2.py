@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does the GPT-2 of the benchmark train, in stages and not, and against every PyTorch that there is?
+"""How fast does the GPT-2 of the benchmark train, in stages and not, and against every PyTorch that
+there is?
 
-With PYTHON's PyTorch 2: eager and compiled, and torch.distributed.pipelining, a process a stage; beside it Debian's, if installed.
-"""
+With PYTHON's PyTorch 2: eager and compiled, and torch.distributed.pipelining, a process a stage;
+beside it Debian's, if installed. """
 from cases import DEBIAN, GPT2, answer, newest, older, ours, torch
 
 CASES = {
@@ -18,11 +19,13 @@ CASES = {
     "PyTorch M=1 T=2": torch(GPT2, chunks=1, threads=2),
     "PyTorch K=2 M=8": torch(GPT2, chunks=8, pipeline=2),
 }
-DISTRIBUTED = ("GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV") if newest() else ()
+DISTRIBUTED = ("GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble",
+               "DualPipeV") if newest() else ()
 if newest():
     CASES["PyTorch M=1 compiled"] = torch(GPT2, chunks=1, flags=["compile"])
     CASES["PyTorch M=1 T=2 compiled"] = torch(GPT2, chunks=1, threads=2, flags=["compile"])
-    CASES.update({f"pipelining {name}": torch(GPT2, chunks=8, pipeline=2, distributed=name) for name in DISTRIBUTED})
+    CASES.update({f"pipelining {name}": torch(GPT2, chunks=8, pipeline=2, distributed=name)
+                  for name in DISTRIBUTED})
 if older():
     CASES["PyTorch 1.13 M=1"] = torch(GPT2, python=DEBIAN, chunks=1)
     CASES["PyTorch 1.13 M=1 T=2"] = torch(GPT2, python=DEBIAN, chunks=1, threads=2)

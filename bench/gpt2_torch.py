@@ -4,13 +4,15 @@
 
     /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads, or on a GPU (--device cuda), there also compiled (--compile) and in bf16 (--bf16). --chunks M > 1
-adds up the gradients of M micro-batches. --pipeline K runs K partitions on a thread each, written by hand: all forwards, then all
-backwards, with queues between the partitions; --distributed NAME runs K processes of torch.distributed.pipelining instead, over gloo, by its
-schedule NAME, with as many stages as that wants. As with cgpipe the figure is the median of all --steps but the first two.
+Eager PyTorch on --threads threads, or on a GPU (--device cuda), there also compiled (--compile) and
+in bf16 (--bf16). --chunks M > 1 adds up the gradients of M micro-batches. --pipeline K runs K
+partitions on a thread each, written by hand: all forwards, then all backwards, with queues between
+the partitions; --distributed NAME runs K processes of torch.distributed.pipelining instead, over
+gloo, by its schedule NAME, with as many stages as that wants. As with cgpipe the figure is the
+median of all --steps but the first two.
 
-Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that after the first optimizer
-step, when weights, gradients and momentum are there.
+Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that
+after the first optimizer step, when weights, gradients and momentum are there.
 """
 import argparse
 import contextlib
@@ -25,10 +27,12 @@ import torch_peer
 
 def parse():
     parser = argparse.ArgumentParser()
-    for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("pipeline", 1), ("steps", 5), ("layers", 12),
-                          ("width", 768), ("heads", 12), ("vocab", 3000), ("seq", 128)]:
+    for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("pipeline", 1),
+                          ("steps", 5), ("layers", 12), ("width", 768), ("heads", 12),
+                          ("vocab", 3000), ("seq", 128)]:
         parser.add_argument("--" + name, type=int, default=default)
-    parser.add_argument("--distributed", metavar="NAME", help="GPipe, 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble ..")
+    parser.add_argument("--distributed", metavar="NAME",
+                        help="GPipe, 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble ..")
     torch_peer.add_options(parser)
     options = parser.parse_args()
     if options.pipeline > 1 and options.device != "cpu":
@@ -106,7 +110,8 @@ class Serial:
 
 
 class Pipeline:
-    """Partition j takes its inputs from forwards[j] and its outputs' gradients from backwards[j]."""
+    """Partition j takes its inputs from forwards[j] and its outputs' gradients from
+    backwards[j]."""
 
     def __init__(self, model, stages):
         cuts = [len(model) * j // stages for j in range(stages + 1)]
@@ -151,26 +156,31 @@ class Distributed:
         self.rank, processes = rank, options.pipeline
         schedule = getattr(pipelining, "Schedule" + options.distributed)
         several = issubclass(schedule, pipelining.schedules.PipelineScheduleMulti)
-        folded = "V" in options.distributed.replace("ZeroBubble", "")  # the last stage is on the first process
+        folded = "V" in options.distributed.replace("ZeroBubble",
+                                                    "")  # the last stage is on the first process
         stages = processes * (2 if several else 1)
         own = [rank, 2 * processes - 1 - rank if folded else processes + rank][:2 if several else 1]
         blocks = [2 + options.layers * j // stages for j in range(stages + 1)]
         cuts = [0, *blocks[1:-1], len(model)]
         self.model = nn.ModuleList(model[cuts[j]:cuts[j + 1]] for j in own)
-        made = [pipelining.PipelineStage(part, j, stages, torch.device("cpu")) for part, j in zip(self.model, own)]
-        self.schedule = schedule(made if several else made[0], options.chunks, loss_fn=lambda y, t: loss_of(y, t) * options.chunks)
+        made = [pipelining.PipelineStage(part, j, stages, torch.device("cpu"))
+                for part, j in zip(self.model, own)]
+        self.schedule = schedule(made if several else made[0], options.chunks, loss_fn=lambda y,
+                                 t: loss_of(y, t) * options.chunks)
         self.last = stages - 1 in own
 
     def step(self, tokens, targets):
         losses = []
-        self.schedule.step(*([tokens] if self.rank == 0 else []), **({"target": targets, "losses": losses} if self.last else {}))
+        self.schedule.step(*([tokens] if self.rank == 0 else []),
+                           **({"target": targets, "losses": losses} if self.last else {}))
         total = torch.tensor(sum(float(loss.detach()) for loss in losses) / options.chunks)
         torch.distributed.all_reduce(total)  # of which one process has it; all wait for each other here
         return float(total)
 
 
 def run_process(rank, file):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=options.pipeline)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank,
+                                         world_size=options.pipeline)
     run(rank)
     torch.distributed.destroy_process_group()
 
@@ -188,7 +198,8 @@ def run(rank=None):
     tokens = torch.randint(options.vocab, (options.batch, options.seq), device=options.device)
     targets = torch.randint(options.vocab, (options.batch, options.seq), device=options.device)
     with contextlib.redirect_stdout(io.StringIO()) if rank else contextlib.nullcontext():
-        torch_peer.measure(torch, model, lambda: runner.step(tokens, targets), options, blas, parameters=parameters)
+        torch_peer.measure(torch, model, lambda: runner.step(tokens, targets), options, blas,
+                           parameters=parameters)
 
 
 def main():

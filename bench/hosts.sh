@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # hosts.sh [ROUNDS] -- does the simulator know how long a step takes on two hosts?
 #
-# Two hosts are network namespaces of this machine (tests/mpi/hosts.sh), with a network of RATE [1gbit]; messages count as arrived DELAY
-# [0.0002] seconds after they came. `cgpipe bench transport` measures the cluster file; a run of gpipe in one process, of each model and
-# number of micro-batches, the costs of layers. Both feed `cgpipe plan`, for each schedule, beside a run over the hosts. The cases run in
-# turn, ROUNDS [5] times; figures are medians. Needs the right to make network namespaces, Open MPI and jq. BUILD [build],
-# STEPS [8], RESULTS [bench/results]: hosts.txt and hosts.csv there.
+# Two hosts are network namespaces of this machine (tests/mpi/hosts.sh), with a network of RATE
+# [1gbit]; messages count as arrived DELAY [0.0002] seconds after they came.
+# `cgpipe bench transport` measures the cluster file; a run of gpipe in one process, of each model
+# and number of micro-batches, the costs of layers. Both feed `cgpipe plan`, for each schedule,
+# beside a run over the hosts. The cases run in turn, ROUNDS [5] times; figures are medians. Needs
+# the right to make network namespaces, Open MPI and jq. BUILD [build], STEPS [8], RESULTS
+# [bench/results]: hosts.txt and hosts.csv there.
 set -u
 cd "$(dirname "$0")/.." || exit
 # shellcheck source=tests/mpi/hosts.sh

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on models/amoebanetd.c's AmoebaNet-D and models/unet.c's U-Net, as `cgpipe bench` runs them: the yardstick on a GPU.
+"""PyTorch on models/amoebanetd.c's AmoebaNet-D and models/unet.c's U-Net, as `cgpipe bench` runs
+them: the yardstick on a GPU.
 
     python3 bench/images_torch.py --model amoebanetd --layers 18 --filters 256 --batch 96 --device cuda
     python3 bench/images_torch.py --model unet --convs 5 --channels 64 --image 192 --batch 40 --device cuda
 
-The networks are those of tools/reference_models.py, which the tests compare ours with; here their weights are PyTorch's to lay out.
-Otherwise as resnet_torch.py.
+The networks are those of tools/reference_models.py, which the tests compare ours with; here their
+weights are PyTorch's to lay out. Otherwise as resnet_torch.py.
 """
 import argparse
 import pathlib
@@ -18,8 +19,9 @@ import torch_peer
 def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=["amoebanetd", "unet"], required=True)
-    for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("steps", 5), ("image", 224), ("channels-last", 0),
-                          ("layers", 18), ("filters", 256), ("classes", 1000), ("convs", 5), ("channels", 64), ("depth", 5)]:
+    for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("steps", 5), ("image", 224),
+                          ("channels-last", 0), ("layers", 18), ("filters", 256), ("classes", 1000),
+                          ("convs", 5), ("channels", 64), ("depth", 5)]:
         parser.add_argument("--" + name, type=int, default=default)
     torch_peer.add_options(parser)
     return parser.parse_args()
@@ -69,7 +71,8 @@ def make_model():
     if options.model == "unet":
         model = Network(reference_models.unet(options.convs, options.channels, options.depth))
     else:
-        model = Network(reference_models.amoebanetd(options.layers // 3, options.filters, options.classes))
+        model = Network(reference_models.amoebanetd(options.layers // 3, options.filters,
+                                                    options.classes))
     model(torch.randn(2, 3, options.image, options.image))  # makes the modules
     return model.to(memory_format=LAYOUT).train()
 
@@ -87,7 +90,8 @@ def main():
     images = torch.randn(options.batch, 3, options.image, options.image, device=options.device)
     images = images.contiguous(memory_format=LAYOUT)
     if options.model == "unet":
-        targets = (torch.rand(options.batch, 1, options.image, options.image, device=options.device) < 0.5).float()
+        targets = (torch.rand(options.batch, 1, options.image, options.image,
+                              device=options.device) < 0.5).float()
     else:
         targets = torch.randint(options.classes, (options.batch,), device=options.device)
 

@@ -7,7 +7,8 @@ import os
 
 from cases import PROGRAM, PYTHON, ROOT, answer, options_of, report, run, training_options
 
-SIZES = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 4, "inner": 2048, "vocab": 32000, "seq": 512}
+SIZES = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 4, "inner": 2048, "vocab": 32000,
+         "seq": 512}
 if os.environ.get("TINY"):
     SIZES.update({"width": 16, "heads": 2, "kv_heads": 1, "inner": 32, "vocab": 50, "seq": 8})
 RUN = {"batch": 4, "steps": int(os.environ.get("STEPS") or 5)}
@@ -15,11 +16,13 @@ MODEL = "llama:" + ",".join(f"{key}={value}" for key, value in SIZES.items())
 
 
 def ours(**options):
-    return [PROGRAM, "bench", MODEL, "--json", "-", *training_options(RUN, {"stages": 1, **options})]
+    return [PROGRAM, "bench", MODEL, "--json", "-",
+            *training_options(RUN, {"stages": 1, **options})]
 
 
 def torch(*flags, **options):
-    return [PYTHON, ROOT / "bench" / "llama_torch.py", *options_of({**SIZES, **RUN, **options}), *flags]
+    return [PYTHON, ROOT / "bench" / "llama_torch.py", *options_of({**SIZES, **RUN, **options}),
+            *flags]
 
 
 CASES = {
@@ -39,7 +42,8 @@ RATIOS = [
 
 
 def planned_mib(**options):
-    told = run([PROGRAM, "plan", MODEL, "--json", "-", *training_options(RUN, {"stages": 1, **options})])
+    told = run([PROGRAM, "plan", MODEL, "--json", "-",
+                *training_options(RUN, {"stages": 1, **options})])
     return sum(device["activation_bytes"] for device in told["devices"]) / 2**20
 
 

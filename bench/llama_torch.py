@@ -4,11 +4,12 @@
 
     PYTHON bench/llama_torch.py --batch 4 --chunks 1               (a PyTorch that has F.rms_norm: 2.4 or newer)
 
-PyTorch on --threads threads, eager or compiled (--compile), with F.scaled_dot_product_attention. --chunks M > 1 adds up the
-gradients of M micro-batches. As with cgpipe the figure is the median of all --steps but the first two.
+PyTorch on --threads threads, eager or compiled (--compile), with F.scaled_dot_product_attention.
+--chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe the figure is the median of
+all --steps but the first two.
 
-Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that after the first optimizer
-step, when weights, gradients and momentum are there.
+Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that
+after the first optimizer step, when weights, gradients and momentum are there.
 """
 import argparse
 
@@ -17,8 +18,9 @@ import torch_peer
 
 def parse():
     parser = argparse.ArgumentParser()
-    for name, default in [("threads", 1), ("batch", 4), ("chunks", 1), ("steps", 5), ("layers", 12), ("width", 768), ("heads", 12),
-                          ("kv_heads", 4), ("inner", 2048), ("vocab", 32000), ("seq", 512)]:
+    for name, default in [("threads", 1), ("batch", 4), ("chunks", 1), ("steps", 5), ("layers", 12),
+                          ("width", 768), ("heads", 12), ("kv_heads", 4), ("inner", 2048),
+                          ("vocab", 32000), ("seq", 512)]:
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=default)
     torch_peer.add_options(parser)
     options = parser.parse_args()
@@ -61,7 +63,8 @@ class Block(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm_1, self.norm_2 = Norm(), Norm()
-        self.q, self.k, self.v = linear(WIDTH, WIDTH), linear(WIDTH, KV_HEADS * HEAD), linear(WIDTH, KV_HEADS * HEAD)
+        self.q, self.k, self.v = linear(WIDTH, WIDTH), linear(WIDTH, KV_HEADS
+                                                              * HEAD), linear(WIDTH, KV_HEADS * HEAD)
         self.o = linear(WIDTH, WIDTH)
         self.gate, self.up, self.down = linear(WIDTH, options.inner), linear(WIDTH, options.inner), linear(options.inner, WIDTH)
         frequencies = 1.0 / 10000.0 ** (torch.arange(0, HEAD, 2) / HEAD)
@@ -84,7 +87,8 @@ class Block(nn.Module):
 
 
 def make_model():
-    layers = [nn.Embedding(options.vocab, WIDTH), *(Block() for _ in range(options.layers)), Norm(), linear(WIDTH, options.vocab)]
+    layers = [nn.Embedding(options.vocab, WIDTH), *(Block() for _ in range(options.layers)), Norm(),
+              linear(WIDTH, options.vocab)]
     return nn.Sequential(*layers).train()
 
 
@@ -98,7 +102,8 @@ def main():
     def step():
         total = 0.0
         for x, t in zip(tokens.chunk(options.chunks), targets.chunk(options.chunks)):
-            loss = F.cross_entropy(forward(x).reshape(-1, options.vocab), t.reshape(-1)) / options.chunks
+            loss = F.cross_entropy(forward(x).reshape(-1, options.vocab),
+                                   t.reshape(-1)) / options.chunks
             loss.backward()
             total += loss.detach()
         return float(total)

@@ -6,8 +6,8 @@
     SEEDS=3 STEPS=50             fewer
     WARMUP=0                     with another --warmup than the demo's
 
-The command is `make demo`'s, in one stage (the numbers are those of two). What rounding alone does is there too: f32 by the
-loops of AVX2 against f32 by the processor's best.
+The command is `make demo`'s, in one stage (the numbers are those of two). What rounding alone does
+is there too: f32 by the loops of AVX2 against f32 by the processor's best.
 """
 import csv
 import json
@@ -36,8 +36,10 @@ def cases():
 
 def demo():
     """The words of the demo's command, as the Makefile has them."""
-    make = ["make", "-s", "-n", "-C", ROOT, "demo", f"BUILD={BUILD.resolve()}", "STAGES=1", f"DEMO_STEPS={STEPS}"]
-    text = subprocess.run(make, stdout=subprocess.PIPE, text=True, check=True).stdout.replace("\\\n", " ")
+    make = ["make", "-s", "-n", "-C", ROOT, "demo", f"BUILD={BUILD.resolve()}", "STAGES=1",
+            f"DEMO_STEPS={STEPS}"]
+    text = subprocess.run(make, stdout=subprocess.PIPE, text=True,
+                          check=True).stdout.replace("\\\n", " ")
     words = shlex.split(next(line for line in text.splitlines() if "cgpipe train" in line))
     if os.environ.get("WARMUP"):
         words[words.index("--warmup") + 1] = os.environ["WARMUP"]
@@ -48,11 +50,13 @@ def losses(words, seed, precision, isa):
     """One loss a step."""
     with tempfile.TemporaryDirectory() as directory:
         words = list(words)
-        for option, value in (("--seed", str(seed)), ("--run", directory + "/run"), ("--sample", "1")):
+        for option, value in (("--seed", str(seed)), ("--run", directory + "/run"),
+                              ("--sample", "1")):
             words[words.index(option) + 1] = value
         words += ["--precision", precision]
         environment = {**os.environ, **({"CGP_CPU_ISA": isa} if isa else {})}
-        done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             sys.exit(f"{done.stdout}exit code {done.returncode}")
         with open(directory + "/run/metrics.jsonl") as file:
@@ -79,8 +83,10 @@ def main():
             rows[name].append(compare(losses(words, seed, *case), f32))
     with open(RESULTS / "losses.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["case", "seed", "worst_percent", "worst_step", "mean_percent", "last_percent"])
-        writer.writerows([name, seed, *row] for name in rows for seed, row in zip(SEEDS, rows[name]))
+        writer.writerow(["case", "seed", "worst_percent", "worst_step", "mean_percent",
+                         "last_percent"])
+        writer.writerows([name, seed, *row] for name in rows
+                         for seed, row in zip(SEEDS, rows[name]))
     lines = [f"{cpu_name()}; {STEPS} steps, warm-up of {words[words.index('--warmup') + 1]}",
              "difference from the loss in f32, in per cent of it: worst step of each seed, mean and last of all", "",
              f"{'seed':13}" + "".join(f"{seed:9}" for seed in SEEDS) + "     mean     last"]

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What passes between two actions that need not wait, and from a message to the stage that waits for it?"""
+"""What passes between two actions that need not wait, and from a message to the stage that waits
+for it?"""
 from cases import GPT2, SMALL, conditions, measure, ours, report
 
 KEYS = ("gap_median_seconds", "wake_median_seconds")
 CASES = {f"{name}, {schedule} M=8": ours(sizes, stages=2, chunks=8, schedule=schedule)
-         for name, sizes in (("seed", GPT2), ("small", SMALL)) for schedule in ("gpipe", "1f1b", "zb-v")}
+         for name, sizes in (("seed", GPT2), ("small", SMALL))
+         for schedule in ("gpipe", "1f1b", "zb-v")}
 
 
 def main():
@@ -14,7 +16,8 @@ def main():
     seed = {name: result for name, result in medians.items() if name.startswith("seed")}
     lines = conditions(seed) + ["microseconds, medians of all actions of a step, of the steps, of the rounds",
                                 f"{'':{width}}  between actions  from a message to the stage that waits"]
-    lines += [f"{name:{width}} {1e6 * result[KEYS[0]]:16.2f} {1e6 * result[KEYS[1]]:38.2f}" for name, result in medians.items()]
+    lines += [f"{name:{width}} {1e6 * result[KEYS[0]]:16.2f} {1e6 * result[KEYS[1]]:38.2f}"
+              for name, result in medians.items()]
     report("overheads", lines)
 
 

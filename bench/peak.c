@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peak.c -- prints what one core can do at most, and with which instructions, as JSON: gflops, isa; and
- * what is left of it for a product: gflops_fed, of the same FMAs when a tile reads its operands from the
- * L1 cache and nothing else is done. Loads take power, so a core's clock may fall with them.
+/* peak.c -- prints what one core can do at most, and with which instructions, as JSON: gflops, isa;
+ *and
+ * what is left of it for a product: gflops_fed, of the same FMAs when a tile reads its operands
+ * from the L1 cache and nothing else is done. Loads take power, so a core's clock may fall with
+ * them.
  *
- * gflops is of f32 fused multiply-adds on registers, as many in flight as hide their latency; the best of 50 runs:
+ * gflops is of f32 fused multiply-adds on registers, as many in flight as hide their latency; the
+ * best of 50 runs:
  *
  *     a0 = a0 x + y    a1 = a1 x + y   ...        (independent chains, each as long as the loop)
  *
- * Two units with a latency of 4 need 8 chains, and AVX-512 has registers for 24. Values stay near y / (1 - x); their sum is used,
- * so that the compiler cannot eliminate them. */
+ * Two units with a latency of 4 need 8 chains, and AVX-512 has registers for 24. Values stay near y
+ * / (1 - x); their sum is used, so that the compiler cannot eliminate them. */
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,8 +32,8 @@ static double now(void) {
 
 /* The accumulators are variables of their own, as GCC 12 keeps an array of them in memory. */
 #define EACH_12(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
-#define EACH_24(DO)                                                                            \
-    EACH_12(DO)                                                                                \
+#define EACH_24(DO)                                                                                \
+    EACH_12(DO)                                                                                    \
     DO(12) DO(13) DO(14) DO(15) DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23)
 #define BEGIN(i) vector a##i = zero + (float)(i + 1);
 #define STEP_V3(i) a##i = (vector)_mm256_fmadd_ps((__m256)a##i, (__m256)x, (__m256)y);
@@ -38,20 +41,20 @@ static double now(void) {
 #define ADD(i) sum += a##i;
 
 /* A function that runs the loop and returns the sum of all lanes. */
-#define DEFINE_LOOP(name, isa, lanes, EACH, STEP)                                              \
-    __attribute__((target(isa))) static float name(float scale, int64_t n) {                   \
-        typedef float vector __attribute__((vector_size(4 * (lanes))));                        \
-        const vector zero = {0}, x = zero + scale, y = zero + 0.25f;                           \
-        EACH(BEGIN)                                                                            \
-        for (int64_t k = 0; k < n; k++) {                                                      \
-            EACH(STEP)                                                                         \
-        }                                                                                      \
-        vector sum = zero;                                                                     \
-        EACH(ADD)                                                                              \
-        float total = 0;                                                                       \
-        for (int i = 0; i < (lanes); i++)                                                      \
-            total += sum[i];                                                                   \
-        return total;                                                                          \
+#define DEFINE_LOOP(name, isa, lanes, EACH, STEP)                                                  \
+    __attribute__((target(isa))) static float name(float scale, int64_t n) {                       \
+        typedef float vector __attribute__((vector_size(4 * (lanes))));                            \
+        const vector zero = {0}, x = zero + scale, y = zero + 0.25f;                               \
+        EACH(BEGIN)                                                                                \
+        for (int64_t k = 0; k < n; k++) {                                                          \
+            EACH(STEP)                                                                             \
+        }                                                                                          \
+        vector sum = zero;                                                                         \
+        EACH(ADD)                                                                                  \
+        float total = 0;                                                                           \
+        for (int i = 0; i < (lanes); i++)                                                          \
+            total += sum[i];                                                                       \
+        return total;                                                                              \
     }
 
 DEFINE_LOOP(loop_v3, "avx2,fma", 8, EACH_12, STEP_V3) /* 16 registers */
@@ -75,30 +78,31 @@ static double peak_flops(bool v4) {
 
 #define UNROLL _Pragma("GCC unroll 8")
 
-/* A function that computes c [rows, 3 vectors] = a b once: for each of k, 3 vectors and `rows` numbers are loaded. */
-#define DEFINE_TILE(name, isa, lanes, count, vector, ZERO, LOAD, SPLAT, FMA, STORE)            \
-    __attribute__((target(isa), noinline)) static void name(void) {                            \
-        vector sums[count][3];                                                                 \
-        UNROLL for (int i = 0; i < (count); i++) UNROLL for (int j = 0; j < 3; j++)            \
-            sums[i][j] = ZERO();                                                               \
-        for (int k = 0; k < DEPTH; k++) {                                                      \
-            const float *const y = b + k * 3 * (lanes);                                        \
-            const vector y0 = LOAD(y), y1 = LOAD(y + (lanes)), y2 = LOAD(y + 2 * (lanes));     \
-            UNROLL for (int i = 0; i < (count); i++) {                                         \
-                const vector x = SPLAT(a[k * (count) + i]);                                    \
-                sums[i][0] = FMA(x, y0, sums[i][0]);                                           \
-                sums[i][1] = FMA(x, y1, sums[i][1]);                                           \
-                sums[i][2] = FMA(x, y2, sums[i][2]);                                           \
-            }                                                                                  \
-        }                                                                                      \
-        UNROLL for (int i = 0; i < (count); i++) UNROLL for (int j = 0; j < 3; j++)            \
-            STORE(c + (i * 3 + j) * (lanes), sums[i][j]);                                      \
+/* A function that computes c [rows, 3 vectors] = a b once: for each of k, 3 vectors and `rows`
+ * numbers are loaded. */
+#define DEFINE_TILE(name, isa, lanes, count, vector, ZERO, LOAD, SPLAT, FMA, STORE)                \
+    __attribute__((target(isa), noinline)) static void name(void) {                                \
+        vector sums[count][3];                                                                     \
+        UNROLL for (int i = 0; i < (count); i++) UNROLL for (int j = 0; j < 3; j++) sums[i][j] =   \
+            ZERO();                                                                                \
+        for (int k = 0; k < DEPTH; k++) {                                                          \
+            const float *const y = b + k * 3 * (lanes);                                            \
+            const vector y0 = LOAD(y), y1 = LOAD(y + (lanes)), y2 = LOAD(y + 2 * (lanes));         \
+            UNROLL for (int i = 0; i < (count); i++) {                                             \
+                const vector x = SPLAT(a[k * (count) + i]);                                        \
+                sums[i][0] = FMA(x, y0, sums[i][0]);                                               \
+                sums[i][1] = FMA(x, y1, sums[i][1]);                                               \
+                sums[i][2] = FMA(x, y2, sums[i][2]);                                               \
+            }                                                                                      \
+        }                                                                                          \
+        UNROLL for (int i = 0; i < (count); i++) UNROLL for (int j = 0; j < 3; j++)                \
+            STORE(c + (i * 3 + j) * (lanes), sums[i][j]);                                          \
     }
 
-DEFINE_TILE(tile_v3, "avx2,fma", 8, 4, __m256, _mm256_setzero_ps, _mm256_loadu_ps,
-            _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps)
-DEFINE_TILE(tile_v4, "avx512f", 16, 8, __m512, _mm512_setzero_ps, _mm512_loadu_ps,
-            _mm512_set1_ps, _mm512_fmadd_ps, _mm512_storeu_ps)
+DEFINE_TILE(tile_v3, "avx2,fma", 8, 4, __m256, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_set1_ps,
+            _mm256_fmadd_ps, _mm256_storeu_ps)
+DEFINE_TILE(tile_v4, "avx512f", 16, 8, __m512, _mm512_setzero_ps, _mm512_loadu_ps, _mm512_set1_ps,
+            _mm512_fmadd_ps, _mm512_storeu_ps)
 
 static double fed_flops(bool v4) {
     const double flops = 2.0 * TILES * DEPTH * 3 * (v4 ? 8 * 16 : 4 * 8);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which share of one core's arithmetic does training use, and where does the rest of the time go? (FLOPs of the ops, recomputation
-not counted. The table by kind is `cgpipe bench --ops` of the last round.)"""
+"""Which share of one core's arithmetic does training use, and where does the rest of the time go?
+(FLOPs of the ops, recomputation not counted. The table by kind is `cgpipe bench --ops` of the last
+round.)"""
 import plot
 from cases import BUILD, RESULTS, GPT2, conditions, measure, ours, report, torch
 
@@ -11,7 +12,8 @@ for m in CHUNKS:
     CASES[f"cgpipe M={m}"] = ours(GPT2, stages=1, chunks=m) + ["--ops"]
     CASES[f"PyTorch M={m}"] = torch(GPT2, chunks=m)
 # The kinds of the table, and the ops that graph files name.
-KINDS = {"GEMM": ("linear", "matmul"), "attention": ("attention",), "norms": ("layer_norm",), "GELU": ("gelu",), "loss": ("cross_entropy",)}
+KINDS = {"GEMM": ("linear", "matmul"), "attention": ("attention",), "norms": ("layer_norm",),
+         "GELU": ("gelu",), "loss": ("cross_entropy",)}
 PARTS = ("forward_seconds", "input_seconds", "weight_seconds")
 
 
@@ -47,8 +49,8 @@ def main():
         lines += ["", f"cgpipe M={m}, by kind of op"] + list(table(medians[f"cgpipe M={m}"], peak))
     report("peak", lines)
     groups = {name: [shares[f"{name} M={m}"] for m in CHUNKS] for name in ("cgpipe", "PyTorch")}
-    plot.bars(RESULTS / "share-of-peak.svg", "Training GPT-2 on one core, f32", "% of the core's FMA peak",
-              [f"M={m}" for m in CHUNKS], groups)
+    plot.bars(RESULTS / "share-of-peak.svg", "Training GPT-2 on one core, f32",
+              "% of the core's FMA peak", [f"M={m}" for m in CHUNKS], groups)
 
 
 main()

@@ -51,10 +51,12 @@ def lines(path, title, x_label, y_label, series):
 
 
 def bars(path, title, y_label, labels, groups):
-    """`groups`: {name: a value for each label}; the groups' bars stand side by side at each label, their values above."""
+    """`groups`: {name: a value for each label}; the groups' bars stand side by side at each label,
+    their values above."""
     width = 0.8 / len(groups)
     commands = f"set boxwidth {width * 0.9}\nset style fill solid\n"
-    commands += "set xtics (" + ", ".join(f"{quote(label)} {x}" for x, label in enumerate(labels)) + ")\n"
+    commands += "set xtics (" + ", ".join(f"{quote(label)} {x}"
+                                          for x, label in enumerate(labels)) + ")\n"
     parts = []
     for i, (name, values) in enumerate(groups.items()):
         middle = (i - (len(groups) - 1) / 2) * width

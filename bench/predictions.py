@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the simulator know how long a step takes?
 
-From a run: a GPT-2 on two devices, batch 16. The schedules, in 4, 8 and 16 micro-batches, are predicted from one run of gpipe in 8
-micro-batches that measures its layers (--costs-out), made right before theirs, in each round and for each number of micro-batches: a
-machine that is shared changes its speed within minutes.
+From a run: a GPT-2 on two devices, batch 16. The schedules, in 4, 8 and 16 micro-batches, are
+predicted from one run of gpipe in 8 micro-batches that measures its layers (--costs-out), made
+right before theirs, in each round and for each number of micro-batches: a machine that is shared
+changes its speed within minutes.
 
-From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one sample, and AmoebaNet-D and U-Net with
-larger ones, from `cgpipe profile` at three sizes of micro-batches, made in each round right before its model's pipelines. Twice: with
-one device that has the machine for itself, and with two that run at once.
+From a profile (`predictions-profile.txt`): 30 pipelines of two devices with micro-batches of one
+sample, and AmoebaNet-D and U-Net with larger ones, from `cgpipe profile` at three sizes of
+micro-batches, made in each round right before its model's pipelines. Twice: with one device that
+has the machine for itself, and with two that run at once.
 
 PART=run or PART=profile in the environment: one of the two.
 """
@@ -36,16 +38,18 @@ def names():
 
 
 def options(schedule, chunks):
-    return training_options(SIZES, {"stages": 2, "schedule": schedule, "chunks": chunks, "balance": "flops"})
+    return training_options(SIZES, {"stages": 2, "schedule": schedule, "chunks": chunks,
+                                    "balance": "flops"})
 
 
 def bench(schedule, chunks, **more):
-    return run([PROGRAM, "bench", "gpt2", "--model", model_spec(SIZES), "--json", "-", *options(schedule, chunks),
-                *options_of(more)])
+    return run([PROGRAM, "bench", "gpt2", "--model", model_spec(SIZES), "--json", "-",
+                *options(schedule, chunks), *options_of(more)])
 
 
 def predict(schedule, chunks, costs):
-    return run([PROGRAM, "plan", model_spec(SIZES), "--json", "-", *options(schedule, chunks), "--costs", costs])
+    return run([PROGRAM, "plan", model_spec(SIZES), "--json", "-", *options(schedule, chunks),
+                "--costs", costs])
 
 
 def sample(schedule, chunks, costs):
@@ -61,20 +65,24 @@ def from_a_run():
     cases = [(name, m) for m in CHUNKS for name in ("gpipe", *names()) if (name, m) != ("gpipe", 8)]
     samples = {case: [] for case in cases}
     keys = (RUN, "simulated", "bubble", "bubble_simulated")
-    with tempfile.TemporaryDirectory() as directory, open(RESULTS / "predictions.csv", "w", newline="") as file:
+    with tempfile.TemporaryDirectory() as directory, open(RESULTS / "predictions.csv", "w",
+                                                          newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["round", "schedule", "chunks", *keys])
         for number in range(1, ROUNDS + 1):
             for i, case in enumerate(cases):
-                print(f"predictions: round {number} of {ROUNDS}, {case[0]} M={case[1]}", file=sys.stderr)
+                print(f"predictions: round {number} of {ROUNDS}, {case[0]} M={case[1]}",
+                      file=sys.stderr)
                 if i == 0 or cases[i - 1][1] != case[1]:
                     bench("gpipe", 8, costs_out=pathlib.Path(directory) / "costs.json")
                 samples[case].append(sample(*case, pathlib.Path(directory) / "costs.json"))
                 writer.writerow([number, *case, *(samples[case][-1][key] for key in keys)])
                 file.flush()
-    errors = {case: statistics.median(s["simulated"] / s[RUN] - 1 for s in got) for case, got in samples.items()}
+    errors = {case: statistics.median(s["simulated"] / s[RUN] - 1 for s in got)
+              for case, got in samples.items()}
     lines = conditions({case: got[-1] for case, got in samples.items()})
-    lines += [f"{'':14}" + "".join(f"{f'M={m}: seconds':>16}  error    bubble (sim.)" for m in CHUNKS)]
+    lines += [f"{'':14}"
+              + "".join(f"{f'M={m}: seconds':>16}  error    bubble (sim.)" for m in CHUNKS)]
     for name in ("gpipe", *names()):
         line = f"{name:14}"
         for m in CHUNKS:
@@ -87,13 +95,15 @@ def from_a_run():
     lines += ["", f"error of the simulated seconds: median {100 * statistics.median(sizes):.1f} %, worst {100 * sizes[-1]:.1f} %"]
     for m in CHUNKS:
         same = {s["weights"] for case, got in samples.items() for s in got if case[1] == m}
-        lines.append(f"weights after the run, M={m}: " + ("the same to the bit" if len(same) == 1 else "DIFFERENT"))
+        lines.append(f"weights after the run, M={m}: "
+                     + ("the same to the bit" if len(same) == 1 else "DIFFERENT"))
     report("predictions", lines)
 
 
 # Schedule, recomputation and number of micro-batches, of one sample each.
-ONES = [("gpipe", "never", 4), ("1f1b", "never", 4), ("zb-h1", "never", 4), ("gpipe", "never", 8), ("1f1b", "never", 8),
-        ("zb-h1", "never", 8), ("zb-v", "never", 8), ("1f1b", "except_last", 8)]
+ONES = [("gpipe", "never", 4), ("1f1b", "never", 4), ("zb-h1", "never", 4), ("gpipe", "never", 8),
+        ("1f1b", "never", 8), ("zb-h1", "never", 8), ("zb-v", "never", 8),
+        ("1f1b", "except_last", 8)]
 TINY = bool(os.environ.get("TINY"))
 MODELS = {"resnet101": "resnet20" if TINY else "resnet101",
           "AmoebaNet-D(18, 64)": "amoebanetd:L=3,D=16,image=64" if TINY else "amoebanetd:L=18,D=64",
@@ -104,8 +114,10 @@ MODELS = {"resnet101": "resnet20" if TINY else "resnet101",
 def pipelines():
     """Model, batch, schedule, recomputation, micro-batches."""
     cases = [(name, chunks, *how, chunks) for name in MODELS for *how, chunks in ONES]
-    cases = [case for case in cases if case[0] != "GPT-2" or case[2:] not in (("zb-v", "never", 8), ("1f1b", "except_last", 8))]
-    larger = [(name, 8, "1f1b", "never", chunks) for name in ("AmoebaNet-D(18, 64)", "U-Net(2, 32)") for chunks in (4, 2)]
+    cases = [case for case in cases if case[0] != "GPT-2"
+             or case[2:] not in (("zb-v", "never", 8), ("1f1b", "except_last", 8))]
+    larger = [(name, 8, "1f1b", "never", chunks) for name in ("AmoebaNet-D(18, 64)", "U-Net(2, 32)")
+              for chunks in (4, 2)]
     return cases, larger
 
 
@@ -117,10 +129,12 @@ def no_dropout(name):
 def measure_and_predict(case, costs):
     """Seconds of a step without the optimizer: measured, and simulated from each file of costs."""
     name, batch, schedule, recompute, chunks = case
-    words = options_of({"stages": 2, "batch": batch, "chunks": chunks, "schedule": schedule, "recompute": recompute,
-                        "balance": "flops", "steps": os.environ.get("STEPS") or 4, **no_dropout(name)})
+    words = options_of({"stages": 2, "batch": batch, "chunks": chunks, "schedule": schedule,
+                        "recompute": recompute, "balance": "flops", "steps": os.environ.get("STEPS")
+                        or 4, **no_dropout(name)})
     got = run([PROGRAM, "bench", MODELS[name], "--json", "-", *words])
-    plans = [run([PROGRAM, "plan", MODELS[name], "--json", "-", *words, "--costs", file]) for file in costs]
+    plans = [run([PROGRAM, "plan", MODELS[name], "--json", "-", *words, "--costs", file])
+             for file in costs]
     return [got[RUN], *(plan[RUN + "_simulated"] for plan in plans)]
 
 
@@ -135,7 +149,8 @@ def table(cases, medians):
         name, batch, schedule, recompute, chunks = case
         seconds, *simulated = medians[case]
         how = f"{schedule}, {recompute}, {batch} in {chunks}"
-        errors = "".join(f"{value:11.4f}{100 * (value / seconds - 1):+8.1f}%   " for value in simulated)
+        errors = "".join(f"{value:11.4f}{100 * (value / seconds - 1):+8.1f}%   "
+                         for value in simulated)
         lines.append(f"{name:22}{how:28}{seconds:10.4f}{errors}".rstrip())
     for k, what in enumerate(("one device measured alone", "two devices measured at once")):
         errors = sorted(abs(medians[case][1 + k] / medians[case][0] - 1) for case in cases)
@@ -149,13 +164,16 @@ def from_a_profile():
     RESULTS.mkdir(parents=True, exist_ok=True)
     ones, larger = pipelines()
     samples = {case: [] for case in ones + larger}
-    with tempfile.TemporaryDirectory() as directory, open(RESULTS / "predictions-profile.csv", "w", newline="") as file:
+    with tempfile.TemporaryDirectory() as directory, open(RESULTS / "predictions-profile.csv", "w",
+                                                          newline="") as file:
         costs = [pathlib.Path(directory) / f"costs{devices}.json" for devices in (1, 2)]
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["round", "model", "batch", "schedule", "recompute", "chunks", RUN, "simulated", "simulated_two_at_once"])
+        writer.writerow(["round", "model", "batch", "schedule", "recompute", "chunks", RUN,
+                         "simulated", "simulated_two_at_once"])
         for number in range(1, ROUNDS + 1):
             for name in MODELS:
-                print(f"predictions: round {number} of {ROUNDS}, profile of {name}", file=sys.stderr)
+                print(f"predictions: round {number} of {ROUNDS}, profile of {name}",
+                      file=sys.stderr)
                 for devices, to in zip((1, 2), costs):
                     profile_of(name, devices, to)
                 for case in (case for case in samples if case[0] == name):
@@ -166,7 +184,8 @@ def from_a_profile():
     medians = {}
     for case, rows in samples.items():
         seconds = statistics.median(row[0] for row in rows)
-        medians[case] = [seconds, *(seconds * statistics.median(row[k] / row[0] for row in rows) for k in (1, 2))]
+        medians[case] = [seconds, *(seconds * statistics.median(row[k] / row[0] for row in rows)
+                                    for k in (1, 2))]
     lines = conditions({}) + [f"{len(ones)} pipelines of two devices, micro-batches of one sample; seconds of a step"]
     lines += table(ones, medians) + ["", "AmoebaNet-D and U-Net, micro-batches of two and four"] + table(larger, medians)
     report("predictions-profile", lines)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How fast does ResNet-101 train on images of 224 x 224, in stages and not, and against PyTorch?
 
-naive-1 and pipeline-1 are torchgpipe's names: one device, never recomputed, the fastest of 1, 2, 4 and 8 micro-batches; one
-device, 2 micro-batches, except_last. pipeline-2 has two devices and the balance that cgpipe finds for measured times.
-"""
+naive-1 and pipeline-1 are torchgpipe's names: one device, never recomputed, the fastest of 1, 2, 4
+and 8 micro-batches; one device, 2 micro-batches, except_last. pipeline-2 has two devices and the
+balance that cgpipe finds for measured times. """
 import os
 
 from cases import PROGRAM, PYTHON, ROOT, SPEED, conditions, measure, options_of, report
@@ -21,7 +21,8 @@ def ours(batch=8, **options):
 
 def torch(**options):
     sizes = {"depth": 50, "image": 64} if TINY else {}
-    return [PYTHON, ROOT / "bench" / "resnet_torch.py", *options_of({"steps": STEPS, **sizes, **options})]
+    return [PYTHON, ROOT / "bench" / "resnet_torch.py",
+            *options_of({"steps": STEPS, **sizes, **options})]
 
 
 NAIVE = [f"naive-1 M={m}" for m in (1, 2, 4, 8)]
@@ -51,7 +52,8 @@ def main():
     width = max(map(len, CASES))
     lines = ([] if TINY else conditions(medians)) + [f"{'samples/s':>{width + 11}}"]
     lines += [f"{name:{width}} {speed[name]:10.3f}" for name in CASES] + ["", "ratios of samples/s"]
-    lines += [f"{speed[above] / speed[below]:10.3f}  {above} / {below}: {meaning}" for above, below, meaning in ratios]
+    lines += [f"{speed[above] / speed[below]:10.3f}  {above} / {below}: {meaning}"
+              for above, below, meaning in ratios]
     lines += ["", "share of its time that PyTorch spends in convolutions, conversions of their operands included: "
               + ", ".join(f"{name} {medians[name]['convolution_share']:.2f}" for name in TORCH)]
     report("resnet101", lines)

@@ -4,8 +4,10 @@
 
     /usr/bin/python3 bench/resnet_torch.py --batch 8 --image 224      (Debian's python3-torch)
 
-Eager PyTorch on --threads threads, or on a GPU (--device cuda, there also --compile), channels-last with --channels-last 1.
---chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe the figure is the median of all --steps but the first two. Prints one JSON line;
+Eager PyTorch on --threads threads, or on a GPU (--device cuda, there also --compile), channels-last
+with --channels-last 1.
+--chunks M > 1 adds up the gradients of M micro-batches. As with cgpipe the figure is the median of
+all --steps but the first two. Prints one JSON line;
 --profile 1 adds how much of a step's time its convolutions take.
 """
 import argparse
@@ -15,8 +17,8 @@ import torch_peer
 
 def parse():
     parser = argparse.ArgumentParser()
-    for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("steps", 5), ("depth", 101), ("classes", 1000),
-                          ("image", 224), ("channels-last", 0), ("profile", 0)]:
+    for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("steps", 5), ("depth", 101),
+                          ("classes", 1000), ("image", 224), ("channels-last", 0), ("profile", 0)]:
         parser.add_argument("--" + name, type=int, default=default)
     torch_peer.add_options(parser)
     options = parser.parse_args()
@@ -46,7 +48,8 @@ class Bottleneck(nn.Module):
         self.conv3, self.bn3 = conv(planes, 4 * planes, 1), nn.BatchNorm2d(4 * planes)
         self.downsample = None
         if stride != 1 or inputs != 4 * planes:
-            self.downsample = nn.Sequential(conv(inputs, 4 * planes, 1, stride), nn.BatchNorm2d(4 * planes))
+            self.downsample = nn.Sequential(conv(inputs, 4 * planes, 1, stride),
+                                            nn.BatchNorm2d(4 * planes))
 
     def forward(self, x):
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -63,7 +66,8 @@ def make_model():
         for block in range(blocks):
             layers.append(Bottleneck(inputs, 64 << group, 2 if group > 0 and block == 0 else 1))
             inputs = 256 << group
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, options.classes)).train()
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(inputs, options.classes)).train()
 
 
 def main():

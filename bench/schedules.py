@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What do zero-bubble schedules bring on two devices? The benchmark's GPT-2, batch 8 in 8 micro-batches."""
+"""What do zero-bubble schedules bring on two devices? The benchmark's GPT-2, batch 8 in 8
+micro-batches."""
 from cases import RESULTS, GPT2, SPEED, conditions, measure, ours, report
 
 SCHEDULES = ("gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
@@ -8,7 +9,8 @@ KEYS = (SPEED, "bubble_measured", "bubble_simulated")
 
 
 def main():
-    cases = {name: ours(GPT2, stages=2, chunks=8, schedule=name, balance="flops") for name in SCHEDULES}
+    cases = {name: ours(GPT2, stages=2, chunks=8, schedule=name, balance="flops")
+             for name in SCHEDULES}
     cases["zb-h1 trace"] = ours(GPT2, stages=2, chunks=8, schedule="zb-h1", balance="flops",
                                 trace=f"{RESULTS / 'zb-h1.json'},{RESULTS / 'zb-h1.svg'}")
     medians = measure("schedules", cases, KEYS)

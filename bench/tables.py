@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published tables, ours beside them: bench/tables.py resnet101-speed amoebanetd-memory ...
 
-For each name it plans, simulates and runs the cells of published.py with `cgpipe plan`, `profile` and `bench`, leaves results.json and
-pictures in bench/NAME/, and puts the table into that directory's README.md. Speed-ups are simulated from bench/NAME/costs.json, which
-is measured first if it is missing, or with PROFILE=1 in the environment. PLAN_ONLY=1: nothing is trained; BUILD=DIRECTORY: where
-cgpipe is built; RESULTS=DIRECTORY: only results.json, and there; COSTS=FILE: other costs of layers.
-"""
+For each name it plans, simulates and runs the cells of published.py with `cgpipe plan`, `profile`
+and `bench`, leaves results.json and pictures in bench/NAME/, and puts the table into that
+directory's README.md. Speed-ups are simulated from bench/NAME/costs.json, which is measured first
+if it is missing, or with PROFILE=1 in the environment. PLAN_ONLY=1: nothing is trained;
+BUILD=DIRECTORY: where cgpipe is built; RESULTS=DIRECTORY: only results.json, and there; COSTS=FILE:
+other costs of layers. """
 import concurrent.futures
 import datetime
 import json
@@ -27,7 +28,8 @@ RESULTS = os.environ.get("RESULTS")
 COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# Samples of the largest micro-batch when the layers of a speed table are profiled: those of its largest pipeline.
+# Samples of the largest micro-batch when the layers of a speed table are profiled: those of its
+# largest pipeline.
 PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
 # Our schedules are judged under this limit of a device, as the published ones were on 24 GB.
 LIMIT_BYTES = 22 << 30
@@ -43,7 +45,8 @@ class Cgpipe(Exception):
 def cgpipe(command, model, options):
     """Run the program; return what it says as JSON."""
     words = [word for key, value in options.items() if value for word in ("--" + key, str(value))]
-    done = subprocess.run([PROGRAM, command, model, *words, "--json", "-", "--quiet"], capture_output=True, text=True, cwd=ROOT,
+    done = subprocess.run([PROGRAM, command, model, *words, "--json", "-", "--quiet"],
+                          capture_output=True, text=True, cwd=ROOT,
                           env={**os.environ, "CGP_LOG": "error"})
     if done.returncode != 0:
         raise Cgpipe(done.stderr.strip())
@@ -53,16 +56,17 @@ def cgpipe(command, model, options):
 def options_of(table, cell, **changes):
     """A cell as options: torchgpipe's scripts have no momentum and no weight decay."""
     _, _, batch, chunks, stages, balance, recompute, _ = cell
-    options = {"batch": batch, "chunks": chunks, "stages": stages, "recompute": recompute, "schedule": "gpipe",
-               "optimizer": table["optimizer"], "momentum": "0", "weight-decay": "0",
-               "balance": ",".join(map(str, balance))}
+    options = {"batch": batch, "chunks": chunks, "stages": stages, "recompute": recompute,
+               "schedule": "gpipe", "optimizer": table["optimizer"], "momentum": "0",
+               "weight-decay": "0", "balance": ",".join(map(str, balance))}
     return {**options, **changes}
 
 
 def cell_report(table, cell):
     name, _, batch, chunks, stages, balance, recompute, figures = cell
-    return {"name": name, "batch": batch, "chunks": chunks, "stages": stages, "recompute": recompute,
-            "published_balance": balance, "published": dict(zip(table["headings"], figures))}
+    return {"name": name, "batch": batch, "chunks": chunks, "stages": stages,
+            "recompute": recompute, "published_balance": balance,
+            "published": dict(zip(table["headings"], figures))}
 
 
 def largest(plan):
@@ -94,26 +98,30 @@ def published(cell):
 
 
 def memory_rows(cells):
-    heading = ["", "parameters", "balance", "model GiB", "activation GiB", "all GiB", "largest device GiB"]
+    heading = ["", "parameters", "balance", "model GiB", "activation GiB", "all GiB",
+               "largest device GiB"]
     heading += ["published: " + key for key in cells[0]["published"]]
     rows = []
     for cell in cells:
         for plan in cell["plans"]:
             rule = "" if cell["stages"] == 1 else f" ({plan['rule']})"
             rows.append([cell["name"], f"{plan['parameters']:,}", shown(plan["balance"]) + rule,
-                         gib(plan["model_bytes"]), gib(plan["activation_bytes"]), gib(plan["planned_bytes"]),
-                         gib(plan["largest_device_bytes"])] + published(cell))
+                         gib(plan["model_bytes"]), gib(plan["activation_bytes"]),
+                         gib(plan["planned_bytes"]), gib(plan["largest_device_bytes"])]
+                        + published(cell))
     return table(heading, rows)
 
 
 def run_rows(cells):
     """What ran, at its small batch, against its plan."""
-    heading = ["", "batch", "micro-batches", "planned GiB", "allocated GiB", "resident GiB", "resident - planned MiB"]
+    heading = ["", "batch", "micro-batches", "planned GiB", "allocated GiB", "resident GiB",
+               "resident - planned MiB"]
     rows = [[cell["name"], str(r["batch"]), str(r["microbatches"]), gib(r["planned_bytes_total"]),
              gib(r["allocated_bytes_total"]), gib(r["resident_growth_bytes"]),
              number((r["resident_growth_bytes"] - r["planned_bytes_total"]) / 2**20, 1)]
             for cell in cells if (r := cell.get("run"))]
-    return ["", "Run with a smaller batch, all else as above:", ""] + table(heading, rows) if rows else []
+    return ["", "Run with a smaller batch, all else as above:",
+            ""] + table(heading, rows) if rows else []
 
 
 def memory_picture(path, title, cells):
@@ -124,7 +132,8 @@ def memory_picture(path, title, cells):
     keys = keys or list(cells[0]["published"])
     series = {("Huang et al." if "Huang" in key else "torchgpipe"):
               [(cell["stages"], cell["published"][key]) for cell in cells] for key in keys}
-    for rule, name in (("published", "cgpipe, published balance"), ("size", "cgpipe, balance by size")):
+    for rule, name in (("published", "cgpipe, published balance"),
+                       ("size", "cgpipe, balance by size")):
         points = []
         for cell in cells:
             plans = {plan["rule"]: plan for plan in cell["plans"]}
@@ -136,11 +145,15 @@ def memory_picture(path, title, cells):
 
 
 def memory_plan(table, cell, rule):
-    plan = cgpipe("plan", cell[1], options_of(table, cell, **({} if rule == "published" else {"balance": "size"})))
-    model = sum(device[key + "_bytes"] for device in plan["devices"] for key in ("parameter", "gradient", "optimizer"))
-    return {"balance": plan["balance"], "model_bytes": model, "activation_bytes": plan["activation_bytes_total"],
-            "state_bytes": sum(device["state_bytes"] for device in plan["devices"]), "planned_bytes": plan["planned_bytes_total"],
-            "largest_device_bytes": largest(plan), "rule": rule, "model": plan["model"], "parameters": plan["parameters"]}
+    plan = cgpipe("plan", cell[1],
+                  options_of(table, cell, **({} if rule == "published" else {"balance": "size"})))
+    model = sum(device[key + "_bytes"] for device in plan["devices"]
+                for key in ("parameter", "gradient", "optimizer"))
+    return {"balance": plan["balance"], "model_bytes": model,
+            "activation_bytes": plan["activation_bytes_total"],
+            "state_bytes": sum(device["state_bytes"] for device in plan["devices"]),
+            "planned_bytes": plan["planned_bytes_total"], "largest_device_bytes": largest(plan),
+            "rule": rule, "model": plan["model"], "parameters": plan["parameters"]}
 
 
 def memory_run(table, cell):
@@ -164,7 +177,8 @@ def memory(name, directory):
         if not PLAN_ONLY and (run := memory_run(table, cell)):
             report["run"] = run
     suffix = "old" if name.endswith("-old") else ""
-    write(directory, "results" + ("-" + suffix if suffix else ""), {"benchmark": name, "title": table["title"], "cells": cells})
+    write(directory, "results" + ("-" + suffix if suffix else ""),
+          {"benchmark": name, "title": table["title"], "cells": cells})
     if RESULTS:
         return
     what = "activations" if "activation" in " ".join(table["headings"]) else "memory"
@@ -177,24 +191,28 @@ def memory(name, directory):
 
 
 def speed_rows(cells):
-    heading = ["", "batch", "chunks", "published balance: samples/s", "x", "our balance: samples/s", "x", "our balance",
-               "best of our schedules", "x", "largest device GiB"]
+    heading = ["", "batch", "chunks", "published balance: samples/s", "x", "our balance: samples/s",
+               "x", "our balance", "best of our schedules", "x", "largest device GiB"]
     heading += ["published: " + key for key in cells[0]["published"]]
     rows = []
     for cell in cells:
-        ours, own, best = (cell[key + "_simulated"] for key in ("published_balance", "own_balance", "best"))
-        rows.append([cell["name"], str(cell["batch"]), str(cell["chunks"]), number(ours["samples_per_second"]),
-                     number(ours["speedup"]), number(own["samples_per_second"]), number(own["speedup"]),
-                     shown(own["balance"]), f"{best['schedule']}, {best['recompute']}", number(best["speedup"]),
-                     gib(best["largest_device_bytes"])] + published(cell))
+        ours, own, best = (cell[key + "_simulated"]
+                           for key in ("published_balance", "own_balance", "best"))
+        rows.append([cell["name"], str(cell["batch"]), str(cell["chunks"]),
+                     number(ours["samples_per_second"]), number(ours["speedup"]),
+                     number(own["samples_per_second"]), number(own["speedup"]),
+                     shown(own["balance"]), f"{best['schedule']}, {best['recompute']}",
+                     number(best["speedup"]), gib(best["largest_device_bytes"])] + published(cell))
     return table(heading, rows)
 
 
 def measured_rows(cells):
     heading = ["", "batch", "chunks", "measured: samples/s", "x", "simulated: samples/s"]
-    rows = [[cell["name"], str(m["batch"]), str(m["chunks"]), number(m["samples_per_second"]), number(m["speedup"]),
-             number(m["simulated_samples_per_second"])] for cell in cells if (m := cell.get("measured"))]
-    return ["", "Measured with our balance where this machine has the cores, at a small batch:", ""] + \
+    rows = [[cell["name"], str(m["batch"]), str(m["chunks"]), number(m["samples_per_second"]),
+             number(m["speedup"]), number(m["simulated_samples_per_second"])] for cell in cells
+            if (m := cell.get("measured"))]
+    return ["", "Measured with our balance where this machine has the cores, at a small batch:",
+            ""] + \
         table(heading, rows) if rows else []
 
 
@@ -207,52 +225,59 @@ def speed_picture(path, title, cells):
     keys = {"x": "torchgpipe", "x Huang": "Huang et al."}
     series = {name: [(cell["stages"], cell["published"][key]) for cell in cells]
               for key, name in keys.items() if key in cells[0]["published"]}
-    for key, name in (("published_balance", "cgpipe, published balance"), ("own_balance", "cgpipe, our balance"),
-                      ("best", "cgpipe, best schedule")):
+    for key, name in (("published_balance", "cgpipe, published balance"),
+                      ("own_balance", "cgpipe, our balance"), ("best", "cgpipe, best schedule")):
         series[name] = [(cell["stages"], cell[key + "_simulated"]["speedup"]) for cell in cells]
     plot.lines(path, title, "stages", "speed-up (cgpipe: simulated)", series)
 
 
 def simulated(table, cell, costs, **changes):
-    """A cell planned and simulated; by our balance where none is given. None if there is no such schedule for it."""
+    """A cell planned and simulated; by our balance where none is given. None if there is no such
+    schedule for it."""
     changes = {"costs": costs, **changes}
     try:
         plan = cgpipe("plan", cell[1], options_of(table, cell, **changes))
     except Cgpipe:
         return None
-    return {"step_seconds": plan["run_seconds_simulated"], "largest_device_bytes": largest(plan), "schedule": plan["schedule"],
-            "recompute": plan["recompute"], "balance": plan["balance"]}
+    return {"step_seconds": plan["run_seconds_simulated"], "largest_device_bytes": largest(plan),
+            "schedule": plan["schedule"], "recompute": plan["recompute"],
+            "balance": plan["balance"]}
 
 
 def with_speed(result, batch, baseline):
-    """Add samples/s and the speed-up over `baseline`, seconds a sample; NaN and nulls where nothing fits."""
+    """Add samples/s and the speed-up over `baseline`, seconds a sample; NaN and nulls where nothing
+    fits."""
     if not result:
-        return {"step_seconds": None, "samples_per_second": None, "speedup": None, "largest_device_bytes": None,
-                "schedule": None, "recompute": None, "balance": []}
+        return {"step_seconds": None, "samples_per_second": None, "speedup": None,
+                "largest_device_bytes": None, "schedule": None, "recompute": None, "balance": []}
     sample = result["step_seconds"] / batch
     return {**result, "samples_per_second": 1 / sample, "speedup": baseline / sample}
 
 
 def schedules():
-    lines = subprocess.run([PROGRAM, "schedule", "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run([PROGRAM, "schedule", "--list"], capture_output=True, text=True,
+                           check=True).stdout.splitlines()
     return [line.split()[0] for line in lines if "no backward" not in line]
 
 
 def best_of(pool, table, cell, costs):
     """The fastest of our schedules and recomputations whose devices stay under the limit."""
-    tried = pool.map(lambda how: simulated(table, cell, costs, schedule=how[0], recompute=how[1], balance="time"),
+    tried = pool.map(lambda how: simulated(table, cell, costs, schedule=how[0], recompute=how[1],
+                                           balance="time"),
                      [(schedule, mode) for schedule in schedules() for mode in MODES])
     fit = [result for result in tried if result and result["largest_device_bytes"] <= LIMIT_BYTES]
     return min(fit, key=lambda result: result["step_seconds"], default=None)
 
 
 def measured(table, cell, costs, first):
-    """A cell at a small batch with our balance; without recomputation in the fastest of 1, 2, 4 and 8 micro-batches."""
+    """A cell at a small batch with our balance; without recomputation in the fastest of 1, 2, 4 and
+    8 micro-batches."""
     batch = RUN["speed"]["batch"]
     asked = min(cell[3], batch)
     runs = []
     for chunks in (1, 2, 4, 8) if cell[6] == "never" else (asked,):
-        options = options_of(table, cell, **RUN["speed"], chunks=chunks, balance="time", costs=costs)
+        options = options_of(table, cell, **RUN["speed"], chunks=chunks, balance="time",
+                             costs=costs)
         try:
             runs.append((cgpipe("bench", cell[1], options)["step_seconds"], chunks))
         except Cgpipe as failure:
@@ -261,8 +286,9 @@ def measured(table, cell, costs, first):
         return None
     seconds, chunks = min(runs)
     expected = simulated(table, cell, costs, batch=batch, chunks=chunks, balance="time")
-    return {"batch": batch, "chunks": chunks, "samples_per_second": batch / seconds, "speedup": (first or seconds) / seconds,
-            "simulated_samples_per_second": batch / expected["step_seconds"], "step_seconds": seconds}
+    return {"batch": batch, "chunks": chunks, "samples_per_second": batch / seconds,
+            "speedup": (first or seconds) / seconds, "simulated_samples_per_second": batch
+            / expected["step_seconds"], "step_seconds": seconds}
 
 
 def speed_cells(table, costs):
@@ -272,14 +298,16 @@ def speed_cells(table, costs):
             report = cell_report(table, cell)
             ours = simulated(table, cell, costs)
             baseline = baseline or ours["step_seconds"] / cell[2]
-            for key, result in (("published_balance", ours), ("own_balance", simulated(table, cell, costs, balance="time")),
+            for key, result in (("published_balance", ours),
+                                ("own_balance", simulated(table, cell, costs, balance="time")),
                                 ("best", best_of(pool, table, cell, costs))):
                 report[key + "_simulated"] = with_speed(result, cell[2], baseline)
             cells.append(report)
             print(f"{cell[0]}: {report['own_balance_simulated']['speedup']:.3f}", flush=True)
     first = None
     for cell, report in zip(table["cells"], cells):
-        if not PLAN_ONLY and cell[4] <= os.cpu_count() and (m := measured(table, cell, costs, first)):
+        if not PLAN_ONLY and cell[4] <= os.cpu_count() and (m := measured(table, cell, costs,
+                                                                          first)):
             first = first or m["step_seconds"]
             report["measured"] = m
     return cells
@@ -290,12 +318,14 @@ def speed(name, directory):
     costs = pathlib.Path(COSTS).resolve() if COSTS else directory / "costs.json"
     if not COSTS and (os.environ.get("PROFILE") or not costs.exists()):
         options = {"batch": PROFILED[name], "chunks": 1}
-        costs.write_text(json.dumps(cgpipe("profile", table["cells"][0][1], options), indent=2) + "\n")
+        costs.write_text(json.dumps(cgpipe("profile", table["cells"][0][1], options), indent=2)
+                         + "\n")
     profile = json.loads(costs.read_text())
     cells = speed_cells(table, costs)
-    write(directory, "results", {"benchmark": name, "title": table["title"], "costs_command": profile.get("command"),
-                                 "costs_date": profile.get("date"), "costs_samples": profile["samples"],
-                                 "copy_bytes_per_second": profile["copy_bytes_per_second"], "cells": cells})
+    write(directory, "results",
+          {"benchmark": name, "title": table["title"], "costs_command": profile.get("command"),
+           "costs_date": profile.get("date"), "costs_samples": profile["samples"],
+           "copy_bytes_per_second": profile["copy_bytes_per_second"], "cells": cells})
     if RESULTS:
         return
     speed_picture(directory / "speed-up.svg", f"{table['title'].split(',')[0]}: speed-up", cells)
@@ -303,7 +333,8 @@ def speed(name, directory):
     sizes = ", ".join(map(str, sizes))
     told = ["", f"Costs of layers: `{profile.get('command')}`, {profile.get('date')}, micro-batches of {sizes} samples "
             f"on one core; messages at {profile['copy_bytes_per_second'] * 1e-9:.2f} GB/s, this machine's copies in memory."]
-    fill(directory, "", name, speed_rows(cells) + told + measured_rows(cells) + picture_of("speed-up.svg"))
+    fill(directory, "", name, speed_rows(cells) + told + measured_rows(cells)
+         + picture_of("speed-up.svg"))
 
 
 def write(directory, stem, report):

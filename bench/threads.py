@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What do two threads per device bring on convolutional networks, and which kinds of op does the memory's bandwidth bind?
+"""What do two threads per device bring on convolutional networks, and which kinds of op does the
+memory's bandwidth bind?
 
-ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32), batch 8, on one thread and on two, apart by how far the two cores were from each
-other (cores.c); for each kind of op the time of both, and the bytes a second that its operands would need if no cache held them
-(`cgpipe bench --ops`, of the last round), beside what the memory gives both threads in a loop over arrays that no cache holds. An op at
-that rate cannot run faster, however many threads there are. Needs no PyTorch.
-"""
+ResNet-101, AmoebaNet-D(18,64) and U-Net(2,32), batch 8, on one thread and on two, apart by how far
+the two cores were from each other (cores.c); for each kind of op the time of both, and the bytes a
+second that its operands would need if no cache held them (`cgpipe bench --ops`, of the last round),
+beside what the memory gives both threads in a loop over arrays that no cache holds. An op at that
+rate cannot run faster, however many threads there are. Needs no PyTorch. """
 import ctypes
 import os
 import statistics
@@ -16,21 +17,25 @@ import time
 from cases import PROGRAM, SPEED, machine, measure, options_of, report
 
 STEPS = os.environ.get("STEPS") or 5
-MODELS = {"ResNet-101": "resnet101", "AmoebaNet-D(18,64)": "amoebanetd:L=18,D=64", "U-Net(2,32)": "unet:B=2,C=32"}
+MODELS = {"ResNet-101": "resnet101", "AmoebaNet-D(18,64)": "amoebanetd:L=18,D=64",
+          "U-Net(2,32)": "unet:B=2,C=32"}
 if os.environ.get("TINY"):
     MODELS = {"U-Net(1,2)": "unet:B=1,C=2,depth=2,image=32"}
 PARTS = ("forward_seconds", "input_seconds", "weight_seconds")
 
 
 def memory_rate(threads, size=128 << 20, copies=9):
-    """Bytes read and written a second by copies of large arrays on so many threads at once; the median."""
-    buffers = [(ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)) for _ in range(threads)]
+    """Bytes read and written a second by copies of large arrays on so many threads at once; the
+    median."""
+    buffers = [(ctypes.create_string_buffer(size), ctypes.create_string_buffer(size))
+               for _ in range(threads)]
     for pair in buffers:
         for number, buffer in enumerate(pair):
             ctypes.memset(buffer, number + 1, size)  # distinct pages
     rates = []
     for _ in range(copies):
-        workers = [threading.Thread(target=ctypes.memmove, args=(to, source, size)) for source, to in buffers]
+        workers = [threading.Thread(target=ctypes.memmove, args=(to, source, size))
+                   for source, to in buffers]
         begin = time.perf_counter()
         for worker in workers:
             worker.start()
@@ -44,9 +49,11 @@ NEAR = 150  # nanoseconds there and back, within one last-level cache
 
 
 def by_distance(one, two):
-    """What the second thread brought in the runs after which the cores were close to each other, and in the others."""
+    """What the second thread brought in the runs after which the cores were close to each other,
+    and in the others."""
     for name, is_near in (("share a cache", True), ("do not", False)):
-        speeds = [speed for speed, trip in zip(two["samples"], two["round_trips"]) if trip and (trip < NEAR) == is_near]
+        speeds = [speed for speed, trip in zip(two["samples"], two["round_trips"])
+                  if trip and (trip < NEAR) == is_near]
         if speeds:
             yield f"where the cores {name}, {len(speeds)} of {len(two['samples'])} runs: {statistics.median(speeds) / one[SPEED]:.3f}"
 
@@ -67,14 +74,16 @@ def table(one, two):
 
 def main():
     cases = {f"{name} T={threads}": [PROGRAM, "bench", model, "--json", "-", "--ops",
-                                     *options_of({"batch": 8, "chunks": 1, "stages": 1, "steps": STEPS, "schedule": "gpipe",
+                                     *options_of({"batch": 8, "chunks": 1, "stages": 1,
+                                                  "steps": STEPS, "schedule": "gpipe",
                                                   "threads_per_device": threads})]
              for name, model in MODELS.items() for threads in (1, 2)}
     rates = {threads: memory_rate(threads) for threads in (1, 2)}
     medians = measure("threads", cases)
     lines = [*machine(medians),
              "memory, copies of large arrays, read and written: " +
-             ", ".join(f"{1e-9 * rate:.1f} GB/s on {threads} thread{'s' if threads > 1 else ''}" for threads, rate in rates.items())]
+             ", ".join(f"{1e-9 * rate:.1f} GB/s on {threads} thread{'s' if threads > 1 else ''}"
+                       for threads, rate in rates.items())]
     for name in MODELS:
         one, two = (medians[f"{name} T={threads}"] for threads in (1, 2))
         lines += ["", f"{name}: {one[SPEED]:.3f} samples/s on one thread, {two[SPEED]:.3f} on two: {two[SPEED] / one[SPEED]:.3f}"]

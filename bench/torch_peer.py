@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts that measure PyTorch share: options, which BLAS, the optimizer of `cgpipe bench`, the timed steps.
+"""What the scripts that measure PyTorch share: options, which BLAS, the optimizer of
+`cgpipe bench`, the timed steps.
 
-Import it before PyTorch: it reads OMP_NUM_THREADS. On a GPU (--device cuda) f32 is f32: TF32 is off.
-"""
+Import it before PyTorch: it reads OMP_NUM_THREADS. On a GPU (--device cuda) f32 is f32: TF32 is
+off. """
 import ctypes
 import gc
 import json
@@ -18,7 +19,8 @@ def cpu_has(flag):
 
 
 def best_blas():
-    """Name the BLAS. OpenBLAS that does not know the CPU takes its slowest kernels: then start anew with better ones."""
+    """Name the BLAS. OpenBLAS that does not know the CPU takes its slowest kernels: then start anew
+    with better ones."""
     try:
         corename = ctypes.CDLL("libblas.so.3").openblas_get_corename
     except (OSError, AttributeError):
@@ -41,7 +43,8 @@ def add_options(parser):
 
 
 def start(options):
-    """The variables that PyTorch reads; call it before the import. Name the BLAS, or the GPU's libraries."""
+    """The variables that PyTorch reads; call it before the import. Name the BLAS, or the GPU's
+    libraries."""
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for each thread that a pipeline starts too
     return best_blas() if options.device == "cpu" else "cuBLAS and cuDNN"
 
@@ -79,12 +82,14 @@ def memory_mib(torch, on_cpu, key):
     """Resident memory now (VmRSS) or at most (VmHWM); on a GPU, of PyTorch's tensors."""
     if on_cpu:
         return resident_mib(key)
-    return (torch.cuda.memory_allocated() if key == "VmRSS" else torch.cuda.max_memory_allocated()) / 2**20
+    return (torch.cuda.memory_allocated() if key == "VmRSS"
+            else torch.cuda.max_memory_allocated()) / 2**20
 
 
 def make_optimizer(torch, model):
     """That of `cgpipe bench`, with gradients and momentum made."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True,
+                                weight_decay=1e-4)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -92,7 +97,8 @@ def make_optimizer(torch, model):
 
 
 def measure(torch, model, step, options, blas, more=None, parameters=None):
-    """Run `step()`, which gives the loss of a mini-batch and leaves gradients, and print one JSON line. `parameters`: of all processes."""
+    """Run `step()`, which gives the loss of a mini-batch and leaves gradients, and print one JSON
+    line. `parameters`: of all processes."""
     on_cpu = options.device == "cpu"
     if on_cpu and not torch.__file__.startswith("/usr/lib/"):  # a wheel
         blas = "its own BLAS"
@@ -111,7 +117,8 @@ def measure(torch, model, step, options, blas, more=None, parameters=None):
         seconds.append(time.perf_counter() - begin)
     median = statistics.median(seconds[2:] or seconds)
     print(json.dumps({
-        "torch": torch.__version__, "blas": blas, "parameters": parameters or sum(p.numel() for p in model.parameters()),
-        "step_seconds": median, "samples_per_second": options.batch / median,
-        "activation_mib": round(memory_mib(torch, on_cpu, "VmHWM") - before, 1), "losses": [round(loss, 5) for loss in losses],
-        **(more() if more else {})}))
+        "torch": torch.__version__, "blas": blas, "parameters": parameters
+        or sum(p.numel() for p in model.parameters()), "step_seconds": median,
+        "samples_per_second": options.batch / median,
+        "activation_mib": round(memory_mib(torch, on_cpu, "VmHWM") - before, 1),
+        "losses": [round(loss, 5) for loss in losses], **(more() if more else {})}))

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast is GPipe of cgpipe.torchgpipe, and how much memory does it take, beside eager PyTorch and torchgpipe itself?
+"""How fast is GPipe of cgpipe.torchgpipe, and how much memory does it take, beside eager PyTorch
+and torchgpipe itself?
 
     TORCHGPIPE_SRC=DIR PYTHON=venv/bin/python bench/torchgpipe.py      (PYTHON has torch and cgpipe, or CGPIPE_LIBRARY is set)
 
-GPT-2 of the benchmark in two stages of 8 micro-batches; the same nn.Sequential in all cases, the caller's loss and torch.optim's SGD with
-momentum. DIR is a checkout of torchgpipe v0.0.7. `memory` is the largest resident memory during the steps less that before the model
-is made; `activations` is that less weights, gradients and momentum. What a process loads once, whatever the model, is not in it: a
-capture has Python import hundreds of PyTorch's modules, and `loaded` is their memory.
+GPT-2 of the benchmark in two stages of 8 micro-batches; the same nn.Sequential in all cases, the
+caller's loss and torch.optim's SGD with momentum. DIR is a checkout of torchgpipe v0.0.7. `memory`
+is the largest resident memory during the steps less that before the model is made; `activations` is
+that less weights, gradients and momentum. What a process loads once, whatever the model, is not in
+it: a capture has Python import hundreds of PyTorch's modules, and `loaded` is their memory.
 
-Exits with 1 where a bar is not reached: 1.5 times eager PyTorch with as many micro-batches, 3 times torchgpipe, a third of
-torchgpipe's memory with except_last.
+Exits with 1 where a bar is not reached: 1.5 times eager PyTorch with as many micro-batches, 3 times
+torchgpipe, a third of torchgpipe's memory with except_last.
 """
 import argparse
 import gc
@@ -29,8 +31,9 @@ def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", choices=LIBRARIES)
     parser.add_argument("--checkpoint", default="never")
-    for name, default in [("chunks", 8), ("steps", 5), ("batch", 8), ("layers", 12), ("width", 768), ("heads", 12), ("vocab", 3000),
-                          ("seq", 128), ("threads", os.cpu_count())]:
+    for name, default in [("chunks", 8), ("steps", 5), ("batch", 8), ("layers", 12), ("width", 768),
+                          ("heads", 12), ("vocab", 3000), ("seq", 128), ("threads",
+                                                                         os.cpu_count())]:
         parser.add_argument("--" + name, type=int, default=default)
     return parser.parse_args()
 
@@ -57,7 +60,8 @@ def make_model(torch, sizes):
 
         def attention(self, x):
             n, t, c = x.shape
-            q, k, v = (part.view(n, t, heads, c // heads).transpose(1, 2) for part in self.c_attn(x).split(c, 2))
+            q, k, v = (part.view(n, t, heads, c // heads).transpose(1, 2)
+                       for part in self.c_attn(x).split(c, 2))
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return self.attn_proj(y.transpose(1, 2).reshape(n, t, c))
 
@@ -66,7 +70,8 @@ def make_model(torch, sizes):
             return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x))))
 
     blocks = [Block() for _ in range(sizes.layers)]
-    return nn.Sequential(Embed(), *blocks, nn.LayerNorm(width), nn.Linear(width, sizes.vocab, bias=False)).train()
+    return nn.Sequential(Embed(), *blocks, nn.LayerNorm(width),
+                         nn.Linear(width, sizes.vocab, bias=False)).train()
 
 
 def gpipe_of(sizes):
@@ -81,20 +86,25 @@ def gpipe_of(sizes):
 
 
 def forward_of(model, sizes):
-    """Return the modules of the steps, and the number of micro-batches that the caller makes itself."""
+    """Return the modules of the steps, and the number of micro-batches that the caller makes
+    itself."""
     if sizes.library == "eager":
         return model, sizes.chunks
     first = len(model) // 2
-    return gpipe_of(sizes)(model, [first, len(model) - first], devices=["cpu", "cpu"], chunks=sizes.chunks, checkpoint=sizes.checkpoint), 1
+    return gpipe_of(sizes)(model, [first, len(model) - first], devices=["cpu", "cpu"],
+                           chunks=sizes.chunks, checkpoint=sizes.checkpoint), 1
 
 
 def warm_up(torch, sizes):
-    """Have PyTorch load and allocate what every step needs, and GPipe what every model needs, so that it counts for no case."""
+    """Have PyTorch load and allocate what every step needs, and GPipe what every model needs, so
+    that it counts for no case."""
     nn = torch.nn
     layer = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
-    model = layer if sizes.library == "eager" else gpipe_of(sizes)(layer, [1, 1], devices=["cpu", "cpu"], chunks=2)
+    model = layer if sizes.library == "eager" else gpipe_of(sizes)(layer, [1, 1],
+                                                                   devices=["cpu", "cpu"], chunks=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    nn.functional.cross_entropy(model(torch.rand(64, 64)), torch.zeros(64, dtype=torch.long)).backward()
+    nn.functional.cross_entropy(model(torch.rand(64, 64)),
+                                torch.zeros(64, dtype=torch.long)).backward()
     optimizer.step()
 
 
@@ -131,20 +141,24 @@ def case(sizes):
     median = statistics.median(seconds[2:] or seconds)
     parameters = sum(p.numel() for p in model.parameters())
     memory = torch_peer.resident_mib("VmHWM") - before
-    print(json.dumps({"torch": torch.__version__, "blas": "its own BLAS", "parameters": parameters, "step_seconds": median,
-                      "samples_per_second": sizes.batch / median, "memory_mib": round(memory, 1),
+    print(json.dumps({"torch": torch.__version__, "blas": "its own BLAS", "parameters": parameters,
+                      "step_seconds": median, "samples_per_second": sizes.batch / median,
+                      "memory_mib": round(memory, 1),
                       "activations_mib": round(memory - 3 * 4 * parameters / 2**20, 1),
-                      "loaded_mib": round(before - bare, 1), "losses": [round(loss, 5) for loss in losses]}))
+                      "loaded_mib": round(before - bare, 1),
+                      "losses": [round(loss, 5) for loss in losses]}))
 
 
 def main():
     import cases
-    sizes = {key: cases.GPT2[key] for key in ("layers", "width", "heads", "vocab", "seq", "batch", "steps")}
+    sizes = {key: cases.GPT2[key]
+             for key in ("layers", "width", "heads", "vocab", "seq", "batch", "steps")}
     if "TORCHGPIPE_SRC" not in os.environ:
         sys.exit("TORCHGPIPE_SRC: the directory of torchgpipe's source is expected, nothing is set")
 
     def command(library, **options):
-        return [cases.PYTHON, __file__, "--library", library, *cases.options_of({**sizes, **options})]
+        return [cases.PYTHON, __file__, "--library", library,
+                *cases.options_of({**sizes, **options})]
 
     known = {"eager M=1": command("eager", chunks=1), "eager M=8": command("eager")}
     for library in ("cgpipe", "torchgpipe"):
@@ -153,17 +167,22 @@ def main():
     keys = (cases.SPEED, "memory_mib", "activations_mib")
     medians = cases.measure("torchgpipe", known, keys)
     lines = cases.conditions(medians) + [f"{'':24} {'samples/s':>10} {'memory MiB':>12} {'activations':>12}"]
-    lines += [f"{name:24} {m[keys[0]]:10.3f} {m[keys[1]]:12.1f} {m[keys[2]]:12.1f}" for name, m in medians.items()]
+    lines += [f"{name:24} {m[keys[0]]:10.3f} {m[keys[1]]:12.1f} {m[keys[2]]:12.1f}"
+              for name, m in medians.items()]
 
     def ratio(key, above, below):
         return medians[above][key] / medians[below][key]
 
     bars = [("speed, over eager M=8", ratio(keys[0], "cgpipe never", "eager M=8"), ">=", 1.5),
-            ("speed, over torchgpipe, never", ratio(keys[0], "cgpipe never", "torchgpipe never"), ">=", 3),
-            ("speed, over torchgpipe, except_last", ratio(keys[0], "cgpipe except_last", "torchgpipe except_last"), ">=", 3),
-            ("activations, of torchgpipe's, except_last", ratio(keys[2], "cgpipe except_last", "torchgpipe except_last"), "<=", 1 / 3)]
+            ("speed, over torchgpipe, never", ratio(keys[0], "cgpipe never", "torchgpipe never"),
+             ">=", 3),
+            ("speed, over torchgpipe, except_last",
+             ratio(keys[0], "cgpipe except_last", "torchgpipe except_last"), ">=", 3),
+            ("activations, of torchgpipe's, except_last",
+             ratio(keys[2], "cgpipe except_last", "torchgpipe except_last"), "<=", 1 / 3)]
     reached = [value >= bar if sign == ">=" else value <= bar for _, value, sign, bar in bars]
-    lines += ["", "speed, over eager M=1: " + format(ratio(keys[0], "cgpipe never", "eager M=1"), ".3f")]
+    lines += ["", "speed, over eager M=1: "
+              + format(ratio(keys[0], "cgpipe never", "eager M=1"), ".3f")]
     lines += [f"{name}: {value:.3f} (bar: {sign} {bar:.3g}{'' if good else ', NOT REACHED'})"
               for (name, value, sign, bar), good in zip(bars, reached)]
     cases.report("torchgpipe", lines)

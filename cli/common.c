@@ -21,8 +21,9 @@ void cli_set_command(const char *name) {
     running = name;
 }
 
-/* A message of the library may begin with an object that has another command's name ("schedule: expected ..", in cgpipe train).
- * Return a prefix that makes it the option, "--schedule", or the thing, "the plan". */
+/* A message of the library may begin with an object that has another command's name ("schedule:
+ * expected ..", in cgpipe train). Return a prefix that makes it the option, "--schedule", or the
+ * thing, "the plan". */
 static const char *article(cgp_status status, const char *message) {
     static const char *const objects[] = {"schedule", "plan", "profile"};
     const size_t length = strcspn(message, ":");
@@ -174,8 +175,8 @@ uint64_t cli_random(uint64_t *state) {
 
 /* --- strict numbers --- */
 
-/* Parse digits with at most one of the `suffixes` behind them, itself with or without "iB": the first stands for 1024, the next
- * for 1024^2. */
+/* Parse digits with at most one of the `suffixes` behind them, itself with or without "iB": the
+ * first stands for 1024, the next for 1024^2. */
 static bool parse_scaled(const char *text, const char *suffixes, int64_t min, int64_t max,
                          int64_t *out) {
     char *end = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* common.h -- errors, memory, numbers, time and resident memory of the process, for all commands. */
+/* common.h -- errors, memory, numbers, time and resident memory of the process, for all commands.
+ * */
 #ifndef CGPIPE_CLI_COMMON_H
 #define CGPIPE_CLI_COMMON_H
 
@@ -18,12 +19,12 @@ enum {
     CLI_CLOSED = 141,  /* standard output has no reader any more; train: after a checkpoint */
 };
 
-/* Set the name of the command that runs: messages of cli_report() may begin with it, and with no other command's. `name` is
- * static. */
+/* Set the name of the command that runs: messages of cli_report() may begin with it, and with no
+ * other command's. `name` is static. */
 void cli_set_command(const char *name);
 
-/* Print "cgpipe: " and the message of a failure as one line on standard error and return the exit code:
- * CLI_USAGE if `usage` and the status is CGP_EINVAL, else CLI_FAILED. CLI_OK for CGP_OK. */
+/* Print "cgpipe: " and the message of a failure as one line on standard error and return the exit
+ * code: CLI_USAGE if `usage` and the status is CGP_EINVAL, else CLI_FAILED. CLI_OK for CGP_OK. */
 int cli_report(cgp_status status, bool usage);
 
 /* Print the message of a failure that stops nothing, as one line. */
@@ -48,10 +49,12 @@ char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
 
 double cli_gib(int64_t bytes);
 
-/* Tell whether a stream goes to a terminal. It does not where Open MPI gave a process a pseudo-terminal: mpirun may write to a file. */
+/* Tell whether a stream goes to a terminal. It does not where Open MPI gave a process a
+ * pseudo-terminal: mpirun may write to a file. */
 bool cli_is_terminal(FILE *stream);
 
-/* Return a name that a user gave as a terminal may show it, "" for NULL: in one of four buffers in turn. */
+/* Return a name that a user gave as a terminal may show it, "" for NULL: in one of four buffers in
+ * turn. */
 const char *cli_shown(const char *text);
 
 double cli_seconds(void);
@@ -67,13 +70,13 @@ char *cli_host(char text[CLI_HOST]);
 /* Return 64 random bits and step `state`, which begins as the seed. */
 uint64_t cli_random(uint64_t *state);
 
-/* Return the peak resident memory of the process (VmHWM), 0 if the system has no figure; reset it to the resident memory of
- * now. */
+/* Return the peak resident memory of the process (VmHWM), 0 if the system has no figure; reset it
+ * to the resident memory of now. */
 int64_t cli_peak_resident_bytes(void);
 void cli_reset_peak_resident(void);
 
-/* Return the median of `count` values, each `stride` behind the one before, without the first `skip` if there are more. NaNs are
- * left out; NaN if all are. */
+/* Return the median of `count` values, each `stride` behind the one before, without the first
+ * `skip` if there are more. NaNs are left out; NaN if all are. */
 double cli_median(const double *values, int64_t count, int64_t stride, int64_t skip);
 
 /* Parse strictly: no spaces, nothing left over, no overflow. */

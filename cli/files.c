@@ -30,8 +30,8 @@ cgp_status cli_file_check(const char *path) {
     char *directory = slash ? cli_text("%.*s", (int)(slash - path) + 1, path) : cli_text(".");
     cgp_status status = CGP_OK;
     if (access(directory, W_OK | X_OK) != 0)
-        status = cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory,
-                          strerror(errno));
+        status =
+            cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory, strerror(errno));
     else
         (void)!cgp_checkpoint_clean(directory); /* its failure is not this file's */
     free(directory);
@@ -51,8 +51,7 @@ static cgp_status too_large(const char *path, size_t max, int64_t size) {
 }
 
 /* Read to the end. One byte more than `max` tells that there are too many. */
-static cgp_status read_bytes(FILE *file, const char *path, size_t max, char **bytes,
-                             size_t *size) {
+static cgp_status read_bytes(FILE *file, const char *path, size_t max, char **bytes, size_t *size) {
     size_t capacity = 0;
     for (size_t got = 1; got > 0; *size += got) {
         if (*size > max) return too_large(path, max, 0);
@@ -68,8 +67,7 @@ static cgp_status read_bytes(FILE *file, const char *path, size_t max, char **by
     return ferror(file) ? unreadable(path, strerror(errno)) : CGP_OK;
 }
 
-cgp_status cli_file_read_open(int fd, const char *path, size_t max, char **bytes,
-                              size_t *size) {
+cgp_status cli_file_read_open(int fd, const char *path, size_t max, char **bytes, size_t *size) {
     struct stat info;
     FILE *file = fdopen(fd, "r");
     cgp_status status = CGP_OK;

@@ -47,8 +47,8 @@ cgp_status cli_json_read(const char *path, size_t max, json_t **out) {
 
 cgp_status cli_json_wrong(const cli_json_place *at, const char *key, const char *expected) {
     if (!at->list) return cgp_fail(CGP_EFORMAT, "%s: %s: expected %s", at->path, key, expected);
-    return cgp_fail(CGP_EFORMAT, "%s: %s[%zu].%s: expected %s", at->path, at->list, at->index,
-                    key, expected);
+    return cgp_fail(CGP_EFORMAT, "%s: %s[%zu].%s: expected %s", at->path, at->list, at->index, key,
+                    expected);
 }
 
 bool cli_json_has(const cli_json_place *at, const char *key) {
@@ -66,7 +66,6 @@ cgp_status cli_json_whole(const cli_json_place *at, const char *key, int64_t min
     char expected[80];
     *out = json_integer_value(number);
     if (json_is_integer(number) && *out >= min && *out <= max) return CGP_OK;
-    snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64, min,
-             max);
+    snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64, min, max);
     return cli_json_wrong(at, key, expected);
 }

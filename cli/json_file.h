@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_file.h -- JSON from elsewhere: read, and its members checked. Errors name the file and the member: "hosts[1].name".
+/* json_file.h -- JSON from elsewhere: read, and its members checked. Errors name the file and the
+ *member: "hosts[1].name".
  *
- * CGP_LIMITS=json bounds the memory that a text takes, nested brackets are at most 64 deep, and no key comes twice in an object. */
+ * CGP_LIMITS=json bounds the memory that a text takes, nested brackets are at most 64 deep, and no
+ * key comes twice in an object. */
 #ifndef CGPIPE_CLI_JSON_FILE_H
 #define CGPIPE_CLI_JSON_FILE_H
 
@@ -13,12 +15,12 @@
 CGP_MUST_CHECK cgp_status cli_json_parse(const char *path, const char *text, size_t length,
                                          json_t **out);
 
-/* Read a regular file of at most `max` bytes: no pipe is waited for. Fails with CGP_EIO, CGP_EFORMAT. */
+/* Read a regular file of at most `max` bytes: no pipe is waited for. Fails with CGP_EIO,
+ * CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_json_read(const char *path, size_t max, json_t **out);
 
 /* Likewise an open one, which is closed. */
-CGP_MUST_CHECK cgp_status cli_json_read_open(int fd, const char *path, size_t max,
-                                             json_t **out);
+CGP_MUST_CHECK cgp_status cli_json_read_open(int fd, const char *path, size_t max, json_t **out);
 
 /* An object of a file. All is borrowed. */
 typedef struct cli_json_place {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c -- the cgpipe program: find the command, parse its options, run it, return its exit code (common.h). A failure is one
- * line on standard error; help goes to standard output. */
+/* main.c -- the cgpipe program: find the command, parse its options, run it, return its exit code
+ * (common.h). A failure is one line on standard error; help goes to standard output. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -86,11 +86,12 @@ static const cli_command *find_command(const char *name) {
     return NULL;
 }
 
-/* Processes of a launcher would all do the same, and write the same files, in a command that knows of no ranks. */
+/* Processes of a launcher would all do the same, and write the same files, in a command that knows
+ * of no ranks. */
 static cgp_status check_ranks(const cli_command *c, const cli_run_options *options) {
-    const bool alone = c->bit & (CLI_CONVERT | CLI_NEW | CLI_EXPORT | CLI_TOKENIZE | CLI_STOP |
-                                 CLI_SUPERVISE) ||
-                       options->grid;
+    const bool alone =
+        c->bit & (CLI_CONVERT | CLI_NEW | CLI_EXPORT | CLI_TOKENIZE | CLI_STOP | CLI_SUPERVISE) ||
+        options->grid;
     if (cli_ranks_launched() == 1 || !alone) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s%s: runs in one process, got %d (without mpirun or srun)",
                     c->name, options->grid ? " --grid" : "", cli_ranks_launched());
@@ -115,8 +116,7 @@ static int run_command(const cli_command *c, int argc, char **argv) {
 
 static int dispatch(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
-    if (!name)
-        return cli_report(cgp_fail(CGP_EINVAL, "expected a command (cgpipe help)"), true);
+    if (!name) return cli_report(cgp_fail(CGP_EINVAL, "expected a command (cgpipe help)"), true);
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         printf("cgpipe %s\n", CGP_VERSION);
         return CLI_OK;
@@ -134,7 +134,8 @@ static int dispatch(int argc, char **argv) {
     return CLI_OK;
 }
 
-/* A daemon or cron may start a program without these three. The next file that it opened would be one of them, and get its text. */
+/* A daemon or cron may start a program without these three. The next file that it opened would be
+ * one of them, and get its text. */
 static bool open_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
@@ -142,7 +143,8 @@ static bool open_streams(void) {
     return true;
 }
 
-/* Text that could not be written is a failure, unless its reader has gone, or a message told of it before. */
+/* Text that could not be written is a failure, unless its reader has gone, or a message told of it
+ * before. */
 static int close_streams(int code) {
     const int reason = fflush(stdout) != 0 ? errno : 0;
     if (code != CLI_OK) return code;

@@ -3,8 +3,9 @@
  *
  *     cgpipe_manual DIR        made if missing
  *
- * They have the text of --help, from the same tables; this program is part of the build and is not installed. The text is roff
- * with the macros of man(7): lines that begin with a dot are requests, \fB and \fI change to bold and italics, \fR back. */
+ * They have the text of --help, from the same tables; this program is part of the build and is not
+ * installed. The text is roff with the macros of man(7): lines that begin with a dot are requests,
+ * \fB and \fI change to bold and italics, \fR back. */
 #include "commands/commands.h"
 
 #include "options/table.h"
@@ -16,12 +17,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The characters that roff interprets: `\`; `-`, `'`, `^`, `~` and the backquote, which it would print as other characters; and
- * dots, as one may begin a line. */
+/* The characters that roff interprets: `\`; `-`, `'`, `^`, `~` and the backquote, which it would
+ * print as other characters; and dots, as one may begin a line. */
 static void put_char(FILE *out, char c) {
     static const char special[] = "\\-'`^~.";
-    static const char *const escaped[] = {"\\e",   "\\-",   "\\(aq", "\\(ga",
-                                          "\\(ha", "\\(ti", "\\&."};
+    static const char *const escaped[] = {"\\e", "\\-", "\\(aq", "\\(ga", "\\(ha", "\\(ti", "\\&."};
     const char *at = strchr(special, c);
     if (at)
         fputs(escaped[at - special], out);
@@ -46,7 +46,8 @@ static void put(FILE *out, const char *roff, ...) {
     va_end(texts);
 }
 
-/* TH takes name, section, date, source and title of the manual; without a date builds are reproducible. */
+/* TH takes name, section, date, source and title of the manual; without a date builds are
+ * reproducible. */
 static void put_head(FILE *out, const char *name, const char *summary) {
     fputs(".TH ", out);
     for (const char *c = name; *c; c++)
@@ -56,12 +57,11 @@ static void put_head(FILE *out, const char *name, const char *summary) {
 }
 
 static void put_exit_status(FILE *out) {
-    put(out,
-        ".SH EXIT STATUS\n"
-        "0 done; 1 failed; 2 the command line is wrong; 3 another rank failed, or supervise "
-        "gave up; 130 a training was stopped by a signal or by cgpipe stop; 141 standard "
-        "output has no reader any more\\&. What was trained is saved after 130 and "
-        "141\\&. A failure is one line on standard error\\&.\n");
+    put(out, ".SH EXIT STATUS\n"
+             "0 done; 1 failed; 2 the command line is wrong; 3 another rank failed, or supervise "
+             "gave up; 130 a training was stopped by a signal or by cgpipe stop; 141 standard "
+             "output has no reader any more\\&. What was trained is saved after 130 and "
+             "141\\&. A failure is one line on standard error\\&.\n");
 }
 
 static void write_main_page(FILE *out) {
@@ -70,8 +70,8 @@ static void write_main_page(FILE *out) {
              "\\fBcgpipe help\\fR [\\fICOMMAND\\fR]\n.br\n\\fBcgpipe \\-\\-version\\fR\n"
              ".SH COMMANDS\n");
     for (const cli_command *c = cli_commands; c < cli_commands + CLI_COMMANDS; c++)
-        put(out, ".TP\n\\fB%\\fR \\fI%\\fR\n%; see \\fBcgpipe\\-%\\fR(1)\n", c->name,
-            c->operand, c->summary, c->name);
+        put(out, ".TP\n\\fB%\\fR \\fI%\\fR\n%; see \\fBcgpipe\\-%\\fR(1)\n", c->name, c->operand,
+            c->summary, c->name);
     put(out, ".SH MODELS\n.nf\n");
     for (const char *c = cli_models; *c; c++)
         put_char(out, *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* processes.c -- see processes.h. The system has no list of a process's children everywhere, but every process with its parent in
- * /proc. */
+/* processes.c -- see processes.h. The system has no list of a process's children everywhere, but
+ * every process with its parent in /proc. */
 #include "processes.h"
 
 #include "common.h"
@@ -25,7 +25,8 @@ typedef struct process_list {
 
 /* --- /proc --- */
 
-/* Parse /proc/PID/stat, "PID (NAME) STATE PARENT ..", of which the 52nd field is the status; NAME may have spaces and brackets. */
+/* Parse /proc/PID/stat, "PID (NAME) STATE PARENT ..", of which the 52nd field is the status; NAME
+ * may have spaces and brackets. */
 static bool parse(const char *text, process *p) {
     enum { STATE = 3, STATUS = 52 };
     const char *at = strrchr(text, ')');

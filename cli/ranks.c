@@ -46,12 +46,11 @@ static cgp_status find_others(const char *name) {
     rank = transport->rank(communicator);
     count = transport->ranks(communicator);
     if (count == started || started == 1) return CGP_OK;
-    return cgp_fail(
-        CGP_ESTATE,
-        "--transport %s: %d processes were started, but MPI knows of %d: each would "
-        "train by itself (start them by the mpirun of the MPI that cgpipe was built "
-        "with, or by srun --mpi=pmix)",
-        name, started, count);
+    return cgp_fail(CGP_ESTATE,
+                    "--transport %s: %d processes were started, but MPI knows of %d: each would "
+                    "train by itself (start them by the mpirun of the MPI that cgpipe was built "
+                    "with, or by srun --mpi=pmix)",
+                    name, started, count);
 }
 
 /* Only rank 0 speaks. */
@@ -63,8 +62,7 @@ static cgp_status be_silent(void) {
 
 /* --- MPI itself may wait for a rank that is lost --- */
 
-static const char stuck[] =
-    "cgpipe: MPI did not start or end in time on all ranks (--timeout)\n";
+static const char stuck[] = "cgpipe: MPI did not start or end in time on all ranks (--timeout)\n";
 
 static void end_stuck(int number) {
     (void)number;
@@ -82,8 +80,7 @@ static void end_process(int number) {
 /* Let the process end in so many seconds; 0: no more. */
 static void end_after(double seconds, void (*how)(int)) {
     const struct itimerval time = {
-        .it_value = {(time_t)seconds,
-                     (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
+        .it_value = {(time_t)seconds, (suseconds_t)(1e6 * (seconds - (double)(time_t)seconds))}};
     if (seconds > 0) signal(SIGALRM, how);
     (void)setitimer(ITIMER_REAL, &time, NULL);
     if (seconds <= 0) signal(SIGALRM, SIG_DFL); /* when no alarm is left to end the process */
@@ -147,8 +144,8 @@ bool cli_ranks_lost(void) {
     return cli_ranks_failure() == CGP_EPEER;
 }
 
-/* Tell whether all ranks below this one were lost with `lost`: a rank that lives was heard until that one had been silent for the limit,
- * but for a beat. */
+/* Tell whether all ranks below this one were lost with `lost`: a rank that lives was heard until
+ * that one had been silent for the limit, but for a beat. */
 static bool lowest_after(int lost) {
     cgp_beat *beats = cli_calloc((size_t)count, sizeof *beats);
     bool lowest = true;
@@ -252,7 +249,8 @@ typedef struct report {
     char message[504];
 } report;
 
-/* Return a failure of one of the ranks. `alike`: the first one, on all ranks; else this rank's own, or the first other one as CGP_EPEER. */
+/* Return a failure of one of the ranks. `alike`: the first one, on all ranks; else this rank's own,
+ * or the first other one as CGP_EPEER. */
 static cgp_status failure_of(const report *all, bool alike) {
     int r = alike || all[rank].status == CGP_OK ? 0 : rank;
     while (r < count && all[r].status == CGP_OK)

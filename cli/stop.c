@@ -24,7 +24,8 @@ static const struct {
 };
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
 
-/* The first signal's index in the table plus 1; 0: none. A signal interrupts any thread, two signals two of them at once. */
+/* The first signal's index in the table plus 1; 0: none. A signal interrupts any thread, two
+ * signals two of them at once. */
 static atomic_int noted;
 static atomic_bool interrupted;
 static void (*_Atomic called)(void);
@@ -55,7 +56,8 @@ static void note(int number) {
         _exit(CLI_STOPPED);
 }
 
-/* SIGPIPE is caught even where it was ignored: otherwise a reader that has gone would go unnoticed. */
+/* SIGPIPE is caught even where it was ignored: otherwise a reader that has gone would go unnoticed.
+ * */
 static void install(int number) {
     struct sigaction before;
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};

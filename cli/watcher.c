@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watcher.c -- see watcher.h. The two processes have a socket, which tells each that the other is gone. Both adopt orphans, so that those
- * of a watcher that is killed become this process's. */
+/* watcher.c -- see watcher.h. The two processes have a socket, which tells each that the other is
+ * gone. Both adopt orphans, so that those of a watcher that is killed become this process's. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #endif
@@ -37,8 +37,7 @@ static _Noreturn void be_command(char *const *words, const sigset_t *mask, pid_t
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     if (nothing > STDIN_FILENO) close(nothing);
     execvp(words[0], words);
-    fprintf(stderr, "cgpipe: %s: cannot be started (%s)\n", cli_shown(words[0]),
-            strerror(errno));
+    fprintf(stderr, "cgpipe: %s: cannot be started (%s)\n", cli_shown(words[0]), strerror(errno));
     _exit(NOT_STARTED);
 }
 
@@ -180,8 +179,8 @@ void cli_watcher_end(const cli_watcher *watcher) {
     cli_watcher_signal(watcher, END);
 }
 
-/* End the processes of a watcher that was killed, which are this process's children now, with their descendants. Without /proc they
- * are not found. */
+/* End the processes of a watcher that was killed, which are this process's children now, with their
+ * descendants. Without /proc they are not found. */
 static void end_orphans(const cli_watcher *watcher) {
     const struct timespec turn = {.tv_nsec = 20000000};
     const double kill_at = cli_seconds() + watcher->grace;

@@ -5,9 +5,11 @@
  *            ▲   signal, end   │
  *            └─────────────────┘ how it ended
  *
- * The watcher is a process that adopts the command's orphans. When the command has ended, when it is to end, and when this process
- * is gone, however that came about, it sends SIGTERM to all of them, and SIGKILL to those that live `grace` seconds later. So it does
- * when it gets a signal that ends programs. If it is killed, the system kills the command, and this process ends the others likewise.
+ * The watcher is a process that adopts the command's orphans. When the command has ended, when it
+ * is to end, and when this process is gone, however that came about, it sends SIGTERM to all of
+ * them, and SIGKILL to those that live `grace` seconds later. So it does when it gets a signal that
+ * ends programs. If it is killed, the system kills the command, and this process ends the others
+ * likewise.
  *
  * Processes are found in /proc. Without it only those of the command's process group get signals.
  *
@@ -36,10 +38,9 @@ typedef struct cli_ending {
     int status; /* the command's, as of waitpid() */
 } cli_ending;
 
-/* Start a command, `words` with NULL at the end, found as a shell finds it. One that cannot be started prints why and ends with
- * exit code 127. Fails with CGP_EIO. Not with several threads. */
-CGP_MUST_CHECK cgp_status cli_watcher_start(cli_watcher *watcher, char *const *words,
-                                            double grace);
+/* Start a command, `words` with NULL at the end, found as a shell finds it. One that cannot be
+ * started prints why and ends with exit code 127. Fails with CGP_EIO. Not with several threads. */
+CGP_MUST_CHECK cgp_status cli_watcher_start(cli_watcher *watcher, char *const *words, double grace);
 
 /* Send a signal to the command's process group. */
 void cli_watcher_signal(const cli_watcher *watcher, int number);
@@ -47,8 +48,8 @@ void cli_watcher_signal(const cli_watcher *watcher, int number);
 /* Let the watcher end the command. May be called again. */
 void cli_watcher_end(const cli_watcher *watcher);
 
-/* Wait so many seconds, or until a signal comes, for the end of all processes of the command. Return whether they have ended;
- * the watcher is gone then. */
+/* Wait so many seconds, or until a signal comes, for the end of all processes of the command.
+ * Return whether they have ended; the watcher is gone then. */
 bool cli_watcher_wait(cli_watcher *watcher, double seconds, cli_ending *ending);
 
 #endif

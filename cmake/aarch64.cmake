@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Toolchain file: cgpipe for aarch64, by Debian's cross-compiler, with the packages in CGP_SYSROOT, and what is built runs under qemu-user.
-# tools/aarch64.sh makes the sysroot and calls CMake with both.
+# Toolchain file: cgpipe for aarch64, by Debian's cross-compiler, with the packages in CGP_SYSROOT,
+# and what is built runs under qemu-user. tools/aarch64.sh makes the sysroot and calls CMake with
+# both.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES CGP_SYSROOT)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# How everything of this project is compiled and linked, and nothing of a project around it: options are the directory's.
+# How everything of this project is compiled and linked, and nothing of a project around it: options
+# are the directory's.
 if(NOT CMAKE_SYSTEM_NAME STREQUAL Linux OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64|aarch64)$"
    OR NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
   math(EXPR bits "8 * ${CMAKE_SIZEOF_VOID_P}")
@@ -29,12 +30,14 @@ if(CGP_WERROR)
   add_compile_options(-Werror)
 endif()
 
-# The same bytes wherever the source and the build lie. Compilers run in the build directory, which may be a larger project's.
+# The same bytes wherever the source and the build lie. Compilers run in the build directory, which
+# may be a larger project's.
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}=. -ffile-prefix-map=${CMAKE_BINARY_DIR}=./build
                     -ffile-prefix-map=${PROJECT_BINARY_DIR}=./build)
 set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 
-# Hardening; tests/install/test_elf.sh reads the result. Programs are position-independent like the library.
+# Hardening; tests/install/test_elf.sh reads the result. Programs are position-independent like the
+# library.
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
@@ -55,7 +58,8 @@ else() # a sanitizer looks at more than the checked functions do, which need an 
   set(KERNEL_FORTIFY "$<$<NOT:$<CONFIG:Debug>>:SHELL:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2>")
 endif()
 
-# The library of OpenMP: what the compiler's -fopenmp brings. clang may come without one; GCC's serves, too.
+# The library of OpenMP: what the compiler's -fopenmp brings. clang may come without one; GCC's
+# serves, too.
 set(CGP_OPENMP "" CACHE STRING "Library of OpenMP: gomp (GCC's) or omp (LLVM's); empty: what the compiler has")
 set(OPENMP_LIBRARY -lgomp)
 if(CGP_OPENMP STREQUAL omp OR NOT (CGP_OPENMP OR CMAKE_C_COMPILER_ID STREQUAL GNU))

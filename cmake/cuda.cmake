@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The plug-ins of src/backend/cuda: `cuda-host`, for tests, by the host's C++ compiler; `cuda`, by nvcc. Same sources, but that
-# host/ is the former's stand-in for CUDA.
+# The plug-ins of src/backend/cuda: `cuda-host`, for tests, by the host's C++ compiler; `cuda`, by
+# nvcc. Same sources, but that host/ is the former's stand-in for CUDA.
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS src/backend/cuda/*.c)
 file(GLOB CUDA_KERNELS CONFIGURE_DEPENDS src/backend/cuda/*.cu src/backend/cuda/ops/*.cu)
 file(GLOB CUDA_HOST_SOURCES CONFIGURE_DEPENDS src/backend/cuda/host/*.c)
@@ -87,7 +87,8 @@ if(CGP_NVCC AND CGP_CUDA_INCLUDE AND CGP_CUDART)
     target_compile_definitions(cgpipe_cuda PRIVATE CGP_CUDA_NO_CUBLASLT)
   endif()
   set_target_properties(cgpipe_cuda PROPERTIES OUTPUT_NAME cgpipe-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins)
-  # Launches, as nvcc writes them, have statics with guards: the one thing of a C++ library, linked in.
+  # Launches, as nvcc writes them, have statics with guards: the one thing of a C++ library, linked
+  # in.
   target_link_libraries(cgpipe_cuda PRIVATE ${CGP_CUDART} -Wl,-Bstatic -lstdc++ -Wl,-Bdynamic Threads::Threads ${CMAKE_DL_LIBS} rt m)
   target_link_options(cgpipe_cuda PRIVATE LINKER:--exclude-libs,ALL)
   target_link_options(cgpipe_cuda PRIVATE LINKER:-z,defs)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make install` installs. All paths in it are relative, so that an installed directory can be moved:
+# What `make install` installs. All paths in it are relative, so that an installed directory can be
+# moved:
 #
 #     bin/cgpipe                              finds ../lib/libcgpipe.so by itself
 #     lib/libcgpipe.so -> .so.0.1 -> .so.0.1.0        lib/libcgpipe.a
@@ -11,8 +12,9 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# The program is linked once more, with the path that it has there. Otherwise CMake would keep room for that path in the
-# program of the build, by an empty element, and the loader reads one as the current directory.
+# The program is linked once more, with the path that it has there. Otherwise CMake would keep room
+# for that path in the program of the build, by an empty element, and the loader reads one as the
+# current directory.
 file(RELATIVE_PATH CGP_LIB_FROM_BIN ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 if(CGP_DATA)
   add_executable(cgpipe_installed cli/main.c)
@@ -41,7 +43,8 @@ install(DIRECTORY include/cgpipe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_M
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# CMake's package. While the major version is 0, a minor one may change what programs were written for.
+# CMake's package. While the major version is 0, a minor one may change what programs were written
+# for.
 set(CGP_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/cgpipe)
 install(EXPORT cgpipe-shared NAMESPACE cgpipe:: DESTINATION ${CGP_CMAKE_DIR})
 install(EXPORT cgpipe-static NAMESPACE cgpipe:: DESTINATION ${CGP_CMAKE_DIR})

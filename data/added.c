@@ -5,8 +5,9 @@
  *           ------- +++              rstrip: the white space behind it is its own; lstrip: before it
  *                    ^-------        single_word: not beside a character of a word (\w)
  *
- * Tokens that are not normalized are looked for in the text, the others in what is left of it, normalized. A match that single_word
- * forbids is passed over whole: no shorter token is looked for inside. */
+ * Tokens that are not normalized are looked for in the text, the others in what is left of it,
+ * normalized. A match that single_word forbids is passed over whole: no shorter token is looked for
+ * inside. */
 #include "data/added.h"
 
 #include <stdlib.h>
@@ -23,8 +24,7 @@ static int by_text(const void *left, const void *right) {
     return compare_texts(a, b);
 }
 
-bool cgp__added_sort(cgp__added *added, const cgp__added_token **a,
-                     const cgp__added_token **b) {
+bool cgp__added_sort(cgp__added *added, const cgp__added_token **a, const cgp__added_token **b) {
     if (added->n > 0) qsort(added->tokens, (size_t)added->n, sizeof *added->tokens, by_text);
     for (int32_t i = 0; i < added->n; i++) {
         const cgp__added_token *token = &added->tokens[i];
@@ -56,8 +56,8 @@ const cgp__added_token *cgp__added_find(const cgp__added *added, const char *con
 
 /* --- the search --- */
 
-/* The first of tokens[low .. high - 1] whose byte `i` is `byte` or more; all of them have that many bytes in common and
- * more, but the first perhaps. */
+/* The first of tokens[low .. high - 1] whose byte `i` is `byte` or more; all of them have that many
+ * bytes in common and more, but the first perhaps. */
 static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t high, int64_t i,
                           int byte) {
     while (low < high) {
@@ -71,7 +71,8 @@ static int32_t first_from(const cgp__added_token *tokens, int32_t low, int32_t h
     return low;
 }
 
-/* The longest token that begins at `at`, NULL if none: the range of tokens with the text's first i bytes shrinks. */
+/* The longest token that begins at `at`, NULL if none: the range of tokens with the text's first i
+ * bytes shrinks. */
 static const cgp__added_token *longest_at(const cgp__added_search *s, int64_t at) {
     const cgp__added_token *found = NULL, *tokens = s->added->tokens;
     int32_t low = s->normalized ? s->added->n_raw : 0;
@@ -112,7 +113,8 @@ static int64_t spaces_start(const cgp__added_search *s, int64_t at, int64_t firs
     return at;
 }
 
-/* Return where the white space from `at` on ends. Tokens of white space may begin in a run that is known: a long one is passed once. */
+/* Return where the white space from `at` on ends. Tokens of white space may begin in a run that is
+ * known: a long one is passed once. */
 static int64_t spaces_end(cgp__added_search *s, int64_t at) {
     int64_t end = 0;
     if (at < s->spaces_end) return s->spaces_end;

@@ -14,14 +14,16 @@ typedef struct cgp__added_token {
     bool normalized; /* looked for in the normalized text */
 } cgp__added_token;
 
-/* The tokens, ascending by (normalized, text): each half is searched by itself. {0} in the beginning. */
+/* The tokens, ascending by (normalized, text): each half is searched by itself. {0} in the
+ * beginning. */
 typedef struct cgp__added {
     cgp__added_token *tokens; /* [n] */
     int32_t n, n_raw;         /* tokens; those that are not normalized */
     bool begins[2][256];      /* raw, normalized: a token begins with the byte */
 } cgp__added;
 
-/* Sort the tokens and fill `begins`. Returns two with the same text (`*a`, `*b`), if there are such: false. */
+/* Sort the tokens and fill `begins`. Returns two with the same text (`*a`, `*b`), if there are
+ * such: false. */
 bool cgp__added_sort(cgp__added *added, const cgp__added_token **a, const cgp__added_token **b);
 void cgp__added_release(cgp__added *added);
 
@@ -40,12 +42,12 @@ typedef struct cgp__added_search {
     int64_t spaces_end; /* of the last run of white space that a token took */
 } cgp__added_search;
 
-/* Find the next token. The text from `*start` to `*end` is before it; NULL: to the end of the text, and nothing follows. */
-const cgp__added_token *cgp__added_next(cgp__added_search *search, int64_t *start,
-                                        int64_t *end);
+/* Find the next token. The text from `*start` to `*end` is before it; NULL: to the end of the text,
+ * and nothing follows. */
+const cgp__added_token *cgp__added_next(cgp__added_search *search, int64_t *start, int64_t *end);
 
-/* Tell whether a text may be cut before the byte `next`, a space or line feed, and behind the byte `last`, with no token lost or
- * found on either side. */
+/* Tell whether a text may be cut before the byte `next`, a space or line feed, and behind the byte
+ * `last`, with no token lost or found on either side. */
 bool cgp__added_allow_cut(const cgp__added *added, uint8_t last, uint8_t next);
 
 #endif

@@ -6,8 +6,9 @@
  *     lo  - w - er           and the pairs with the new one's neighbours are pushed
  *     low - er
  *
- * A merge in the heap is stale if its symbols have changed since; its result identifies it: a pair at one position that
- * makes one token has the same bytes, hence is the same pair. n bytes push at most (n - 1) + 2 (n - 1) merges. */
+ * A merge in the heap is stale if its symbols have changed since; its result identifies it: a pair
+ * at one position that makes one token has the same bytes, hence is the same pair. n bytes push at
+ * most (n - 1) + 2 (n - 1) merges. */
 #include "data/bpe.h"
 
 #include "base/base.h"

@@ -36,8 +36,7 @@ static cgp_status take_records(cgp__in_memory *set, cgp_split split, const char 
         const uint8_t class = bytes[at + label], *planes = bytes + at + n_labels;
         if (class >= set->o.classes)
             return cgp_fail(CGP_EFORMAT,
-                            "%s: at byte %" PRId64 ": expected a label below %" PRId64
-                            ", got %d",
+                            "%s: at byte %" PRId64 ": expected a label below %" PRId64 ", got %d",
                             path, at + label, set->o.classes, class);
         images->labels[images->n++] = class;
         for (int p = 0; p < PLANE; p++) {
@@ -69,16 +68,14 @@ static cgp_status read_files(cgp__in_memory *set) {
     return status;
 }
 
-cgp_status cgp_data_cifar(cgp_data **out, const char *directory,
-                          const cgp_cifar_options *options) {
+cgp_status cgp_data_cifar(cgp_data **out, const char *directory, const cgp_cifar_options *options) {
     CGP__NEED(out);
     CGP__NEED(directory);
     const cgp_cifar_options defaults = cgp_cifar_options_default();
     if (!options) options = &defaults;
     CGP_TRY(cgp__data_check_size(options, sizeof *options, "cifar options"));
     if (options->classes != 10 && options->classes != 20 && options->classes != 100)
-        return cgp_fail(CGP_EINVAL, "cifar: classes are 10, 20 or 100, got %d",
-                        options->classes);
+        return cgp_fail(CGP_EINVAL, "cifar: classes are 10, 20 or 100, got %d", options->classes);
     const cgp__in_memory_options common = {.name = "cifar",
                                            .directory = directory,
                                            .side = SIDE,

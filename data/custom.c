@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- a custom data set: the caller's function makes a sample, all else is as in the built-in ones.
+/* custom.c -- a custom data set: the caller's function makes a sample, all else is as in the
+ *built-in ones.
  *
  *     position p of training     sample permutation_of_pass(p / n)[p % n], or p if endless
  *     position p of validation   sample p */
@@ -21,14 +22,13 @@ typedef struct custom_data {
     void *unwanted; /* where the reading thread leaves what is not wanted; NULL: no need yet */
     cgp_data_fill *fill;
     void *context;
-    void (*destroy)(
-        void *context); /* NULL until the set is open: the context is the caller's */
+    void (*destroy)(void *context); /* NULL until the set is open: the context is the caller's */
 } custom_data;
 
 /* --- samples --- */
 
-/* The caller's function may fail without a message, and an older one must not be taken for its: clear it before the call,
- * and restore it on success. */
+/* The caller's function may fail without a message, and an older one must not be taken for its:
+ * clear it before the call, and restore it on success. */
 static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                             void *input, void *target) {
     const custom_data *custom = (const custom_data *)data;
@@ -36,8 +36,7 @@ static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, i
     char before[1024];
     snprintf(before, sizeof before, "%s", cgp_message());
     (void)cgp_fail(CGP_EINVAL, "%s", "");
-    const cgp_status status =
-        custom->fill(custom->context, split, index, position, input, target);
+    const cgp_status status = custom->fill(custom->context, split, index, position, input, target);
     if (status == CGP_OK) {
         (void)cgp_fail(CGP_EINVAL, "%s", before);
         return CGP_OK;
@@ -48,17 +47,16 @@ static cgp_status fill_both(cgp_data *data, cgp_split split, int64_t position, i
                         custom->name, part, index, (int)status);
     const char *message =
         *cgp_message() ? cgp_message() : "fill() failed and left no message (cgp_fail)";
-    return cgp_fail(status, "%s: %s sample %" PRId64 ": %s", custom->name, part, index,
-                    message);
+    return cgp_fail(status, "%s: %s sample %" PRId64 ": %s", custom->name, part, index, message);
 }
 
-/* The caller's function makes both, also the one that is not wanted: only the reading thread, without a prefetch, comes with one. */
+/* The caller's function makes both, also the one that is not wanted: only the reading thread,
+ * without a prefetch, comes with one. */
 static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target) {
     custom_data *custom = (custom_data *)data;
     if (input && target) return fill_both(data, split, position, index, input, target);
-    const size_t input_bytes = cgp__data_bytes(data, 0),
-                 target_bytes = cgp__data_bytes(data, 1);
+    const size_t input_bytes = cgp__data_bytes(data, 0), target_bytes = cgp__data_bytes(data, 1);
     const size_t bytes = input_bytes > target_bytes ? input_bytes : target_bytes;
     if (!custom->unwanted) custom->unwanted = cgp__calloc(bytes, 1);
     if (!custom->unwanted) return cgp__no_memory(custom->name, bytes);
@@ -102,8 +100,8 @@ static cgp_status check_field(const char *name, const char *role, const cgp_data
         return cgp_fail(CGP_EINVAL, "%s: expected %s of f32 or i32, got %s", name, role,
                         field->dtype == CGP_BF16 ? "bf16" : "no element type");
     if (shape->rank < 1 || shape->rank >= CGP_MAX_RANK)
-        return cgp_fail(CGP_EINVAL, "%s: expected %s of 1 to %d dimensions besides N, got %d",
-                        name, role, CGP_MAX_RANK - 1, shape->rank);
+        return cgp_fail(CGP_EINVAL, "%s: expected %s of 1 to %d dimensions besides N, got %d", name,
+                        role, CGP_MAX_RANK - 1, shape->rank);
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++) {
         if (shape->dims[i] < 1 || shape->dims[i] > MAX_ELEMENTS / count)
@@ -135,11 +133,10 @@ static cgp_status check(const cgp_data_source *source) {
         return cgp_fail(CGP_EINVAL, "data source: expected a name of 1 to %d bytes, got %zu",
                         LONGEST_NAME, length);
     if (!cgp__is_name(source->name) || (source->identity && !cgp__is_utf8(source->identity)))
-        return cgp_fail(
-            CGP_EINVAL,
-            "data source: expected a name and an identity in UTF-8, the name without "
-            "control characters, got \"%s\"",
-            source->name);
+        return cgp_fail(CGP_EINVAL,
+                        "data source: expected a name and an identity in UTF-8, the name without "
+                        "control characters, got \"%s\"",
+                        source->name);
     if (!source->fill)
         return cgp_fail(CGP_EINVAL, "%s: expected a function fill(), got none", source->name);
     if (source->threads < 0 || source->threads > MAX_THREADS)

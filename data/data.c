@@ -16,11 +16,10 @@ static bool left_behind(const cgp_data *data) {
 
 static cgp_status check_process(const cgp_data *data, const char *function) {
     if (!left_behind(data)) return CGP_OK;
-    return cgp_fail(
-        CGP_ESTATE,
-        "%s: data: expected a call of process %ld, which has its threads, got one of "
-        "%ld (after a fork make another set, or one without threads)",
-        function, (long)data->process, (long)getpid());
+    return cgp_fail(CGP_ESTATE,
+                    "%s: data: expected a call of process %ld, which has its threads, got one of "
+                    "%ld (after a fork make another set, or one without threads)",
+                    function, (long)data->process, (long)getpid());
 }
 
 cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char *name,
@@ -61,14 +60,14 @@ cgp_status cgp__data_check_size(const void *options, size_t size, const char *na
 cgp_status cgp__data_check_range(const char *name, const char *field_is, const char *unit,
                                  int64_t value, int64_t min, int64_t max) {
     if (value >= min && value <= max) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "%s: %s between %" PRId64 " and %" PRId64 "%s, got %" PRId64,
-                    name, field_is, min, max, unit, value);
+    return cgp_fail(CGP_EINVAL, "%s: %s between %" PRId64 " and %" PRId64 "%s, got %" PRId64, name,
+                    field_is, min, max, unit, value);
 }
 
 cgp_status cgp__data_check_fraction(const char *name, double fraction) {
     if (fraction >= 0 && fraction < 1) return CGP_OK; /* false for NaN too */
-    return cgp_fail(CGP_EINVAL, "%s: validation_fraction is at least 0 and below 1, got %g",
-                    name, fraction);
+    return cgp_fail(CGP_EINVAL, "%s: validation_fraction is at least 0 and below 1, got %g", name,
+                    fraction);
 }
 
 /* --- description --- */
@@ -137,22 +136,19 @@ int64_t cgp__data_end(const cgp_data *data, cgp_split split) {
 
 /* --- reading --- */
 
-static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t first,
-                              int64_t count) {
+static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t first, int64_t count) {
     if (split != CGP_SPLIT_TRAIN && split != CGP_SPLIT_VALIDATION)
-        return cgp_fail(CGP_EINVAL,
-                        "data: expected the training or validation split, got split %d",
+        return cgp_fail(CGP_EINVAL, "data: expected the training or validation split, got split %d",
                         (int)split);
     const char *name = split == CGP_SPLIT_TRAIN ? "training data" : "validation data";
     if (first < 0 || count < 0)
         return cgp_fail(CGP_EINVAL,
-                        "%s: position and count are at least 0, got %" PRId64 " and %" PRId64,
-                        name, first, count);
+                        "%s: position and count are at least 0, got %" PRId64 " and %" PRId64, name,
+                        first, count);
     const int64_t end = cgp__data_end(data, split);
     if (count > end - first) /* no overflow: both are at least 0 */
         return cgp_fail(CGP_EINVAL,
-                        "%s: has %" PRId64 " samples, got position %" PRId64
-                        " and count %" PRId64
+                        "%s: has %" PRId64 " samples, got position %" PRId64 " and count %" PRId64
                         " (validation is one pass and does not start over)",
                         name, end, first, count);
     return CGP_OK;
@@ -160,8 +156,7 @@ static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t fir
 
 static cgp_status read_sample(cgp_data *data, cgp_split split, int64_t position, void *input,
                               void *target) {
-    if (data->prefetch)
-        return cgp__prefetch_take(data->prefetch, split, position, input, target);
+    if (data->prefetch) return cgp__prefetch_take(data->prefetch, split, position, input, target);
     const int64_t index = cgp__data_index(data, split, position);
     return data->kind->fill(data, split, position, index, input, target);
 }
@@ -195,12 +190,12 @@ cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) {
 }
 
 static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
-    CGP_TRY(cgp__data_identify(
-        hash,
-        "cgpipe data 1\nkind %s\nvocabulary %" PRId64 "\nsequence %" PRId64
-        "\ntraining %" PRId64 "\nvalidation %" PRId64 "\n",
-        data->kind->name, data->vocab, data->sequence, data->samples[CGP_SPLIT_TRAIN],
-        data->samples[CGP_SPLIT_VALIDATION]));
+    CGP_TRY(cgp__data_identify(hash,
+                               "cgpipe data 1\nkind %s\nvocabulary %" PRId64 "\nsequence %" PRId64
+                               "\ntraining %" PRId64 "\nvalidation %" PRId64 "\n",
+                               data->kind->name, data->vocab, data->sequence,
+                               data->samples[CGP_SPLIT_TRAIN],
+                               data->samples[CGP_SPLIT_VALIDATION]));
     return data->kind->identify(data, hash);
 }
 

@@ -34,8 +34,7 @@ static cgp_status unreadable(const char *path, int reason) {
 }
 
 /* O_NONBLOCK: opening a named pipe must not wait for its writer. */
-cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd,
-                               int64_t *bytes) {
+cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes) {
     struct stat info;
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (opened < 0) return unreadable(path, errno);
@@ -49,8 +48,7 @@ cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd,
     if (failed) return unreadable(path, failed);
     if (S_ISDIR(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: is a directory, expected %s", path, expected);
-    return cgp_fail(CGP_EIO, "%s: is not a regular file (pipes and devices have no length)",
-                    path);
+    return cgp_fail(CGP_EIO, "%s: is not a regular file (pipes and devices have no length)", path);
 }
 
 cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
@@ -58,8 +56,7 @@ cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *b
     struct stat info;
     int64_t done = 0;
     while (done < count) {
-        const ssize_t got =
-            pread(fd, (char *)bytes + done, (size_t)(count - done), offset + done);
+        const ssize_t got = pread(fd, (char *)bytes + done, (size_t)(count - done), offset + done);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return unreadable(path, errno);
         if (got == 0)
@@ -73,15 +70,15 @@ cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *b
     return CGP_OK;
 }
 
-cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max,
-                               uint8_t **bytes, int64_t *size) {
+cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max, uint8_t **bytes,
+                               int64_t *size) {
     int fd = -1;
     uint8_t *read = NULL;
     cgp_status status = CGP_OK;
     CGP_TRY(cgp__data_file_open(path, expected, &fd, size));
     if (*size > max)
-        status = cgp_fail(CGP_EFORMAT, "%s: expected at most %" PRId64 " bytes, got %" PRId64,
-                          path, max, *size);
+        status = cgp_fail(CGP_EFORMAT, "%s: expected at most %" PRId64 " bytes, got %" PRId64, path,
+                          max, *size);
     else if (!(read = cgp__calloc((size_t)*size + 1, 1)))
         status = cgp__no_memory(path, (size_t)*size);
     else
@@ -132,8 +129,8 @@ static bool is_listed(cgp__data_files *files, const char *path, const struct sta
     return !files->filter || files->filter(path);
 }
 
-/* Append an entry to the files, or to the directories, or skip it. Without `files`, only directories count, also behind links.
- * Takes `path`, its full name. */
+/* Append an entry to the files, or to the directories, or skip it. Without `files`, only
+ * directories count, also behind links. Takes `path`, its full name. */
 static cgp_status visit_entry(int fd, const char *name, char *path, cgp__data_files *files,
                               cgp__data_files *directories) {
     struct stat info;
@@ -197,8 +194,7 @@ static cgp_status walk(const char *directory, cgp__data_files *files) {
     cgp__data_files_release(&directories);
     if (status != CGP_OK) return status;
     if (files->seen == seen_before)
-        return cgp_fail(CGP_EINVAL,
-                        "%s: has no file to read (hidden and empty files are left out)",
+        return cgp_fail(CGP_EINVAL, "%s: has no file to read (hidden and empty files are left out)",
                         directory);
     sort_from(files, before);
     return CGP_OK;

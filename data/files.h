@@ -5,18 +5,18 @@
 
 #include <cgpipe/base.h>
 
-/* Open a regular file; *fd and *bytes (its size) are written on success. `expected`, "a text file", is for the message about
- * a directory. */
+/* Open a regular file; *fd and *bytes (its size) are written on success. `expected`, "a text file",
+ * is for the message about a directory. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes);
 
 /* Read exactly `count` bytes at `offset`; a file that ends before is CGP_EIO. */
 cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
                                int64_t count);
 
-/* Read a whole file of at most `max` bytes (more is CGP_EFORMAT), and a 0 behind it; *bytes is owned by the caller
- * and written on success. */
-cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max,
-                               uint8_t **bytes, int64_t *size);
+/* Read a whole file of at most `max` bytes (more is CGP_EFORMAT), and a 0 behind it; *bytes is
+ * owned by the caller and written on success. */
+cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max, uint8_t **bytes,
+                               int64_t *size);
 
 /* The number that begins here, big-endian. */
 static inline int64_t cgp__big_endian(const uint8_t *bytes) {
@@ -35,7 +35,8 @@ typedef struct cgp__data_files {
     int seen; /* files of directories, before the filter */
 } cgp__data_files;
 
-/* Append the files of `paths`: of a directory its files (data.h has the rules and the order), any other path unchecked. */
+/* Append the files of `paths`: of a directory its files (data.h has the rules and the order), any
+ * other path unchecked. */
 cgp_status cgp__data_files_find(cgp__data_files *files, const char *const *paths, int n_paths);
 
 /* Append the directories in a directory, also behind links, in byte order, without hidden ones. */

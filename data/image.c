@@ -19,8 +19,7 @@ cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64
     const int64_t pixels = width * height; /* both below 2^31 */
     if (pixels > file->max_pixels)
         return cgp_fail(
-            CGP_EFORMAT,
-            "%s: expected at most %" PRId64 " pixels, got %" PRId64 " x %" PRId64 "%s",
+            CGP_EFORMAT, "%s: expected at most %" PRId64 " pixels, got %" PRId64 " x %" PRId64 "%s",
             file->path, file->max_pixels, width, height, cgp__limit_hint(CGP__LIMIT_PIXELS));
     const size_t bytes = (size_t)pixels * CGP__IMAGE_CHANNELS;
     *image = (cgp__image){width, height, cgp__calloc(bytes, 1)};

@@ -38,13 +38,11 @@ static cgp__crop random_box(int64_t width, int64_t height, int64_t size, cgp__rn
     for (uint64_t i = 0; i < TRIES; i++) {
         const double area =
             cgp__data_uniform(key, 2 * i, MIN_AREA, 1) * (double)width * (double)height;
-        const double ratio =
-            exp(cgp__data_uniform(key, 2 * i + 1, log(MIN_RATIO), log(MAX_RATIO)));
+        const double ratio = exp(cgp__data_uniform(key, 2 * i + 1, log(MIN_RATIO), log(MAX_RATIO)));
         const int64_t w = llround(sqrt(area * ratio)), h = llround(sqrt(area / ratio));
         if (w < 1 || h < 1 || w > width || h > height) continue;
         return box((int64_t)cgp__rng_below(key, DRAW_X, (uint32_t)(width - w + 1)),
-                   (int64_t)cgp__rng_below(key, DRAW_Y, (uint32_t)(height - h + 1)), w, h,
-                   size);
+                   (int64_t)cgp__rng_below(key, DRAW_Y, (uint32_t)(height - h + 1)), w, h, size);
     }
     return largest(width, height, size);
 }

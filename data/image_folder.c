@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_folder.c -- a directory with one directory of images per class, as torchvision's ImageFolder.
+/* image_folder.c -- a directory with one directory of images per class, as torchvision's
+ *ImageFolder.
  *
  *     list      classes 0 .. C-1, their files in byte order            once, when it is opened
  *     splits    the files of training and of validation
  *     index     position -> file of the split                          shuffle.c; validation in order
  *     prepare   file -> decoded -> cropped -> resized -> normalised    prefetch.c's threads
  *
- * A broken file is found when it is prepared: the next good one of its split takes its place, a function of the files
- * alone. */
+ * A broken file is found when it is prepared: the next good one of its split takes its place, a
+ * function of the files alone. */
 #include "data/files.h"
 #include "data/image.h"
 #include "base/limits.h"
@@ -60,8 +61,8 @@ static cgp_status decode(const image_folder *data, uint32_t file, cgp__image *im
 }
 
 /* Without `out` only find out that the image is not broken, if that matters. */
-static cgp_status load(const image_folder *data, uint32_t file, cgp_split split,
-                       int64_t position, float *out) {
+static cgp_status load(const image_folder *data, uint32_t file, cgp_split split, int64_t position,
+                       float *out) {
     const int64_t size = data->options.size;
     cgp__image image = {0};
     if (!out && data->options.strict) return CGP_OK;
@@ -118,10 +119,9 @@ static cgp_status list_class(image_folder *data, const char *directory, uint32_t
     CGP_TRY(cgp__data_files_find(&data->files, &directory, 1));
     const int n = data->files.n;
     if (n == before)
-        return cgp_fail(
-            CGP_EINVAL,
-            "%s: expected images of a class, names in .jpg, .jpeg or .png, got none",
-            directory);
+        return cgp_fail(CGP_EINVAL,
+                        "%s: expected images of a class, names in .jpg, .jpeg or .png, got none",
+                        directory);
     if (!cgp__grow(&data->labels, &data->labels_capacity, n, sizeof *data->labels))
         return cgp__no_memory("images", (size_t)n * sizeof *data->labels);
     for (int i = before; i < n; i++)
@@ -153,7 +153,8 @@ static cgp_status check_classes(const image_folder *data, const char *directory,
     return CGP_OK;
 }
 
-/* List the images of a directory, and its classes: if these are not data->classes, they must be the same. */
+/* List the images of a directory, and its classes: if these are not data->classes, they must be the
+ * same. */
 static cgp_status list_directory(image_folder *data, const char *directory,
                                  cgp__data_files *classes) {
     CGP_TRY(cgp__data_directories_find(classes, directory));
@@ -202,11 +203,10 @@ static cgp_status split_class(image_folder *data, int first, int end) {
         data->options.validation_directory ? 0 : data->options.validation_fraction;
     const int n = end - first, n_train = n - (int)cgp__data_validation_count(fraction, n);
     if (n_train < 1)
-        return cgp_fail(
-            CGP_EINVAL,
-            "%s: a validation fraction of %g leaves none of its %d images for training "
-            "(a smaller fraction, or a directory for validation)",
-            data->classes.items[data->labels[first]], fraction, n);
+        return cgp_fail(CGP_EINVAL,
+                        "%s: a validation fraction of %g leaves none of its %d images for training "
+                        "(a smaller fraction, or a directory for validation)",
+                        data->classes.items[data->labels[first]], fraction, n);
     for (int i = first; i < end; i++)
         add_file(data, i < first + n_train ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION, i);
     return CGP_OK;
@@ -228,8 +228,7 @@ static cgp_status make_splits(image_folder *data) {
     const int64_t n = data->splits[CGP_SPLIT_TRAIN].n, batch = data->options.drop_last;
     if (batch > n)
         return cgp_fail(CGP_EINVAL,
-                        "%s: has %" PRId64
-                        " training images, expected at least drop_last, %" PRId64
+                        "%s: has %" PRId64 " training images, expected at least drop_last, %" PRId64
                         " (a smaller batch)",
                         data->root, n, batch);
     data->base.samples[CGP_SPLIT_TRAIN] = batch > 0 ? n - n % batch : n;
@@ -248,8 +247,7 @@ static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     const image_folder *data = (const image_folder *)base;
     const cgp_image_folder_options *o = &data->options;
     CGP_TRY(cgp__data_identify(
-        hash,
-        "size %" PRId64 "\nplain %d\ndrop last %" PRId64 "\nseed %" PRIu64 "\nfiles %d %d\n",
+        hash, "size %" PRId64 "\nplain %d\ndrop last %" PRId64 "\nseed %" PRIu64 "\nfiles %d %d\n",
         o->size, o->plain, o->drop_last, o->seed, data->first_validation, data->files.n));
     for (int i = 0; i < data->files.n; i++) {
         const char *path = data->files.items[i];
@@ -275,12 +273,11 @@ static void close_images(cgp_data *base) {
 
 static cgp_status check_options(const cgp_image_folder_options *options) {
     CGP_TRY(cgp__data_check_size(options, sizeof *options, "image folder options"));
-    CGP_TRY(cgp__data_check_range("images", "size is", " pixels", options->size, MIN_SIZE,
-                                  MAX_SIZE));
+    CGP_TRY(
+        cgp__data_check_range("images", "size is", " pixels", options->size, MIN_SIZE, MAX_SIZE));
     if (!options->validation_directory)
         CGP_TRY(cgp__data_check_fraction("images", options->validation_fraction));
-    CGP_TRY(
-        cgp__data_check_range("images", "workers are", "", options->workers, 0, MAX_WORKERS));
+    CGP_TRY(cgp__data_check_range("images", "workers are", "", options->workers, 0, MAX_WORKERS));
     if (options->drop_last < 0)
         return cgp_fail(CGP_EINVAL, "images: drop_last is at least 0, got %" PRId64,
                         options->drop_last);

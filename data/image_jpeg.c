@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* image_jpeg.c -- JPEG by libjpeg(-turbo), all kinds to RGB.
  *
- * libjpeg reports an error by a call that must not return: it jumps back to decode(). All resources are in a struct outside
- * of that function, so that nothing leaks and no local variable is read after a jump. */
+ * libjpeg reports an error by a call that must not return: it jumps back to decode(). All resources
+ * are in a struct outside of that function, so that nothing leaks and no local variable is read
+ * after a jump. */
 #include "data/image.h"
 
 #include "base/limits.h"
@@ -32,8 +33,7 @@ typedef struct jpeg_job {
 static void on_error(j_common_ptr info) {
     jpeg_job *job = info->client_data;
     info->err->format_message(info, job->reason);
-    if (info->err->msg_code == JERR_OUT_OF_MEMORY)
-        job->status = cgp__no_memory(job->file->path, 1);
+    if (info->err->msg_code == JERR_OUT_OF_MEMORY) job->status = cgp__no_memory(job->file->path, 1);
     if (info->err->msg_code == JERR_NO_BACKING_STORE) /* for more than max_memory_to_use */
         job->status = cgp_fail(CGP_EFORMAT,
                                "%s: expected a JPEG that takes at most %" PRId64
@@ -82,8 +82,7 @@ static void take_cmyk(jpeg_job *job, uint8_t *out) {
 }
 
 static cgp_status ensure_capacity(jpeg_job *job, bool cmyk) {
-    CGP_TRY(
-        cgp__image_make(job->image, job->file, job->info.image_width, job->info.image_height));
+    CGP_TRY(cgp__image_make(job->image, job->file, job->info.image_width, job->info.image_height));
     if (!cmyk) return CGP_OK;
     job->row = cgp__calloc(job->info.image_width, 4);
     return job->row ? CGP_OK : cgp__no_memory(job->file->path, 4 * job->info.image_width);

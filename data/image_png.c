@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* image_png.c -- PNG by libpng, all kinds to RGB; errors jump back as in image_jpeg.c.
  *
- * libpng allocates by our functions, to distinguish short memory from damage: a damaged image is skipped, and that must not
- * depend on the machine. */
+ * libpng allocates by our functions, to distinguish short memory from damage: a damaged image is
+ * skipped, and that must not depend on the machine. */
 #include "data/files.h"
 #include "data/image.h"
 
@@ -59,7 +59,8 @@ static void on_read(png_structp png, png_bytep out, size_t count) {
 
 /* --- chunks --- */
 
-/* Chunks of which there may be thousands: pixels, and the pictures of an animated PNG, which libpng skips. */
+/* Chunks of which there may be thousands: pixels, and the pictures of an animated PNG, which libpng
+ * skips. */
 static bool is_pixels(const uint8_t *type) {
     return memcmp(type, "IDAT", 4) == 0 || memcmp(type, "fcTL", 4) == 0 ||
            memcmp(type, "fdAT", 4) == 0;
@@ -72,13 +73,11 @@ static cgp_status check_chunks(const cgp__image_file *file) {
     for (int64_t at = SIGNATURE; at + LENGTH_TYPE_CRC <= size;
          at += LENGTH_TYPE_CRC + cgp__big_endian(file->bytes + at)) {
         n += !is_pixels(file->bytes + at + 4);
-        if (memcmp(file->bytes + at + 4, "IEND", 4) == 0)
-            break; /* bytes behind it are no chunks */
+        if (memcmp(file->bytes + at + 4, "IEND", 4) == 0) break; /* bytes behind it are no chunks */
     }
     if (n <= max) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
-                    "%s: expected at most %" PRId64 " chunks besides the pixels, got %" PRId64
-                    "%s",
+                    "%s: expected at most %" PRId64 " chunks besides the pixels, got %" PRId64 "%s",
                     file->path, max, n, cgp__limit_hint(CGP__LIMIT_CHUNKS));
 }
 
@@ -86,8 +85,8 @@ static cgp_status check_chunks(const cgp__image_file *file) {
 
 static cgp_status ensure_capacity(png_job *job) {
     const int64_t height = png_get_image_height(job->png, job->info);
-    CGP_TRY(cgp__image_make(job->image, job->file, png_get_image_width(job->png, job->info),
-                            height));
+    CGP_TRY(
+        cgp__image_make(job->image, job->file, png_get_image_width(job->png, job->info), height));
     job->rows = cgp__calloc((size_t)height, sizeof *job->rows);
     if (!job->rows) return cgp__no_memory(job->file->path, (size_t)height * sizeof *job->rows);
     for (int64_t y = 0; y < height; y++)
@@ -105,7 +104,8 @@ static cgp_status decode(png_job *job) {
     job->info = png_create_info_struct(job->png);
     if (!job->info) return damaged(job);
     png_set_read_fn(job->png, job, on_read);
-    /* Chunks that change no pixel (texts, profiles) are skipped, not inflated: a megabyte of them can be a gigabyte. */
+    /* Chunks that change no pixel (texts, profiles) are skipped, not inflated: a megabyte of them
+     * can be a gigabyte. */
     png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
     CGP_TRY(ensure_capacity(job));
@@ -115,8 +115,7 @@ static cgp_status decode(png_job *job) {
     png_set_strip_alpha(job->png);
     png_set_interlace_handling(job->png);
     png_read_update_info(job->png, job->info);
-    if (png_get_rowbytes(job->png, job->info) !=
-        (size_t)job->image->width * CGP__IMAGE_CHANNELS)
+    if (png_get_rowbytes(job->png, job->info) != (size_t)job->image->width * CGP__IMAGE_CHANNELS)
         png_error(job->png, "rows that are not RGB");
     png_read_image(job->png, job->rows);
     png_read_end(job->png, NULL);

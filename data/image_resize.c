@@ -74,8 +74,8 @@ static void resize_row(const axis *a, const uint8_t *row, float *out) {
 }
 
 /* One row of the result from the rows of `columns`, which begin with row `start` of the box. */
-static void add_rows(const axis *a, int64_t o, const float *columns, int64_t start,
-                     int64_t length, float *out) {
+static void add_rows(const axis *a, int64_t o, const float *columns, int64_t start, int64_t length,
+                     float *out) {
     const float *weights = a->weights + o * a->taps;
     const float *row = columns + (a->from[o].first - start) * length;
     for (int64_t x = 0; x < length; x++)

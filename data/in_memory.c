@@ -33,8 +33,7 @@ static placement place(const cgp__in_memory *set, cgp_split split, int64_t posit
     return p;
 }
 
-static void write_image(const cgp__in_memory *set, const uint8_t *image, placement p,
-                        float *out) {
+static void write_image(const cgp__in_memory *set, const uint8_t *image, placement p, float *out) {
     const int64_t side = set->o.side, size = set->o.size, channels = set->o.channels;
     for (int64_t y = 0; y < size; y++) {
         for (int64_t x = 0; x < size; x++) {
@@ -67,11 +66,10 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
 
 static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
     const cgp__in_memory *set = (const cgp__in_memory *)data;
-    CGP_TRY(cgp__data_identify(hash,
-                               "classes %" PRId64 "\nsize %" PRId64 " %" PRId64
-                               "\nshift %" PRId64 "\nseed %" PRIu64 "\n",
-                               data->classes, set->o.size, set->o.out_channels, set->o.shift,
-                               data->seed));
+    CGP_TRY(cgp__data_identify(
+        hash,
+        "classes %" PRId64 "\nsize %" PRId64 " %" PRId64 "\nshift %" PRId64 "\nseed %" PRIu64 "\n",
+        data->classes, set->o.size, set->o.out_channels, set->o.shift, data->seed));
     for (int s = 0; s < 2; s++) {
         const cgp__in_memory_split *images = &set->splits[s];
         CGP_TRY(cgp__sha256_add(hash, images->pixels, (size_t)(images->n * image_bytes(set))));
@@ -137,8 +135,8 @@ static cgp_status open_images(cgp_data *data, const void *options) {
         data->samples[s] = set->splits[s].n;
     const int64_t n = data->samples[CGP_SPLIT_TRAIN];
     if (n > UINT32_MAX)
-        return cgp_fail(CGP_EINVAL, "%s: at most %u images, got %" PRId64, o->directory,
-                        UINT32_MAX, n);
+        return cgp_fail(CGP_EINVAL, "%s: at most %u images, got %" PRId64, o->directory, UINT32_MAX,
+                        n);
     measure(set);
     return cgp__data_shuffle(data, o->name, (uint32_t)n);
 }

@@ -22,7 +22,8 @@ typedef struct cgp__in_memory_options {
     int64_t out_channels, classes;
     int64_t shift; /* training images are shifted by at most this many pixels, and mirrored */
     uint64_t seed;
-    /* Read the files of the directory into splits, at least one image each, with cgp__in_memory_grow(). */
+    /* Read the files of the directory into splits, at least one image each, with
+     * cgp__in_memory_grow(). */
     cgp_status (*read)(cgp__in_memory *set);
 } cgp__in_memory_options;
 

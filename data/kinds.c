@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kinds.c -- recognizes files of other kinds by their first bytes.
  *
- * Every file is bytes, and every even number of bytes is tokens, so an archive or an array would be trained on without a word. A text may
- * begin with anything, tokens too: each rule needs so many bytes that no text, or that no file of tokens, has them by chance. */
+ * Every file is bytes, and every even number of bytes is tokens, so an archive or an array would be
+ * trained on without a word. A text may begin with anything, tokens too: each rule needs so many
+ * bytes that no text, or that no file of tokens, has them by chance. */
 #include "data/kinds.h"
 
 #include <cgpipe/data.h>
@@ -29,14 +30,13 @@ typedef struct kind {
     const char *name, *before, *after;
 } kind;
 
-#define NUMPY_AFTER                                                                            \
+#define NUMPY_AFTER                                                                                \
     "').astype('uint16').tofile('tokens.bin')\" makes a token file of an array of tokens"
 #define ROWS_AFTER "')['text'].str.cat(sep='\\n'))\" >text.txt writes a column of texts"
 
 /* Four bytes or more, or two that are neither UTF-8 nor the end of a line. */
 static const kind kinds[] = {
-    {"\x93NUMPY", 6, 0, "a NumPy array", "python3 -c \"import numpy; numpy.load('",
-     NUMPY_AFTER},
+    {"\x93NUMPY", 6, 0, "a NumPy array", "python3 -c \"import numpy; numpy.load('", NUMPY_AFTER},
     {"\x1f\x8b\x08", 3, 0, "compressed by gzip", "gunzip -c ", " >text.txt"},
     {"BZh", 3, 0, "compressed by bzip2", "bunzip2 -c ", " >text.txt"},
     {"\xfd"
@@ -48,8 +48,8 @@ static const kind kinds[] = {
     {"PK\x05\x06", 4, 0, "an empty zip archive", "another file than ", ""},
     {"7z\xbc\xaf\x27\x1c", 6, 0, "a 7z archive", "7z x ", ", then its files"},
     {"ustar", 5, TAR_MAGIC, "a tar archive", "tar -xf ", ", then its files"},
-    {"PAR1\x15", 5, 0, "a Parquet file",
-     "python3 -c \"import pandas; print(pandas.read_parquet('", ROWS_AFTER},
+    {"PAR1\x15", 5, 0, "a Parquet file", "python3 -c \"import pandas; print(pandas.read_parquet('",
+     ROWS_AFTER},
     {"ARROW1", 6, 0, "an Arrow file", "python3 -c \"import pandas; print(pandas.read_feather('",
      ROWS_AFTER},
     {"\xff\xff\xff\xff", 4, 0, "an Arrow stream, as Hugging Face's datasets keep one",
@@ -71,10 +71,10 @@ static const kind kinds[] = {
     {"\xff\xd8\xff", 3, 0, "an image", "--data images:DIR instead of ", ""},
 };
 
-static cgp_status refuse(const start *s, const char *name, const char *expected,
-                         const char *before, const char *after) {
-    return cgp_fail(CGP_EFORMAT, "%s: is %s, expected %s (%s%s%s)", s->path, name, expected,
-                    before, s->path, after);
+static cgp_status refuse(const start *s, const char *name, const char *expected, const char *before,
+                         const char *after) {
+    return cgp_fail(CGP_EFORMAT, "%s: is %s, expected %s (%s%s%s)", s->path, name, expected, before,
+                    s->path, after);
 }
 
 static cgp_status read_start(start *s, const char *path, int fd, int64_t bytes) {
@@ -97,26 +97,25 @@ static bool is_safetensors(const start *s) {
            (s->at[9] == '"' || s->at[9] == '}' || s->at[9] == ' ');
 }
 
-/* The kind whose magic the file begins with. Tokens may begin with any two bytes, and often with four of 0xff: where a magic is shorter
- * than four, or is those, more is looked at. */
+/* The kind whose magic the file begins with. Tokens may begin with any two bytes, and often with
+ * four of 0xff: where a magic is shorter than four, or is those, more is looked at. */
 static const kind *find(const start *s, bool tokens) {
     static const char sixth[] = "1AY&SY";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const kind *k = &kinds[i];
-        if (s->n < k->offset + k->length ||
-            memcmp(s->at + k->offset, k->magic, (size_t)k->length))
+        if (s->n < k->offset + k->length || memcmp(s->at + k->offset, k->magic, (size_t)k->length))
             continue;
         if (strncmp(k->magic, "BZh", 3) == 0 && memcmp(s->at + 4, sixth, 6) != 0) continue;
         const bool ones = k->magic[0] == '\xff', pickle = k->magic[0] == '\x80';
         if (!tokens || (k->length >= 4 && !ones) || k->magic[0] == 'B') return k;
         if (k->magic[0] == '\x1f' && s->at[3] < 32 && s->at[8] <= 4) return k; /* gzip */
-        if (pickle && k->length == 3 && little_endian(s->at + 3, 8) < (uint64_t)s->bytes)
-            return k;
+        if (pickle && k->length == 3 && little_endian(s->at + 3, 8) < (uint64_t)s->bytes) return k;
     }
     return NULL;
 }
 
-/* Return whether bytes `first`, `first` + `step` .. of the beginning are all 0, and most of those at `other`, `other` + `step` .. are not. */
+/* Return whether bytes `first`, `first` + `step` .. of the beginning are all 0, and most of those
+ * at `other`, `other` + `step` .. are not. */
 static bool are_zeros(const start *s, int first, int other, int step) {
     int64_t n = 0;
     for (int64_t i = 0; i + step <= s->n; i += step) {
@@ -126,7 +125,8 @@ static bool are_zeros(const start *s, int first, int other, int step) {
     return s->n >= FEW_BYTES && 2 * n * step > s->n;
 }
 
-/* Return whether the beginning is UTF-8 without control characters but white space; a character may be cut off at its end. */
+/* Return whether the beginning is UTF-8 without control characters but white space; a character may
+ * be cut off at its end. */
 static bool is_plain_text(const start *s) {
     for (int64_t i = 0; i < s->n;) {
         const int length = cgp__utf8_character(s->at + i, s->n - i);
@@ -142,8 +142,7 @@ static cgp_status expect_text(const start *s) {
     const kind *found = find(s, false);
     if (found) return refuse(s, found->name, text, found->before, found->after);
     if (is_safetensors(s))
-        return refuse(s, "a safetensors file of weights", text, "cgpipe sample RUN --weights ",
-                      "");
+        return refuse(s, "a safetensors file of weights", text, "cgpipe sample RUN --weights ", "");
     const uint64_t word = little_endian(s->at, 4);
     if (word == 20240520 || word == 20240522 || word == 20240801)
         return refuse(s, "a token file of llm.c", text, "--data ", to_bin);
@@ -168,14 +167,13 @@ cgp_status cgp__data_expect_text(const char *path, int fd, int64_t bytes) {
 cgp_status cgp_data_check_text(const char *name, const void *bytes, int64_t count) {
     CGP__NEED(name);
     CGP__NEED(bytes);
-    start s = {
-        .path = name, .n = cgp__max(cgp__min(count, START_BYTES), 0), .bytes = INT64_MAX};
+    start s = {.path = name, .n = cgp__max(cgp__min(count, START_BYTES), 0), .bytes = INT64_MAX};
     memcpy(s.at, bytes, (size_t)s.n);
     return expect_text(&s);
 }
 
-/* Return whether tokens of 2 bytes are wider ones: every second one is the high half of a token, which is 0, or small as of a vocabulary
- * below 2^20. */
+/* Return whether tokens of 2 bytes are wider ones: every second one is the high half of a token,
+ * which is 0, or small as of a vocabulary below 2^20. */
 static bool are_wider(const start *s) {
     int64_t nonzero = 0, large = 0, n = s->n / 4;
     uint64_t high = 0;
@@ -197,8 +195,8 @@ cgp_status cgp__data_expect_tokens(const char *path, int fd, int64_t bytes) {
     const char *tokens = "tokens";
     if (found) return refuse(&s, found->name, tokens, found->before, found->after);
     if (is_safetensors(&s))
-        return refuse(&s, "a safetensors file of weights", tokens,
-                      "cgpipe sample RUN --weights ", "");
+        return refuse(&s, "a safetensors file of weights", tokens, "cgpipe sample RUN --weights ",
+                      "");
     if (is_plain_text(&s))
         return refuse(&s, "text", tokens, "cgpipe tokenize --tokenizer PATH --out tokens.bin ",
                       ", or without .bin at its end, as bytes");

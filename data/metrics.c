@@ -12,8 +12,7 @@ static int64_t rank_of(const float *logits, int32_t label, int64_t classes) {
     int64_t before = 0;
     if (isnan(logit)) return classes;
     for (int64_t k = 0; k < classes; k++)
-        before +=
-            k < label ? !(logits[k] < logit) : !(logits[k] <= logit); /* NaN: comes before */
+        before += k < label ? !(logits[k] < logit) : !(logits[k] <= logit); /* NaN: comes before */
     return before;
 }
 

@@ -16,7 +16,8 @@
 
 enum { SIDE = 28, MAX_SIZE = 1024, CLASSES = 10 };
 
-/* The files of a split: the end of the name, the magic, and the bytes of the header and of each image or label. */
+/* The files of a split: the end of the name, the magic, and the bytes of the header and of each
+ * image or label. */
 typedef struct form {
     const char *end;
     int64_t magic, header, each;
@@ -25,11 +26,10 @@ typedef struct form {
 static const form images_form = {"images-idx3-ubyte", 0x803, 16, SIDE *SIDE},
                   labels_form = {"labels-idx1-ubyte", 0x801, 8, 1};
 
-static cgp_status unexpected(const char *path, int64_t offset, const char *expected,
-                             int64_t right, int64_t value) {
-    return cgp_fail(CGP_EFORMAT,
-                    "%s: at byte %" PRId64 ": expected %s %" PRId64 ", got %" PRId64, path,
-                    offset, expected, right, value);
+static cgp_status unexpected(const char *path, int64_t offset, const char *expected, int64_t right,
+                             int64_t value) {
+    return cgp_fail(CGP_EFORMAT, "%s: at byte %" PRId64 ": expected %s %" PRId64 ", got %" PRId64,
+                    path, offset, expected, right, value);
 }
 
 /* --- files --- */
@@ -46,8 +46,8 @@ static cgp_status check_gunzipped(const char *path) {
 }
 
 /* Check magic, size and, of images, rows and columns; *n is written on success. */
-static cgp_status check_file(const char *path, const form *f, const uint8_t *bytes,
-                             int64_t size, int64_t *n) {
+static cgp_status check_file(const char *path, const form *f, const uint8_t *bytes, int64_t size,
+                             int64_t *n) {
     if (size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)
         return cgp_fail(CGP_EFORMAT,
                         "%s: at byte 0: expected the magic %" PRId64
@@ -65,16 +65,15 @@ static cgp_status check_file(const char *path, const form *f, const uint8_t *byt
     if (*n < 1) return unexpected(path, 4, "at least", 1, *n);
     if (size != f->header + *n * f->each)
         return cgp_fail(CGP_EFORMAT,
-                        "%s: at byte 4: expected a number that fits %" PRId64
-                        " bytes, got %" PRId64 ", which needs %" PRId64
-                        " (a file cut short, or damaged)",
+                        "%s: at byte 4: expected a number that fits %" PRId64 " bytes, got %" PRId64
+                        ", which needs %" PRId64 " (a file cut short, or damaged)",
                         path, size, *n, f->header + *n * f->each);
     return CGP_OK;
 }
 
 /* Read a file; *path and *bytes are the caller's also after a failure. */
-static cgp_status read_file(const cgp__in_memory *set, cgp_split split, const form *f,
-                            char **path, uint8_t **bytes, int64_t *n) {
+static cgp_status read_file(const cgp__in_memory *set, cgp_split split, const form *f, char **path,
+                            uint8_t **bytes, int64_t *n) {
     const char *name = split == CGP_SPLIT_TRAIN ? "train" : "t10k";
     int64_t size = 0;
     *path = cgp__format("%s/%s-%s", set->o.directory, name, f->end);
@@ -86,8 +85,8 @@ static cgp_status read_file(const cgp__in_memory *set, cgp_split split, const fo
 
 /* --- splits --- */
 
-static cgp_status take_split(cgp__in_memory *set, cgp_split split, int64_t n,
-                             const uint8_t *pixels, const uint8_t *labels, const char *path) {
+static cgp_status take_split(cgp__in_memory *set, cgp_split split, int64_t n, const uint8_t *pixels,
+                             const uint8_t *labels, const char *path) {
     cgp__in_memory_split *images = &set->splits[split];
     CGP_TRY(cgp__in_memory_grow(set, split, n));
     memcpy(images->pixels, pixels + images_form.header, (size_t)(n * SIDE * SIDE));
@@ -123,18 +122,15 @@ static cgp_status read_files(cgp__in_memory *set) {
     return read_split(set, CGP_SPLIT_VALIDATION);
 }
 
-cgp_status cgp_data_mnist(cgp_data **out, const char *directory,
-                          const cgp_mnist_options *options) {
+cgp_status cgp_data_mnist(cgp_data **out, const char *directory, const cgp_mnist_options *options) {
     CGP__NEED(out);
     CGP__NEED(directory);
     const cgp_mnist_options defaults = cgp_mnist_options_default();
     if (!options) options = &defaults;
     CGP_TRY(cgp__data_check_size(options, sizeof *options, "mnist options"));
-    CGP_TRY(
-        cgp__data_check_range("mnist", "size is", " pixels", options->size, SIDE, MAX_SIZE));
+    CGP_TRY(cgp__data_check_range("mnist", "size is", " pixels", options->size, SIDE, MAX_SIZE));
     if (options->channels != 1 && options->channels != 3)
-        return cgp_fail(CGP_EINVAL, "mnist: channels are 1 or 3, got %" PRId64,
-                        options->channels);
+        return cgp_fail(CGP_EINVAL, "mnist: channels are 1 or 3, got %" PRId64, options->channels);
     const cgp__in_memory_options common = {.name = "mnist",
                                            .directory = directory,
                                            .side = SIDE,

@@ -5,9 +5,10 @@
  *         e \u0301 \u0323          decomposed, marks by combining class: 220, 230
  *         \u1eb9 \u0301            the first two are a pair; \u1eb9\u0301 is none
  *
- * A character is stable if NFC never changes it nor joins it to what is before it; text without others, which is nearly all
- * text, is passed over. The tables are those of tokenizers (unicode.h): a library's own version of Unicode would put marks in order
- * that tokenizers does not know. Every step is linear, for a million marks on one letter too. */
+ * A character is stable if NFC never changes it nor joins it to what is before it; text without
+ * others, which is nearly all text, is passed over. The tables are those of tokenizers (unicode.h):
+ * a library's own version of Unicode would put marks in order that tokenizers does not know. Every
+ * step is linear, for a million marks on one letter too. */
 #include "data/nfc.h"
 
 #include <inttypes.h>
@@ -79,8 +80,8 @@ static int decompose(uint32_t character, uint32_t *out) {
     }
     for (;;) {
         const cgp__decomposition *step =
-            bsearch(&character, cgp__unicode_steps, (size_t)cgp__unicode_steps_count,
-                    sizeof *step, by_whole);
+            bsearch(&character, cgp__unicode_steps, (size_t)cgp__unicode_steps_count, sizeof *step,
+                    by_whole);
         if (!step) break;
         if (step->second) rest[n_rest++] = step->second;
         character = step->first;
@@ -105,7 +106,8 @@ static cgp_status ensure_characters(cgp__nfc *nfc, int64_t n) {
     return CGP_OK;
 }
 
-/* Sort a run of marks by class, equal ones as they stand: by insertion, or by counting into `other`. */
+/* Sort a run of marks by class, equal ones as they stand: by insertion, or by counting into
+ * `other`. */
 static void order_run(uint32_t *marks, uint32_t *other, int64_t n) {
     int64_t starts[CLASSES + 1] = {0};
     if (n <= INSERTED) {
@@ -136,8 +138,8 @@ static void order_marks(uint32_t *c, uint32_t *other, int64_t n) {
     }
 }
 
-/* Compose in place; returns how many are left. A mark joins the last starter unless one of its class or a higher one stands
- * between, a starter if nothing does. */
+/* Compose in place; returns how many are left. A mark joins the last starter unless one of its
+ * class or a higher one stands between, a starter if nothing does. */
 static int64_t compose(uint32_t *c, int64_t n) {
     int64_t count = 0, starter = -1;
     int last = -1; /* the class before, of what stays; -1: the starter itself */
@@ -156,8 +158,7 @@ static int64_t compose(uint32_t *c, int64_t n) {
 }
 
 /* Append the normalized segment text[0 .. size - 1] to the result at *used. */
-static cgp_status append_segment(cgp__nfc *nfc, const uint8_t *text, int64_t size,
-                                 int64_t *used) {
+static cgp_status append_segment(cgp__nfc *nfc, const uint8_t *text, int64_t size, int64_t *used) {
     int64_t n = 0;
     /* Unstable characters have 2 bytes or more. */
     CGP_TRY(ensure_characters(nfc, size / 2 * MAX_STEPS + MAX_STEPS));
@@ -187,7 +188,8 @@ static cgp_status ensure_text(cgp__nfc *nfc, int64_t size) {
     return CGP_OK;
 }
 
-/* Find the first unstable character from `at` on, and the stable one before it (*segment), where its segment begins. */
+/* Find the first unstable character from `at` on, and the stable one before it (*segment), where
+ * its segment begins. */
 static int64_t find_unstable(const cgp__unicode *unicode, const uint8_t *text, int64_t size,
                              int64_t at, int64_t *segment) {
     int64_t end = 0;

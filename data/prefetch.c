@@ -7,12 +7,13 @@
  *                   ^                   ^
  *                 first: the reader's  next: a worker's
  *
- * A worker takes position `next`, as long as it is less than a ring ahead of `first`; the reader waits for `first`, copies
- * it and frees its slot. A sample does not depend on the thread that prepares it, nor on the time. The other split's ring
- * keeps its samples meanwhile. If the reader moves to another position, or needs a larger ring, it waits for the busy slots
- * and starts anew.
+ * A worker takes position `next`, as long as it is less than a ring ahead of `first`; the reader
+ * waits for `first`, copies it and frees its slot. A sample does not depend on the thread that
+ * prepares it, nor on the time. The other split's ring keeps its samples meanwhile. If the reader
+ * moves to another position, or needs a larger ring, it waits for the busy slots and starts anew.
  *
- * One lock guards all but the contents of slots, which belong to a worker while busy and to the reader while ready. */
+ * One lock guards all but the contents of slots, which belong to a worker while busy and to the
+ * reader while ready. */
 #include "data/source.h"
 
 #include <inttypes.h>
@@ -161,11 +162,10 @@ cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
 static cgp_status copy_failure(const cgp__prefetch *p, const slot *s, cgp_split split,
                                int64_t position) {
     if (s->message) return cgp_fail(s->status, "%s", s->message);
-    return cgp_fail(
-        s->status,
-        "%s: %s sample at position %" PRId64
-        ": could not be prepared, and its message could not be kept (out of memory)",
-        p->name, split == CGP_SPLIT_TRAIN ? "training" : "validation", position);
+    return cgp_fail(s->status,
+                    "%s: %s sample at position %" PRId64
+                    ": could not be prepared, and its message could not be kept (out of memory)",
+                    p->name, split == CGP_SPLIT_TRAIN ? "training" : "validation", position);
 }
 
 cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t position, void *input,

@@ -5,18 +5,19 @@
  *     Llama 3                                 It|'s| | |123|4| words|!\n\n| x        up to 3 digits, line ends after signs
  *     Qwen2                                   It|'s| | |1|2|3|4| words|!\n\n| x      single digits
  *
- * Every character begins a match, so matches lie end to end. Each of a pattern's alternatives begins with another class of character
- * (L letter, N number, S white space, O all others) or is decided by the one after it, so that a word is found in one
- * pass; a run of white space is passed at most twice, as its end is looked for. No engine for regular expressions does it: its
- * letters would be those of its own version of Unicode, and its limits on steps those of long runs. */
+ * Every character begins a match, so matches lie end to end. Each of a pattern's alternatives
+ * begins with another class of character (L letter, N number, S white space, O all others) or is
+ * decided by the one after it, so that a word is found in one pass; a run of white space is passed
+ * at most twice, as its end is looked for. No engine for regular expressions does it: its letters
+ * would be those of its own version of Unicode, and its limits on steps those of long runs. */
 #include "data/pretokenizer.h"
 
 #include <string.h>
 
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
 #define SPACE_RUNS "\\s+(?!\\S)|\\s+"
-#define NEWER(numbers)                                                                         \
-    "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers                             \
+#define NEWER(numbers)                                                                             \
+    "(?i:" CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers                                 \
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" SPACE_RUNS
 
 static const char *const regexes[] = {
@@ -61,7 +62,8 @@ static bool is_line_end(uint8_t byte) {
     return byte == '\r' || byte == '\n';
 }
 
-/* The end of a contraction that begins with the apostrophe at `at`, or `at`. (?i) folds U+017F, the long s, to s too. */
+/* The end of a contraction that begins with the apostrophe at `at`, or `at`. (?i) folds U+017F, the
+ * long s, to s too. */
 static int64_t contraction_end(const words *w, int64_t at, bool any_case) {
     const int64_t left = w->size - at;
     const uint8_t *c = w->text + at;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pretokenizer.h -- splits a text into words by one of the patterns that published tokenizers have. */
+/* pretokenizer.h -- splits a text into words by one of the patterns that published tokenizers have.
+ * */
 #ifndef CGP_SRC_DATA_PRETOKENIZER_H
 #define CGP_SRC_DATA_PRETOKENIZER_H
 

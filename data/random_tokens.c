@@ -36,8 +36,7 @@ typedef struct options {
 static cgp_status open_random(cgp_data *data, const void *o) {
     const options *of = o;
     CGP_TRY(cgp__data_check_range("random data", "vocabulary is", "", of->vocab, 1, INT32_MAX));
-    CGP_TRY(
-        cgp__data_check_range("random data", "sequence is", "", of->sequence, 1, INT32_MAX));
+    CGP_TRY(cgp__data_check_range("random data", "sequence is", "", of->sequence, 1, INT32_MAX));
     cgp__data_set_tokens(data, of->vocab, of->sequence);
     data->samples[CGP_SPLIT_TRAIN] = data->samples[CGP_SPLIT_VALIDATION] = INT64_MAX;
     data->seed = of->seed;

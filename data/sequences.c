@@ -6,8 +6,8 @@
  *     sequence 1          e f g h|i                  validation: ceil(0.3 * 3) = 1, the last
  *     sequence 2                  i j k l|m          the token after | is the last target only
  *
- * n = (tokens - 1) / T sequences; the rest at the end (n) is not used. Validation files of their own are cut in the same
- * way, and all sequences above are training. */
+ * n = (tokens - 1) / T sequences; the rest at the end (n) is not used. Validation files of their
+ * own are cut in the same way, and all sequences above are training. */
 #include "data/sequences.h"
 
 #include <inttypes.h>
@@ -28,8 +28,7 @@ static cgp_status check_paths(const cgp__sequence_options *options) {
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < options->n_paths[k]; i++) {
             if (!options->paths[k][i])
-                return cgp_fail(CGP_EINVAL,
-                                "%s: expected the name of a file at index %d, got NULL",
+                return cgp_fail(CGP_EINVAL, "%s: expected the name of a file at index %d, got NULL",
                                 options->words->name, i);
         }
     }
@@ -64,9 +63,8 @@ static int64_t sequences_needed(double fraction) {
 }
 
 /* Count the sequences of a stream; fewer than `need`, which `purpose` names, are refused. */
-static cgp_status count_sequences(const cgp__sequence_options *options, int stream,
-                                  int64_t tokens, int64_t need, const char *purpose,
-                                  int64_t *n) {
+static cgp_status count_sequences(const cgp__sequence_options *options, int stream, int64_t tokens,
+                                  int64_t need, const char *purpose, int64_t *n) {
     const int64_t length = options->o.sequence;
     const char *name =
         options->n_paths[stream] == 1 ? options->paths[stream][0] : options->words->name;
@@ -82,8 +80,8 @@ static cgp_status count_sequences(const cgp__sequence_options *options, int stre
                         name, need_tokens, options->words->unit, purpose, length,
                         options->words->unit, tokens, options->words->more);
     if (*n > UINT32_MAX)
-        return cgp_fail(CGP_EINVAL, "%s: at most %u sequences, got %" PRId64 " (a larger T)",
-                        name, UINT32_MAX, *n);
+        return cgp_fail(CGP_EINVAL, "%s: at most %u sequences, got %" PRId64 " (a larger T)", name,
+                        UINT32_MAX, *n);
     return CGP_OK;
 }
 
@@ -97,10 +95,9 @@ cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_opt
     const char *purpose = sequences->validation_fraction > 0
                               ? "one training sequence and a validation fraction"
                               : "one training sequence";
-    CGP_TRY(count_sequences(options, 0, tokens[0],
-                            sequences_needed(sequences->validation_fraction), purpose, &n));
-    samples[CGP_SPLIT_VALIDATION] =
-        cgp__data_validation_count(sequences->validation_fraction, n);
+    CGP_TRY(count_sequences(options, 0, tokens[0], sequences_needed(sequences->validation_fraction),
+                            purpose, &n));
+    samples[CGP_SPLIT_VALIDATION] = cgp__data_validation_count(sequences->validation_fraction, n);
     samples[CGP_SPLIT_TRAIN] = n - samples[CGP_SPLIT_VALIDATION];
     if (sequences->separate)
         CGP_TRY(count_sequences(options, 1, tokens[1], 1, "one validation sequence",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sequences.h -- from a position to a sequence of a token stream, for text and token files.
  *
- * A *stream* is the tokens of several files, joined. Stream 0 is of the training files; stream 1 of the validation files, if
- * there are any. */
+ * A *stream* is the tokens of several files, joined. Stream 0 is of the training files; stream 1 of
+ * the validation files, if there are any. */
 #ifndef CGP_SRC_DATA_SEQUENCES_H
 #define CGP_SRC_DATA_SEQUENCES_H
 
@@ -31,7 +31,8 @@ typedef struct cgp__sequences {
     bool separate;              /* validation is stream 1, not the end of stream 0 */
 } cgp__sequences;
 
-/* Refuse options out of range and streams without a path; then make a data set of a kind that opens cgp__sequence_options. */
+/* Refuse options out of range and streams without a path; then make a data set of a kind that opens
+ * cgp__sequence_options. */
 cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
                                const cgp__sequence_words *words, const cgp_token_options *o,
                                const char *const *paths, int n_paths);
@@ -40,7 +41,8 @@ cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
 cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_options *options,
                               const int64_t tokens[2]);
 
-/* The beginning of sequence `index` of a split, which has T tokens and one more: the stream, and the token of it. */
+/* The beginning of sequence `index` of a split, which has T tokens and one more: the stream, and
+ * the token of it. */
 int cgp__sequences_at(const cgp__sequences *sequences, cgp_split split, int64_t index,
                       int64_t *first);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shapes.c -- pictures of one shape each, drawn on demand.
  *
- * A *scene* is drawn from the key (seed, position, CGP__DATA_SCENE): class, position, angle, colours, strokes. A pixel, in
- * layers from behind, each over those before it by its coverage:
+ * A *scene* is drawn from the key (seed, position, CGP__DATA_SCENE): class, position, angle,
+ * colours, strokes. A pixel, in layers from behind, each over those before it by its coverage:
  *
  *     background + slope . (x, y)  ->  strokes  ->  shape  ->  + noise
  *     coverage = 1/2 - distance of the pixel's centre to the edge, within 0 .. 1
@@ -192,8 +192,8 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
 static cgp_status open_shapes(cgp_data *data, const void *o) {
     const cgp_shapes_options *options = o;
     CGP_TRY(cgp__data_check_size(options, sizeof *options, "shapes options"));
-    CGP_TRY(cgp__data_check_range("shapes", "size is", " pixels", options->size, MIN_SIZE,
-                                  MAX_SIZE));
+    CGP_TRY(
+        cgp__data_check_range("shapes", "size is", " pixels", options->size, MIN_SIZE, MAX_SIZE));
     if (options->validation < 0)
         return cgp_fail(CGP_EINVAL, "shapes: validation is at least 0 samples, got %" PRId64,
                         options->validation);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signed_distance.c -- see signed_distance.h. Seven of the shapes are polygons, the others are combined from circles:
+/* signed_distance.c -- see signed_distance.h. Seven of the shapes are polygons, the others are
+ *combined from circles:
  *
  *     outside of a   -d(a)          both a and b    max(d(a), d(b))
  *
- * The distance to a polygon is that to its nearest side; a point is inside if a ray from it to the right crosses an odd
- * number of sides. */
+ * The distance to a polygon is that to its nearest side; a point is inside if a ray from it to the
+ * right crosses an odd number of sides. */
 #include "data/signed_distance.h"
 
 #include <math.h>
@@ -28,14 +29,12 @@ static const polygon polygons[CGP__SHAPES] = {
     [SQUARE] = {4, {0.7, 0.7, -0.7, 0.7, -0.7, -0.7, 0.7, -0.7}},
     [TRIANGLE] = {3, {1, 0, -0.5, 0.866, -0.5, -0.866}},
     /* five points, cosines and sines of 36 degrees apart, every other one x 0.42 */
-    [STAR] = {10,
-              {1,     0, 0.3398, 0.2469,  0.309,   0.951,   -0.1298, 0.3994, -0.809, 0.5878,
-               -0.42, 0, -0.809, -0.5878, -0.1298, -0.3994, 0.309,   -0.951, 0.3398, -0.2469}},
+    [STAR] = {10, {1,     0, 0.3398, 0.2469,  0.309,   0.951,   -0.1298, 0.3994, -0.809, 0.5878,
+                   -0.42, 0, -0.809, -0.5878, -0.1298, -0.3994, 0.309,   -0.951, 0.3398, -0.2469}},
     [CROSS] = {12, {0.95,  0.28,  0.28,  0.28,  0.28,  0.95,  -0.28, 0.95,
                     -0.28, 0.28,  -0.95, 0.28,  -0.95, -0.28, -0.28, -0.28,
                     -0.28, -0.95, 0.28,  -0.95, 0.28,  -0.28, 0.95,  -0.28}},
-    [ARROW] = {7,
-               {1, 0, 0.1, 0.8, 0.1, 0.27, -0.95, 0.27, -0.95, -0.27, 0.1, -0.27, 0.1, -0.8}},
+    [ARROW] = {7, {1, 0, 0.1, 0.8, 0.1, 0.27, -0.95, 0.27, -0.95, -0.27, 0.1, -0.27, 0.1, -0.8}},
     [BAR] = {4, {0.97, 0.22, -0.97, 0.22, -0.97, -0.22, 0.97, -0.22}},
 };
 
@@ -87,8 +86,7 @@ double cgp__signed_distance(int shape, cgp__point p) {
         return fmax(circle_distance(p, 0, 1), -circle_distance(p, BITE_AT, BITE_RADIUS));
     case FRAME:
         return fmax(polygon_distance(square, p),
-                    -FRAME_HOLE *
-                        polygon_distance(square, (cgp__point){p.x * hole, p.y * hole}));
+                    -FRAME_HOLE * polygon_distance(square, (cgp__point){p.x * hole, p.y * hole}));
     default:
         return polygon_distance(&polygons[shape], p);
     }

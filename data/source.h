@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.h -- a kind of data set: the members that data.c reads, a function that makes one sample, and an identity. */
+/* source.h -- a kind of data set: the members that data.c reads, a function that makes one sample,
+ * and an identity. */
 #ifndef CGP_SRC_DATA_SOURCE_H
 #define CGP_SRC_DATA_SOURCE_H
 
@@ -15,10 +16,12 @@ typedef struct cgp__data_kind {
     const char *name; /* in identities */
     size_t size;      /* of the kind's struct */
     bool makes_both;  /* an input that is not wanted has room in a prefetch, too */
-    /* Check `options`, and open the set that they describe. It is zero before; close() follows also after a failure. */
+    /* Check `options`, and open the set that they describe. It is zero before; close() follows also
+     * after a failure. */
     cgp_status (*open)(cgp_data *data, const void *options);
-    /* Write input and target (data->fields) of sample `index`, which is at `position`, checked by data.c; NULL: not this one. A
-     * function of these and `split` alone; the threads of a prefetch call it concurrently. */
+    /* Write input and target (data->fields) of sample `index`, which is at `position`, checked by
+     * data.c; NULL: not this one. A function of these and `split` alone; the threads of a prefetch
+     * call it concurrently. */
     cgp_status (*fill)(cgp_data *data, cgp_split split, int64_t position, int64_t index,
                        void *input, void *target);
     /* Add to the hash all that determines the samples, beside the members of cgp_data. */
@@ -39,7 +42,8 @@ struct cgp_data {
     int64_t classes;          /* of labels; otherwise 0 */
     int64_t samples[2];       /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
     uint64_t seed;
-    /* Of training that starts over after samples[CGP_SPLIT_TRAIN], in a new order; NULL: it does not. */
+    /* Of training that starts over after samples[CGP_SPLIT_TRAIN], in a new order; NULL: it does
+     * not. */
     uint32_t *permutation; /* [n_permutation], of `pass` */
     uint32_t n_permutation;
     int64_t pass; /* -1: none yet */
@@ -55,8 +59,7 @@ enum {
 };
 
 /* Uniform in [low, high), from one draw at counter `index`. */
-static inline double cgp__data_uniform(cgp__rng_key key, uint64_t index, double low,
-                                       double high) {
+static inline double cgp__data_uniform(cgp__rng_key key, uint64_t index, double low, double high) {
     const double fraction = (double)cgp__rng_below(key, index, UINT32_MAX) / UINT32_MAX;
     return low + fraction * (high - low);
 }
@@ -72,8 +75,8 @@ static inline cgp__rng_key cgp__data_key(const cgp_data *data, int64_t position,
 cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char *name,
                           const void *options);
 
-/* Refuse options, a struct of `size` bytes, whose first member struct_size is another size; `name` is that of the type:
- * "text options". */
+/* Refuse options, a struct of `size` bytes, whose first member struct_size is another size; `name`
+ * is that of the type: "text options". */
 cgp_status cgp__data_check_size(const void *options, size_t size, const char *name);
 
 /* Refuse a value out of range: "<name>: <field is> between <min> and <max><unit>, got <value>". */
@@ -89,7 +92,8 @@ int64_t cgp__data_validation_count(double fraction, int64_t n);
 /* Set input and target to T tokens each. */
 void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence);
 
-/* Set the input to images [size, size, C], and the target to a label below `classes`, or, if that is 0, a mask. */
+/* Set the input to images [size, size, C], and the target to a label below `classes`, or, if that
+ * is 0, a mask. */
 void cgp__data_set_images(cgp_data *data, int64_t size, int64_t channels, int64_t classes);
 
 /* The bytes of input (0) or target (1) of a sample. */
@@ -103,26 +107,28 @@ cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) CGP_PR
 
 /* --- shuffle.c: the order in which a pass visits the training samples --- */
 
-/* Shuffle n >= 1 training samples by data->seed; `name` is the data set's, for a message. A pass has samples[CGP_SPLIT_TRAIN]
- * <= n positions and leaves out the others, different ones in every pass. */
+/* Shuffle n >= 1 training samples by data->seed; `name` is the data set's, for a message. A pass
+ * has samples[CGP_SPLIT_TRAIN] <= n positions and leaves out the others, different ones in every
+ * pass. */
 cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
 
-/* The sample at a position: of training, one of the n of cgp__data_shuffle(), whose permutation of this pass it makes; otherwise
- * the position. Never called by two threads at a time. */
+/* The sample at a position: of training, one of the n of cgp__data_shuffle(), whose permutation of
+ * this pass it makes; otherwise the position. Never called by two threads at a time. */
 int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
 
 /* --- prefetch.c: threads that prepare samples before they are read --- */
 
-/* Start `workers` threads that call the fill() of a data set, which is complete but for `prefetch` and destroys that; with 0
- * threads there is none. `name` is for messages: "images". */
+/* Start `workers` threads that call the fill() of a data set, which is complete but for `prefetch`
+ * and destroys that; with 0 threads there is none. `name` is for messages: "images". */
 cgp_status cgp__prefetch_create(cgp_data *data, const char *name, int workers);
 
-/* Announce that `count` samples from `first` on are taken next, and probably the ones after them; with their inputs or without. */
+/* Announce that `count` samples from `first` on are taken next, and probably the ones after them;
+ * with their inputs or without. */
 cgp_status cgp__prefetch_begin(cgp__prefetch *prefetch, cgp_split split, int64_t first,
                                int64_t count, bool with_inputs);
 
-/* Take the next one of those; NULL: not its input, not its target. Returns the status of fill(); after a failure call
- * cgp__prefetch_begin() again. */
+/* Take the next one of those; NULL: not its input, not its target. Returns the status of fill();
+ * after a failure call cgp__prefetch_begin() again. */
 cgp_status cgp__prefetch_take(cgp__prefetch *prefetch, cgp_split split, int64_t position,
                               void *input, void *target);
 

@@ -45,8 +45,7 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
         CGP_TRY(cgp__data_identify(hash, "files %d\n", stream->files.n));
         for (int i = 0; i < stream->files.n; i++)
             CGP_TRY(cgp__data_identify(hash, "bytes %" PRId64 "\n", stream->sizes[i]));
-        if (stream->total > 0)
-            CGP_TRY(cgp__sha256_add(hash, stream->bytes, (size_t)stream->total));
+        if (stream->total > 0) CGP_TRY(cgp__sha256_add(hash, stream->bytes, (size_t)stream->total));
     }
     return CGP_OK;
 }
@@ -62,7 +61,8 @@ static void close_text(cgp_data *data) {
 
 /* --- loading --- */
 
-/* Refuse files of tokens in directories, by their names: nanoGPT's train.bin and val.bin, or shards of llm.c. */
+/* Refuse files of tokens in directories, by their names: nanoGPT's train.bin and val.bin, or shards
+ * of llm.c. */
 static cgp_status refuse_token_files(const text_stream *stream,
                                      const cgp__sequence_options *options, int k) {
     for (int i = 0; i < stream->files.n; i++) {
@@ -104,8 +104,8 @@ static cgp_status measure(text_stream *stream, const cgp__sequence_options *opti
         close(fd);
         if (stream->sizes[i] == 0)
             return cgp_fail(CGP_EINVAL,
-                            "%s: is empty (a text needs at least T + 1 = %" PRId64 " bytes)",
-                            path, options->o.sequence + 1);
+                            "%s: is empty (a text needs at least T + 1 = %" PRId64 " bytes)", path,
+                            options->o.sequence + 1);
         if (__builtin_add_overflow(stream->total, stream->sizes[i], &stream->total))
             return cgp_fail(CGP_EINVAL, "%s: the text is longer than %" PRId64 " bytes", path,
                             INT64_MAX);

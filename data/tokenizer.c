@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c -- text to tokens and back: added tokens are taken out (added.c), the rest is normalized (nfc.c), added tokens are
- * taken out again, then words (pretokenizer.c), each from a cache of recent words or by merges (bpe.c).
+/* tokenizer.c -- text to tokens and back: added tokens are taken out (added.c), the rest is
+ *normalized (nfc.c), added tokens are
+ * taken out again, then words (pretokenizer.c), each from a cache of recent words or by merges
+ * (bpe.c).
  *
  *     text    The cat\xff sat<|end|>
  *             The| cat             up to a byte that is not UTF-8
@@ -44,8 +46,7 @@ static void find_cuts(cgp_tokenizer *t) {
         const int class = cgp__class_of(&p->unicode, (uint32_t)byte);
         const bool sign = !(class & (CGP__LETTER | CGP__NUMBER));
         const bool space = p->pattern != CGP__PATTERN_NONE;
-        const bool line =
-            space && !p->prefix_space && (p->pattern == CGP__PATTERN_GPT2 || !sign);
+        const bool line = space && !p->prefix_space && (p->pattern == CGP__PATTERN_GPT2 || !sign);
         t->cuts[0][byte] = space && cgp__added_allow_cut(&p->added, (uint8_t)byte, ' ');
         t->cuts[1][byte] = line && cgp__added_allow_cut(&p->added, (uint8_t)byte, '\n');
     }
@@ -141,8 +142,7 @@ const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int64_t *cou
 /* Make capacity for `more` tokens at the end of the list. */
 static cgp_status ensure_capacity(cgp_token_list *tokens, int64_t more) {
     if (tokens->count + more <= tokens->capacity) return CGP_OK;
-    const int64_t capacity =
-        cgp__max(cgp__max(2 * tokens->capacity, 256), tokens->count + more);
+    const int64_t capacity = cgp__max(cgp__max(2 * tokens->capacity, 256), tokens->count + more);
     int32_t *ids = cgp__calloc((size_t)capacity, sizeof *ids);
     if (!ids) return cgp__no_memory("list of tokens", (size_t)capacity * sizeof *ids);
     if (tokens->count > 0) memcpy(ids, tokens->ids, (size_t)tokens->count * sizeof *ids);
@@ -229,9 +229,10 @@ static cgp_status encode_words(cgp_tokenizer *t, const uint8_t *text, int64_t si
     return CGP_OK;
 }
 
-/* Encode a text that may have added tokens: those that are not normalized, and between them, after normalization, the others. */
-static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t size,
-                              bool normalized, cgp_token_list *tokens) {
+/* Encode a text that may have added tokens: those that are not normalized, and between them, after
+ * normalization, the others. */
+static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t size, bool normalized,
+                              cgp_token_list *tokens) {
     const cgp__tokenizer_parts *p = &t->parts;
     if (p->added.n == 0 && !p->nfc) return encode_words(t, text, size, tokens);
     if (normalized && p->nfc)
@@ -304,8 +305,8 @@ int64_t cgp_tokenizer_split_point(const cgp_tokenizer *tokenizer, const void *by
 
 /* --- decoding --- */
 
-cgp_status cgp_tokenizer_decode(const cgp_tokenizer *tokenizer, const int32_t *ids,
-                                int64_t n_ids, char **bytes, int64_t *count) {
+cgp_status cgp_tokenizer_decode(const cgp_tokenizer *tokenizer, const int32_t *ids, int64_t n_ids,
+                                char **bytes, int64_t *count) {
     CGP__NEED(tokenizer);
     if (n_ids > 0) CGP__NEED(ids);
     CGP__NEED(bytes);

@@ -5,8 +5,8 @@
  *              null, NFC      before and        ByteLevel, or     BPE       ByteLevel (offsets: nothing to do),
  *                             behind it         Split + it                  TemplateProcessing
  *
- * Anything that tokenizers would do otherwise than tokenizer.c is refused, with its place in the file: an unknown key too, for it may change
- * the tokens. */
+ * Anything that tokenizers would do otherwise than tokenizer.c is refused, with its place in the
+ * file: an unknown key too, for it may change the tokens. */
 #include "data/tokenizer_json.h"
 
 #include "base/json.h"
@@ -86,8 +86,7 @@ static cgp_status get_bool(const reader *r, const char *place, const json_t *obj
     char at[PLACE];
     const json_t *value = json_object_get(object, key);
     snprintf(at, sizeof at, "%s.%s", place, key);
-    if (value ? !json_is_boolean(value) : absent < 0)
-        return refuse(r, at, "true or false", value);
+    if (value ? !json_is_boolean(value) : absent < 0) return refuse(r, at, "true or false", value);
     *out = value ? json_is_true(value) : absent > 0;
     return CGP_OK;
 }
@@ -167,8 +166,7 @@ static cgp_status read_split(reader *r, json_t *part) {
         return refuse(r, "pre_tokenizer.pretokenizers[0].behavior", "Isolated", behavior);
     if (invert) return refuse(r, "pre_tokenizer.pretokenizers[0].invert", "false", json_true());
     const json_t *regex = json_object_get(pattern, "Regex");
-    if (json_is_string(regex) &&
-        cgp__pattern_find(json_string_value(regex), &r->parts->pattern))
+    if (json_is_string(regex) && cgp__pattern_find(json_string_value(regex), &r->parts->pattern))
         return CGP_OK;
     return refuse(r, "pre_tokenizer.pretokenizers[0].pattern.Regex",
                   "the pattern of GPT-2, Llama 3 or Qwen2, to the letter", regex);
@@ -184,8 +182,7 @@ static cgp_status read_sequence(reader *r, json_t *part) {
         return refuse(r, "pre_tokenizer.pretokenizers", "a list of Split and ByteLevel", list);
     CGP_TRY(read_split(r, json_array_get(list, 0)));
     part = json_array_get(list, 1);
-    if (!is_type(part, "ByteLevel"))
-        return refuse_type(r, place, "ByteLevel behind Split", part);
+    if (!is_type(part, "ByteLevel")) return refuse_type(r, place, "ByteLevel behind Split", part);
     CGP_TRY(read_byte_level(r, place, part, &prefix_space, &regex));
     if (regex)
         return refuse(r, "pre_tokenizer.pretokenizers[1].use_regex", "false behind Split",
@@ -237,15 +234,15 @@ static cgp_status check_model(reader *r, json_t *model) {
     const json_t *suffix = json_object_get(model, "end_of_word_suffix");
     const json_t *fallback = json_object_get(model, "byte_fallback");
     const json_t *unknown = json_object_get(model, "unk_token");
-    CGP_TRY(need(
-        r, is_null(dropout) || (json_is_number(dropout) && json_number_value(dropout) == 0),
-        "model.dropout", dropout, "null", "it is for training tokenizers; remove it"));
+    CGP_TRY(need(r,
+                 is_null(dropout) || (json_is_number(dropout) && json_number_value(dropout) == 0),
+                 "model.dropout", dropout, "null", "it is for training tokenizers; remove it"));
     CGP_TRY(need(r, is_null(prefix) || is_text(prefix, ""), "model.continuing_subword_prefix",
                  prefix, "null", "only byte-level BPE is supported"));
     CGP_TRY(need(r, is_null(suffix) || is_text(suffix, ""), "model.end_of_word_suffix", suffix,
                  "null", "only byte-level BPE is supported"));
-    CGP_TRY(need(r, is_null(fallback) || json_is_false(fallback), "model.byte_fallback",
-                 fallback, "false", "it is SentencePiece's, which is not supported"));
+    CGP_TRY(need(r, is_null(fallback) || json_is_false(fallback), "model.byte_fallback", fallback,
+                 "false", "it is SentencePiece's, which is not supported"));
     CGP_TRY(need(r, is_null(unknown) || json_is_string(unknown), "model.unk_token", unknown,
                  "null or a token", "damaged"));
     /* Every byte has a token, so none is unknown. */
@@ -291,8 +288,7 @@ static cgp_status take_merges(reader *r, const json_t *list) {
         snprintf(place, sizeof place, "model.merges[%zu]", i);
         if (!write_row(merge, row, &is_version))
             return refuse(r, place,
-                          "\"left right\" or [\"left\", \"right\"], of at most 4094 bytes",
-                          merge);
+                          "\"left right\" or [\"left\", \"right\"], of at most 4094 bytes", merge);
         if (!is_version) CGP_TRY(cgp__vocab_take_merge(&r->parts->vocab, &m, row));
     }
     return CGP_OK;
@@ -314,7 +310,8 @@ static cgp_status take_content(reader *r, cgp__added_token *token, const char *c
     return CGP_OK;
 }
 
-/* Check the id of an added token: the model's, or the next behind the model's, as tokenizers gives it whatever the file has. */
+/* Check the id of an added token: the model's, or the next behind the model's, as tokenizers gives
+ * it whatever the file has. */
 static cgp_status check_id(reader *r, const char *content, const json_t *id) {
     const json_t *own = json_object_get(r->tokens, content);
     const int64_t expected = own ? json_integer_value(own) : (int64_t)r->n_vocab + r->n_new;
@@ -339,8 +336,7 @@ static cgp_status take_added(reader *r, size_t i, json_t *entry) {
     const char *content = json_string_value(json_object_get(entry, "content"));
     const json_t *id = json_object_get(entry, "id");
     if (!content || !*content || strlen(content) > CONTENT_BYTES)
-        return refuse(r, place, "a content of 1 to 4096 bytes",
-                      json_object_get(entry, "content"));
+        return refuse(r, place, "a content of 1 to 4096 bytes", json_object_get(entry, "content"));
     cgp__added_token *token = &r->parts->added.tokens[r->parts->added.n++];
     CGP_TRY(get_bool(r, place, entry, "single_word", -1, &token->single_word));
     CGP_TRY(get_bool(r, place, entry, "lstrip", -1, &token->lstrip));
@@ -371,8 +367,7 @@ static cgp_status read_added(reader *r, json_t *list) {
             CGP_EFORMAT, "%s: added tokens \"%.60s\" and \"%.60s\": expected different texts%s",
             r->path, a->content, b->content, a->normalized ? ", by the normalizer too" : "");
     for (int32_t i = 0; i < added->n; i++)
-        r->texts[i] =
-            (cgp__vocab_text){(const char *)added->tokens[i].text, added->tokens[i].id};
+        r->texts[i] = (cgp__vocab_text){(const char *)added->tokens[i].text, added->tokens[i].id};
     return CGP_OK;
 }
 
@@ -401,7 +396,8 @@ static cgp_status append_special(const reader *r, const char *name, const json_t
     return CGP_OK;
 }
 
-/* Read "single": special tokens, the text ("A"), special tokens. "pair" is for two texts, which no function encodes. */
+/* Read "single": special tokens, the text ("A"), special tokens. "pair" is for two texts, which no
+ * function encodes. */
 static cgp_status read_template(reader *r, json_t *part) {
     static const char *const keys[] = {"type", "single", "pair", "special_tokens", NULL};
     cgp__tokenizer_parts *p = r->parts;
@@ -412,8 +408,8 @@ static cgp_status read_template(reader *r, json_t *part) {
         char place[PLACE];
         const json_t *piece = json_array_get(single, i);
         const json_t *sequence = json_object_get(piece, "Sequence");
-        const char *name = json_string_value(json_object_get(
-            sequence ? sequence : json_object_get(piece, "SpecialToken"), "id"));
+        const char *name = json_string_value(
+            json_object_get(sequence ? sequence : json_object_get(piece, "SpecialToken"), "id"));
         snprintf(place, sizeof place, "post_processor.single[%zu]", i);
         if (!name || (sequence && (behind || strcmp(name, "A") != 0)))
             return refuse(r, place, "a SpecialToken, or once the Sequence A", piece);
@@ -477,8 +473,7 @@ static cgp_status read_root(reader *r, json_t *root) {
     static const char *const keys[] = {
         "version",       "truncation",     "padding", "added_tokens", "normalizer",
         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
-    json_t *model = json_object_get(root, "model"),
-           *added = json_object_get(root, "added_tokens");
+    json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
     if (!json_is_object(model))
         return refuse(r, "model", "an object (is it a tokenizer.json?)", model);
     CGP_TRY(check_keys(r, "the file", root, keys));

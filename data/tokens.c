@@ -4,8 +4,8 @@
  *     nanoGPT   t t t t t ...                              uint16 from the first byte
  *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens: uint16 for GPT-2, uint32 for Llama 3
  *
- * All little-endian. A sequence is read on demand, with pread into a piece of 64 KiB: a mapped file that becomes shorter
- * would end the process, a read fails.
+ * All little-endian. A sequence is read on demand, with pread into a piece of 64 KiB: a mapped file
+ * that becomes shorter would end the process, a read fails.
  *
  *     stream      [ file 0 ][ file 1 ][        file 2        ]
  *     sequence            [ ... ]        pieces end at files, or when the buffer is full */
@@ -60,8 +60,7 @@ static int64_t token_at(const token_data *data, const token_file *file, int64_t 
 }
 
 /* Read `count` tokens from token `at` of the stream, all of one file, into the piece. */
-static cgp_status read_piece(token_data *data, const token_file *file, int64_t at,
-                             int64_t count) {
+static cgp_status read_piece(token_data *data, const token_file *file, int64_t at, int64_t count) {
     const int64_t vocab = data->sequences.base.vocab;
     const int64_t width = file->width, offset = file->header + width * (at - file->first);
     CGP_TRY(cgp__data_file_read(file->path, file->fd, offset, data->piece, width * count));
@@ -84,8 +83,7 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
     (void)position;
     const token_stream *stream =
         &data->streams[cgp__sequences_at(&data->sequences, split, index, &at)];
-    const token_file *file =
-        bsearch(&at, stream->files, (size_t)stream->n, sizeof *file, by_range);
+    const token_file *file = bsearch(&at, stream->files, (size_t)stream->n, sizeof *file, by_range);
     for (int64_t t = 0; t <= base->sequence; t += count, at += count) {
         if (at == file->end) file++;
         count = cgp__min(file->end - at, base->sequence + 1 - t);
@@ -108,8 +106,8 @@ static int32_t word(const uint8_t *bytes) {
 
 static cgp_status damaged(const token_file *file, int64_t offset, const char *expected,
                           int64_t value) {
-    return cgp_fail(CGP_EFORMAT, "%s: at byte %" PRId64 ": expected %s, got %" PRId64,
-                    file->path, offset, expected, value);
+    return cgp_fail(CGP_EFORMAT, "%s: at byte %" PRId64 ": expected %s, got %" PRId64, file->path,
+                    offset, expected, value);
 }
 
 /* A header of llm.c: 256 int32, of which three are used. */
@@ -149,8 +147,7 @@ static cgp_status recognise(token_file *file, int64_t *count) {
     CGP_TRY(cgp__data_expect_tokens(file->path, file->fd, file->bytes));
     *count = file->bytes / 2;
     if (file->bytes % 2)
-        return damaged(file, file->bytes - 1, "an even number of bytes, 2 a token",
-                       file->bytes);
+        return damaged(file, file->bytes - 1, "an even number of bytes, 2 a token", file->bytes);
     return CGP_OK;
 }
 
@@ -178,8 +175,7 @@ static cgp_status open_file(token_data *data, token_stream *stream, const char *
     CGP_TRY(recognise(file, &count));
     file->first = *total;
     if (__builtin_add_overflow(*total, count, total))
-        return cgp_fail(CGP_EINVAL, "%s: there are more than %" PRId64 " tokens", path,
-                        INT64_MAX);
+        return cgp_fail(CGP_EINVAL, "%s: there are more than %" PRId64 " tokens", path, INT64_MAX);
     file->end = *total;
     return add_contents(data, file, hash);
 }
@@ -241,9 +237,8 @@ cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths
     const cgp_token_options defaults = cgp_token_options_default();
     if (!options) options = &defaults;
     CGP_TRY(cgp__data_check_size(options, sizeof *options, "token options"));
-    CGP_TRY(cgp__data_check_range("token options", "vocabulary is", "", options->vocab, 1,
-                                  INT32_MAX));
-    static const cgp__sequence_words words = {"tokens", "token options", "tokens",
-                                              "more tokens"};
+    CGP_TRY(
+        cgp__data_check_range("token options", "vocabulary is", "", options->vocab, 1, INT32_MAX));
+    static const cgp__sequence_words words = {"tokens", "token options", "tokens", "more tokens"};
     return cgp__sequences_open(out, &kind, &words, options, paths, n_paths);
 }

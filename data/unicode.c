@@ -12,7 +12,8 @@ static int32_t run_of(uint32_t character, int32_t run) {
     return run;
 }
 
-/* Number the blocks: one that lies in a run with all of the one before it is the same block. Returns how many there are. */
+/* Number the blocks: one that lies in a run with all of the one before it is the same block.
+ * Returns how many there are. */
 static int32_t number_blocks(cgp__unicode *unicode) {
     int32_t n = 0, before = -1, first = 0; /* before: the run of a whole block */
     for (uint32_t i = 0; i < CGP__BLOCKS; i++) {

@@ -22,12 +22,13 @@ typedef struct cgp__decomposition {
 extern const uint32_t cgp__unicode_runs[], cgp__unicode_marks[];
 extern const cgp__decomposition cgp__unicode_steps[];
 extern const uint16_t cgp__unicode_pairs[];
-extern const int32_t cgp__unicode_runs_count, cgp__unicode_marks_count,
-    cgp__unicode_steps_count, cgp__unicode_pairs_count;
+extern const int32_t cgp__unicode_runs_count, cgp__unicode_marks_count, cgp__unicode_steps_count,
+    cgp__unicode_pairs_count;
 
 enum { CGP__BLOCK = 256, CGP__BLOCKS = 0x110000 / CGP__BLOCK };
 
-/* The classes of all characters, in blocks; equal neighbours of one class are one block. {0} in the beginning. */
+/* The classes of all characters, in blocks; equal neighbours of one class are one block. {0} in the
+ * beginning. */
 typedef struct cgp__unicode {
     uint8_t *blocks;             /* [n][CGP__BLOCK] */
     uint16_t block[CGP__BLOCKS]; /* the block of each 256 characters */
@@ -56,8 +57,8 @@ static inline int cgp__utf8_get(const uint8_t *text, uint32_t *character) {
         *character = (text[0] & 0xfu) << 12 | (text[1] & 0x3fu) << 6 | (text[2] & 0x3fu);
         return 3;
     }
-    *character = (text[0] & 7u) << 18 | (text[1] & 0x3fu) << 12 | (text[2] & 0x3fu) << 6 |
-                 (text[3] & 0x3fu);
+    *character =
+        (text[0] & 7u) << 18 | (text[1] & 0x3fu) << 12 | (text[2] & 0x3fu) << 6 | (text[3] & 0x3fu);
     return 4;
 }
 

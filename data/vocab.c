@@ -5,8 +5,8 @@
  *     \u0120 t        rank 0
  *     \u0120t he      rank 1: makes the token "\u0120the"
  *
- * Tokens of a merge are looked up in the JSON object in their printed form: each byte has one character, so the printed form
- * of a merge is that of both tokens, joined. */
+ * Tokens of a merge are looked up in the JSON object in their printed form: each byte has one
+ * character, so the printed form of a merge is that of both tokens, joined. */
 #include "data/vocab.h"
 
 #include "base/base.h"
@@ -31,8 +31,8 @@ static int byte_of(int character) {
     return itself && character != 0xad ? character : -1;
 }
 
-/* Write the bytes of a token, none if `bytes` is NULL; return their number, -1 if a character stands for none. `text` is UTF-8:
- * a character below U+0144 has at most two bytes. */
+/* Write the bytes of a token, none if `bytes` is NULL; return their number, -1 if a character
+ * stands for none. `text` is UTF-8: a character below U+0144 has at most two bytes. */
 static int64_t token_bytes(const char *text, uint8_t *bytes) {
     const uint8_t *c = (const uint8_t *)text;
     int64_t n = 0;
@@ -63,21 +63,22 @@ static cgp_status take_key(const texts *t, const char *key, const json_t *value)
     const char *path = t->source->path;
     const int64_t id = json_integer_value(value);
     if (!json_is_integer(value))
-        return cgp_fail(CGP_EFORMAT, "%s: token \"%s\": expected an id, got no whole number",
-                        path, key);
+        return cgp_fail(CGP_EFORMAT, "%s: token \"%s\": expected an id, got no whole number", path,
+                        key);
     if (id < 0 || id >= t->n)
         return cgp_fail(CGP_EFORMAT,
                         "%s: token \"%s\": expected an id below %d, the number of tokens, got "
                         "%" PRId64,
                         path, key, t->n, id);
     if (t->of_id[id])
-        return cgp_fail(CGP_EFORMAT, "%s: token \"%s\": its id %" PRId64 " is there twice",
-                        path, key, id);
+        return cgp_fail(CGP_EFORMAT, "%s: token \"%s\": its id %" PRId64 " is there twice", path,
+                        key, id);
     t->of_id[id] = key;
     return CGP_OK;
 }
 
-/* The bytes that the characters of an added token's text stand for, or its own if one stands for none. */
+/* The bytes that the characters of an added token's text stand for, or its own if one stands for
+ * none. */
 static int64_t text_bytes(const char *text, uint8_t *bytes) {
     const int64_t n = token_bytes(text, NULL), own = (int64_t)strlen(text);
     if (n >= 0) return token_bytes(text, bytes);
@@ -95,8 +96,8 @@ static cgp_status take_bytes(cgp__vocab *v, const texts *t) {
     return CGP_OK;
 }
 
-/* Check a token of the object: characters that stand for bytes, but for an added token's. Those of one byte are found by
- * it, and all by their bytes if there is an index. */
+/* Check a token of the object: characters that stand for bytes, but for an added token's. Those of
+ * one byte are found by it, and all by their bytes if there is an index. */
 static cgp_status take_token(cgp__vocab *v, const texts *t, const char *key, int32_t id) {
     const int64_t length = token_bytes(key, NULL);
     if (length < 1 && t->of_id[id] != key) return CGP_OK;
@@ -156,8 +157,8 @@ cgp_status cgp__vocab_take_tokens(cgp__vocab *v, const cgp__vocab_source *source
     const size_t n = json_object_size(source->tokens);
     const char *path = source->path;
     if (n > (size_t)(INT32_MAX - 1 - source->n_new))
-        return cgp_fail(CGP_EFORMAT, "%s: expected at most %d tokens, got %zu", path,
-                        INT32_MAX - 1, n);
+        return cgp_fail(CGP_EFORMAT, "%s: expected at most %d tokens, got %zu", path, INT32_MAX - 1,
+                        n);
     v->size = (int32_t)n + source->n_new;
     v->starts = cgp__calloc((size_t)v->size + 1, sizeof *v->starts);
     if (!v->starts) return cgp__no_memory(path, ((size_t)v->size + 1) * sizeof *v->starts);
@@ -175,8 +176,7 @@ int32_t cgp__vocab_find(const cgp__vocab *v, const uint8_t *bytes, int64_t size)
         const int32_t id = v->index[slot & v->index_mask];
         if (id < 0) return -1;
         const int64_t start = v->starts[id];
-        if (v->starts[id + 1] - start == size &&
-            memcmp(v->bytes + start, bytes, (size_t)size) == 0)
+        if (v->starts[id + 1] - start == size && memcmp(v->bytes + start, bytes, (size_t)size) == 0)
             return id;
     }
 }
@@ -212,8 +212,8 @@ cgp_status cgp__vocab_take_merge(cgp__vocab *v, cgp__merges *m, char *row) {
     cgp__pair *slot = cgp__vocab_slot(v, pair.left, pair.right);
     if (slot->made >= 0)
         return cgp_fail(CGP_EFORMAT,
-                        "%s: %s %" PRId64 ": the merge to \"%s\" is there twice (damaged)",
-                        m->path, m->unit, m->number, row);
+                        "%s: %s %" PRId64 ": the merge to \"%s\" is there twice (damaged)", m->path,
+                        m->unit, m->number, row);
     *slot = pair;
     return CGP_OK;
 }

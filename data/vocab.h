@@ -14,8 +14,8 @@ typedef struct cgp__pair {
 
 typedef struct cgp__vocab {
     int32_t size;
-    uint8_t *bytes;  /* of all tokens, in the order of their ids */
-    int64_t *starts; /* [size + 1]: token i is bytes[starts[i]] .. bytes[starts[i + 1] - 1] */
+    uint8_t *bytes;       /* of all tokens, in the order of their ids */
+    int64_t *starts;      /* [size + 1]: token i is bytes[starts[i]] .. bytes[starts[i + 1] - 1] */
     int32_t of_byte[256]; /* the token of one byte */
     int32_t end_of_text;  /* -1: none */
     int32_t *index;       /* [index_mask + 1] ids by their bytes, open addressing; NULL: none */
@@ -36,7 +36,7 @@ typedef struct cgp__vocab_source {
     json_t *tokens; /* an object from tokens to ids */
     const char *path;
     const cgp__vocab_text
-        *added; /* [n_added]; those that are not in `tokens` have the ids behind it */
+        *added;             /* [n_added]; those that are not in `tokens` have the ids behind it */
     int32_t n_added, n_new; /* n_new: of those that are not in it */
     bool index;             /* make one */
 } cgp__vocab_source;
@@ -58,7 +58,8 @@ void cgp__vocab_release(cgp__vocab *vocab);
 /* Read a file as JSON: *out, owned by the caller, also after a failure. */
 cgp_status cgp__vocab_load_json(json_t **out, const char *path, const char *expected);
 
-/* The parts of reading: the tokens, memory for so many merges, and each of them, "left right", which is overwritten. */
+/* The parts of reading: the tokens, memory for so many merges, and each of them, "left right",
+ * which is overwritten. */
 cgp_status cgp__vocab_take_tokens(cgp__vocab *vocab, const cgp__vocab_source *source);
 cgp_status cgp__vocab_make_slots(cgp__vocab *vocab, int64_t merges, const char *path);
 cgp_status cgp__vocab_take_merge(cgp__vocab *vocab, cgp__merges *merges, char *row);

@@ -21,16 +21,15 @@ enum { MAX_BYTES = 1 << 30 }; /* of a file */
 static cgp_status not_json(const char *path, const uint8_t *text, int64_t size,
                            const cgp__json_error *error) {
     int64_t line = 1, first = 0;
-    if (error->refused != CGP_OK)
-        return cgp_fail(error->refused, "%s: %s", path, error->reason);
+    if (error->refused != CGP_OK) return cgp_fail(error->refused, "%s: %s", path, error->reason);
     if (!error->reason[0]) return cgp__no_memory(path, (size_t)size);
     for (int64_t i = 0; i < size && i < (int64_t)error->byte; i++) {
         if (text[i] != '\n') continue;
         first = i + 1;
         line++;
     }
-    return cgp_fail(CGP_EFORMAT, "%s: line %" PRId64 ", byte %" PRId64 ": %s (damaged)", path,
-                    line, (int64_t)error->byte - first, error->reason);
+    return cgp_fail(CGP_EFORMAT, "%s: line %" PRId64 ", byte %" PRId64 ": %s (damaged)", path, line,
+                    (int64_t)error->byte - first, error->reason);
 }
 
 cgp_status cgp__vocab_load_json(json_t **out, const char *path, const char *expected) {
@@ -48,9 +47,8 @@ cgp_status cgp__vocab_load_json(json_t **out, const char *path, const char *expe
 static cgp_status take_vocab(cgp__vocab *v, json_t *tokens, const char *path) {
     const cgp__vocab_source source = {.tokens = tokens, .path = path};
     if (!json_is_object(tokens) || json_object_size(tokens) == 0)
-        return cgp_fail(CGP_EFORMAT,
-                        "%s: line 1: expected an object from tokens to ids, got %s", path,
-                        json_is_object(tokens) ? "an empty one" : "a list");
+        return cgp_fail(CGP_EFORMAT, "%s: line 1: expected an object from tokens to ids, got %s",
+                        path, json_is_object(tokens) ? "an empty one" : "a list");
     CGP_TRY(cgp__vocab_take_tokens(v, &source));
     const json_t *last = json_object_get(tokens, "<|endoftext|>");
     v->end_of_text = last ? (int32_t)json_integer_value(last) : -1;
@@ -80,8 +78,7 @@ static cgp_status next_row(rows *r, cgp__merges *m) {
     if (length >= CGP__MERGE_BYTES)
         return bad_line(m, "expected at most 4095 bytes, got more (damaged)");
     row[length] = '\0';
-    if (strlen(row) != length)
-        return bad_line(m, "expected two tokens, got a zero byte (damaged)");
+    if (strlen(row) != length) return bad_line(m, "expected two tokens, got a zero byte (damaged)");
     return CGP_OK;
 }
 

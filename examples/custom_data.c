@@ -5,8 +5,9 @@
  *              x ──► h ───► f ─────────► f ─────────► f ─────────► + ──► which arm
  *                    └── "coarse" ─────────────────────────────────┘
  *
- * A spiral has three arms; the model learns to tell on which of them a point is. The points are in no file:
- * a function makes point number i, two threads call it ahead of the training, and the library shuffles. */
+ * A spiral has three arms; the model learns to tell on which of them a point is. The points are in
+ * no file: a function makes point number i, two threads call it ahead of the training, and the
+ * library shuffles. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>
@@ -16,9 +17,9 @@
 
 enum { ARMS = 3, HIDDEN = 32, BATCH = 50, POINTS = 3000, UNSEEN = 300, PASSES = 16 };
 
-/* Point number `index`: its number fixes arm, distance and noise. Validation has points of its own. In each
- * pass, `position` moves it a little along its arm; so no pass sees the same points again. Two threads are in
- * here at the same time: nothing that is written is shared. */
+/* Point number `index`: its number fixes arm, distance and noise. Validation has points of its own.
+ * In each pass, `position` moves it a little along its arm; so no pass sees the same points again.
+ * Two threads are in here at the same time: nothing that is written is shared. */
 static cgp_status make_point(void *context, cgp_split split, int64_t index, int64_t position,
                              void *input, void *target) {
     const double *turns = context;
@@ -62,8 +63,8 @@ static cgp_value first(cgp_model *model, cgp_value x) {
     return x;
 }
 
-/* ... which is this one. The value goes straight from stage to stage, past those between. A name that is
- * stashed and never popped, or the other way round, is refused by cgp_model_finish(). */
+/* ... which is this one. The value goes straight from stage to stage, past those between. A name
+ * that is stashed and never popped, or the other way round, is refused by cgp_model_finish(). */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");
     return linear(model, cgp_add(model, x, cgp_model_pop(model, NULL, "coarse")), "out", ARMS);

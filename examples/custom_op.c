@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_op.c -- an op that the library does not have, with a parameter: checked, then trained in two stages under a schedule that
- * runs the two halves of backward apart from each other. (A loss of your own is a table like this: cgp_op_apply_loss.)
+/* custom_op.c -- an op that the library does not have, with a parameter: checked, then trained in
+ *two stages under a schedule that
+ * runs the two halves of backward apart from each other. (A loss of your own is a table like this:
+ * cgp_op_apply_loss.)
  *
  *     swish   y = x s(b x), s(z) = 1 / (1 + exp(-z)), b a parameter for each column     [N, C] -> [N, C]
  *
@@ -21,8 +23,8 @@ static cgp_status swish_infer(const void *attributes, const cgp_op_type *inputs,
         return cgp_fail(CGP_EINVAL, "expects f32 rows, got %d dims", inputs[0].shape.rank);
     out->output = inputs[0];
     out->n_parameters = 1;
-    out->parameters[0] = (cgp_op_parameter){
-        .suffix = "slope", .shape = inputs[0].shape, .init = {CGP_INIT_ONE, 0}};
+    out->parameters[0] =
+        (cgp_op_parameter){.suffix = "slope", .shape = inputs[0].shape, .init = {CGP_INIT_ONE, 0}};
     return CGP_OK;
 }
 
@@ -99,16 +101,14 @@ static cgp_status build(cgp_model **out) {
         (cgp_linear_options){.out = HIDDEN, .bias = true, .init = wide, .bias_init = wide});
     x = cgp_op_apply(model, &swish, &x, "swish", NULL); /* parameter swish.slope */
     cgp_model_layer(model, "head");
-    x = cgp_linear(model, x, "head",
-                   (cgp_linear_options){.out = 1, .bias = true, .init = small});
+    x = cgp_linear(model, x, "head", (cgp_linear_options){.out = 1, .bias = true, .init = small});
     cgp_model_loss_bce_with_logits(model, x, t, 1);
     return cgp_model_finish(model);
 }
 
 static cgp_status train(cgp_pipeline *pipeline) {
     static float x[BATCH], t[BATCH];
-    const cgp_tensor tensors[2] = {{CGP_F32, {2, {BATCH, 1}}, x},
-                                   {CGP_F32, {2, {BATCH, 1}}, t}};
+    const cgp_tensor tensors[2] = {{CGP_F32, {2, {BATCH, 1}}, x}, {CGP_F32, {2, {BATCH, 1}}, t}};
     const cgp_tensor *const inputs[2] = {&tensors[0], &tensors[1]};
     for (int step = 1; step <= STEPS; step++) {
         double loss = 0;

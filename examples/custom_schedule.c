@@ -3,15 +3,16 @@
  *
  *     custom_schedule custom_schedule.csv
  *
- * The table beside this file is for 2 devices and 4 micro-batches. A row is a device, a cell an action: 1F0 is stage 1's
- * forward of micro-batch 0. Backward is in halves, I the gradients of values and W those of weights: nobody waits for a W,
- * so that it fills what would be idle. F, I and W taken as equally long, it loses 1 of 13 ticks where 1f1b loses 3 of 15:
+ * The table beside this file is for 2 devices and 4 micro-batches. A row is a device, a cell an
+ * action: 1F0 is stage 1's forward of micro-batch 0. Backward is in halves, I the gradients of
+ * values and W those of weights: nobody waits for a W, so that it fills what would be idle. F, I
+ * and W taken as equally long, it loses 1 of 13 ticks where 1f1b loses 3 of 15:
  *
  *     0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .
  *      .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3
  *
- * The price is memory: stage 1 keeps what W reads of all four micro-batches, under 1f1b of one. The weights come out the
- * same, to the bit. */
+ * The price is memory: stage 1 keeps what W reads of all four micro-batches, under 1f1b of one. The
+ * weights come out the same, to the bit. */
 #include <cgpipe/cgpipe.h>
 
 #include <stdio.h>
@@ -21,8 +22,7 @@
 enum { WIDTH = 16, BATCH = 16, STAGES = 2, CHUNKS = 4, STEPS = 300 };
 
 static cgp_status build(cgp_model **model) {
-    const cgp_linear_options square = {
-        .out = WIDTH, .bias = true, .init = {CGP_INIT_NORMAL, 0.2}};
+    const cgp_linear_options square = {.out = WIDTH, .bias = true, .init = {CGP_INIT_NORMAL, 0.2}};
     static const char *const names[] = {"first", "second", "third", "fourth"};
     CGP_TRY(cgp_model_create(model, "four layers"));
     cgp_value x = cgp_model_input(*model, "x", CGP_F32, 1, (int64_t[]){WIDTH});
@@ -45,8 +45,9 @@ static cgp_status read_schedule(cgp_schedule **schedule, const char *path) {
     return cgp_schedule_from_csv(schedule, path, text, bytes);
 }
 
-/* Put in the transfers between neighbours, prove that every action has what it needs and that nothing can deadlock, and
- * simulate a step. A table that is wrong is drawn with the place in brackets. */
+/* Put in the transfers between neighbours, prove that every action has what it needs and that
+ * nothing can deadlock, and simulate a step. A table that is wrong is drawn with the place in
+ * brackets. */
 static cgp_status check(cgp_schedule *schedule) {
     cgp_schedule_timeline timeline;
     CGP_TRY(cgp_schedule_lower_chain(schedule));
@@ -86,7 +87,8 @@ static cgp_status run_steps(cgp_pipeline *pipeline, double *loss) {
     return CGP_OK;
 }
 
-/* Train under a table, which the plan borrows and checks again for itself: its edges are the model's. */
+/* Train under a table, which the plan borrows and checks again for itself: its edges are the
+ * model's. */
 static cgp_status train(const cgp_model *model, const cgp_schedule *table, char sha256[65]) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
@@ -128,8 +130,7 @@ static cgp_status run(const char *path, cgp_model **model, cgp_schedule **own,
 int main(int argc, char **argv) {
     cgp_model *model = NULL;
     cgp_schedule *own = NULL, *known = NULL;
-    const cgp_status status =
-        run(argc > 1 ? argv[1] : "custom_schedule.csv", &model, &own, &known);
+    const cgp_status status = run(argc > 1 ? argv[1] : "custom_schedule.csv", &model, &own, &known);
     if (status != CGP_OK) fprintf(stderr, "%s\n", cgp_message());
     cgp_schedule_destroy(known);
     cgp_schedule_destroy(own);

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* external_loss.c -- a loss that the library does not have: computed by the caller, between forward and backward.
+/* external_loss.c -- a loss that the library does not have: computed by the caller, between forward
+ *and backward.
  *
  *     cgp_pipeline_forward()      x  -> y       all micro-batches, through all stages
  *     the caller                  y  -> dy      here: Huber's loss, and its gradient with respect to y
  *     cgp_pipeline_backward()     dy -> gradients of the weights
  *     cgp_optim_step()            the update
  *
- * The model ends in an output instead of a loss, and the plan says `external_loss`; otherwise all is as in
- * hello_pipeline.c. It learns a sine from samples of which every tenth is far off. The squared error would follow those;
- * Huber's is linear for them:
+ * The model ends in an output instead of a loss, and the plan says `external_loss`; otherwise all
+ * is as in hello_pipeline.c. It learns a sine from samples of which every tenth is far off. The
+ * squared error would follow those; Huber's is linear for them:
  *
  *     e = y - target        loss = e^2 / 2            where |e| <= D        dy = e
  *                                  D (|e| - D / 2)    elsewhere             dy = D sign(e)
  *
- * both divided by the number of samples. What is left of the loss in the end is that of the far samples.
- * Source: Huber 1964, "Robust estimation of a location parameter". */
+ * both divided by the number of samples. What is left of the loss in the end is that of the far
+ * samples. Source: Huber 1964, "Robust estimation of a location parameter". */
 #include <cgpipe/cgpipe.h>
 
 #include <math.h>
@@ -39,8 +40,7 @@ static cgp_status build(cgp_model **model) {
                    (cgp_linear_options){.out = WIDTH, .bias = true, .init = narrow});
     x = cgp_gelu(*model, x);
     cgp_model_layer(*model, "head");
-    x = cgp_linear(*model, x, "head",
-                   (cgp_linear_options){.out = 1, .bias = true, .init = narrow});
+    x = cgp_linear(*model, x, "head", (cgp_linear_options){.out = 1, .bias = true, .init = narrow});
     cgp_model_output(*model, x);
     return cgp_model_finish(*model);
 }

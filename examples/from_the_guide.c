@@ -9,8 +9,7 @@ enum { HIDDEN = 16, BATCH = 128, STEPS = 600 };
 static cgp_model *model;
 static cgp_plan *plan;
 static cgp_pipeline *pipeline; /* freed by main */
-static cgp_status bump_infer(const void *attributes, const cgp_op_type *in,
-                             cgp_op_shapes *out) {
+static cgp_status bump_infer(const void *attributes, const cgp_op_type *in, cgp_op_shapes *out) {
     (void)attributes, out->output = in[0];
     if (in[0].shape.rank == 1 && in[0].shape.dims[0] == HIDDEN) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "expects rows of %d", HIDDEN);
@@ -56,8 +55,7 @@ static cgp_status train(void) {
     for (int step = 0; step <= STEPS; step++) {
         for (int i = 0; i < BATCH; i++)
             inside[i] = fabsf(x[i] = 2 * (float)rand() / (float)RAND_MAX - 1) < 0.5f;
-        CGP_TRY(
-            cgp_pipeline_step(pipeline, (const cgp_tensor *[]){&a, &b}, 2, &loss[step > 0]));
+        CGP_TRY(cgp_pipeline_step(pipeline, (const cgp_tensor *[]){&a, &b}, 2, &loss[step > 0]));
         CGP_TRY(cgp_optim_step(pipeline));
         if (step % 100 == 0) printf("step %d  loss %.3f\n", step, loss[step > 0]);
     }

@@ -26,8 +26,7 @@ static cgp_value halve(cgp_model *model, cgp_value x, const char *name, int64_t 
 }
 
 static cgp_status build(cgp_model **out) {
-    const cgp_linear_options head = {
-        .out = CLASSES, .bias = true, .init = {CGP_INIT_NORMAL, 0.1}};
+    const cgp_linear_options head = {.out = CLASSES, .bias = true, .init = {CGP_INIT_NORMAL, 0.1}};
     CGP_TRY(cgp_model_create(out, "which shape"));
     cgp_model *model = *out;
     cgp_value x = cgp_model_input(model, "images", CGP_F32, 3, (int64_t[]){SIDE, SIDE, 3});

@@ -3,8 +3,8 @@
  *
  *     model ──► plan ──► pipeline ──► step, update, step, update ...
  *
- * It learns to tell which of ten positions of a row holds the largest number. Everything that a training
- * program needs is here, in the order in which it is needed:
+ * It learns to tell which of ten positions of a row holds the largest number. Everything that a
+ * training program needs is here, in the order in which it is needed:
  *
  *     cc hello_pipeline.c $(pkg-config --cflags --libs cgpipe) -o hello_pipeline && ./hello_pipeline */
 #include <cgpipe/cgpipe.h>
@@ -14,9 +14,9 @@
 
 enum { WIDTH = 10, HIDDEN = 64, BATCH = 64, STEPS = 300 };
 
-/* A model is a static graph. Its layers are where it may be cut into stages: this one, of two layers, may
- * be cut once. Shapes leave out the number of samples. No line needs a check of its own: the first mistake
- * is remembered, and cgp_model_finish() reports it. */
+/* A model is a static graph. Its layers are where it may be cut into stages: this one, of two
+ * layers, may be cut once. Shapes leave out the number of samples. No line needs a check of its
+ * own: the first mistake is remembered, and cgp_model_finish() reports it. */
 static cgp_status build(cgp_model **out) {
     static const int64_t row[] = {1, WIDTH}, one[] = {1};
     const cgp_init small = {CGP_INIT_NORMAL, 0.2}, zero = {CGP_INIT_ZERO, 0};
@@ -47,9 +47,9 @@ static void draw(float *x, int32_t *place) {
     }
 }
 
-/* The plan fixes every byte and every action of a step before anything runs: here two stages, each on a
- * device of its own (a thread on a core of the CPU), and mini-batches of 64 samples that stream through
- * them in 4 micro-batches of 16. */
+/* The plan fixes every byte and every action of a step before anything runs: here two stages, each
+ * on a device of its own (a thread on a core of the CPU), and mini-batches of 64 samples that
+ * stream through them in 4 micro-batches of 16. */
 static cgp_status plan_it(cgp_plan **out, const cgp_model *model) {
     cgp_plan_options options = cgp_plan_options_default();
     options.stages = 2;
@@ -62,8 +62,7 @@ static cgp_status plan_it(cgp_plan **out, const cgp_model *model) {
         const cgp_plan_stage *s = cgp_plan_stage_at(*out, stage);
         const cgp_plan_device *d = cgp_plan_device_at(*out, s->device);
         printf("stage %d: layer %s, on %s, %lld bytes\n", stage,
-               cgp_model_layer_name(model, s->first_layer), d->name,
-               (long long)d->planned_bytes);
+               cgp_model_layer_name(model, s->first_layer), d->name, (long long)d->planned_bytes);
     }
     char *picture = cgp_schedule_draw(cgp_plan_schedule(*out));
     if (!picture) return cgp_fail(CGP_ENOMEM, "the schedule cannot be drawn");
@@ -72,8 +71,8 @@ static cgp_status plan_it(cgp_plan **out, const cgp_model *model) {
     return CGP_OK;
 }
 
-/* A step runs forward and backward of a mini-batch and leaves its gradients; the update uses them. Inputs
- * come in the order in which the model declares them. */
+/* A step runs forward and backward of a mini-batch and leaves its gradients; the update uses them.
+ * Inputs come in the order in which the model declares them. */
 static cgp_status train(cgp_pipeline *pipeline) {
     static float x[BATCH * WIDTH];
     static int32_t place[BATCH];

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_ranks.c -- a pipeline inside a program that uses MPI itself: a stage a process, on a communicator of the program's.
+/* mpi_ranks.c -- a pipeline inside a program that uses MPI itself: a stage a process, on a
+ *communicator of the program's.
  *
  *     cc mpi_ranks.c $(pkg-config --cflags --libs cgpipe) $(pkg-config --cflags --libs ompi-c)
  *     mpirun -n 2 ./a.out
  *
- * Every process makes the same model and plan, and the same calls. Each gives the inputs that its own stages read; the loss comes
- * back on all. The weights are, bit for bit, those of one process. */
+ * Every process makes the same model and plan, and the same calls. Each gives the inputs that its
+ * own stages read; the loss comes back on all. The weights are, bit for bit, those of one process.
+ * */
 #include <cgpipe/cgpipe.h>
 
 #include <mpi.h>
@@ -23,9 +25,8 @@ static cgp_status build(cgp_model **model, int layers) {
         snprintf(name, sizeof name, "layer%d", i);
         cgp_model_layer(*model, name);
         x = cgp_linear(*model, x, name,
-                       (cgp_linear_options){.out = i < layers - 1 ? WIDTH : CLASSES,
-                                            .bias = true,
-                                            .init = init});
+                       (cgp_linear_options){
+                           .out = i < layers - 1 ? WIDTH : CLASSES, .bias = true, .init = init});
         if (i < layers - 1) x = cgp_gelu(*model, x);
     }
     cgp_model_loss_cross_entropy(*model, x, target, -1, 1);
@@ -82,8 +83,7 @@ static cgp_status run(MPI_Comm comm, int rank, int ranks) {
     if (status == CGP_OK) status = mpi->communicator_create(&comm, &communicator);
     if (status == CGP_OK) status = build(&model, 8);
     if (status == CGP_OK) status = cgp_plan_create(&plan, model, &options);
-    if (status == CGP_OK)
-        status = cgp_pipeline_create_on(&pipeline, plan, 1, mpi, communicator);
+    if (status == CGP_OK) status = cgp_pipeline_create_on(&pipeline, plan, 1, mpi, communicator);
     if (status == CGP_OK) status = train(pipeline, rank);
     if (status != CGP_OK && communicator) mpi->fail(communicator, status, cgp_message());
     cgp_pipeline_destroy(pipeline);
@@ -95,8 +95,7 @@ static cgp_status run(MPI_Comm comm, int rank, int ranks) {
 
 int main(int argc, char **argv) {
     int rank = 0, ranks = 1, provided = 0;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE,
-                    &provided); /* each device has a thread */
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided); /* each device has a thread */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const cgp_status status = run(MPI_COMM_WORLD, rank, ranks);

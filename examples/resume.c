@@ -7,10 +7,11 @@
  *     100 steps ─► checkpoint ──► destroyed
  *                  checkpoint ──► 100 steps ────────────► weights     another one, of 3 stages
  *
- * Both end with the same weights, which their SHA-256 shows. A checkpoint holds weights, optimizer and number of updates,
- * named by the model and not by the layout: stages, balance, schedule and recomputation may change. What the caller has
- * to bring back is where the data stand. Data sets of the library are read by position, and the position follows from the
- * number of updates; what does not can be kept as the checkpoint's note. */
+ * Both end with the same weights, which their SHA-256 shows. A checkpoint holds weights, optimizer
+ * and number of updates, named by the model and not by the layout: stages, balance, schedule and
+ * recomputation may change. What the caller has to bring back is where the data stand. Data sets of
+ * the library are read by position, and the position follows from the number of updates; what does
+ * not can be kept as the checkpoint's note. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>
@@ -29,8 +30,7 @@ static cgp_status build(cgp_model **model) {
     const cgp_value labels = cgp_model_input(*model, "labels", CGP_I32, 1, (int64_t[]){1});
     cgp_model_layer(*model, "first");
     x = cgp_flatten(*model, x); /* [N, 768] */
-    x = cgp_linear(*model, x, "first",
-                   (cgp_linear_options){.out = 64, .bias = true, .init = init});
+    x = cgp_linear(*model, x, "first", (cgp_linear_options){.out = 64, .bias = true, .init = init});
     cgp_model_layer(*model, "second");
     x = cgp_dropout(*model, cgp_relu(*model, x), 0.1); /* the masks are resumed, too */
     x = cgp_linear(*model, x, "second",
@@ -69,8 +69,7 @@ typedef struct part {
     int64_t last;          /* number of updates to stop after */
 } part;
 
-static cgp_status run_part(const part *p, const cgp_model *model, cgp_data *data,
-                           char sha256[65]) {
+static cgp_status run_part(const part *p, const cgp_model *model, cgp_data *data, char sha256[65]) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
     cgp_plan_options options = cgp_plan_options_default();
@@ -82,11 +81,9 @@ static cgp_status run_part(const part *p, const cgp_model *model, cgp_data *data
     printf("%s\n", p->title);
     cgp_status status = cgp_plan_create(&plan, model, &options);
     if (status == CGP_OK) status = cgp_pipeline_create(&pipeline, plan, 7);
-    if (status == CGP_OK && p->load_from)
-        status = cgp_pipeline_load(pipeline, p->load_from, NULL);
+    if (status == CGP_OK && p->load_from) status = cgp_pipeline_load(pipeline, p->load_from, NULL);
     if (status == CGP_OK) status = train_until(pipeline, data, p->last);
-    if (status == CGP_OK && p->save_to)
-        status = cgp_pipeline_save(pipeline, p->save_to, 1, NULL);
+    if (status == CGP_OK && p->save_to) status = cgp_pipeline_save(pipeline, p->save_to, 1, NULL);
     if (status == CGP_OK) status = cgp_pipeline_weights_sha256(pipeline, sha256);
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

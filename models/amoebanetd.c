@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amoebanetd.c -- AmoebaNet-D and its older definition: the same operations, two genotypes, two ways to cut it into layers.
+/* amoebanetd.c -- AmoebaNet-D and its older definition: the same operations, two genotypes, two
+ *ways to cut it into layers.
  * Values of a cell, S the side of s1:
  *
  *     s1, s2     results of the cell before and the one before that, any widths; s2's side is 2 S
@@ -18,7 +19,8 @@
  *     pools         3x3, padding 1, not counted; 2x2. Old: conv 1x1 (.1)  bn (.2) after them
  *
  * Factorised reduction: [2 S, 2 S, i] -> relu -> conv 1x1 stride 2 to c/2 on the pixels at even
- * positions and, shifted by a pixel by its padding, another on those at odd positions, concatenated, bn. */
+ * positions and, shifted by a pixel by its padding, another on those at odd positions,
+ * concatenated, bn. */
 #include <cgpipe/models/amoebanetd.h>
 
 #include <inttypes.h>
@@ -98,8 +100,8 @@ static const genotype old_reduction = {3,
 typedef struct network {
     cgp_model *model;
     const cgp_amoebanetd_options *o;
-    cgp__network names; /* begin with "cell1_normal1." */
-    char part[32];      /* "operations.3.module", of the parameters that come next */
+    cgp__network names;             /* begin with "cell1_normal1." */
+    char part[32];                  /* "operations.3.module", of the parameters that come next */
     cgp_value relus[REMEMBERED][2]; /* values and their ReLUs, the latest n */
     int n_relus;
 } network;
@@ -135,9 +137,10 @@ static cgp_value conv_norm(network *net, cgp_value x, int at, int64_t in, int64_
     return cgp__batch_norm_pytorch(net->model, x, name);
 }
 
-/* The convolutions of an operation, each behind a ReLU; `stride` is that of the largest kernels in each direction. */
-static cgp_value convolve_all(network *net, operation kind, cgp_value x, int64_t in,
-                              int64_t out, int stride) {
+/* The convolutions of an operation, each behind a ReLU; `stride` is that of the largest kernels in
+ * each direction. */
+static cgp_value convolve_all(network *net, operation kind, cgp_value x, int64_t in, int64_t out,
+                              int stride) {
     const int n = convolutions[kind].n;
     for (int k = 0; k < n; k++) {
         const int *kernel = convolutions[kind].kernels[k];
@@ -157,8 +160,7 @@ static cgp_value pool(network *net, operation kind, cgp_value x, int64_t c, int 
         kind == MAX_2X2 || (kind == MAX_3X3 && net->o->maxpool == CGP_AMOEBANETD_MAX);
     const cgp_pool_options options = {
         {side, side}, {stride, stride}, cgp_padding_all((side - 1) / 2)};
-    x = largest ? cgp_max_pool(net->model, x, options)
-                : cgp_average_pool(net->model, x, options);
+    x = largest ? cgp_max_pool(net->model, x, options) : cgp_average_pool(net->model, x, options);
     return net->o->old ? conv_norm(net, x, 1, c, c, (int[]){1, 1}, (int[]){1, 1}) : x;
 }
 
@@ -193,11 +195,11 @@ typedef struct flow {
     int64_t c;              /* of the latest cell */
 } flow;
 
-/* Set the part of the cell whose parameters come next, and return its name; the older definition is cut here. */
+/* Set the part of the cell whose parameters come next, and return its name; the older definition is
+ * cut here. */
 static const char *enter(network *net, const char *part) {
     snprintf(net->part, sizeof net->part, "%s", part);
-    return net->o->old ? cgp__layer(&net->names, "%s", part)
-                       : cgp__name(&net->names, "%s", part);
+    return net->o->old ? cgp__layer(&net->names, "%s", part) : cgp__name(&net->names, "%s", part);
 }
 
 static void begin_cell(network *net, const char *cell) {
@@ -218,8 +220,8 @@ static cgp_value bring_s2(network *net, const flow *f) {
 }
 
 /* h<2 + i> */
-static cgp_value add_pair(network *net, const genotype *g, int i, bool reduces,
-                          const cgp_value *h, int64_t c) {
+static cgp_value add_pair(network *net, const genotype *g, int i, bool reduces, const cgp_value *h,
+                          int64_t c) {
     cgp_value ends[2];
     char part[24];
     for (int k = 0; k < 2; k++) {
@@ -263,7 +265,8 @@ static void add_cell(network *net, const char *cell, bool reduces, flow *f) {
 
 /* --- the graph --- */
 
-/* images [S, S, 3] -> [S / 2, S / 2, D / 4]; the older definition has one layer per op, and `twin`. */
+/* images [S, S, 3] -> [S / 2, S / 2, D / 4]; the older definition has one layer per op, and `twin`.
+ * */
 static cgp_value add_stem(network *net, int64_t width) {
     cgp_value x = cgp__images(net->model, net->o->image);
     begin_cell(net, "stem1");
@@ -301,9 +304,8 @@ static void build(cgp_model *model, const void *options) {
 
 static cgp_status check_multiple(const char *key, int64_t value, int64_t of) {
     if (value % of == 0) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "amoebanetd: %s: expected a multiple of %" PRId64 ", got %" PRId64, key, of,
-                    value);
+    return cgp_fail(CGP_EINVAL, "amoebanetd: %s: expected a multiple of %" PRId64 ", got %" PRId64,
+                    key, of, value);
 }
 
 static cgp_status resolve(void *options) {

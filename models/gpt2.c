@@ -14,22 +14,23 @@
  *                                                          wte.weight, tied
  *
  * Weights inside a block are [in, out] and have a bias (the published code calls them Conv1D);
- * the head is [out, in] without one. The two at the end of a residual branch are initialized smaller by sqrt(2 layers): the
- * sum of all 2 layers branches then has the initial variance of one.
+ * the head is [out, in] without one. The two at the end of a residual branch are initialized
+ * smaller by sqrt(2 layers): the sum of all 2 layers branches then has the initial variance of one.
  *
- * With `residuals`, no sum runs through the blocks: the input of each branch, and that of ln_f, is a mean of sources, weighted anew
- * for every token. Sources are the embeddings, the sum of the branches in each group of `residuals` blocks, and the sum so far
- * in the group at hand, if there is one yet:
+ * With `residuals`, no sum runs through the blocks: the input of each branch, and that of ln_f, is
+ * a mean of sources, weighted anew for every token. Sources are the embeddings, the sum of the
+ * branches in each group of `residuals` blocks, and the sum so far in the group at hand, if there
+ * is one yet:
  *
  *     [T, n, C]  v = sources side by side
  *     [T, n]     a = softmax(w . rms_norm(v))              h.0.mlp_res, h.1.attn_res ..; ln_f_res: .norm [C], .query [1, C]
  *     [T, C]     x = sum of a_i v_i
  *
- * w starts at zero: every mean is plain then. The first branch has one source, and no weights. Groups that are complete are one value,
- * [T, n C]: it is what crosses to later stages.
+ * w starts at zero: every mean is plain then. The first branch has one source, and no weights.
+ * Groups that are complete are one value, [T, n C]: it is what crosses to later stages.
  *
- * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3; residuals: Kimi Team 2026, "Attention
- * Residuals", arXiv:2603.15031, in its block form. */
+ * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3;
+ * residuals: Kimi Team 2026, "Attention Residuals", arXiv:2603.15031, in its block form. */
 #include <cgpipe/models/gpt2.h>
 
 #include <inttypes.h>
@@ -84,8 +85,8 @@ static cgp_value attention(cgp__network *net, cgp_value qkv, const cgp_value *po
     const cgp_gpt2_options *o = net->options;
     if (!positions) return cgp_causal_attention(net->model, qkv, o->heads, o->dropout);
     return cgp_cached_attention(
-        net->model, part_of(net, qkv, 0), part_of(net, qkv, 1), part_of(net, qkv, 2),
-        *positions, (cgp_cached_attention_options){.length = o->sequence, .heads = o->heads});
+        net->model, part_of(net, qkv, 0), part_of(net, qkv, 1), part_of(net, qkv, 2), *positions,
+        (cgp_cached_attention_options){.length = o->sequence, .heads = o->heads});
 }
 
 /* The two branches of a block, x [T, C] -> [T, C]. */
@@ -168,9 +169,9 @@ static void add_block(cgp__network *net, sources *s, int i) {
 static cgp_value add_positions(cgp__network *net, cgp_value x, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
     if (!positions) return cgp_position_embedding(net->model, x, "transformer.wpe", normal);
-    return cgp_add(net->model, x,
-                   cgp_embedding(net->model, *positions, "transformer.wpe", o->sequence,
-                                 o->width, normal));
+    return cgp_add(
+        net->model, x,
+        cgp_embedding(net->model, *positions, "transformer.wpe", o->sequence, o->width, normal));
 }
 
 static void build(cgp_model *model, const void *options) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.c -- see huggingface.h; and Hugging Face directories, by the kind of model that config.json names. */
+/* huggingface.c -- see huggingface.h; and Hugging Face directories, by the kind of model that
+ * config.json names. */
 #include "huggingface.h"
 
 #include <cgpipe/models/weights.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.h -- the config.json of a Hugging Face directory: its keys, and what each kind of model makes of them. */
+/* huggingface.h -- the config.json of a Hugging Face directory: its keys, and what each kind of
+ * model makes of them. */
 #ifndef CGPIPE_MODELS_HUGGINGFACE_H
 #define CGPIPE_MODELS_HUGGINGFACE_H
 

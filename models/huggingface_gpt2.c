@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* huggingface_gpt2.c -- the config.json of a GPT-2 to its options and back.
  *
- * The keys are those of GPT2Config of Hugging Face's transformers; a missing key has that class's default, except for the
- * sizes, which are required. Keys that do not change the results (initializer_range, summary_..., use_cache, torch_dtype,
- * reorder_and_upcast_attn, which is about the rounding of halves) are ignored. */
+ * The keys are those of GPT2Config of Hugging Face's transformers; a missing key has that class's
+ * default, except for the sizes, which are required. Keys that do not change the results
+ * (initializer_range, summary_..., use_cache, torch_dtype, reorder_and_upcast_attn, which is about
+ * the rounding of halves) are ignored. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,9 +24,9 @@ static cgp_status take_sizes(const cgp__config *c, cgp_gpt2_options *o) {
     CGP_TRY(cgp__config_size(c, "n_embd", CGP__MAX_WIDTH, &o->width));
     CGP_TRY(cgp__config_size(c, "n_head", CGP__MAX_WIDTH, &o->heads));
     CGP_TRY(cgp__config_size(c, "vocab_size", CGP__MAX_COUNT, &o->vocab));
-    CGP_TRY(cgp__config_size(
-        c, old_name && json_object_get(c->root, "n_ctx") ? "n_ctx" : "n_positions",
-        CGP__MAX_COUNT, &o->sequence));
+    CGP_TRY(
+        cgp__config_size(c, old_name && json_object_get(c->root, "n_ctx") ? "n_ctx" : "n_positions",
+                         CGP__MAX_COUNT, &o->sequence));
     const json_t *inner = json_object_get(c->root, "n_inner");
     o->inner = o->residuals = 0;
     if (!inner || json_is_null(inner)) return CGP_OK;
@@ -89,16 +90,15 @@ static json_t *end_of_text(const cgp_gpt2_options *o) {
 
 json_t *cgp__gpt2_to_config(const cgp_gpt2_options *o) {
     json_t *inner = o->inner > 0 ? json_integer(o->inner) : json_null();
-    return json_pack("{s:[s], s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:b, s:f, s:f, "
-                     "s:f, s:o, s:o, "
-                     "s:s}",
-                     "architectures", "GPT2LMHeadModel", "model_type", "gpt2",
-                     "activation_function", o->gelu == CGP_GPT2_GELU_TANH ? "gelu_new" : "gelu",
-                     "n_layer", o->layers, "n_embd", (json_int_t)o->width, "n_head",
-                     (json_int_t)o->heads, "vocab_size", (json_int_t)o->vocab, "n_positions",
-                     (json_int_t)o->sequence, "n_ctx", (json_int_t)o->sequence, "n_inner",
-                     inner, "layer_norm_epsilon", o->eps > 0 ? o->eps : 1e-5,
-                     "tie_word_embeddings", (int)o->tied, "resid_pdrop", o->dropout,
-                     "embd_pdrop", o->dropout, "attn_pdrop", o->dropout, "bos_token_id",
-                     end_of_text(o), "eos_token_id", end_of_text(o), "torch_dtype", "float32");
+    return json_pack(
+        "{s:[s], s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:b, s:f, s:f, "
+        "s:f, s:o, s:o, "
+        "s:s}",
+        "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "activation_function",
+        o->gelu == CGP_GPT2_GELU_TANH ? "gelu_new" : "gelu", "n_layer", o->layers, "n_embd",
+        (json_int_t)o->width, "n_head", (json_int_t)o->heads, "vocab_size", (json_int_t)o->vocab,
+        "n_positions", (json_int_t)o->sequence, "n_ctx", (json_int_t)o->sequence, "n_inner", inner,
+        "layer_norm_epsilon", o->eps > 0 ? o->eps : 1e-5, "tie_word_embeddings", (int)o->tied,
+        "resid_pdrop", o->dropout, "embd_pdrop", o->dropout, "attn_pdrop", o->dropout,
+        "bos_token_id", end_of_text(o), "eos_token_id", end_of_text(o), "torch_dtype", "float32");
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface_llama.c -- the config.json of a Llama, a Mistral or a Qwen2 to Llama's options and back.
+/* huggingface_llama.c -- the config.json of a Llama, a Mistral or a Qwen2 to Llama's options and
+ *back.
  *
- * The keys are those of LlamaConfig, MistralConfig and Qwen2Config of Hugging Face's transformers; a missing key has that class's
- * default, except for the sizes, which are required. The rotary embedding is in rope_theta and rope_scaling, as in published files,
- * or in rope_parameters, as transformers 5 writes it. Keys that do not change the results are ignored. */
+ * The keys are those of LlamaConfig, MistralConfig and Qwen2Config of Hugging Face's transformers;
+ * a missing key has that class's default, except for the sizes, which are required. The rotary
+ * embedding is in rope_theta and rope_scaling, as in published files, or in rope_parameters, as
+ * transformers 5 writes it. Keys that do not change the results are ignored. */
 #include <math.h>
 #include <string.h>
 
@@ -61,13 +63,13 @@ static cgp_status count_windows(const cgp__config *c, int layers, int64_t *windo
         else if (strcmp(type, "full_attention") != 0)
             break;
     }
-    if (json_is_array(types) && i == (size_t)layers && json_array_size(types) == i)
-        return CGP_OK;
+    if (json_is_array(types) && i == (size_t)layers && json_array_size(types) == i) return CGP_OK;
     return cgp__config_unexpected(c, "layer_types",
                                   "\"full_attention\" or \"sliding_attention\" for each layer");
 }
 
-/* Find out whether Qwen2's layers use the window: layer_types says which do; without it those from the layer max_window_layers on. */
+/* Find out whether Qwen2's layers use the window: layer_types says which do; without it those from
+ * the layer max_window_layers on. */
 static cgp_status uses_window(const cgp__config *c, int layers, bool *uses) {
     const json_t *from = json_object_get(c->root, "max_window_layers");
     int64_t windows = 0;
@@ -81,11 +83,10 @@ static cgp_status uses_window(const cgp__config *c, int layers, bool *uses) {
     *uses = windows >= layers;
     if (windows <= 0 || windows >= layers) return CGP_OK;
     return cgp__config_unexpected(c, listed ? "layer_types" : "max_window_layers",
-                                  listed
-                                      ? "the same for all layers (cgpipe has one window for "
-                                        "all)"
-                                      : "0, or at least the number of layers (cgpipe has one "
-                                        "window for all layers)");
+                                  listed ? "the same for all layers (cgpipe has one window for "
+                                           "all)"
+                                         : "0, or at least the number of layers (cgpipe has one "
+                                           "window for all layers)");
 }
 
 /* Take the window. Qwen2 has one only where use_sliding_window says so. */
@@ -103,8 +104,7 @@ static cgp_status take_window(const cgp__config *c, family f, cgp_llama_options 
     if (uses && window > 0) o->window = window;
     if (f == QWEN2 && uses && window == 0 && is_given(c, "layer_types"))
         return cgp__config_unexpected(
-            c, "layer_types",
-            "\"full_attention\" for all layers, as there is no sliding_window");
+            c, "layer_types", "\"full_attention\" for all layers, as there is no sliding_window");
     return CGP_OK;
 }
 
@@ -139,8 +139,8 @@ static cgp_status take_rope(const cgp__config *c, cgp_llama_options *o) {
     o->rope = CGP_ROTARY_UNSCALED;
     o->factor = o->low_freq_factor = o->high_freq_factor = 0;
     o->original_max_position = 0;
-    CGP_TRY(cgp__config_real(theta_inside ? &inner : c, "rope_theta", 1, MAX_THETA,
-                             PRESET_THETA, &o->theta));
+    CGP_TRY(cgp__config_real(theta_inside ? &inner : c, "rope_theta", 1, MAX_THETA, PRESET_THETA,
+                             &o->theta));
     if (!is_given(c, key)) return CGP_OK;
     if (!json_is_object(scaling)) return cgp__config_unexpected(c, key, "an object or null");
     return take_scaling(&inner, o);
@@ -173,8 +173,8 @@ static json_t *scaling_json(const cgp_llama_options *o) {
     if (o->rope == CGP_ROTARY_LINEAR)
         return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", o->factor);
     if (o->rope == CGP_ROTARY_LLAMA3)
-        return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
-                         o->factor, "low_freq_factor", o->low_freq_factor, "high_freq_factor",
+        return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor", o->factor,
+                         "low_freq_factor", o->low_freq_factor, "high_freq_factor",
                          o->high_freq_factor, "original_max_position_embeddings",
                          (json_int_t)o->original_max_position);
     return json_null();
@@ -200,15 +200,15 @@ json_t *cgp__llama_to_config(const cgp_llama_options *o) {
         "{s:[s], s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:b, s:n, "
         "s:n, s:s}",
         "architectures", classes[f], "model_type", types[f], "hidden_act", "silu",
-        "num_hidden_layers", o->layers, "hidden_size", (json_int_t)o->width,
-        "num_attention_heads", (json_int_t)o->heads, "num_key_value_heads",
+        "num_hidden_layers", o->layers, "hidden_size", (json_int_t)o->width, "num_attention_heads",
+        (json_int_t)o->heads, "num_key_value_heads",
         (json_int_t)(o->kv_heads > 0 ? o->kv_heads : o->heads), "head_dim",
-        (json_int_t)(o->head_width > 0 ? o->head_width : o->width / o->heads),
-        "intermediate_size", (json_int_t)o->inner, "vocab_size", (json_int_t)o->vocab,
-        "max_position_embeddings", (json_int_t)o->sequence, "rms_norm_eps",
-        o->eps > 0 ? o->eps : 1e-5, "rope_theta", o->theta > 0 ? o->theta : PRESET_THETA,
-        "rope_scaling", scaling_json(o), "tie_word_embeddings", (int)o->tied, "bos_token_id",
-        "eos_token_id", "torch_dtype", "float32");
+        (json_int_t)(o->head_width > 0 ? o->head_width : o->width / o->heads), "intermediate_size",
+        (json_int_t)o->inner, "vocab_size", (json_int_t)o->vocab, "max_position_embeddings",
+        (json_int_t)o->sequence, "rms_norm_eps", o->eps > 0 ? o->eps : 1e-5, "rope_theta",
+        o->theta > 0 ? o->theta : PRESET_THETA, "rope_scaling", scaling_json(o),
+        "tie_word_embeddings", (int)o->tied, "bos_token_id", "eos_token_id", "torch_dtype",
+        "float32");
     if (root && add_window(root, f, o) == 0) return root;
     json_decref(root);
     return NULL;

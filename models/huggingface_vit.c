@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* huggingface_vit.c -- the config.json of a ViT to its options and back.
  *
- * The keys are those of ViTConfig of Hugging Face's transformers; a missing key has that class's default, except for the sizes, which
- * are required. The number of classes is that of the entries of id2label, or num_labels; their names are not kept. Keys that do not
- * change the results of an image classifier (initializer_range, encoder_stride, pooler_...) are ignored. */
+ * The keys are those of ViTConfig of Hugging Face's transformers; a missing key has that class's
+ * default, except for the sizes, which are required. The number of classes is that of the entries
+ * of id2label, or num_labels; their names are not kept. Keys that do not change the results of an
+ * image classifier (initializer_range, encoder_stride, pooler_...) are ignored. */
 #include <string.h>
 
 #include "huggingface.h"
@@ -74,11 +75,10 @@ json_t *cgp__vit_to_config(const cgp_vit_options *o) {
     return json_pack(
         "{s:[s], s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:f, s:f, s:f, s:b, s:s}",
         "architectures", "ViTForImageClassification", "model_type", "vit", "hidden_act", "gelu",
-        "num_hidden_layers", o->layers, "hidden_size", (json_int_t)o->width,
-        "num_attention_heads", (json_int_t)o->heads, "intermediate_size",
-        (json_int_t)(o->inner > 0 ? o->inner : 4 * o->width), "image_size",
-        (json_int_t)o->image, "patch_size", (json_int_t)o->patch, "num_channels", 3,
-        "num_labels", (json_int_t)o->classes, "layer_norm_eps",
-        o->eps > 0 ? o->eps : PRESET_EPS, "hidden_dropout_prob", o->dropout,
+        "num_hidden_layers", o->layers, "hidden_size", (json_int_t)o->width, "num_attention_heads",
+        (json_int_t)o->heads, "intermediate_size",
+        (json_int_t)(o->inner > 0 ? o->inner : 4 * o->width), "image_size", (json_int_t)o->image,
+        "patch_size", (json_int_t)o->patch, "num_channels", 3, "num_labels", (json_int_t)o->classes,
+        "layer_norm_eps", o->eps > 0 ? o->eps : PRESET_EPS, "hidden_dropout_prob", o->dropout,
         "attention_probs_dropout_prob", o->dropout, "qkv_bias", 1, "torch_dtype", "float32");
 }

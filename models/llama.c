@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama.c -- Llama on top of the builder, with the names and layouts of Hugging Face's LlamaForCausalLM.
+/* llama.c -- Llama on top of the builder, with the names and layouts of Hugging Face's
+ *LlamaForCausalLM.
  *
  *     layer          values                                 parameters, below "model."
  *     embed_tokens   tokens [T] -> x [T, C]                 embed_tokens.weight [V, C]
@@ -27,8 +28,7 @@ static const cgp_init normal = {CGP_INIT_NORMAL, 0.02};
 
 /* --- the graph --- */
 
-static cgp_value linear(cgp__network *net, cgp_value x, const char *name, int64_t out,
-                        bool bias) {
+static cgp_value linear(cgp__network *net, cgp_value x, const char *name, int64_t out, bool bias) {
     const cgp_linear_options options = {.out = out, .bias = bias, .init = normal};
     return cgp_linear(net->model, x, cgp__name(net, "%s", name), options);
 }
@@ -38,8 +38,7 @@ static cgp_value norm(cgp__network *net, cgp_value x, const char *name) {
     return cgp_rms_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
-static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads,
-                        const cgp_value *positions) {
+static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     return cgp_rotary_embedding(
         net->model, x,
@@ -101,8 +100,7 @@ static void build(cgp_model *model, const void *options) {
     if (has_loss) targets = cgp_model_input(model, "targets", CGP_I32, 1, length);
 
     cgp_model_layer(model, "embed_tokens");
-    cgp_value x =
-        cgp_embedding(model, tokens, "model.embed_tokens", o->vocab, o->width, normal);
+    cgp_value x = cgp_embedding(model, tokens, "model.embed_tokens", o->vocab, o->width, normal);
     for (int i = 0; i < o->layers; i++) {
         net.prefix[0] = '\0';
         cgp__layer(&net, "layers.%d", i);
@@ -161,8 +159,7 @@ static cgp_status check_rope(const cgp_llama_options *o) {
                         o->original_max_position);
     if (!three &&
         (o->low_freq_factor != 0 || o->high_freq_factor != 0 || o->original_max_position != 0))
-        return cgp_fail(CGP_EINVAL,
-                        "llama: low, high, original: expected rope=llama3 with them");
+        return cgp_fail(CGP_EINVAL, "llama: low, high, original: expected rope=llama3 with them");
     return CGP_OK;
 }
 
@@ -194,8 +191,7 @@ const cgp__keys cgp__llama_keys = {
              CGP__KEY(cgp_llama_options, "vocab", INT64, vocab, 1, CGP__MAX_COUNT),
              CGP__KEY(cgp_llama_options, "seq", INT64, sequence, 1, CGP__MAX_COUNT),
              CGP__KEY(cgp_llama_options, "theta", REAL, theta, 0, 1000000000000),
-             CGP__KEY(cgp_llama_options, "rope", WORD, rope, 0, 2, "default", "linear",
-                      "llama3"),
+             CGP__KEY(cgp_llama_options, "rope", WORD, rope, 0, 2, "default", "linear", "llama3"),
              CGP__KEY(cgp_llama_options, "factor", REAL, factor, 0, 1000000),
              CGP__KEY(cgp_llama_options, "low", REAL, low_freq_factor, 0, 1000000),
              CGP__KEY(cgp_llama_options, "high", REAL, high_freq_factor, 0, 1000000),

@@ -120,7 +120,8 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
 
 /* --- spec to options --- */
 
-/* A WORD is one of its words. A REAL has no sign in front, no space, no hexadecimal, no "inf"; a whole number only digits. */
+/* A WORD is one of its words. A REAL has no sign in front, no space, no hexadecimal, no "inf"; a
+ * whole number only digits. */
 static bool parse_value(const cgp__key *key, const char *text, number *v) {
     if (key->kind == CGP__KEY_WORD) {
         for (v->whole = 0; key->words[v->whole]; v->whole++)
@@ -146,8 +147,7 @@ static cgp_status take_value(const cgp__keys *keys, int k, const char *text, fou
     const cgp__key *key = &keys->keys[k];
     char got[600];
     snprintf(got, sizeof got, "\"%s\"", text);
-    if (f->seen[k])
-        return cgp_fail(CGP_EINVAL, "%s: %s: is given twice", keys->model, key->name);
+    if (f->seen[k]) return cgp_fail(CGP_EINVAL, "%s: %s: is given twice", keys->model, key->name);
     f->seen[k] = true;
     return parse_value(key, text, &f->values[k]) ? CGP_OK : bad_value(keys, key, got);
 }
@@ -168,8 +168,8 @@ static cgp_status unknown_key(const cgp__keys *keys, const char *name) {
         names[count] = keys->keys[count].name;
     const char *near = cgp_nearest(name, names, count);
     return cgp_fail(CGP_EINVAL, "%s: %s: unknown key (%s%s%s)", keys->model, name,
-                    near ? "did you mean " : "",
-                    near ? near : list_keys(keys, list, sizeof list), near ? "?" : "");
+                    near ? "did you mean " : "", near ? near : list_keys(keys, list, sizeof list),
+                    near ? "?" : "");
 }
 
 /* Parse one "key=value"; `item` is split in place. */
@@ -177,8 +177,8 @@ static cgp_status take_item(const cgp__keys *keys, char *item, found *f) {
     char list[256];
     char *value = strchr(item, '=');
     if (!value)
-        return cgp_fail(CGP_EINVAL, "%s: expected key=value, got \"%s\" (%s)", keys->model,
-                        item, list_keys(keys, list, sizeof list));
+        return cgp_fail(CGP_EINVAL, "%s: expected key=value, got \"%s\" (%s)", keys->model, item,
+                        list_keys(keys, list, sizeof list));
     *value++ = '\0';
     for (int k = 0; keys->keys[k].name; k++) {
         if (strcmp(keys->keys[k].name, item) == 0) return take_value(keys, k, value, f);
@@ -204,8 +204,8 @@ cgp_status cgp__keys_parse(const char *function, const cgp__keys *keys, void *op
         return cgp_fail(CGP_EINVAL, "model: expected %s or %s:key=value,..., got \"%s\"",
                         keys->model, keys->model, spec);
     if (strlen(spec) >= sizeof copy)
-        return cgp_fail(CGP_EINVAL, "%s: expected less than %zu characters, got %zu",
-                        keys->model, sizeof copy, strlen(spec));
+        return cgp_fail(CGP_EINVAL, "%s: expected less than %zu characters, got %zu", keys->model,
+                        sizeof copy, strlen(spec));
     strcpy(copy, spec + strlen(keys->model));
     char *items = strchr(copy, ':');
     if (items) *items++ = '\0';
@@ -248,8 +248,8 @@ void cgp__keys_spec(const cgp__keys *keys, const void *options, char *text, size
         char written[32];
         value_text(key, options, written, sizeof written);
         if (!*written) continue;
-        used += (size_t)snprintf(text + used, size - used, "%c%s=%s", separator, key->name,
-                                 written);
+        used +=
+            (size_t)snprintf(text + used, size - used, "%c%s=%s", separator, key->name, written);
         separator = ',';
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resnet.c -- residual networks, a layer per entry of torchgpipe's flat list, parameters named as torchvision's.
+/* resnet.c -- residual networks, a layer per entry of torchgpipe's flat list, parameters named as
+ *torchvision's.
  *
  *     basic block                                bottleneck, w channels inside, 4 w outside
  *       identity   x                               identity   x
@@ -12,8 +13,8 @@
  *                                                  residual   + downsample(x)
  *                                                  relu3
  *
- * downsample is x itself, or where its shape changes a 1 x 1 convolution of stride s and a batch norm. x is a value with two
- * uses, so `identity` has no op. */
+ * downsample is x itself, or where its shape changes a 1 x 1 convolution of stride s and a batch
+ * norm. x is a value with two uses, so `identity` has no op. */
 #include <cgpipe/models/resnet.h>
 
 #include <math.h>
@@ -51,8 +52,8 @@ static bool find_architecture(int depth, architecture *a) {
 /* --- the graph --- */
 
 /* Kaiming's normal initialization for ReLU: variance 2 / fan_out. */
-static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64_t out,
-                          int kernel, int stride) {
+static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64_t out, int kernel,
+                          int stride) {
     const double fan_out = (double)out * kernel * kernel;
     const cgp_conv2d_options options = {.out = out,
                                         .kernel = {kernel, kernel},
@@ -63,8 +64,8 @@ static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64
 }
 
 /* The layers conv<i>, bn<i> and, unless it is the last of a block, relu<i>. */
-static cgp_value add_step(cgp__network *net, cgp_value x, int i, bool last, int64_t out,
-                          int kernel, int stride) {
+static cgp_value add_step(cgp__network *net, cgp_value x, int i, bool last, int64_t out, int kernel,
+                          int stride) {
     x = convolve(net->model, x, cgp__layer(net, "conv%d", i), out, kernel, stride);
     x = cgp__batch_norm_pytorch(net->model, x, cgp__layer(net, "bn%d", i));
     if (last) return x;

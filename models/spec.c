@@ -31,8 +31,8 @@ static cgp_status check(const cgp_model_spec *spec) {
                         "cgp_model_spec_default())",
                         sizeof *spec, spec->struct_size);
     if (cgp_model_kind_name(spec->kind)) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "model: expected a kind from 0 to %d, got %d",
-                    CGP_MODEL_KINDS - 1, (int)spec->kind);
+    return cgp_fail(CGP_EINVAL, "model: expected a kind from 0 to %d, got %d", CGP_MODEL_KINDS - 1,
+                    (int)spec->kind);
 }
 
 static cgp_status unknown_model(const char *text) {

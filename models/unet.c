@@ -25,8 +25,8 @@
 
 /* --- the graph --- */
 
-static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64_t in,
-                          int64_t out, int kernel) {
+static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64_t in, int64_t out,
+                          int kernel) {
     const cgp_conv2d_options options = {.out = out,
                                         .kernel = {kernel, kernel},
                                         .stride = {1, 1},
@@ -109,8 +109,7 @@ static cgp_status resolve(void *options) {
     cgp_unet_options *o = options;
     CGP_TRY(cgp__keys_check(&cgp__unet_keys, o));
     if (o->channels % 2 != 0)
-        return cgp_fail(CGP_EINVAL, "unet: C: expected an even number, got %" PRId64,
-                        o->channels);
+        return cgp_fail(CGP_EINVAL, "unet: C: expected an even number, got %" PRId64, o->channels);
     const int64_t min = (int64_t)2 << o->depth;
     if (o->image < min)
         return cgp_fail(CGP_EINVAL,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vit.c -- Vision Transformers on top of the builder, with the names of Hugging Face's ViTForImageClassification.
+/* vit.c -- Vision Transformers on top of the builder, with the names of Hugging Face's
+ *ViTForImageClassification.
  *
  *     layer             values                                        parameters, below "vit."
  *     patches           images [S, S, 3] -> x [T, C]                  embeddings.patch_embeddings.projection [P, P, 3, C]
@@ -51,7 +52,8 @@ static cgp_value add_patches(cgp__network *net, cgp_value images, int64_t patche
     return cgp_reshape(net->model, x, 2, (const int64_t[]){patches, o->width});
 }
 
-/* x [T, C] -> [T + 1, C]. The token is a position embedding of one row of zeros; rows are joined as columns of one row. */
+/* x [T, C] -> [T + 1, C]. The token is a position embedding of one row of zeros; rows are joined as
+ * columns of one row. */
 static cgp_value add_class_token(cgp__network *net, cgp_value x, int64_t patches) {
     const cgp_vit_options *o = net->options;
     cgp_model *model = net->model;
@@ -71,8 +73,7 @@ static cgp_value add_block(cgp__network *net, cgp_value x) {
     const cgp_value q = linear(net, y, "attention.attention.query", o->width);
     const cgp_value k = linear(net, y, "attention.attention.key", o->width);
     const cgp_value v = linear(net, y, "attention.attention.value", o->width);
-    y = cgp_attention(model, q, k, v,
-                      (cgp_attention_options){.heads = o->heads, .p = o->dropout});
+    y = cgp_attention(model, q, k, v, (cgp_attention_options){.heads = o->heads, .p = o->dropout});
     y = linear(net, y, "attention.output.dense", o->width);
     x = cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 

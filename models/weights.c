@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.c -- loads published weights into a pipeline, and saves them: first matches names, then moves data, one tensor at a
+/* weights.c -- loads published weights into a pipeline, and saves them: first matches names, then
+ *moves data, one tensor at a
  * time.
  *
  * The tensors of a model are its parameters, then its states. */
@@ -76,8 +77,8 @@ static cgp_status check_counters(const cgp_model *model) {
     return CGP_OK;
 }
 
-/* The published shape: [height, width, in, out] as [out, in, height, width]; a counter is a scalar; a dimension of 1 in front of
- * bare ones. */
+/* The published shape: [height, width, in, out] as [out, in, height, width]; a counter is a scalar;
+ * a dimension of 1 in front of bare ones. */
 static cgp_shape published_shape(const tensor *t) {
     const int64_t *d = t->shape.dims;
     if (t->counter) return cgp_shape_make(0, d);
@@ -100,8 +101,7 @@ static float *make_buffer(const cgp_model *model) {
 }
 
 /* Element (o, i, p) of [out, in, pixels] is element (p, i, o) of [pixels, in, out], and back. */
-static void swap_ends(float *to, const float *from, int64_t first, int64_t middle,
-                      int64_t last) {
+static void swap_ends(float *to, const float *from, int64_t first, int64_t middle, int64_t last) {
     for (int64_t a = 0; a < first; a++) {
         for (int64_t i = 0; i < middle; i++) {
             for (int64_t b = 0; b < last; b++)
@@ -141,7 +141,8 @@ static int find_tensor(const cgp_model *model, const char *name) {
     return -1;
 }
 
-/* Some published files have the causal mask of each block, or the frequencies of its rotary embedding. */
+/* Some published files have the causal mask of each block, or the frequencies of its rotary
+ * embedding. */
 static bool is_constant(const char *name) {
     static const char *const constants[] = {".attn.bias", ".attn.masked_bias",
                                             ".rotary_emb.inv_freq"};
@@ -178,8 +179,7 @@ static cgp_status take(const cgp_model *model, place at, int i, place *to) {
         return refuse(at, "is there twice, with and without \"%.*s\"",
                       (int)(without_prefix(t.name) - t.name), t.name);
     if (t.counter ? strcmp(type, "I64") != 0 : !real)
-        return refuse(at, "expected type %s, got %s", t.counter ? "I64" : "F32, F16 or BF16",
-                      type);
+        return refuse(at, "expected type %s, got %s", t.counter ? "I64" : "F32, F16 or BF16", type);
     if (!cgp_shape_equal(&expected, got))
         return refuse(at, "expected shape %s, got %s",
                       cgp_shape_text(&expected, expected_text, sizeof expected_text),
@@ -302,8 +302,7 @@ static cgp_status check_head(const cgp_weights *w, float *buffer) {
         if (buffer[i] != buffer[count + i])
             return cgp_fail(CGP_EFORMAT,
                             "%s: lm_head.weight: expected %s, which the model's head is "
-                            "tied to, element %" PRId64
-                            " is %g there, got %g (tie_word_embeddings "
+                            "tied to, element %" PRId64 " is %g there, got %g (tie_word_embeddings "
                             "false, tied=0 in the model)",
                             w->head.file->path, embedding_name(w), i, (double)buffer[count + i],
                             (double)buffer[i]);

@@ -17,7 +17,8 @@
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
-/* Bytes, for some 100,000 names. Parsing a malicious text takes up to 150 times its size in memory. */
+/* Bytes, for some 100,000 names. Parsing a malicious text takes up to 150 times its size in memory.
+ * */
 #define LARGEST_INDEX 16000000
 #define MAX_FILES 4096
 
@@ -62,8 +63,7 @@ static cgp_status read_text(const char *path, size_t max, char **text, size_t *s
     else if (!S_ISREG(info.st_mode))
         status = cgp_fail(CGP_EIO, "%s: expected a file, got something else", path);
     else if (*size > max)
-        status =
-            cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %zu", path, max, *size);
+        status = cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %zu", path, max, *size);
     else if (!(*text = malloc(*size + 1)))
         status = cgp__short_of_memory(path);
     else
@@ -73,8 +73,7 @@ static cgp_status read_text(const char *path, size_t max, char **text, size_t *s
 }
 
 static cgp_status not_json(const char *path, const cgp__json_error *error) {
-    if (error->refused != CGP_OK)
-        return cgp_fail(error->refused, "%s: %s", path, error->reason);
+    if (error->refused != CGP_OK) return cgp_fail(error->refused, "%s: %s", path, error->reason);
     if (!error->reason[0]) return cgp__short_of_memory(path);
     return cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path, error->byte,
                     error->reason);
@@ -107,8 +106,7 @@ static cgp_status add_file(cgp__weights_files *f, const char *directory, const c
     if (!files) return cgp__short_of_memory(SINGLE);
     f->files = files;
     cgp__weights_file *file = &files[f->count];
-    *file =
-        (cgp__weights_file){.path = directory ? cgp__path_in(directory, name) : strdup(name)};
+    *file = (cgp__weights_file){.path = directory ? cgp__path_in(directory, name) : strdup(name)};
     if (!file->path) return cgp__short_of_memory(SINGLE);
     f->count++;
     return cgp_safetensors_open(&file->tensors, file->path);
@@ -140,15 +138,13 @@ static cgp_status take_entry(cgp__weights_files *f, const index_file *index, con
     char got[80];
     const char *name = json_string_value(value);
     if (!name || !is_plain_name(name))
-        return cgp_fail(
-            CGP_EFORMAT,
-            "%s: weight_map: %.100s: expected the name of a file in its directory, got "
-            "%s",
-            path, tensor, cgp__json_show(value, got, sizeof got));
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: weight_map: %.100s: expected the name of a file in its directory, got "
+                        "%s",
+                        path, tensor, cgp__json_show(value, got, sizeof got));
     int at = number_of(index, name);
     if (at < 0 && f->count == MAX_FILES)
-        return cgp_fail(CGP_EFORMAT, "%s: weight_map: expected at most %d files", path,
-                        MAX_FILES);
+        return cgp_fail(CGP_EFORMAT, "%s: weight_map: expected at most %d files", path, MAX_FILES);
     if (at < 0) {
         CGP_TRY(add_file(f, index->directory, name));
         at = f->count - 1;

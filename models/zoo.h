@@ -9,9 +9,9 @@
 
 /* Refuse a pointer that is missing, as the library does. */
 cgp_status cgp__refuse_null(const char *function, const char *argument);
-#define CGP__NEED(pointer)                                                                     \
-    do {                                                                                       \
-        if (!(pointer)) return cgp__refuse_null(__func__, #pointer);                           \
+#define CGP__NEED(pointer)                                                                         \
+    do {                                                                                           \
+        if (!(pointer)) return cgp__refuse_null(__func__, #pointer);                               \
     } while (0)
 
 #define CGP__MODEL_NAME 96 /* bytes that hold the name of any layer or parameter */
@@ -24,8 +24,9 @@ cgp_status cgp__refuse_null(const char *function, const char *argument);
 
 /* --- parse.c: model specs, `name:key=value,...` ---
  *
- * A table of keys per model, for parsing, checking and writing. An options struct begins with `size_t struct_size`. A number
- * after the name may set the first key: resnet101 is resnet:depth=101. */
+ * A table of keys per model, for parsing, checking and writing. An options struct begins with
+ * `size_t struct_size`. A number after the name may set the first key: resnet101 is
+ * resnet:depth=101. */
 
 #define CGP__MAX_KEYS 20
 #define CGP__MAX_WORDS 3
@@ -35,8 +36,8 @@ typedef enum cgp__key_kind {
     CGP__KEY_INT64, /* an int64_t */
     CGP__KEY_COUNT, /* an int64_t; 0 in options means the default of the model */
     CGP__KEY_BOOL,  /* a bool, written 0 or 1 */
-    CGP__KEY_REAL, /* a double above 0 and at most `max`, or 1 where that is 0; 0 as for COUNT */
-    CGP__KEY_WORD  /* an enum, written as one of `words` */
+    CGP__KEY_REAL,  /* a double above 0 and at most `max`, or 1 where that is 0; 0 as for COUNT */
+    CGP__KEY_WORD   /* an enum, written as one of `words` */
 } cgp__key_kind;
 
 typedef struct cgp__key {
@@ -58,16 +59,17 @@ typedef struct cgp__keys {
     cgp__key keys[CGP__MAX_KEYS + 1]; /* in the order of a written spec; the last has no name */
 } cgp__keys;
 
-/* An entry of a table: CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, 100); of a WORD, the words follow. */
-#define CGP__KEY(options, key, type, field, low, high, ...)                                    \
-    {                                                                                          \
-        key, CGP__KEY_##type, offsetof(options, field), low, high, {                           \
-            __VA_ARGS__                                                                        \
-        }                                                                                      \
+/* An entry of a table: CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, 100); of a WORD, the
+ * words follow. */
+#define CGP__KEY(options, key, type, field, low, high, ...)                                        \
+    {                                                                                              \
+        key, CGP__KEY_##type, offsetof(options, field), low, high, {                               \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
     }
 
-/* Set the options of a spec; unchanged on failure. `function` is as for cgp__model_create(). @retval CGP_EINVAL Another
- * model; an unknown key, with the nearest; a value out of range. */
+/* Set the options of a spec; unchanged on failure. `function` is as for cgp__model_create().
+ * @retval CGP_EINVAL Another model; an unknown key, with the nearest; a value out of range. */
 CGP_MUST_CHECK cgp_status cgp__keys_parse(const char *function, const cgp__keys *keys,
                                           void *options, const char *spec);
 
@@ -80,7 +82,8 @@ CGP_MUST_CHECK cgp_status cgp__keys_resolve(const cgp__keys *keys, void *options
 /* Check that every number is in its range. */
 CGP_MUST_CHECK cgp_status cgp__keys_check(const cgp__keys *keys, const void *options);
 
-/* Write the spec that parses to these options, cut to `size`: all INT and INT64, and the others that are not 0. */
+/* Write the spec that parses to these options, cut to `size`: all INT and INT64, and the others
+ * that are not 0. */
 void cgp__keys_spec(const cgp__keys *keys, const void *options, char *text, size_t size);
 
 /* True if `spec` begins with the model's name, or name and number, alone or before a colon. */
@@ -91,7 +94,8 @@ bool cgp__keys_match(const cgp__keys *keys, const char *spec);
 extern const cgp__keys cgp__gpt2_keys, cgp__llama_keys, cgp__resnet_keys, cgp__amoebanetd_keys,
     cgp__unet_keys, cgp__vit_keys;
 
-/* Resolve a copy of the options, then build and finish the model; `function` is the public one, in the refusal of NULL. */
+/* Resolve a copy of the options, then build and finish the model; `function` is the public one, in
+ * the refusal of NULL. */
 CGP_MUST_CHECK cgp_status cgp__model_create(const char *function, cgp_model **out,
                                             const cgp__keys *keys, const void *options);
 
@@ -103,7 +107,8 @@ typedef struct cgp__network {
     char name[2 * CGP__MODEL_NAME];
 } cgp__network;
 
-/* The prefix and the rest of a name, until the next call; cgp__layer() begins the layer of this name, too. */
+/* The prefix and the rest of a name, until the next call; cgp__layer() begins the layer of this
+ * name, too. */
 const char *cgp__name(cgp__network *net, const char *format, ...) CGP_PRINTF(2, 3);
 const char *cgp__layer(cgp__network *net, const char *format, ...) CGP_PRINTF(2, 3);
 

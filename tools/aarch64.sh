@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Build cgpipe for aarch64 on x86-64, and run the tests of ops, of equal bits and of plans under qemu-user:
+# Build cgpipe for aarch64 on x86-64, and run the tests of ops, of equal bits and of plans under
+# qemu-user:
 #
 #     tools/aarch64.sh                     in build-aarch64; once: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 #     JOBS=8 tools/aarch64.sh -R attention with options of ctest instead of the chosen tests
 #
-# Debian's packages for arm64 are downloaded and unpacked in build-aarch64/sysroot; nothing is installed. Then the plans of both builds are
-# compared, to the byte: PROGRAM [build/cgpipe] is that of this machine. Exit code 1: a test failed, or a plan differs.
+# Debian's packages for arm64 are downloaded and unpacked in build-aarch64/sysroot; nothing is
+# installed. Then the plans of both builds are compared, to the byte: PROGRAM [build/cgpipe] is that
+# of this machine. Exit code 1: a test failed, or a plan differs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/build-aarch64

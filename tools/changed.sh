@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Print the tracked files that differ from main (or from the last commit, on main itself), and new ones; all tracked files with an argument.
+# Print the tracked files that differ from main (or from the last commit, on main itself), and new
+# ones; all tracked files with an argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ $# -gt 0 ]; then

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Install what cgpipe needs to build and test, where it is missing. Nothing is asked of the network if all is there.
+# Install what cgpipe needs to build and test, where it is missing. Nothing is asked of the network
+# if all is there.
 #
 #     tools/deps.sh            install, by apt-get, as root or with sudo
 #     tools/deps.sh --check    only name what is missing to build: `make` and `cmake` never call a package manager

@@ -5,10 +5,11 @@
 #     tools/fuzz.sh BUILD SECONDS READER...        SECONDS for each reader
 #     PACK=1 tools/fuzz.sh BUILD SECONDS READER... afterwards pack the fewest inputs that cover as much into the corpus
 #
-# A reader's own modules are built with the sanitizers; what they call beside comes from BUILD's static libraries. It starts from the
-# inputs packed in tests/fuzz/corpus/NAME; what is found beyond that is kept in BUILD/fuzz/NAME for the next time, and an input
-# that breaks something in BUILD/fuzz/NAME-crash-*. An input may take 10 s and 2 GB. Prints executions, and edges of the program
-# covered. Exit code 1 if something broke.
+# A reader's own modules are built with the sanitizers; what they call beside comes from BUILD's
+# static libraries. It starts from the inputs packed in tests/fuzz/corpus/NAME; what is found beyond
+# that is kept in BUILD/fuzz/NAME for the next time, and an input that breaks something in
+# BUILD/fuzz/NAME-crash-*. An input may take 10 s and 2 GB. Prints executions, and edges of the
+# program covered. Exit code 1 if something broke.
 set -eu
 library="$1/libcgpipe_data.a $1/libcgpipe.a" support=$1/tests/libtest_support.a
 build=$1/fuzz

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Check and measure the CUDA kernels on a machine with a GPU (docs/how-to/check-a-gpu.md); the parts are in tools/gpu_check/.
+# Check and measure the CUDA kernels on a machine with a GPU (docs/how-to/check-a-gpu.md); the parts
+# are in tools/gpu_check/.
 #
 #     tools/gpu_check.sh                       all parts, or those that an earlier call has left
 #     tools/gpu_check.sh --pack DIR            on a machine with all libraries: those that the build needs, for one without
@@ -8,7 +9,8 @@
 #     tools/gpu_check.sh --backend cuda-host   without a GPU: does the script work?
 #     tools/gpu_check.sh --help                the other options
 #
-# It needs nvcc, g++, CMake and a python3; PyTorch in it, or in the one that PYTHON names, is measured beside.
+# It needs nvcc, g++, CMake and a python3; PyTorch in it, or in the one that PYTHON names, is
+# measured beside.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONDONTWRITEBYTECODE=1

@@ -7,7 +7,8 @@
 #
 # Without FILE: those that tools/changed.sh names, with ALL=1 in the environment all.
 #
-# The tools are those of Debian 12 (version 14 of clang's); one that is missing is a failure. Other files are passed over.
+# The tools are those of Debian 12 (version 14 of clang's); one that is missing is a failure. Other
+# files are passed over.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 mode=$1

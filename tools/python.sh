@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Make a virtual environment, build the wheel of python/, bundle the system's libraries, install it, and run its tests on it.
+# Make a virtual environment, build the wheel of python/, bundle the system's libraries, install it,
+# and run its tests on it.
 #
 #     tools/python.sh [DIRECTORY]            of the environment and the wheels [build-python]
 #

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make the cases llama*, mistral and qwen2 of tests/data/weights: small models as transformers writes them, and what it computes; or judge ours.
+"""Make the cases llama*, mistral and qwen2 of tests/data/weights: small models as transformers
+writes them, and what it computes; or judge ours.
 
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors         # PyTorch 2.15, transformers 5.24
     venv/bin/python tools/reference_llama.py [DIR]                      # default: tests/data/weights
     venv/bin/python tools/reference_llama.py --check FOLDER LOGITS      # FOLDER: what cgpipe convert made of a run of a case,
                                                                         # LOGITS: expected.safetensors of that case
 
-Every case is a directory; all weights are random, of seed 1; config.json as transformers writes it, but for llama-linear and llama-3,
-whose rotary embedding is written as in published files:
+Every case is a directory; all weights are random, of seed 1; config.json as transformers writes it,
+but for llama-linear and llama-3, whose rotary embedding is written as in published files:
 
     llama          LlamaForCausalLM: 6 heads that share 2 of keys and values
     llama-linear   a head of its own, as many heads of keys and values, rope_scaling of the type linear
@@ -19,8 +20,8 @@ whose rotary embedding is written as in published files:
     expected.safetensors in each: `inputs` (tokens i32 [N, T]) and `outputs`, f32: the logits; `losses`, f32 [10]: those of ten steps of
     AdamW (lr 1e-3, weight decay 0.01) on `inputs` and `targets`; in double, of the weights as they are stored
 
---check reads with transformers what cgpipe wrote, computes the logits, prints the largest difference, and fails above 1e-4.
-"""
+--check reads with transformers what cgpipe wrote, computes the logits, prints the largest
+difference, and fails above 1e-4. """
 import json
 import os
 import shutil
@@ -29,17 +30,19 @@ import sys
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOLERANCE = 1e-4
 SAMPLES, STEPS = 3, 10
-SIZES = dict(vocab_size=37, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=6,
-             max_position_embeddings=13, rms_norm_eps=1e-5, bos_token_id=None, eos_token_id=None)
+SIZES = dict(vocab_size=37, hidden_size=24, intermediate_size=40, num_hidden_layers=2,
+             num_attention_heads=6, max_position_embeddings=13, rms_norm_eps=1e-5,
+             bos_token_id=None, eos_token_id=None)
 LINEAR = {"rope_type": "linear", "factor": 4.0}
 # Of the three frequencies one stays, one is between, one is divided.
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0.2, "high_freq_factor": 1.5, "original_max_position_embeddings": 12}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0.2, "high_freq_factor": 1.5,
+          "original_max_position_embeddings": 12}
 
 
 def sizes(**changes):
@@ -48,11 +51,15 @@ def sizes(**changes):
 
 CASES = {
     "llama": (LlamaForCausalLM, LlamaConfig, sizes(num_key_value_heads=2), {}),
-    "llama-linear": (LlamaForCausalLM, LlamaConfig, sizes(num_key_value_heads=6), {"rope_theta": 10000.0, "rope_scaling": LINEAR}),
-    "llama-3": (LlamaForCausalLM, LlamaConfig, sizes(num_key_value_heads=3, head_dim=6, tie_word_embeddings=True),
+    "llama-linear": (LlamaForCausalLM, LlamaConfig, sizes(num_key_value_heads=6),
+                     {"rope_theta": 10000.0, "rope_scaling": LINEAR}),
+    "llama-3": (LlamaForCausalLM, LlamaConfig,
+                sizes(num_key_value_heads=3, head_dim=6, tie_word_embeddings=True),
                 {"rope_theta": 500.0, "rope_scaling": LLAMA3}),
-    "mistral": (MistralForCausalLM, MistralConfig, sizes(num_key_value_heads=2, sliding_window=5), {}),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config, sizes(num_key_value_heads=2, tie_word_embeddings=True, use_sliding_window=False), {}),
+    "mistral": (MistralForCausalLM, MistralConfig, sizes(num_key_value_heads=2, sliding_window=5),
+                {}),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config,
+              sizes(num_key_value_heads=2, tie_word_embeddings=True, use_sliding_window=False), {}),
 }
 
 
@@ -60,7 +67,8 @@ def make(name):
     """A model whose weights are far from their initial ones: all of them matter."""
     build, configure, options, rope = CASES[name]
     if rope:
-        options = {**options, "rope_parameters": {"rope_theta": rope["rope_theta"], **rope["rope_scaling"]}}
+        options = {**options,
+                   "rope_parameters": {"rope_theta": rope["rope_theta"], **rope["rope_scaling"]}}
     torch.manual_seed(1)
     model = build(configure(**options, attn_implementation="eager"))
     for parameter in model.parameters():
@@ -86,25 +94,30 @@ def write(name, directory):
             json.dump({**config, **published}, file, indent=2)
             file.write("\n")
     # Read again: to(bfloat16) has rounded the frequencies of the rotary embedding, too.
-    model = CASES[name][0].from_pretrained(directory, attn_implementation="eager", dtype=torch.float32).double()
+    model = CASES[name][0].from_pretrained(directory, attn_implementation="eager",
+                                           dtype=torch.float32).double()
     tokens = torch.randint(0, SIZES["vocab_size"], (SAMPLES, SIZES["max_position_embeddings"]))
     targets = torch.randint(0, SIZES["vocab_size"], tokens.shape)
     targets[0, :3] = -100
     with torch.no_grad():
         logits = model(tokens).logits
-    save_file({"inputs": tokens.int(), "targets": targets.int(), "outputs": logits.float().contiguous(),
-               "losses": train(model, tokens, targets)}, os.path.join(directory, "expected.safetensors"))
+    save_file({"inputs": tokens.int(), "targets": targets.int(),
+               "outputs": logits.float().contiguous(), "losses": train(model, tokens, targets)},
+              os.path.join(directory, "expected.safetensors"))
 
 
 def train(model, tokens, targets):
-    """Losses of ten steps. Weight decay is for matrices: norms and biases have none, as in cgpipe."""
+    """Losses of ten steps. Weight decay is for matrices: norms and biases have none, as in
+    cgpipe."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}], lr=1e-3)
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01},
+                                   {"params": others, "weight_decay": 0.0}], lr=1e-3)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(tokens).logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+        loss = F.cross_entropy(model(tokens).logits.flatten(0, 1), targets.flatten(),
+                               ignore_index=-100)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -112,10 +125,12 @@ def train(model, tokens, targets):
 
 
 def main(root):
-    """Replace the cases' directories, which have expected.safetensors; whatever else is in `root` is somebody else's."""
+    """Replace the cases' directories, which have expected.safetensors; whatever else is in `root`
+    is somebody else's."""
     for name in CASES:
         directory = os.path.join(root, name)
-        if os.path.lexists(directory) and not os.path.exists(os.path.join(directory, "expected.safetensors")):
+        if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,
+                                                                          "expected.safetensors")):
             sys.exit(f"{directory}: is not of this tool, it has no expected.safetensors (another DIR)")
     for name in CASES:
         directory = os.path.join(root, name)
@@ -129,7 +144,8 @@ def main(root):
 
 
 def check(directory, expected):
-    model, said = AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True, attn_implementation="eager")
+    model, said = AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True,
+                                                       attn_implementation="eager")
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not said[kind], f"{directory}: {kind}: {said[kind]}"
     numbers = load_file(expected)

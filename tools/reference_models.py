@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/reference_models.json: what PyTorch computes for small ResNets, AmoebaNets and U-Nets.
+"""Make tests/data/reference_models.json: what PyTorch computes for small ResNets, AmoebaNets and
+U-Nets.
 
     apt-get install -y python3-torch                   # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_models.py [FILE]  # default: tests/data/reference_models.json
 
-The networks are written here once more, from the papers and the tables of torchgpipe's models, on PyTorch's functions; nothing
-comes from ours but the order of the parameters, which is that of their first use. Nothing is random: weights, images and labels
-are formulas of an index (hash: reference_numbers.py), u = hash(p, i) / 2^32 - 0.5, rounded to float32:
+The networks are written here once more, from the papers and the tables of torchgpipe's models, on
+PyTorch's functions; nothing comes from ours but the order of the parameters, which is that of their
+first use. Nothing is random: weights, images and labels are formulas of an index (hash:
+reference_numbers.py), u = hash(p, i) / 2^32 - 0.5, rounded to float32:
 
     parameter p, element i, convolutions as [height, width, in, out], linear maps as [out, in]
         weights of convolutions and linear maps    u 2 sqrt(6 / fan_in), fan_in = product of all dimensions but out
@@ -17,16 +19,18 @@ are formulas of an index (hash: reference_numbers.py), u = hash(p, i) / 2^32 - 0
     labels [N]                                     hash(9001, i) mod classes
     masks [N, S, S, 1]                             1 if u of hash(9001, i) < 0, else 0
 
-Each run is one step in training mode from these weights, the mini-batch cut into micro-batches of ceil(N / chunks): each is
-normalised by itself, the loss is the mean over the mini-batch. Running statistics follow every micro-batch (momentum 0.1), or,
-`deferred`, once: those of what all micro-batches brought to the norm. Then, in evaluation mode, the output for the same images.
+Each run is one step in training mode from these weights, the mini-batch cut into micro-batches of
+ceil(N / chunks): each is normalised by itself, the loss is the mean over the mini-batch. Running
+statistics follow every micro-batch (momentum 0.1), or, `deferred`, once: those of what all
+micro-batches brought to the norm. Then, in evaluation mode, the output for the same images.
 
-A tensor t of gradients, statistics or outputs is told by two numbers: its norm, and its product with a fixed vector,
-sum t_i u_i, u of hash(7000, i), which is small against the norm times sqrt(1 / 12) only for other orders of its elements by chance.
-They are computed in float64. `float32` tells how far PyTorch's float32 is from them: the largest difference of losses, relative; of
-norms, relative to the norm; of products, to norm sqrt(1 / 12). A norm counts as a thousandth of the largest at least: some gradients
-are zero but for rounding (a shift in front of a linear map and a norm). One thread.
-"""
+A tensor t of gradients, statistics or outputs is told by two numbers: its norm, and its product
+with a fixed vector, sum t_i u_i, u of hash(7000, i), which is small against the norm times sqrt(1 /
+12) only for other orders of its elements by chance. They are computed in float64. `float32` tells
+how far PyTorch's float32 is from them: the largest difference of losses, relative; of norms,
+relative to the norm; of products, to norm sqrt(1 / 12). A norm counts as a thousandth of the
+largest at least: some gradients are zero but for rounding (a shift in front of a linear map and a
+norm). One thread. """
 import json
 import math
 import os
@@ -78,7 +82,8 @@ class Net:
         weight, bias = self.parameter([c], "norm"), self.parameter([c], "bias")
         self.norm_at += 1
         if k == len(self.statistics):
-            self.statistics.append((torch.zeros(c, dtype=self.dtype), torch.ones(c, dtype=self.dtype)))
+            self.statistics.append((torch.zeros(c, dtype=self.dtype),
+                                    torch.ones(c, dtype=self.dtype)))
         if self.training and self.deferred is not None:
             self.deferred.setdefault(k, []).append(x.detach())
             return F.batch_norm(x, None, None, weight, bias, True, MOMENTUM, EPS)
@@ -120,7 +125,8 @@ def resnet(blocks, width, classes, bottleneck, small):
             x = F.max_pool2d(x, 3, 2, 1)
         for group, count in enumerate(blocks):
             for block in range(count):
-                x = resnet_block(net, x, width << group, 2 if group > 0 and block == 0 else 1, bottleneck)
+                x = resnet_block(net, x, width << group, 2 if group > 0 and block == 0 else 1,
+                                 bottleneck)
         return net.linear(x.mean((2, 3)), classes)
     return forward
 
@@ -162,9 +168,12 @@ def operation(net, kind, x, stride, largest, old):
     return net.batch_norm(net.conv(x, c, (1, 1))) if old else x
 
 
-NORMAL = ("conv1 1, max3 1, none 1, conv7 0, conv1 0, conv7 0, max3 2, none 2, avg3 1, conv1 5", (0, 3, 4, 6))
-REDUCTION = ("max2 0, max3 0, none 2, conv3 1, conv7 2, max3 2, none 3, max2 1, avg3 2, conv1 3", (4, 5, 6))
-OLD_NORMAL = ("max3 0, conv1 0, none 2, max3 2, none 0, conv7 1, conv1 1, conv7 1, avg3 0, conv1 3", (4, 5, 6))
+NORMAL = ("conv1 1, max3 1, none 1, conv7 0, conv1 0, conv7 0, max3 2, none 2, avg3 1, conv1 5",
+          (0, 3, 4, 6))
+REDUCTION = ("max2 0, max3 0, none 2, conv3 1, conv7 2, max3 2, none 3, max2 1, avg3 2, conv1 3",
+             (4, 5, 6))
+OLD_NORMAL = ("max3 0, conv1 0, none 2, max3 2, none 0, conv7 1, conv1 1, conv7 1, avg3 0, conv1 3",
+              (4, 5, 6))
 OLD_REDUCTION = ("max2 1, max3 1, conv3 0, none 2, conv7 2, max3 2, avg3 2, conv1 3, none 3, max2 0", (4, 5, 6))
 
 
@@ -234,22 +243,23 @@ def unet(convs, channels, depth):
 
 # --- runs ---
 
-# Small images and few of them: where a value crosses zero within float32's rounding, a ReLU makes another gradient.
+# Small images and few of them: where a value crosses zero within float32's rounding, a ReLU makes
+# another gradient.
 MODELS = [
-    {"text": "resnet:depth=20,width=8", "classes": 10, "image": 32, "batch": 5, "runs": [(1, False), (3, False), (3, True)],
-     "forward": resnet([3, 3, 3], 8, 10, False, True)},
+    {"text": "resnet:depth=20,width=8", "classes": 10, "image": 32, "batch": 5,
+     "runs": [(1, False), (3, False), (3, True)], "forward": resnet([3, 3, 3], 8, 10, False, True)},
     {"text": "resnet:depth=50,width=4,classes=7,image=32", "classes": 7, "image": 32, "batch": 12,
      "runs": [(1, False), (2, True)], "forward": resnet([3, 4, 6, 3], 4, 7, True, False)},
     {"text": "amoebanetd:L=3,D=16,classes=10,image=64", "classes": 10, "image": 64, "batch": 8,
      "runs": [(1, False), (2, True)], "forward": amoebanetd(1, 16, 10)},
-    {"text": "amoebanetd:L=3,D=16,classes=10,image=32,maxpool=max", "classes": 10, "image": 32, "batch": 8,
-     "runs": [(1, False)], "forward": amoebanetd(1, 16, 10, largest=True)},
-    {"text": "amoebanetd:L=1,D=16,classes=10,image=32,old=1", "classes": 10, "image": 32, "batch": 8,
-     "runs": [(1, False)], "forward": amoebanetd(1, 16, 10, old=True)},
-    {"text": "unet:B=2,C=8,depth=2,image=21", "classes": 0, "image": 21, "batch": 3, "runs": [(1, False), (2, False)],
-     "forward": unet(2, 8, 2)},
-    {"text": "unet:B=1,C=4,depth=3,image=32", "classes": 0, "image": 32, "batch": 2, "runs": [(1, False)],
-     "forward": unet(1, 4, 3)},
+    {"text": "amoebanetd:L=3,D=16,classes=10,image=32,maxpool=max", "classes": 10, "image": 32,
+     "batch": 8, "runs": [(1, False)], "forward": amoebanetd(1, 16, 10, largest=True)},
+    {"text": "amoebanetd:L=1,D=16,classes=10,image=32,old=1", "classes": 10, "image": 32,
+     "batch": 8, "runs": [(1, False)], "forward": amoebanetd(1, 16, 10, old=True)},
+    {"text": "unet:B=2,C=8,depth=2,image=21", "classes": 0, "image": 21, "batch": 3,
+     "runs": [(1, False), (2, False)], "forward": unet(2, 8, 2)},
+    {"text": "unet:B=1,C=4,depth=3,image=32", "classes": 0, "image": 32, "batch": 2,
+     "runs": [(1, False)], "forward": unet(1, 4, 3)},
 ]
 
 
@@ -297,7 +307,8 @@ def step(model, chunks, deferred, dtype):
     if output.dim() == 4:
         output = output.permute(0, 2, 3, 1)
     return {"loss": loss, "gradients": tell([p.grad for p in net.parameters]),
-            "statistics": tell([s for pair in net.statistics for s in pair]), "output": tell([output])}
+            "statistics": tell([s for pair in net.statistics for s in pair]),
+            "output": tell([output])}
 
 
 def differences(single, double):
@@ -323,20 +334,26 @@ def short(value):
 
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
-    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "data", "reference_models.json")
+    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "data",
+                                                              "reference_models.json")
     torch.set_num_threads(1)
-    result = {"about": "made by tools/reference_models.py, which has the formulas", "torch": torch.__version__, "models": []}
+    result = {"about": "made by tools/reference_models.py, which has the formulas",
+              "torch": torch.__version__, "models": []}
     for model in MODELS:
         runs = []
         for chunks, deferred in model["runs"]:
-            single, double = (step(model, chunks, deferred, dtype) for dtype in (torch.float32, torch.float64))
+            single, double = (step(model, chunks, deferred, dtype)
+                              for dtype in (torch.float32, torch.float64))
             far = differences(single, double)
             runs.append({"chunks": chunks, "deferred": deferred, "float32": far, **double})
             print(f"{model['text']}, {chunks} chunks{', deferred' if deferred else ''}: {len(double['gradients']['norms'])} "
-                  f"parameters, loss {double['loss']:.6f}; float32 differs by", ", ".join(f"{k} {v:.1e}" for k, v in far.items()))
+                  f"parameters, loss {double['loss']:.6f}; float32 differs by",
+                  ", ".join(f"{k} {v:.1e}" for k, v in far.items()))
         result["models"].append({"text": model["text"], "batch": model["batch"], "runs": runs})
     with open(path, "w", encoding="ascii") as file:
-        file.write(json.dumps(short(result), separators=(",", ":")).replace('{"text"', '\n{"text"').replace('{"chunks"', '\n{"chunks"'))
+        file.write(json.dumps(short(result),
+                              separators=(",", ":")).replace('{"text"',
+                                                             '\n{"text"').replace('{"chunks"', '\n{"chunks"'))
         file.write("\n")
 
 

@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/reference_numbers.json: losses of PyTorch for a small GPT-2, to compare ours with.
+"""Make tests/data/reference_numbers.json: losses of PyTorch for a small GPT-2, to compare ours
+with.
 
     apt-get install -y python3-torch                    # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_numbers.py [FILE]  # default: tests/data/reference_numbers.json
 
-Nothing is random: parameters and tokens are formulas of an index, exact in double, so that a test in C makes the same.
+Nothing is random: parameters and tokens are formulas of an index, exact in double, so that a test
+in C makes the same.
 
     hash(p, i):  h = (i * 2654435761 + (p + 1) * 2246822519) mod 2^32
                  h = h xor (h >> 15)
@@ -16,17 +18,19 @@ Nothing is random: parameters and tokens are formulas of an index, exact in doub
     tokens[s][b][t]  = hash(1000, (s * B + b) * T + t) mod V
     targets[s][b][t] = hash(1001, (s * B + b) * T + t) mod V
 
-The parameters p = 0, 1, ... are those of the list `parameters`, in its order. The model, x [B, T, C]:
+The parameters p = 0, 1, ... are those of the list `parameters`, in its order. The model, x [B, T,
+C]:
 
     x = wte[tokens] + wpe
     L times:  x = x + c_proj(attention(c_attn(ln_1(x))));  x = x + mlp.c_proj(gelu(c_fc(ln_2(x))))
     loss = mean over B T of cross_entropy(ln_f(x) lm_head^T, targets)
 
-Weights of blocks are stored [in, out] (y = x W + b), lm_head [V, C] without bias and not tied to wte. Layer norm has
-eps 1e-5, GELU is the one with erf, attention is causal: softmax(q k^T / sqrt(C / heads)) v, with q, k, v the thirds of
-c_attn's output. No dropout.
+Weights of blocks are stored [in, out] (y = x W + b), lm_head [V, C] without bias and not tied to
+wte. Layer norm has eps 1e-5, GELU is the one with erf, attention is causal: softmax(q k^T / sqrt(C
+/ heads)) v, with q, k, v the thirds of c_attn's output. No dropout.
 
-Each run starts from the same parameters. `losses` are those of the forward before the update, `norms` those of all
+Each run starts from the same parameters. `losses` are those of the forward before the update,
+`norms` those of all
 gradients before clipping (with clip_norm), `sum_abs` is the sum of |w| (in double) of each parameter after the last update.
 All come in float32 (what we compare with) and in float64 (how far float32 may be off). One thread.
 
@@ -41,9 +45,9 @@ What a run's options say besides PyTorch's own:
                cosine    least + (1 - least) (1 + cos(pi min(1, s / (steps - warmup)))) / 2
                step      factor^floor(s / interval)
 
-Do not compare the sums of attn.c_attn.bias more closely than 1e-3, but under SGD: its middle third, the bias of k, has no
-gradient (softmax does not see it), and the others make steps of size lr out of what rounding leaves.
-"""
+Do not compare the sums of attn.c_attn.bias more closely than 1e-3, but under SGD: its middle third,
+the bias of k, has no gradient (softmax does not see it), and the others make steps of size lr out
+of what rounding leaves. """
 import json
 import math
 import os
@@ -59,23 +63,24 @@ LAYERS, WIDTH, HEADS, VOCABULARY, SEQUENCE, BATCH = CONFIG.values()
 COSINE = {"kind": "cosine", "warmup": 5, "steps": 30, "least": 0.1}
 STEP = {"kind": "step", "warmup": 4, "interval": 10, "factor": 0.5}
 RUNS = {
-    "sgd": {"optimizer": "sgd", "steps": 10, "lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4,
-            "decay_all": True},
-    "adamw": {"optimizer": "adamw", "steps": 10, "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01,
-              "decay_all": True},
-    "adamw_clipped": {"optimizer": "adamw", "steps": 30, "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8,
-                      "weight_decay": 0.1, "clip_norm": 0.9, "schedule": COSINE},
-    "sgd_clipped": {"optimizer": "sgd", "steps": 30, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "clip_norm": 0.7,
-                    "schedule": COSINE},
-    "adam": {"optimizer": "adam", "steps": 30, "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01,
-             "schedule": STEP},
-    "rmsprop": {"optimizer": "rmsprop", "steps": 30, "lr": 1e-3, "alpha": 0.99, "eps": 1e-8, "weight_decay": 0.01,
-                "schedule": STEP},
-    "rmsprop_momentum": {"optimizer": "rmsprop", "steps": 30, "lr": 2e-4, "alpha": 0.99, "eps": 1e-8, "momentum": 0.9,
-                         "weight_decay": 0.01, "schedule": STEP},
+    "sgd": {"optimizer": "sgd", "steps": 10, "lr": 0.05, "momentum": 0.9, "nesterov": True,
+            "weight_decay": 1e-4, "decay_all": True},
+    "adamw": {"optimizer": "adamw", "steps": 10, "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8,
+              "weight_decay": 0.01, "decay_all": True},
+    "adamw_clipped": {"optimizer": "adamw", "steps": 30, "lr": 1e-3, "betas": [0.9, 0.999],
+                      "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 0.9, "schedule": COSINE},
+    "sgd_clipped": {"optimizer": "sgd", "steps": 30, "lr": 0.1, "momentum": 0.9,
+                    "weight_decay": 1e-3, "clip_norm": 0.7, "schedule": COSINE},
+    "adam": {"optimizer": "adam", "steps": 30, "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8,
+             "weight_decay": 0.01, "schedule": STEP},
+    "rmsprop": {"optimizer": "rmsprop", "steps": 30, "lr": 1e-3, "alpha": 0.99, "eps": 1e-8,
+                "weight_decay": 0.01, "schedule": STEP},
+    "rmsprop_momentum": {"optimizer": "rmsprop", "steps": 30, "lr": 2e-4, "alpha": 0.99,
+                         "eps": 1e-8, "momentum": 0.9, "weight_decay": 0.01, "schedule": STEP},
 }
 OURS = ("optimizer", "steps", "decay_all", "clip_norm", "schedule")
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "adam": torch.optim.Adam,
+              "rmsprop": torch.optim.RMSprop}
 
 
 def hashes(p, count):
@@ -97,7 +102,8 @@ def parameter_shapes():
             "mlp.c_proj.weight": [4 * WIDTH, WIDTH], "mlp.c_proj.bias": [WIDTH],
         }.items():
             shapes[f"h.{layer}.{name}"] = shape
-    shapes.update({"ln_f.weight": [WIDTH], "ln_f.bias": [WIDTH], "lm_head.weight": [VOCABULARY, WIDTH]})
+    shapes.update({"ln_f.weight": [WIDTH], "ln_f.bias": [WIDTH],
+                   "lm_head.weight": [VOCABULARY, WIDTH]})
     return shapes
 
 
@@ -179,13 +185,15 @@ def train(options, dtype):
         loss = loss_of(w, tokens[step], targets[step])
         loss.backward()
         if "clip_norm" in options:
-            norms.append(torch.nn.utils.clip_grad_norm_(list(w.values()), options["clip_norm"]).item())
+            norms.append(torch.nn.utils.clip_grad_norm_(list(w.values()),
+                                                        options["clip_norm"]).item())
         if "schedule" in options:
             for group in optimizer.param_groups:
                 group["lr"] = options["lr"] * factor_at(options["schedule"], step + 1)
         optimizer.step()
         losses.append(loss.item())
-    result = {"losses": losses, "sum_abs": [value.detach().double().abs().sum().item() for value in w.values()]}
+    result = {"losses": losses,
+              "sum_abs": [value.detach().double().abs().sum().item() for value in w.values()]}
     return {**result, "norms": norms} if norms else result
 
 
@@ -195,13 +203,15 @@ def difference(run, key):
 
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
-    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "data", "reference_numbers.json")
+    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "data",
+                                                              "reference_numbers.json")
     torch.set_num_threads(1)
     result = {
         "about": "made by tools/reference_numbers.py, which has the formulas",
         "torch": torch.__version__,
         "config": CONFIG,
-        "parameters": [{"name": name, "shape": shape} for name, shape in parameter_shapes().items()],
+        "parameters": [{"name": name, "shape": shape}
+                       for name, shape in parameter_shapes().items()],
     }
     worst = 0.0
     for name, options in RUNS.items():

@@ -5,16 +5,17 @@
     apt-get install -y python3-torch               # Debian 12: PyTorch 1.13
     /usr/bin/python3 tools/reference_ops.py [FILE] # default: tests/data/reference_ops.json
 
-x[i] = float32((i - 40) * 0.3), dy[i] = float32(cos(i)), other[i] = float32(sin(2 i)), i = 0 .. 80; weight[c] = float32(1 + c / 8),
-bias[c] = float32(c / 4 - 1), c = 0 .. 8. y and the gradients of what it is made of, in float64. Elementwise ops have x as it is, the others
-[9, 9] of one sample.
+x[i] = float32((i - 40) * 0.3), dy[i] = float32(cos(i)), other[i] = float32(sin(2 i)), i = 0 .. 80;
+weight[c] = float32(1 + c / 8), bias[c] = float32(c / 4 - 1), c = 0 .. 8. y and the gradients of
+what it is made of, in float64. Elementwise ops have x as it is, the others [9, 9] of one sample.
 
-Those that move elements, and products, in our layouts: element i of operand k is ((37 i + 11 k) mod 41 - 20) / 16, with k = 0 of x, 1 of a
-second input or of the weight, 2 of the bias, 3 of dy. Sums of their products are exact in float32, in any order.
+Those that move elements, and products, in our layouts: element i of operand k is ((37 i + 11 k) mod
+41 - 20) / 16, with k = 0 of x, 1 of a second input or of the weight, 2 of the bias, 3 of dy. Sums
+of their products are exact in float32, in any order.
 
-Attention: q, k, v and dy are float32 of wave(1) .. wave(4); softmax and products in float64. Rotary embeddings: x is wave(1), dy
-wave(2); frequencies and angles in float32 as in Hugging Face's modeling_llama.py and modeling_rope_utils.py (Apache-2.0), cosines, sines and
-products in float64.
+Attention: q, k, v and dy are float32 of wave(1) .. wave(4); softmax and products in float64. Rotary
+embeddings: x is wave(1), dy wave(2); frequencies and angles in float32 as in Hugging Face's
+modeling_llama.py and modeling_rope_utils.py (Apache-2.0), cosines, sines and products in float64.
 """
 import inspect
 import json
@@ -59,10 +60,12 @@ OTHERS = {
 
 
 def gradients(op, given, dy):
-    leaves = {name: given[name].clone().requires_grad_() for name in inspect.signature(op).parameters}
+    leaves = {name: given[name].clone().requires_grad_()
+              for name in inspect.signature(op).parameters}
     y = op(**leaves)
     y.backward(dy.reshape(-1)[:y.numel()].reshape(y.shape))
-    return {"y": y.reshape(-1).tolist(), **{"d" + name: leaf.grad.reshape(-1).tolist() for name, leaf in leaves.items()}}
+    return {"y": y.reshape(-1).tolist(),
+            **{"d" + name: leaf.grad.reshape(-1).tolist() for name, leaf in leaves.items()}}
 
 
 def operand(k, *shape):
@@ -87,7 +90,8 @@ def part(x, dim, begin, end):
 
 
 def matmul(a, b, transpose_a, transpose_b):
-    y = torch.matmul(a.transpose(-1, -2) if transpose_a else a, b.transpose(-1, -2) if transpose_b else b)
+    y = torch.matmul(a.transpose(-1, -2) if transpose_a else a, b.transpose(-1, -2) if transpose_b
+                     else b)
     return results(y, dx0=a, dx1=b)
 
 
@@ -109,8 +113,10 @@ def others():
         "matmul b": matmul(operand(0, 2, 3, 4, 5), operand(1, 2, 3, 2, 5), False, True),
         "matmul a b": matmul(operand(0, 2, 3, 5, 4), operand(1, 2, 3, 2, 5), True, True),
         "conv_transpose2d": conv_transpose2d((3, 4, 2), 3, (3, 2)),
-        "conv_transpose2d padded": conv_transpose2d((3, 4, 2), 3, (3, 4), stride=(2, 3), padding=(1, 2), output_padding=(1, 2)),
-        "conv_transpose2d apart": conv_transpose2d((3, 2, 3), 2, (1, 2), stride=(3, 3), output_padding=(2, 0)),
+        "conv_transpose2d padded": conv_transpose2d((3, 4, 2), 3, (3, 4), stride=(2, 3),
+                                                    padding=(1, 2), output_padding=(1, 2)),
+        "conv_transpose2d apart": conv_transpose2d((3, 2, 3), 2, (1, 2), stride=(3, 3),
+                                                   output_padding=(2, 0)),
         "conv_transpose2d pointwise": conv_transpose2d((3, 4, 5), 2, (1, 1)),
     }
 
@@ -122,7 +128,8 @@ ATTENTION = [
     (3, 1, 5, 8, 2, 3, False, 0, 0.4),
 ]
 
-# heads, T, D, width, interleaved, theta, offset, scaling (0: none, 1: linear, 2: Llama 3.1), factor, low, high, original length
+# heads, T, D, width, interleaved, theta, offset, scaling (0: none, 1: linear, 2: Llama 3.1),
+# factor, low, high, original length
 ROTARY = [
     (2, 5, 8, 8, False, 10000.0, 0, 0, 1, 0, 0, 0),
     (2, 5, 8, 8, True, 10000.0, 0, 0, 1, 0, 0, 0),
@@ -132,22 +139,27 @@ ROTARY = [
 
 
 def wave(number, rows, columns):
-    values = [math.cos(0.7 * number + 1.3 * i * (1 + 0.01 * number)) * 2 for i in range(rows * columns)]
+    values = [math.cos(0.7 * number + 1.3 * i * (1 + 0.01 * number)) * 2
+              for i in range(rows * columns)]
     return torch.tensor(values, dtype=torch.float32).double().reshape(rows, columns)
 
 
 def attention(heads, kv_heads, rows, keys, depth, width, causal, window, scale):
-    q, k = wave(1, rows, heads * depth).requires_grad_(), wave(2, keys, kv_heads * depth).requires_grad_()
+    q, k = wave(1, rows, heads * depth).requires_grad_(), wave(2, keys,
+                                                               kv_heads * depth).requires_grad_()
     v, dy = wave(3, keys, kv_heads * width).requires_grad_(), wave(4, rows, heads * width)
     t, s = torch.arange(rows)[:, None], torch.arange(keys)[None, :]
-    seen = (s <= t) & ((window == 0) | (s > t - window)) if causal else torch.ones(rows, keys, dtype=torch.bool)
-    each = [x.reshape(-1, n, x.shape[1] // n).transpose(0, 1) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
+    seen = (s <= t) & ((window == 0)
+                       | (s > t - window)) if causal else torch.ones(rows, keys, dtype=torch.bool)
+    each = [x.reshape(-1, n, x.shape[1] // n).transpose(0, 1)
+            for x, n in ((q, heads), (k, kv_heads), (v, kv_heads))]
     k_all, v_all = (x.repeat_interleave(heads // kv_heads, dim=0) for x in each[1:])
     scores = each[0] @ k_all.transpose(1, 2) * (scale or 1 / math.sqrt(depth))
     y = (scores.masked_fill(~seen, -math.inf).softmax(dim=-1) @ v_all).transpose(0, 1).reshape(rows, heads * width)
     y.backward(dy)
     tensors = {"q": q, "k": k, "v": v, "dy": dy, "y": y, "dq": q.grad, "dk": k.grad, "dv": v.grad}
-    options = dict(zip(("heads", "kv_heads", "rows", "keys", "depth", "width", "causal", "window", "scale"),
+    options = dict(zip(("heads", "kv_heads", "rows", "keys", "depth", "width", "causal", "window",
+                        "scale"),
                        (heads, kv_heads, rows, keys, depth, width, causal, window, scale)))
     return {**options, **{name: x.flatten().tolist() for name, x in tensors.items()}}
 
@@ -165,10 +177,12 @@ def frequencies(width, theta, scaling, factor, low, high, length):
     return torch.where(between, (1 - smooth) * scaled / factor + smooth * scaled, scaled)
 
 
-def rotary(heads, rows, depth, width, interleaved, theta, offset, scaling, factor, low, high, length):
+def rotary(heads, rows, depth, width, interleaved, theta, offset, scaling, factor, low, high,
+           length):
     x, dy = wave(1, rows, heads * depth).requires_grad_(), wave(2, rows, heads * depth)
     position = torch.arange(offset, offset + rows).float()
-    angle = position[:, None] * frequencies(width, theta, scaling, factor, low, high, length)[None, :]
+    angle = position[:, None] * frequencies(width, theta, scaling, factor, low, high,
+                                            length)[None, :]
     assert angle.dtype == torch.float32
     cos, sin = angle.double().cos()[:, None], angle.double().sin()[:, None]
     rotated, rest = x.reshape(rows, heads, depth).split([width, depth - width], dim=-1)
@@ -177,14 +191,18 @@ def rotary(heads, rows, depth, width, interleaved, theta, offset, scaling, facto
     rotated = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
     y = torch.cat((rotated, rest), dim=-1).reshape(rows, heads * depth)
     y.backward(dy)
-    options = dict(zip(("heads", "rows", "depth", "width", "interleaved", "theta", "offset", "scaling", "factor", "low", "high", "length"),
-                       (heads, rows, depth, width, interleaved, theta, offset, scaling, factor, low, high, length)))
-    return {**options, **{name: t.flatten().tolist() for name, t in {"x": x, "dy": dy, "y": y, "dx": x.grad}.items()}}
+    options = dict(zip(("heads", "rows", "depth", "width", "interleaved", "theta", "offset",
+                        "scaling", "factor", "low", "high", "length"),
+                       (heads, rows, depth, width, interleaved, theta, offset, scaling, factor, low,
+                        high, length)))
+    return {**options, **{name: t.flatten().tolist()
+                          for name, t in {"x": x, "dy": dy, "y": y, "dx": x.grad}.items()}}
 
 
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
-    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "data", "reference_ops.json")
+    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "tests", "data",
+                                                              "reference_ops.json")
     torch.set_num_threads(1)
     x = torch.tensor([(i - 40) * 0.3 for i in range(81)], dtype=torch.float32).double()
     dy = torch.tensor([math.cos(i) for i in range(81)], dtype=torch.float32).double()
@@ -192,8 +210,9 @@ def main():
     weight = torch.tensor([1 + c / 8 for c in range(9)], dtype=torch.float32).double()
     bias = torch.tensor([c / 4 - 1 for c in range(9)], dtype=torch.float32).double()
     given = {"x": x.reshape(9, 9), "other": other.reshape(9, 9), "weight": weight, "bias": bias}
-    result = {"about": "made by tools/reference_ops.py", "torch": torch.__version__, "x": x.tolist(), "dy": dy.tolist(),
-              "other": other.tolist(), "weight": weight.tolist(), "bias": bias.tolist()}
+    result = {"about": "made by tools/reference_ops.py", "torch": torch.__version__,
+              "x": x.tolist(), "dy": dy.tolist(), "other": other.tolist(),
+              "weight": weight.tolist(), "bias": bias.tolist()}
     for name, op in OPS.items():
         leaf = x.clone().requires_grad_()
         y = op(leaf)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/weights/gpt2-residuals: a small GPT-2 with attention residuals, defined here a second time, and what it computes.
+"""Make tests/data/weights/gpt2-residuals: a small GPT-2 with attention residuals, defined here a
+second time, and what it computes.
 
     python3 -m venv venv && venv/bin/pip install torch safetensors                      # PyTorch 2.15
     venv/bin/python tools/reference_residuals.py [DIR]                  # default: tests/data/weights/gpt2-residuals
@@ -9,10 +10,10 @@
     expected.safetensors   `inputs` and `targets` (tokens i32 [N, T]); for groups of 1, 2 and 5 blocks `outputs_1` .., f32: the logits, and
                            `losses_1` .., f32 [10]: those of ten steps of AdamW (lr 1e-3, weight decay 0.01 of matrices); in double
 
-Blocks and sources are those of the pseudocode in Kimi Team 2026, "Attention Residuals", arXiv:2603.15031: a list of complete groups, and
-the partial sum of the group at hand, which is None where one begins. The first branch, which has one source, has no weights here, and the
-final norm reads a mean as branches do.
-"""
+Blocks and sources are those of the pseudocode in Kimi Team 2026, "Attention Residuals",
+arXiv:2603.15031: a list of complete groups, and the partial sum of the group at hand, which is None
+where one begins. The first branch, which has one source, has no weights here, and the final norm
+reads a mean as branches do. """
 import os
 import sys
 
@@ -33,7 +34,8 @@ def make():
     def add(name, *shape):
         value = torch.randn(*shape)
         is_scale = name.endswith(("ln_1.weight", "ln_2.weight", "ln_f.weight", "norm.weight"))
-        weights[name] = 1 + 0.3 * value if is_scale else (0.3 if len(shape) == 1 or "query" in name else 0.2) * value
+        weights[name] = 1 + 0.3 * value if is_scale else (0.3 if len(shape) == 1 or "query" in name
+                                                          else 0.2) * value
 
     def add_place(name):
         add(f"{name}.norm.weight", WIDTH)
@@ -46,8 +48,8 @@ def make():
         if i > 0:
             add_place(f"{h}.attn_res")
         add_place(f"{h}.mlp_res")
-        for name, *shape in (("attn.c_attn", WIDTH, 3 * WIDTH), ("attn.c_proj", WIDTH, WIDTH), ("mlp.c_fc", WIDTH, INNER),
-                             ("mlp.c_proj", INNER, WIDTH)):
+        for name, *shape in (("attn.c_attn", WIDTH, 3 * WIDTH), ("attn.c_proj", WIDTH, WIDTH),
+                             ("mlp.c_fc", WIDTH, INNER), ("mlp.c_proj", INNER, WIDTH)):
             add(f"{h}.{name}.weight", *shape)
             add(f"{h}.{name}.bias", shape[1])
         for name in ("ln_1", "ln_2"):
@@ -65,7 +67,8 @@ def mix(w, name, blocks, partial):
     sources = torch.stack(blocks + ([] if partial is None else [partial]))
     if len(sources) == 1:
         return sources[0]
-    keys = sources / torch.sqrt(sources.pow(2).mean(-1, keepdim=True) + EPS) * w[f"{name}.norm.weight"]
+    keys = sources / torch.sqrt(sources.pow(2).mean(-1, keepdim=True)
+                                + EPS) * w[f"{name}.norm.weight"]
     logits = torch.einsum("d,nbtd->nbt", w[f"{name}.query.weight"][0], keys)
     return torch.einsum("nbt,nbtd->btd", logits.softmax(0), sources)
 
@@ -73,8 +76,10 @@ def mix(w, name, blocks, partial):
 def attend(w, h, x):
     samples = x.shape[0]
     qkv = x @ w[f"{h}.attn.c_attn.weight"] + w[f"{h}.attn.c_attn.bias"]
-    q, k, v = (part.view(samples, LENGTH, HEADS, WIDTH // HEADS).transpose(1, 2) for part in qkv.split(WIDTH, -1))
-    x = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(samples, LENGTH, WIDTH)
+    q, k, v = (part.view(samples, LENGTH, HEADS, WIDTH // HEADS).transpose(1, 2)
+               for part in qkv.split(WIDTH, -1))
+    x = F.scaled_dot_product_attention(q, k, v,
+                                       is_causal=True).transpose(1, 2).reshape(samples, LENGTH, WIDTH)
     return x @ w[f"{h}.attn.c_proj.weight"] + w[f"{h}.attn.c_proj.bias"]
 
 
@@ -105,11 +110,13 @@ def train(weights, tokens, targets, group):
     w = {name: value.double().requires_grad_() for name, value in weights.items()}
     matrices = [p for p in w.values() if p.dim() > 1]
     others = [p for p in w.values() if p.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}], lr=1e-3)
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01},
+                                   {"params": others, "weight_decay": 0.0}], lr=1e-3)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = F.cross_entropy(logits_of(w, tokens, group).flatten(0, 1), targets.flatten(), ignore_index=-100)
+        loss = F.cross_entropy(logits_of(w, tokens, group).flatten(0, 1), targets.flatten(),
+                               ignore_index=-100)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -124,7 +131,8 @@ def main(directory):
     expected = {"inputs": tokens.int(), "targets": targets.int()}
     for group in GROUPS:
         with torch.no_grad():
-            expected[f"outputs_{group}"] = logits_of({n: v.double() for n, v in weights.items()}, tokens, group).float().contiguous()
+            expected[f"outputs_{group}"] = logits_of({n: v.double() for n, v in weights.items()},
+                                                     tokens, group).float().contiguous()
         expected[f"losses_{group}"] = train(weights, tokens, targets, group)
     os.makedirs(directory, exist_ok=True)
     save_file(weights, os.path.join(directory, "model.safetensors"))
@@ -133,4 +141,5 @@ def main(directory):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests", "data", "weights", "gpt2-residuals"))
+    main(sys.argv[1] if len(sys.argv) > 1
+         else os.path.join(ROOT, "tests", "data", "weights", "gpt2-residuals"))

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/schedules/torch-VERSION.txt: the tables that PyTorch's pipelining writes of every schedule it has.
+"""Make tests/data/schedules/torch-VERSION.txt: the tables that PyTorch's pipelining writes of every
+schedule it has.
 
     python3 tools/reference_schedules.py DIRECTORY [--all]         # of the torch that this Python imports
     python3 tools/reference_schedules.py DIRECTORY --source TREE   # of an unpacked wheel: TREE/torch/...
 
-The committed files are those of torch 2.5.1 (older letters: B is I), 2.6.0, 2.9.0 and 2.15.0, of Linux wheels from PyPI that
-were unpacked and not installed:
+The committed files are those of torch 2.5.1 (older letters: B is I), 2.6.0, 2.9.0 and 2.15.0, of
+Linux wheels from PyPI that were unpacked and not installed:
 
     pip download --no-deps --only-binary=:all: --python-version 3.11 --platform manylinux_2_28_aarch64 torch==2.15.0
     unzip -q torch-2.15.0-*.whl 'torch/version.py' 'torch/distributed/pipelining/*' -d tree
 
-(2.5.1: --platform manylinux2014_aarch64.) The tables come from torch/distributed/pipelining/schedules.py alone, which is
-Python. With --source only that file and _utils.py beside it are loaded, and whatever else they import is a stand-in; a stage
-is a stand-in in both cases, as only its place in the pipeline is asked for.
+(2.5.1: --platform manylinux2014_aarch64.) The tables come from
+torch/distributed/pipelining/schedules.py alone, which is Python. With --source only that file and
+_utils.py beside it are loaded, and whatever else they import is a stand-in; a stage is a stand-in
+in both cases, as only its place in the pipeline is asked for.
 
 A file holds one table after the other, an empty line between them:
 
@@ -24,10 +26,12 @@ A file holds one table after the other, an empty line between them:
     compute_comms   with transfers and what else the runtime adds
     compute_comms+defer+budget   the same with receives as late as they can be, and few pending sends (2.15)
 
-ScheduleGPipe and Schedule1F1B have no _dump_csv(): their _get_pipeline_order() is written as that would. In the versions that
-have it, Schedule1F1B numbers the forwards of its last stage from 1 to m; it stands here as it is.
+ScheduleGPipe and Schedule1F1B have no _dump_csv(): their _get_pipeline_order() is written as that
+would. In the versions that have it, Schedule1F1B numbers the forwards of its last stage from 1 to
+m; it stands here as it is.
 
---all makes larger sizes, too, and all of them with transfers: for a look by hand, not to be committed."""
+--all makes larger sizes, too, and all of them with transfers: for a look by hand, not to be
+committed."""
 import argparse
 import csv
 import importlib.util
@@ -183,10 +187,12 @@ def dumped(schedule, **options):
 
 
 def runtime(schedules, source, stages, chunks, **options):
-    """The lists with transfers of a schedule, by the runtime that has them, from its compute actions."""
+    """The lists with transfers of a schedule, by the runtime that has them, from its compute
+    actions."""
     made = schedules._PipelineScheduleRuntime(stages, chunks, loss_fn=loss, **options)
     order = {rank: list(actions) for rank, actions in source.pipeline_order.items()}
-    prepare = getattr(made, "_prepare_schedule_with_comms", None) or made._load_actions  # the name before 2.9
+    prepare = getattr(made, "_prepare_schedule_with_comms",
+                      None) or made._load_actions  # the name before 2.9
     prepare(order)
     return dumped(made)
 
@@ -196,7 +202,8 @@ def budgeted(schedules, source, stages, chunks):
     for budget in range(1, 100):
         try:
             return runtime(
-                schedules, source, stages, chunks, defer_pp_recv=True, max_outstanding_sends=budget, defer_reduce_grad_wait=True
+                schedules, source, stages, chunks, defer_pp_recv=True, max_outstanding_sends=budget,
+                defer_reduce_grad_wait=True
             )
         except ValueError as error:
             if "max_outstanding_sends" not in str(error):
@@ -212,12 +219,14 @@ def tables(schedules, name, size, first, every):
         return
     stages = stages_of(name, devices, v)
     if issubclass(kind, schedules.PipelineScheduleSingle):
-        order = getattr(kind(stages[0], chunks, loss_fn=loss), "_get_pipeline_order", lambda: None)()
+        order = getattr(kind(stages[0], chunks, loss_fn=loss), "_get_pipeline_order",
+                        lambda: None)()
         if order is not None:
             yield "compute_only", write(order[rank] for rank in sorted(order))
         return
     schedule = kind(stages, chunks, loss_fn=loss)
-    yield "compute_only", write(schedule.pipeline_order[rank] for rank in sorted(schedule.pipeline_order))
+    yield "compute_only", write(schedule.pipeline_order[rank]
+                                for rank in sorted(schedule.pipeline_order))
     newest = hasattr(schedules, "_add_wait_send_budget")
     if every or first or newest:
         yield "compute_comms", runtime(schedules, schedule, stages, chunks)

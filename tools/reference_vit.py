@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make the cases vit* of tests/data/weights: small image classifiers as transformers writes them, and what it computes; or judge ours.
+"""Make the cases vit* of tests/data/weights: small image classifiers as transformers writes them,
+and what it computes; or judge ours.
 
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors         # PyTorch 2.15, transformers 5.24
     venv/bin/python tools/reference_vit.py [DIR]                        # default: tests/data/weights
@@ -16,8 +17,8 @@ Every case is a directory of ViTForImageClassification; all weights are random, 
     those of ten steps of AdamW (lr 1e-3, weight decay 0.01) on `inputs` and `targets` (labels i32 [N, 1]); in double, of the weights as
     they are stored
 
---check reads with transformers what cgpipe wrote, computes the logits, prints the largest difference, and fails above 1e-4.
-"""
+--check reads with transformers what cgpipe wrote, computes the logits, prints the largest
+difference, and fails above 1e-4. """
 import os
 import shutil
 import sys
@@ -31,9 +32,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOLERANCE = 1e-4
 SAMPLES, STEPS = 3, 10
 CASES = {
-    "vit": dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, image_size=15, patch_size=5, num_labels=7),
-    "vit-shards": dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, image_size=16, patch_size=4,
-                       num_labels=5, layer_norm_eps=1e-2),
+    "vit": dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
+                image_size=15, patch_size=5, num_labels=7),
+    "vit-shards": dict(hidden_size=16, num_hidden_layers=3, num_attention_heads=2,
+                       intermediate_size=64, image_size=16, patch_size=4, num_labels=5,
+                       layer_norm_eps=1e-2),
 }
 
 
@@ -55,14 +58,16 @@ def write(name, directory):
         model = model.to(torch.bfloat16)
     model.save_pretrained(directory, **({"max_shard_size": "8KB"} if name == "vit-shards" else {}))
     # Read again: what is stored.
-    model = ViTForImageClassification.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32).double()
+    model = ViTForImageClassification.from_pretrained(directory, attn_implementation="eager",
+                                                      dtype=torch.float32).double()
     side = CASES[name]["image_size"]
     images = torch.randn(SAMPLES, side, side, 3)
     labels = torch.randint(0, CASES[name]["num_labels"], (SAMPLES, 1))
     with torch.no_grad():
         logits = logits_of(model, images.double())
     save_file({"inputs": images, "targets": labels.int(), "outputs": logits.float().contiguous(),
-               "losses": train(model, images.double(), labels)}, os.path.join(directory, "expected.safetensors"))
+               "losses": train(model, images.double(), labels)},
+              os.path.join(directory, "expected.safetensors"))
 
 
 def logits_of(model, images):
@@ -70,10 +75,12 @@ def logits_of(model, images):
 
 
 def train(model, images, labels):
-    """Losses of ten steps. Weight decay is for matrices: norms and biases have none, as in cgpipe."""
+    """Losses of ten steps. Weight decay is for matrices: norms and biases have none, as in
+    cgpipe."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() == 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}], lr=1e-3)
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.01},
+                                   {"params": others, "weight_decay": 0.0}], lr=1e-3)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -85,10 +92,12 @@ def train(model, images, labels):
 
 
 def main(root):
-    """Replace the cases' directories, which have expected.safetensors; whatever else is in `root` is somebody else's."""
+    """Replace the cases' directories, which have expected.safetensors; whatever else is in `root`
+    is somebody else's."""
     for name in CASES:
         directory = os.path.join(root, name)
-        if os.path.lexists(directory) and not os.path.exists(os.path.join(directory, "expected.safetensors")):
+        if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,
+                                                                          "expected.safetensors")):
             sys.exit(f"{directory}: is not of this tool, it has no expected.safetensors (another DIR)")
     for name in CASES:
         directory = os.path.join(root, name)
@@ -99,7 +108,9 @@ def main(root):
 
 
 def check(directory, expected):
-    model, said = AutoModelForImageClassification.from_pretrained(directory, output_loading_info=True, attn_implementation="eager")
+    model, said = AutoModelForImageClassification.from_pretrained(directory,
+                                                                  output_loading_info=True,
+                                                                  attn_implementation="eager")
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not said[kind], f"{directory}: {kind}: {said[kind]}"
     numbers = load_file(expected)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/weights: small networks as others publish them, and what PyTorch computes with them; or judge ours.
+"""Make tests/data/weights: small networks as others publish them, and what PyTorch computes with
+them; or judge ours.
 
     python3 -m venv --system-site-packages venv              # with Debian's python3-torch: PyTorch 1.13
     venv/bin/pip install transformers==4.40.2 safetensors
@@ -21,9 +22,9 @@ Every case is a directory; all weights are random, of seed 1:
     expected.safetensors in each: `inputs` (tokens i32 [N, T]; images f32 [N, H, W, 3]) and `outputs`, f32: the logits that
     PyTorch computes in evaluation mode
 
---check reads with the real library what cgpipe wrote, with AutoConfig and GPT2LMHeadModel.from_pretrained(), or
-load_state_dict(strict=True); it computes the outputs, prints the largest difference, and fails above 1e-4.
-"""
+--check reads with the real library what cgpipe wrote, with AutoConfig and
+GPT2LMHeadModel.from_pretrained(), or load_state_dict(strict=True); it computes the outputs, prints
+the largest difference, and fails above 1e-4. """
 import json
 import os
 import shutil
@@ -43,8 +44,8 @@ TOLERANCE = 1e-4
 def make_gpt2(**other):
     from transformers import GPT2Config, GPT2LMHeadModel
     torch.manual_seed(1)
-    sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": None,
-             "eos_token_id": None, "initializer_range": 0.3}
+    sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2,
+             "bos_token_id": None, "eos_token_id": None, "initializer_range": 0.3}
     model = GPT2LMHeadModel(GPT2Config(**{**sizes, **other})).eval()
     for name, p in model.named_parameters():  # biases are zero and norms one at the start, which would hide them
         if name.endswith("bias") or "ln_" in name:
@@ -64,14 +65,16 @@ def write_gpt2(directory, model, dtype=torch.float32, **options):
 def check_gpt2(directory, inputs):
     from transformers import AutoConfig, GPT2LMHeadModel
     config = AutoConfig.from_pretrained(directory)
-    model, told = GPT2LMHeadModel.from_pretrained(directory, config=config, output_loading_info=True)
+    model, told = GPT2LMHeadModel.from_pretrained(directory, config=config,
+                                                  output_loading_info=True)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not told[kind], f"{directory}: {kind}: {told[kind]}"
     print(f"{directory}: {type(config).__name__}, {config.activation_function}, {sum(p.numel() for p in model.parameters())} parameters")
     return model.eval()(inputs.long()).logits
 
 
-# --- ResNet-20 with torchvision's names: conv1 bn1 layer1.0.conv1 .. layer3.2.bn2 fc, and layer2.0.downsample.0 .1 ---
+# --- ResNet-20 with torchvision's names: conv1 bn1 layer1.0.conv1 .. layer3.2.bn2 fc, and
+# layer2.0.downsample.0 .1 ---
 
 class Block(nn.Module):
     def __init__(self, channels, out, stride):
@@ -82,7 +85,8 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(out)
         self.downsample = None
         if stride != 1 or channels != out:
-            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False),
+                                            nn.BatchNorm2d(out))
 
     def forward(self, x):
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
@@ -153,11 +157,13 @@ CASES = ("gpt2", "gpt2-shards", "gpt2-f16", "gpt2-bf16", "gpt2-other", "resnet20
 
 
 def make(root):
-    """Replaces the cases' directories, which have expected.safetensors; whatever else is in `root` is somebody else's."""
+    """Replaces the cases' directories, which have expected.safetensors; whatever else is in `root`
+    is somebody else's."""
     os.makedirs(root, exist_ok=True)
     directories = [os.path.join(root, case) for case in CASES]
     for directory in directories:
-        if os.path.lexists(directory) and not os.path.exists(os.path.join(directory, "expected.safetensors")):
+        if os.path.lexists(directory) and not os.path.exists(os.path.join(directory,
+                                                                          "expected.safetensors")):
             sys.exit(f"{directory}: is not of this tool, it has no expected.safetensors (another DIR)")
     for directory in directories:
         shutil.rmtree(directory, ignore_errors=True)
@@ -165,8 +171,9 @@ def make(root):
     write_gpt2(os.path.join(root, "gpt2-shards"), make_gpt2(), max_shard_size="8KB")
     write_gpt2(os.path.join(root, "gpt2-f16"), make_gpt2(), torch.float16)
     write_gpt2(os.path.join(root, "gpt2-bf16"), make_gpt2(), torch.bfloat16)
-    write_gpt2(os.path.join(root, "gpt2-other"), make_gpt2(tie_word_embeddings=False, activation_function="gelu",
-                                                           layer_norm_epsilon=0.01, n_inner=40, n_layer=1))
+    write_gpt2(os.path.join(root, "gpt2-other"),
+               make_gpt2(tie_word_embeddings=False, activation_function="gelu",
+                         layer_norm_epsilon=0.01, n_inner=40, n_layer=1))
     write_resnet(os.path.join(root, "resnet20"))
     for directory in sorted(directories):
         for file in sorted(os.listdir(directory)):

@@ -4,8 +4,8 @@
 #
 #     tools/schedules.sh BUILD DIRECTORY        docs/reference, or another to compare with it
 #
-# Every figure comes from `cgpipe schedule`, where a stage costs 1/v if its device has v of them: all are compared for the same
-# work per device.
+# Every figure comes from `cgpipe schedule`, where a stage costs 1/v if its device has v of them:
+# all are compared for the same work per device.
 set -eu
 export LC_ALL=C
 program=$1/cgpipe

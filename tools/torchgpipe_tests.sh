@@ -1,9 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# torchgpipe_tests.sh -- run torchgpipe's tests against cgpipe.torchgpipe and compare with python/tests/torchgpipe_expected.txt.
+# torchgpipe_tests.sh -- run torchgpipe's tests against cgpipe.torchgpipe and compare with
+# python/tests/torchgpipe_expected.txt.
 #
 #     TORCHGPIPE_SRC=DIR [PYTHON=python3] tools/torchgpipe_tests.sh [PYTEST OPTION...]
 #
-# DIR is a checkout of torchgpipe v0.0.7; PYTHON needs torch and pytest. Exits with 77 where one is missing.
+# DIR is a checkout of torchgpipe v0.0.7; PYTHON needs torch and pytest. Exits with 77 where one is
+# missing.
 set -eu
 exec "${PYTHON:-python3}" "$(dirname "$0")/../python/tests/torchgpipe_tests.py" "$@"

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make data/unicode_tables.c: what Hugging Face's tokenizers takes for letters, numbers, white space and words, and its NFC.
+"""Make data/unicode_tables.c: what Hugging Face's tokenizers takes for letters, numbers, white
+space and words, and its NFC.
 
     pip install tokenizers                     # written with 0.23.3
     python3 tools/unicode_tables.py [FILE]     # default: data/unicode_tables.c
 
-Each of its engines has a Unicode version of its own: \\p{L}, \\p{N} and \\s are Oniguruma's (Unicode 16), \\w is that of Rust's
-regex (single_word of an added token), NFC is that of unicode-normalization-alignments (Unicode 9: later marks are not put
-in order). So the tables come from asking it, code point by code point, not from the Unicode Character Database; what it answers
-is checked against the algorithm of UAX #15 on these tables, for every pair of a mark with each other class of mark.
-"""
+Each of its engines has a Unicode version of its own: \\p{L}, \\p{N} and \\s are Oniguruma's
+(Unicode 16), \\w is that of Rust's regex (single_word of an added token), NFC is that of
+unicode-normalization-alignments (Unicode 9: later marks are not put in order). So the tables come
+from asking it, code point by code point, not from the Unicode Character Database; what it answers
+is checked against the algorithm of UAX #15 on these tables, for every pair of a mark with each
+other class of mark. """
 import os
 import sys
 import unicodedata
@@ -26,7 +28,8 @@ nfc, nfd = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
 def matched(pattern):
     """The code points that a pattern of one character matches."""
     found, text = set(), "".join(map(chr, POINTS))
-    for run, _ in pre_tokenizers.Split(Regex(pattern + "+"), "removed", invert=True).pre_tokenize_str(text):
+    for run, _ in pre_tokenizers.Split(Regex(pattern + "+"), "removed",
+                                       invert=True).pre_tokenize_str(text):
         found.update(map(ord, run))
     return found
 
@@ -40,7 +43,8 @@ def word_characters():
 
 
 def combining_classes():
-    """Those of Python, less those that NFD does not order here (later characters); *checked* below."""
+    """Those of Python, less those that NFD does not order here (later characters); *checked*
+    below."""
     classes = {}
     for c in POINTS:
         ccc = unicodedata.combining(chr(c))
@@ -52,7 +56,8 @@ def combining_classes():
 
 
 def decompositions():
-    """{c: (first, second or 0)}: one step, so that the rest of a decomposition is that of its first character."""
+    """{c: (first, second or 0)}: one step, so that the rest of a decomposition is that of its first
+    character."""
     steps, whole = {}, {c: nfd(chr(c)) for c in POINTS if not 0xAC00 <= c < 0xD7A4}
     of_text = {text: c for c, text in whole.items() if len(text) > 1}
     of_text.update({text: c for c, text in whole.items() if len(text) > 1 and nfc(text) == chr(c)})
@@ -69,7 +74,8 @@ def decompositions():
 
 
 def check(steps, whole, classes, composed):
-    """NFD by the tables is that of tokenizers, for each character and each pair of marks behind a letter."""
+    """NFD by the tables is that of tokenizers, for each character and each pair of marks behind a
+    letter."""
     def expand(c):
         if c not in steps:
             return [c]
@@ -79,9 +85,11 @@ def check(steps, whole, classes, composed):
 
     for c, text in whole.items():
         assert expand(c) == list(map(ord, text)) and len(text) <= 4, hex(c)
-        assert (c in composed.values()) == (nfc(text) == chr(c) and c in steps and steps[c][1] != 0), hex(c)
+        assert (c in composed.values()) == (nfc(text) == chr(c) and c in steps
+                                            and steps[c][1] != 0), hex(c)
     samples = sorted({v: c for c, v in sorted(classes.items(), reverse=True)}.values()) + [0x1F600]
-    for a in sorted(classes) + [c for c in POINTS if unicodedata.combining(chr(c)) and c not in classes]:
+    for a in sorted(classes) + [c for c in POINTS if unicodedata.combining(chr(c))
+                                and c not in classes]:
         for b in samples:
             for pair in ((a, b), (b, a)):
                 points = [p for c in pair for p in expand(c)]
@@ -118,22 +126,26 @@ def main():
     composed = {pair: c for c, pair in steps.items() if pair[1] and nfc(whole[c]) == chr(c)}
     check(steps, whole, classes, composed)
     values = {}
-    for bit, members in ((LETTER, matched(r"\p{L}")), (NUMBER, matched(r"\p{N}")), (SPACE, matched(r"\s")),
-                         (WORD, word_characters()),
-                         (UNSTABLE, set(classes) | {c for c in POINTS if nfc(chr(c)) != chr(c)} | {b for _, b in composed} |
+    for bit, members in ((LETTER, matched(r"\p{L}")), (NUMBER, matched(r"\p{N}")),
+                         (SPACE, matched(r"\s")), (WORD, word_characters()),
+                         (UNSTABLE, set(classes) | {c for c in POINTS if nfc(chr(c)) != chr(c)}
+                          | {b for _, b in composed} |
                           set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3)))):
         for c in members:
             values[c] = values.get(c, 0) | bit
     with open(path, "w", encoding="ascii") as file:
         file.write("/* SPDX-License-Identifier: Apache-2.0 */\n/* unicode_tables.c -- made by tools/unicode_tables.py with tokenizers "
                    f"{tokenizers.__version__}. */\n#include \"data/unicode.h\"\n\n")
-        file.write(table("cgp__unicode_runs", "uint32_t", "Runs of equal classes: first code point << 8 | cgp__character_class.",
+        file.write(table("cgp__unicode_runs", "uint32_t",
+                         "Runs of equal classes: first code point << 8 | cgp__character_class.",
                          [f"0x{v:x}" for v in runs(values)]))
-        file.write("\n" + table("cgp__unicode_marks", "uint32_t", "Runs of equal combining classes: first code point << 8 | class.",
+        file.write("\n" + table("cgp__unicode_marks", "uint32_t",
+                                "Runs of equal combining classes: first code point << 8 | class.",
                                 [f"0x{v:x}" for v in runs(classes)]))
         file.write("\n" + table("cgp__unicode_steps", "cgp__decomposition",
                                 "Canonical decompositions, one step each, ascending; second 0: none. Hangul syllables are computed.",
-                                [f"{{0x{c:x}, 0x{a:x}, 0x{b:x}}}" for c, (a, b) in sorted(steps.items())]))
+                                [f"{{0x{c:x}, 0x{a:x}, 0x{b:x}}}"
+                                 for c, (a, b) in sorted(steps.items())]))
         places = {c: i for i, c in enumerate(sorted(steps))}
         file.write("\n" + table("cgp__unicode_pairs", "uint16_t",
                                 "Decompositions that compose again, by their places above: ascending by first and second.",

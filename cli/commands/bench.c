@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c -- cgpipe bench MODEL: memory and speed of any model; `gpt2` alone is the GPT-2 benchmark, of 16 layers, its published
- * figures beside ours. With --grid a row for each K, M and recomputation. `bench transport` is bench_transport.c. */
+/* bench.c -- cgpipe bench MODEL: memory and speed of any model; `gpt2` alone is the GPT-2
+ * benchmark, of 16 layers, its published figures beside ours. With --grid a row for each K, M and
+ * recomputation. `bench transport` is bench_transport.c. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -20,8 +21,8 @@
 
 /* --- the benchmark --- */
 
-/* Published peak activation memory in GiB: [never, except_last][K 1, 2, 4][M 1, 2, 4 .. 64], the better of two
- * implementations (bench/README.md). */
+/* Published peak activation memory in GiB: [never, except_last][K 1, 2, 4][M 1, 2, 4 .. 64], the
+ * better of two implementations (bench/README.md). */
 static const double figures[2][3][7] = {
     {{6.44, 6.06, 5.88, 6.08, 5.89, 6.92, 6.07},
      {6.83, 6.31, 6.14, 6.42, 6.53, 7.06, 6.25},
@@ -38,21 +39,20 @@ static int power_of_two(int64_t value, int max) {
     return -1;
 }
 
-/* Return the published peak activation memory of all devices in GiB, NaN if there is none for these options: all are at batch 64
- * and of one model. */
+/* Return the published peak activation memory of all devices in GiB, NaN if there is none for these
+ * options: all are at batch 64 and of one model. */
 static double published_gib(const cli_session *session) {
     const cli_run_options *options = session->options;
     const int k = power_of_two(options->stages, 2), m = power_of_two(options->chunks, 6);
     const bool never = strcmp(options->recompute, "never") == 0;
-    if (k < 0 || m < 0 || (!never && strcmp(options->recompute, "except_last") != 0))
-        return NAN;
+    if (k < 0 || m < 0 || (!never && strcmp(options->recompute, "except_last") != 0)) return NAN;
     if (strcmp(options->precision, "f32") != 0) return NAN;
-    if (options->batch != BENCH_BATCH || strcmp(session->model_spec, BENCH_MODEL) != 0)
-        return NAN;
+    if (options->batch != BENCH_BATCH || strcmp(session->model_spec, BENCH_MODEL) != 0) return NAN;
     return figures[never ? 0 : 1][k][m];
 }
 
-/* Parse the operand, or for `gpt2` alone the model of the benchmark or --model; and resolve --dropout. */
+/* Parse the operand, or for `gpt2` alone the model of the benchmark or --model; and resolve
+ * --dropout. */
 static cgp_status find_model(cli_run_options *options, cli_model *model) {
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");
@@ -61,8 +61,8 @@ static cgp_status find_model(cli_run_options *options, cli_model *model) {
         return cgp_fail(CGP_EINVAL, "--model: expected bench gpt2, got bench %s (leave it out)",
                         options->operand);
     const char *text = benchmark ? BENCH_MODEL : options->operand;
-    CGP_TRY(cli_model_parse(model, options->model ? options->model : text, 0, NULL,
-                            options->plugin));
+    CGP_TRY(
+        cli_model_parse(model, options->model ? options->model : text, 0, NULL, options->plugin));
     CGP_TRY(cli_model_agree(model));
     return cli_model_resolve(model, options);
 }
@@ -75,11 +75,11 @@ static void set_balance(cli_run_options *options, const cgp_model_spec *spec) {
     if (options->virtual_stages > 1 || cli_schedule_is_file(options->schedule)) return;
     if (spec->kind != CGP_MODEL_GPT2 || spec->gpt2.layers != 12) return;
     if (published[options->stages])
-        options->balance.layers =
-            (cli_counts){published[options->stages], (int)options->stages};
+        options->balance.layers = (cli_counts){published[options->stages], (int)options->stages};
 }
 
-/* Run all steps on random data. A model of images takes the same mini-batch in every one, as in torchgpipe's benchmarks. */
+/* Run all steps on random data. A model of images takes the same mini-batch in every one, as in
+ * torchgpipe's benchmarks. */
 static cgp_status run_steps(cli_session *session) {
     const uint64_t seed = (uint64_t)session->options->seed;
     const cgp_gpt2_options *gpt2 =
@@ -117,8 +117,8 @@ static void print_memory(FILE *out, const cli_session *session) {
     for (int d = 0; d < cgp_plan_devices(session->plan); d++)
         print_memory_row(out, cgp_plan_device_at(session->plan, d));
     print_memory_row(out, &total);
-    fprintf(out, "parameter memory: %d bytes a parameter (weight, gradient%s)\n",
-            4 * (2 + states), state_names[states]);
+    fprintf(out, "parameter memory: %d bytes a parameter (weight, gradient%s)\n", 4 * (2 + states),
+            state_names[states]);
     if (isnan(published))
         fprintf(out, "no figure is published for these options\n");
     else
@@ -139,10 +139,9 @@ static cgp_status write_costs(const cli_session *session) {
                        .threads = (int)options->threads_per_device,
                        .peak_flops = NAN,
                        .layers = cgp_model_layers(session->model)};
-    costs.command = cli_text("cgpipe bench %s --stages %" PRId64
-                             " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
-                             session->model_spec, options->stages, options->schedule,
-                             options->batch, options->chunks);
+    costs.command = cli_text(
+        "cgpipe bench %s --stages %" PRId64 " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
+        session->model_spec, options->stages, options->schedule, options->batch, options->chunks);
     cli_costs_reserve(&costs);
     cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.rows);
     if (status == CGP_OK && cli_rank() == 0) {
@@ -199,14 +198,12 @@ static cgp_status bench(cli_session *session) {
 static void print_heading(FILE *out, const cli_run_options *options, const char *model) {
     fprintf(out, "model %s, batch %" PRId64 ", schedule %s, dropout %g, %s\n", model,
             options->batch, cli_shown(options->schedule), options->dropout, options->optimizer);
-    fprintf(
-        out,
-        "activation: peak of all devices in GiB; published: that of the GPT-2 benchmark, batch "
-        "%d; total: with parameters\n",
-        BENCH_BATCH);
+    fprintf(out,
+            "activation: peak of all devices in GiB; published: that of the GPT-2 benchmark, batch "
+            "%d; total: with parameters\n",
+            BENCH_BATCH);
     if (!options->plan_only)
-        fprintf(out,
-                "seconds and bubbles are medians of %" PRId64 " steps without the first two\n",
+        fprintf(out, "seconds and bubbles are medians of %" PRId64 " steps without the first two\n",
                 options->steps);
     fprintf(out, "\n K   M  recompute    activation  published   ratio    total");
     if (!options->plan_only)
@@ -288,8 +285,8 @@ static cgp_status all_cells(FILE *out, const cli_run_options *options, const cli
 
 /* The options that the grid varies cannot be given. */
 static cgp_status check_grid(const cli_run_options *options) {
-    static const cli_option_id varied[] = {CLI_OPTION_STAGES, CLI_OPTION_BALANCE,
-                                           CLI_OPTION_CHUNKS, CLI_OPTION_RECOMPUTE};
+    static const cli_option_id varied[] = {CLI_OPTION_STAGES, CLI_OPTION_BALANCE, CLI_OPTION_CHUNKS,
+                                           CLI_OPTION_RECOMPUTE};
     for (size_t i = 0; i < sizeof varied / sizeof varied[0]; i++) {
         const char *given = cli_option_given_as(options, varied[i]);
         if (given)

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_transport.c -- cgpipe bench transport: how long messages take between every two ranks, measured through the table of their
- * transport while all other ranks wait; as a cluster file for --cluster. Two threads of a rank that is alone on its host measure inproc.
+/* bench_transport.c -- cgpipe bench transport: how long messages take between every two ranks,
+ *measured through the table of their
+ * transport while all other ranks wait; as a cluster file for --cluster. Two threads of a rank that
+ * is alone on its host measure inproc.
  *
  *     sender                                      receiver
  *     fill, post ─────────── message ───────────► take, copy away
  *     acquire    ◄─────────── release ─────────── release
  *
- * A link has one buffer here, so the sender has it again after a round trip. With latency = round trip of 1 byte / 2,
+ * A link has one buffer here, so the sender has it again after a round trip. With latency = round
+ * trip of 1 byte / 2,
  *
  *     time of a message = its round trip - latency,        bandwidth = most bytes / (their time - latency). */
 #include "commands/commands.h"
@@ -45,9 +48,9 @@ typedef struct bench {
     const cli_run_options *options;
     int ranks, devices;
     rank_info *rank; /* [ranks] */
-    double (*seconds)
-        [SIZES];      /* [ranks x ranks] of messages from one to the other; NaN: not measured */
-    char (*kind)[64]; /* [devices] */
+    double (
+        *seconds)[SIZES]; /* [ranks x ranks] of messages from one to the other; NaN: not measured */
+    char (*kind)[64];     /* [devices] */
     cli_cluster cluster;
 } bench;
 
@@ -69,8 +72,7 @@ static cgp_status open_wire(wire *w, int edge, bool sends, int peer, int64_t spi
                                       .peer = peer,
                                       .capacity = 1,
                                       .bytes = LARGEST,
-                                      .memory =
-                                          sends || w->transport->copies ? w->memory : NULL,
+                                      .memory = sends || w->transport->copies ? w->memory : NULL,
                                       .spin_ns = spin_ns};
     return w->transport->link_open(w->communicator, &options, &w->link);
 }
@@ -87,7 +89,8 @@ static cgp_status ended(const wire *w) {
     return cgp_fail(CGP_EPEER, "%s: a message was lost", w->transport->name);
 }
 
-/* Measure the round trips, and make times of the least of each size: others have waited for something else, too. */
+/* Measure the round trips, and make times of the least of each size: others have waited for
+ * something else, too. */
 static cgp_status send_all(wire *w, double seconds[SIZES]) {
     cgp_link_message message;
     if (!w->transport->acquire(w->link, INT64_MAX, &message)) return ended(w);
@@ -163,19 +166,17 @@ static cgp_status measure_inproc(const bench *b, double seconds[SIZES]) {
     return status;
 }
 
-/* Measure messages from one rank to another; the others wait in the agreement of the next pair. Collective. */
+/* Measure messages from one rank to another; the others wait in the agreement of the next pair.
+ * Collective. */
 static cgp_status measure_pair(bench *b, int from, int to) {
     const bool sends = cli_rank() == from, takes_part = sends || cli_rank() == to;
     double *seconds = b->seconds[from * b->ranks + to];
     wire w = {.transport = cli_ranks_transport(), .communicator = cli_ranks_communicator()};
-    const int64_t spin_ns =
-        ranks_beside(b, cli_rank()) <= b->rank[cli_rank()].cores ? SPIN_NS : 0;
+    const int64_t spin_ns = ranks_beside(b, cli_rank()) <= b->rank[cli_rank()].cores ? SPIN_NS : 0;
     cgp_status status = CGP_OK;
-    if (takes_part)
-        status = open_wire(&w, from * b->ranks + to, sends, sends ? to : from, spin_ns);
+    if (takes_part) status = open_wire(&w, from * b->ranks + to, sends, sends ? to : from, spin_ns);
     status = cli_ranks_agree(status);
-    if (status == CGP_OK && takes_part)
-        status = sends ? send_all(&w, seconds) : receive_all(&w);
+    if (status == CGP_OK && takes_part) status = sends ? send_all(&w, seconds) : receive_all(&w);
     close_wire(&w);
     return status;
 }
@@ -187,12 +188,10 @@ static cgp_status measure_all(bench *b) {
             const bool alone = from == to && ranks_beside(b, from) == 1;
             if (from != to) CGP_TRY(measure_pair(b, from, to));
             if (alone)
-                CGP_TRY(cli_ranks_agree(cli_rank() == from
-                                            ? measure_inproc(b, b->seconds[from * n + to])
-                                            : CGP_OK));
+                CGP_TRY(cli_ranks_agree(
+                    cli_rank() == from ? measure_inproc(b, b->seconds[from * n + to]) : CGP_OK));
         }
-        CGP_TRY(
-            cli_ranks_broadcast(from, b->seconds[from * n], (size_t)n * sizeof *b->seconds));
+        CGP_TRY(cli_ranks_broadcast(from, b->seconds[from * n], (size_t)n * sizeof *b->seconds));
     }
     return CGP_OK;
 }
@@ -201,8 +200,7 @@ static cgp_status measure_all(bench *b) {
 
 static cli_message_cost cost_of(const double seconds[SIZES]) {
     const double beyond = seconds[SIZES - 1] - seconds[0];
-    return (cli_message_cost){fmax(seconds[0], 0),
-                              LARGEST / fmax(beyond, LARGEST / MAX_BANDWIDTH)};
+    return (cli_message_cost){fmax(seconds[0], 0), LARGEST / fmax(beyond, LARGEST / MAX_BANDWIDTH)};
 }
 
 /* Return the medians over all pairs of ranks on two hosts, or on one. */
@@ -212,8 +210,7 @@ static cli_message_cost median_cost(const bench *b, const int *host_of, int from
     double *bandwidths = cli_calloc((size_t)pairs, sizeof *bandwidths);
     int64_t n = 0;
     for (int64_t i = 0; i < pairs; i++) {
-        if (isnan(b->seconds[i][0]) || host_of[i / b->ranks] != from ||
-            host_of[i % b->ranks] != to)
+        if (isnan(b->seconds[i][0]) || host_of[i / b->ranks] != from || host_of[i % b->ranks] != to)
             continue;
         const cli_message_cost cost = cost_of(b->seconds[i]);
         latencies[n] = cost.latency_seconds;
@@ -250,7 +247,8 @@ static bool uses_host_memory(const char *kind) {
     return false;
 }
 
-/* Those in the host's memory share it equally. Device d is rank d x ranks / devices's, as in a plan. */
+/* Those in the host's memory share it equally. Device d is rank d x ranks / devices's, as in a
+ * plan. */
 static void add_devices(bench *b, const int *host_of) {
     cli_cluster *c = &b->cluster;
     const cli_names *names = &b->options->devices;
@@ -293,8 +291,8 @@ static void make_cluster(bench *b) {
 /* --- the command --- */
 
 static void print(FILE *out, const bench *b) {
-    fprintf(out, "%d %s on %d %s, %s; a message and its copies take, in microseconds\n\n",
-            b->ranks, b->ranks == 1 ? "rank" : "ranks", b->cluster.hosts,
+    fprintf(out, "%d %s on %d %s, %s; a message and its copies take, in microseconds\n\n", b->ranks,
+            b->ranks == 1 ? "rank" : "ranks", b->cluster.hosts,
             b->cluster.hosts == 1 ? "host" : "hosts",
             b->ranks == 1 ? "inproc" : cli_ranks_transport()->name);
     fprintf(out, "%-24s  %-24s", "from", "to");

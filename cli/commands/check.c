@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c -- cgpipe check: run the same batch in one stage and with the given options; compare loss, all outputs, every
- * gradient, states and updated weights bit for bit. Of several ranks the first one runs the one stage, and compares.
+/* check.c -- cgpipe check: run the same batch in one stage and with the given options; compare
+ *loss, all outputs, every
+ * gradient, states and updated weights bit for bit. Of several ranks the first one runs the one
+ * stage, and compares.
  *
- * If an output differs, a kernel of forward does. If only gradients do, look at the one that backward computes first, of the
- * last parameter. */
+ * If an output differs, a kernel of forward does. If only gradients do, look at the one that
+ * backward computes first, of the last parameter. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -78,8 +80,8 @@ static cgp_status step(const cli_session *session, const cli_inputs *inputs, out
 }
 
 /* Run one batch with these options. */
-static cgp_status run(cli_session *session, const cli_run_options *options,
-                      const cli_model *model, outcome *out) {
+static cgp_status run(cli_session *session, const cli_run_options *options, const cli_model *model,
+                      outcome *out) {
     cli_inputs inputs = {0};
     CGP_TRY(cli_session_plan(session, options, model));
     CGP_TRY(cli_session_create(session));
@@ -106,12 +108,11 @@ static cli_run_options in_one_stage(const cli_run_options *options) {
 
 /* Return a number for people: f32, or i32. */
 static double number(cgp_dtype type, const void *data, int64_t i) {
-    return type == CGP_I32 ? (double)((const int32_t *)data)[i]
-                           : (double)((const float *)data)[i];
+    return type == CGP_I32 ? (double)((const int32_t *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* Compare the numbers of `what` and `name`, of 4 bytes each, bit by bit; print how many differ, and the first of them, if `out` is not
- * NULL. */
+/* Compare the numbers of `what` and `name`, of 4 bytes each, bit by bit; print how many differ, and
+ * the first of them, if `out` is not NULL. */
 static bool equal(FILE *out, const char *what, const char *name, cgp_dtype type, const void *a,
                   const void *b, int64_t count) {
     const uint32_t *x = a, *y = b;
@@ -142,9 +143,10 @@ static bool compare_outputs(FILE *out, const outcome *a, const outcome *b) {
     return true;
 }
 
-/* Compare in the order of backward. Return the number of parameters whose gradients differ; *first: the name of the first. */
-static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a,
-                             const outcome *b, const char **first) {
+/* Compare in the order of backward. Return the number of parameters whose gradients differ; *first:
+ * the name of the first. */
+static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a, const outcome *b,
+                             const char **first) {
     int different = 0;
     for (int p = cgp_model_parameters(model) - 1; p >= 0; p--) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, p));
@@ -174,10 +176,10 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
     if (!states) fprintf(out, "states after the step differ\n");
     if (!weights) fprintf(out, "weights after the update differ\n");
     const bool same = loss && output && gradients == 0 && states && weights;
-    cli_json_add(report, "{s:b, s:b, s:b, s:i, s:s?, s:b, s:b, s:s}", "same", same,
-                 "output_same", output, "loss_same", loss, "gradients_different", gradients,
-                 "first_different", first, "states_same", states, "weights_same", weights,
-                 "weights_sha256", b->weights);
+    cli_json_add(report, "{s:b, s:b, s:b, s:i, s:s?, s:b, s:b, s:s}", "same", same, "output_same",
+                 output, "loss_same", loss, "gradients_different", gradients, "first_different",
+                 first, "states_same", states, "weights_same", weights, "weights_sha256",
+                 b->weights);
     if (!same) return false;
     fprintf(out, "the same to the bit: loss %.9g, ", b->loss);
     if (a->n_outputs > 1) fprintf(out, "%d outputs, ", a->n_outputs);

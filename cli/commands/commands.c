@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.c -- every command: name, operand, summary, example; and the models that commands take. */
+/* commands.c -- every command: name, operand, summary, example; and the models that commands take.
+ * */
 #include "commands/commands.h"
 
 const cli_command cli_commands[CLI_COMMANDS] = {
     {"training", "train", "MODEL --data PATH...", "train a model on text or images",
-     "gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2", CLI_TRAIN,
-     cli_train},
+     "gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2", CLI_TRAIN, cli_train},
     {"training", "supervise", "-- COMMAND...", "restart a training from its last checkpoint",
      "--ranks 4,2,1 -- mpirun -n {ranks} cgpipe train --resume --run run", CLI_SUPERVISE,
      cli_supervise},
-    {"training", "stop", "RUN", "let the training that writes RUN save and end", "run",
-     CLI_STOP, cli_stop},
+    {"training", "stop", "RUN", "let the training that writes RUN save and end", "run", CLI_STOP,
+     cli_stop},
     {"training", "sample", "RUN", "sample text from a trained model",
      "run --prompt \"Once\" --length 500", CLI_SAMPLE, cli_sample},
     {"training", "config", "RUN", "print a run's settings as a run file, for --config", "run",
@@ -21,12 +21,11 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      "model mine", CLI_NEW, cli_new},
     {"models", "export", "MODEL", "write a model's graph as JSON, which is a MODEL, too",
      "resnet20 --out resnet20.json", CLI_EXPORT, cli_export},
-    {"data and weights", "tokenize", "[FILE...]",
-     "turn text into tokens and back, as GPT-2 does",
+    {"data and weights", "tokenize", "[FILE...]", "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
     {"data and weights", "convert", "FROM TO",
-     "published weights to a run, and a run to published weights", "gpt2-files run",
-     CLI_CONVERT, cli_convert},
+     "published weights to a run, and a run to published weights", "gpt2-files run", CLI_CONVERT,
+     cli_convert},
     {"planning and measuring", "devices", "", "list devices, transports and plug-ins",
      "--json devices.json", CLI_DEVICES, cli_devices},
     {"planning and measuring", "plan", "MODEL", "show memory and timeline before running",

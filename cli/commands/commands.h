@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.h -- the commands, as a table for main.c and for the manual pages. Each returns the exit code and has reported its
- * failure. */
+/* commands.h -- the commands, as a table for main.c and for the manual pages. Each returns the exit
+ * code and has reported its failure. */
 #ifndef CGPIPE_CLI_COMMANDS_H
 #define CGPIPE_CLI_COMMANDS_H
 
 #include "options/options.h"
 
 typedef struct cli_command {
-    /* Commands of a group are neighbours. An operand that begins with "--" comes behind the options. */
+    /* Commands of a group are neighbours. An operand that begins with "--" comes behind the
+     * options. */
     const char *group, *name, *operand, *summary, *example;
     unsigned bit;
     int (*run)(const cli_run_options *options);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c -- cgpipe config: print the settings of a run, what --resume would take from its run.json, as a run file. */
+/* config.c -- cgpipe config: print the settings of a run, what --resume would take from its
+ * run.json, as a run file. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -16,7 +17,8 @@ static bool has_changes(const json_t *record) {
     return false;
 }
 
-/* Delete options that are as without the run: some may only be given beside others. --epochs has counted the steps. */
+/* Delete options that are as without the run: some may only be given beside others. --epochs has
+ * counted the steps. */
 static void keep_changed(json_t *options, const json_t *defaults) {
     const char *key;
     json_t *value;
@@ -54,8 +56,7 @@ static cgp_status print(const char *path, const json_t *record, json_t *options)
         puts("# A later start changed options; run.json lists them. These are the last.");
     const char *model = cli_record_model(record);
     if (cli_model_is_plugin(model))
-        printf("# The model is %s, whose path is given on the command line.\n",
-               cli_shown(model));
+        printf("# The model is %s, whose path is given on the command line.\n", cli_shown(model));
     else
         json_object_set_new(options, "model", json_string(cli_record_path(record)));
     return cli_run_file_write(stdout, options);
@@ -65,8 +66,7 @@ int cli_config(const cli_run_options *run_options) {
     cli_run_directory directory;
     if (!run_options->operand)
         return cli_report(
-            cgp_fail(CGP_EINVAL, "config: RUN is missing (the directory of cgpipe train)"),
-            true);
+            cgp_fail(CGP_EINVAL, "config: RUN is missing (the directory of cgpipe train)"), true);
     json_t *record = NULL, *options = json_object();
     cli_run_directory_name(&directory, run_options->operand);
     cgp_status status = cli_record_read(&directory, &record);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.c -- cgpipe convert FROM TO: published weights to a run, which train and sample go on with, and a run to published
+/* convert.c -- cgpipe convert FROM TO: published weights to a run, which train and sample go on
+ *with, and a run to published
  * weights.
  *
  *     FROM                                      TO
@@ -8,8 +9,9 @@
  *     a run of these                            a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
  *
- * A conversion leaves nothing half done: run.json or config.json, without which a directory is neither, moves in last and is moved
- * away first. What was there comes back after a failure; a run also after a kill, at the next start. */
+ * A conversion leaves nothing half done: run.json or config.json, without which a directory is
+ * neither, moves in last and is moved away first. What was there comes back after a failure; a run
+ * also after a kill, at the next start. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -75,11 +77,10 @@ static cgp_status find_source(conversion *c) {
     else if (has(from, CONFIG))
         c->source = SOURCE_DIRECTORY;
     else
-        return cgp_fail(
-            CGP_EIO,
-            "%s: expected a run (run.json), a Hugging Face directory (config.json) or "
-            "a safetensors file, got a directory without",
-            from);
+        return cgp_fail(CGP_EIO,
+                        "%s: expected a run (run.json), a Hugging Face directory (config.json) or "
+                        "a safetensors file, got a directory without",
+                        from);
     return CGP_OK;
 }
 
@@ -100,8 +101,7 @@ static cgp_status check_options(const conversion *c) {
     if (c->source != SOURCE_RUN && options->from_step >= 0)
         return cgp_fail(CGP_EINVAL, "--from-step: expected a run, got %s", options->operand);
     if (c->source != SOURCE_RUN && c->to_file)
-        return cgp_fail(CGP_EINVAL,
-                        "%s: expected a directory for the run, got the name of a file",
+        return cgp_fail(CGP_EINVAL, "%s: expected a directory for the run, got the name of a file",
                         options->target);
     return CGP_OK;
 }
@@ -123,19 +123,17 @@ static cgp_status find_model(conversion *c) {
     const cli_run_options *options = c->options;
     c->of.spec = cgp_model_spec_default();
     if (c->source == SOURCE_FILE) return find_model_of_file(c);
-    if (c->source == SOURCE_DIRECTORY)
-        return cgp_huggingface_read(&c->of.spec, options->operand);
+    if (c->source == SOURCE_DIRECTORY) return cgp_huggingface_read(&c->of.spec, options->operand);
     cli_run_directory_name(&c->from, options->operand);
     CGP_TRY(cli_record_read(&c->from, &c->record));
-    CGP_TRY(
-        cli_record_find_model(&c->of, &c->from, c->record, options->model, options->plugin));
+    CGP_TRY(cli_record_find_model(&c->of, &c->from, c->record, options->model, options->plugin));
     if (cli_model_is_published(&c->of) || c->to_file) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "%s: expected a name that ends in " ENDING " for the weights of %s",
+    return cgp_fail(CGP_EINVAL, "%s: expected a name that ends in " ENDING " for the weights of %s",
                     options->target, cli_model_name(&c->of));
 }
 
-/* A directory that were two of run, checkpoint and published weights could be read as the wrong one. */
+/* A directory that were two of run, checkpoint and published weights could be read as the wrong
+ * one. */
 static cgp_status check_not(const char *directory, const char *file, const char *what) {
     if (!has(directory, file)) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
@@ -147,8 +145,8 @@ static cgp_status check_not_in_checkpoint(const char *path) {
     const bool inside = has(directory, "checkpoint.json");
     if (inside)
         (void)cgp_fail(CGP_EIO,
-                       "%s: is in a checkpoint, %s has checkpoint.json (take another name)",
-                       path, directory);
+                       "%s: is in a checkpoint, %s has checkpoint.json (take another name)", path,
+                       directory);
     free(directory);
     return inside ? CGP_EIO : CGP_OK;
 }
@@ -167,8 +165,8 @@ static cgp_status check_published(conversion *c) {
     CGP_TRY(check_not(to, "checkpoint.json", "is a checkpoint"));
     if (stat(to, &info) != 0) return CGP_OK;
     if (!S_ISDIR(info.st_mode))
-        return cgp_fail(
-            CGP_EIO, "%s: is a file, expected a directory or a name that ends in " ENDING, to);
+        return cgp_fail(CGP_EIO,
+                        "%s: is a file, expected a directory or a name that ends in " ENDING, to);
     if (c->options->overwrite || (!has(to, CONFIG) && !has(to, WEIGHTS))) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: has weights already (--overwrite replaces them)", to);
 }
@@ -177,16 +175,14 @@ static cgp_status check_target(conversion *c) {
     if (c->source == SOURCE_RUN) return check_published(c);
     const char *to = c->options->target;
     if (has(to, CONFIG))
-        return cgp_fail(
-            CGP_EIO,
-            "run directory %s: is a Hugging Face directory, it has config.json (take "
-            "another name)",
-            to);
+        return cgp_fail(CGP_EIO,
+                        "run directory %s: is a Hugging Face directory, it has config.json (take "
+                        "another name)",
+                        to);
     cli_run_directory_name(&c->to, to);
     CGP_TRY(cli_run_directory_check(&c->to));
     if (c->options->overwrite || !cli_run_directory_has_run(&c->to)) return CGP_OK;
-    return cgp_fail(CGP_EIO, "run directory %s: has a run already (--overwrite deletes it)",
-                    to);
+    return cgp_fail(CGP_EIO, "run directory %s: has a run already (--overwrite deletes it)", to);
 }
 
 /* Plan a pipeline of one stage and one sample, which holds the weights. */
@@ -264,8 +260,9 @@ static cgp_model_spec with_dropout(const conversion *c) {
     return spec;
 }
 
-/* Files that are written to a directory inside the target and then moved to it. After a kill the next conversion deletes them:
- * the directory's name is one of cgp_checkpoint_clean()'s, its lock is free. */
+/* Files that are written to a directory inside the target and then moved to it. After a kill the
+ * next conversion deletes them: the directory's name is one of cgp_checkpoint_clean()'s, its lock
+ * is free. */
 typedef struct staging {
     char *path;
     int fd, target; /* of this directory, locked, and of the target; -1: not open */
@@ -316,7 +313,8 @@ static cgp_status move_in(const staging *s, const char *target, const char *name
     return not_replaced(target, name);
 }
 
-/* Put back what was there. Without old weights the new ones go, as no config.json is beside them. */
+/* Put back what was there. Without old weights the new ones go, as no config.json is beside them.
+ * */
 static void put_back(const staging *s) {
     if (renameat(s->fd, OLD_WEIGHTS, s->target, WEIGHTS) != 0 &&
         faccessat(s->fd, WEIGHTS, F_OK, 0) != 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- cgpipe devices: list backends, their ordinals on this machine with memory, their capabilities, transports, plug-ins,
- * and why something is not there. */
+/* devices.c -- cgpipe devices: list backends, their ordinals on this machine with memory, their
+ * capabilities, transports, plug-ins, and why something is not there. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -58,8 +58,7 @@ static void print_backend(FILE *out, const cgp_backend_info *info) {
         int64_t bytes = INT64_MAX, taken = INT64_MAX;
         snprintf(name, sizeof name, "%s:%d", info->name, i);
         if (cgp_backend_memory(&bytes, info->name, i) != CGP_OK)
-            fprintf(out, "%-12s not here: %s (from %s)\n", name, cgp_message(),
-                    cli_shown(from));
+            fprintf(out, "%-12s not here: %s (from %s)\n", name, cgp_message(), cli_shown(from));
         else
             fprintf(out, "%-12s %-11s %-42s %s\n", name,
                     bytes == INT64_MAX ? memory : cgp_bytes_text(bytes, memory, sizeof memory),
@@ -82,8 +81,7 @@ static void print(FILE *out) {
         fprintf(out, "%-12s %s\n", transport.name, cli_shown(origin(transport.plugin)));
     for (int i = 0; (plugin = cgp_plugin_info_at(i)).path; i++) {
         if (plugin.reason)
-            fprintf(out, "left out     %s: %s\n", cli_shown(plugin.path),
-                    cli_shown(plugin.reason));
+            fprintf(out, "left out     %s: %s\n", cli_shown(plugin.path), cli_shown(plugin.reason));
     }
     for (int i = 0; not_built[i].name; i++) {
         if (!is_opened(not_built[i].name))
@@ -127,8 +125,8 @@ static json_t *devices_json(void) {
     for (int i = 0; (info = cgp_backend_info_at(i)).name; i++)
         json_array_append_new(backends, backend_json(&info));
     for (int i = 0; (transport = cgp_transport_info_at(i)).name; i++)
-        json_array_append_new(transports, json_pack("{s:s, s:o}", "name", transport.name,
-                                                    "plugin", cli_text_json(transport.plugin)));
+        json_array_append_new(transports, json_pack("{s:s, s:o}", "name", transport.name, "plugin",
+                                                    cli_text_json(transport.plugin)));
     for (int i = 0; (plugin = cgp_plugin_info_at(i)).path; i++)
         json_array_append_new(plugins, json_pack("{s:o, s:o, s:o, s:o, s:o}", "path",
                                                  cli_text_json(plugin.path), "name",
@@ -139,8 +137,8 @@ static json_t *devices_json(void) {
     for (int i = 0; not_built[i].name; i++) {
         if (!is_opened(not_built[i].name))
             json_array_append_new(plugins, json_pack("{s:s, s:n, s:n, s:n, s:s}", "path",
-                                                     not_built[i].name, "name", "version",
-                                                     "sha256", "reason", not_built[i].reason));
+                                                     not_built[i].name, "name", "version", "sha256",
+                                                     "reason", not_built[i].reason));
     }
     return json_pack("{s:s, s:o, s:o, s:o}", "version", CGP_VERSION, "backends", backends,
                      "transports", transports, "plugins", plugins);
@@ -149,8 +147,7 @@ static json_t *devices_json(void) {
 int cli_devices(const cli_run_options *options) {
     if (options->operand)
         return cli_report(
-            cgp_fail(CGP_EINVAL, "devices: expected no operand, got %s", options->operand),
-            true);
+            cgp_fail(CGP_EINVAL, "devices: expected no operand, got %s", options->operand), true);
     const int code = cli_report(cli_json_check(options), true);
     if (code != CLI_OK) return code;
     print(cli_result_stream(options));

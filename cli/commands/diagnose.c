@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnose.c -- cgpipe diagnose: name the rank that the others wait for, from the files that they left. */
+/* diagnose.c -- cgpipe diagnose: name the rank that the others wait for, from the files that they
+ * left. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -10,8 +11,7 @@ int cli_diagnose(const cli_run_options *options) {
     cli_diagnosis_files files = {.ranks = 0};
     if (!options->operand)
         return cli_report(
-            cgp_fail(CGP_EINVAL, "diagnose: RUN is missing (the directory of cgpipe train)"),
-            true);
+            cgp_fail(CGP_EINVAL, "diagnose: RUN is missing (the directory of cgpipe train)"), true);
     cgp_status status = cli_json_check(options);
     if (status == CGP_OK) status = cli_diagnosis_files_read(options->operand, &files);
     if (status == CGP_OK) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* new.c -- cgpipe new model NAME: write a directory with a model plug-in that works: model, op, data, Makefile, README and a test, from
- * cli/templates/model/. The directory appears whole or not at all, and what a killed process left is deleted. */
+/* new.c -- cgpipe new model NAME: write a directory with a model plug-in that works: model, op,
+ * data, Makefile, README and a test, from cli/templates/model/. The directory appears whole or not
+ * at all, and what a killed process left is deleted. */
 #define _GNU_SOURCE /* renameat2() */
 #include "commands/commands.h"
 
@@ -33,7 +34,8 @@ enum { FILES = sizeof files / sizeof files[0] };
 
 /* --- texts --- */
 
-/* Return a copy of a template with NAME in place, without the line of its licence, which is not that of what is written. */
+/* Return a copy of a template with NAME in place, without the line of its licence, which is not
+ * that of what is written. */
 static char *fill_in(const unsigned char *bytes, size_t size, const char *name) {
     char *text = cli_text("%.*s", (int)size, (const char *)bytes), *out = NULL;
     const char *at = strstr(text, "SPDX-License-Identifier"), *end = strchr(text, '\n');
@@ -59,8 +61,7 @@ static cgp_status cannot(const char *path, const char *what) {
     return cgp_fail(CGP_EIO, "%s: cannot be %s (%s)", path, what, strerror(errno));
 }
 
-static cgp_status write_file(int directory, const char *path, const char *name,
-                             const char *text) {
+static cgp_status write_file(int directory, const char *path, const char *name, const char *text) {
     const int fd =
         openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
@@ -80,9 +81,8 @@ static cgp_status write_files(int directory, const char *path, const char *name)
     for (int i = 0; i < FILES; i++) {
         char *file = fill_in((const unsigned char *)files[i].name, strlen(files[i].name), name);
         char *text = fill_in(files[i].text, files[i].bytes, name);
-        const cgp_status status = file && text
-                                      ? write_file(directory, path, file, text)
-                                      : cgp_fail(CGP_ENOMEM, "%s: out of memory", path);
+        const cgp_status status = file && text ? write_file(directory, path, file, text)
+                                               : cgp_fail(CGP_ENOMEM, "%s: out of memory", path);
         free(text);
         free(file);
         CGP_TRY(status);
@@ -99,7 +99,8 @@ static void remove_files(const char *temporary, int directory, const char *name)
     rmdir(temporary);
 }
 
-/* Give the directory its name, unless there is such a name: rename() alone would replace an empty directory. */
+/* Give the directory its name, unless there is such a name: rename() alone would replace an empty
+ * directory. */
 static cgp_status publish(const char *temporary, const char *name) {
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, name, RENAME_NOREPLACE) == 0) return CGP_OK;
     struct stat info;

@@ -38,7 +38,8 @@ static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
     return times;
 }
 
-/* Set the times of messages, [edges]: between devices of a cluster as its file says, elsewhere their bytes / costs->bandwidth. */
+/* Set the times of messages, [edges]: between devices of a cluster as its file says, elsewhere
+ * their bytes / costs->bandwidth. */
 static cgp_status message_times(const cgp_plan *plan, const cli_costs *costs,
                                 const cli_cluster *cluster, double *latency, double *transfer) {
     for (int e = 0; e < cgp_plan_edges(plan); e++) {
@@ -119,8 +120,7 @@ static cgp_status simulate(const cli_session *session, const cli_run_options *op
     cgp_recompute recompute = CGP_RECOMPUTE_NEVER;
     CGP_TRY(cgp_recompute_parse(&recompute, options->recompute));
     cgp_status status = cli_costs_read(&costs, options, session->model, session->model_spec);
-    if (status == CGP_OK && options->cluster)
-        status = cli_cluster_read(&cluster, options->cluster);
+    if (status == CGP_OK && options->cluster) status = cli_cluster_read(&cluster, options->cluster);
     if (status == CGP_OK && options->cluster)
         status = cli_cluster_check_plan(&cluster, session->plan);
     if (status == CGP_OK) status = predict(session->plan, recompute, &costs, &cluster, out);
@@ -142,9 +142,8 @@ static cgp_status report(const cli_session *session, const cli_run_options *opti
     if (options->costs) {
         fprintf(out, "simulated step %.4f s without the optimizer, ", seconds);
         if (!isnan(step)) fprintf(out, "%.4f s with it, ", step);
-        fprintf(out, "bubble %.1f %% (costs of %s%s%s)\n", 100 * bubble,
-                cli_shown(options->costs), options->cluster ? ", messages of " : "",
-                cli_shown(options->cluster));
+        fprintf(out, "bubble %.1f %% (costs of %s%s%s)\n", 100 * bubble, cli_shown(options->costs),
+                options->cluster ? ", messages of " : "", cli_shown(options->cluster));
         cli_json_add(o, "{s:o, s:o, s:o}", "run_seconds_simulated", cli_real_json(seconds),
                      "step_seconds_simulated", cli_real_json(step), "bubble_simulated",
                      cli_real_json(bubble));

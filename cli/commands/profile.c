@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine, of several ranks on one of each. */
+/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine, of
+ * several ranks on one of each. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -25,9 +26,9 @@ static double step_flops(const cgp_layer_cost *c) {
 /* `unit`: operations a second that the rate is shown in. */
 static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double unit) {
     char bytes[CLI_NUMBER];
-    fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name,
-            1e3 * c->forward_seconds, 1e3 * c->input_seconds, 1e3 * c->weight_seconds,
-            1e3 * c->recompute_seconds, 1e3 * c->selective_seconds, 1e-9 * step_flops(c));
+    fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name, 1e3 * c->forward_seconds,
+            1e3 * c->input_seconds, 1e3 * c->weight_seconds, 1e3 * c->recompute_seconds,
+            1e3 * c->selective_seconds, 1e-9 * step_flops(c));
     if (step_flops(c) > 0 && step_seconds(c) > 0)
         fprintf(out, " %7.1f", step_flops(c) / step_seconds(c) / unit);
     else
@@ -75,9 +76,8 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
     else
         fprintf(out, "measured     %s\n",
                 costs->in_steps ? "in training steps" : "kernel by kernel");
-    fprintf(out,
-            "times        medians in ms: F forward, I and W backward, R recompute, selective: "
-            "recompute of +selective\n\n");
+    fprintf(out, "times        medians in ms: F forward, I and W backward, R recompute, selective: "
+                 "recompute of +selective\n\n");
     fprintf(out, "%-26s %9s %9s %9s %9s %9s %10s %7s %10s %10s\n", "layer", "F", "I", "W", "R",
             "selective", "GFLOP", peak ? "peak %" : "GFLOP/s", "params", "saved");
     for (int i = 0; i < costs->layers; i++)
@@ -114,21 +114,20 @@ static void sign(cli_costs *costs, const cli_run_options *options, cli_model *mo
     char *momentum = option_text("momentum", options->momentum);
     char *dropout =
         option_text("dropout", cli_model_dropout(&model->spec) ? options->dropout : NAN);
-    costs->command = cli_text(
-        "cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
-        " --devices %s --threads-per-device %" PRId64 " --precision %s --convolution %s"
-        " --optimizer %s%s%s",
-        options->operand, options->batch, options->chunks, options->repeats, devices,
-        options->threads_per_device, options->precision, options->convolution,
-        options->optimizer, momentum, dropout);
+    costs->command =
+        cli_text("cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
+                 " --devices %s --threads-per-device %" PRId64 " --precision %s --convolution %s"
+                 " --optimizer %s%s%s",
+                 options->operand, options->batch, options->chunks, options->repeats, devices,
+                 options->threads_per_device, options->precision, options->convolution,
+                 options->optimizer, momentum, dropout);
     free(devices);
     free(momentum);
     free(dropout);
     if (gmtime_r(&now, &day)) strftime(costs->date, sizeof costs->date, "%Y-%m-%d", &day);
 }
 
-static cgp_status profile(cli_session *session, cli_run_options *run_options,
-                          cli_costs *costs) {
+static cgp_status profile(cli_session *session, cli_run_options *run_options, cli_costs *costs) {
     cli_model model;
     CGP_TRY(cli_ranks_open(run_options->transport, 0, false));
     CGP_TRY(cli_model_find(&model, run_options, "profile gpt2"));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample.c -- cgpipe sample: sample text from a checkpoint of a run, by default the latest of a run that still goes on, was
- * killed or is complete; or from a file of weights. */
+/* sample.c -- cgpipe sample: sample text from a checkpoint of a run, by default the latest of a run
+ * that still goes on, was killed or is complete; or from a file of weights. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -33,8 +33,8 @@ typedef struct sample {
 /* Tokens of a prompt in a micro-batch. */
 #define PREFILL 64
 
-/* Plan as many stages as there are ranks, unless --stages says otherwise. With a cache each works on a micro-batch
- * of the prompt. */
+/* Plan as many stages as there are ranks, unless --stages says otherwise. With a cache each works
+ * on a micro-batch of the prompt. */
 static cgp_status make_plan(sample *s) {
     cli_run_options options = *s->options;
     cgp_plan_options plan = cgp_plan_options_default();
@@ -57,23 +57,22 @@ static cgp_status make_plan(sample *s) {
     return status;
 }
 
-/* Refuse to print ids as bytes: of a run whose data are tokens, and of a vocabulary that is larger. */
+/* Refuse to print ids as bytes: of a run whose data are tokens, and of a vocabulary that is larger.
+ * */
 static cgp_status expect_tokenizer(const sample *s) {
     const json_t *data = json_object_get(json_object_get(s->record, "options"), "data");
     const char *first = json_string_value(json_array_get(data, 0));
     if (s->tokenizer) return CGP_OK;
     if (first && cli_ends_with(first, ".bin"))
-        return cgp_fail(
-            CGP_EINVAL,
-            "sample: --tokenizer PATH is missing, which made the tokens of the run's "
-            "data, %s",
-            first);
+        return cgp_fail(CGP_EINVAL,
+                        "sample: --tokenizer PATH is missing, which made the tokens of the run's "
+                        "data, %s",
+                        first);
     if (s->sizes.vocab <= 256) return CGP_OK;
-    return cgp_fail(
-        CGP_EINVAL,
-        "sample: --tokenizer PATH is missing, as vocab=%lld of %s is no vocabulary of "
-        "bytes",
-        (long long)s->sizes.vocab, cli_model_name(&s->model));
+    return cgp_fail(CGP_EINVAL,
+                    "sample: --tokenizer PATH is missing, as vocab=%lld of %s is no vocabulary of "
+                    "bytes",
+                    (long long)s->sizes.vocab, cli_model_name(&s->model));
 }
 
 /* Check the options and plan, before weights are read. */
@@ -116,8 +115,8 @@ static cgp_status check_note(const char *path, const char *directory, const char
     return same ? CGP_OK : CGP_EFORMAT;
 }
 
-/* Shapes determine neither the number of heads nor the form of GELU: config.json beside the file does, or the note of its
- * checkpoint. A directory of weights is no checkpoint. */
+/* Shapes determine neither the number of heads nor the form of GELU: config.json beside the file
+ * does, or the note of its checkpoint. A directory of weights is no checkpoint. */
 static cgp_status check_model(const sample *s, const char *path) {
     char expected[CLI_MODEL_SPEC], got[CLI_MODEL_SPEC];
     CGP_TRY(cli_model_text(&s->model, expected));
@@ -137,8 +136,8 @@ static cgp_status run(sample *s) {
     if (path) CGP_TRY(check_model(s, path));
     CGP_TRY(cli_session_create(session));
     CGP_TRY(path ? cgp_weights_load(s->weights, session->pipeline)
-                 : cli_run_directory_load(&s->directory, s->options->from_step,
-                                          session->pipeline, NULL));
+                 : cli_run_directory_load(&s->directory, s->options->from_step, session->pipeline,
+                                          NULL));
     cli_sampler_start(&s->sampler, session->pipeline, session->model, session->plan, s->sizes,
                       s->batch, s->tokenizer);
     CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
@@ -150,8 +149,7 @@ int cli_sample(const cli_run_options *options) {
     sample s = {.options = options};
     if (!options->operand)
         return cli_report(
-            cgp_fail(CGP_EINVAL, "sample: RUN is missing (the directory of cgpipe train)"),
-            true);
+            cgp_fail(CGP_EINVAL, "sample: RUN is missing (the directory of cgpipe train)"), true);
     cli_run_directory_name(&s.directory, options->operand);
     cgp_status status = prepare(&s);
     const bool prepared = status == CGP_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.c -- cgpipe schedule: check, simulate and draw a schedule without a model.
  *
- * Stages are a chain: each sends an activation to the next and a gradient to the one before. Between stages of one device a
- * message takes no time. */
+ * Stages are a chain: each sends an activation to the next and a gradient to the one before.
+ * Between stages of one device a message takes no time. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -66,14 +66,13 @@ static cgp_status check_options(const cli_run_options *options) {
         cli_option_given(options, CLI_OPTION_CHUNKS) ||
         cli_option_given(options, CLI_OPTION_VIRTUAL) ||
         cli_option_given(options, CLI_OPTION_GROUP))
-        return cgp_fail(CGP_EINVAL,
-                        "--check: its file says what --stages, --chunks, --virtual and "
-                        "--group would (leave them out)");
+        return cgp_fail(CGP_EINVAL, "--check: its file says what --stages, --chunks, --virtual and "
+                                    "--group would (leave them out)");
     return CGP_OK;
 }
 
-/* Set the costs of F, I and W for a number of stages. NULL if the option is not given: the library divides a device's cost of 1
- * over its stages. */
+/* Set the costs of F, I and W for a number of stages. NULL if the option is not given: the library
+ * divides a device's cost of 1 over its stages. */
 static void take_costs(drawing *d, int stages) {
     static const cli_option_id ids[COSTS] = {CLI_OPTION_COST_F, CLI_OPTION_COST_I,
                                              CLI_OPTION_COST_W};
@@ -116,8 +115,7 @@ static cgp_status generate(drawing *d) {
     cgp_schedule_options options = cgp_schedule_options_default();
     options.virtual_stages = (int)run_options->virtual_stages;
     options.group = (int)run_options->group;
-    if (info && !info->any_virtual && info->virtual_stages == 1 &&
-        run_options->stages < 1 << 24) {
+    if (info && !info->any_virtual && info->virtual_stages == 1 && run_options->stages < 1 << 24) {
         take_costs(d, (int)run_options->stages);
         options.forward = d->costs[0];
         options.backward_input = d->costs[1];
@@ -139,8 +137,7 @@ static cgp_status make(drawing *d) {
     if (lowered && recompute != CGP_RECOMPUTE_NEVER)
         return cgp_fail(CGP_EINVAL,
                         "--recompute: expected a file without transfers, got one with them");
-    if (recompute != CGP_RECOMPUTE_NEVER)
-        CGP_TRY(cgp_schedule_recompute(d->schedule, recompute));
+    if (recompute != CGP_RECOMPUTE_NEVER) CGP_TRY(cgp_schedule_recompute(d->schedule, recompute));
     if (!lowered) CGP_TRY(cgp_schedule_lower_chain(d->schedule));
     d->edges = cgp_schedule_edges(d->schedule, &d->n_edges);
     return CGP_OK;
@@ -170,8 +167,8 @@ static cgp_status simulate(drawing *d) {
         CGP_TRY(cli_cluster_expect(&d->cluster, cgp_schedule_devices(d->schedule)));
     for (int e = 0; e < d->n_edges; e++)
         CGP_TRY(message_times(d, cgp_schedule_device_of(d->schedule, d->edges[e].from),
-                              cgp_schedule_device_of(d->schedule, d->edges[e].to),
-                              &d->latency[e], &d->transfer[e]));
+                              cgp_schedule_device_of(d->schedule, d->edges[e].to), &d->latency[e],
+                              &d->transfer[e]));
     const cgp_schedule_costs all = {.forward = d->costs[0],
                                     .backward_input = d->costs[1],
                                     .backward_weight = d->costs[2],
@@ -274,8 +271,7 @@ static json_t *list_of(const int *values, int count) {
 static json_t *critical_json(const cgp_schedule_timeline *t) {
     json_t *path = json_object();
     for (int k = 0; k <= CGP_ACTION_R; k++)
-        json_object_set_new(path, (const char[]){kinds[k], 0},
-                            cli_real_json(t->critical_path[k]));
+        json_object_set_new(path, (const char[]){kinds[k], 0}, cli_real_json(t->critical_path[k]));
     json_object_set_new(path, "messages", cli_real_json(message_time(t)));
     return path;
 }
@@ -285,8 +281,8 @@ static json_t *to_json(const drawing *d) {
     json_t *edges = json_array(), *busy = json_array();
     json_t *o = json_pack(
         "{so* si si si ss}", "schedule", json_string(cgp_schedule_name(d->schedule)), "stages",
-        cgp_schedule_devices(d->schedule), "chunks", cgp_schedule_chunks(d->schedule),
-        "virtual", max_stages(d->schedule), "recompute", d->options->recompute);
+        cgp_schedule_devices(d->schedule), "chunks", cgp_schedule_chunks(d->schedule), "virtual",
+        max_stages(d->schedule), "recompute", d->options->recompute);
     json_object_set_new(o, "makespan", cli_real_json(t->makespan));
     json_object_set_new(o, "span", cli_real_json(t->span));
     json_object_set_new(o, "bubble_makespan", cli_real_json(t->bubble_makespan));
@@ -309,8 +305,8 @@ static cgp_status write_files(const drawing *d) {
     const cli_run_options *options = d->options;
     char *text = NULL;
     if (options->csv || options->csv_transfers) {
-        CGP_TRY(cgp_schedule_to_csv(d->schedule,
-                                    options->csv ? CGP_CSV_COMPUTE : CGP_CSV_TRANSFERS, &text));
+        CGP_TRY(cgp_schedule_to_csv(d->schedule, options->csv ? CGP_CSV_COMPUTE : CGP_CSV_TRANSFERS,
+                                    &text));
         CGP_TRY(cli_text_write("-", text));
     }
     if (options->svg) {
@@ -335,8 +331,8 @@ static cgp_status report(drawing *d) {
 
 static json_t *info_json(const cgp_schedule_info *info) {
     return json_pack("{ss ss ss si sb sb}", "schedule", info->name, "when", info->when, "rule",
-                     info->rule, "virtual", info->virtual_stages, "any_virtual",
-                     info->any_virtual, "splits_backward", info->splits_backward);
+                     info->rule, "virtual", info->virtual_stages, "any_virtual", info->any_virtual,
+                     "splits_backward", info->splits_backward);
 }
 
 static cgp_status list_schedules(const cli_run_options *run_options) {

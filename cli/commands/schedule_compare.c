@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule_compare.c -- cgpipe schedule --compare FILE: print a measured step below its plan, and the parts of its time. FILE is
- * one that --trace wrote. */
+/* schedule_compare.c -- cgpipe schedule --compare FILE: print a measured step below its plan, and
+ * the parts of its time. FILE is one that --trace wrote. */
 #include "commands/commands.h"
 
 #include "common.h"

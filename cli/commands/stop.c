@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop.c -- cgpipe stop: ask the training that writes a run, on whatever host, to save and end. The request is a file in the run's
- * directory (session/run_directory.h), which the training looks for behind each step and deletes; so does a later start.
+/* stop.c -- cgpipe stop: ask the training that writes a run, on whatever host, to save and end. The
+ *request is a file in the run's
+ * directory (session/run_directory.h), which the training looks for behind each step and deletes;
+ * so does a later start.
  *
- * A training has a lock on the directory, which a network file system may keep to the training's host. So the request is refused
- * where the lock is free and the run was last started on this host, or never; elsewhere this program says what it does not know. */
+ * A training has a lock on the directory, which a network file system may keep to the training's
+ * host. So the request is refused where the lock is free and the run was last started on this host,
+ * or never; elsewhere this program says what it does not know. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -21,19 +24,17 @@ static char *reason_to_doubt(const json_t *record, cli_lock lock) {
     const char *host = cli_record_host(record);
     if (lock == CLI_LOCK_UNKNOWN)
         return cli_text("its file system has no locks, or the lock is another host's");
-    if (cli_record_starts(record) == 0 || (host && strcmp(host, cli_host(here)) == 0))
-        return NULL;
+    if (cli_record_starts(record) == 0 || (host && strcmp(host, cli_host(here)) == 0)) return NULL;
     return host ? cli_text("it was last started on %s, whose lock may not be seen here",
                            cli_shown(host))
                 : cli_text("an older cgpipe started it, perhaps on another host");
 }
 
-/* Fail if this is no run, or no process trains in it. *doubt: owned; NULL: one does. A training that has just begun has the lock
- * and no run.json yet. */
+/* Fail if this is no run, or no process trains in it. *doubt: owned; NULL: one does. A training
+ * that has just begun has the lock and no run.json yet. */
 static cgp_status check(const cli_run_directory *directory, char **doubt) {
     json_t *record = NULL;
-    const cli_lock lock =
-        directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;
+    const cli_lock lock = directory->fd >= 0 ? cli_run_directory_lock(directory) : CLI_LOCK_FREE;
     if (lock == CLI_LOCK_HELD) return CGP_OK;
     CGP_TRY(cli_record_read(directory, &record));
     *doubt = reason_to_doubt(record, lock);

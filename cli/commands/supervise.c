@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* supervise.c -- cgpipe supervise: start a training, and start it again after a failure, from its last checkpoint:
+/* supervise.c -- cgpipe supervise: start a training, and start it again after a failure, from its
+ *last checkpoint:
  *
  *     the command ended with           then
  *     0                                the end
@@ -9,10 +10,11 @@
  *     another exit code, a signal,     with a newer checkpoint than before: again with as many ranks;
  *     or by the watchdog               without: again with the next number of --ranks, at most --restarts times in a row
  *
- * Before it starts again it waits for --backoff seconds, twice as long after each restart without a newer checkpoint.
+ * Before it starts again it waits for --backoff seconds, twice as long after each restart without a
+ * newer checkpoint.
  *
- * The watchdog ends a command that writes nothing to RUN for --timeout seconds; for --grace seconds, where one of its processes
- * has failed without the command's noticing. */
+ * The watchdog ends a command that writes nothing to RUN for --timeout seconds; for --grace
+ * seconds, where one of its processes has failed without the command's noticing. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -85,13 +87,11 @@ static bool has_option(const cli_names *words, const char *option) {
 static cgp_status check_train(const cli_names *words) {
     if (!has_word(words, "train")) return CGP_OK; /* a script, which has to see to that */
     if (!has_option(words, "--resume"))
-        return cgp_fail(CGP_EINVAL,
-                        "supervise: the command has no --resume to go on with after a "
-                        "failure (add it: without a run it starts one)");
+        return cgp_fail(CGP_EINVAL, "supervise: the command has no --resume to go on with after a "
+                                    "failure (add it: without a run it starts one)");
     if (has_option(words, "--from-step"))
-        return cgp_fail(CGP_EINVAL,
-                        "supervise: --from-step would go back to that step at every "
-                        "restart (leave it out)");
+        return cgp_fail(CGP_EINVAL, "supervise: --from-step would go back to that step at every "
+                                    "restart (leave it out)");
     return CGP_OK;
 }
 
@@ -99,17 +99,16 @@ static cgp_status prepare(supervision *s) {
     const cli_names *words = &s->options->words;
     bool placed = false;
     if (words->count == 0)
-        return cgp_fail(CGP_EINVAL,
-                        "supervise: COMMAND is missing (cgpipe supervise --ranks 4,2,1 "
-                        "-- mpirun -n {ranks} cgpipe train ... --resume)");
+        return cgp_fail(CGP_EINVAL, "supervise: COMMAND is missing (cgpipe supervise --ranks 4,2,1 "
+                                    "-- mpirun -n {ranks} cgpipe train ... --resume)");
     for (int i = 0; i < words->count; i++)
         placed |= strstr(words->values[i], RANKS) != NULL;
     if (placed && s->options->ranks.count == 0)
         return cgp_fail(CGP_EINVAL, "supervise: the command has " RANKS
                                     ", but there is no --ranks (--ranks 4,2,1)");
     if (!placed && s->options->ranks.count > 0)
-        return cgp_fail(CGP_EINVAL, "--ranks: the command has no " RANKS
-                                    " (... -- mpirun -n " RANKS " cgpipe train ...)");
+        return cgp_fail(CGP_EINVAL, "--ranks: the command has no " RANKS " (... -- mpirun -n " RANKS
+                                    " cgpipe train ...)");
     CGP_TRY(check_train(words));
     s->run = s->options->run ? s->options->run : value_of_run(words);
     if (s->run) return CGP_OK;
@@ -159,8 +158,8 @@ static bool same(const trace *a, const trace *b) {
            same_file(&a->metrics, &b->metrics);
 }
 
-/* Return the step of the newest checkpoint that has its list of files, without which there is nothing to go on from: not that of an empty
- * directory with such a name. */
+/* Return the step of the newest checkpoint that has its list of files, without which there is
+ * nothing to go on from: not that of an empty directory with such a name. */
 static int64_t progress(const supervision *s) {
     cli_run_directory directory;
     cli_run_directory_name(&directory, s->run);
@@ -177,8 +176,8 @@ static cgp_status append(const supervision *s, const char *line) {
     cgp_status status = CGP_OK;
     if (directory.fd >= 0) status = cli_run_directory_unshare(&directory, CLI_RESTARTS);
     if (directory.fd >= 0 && status == CGP_OK)
-        status = cli_run_directory_open(&directory, CLI_RESTARTS, O_WRONLY | O_APPEND | O_CREAT,
-                                        &fd);
+        status =
+            cli_run_directory_open(&directory, CLI_RESTARTS, O_WRONLY | O_APPEND | O_CREAT, &fd);
     const ssize_t length = (ssize_t)strlen(line);
     const ssize_t written = fd >= 0 ? write(fd, line, (size_t)length) : length;
     if (written != length)
@@ -191,8 +190,8 @@ static cgp_status append(const supervision *s, const char *line) {
 
 /* --- one start --- */
 
-/* Whatever stops us reaches the command as SIGUSR1: mpirun passes that on to every rank and leaves them their time, where behind
- * SIGINT and SIGTERM it kills them after a second. */
+/* Whatever stops us reaches the command as SIGUSR1: mpirun passes that on to every rank and leaves
+ * them their time, where behind SIGINT and SIGTERM it kills them after a second. */
 static void watch(supervision *s, cli_watcher *watcher, cli_ending *ending) {
     const double limit = s->options->timeout, turn = 1;
     trace before = look(s);
@@ -252,14 +251,13 @@ static void print_report(const supervision *s, const char *why, bool again) {
     if (s->saved >= 0) snprintf(from, sizeof from, "from step %" PRId64, s->saved);
     if (ranks(s) > 0)
         snprintf(with, sizeof with, " with %d rank%s", ranks(s), ranks(s) > 1 ? "s" : "");
-    char *text = again
-                     ? cli_text("%s; restart %" PRId64 " of %" PRId64 "%s %s", why,
-                                s->fruitless + 1, s->options->restarts, with, from)
-                     : cli_text("%s; gives up after %" PRId64
-                                " restart%s without a newer checkpoint (cgpipe train --resume "
-                                "--run %s goes on %s)",
-                                why, s->fruitless, s->fruitless == 1 ? "" : "s",
-                                cli_shown(s->run), from);
+    char *text =
+        again ? cli_text("%s; restart %" PRId64 " of %" PRId64 "%s %s", why, s->fruitless + 1,
+                         s->options->restarts, with, from)
+              : cli_text("%s; gives up after %" PRId64
+                         " restart%s without a newer checkpoint (cgpipe train --resume "
+                         "--run %s goes on %s)",
+                         why, s->fruitless, s->fruitless == 1 ? "" : "s", cli_shown(s->run), from);
     say(text);
     free(text);
 }
@@ -286,15 +284,15 @@ static int last_code(const cli_ending *ending) {
         return CLI_FAILED;
     }
     if (ending->reason == CLI_END_OWN && WIFEXITED(status)) {
-        if (code == CLI_USAGE || code == 126 || code == 127)
-            return CLI_USAGE; /* as of a shell */
+        if (code == CLI_USAGE || code == 126 || code == 127) return CLI_USAGE; /* as of a shell */
         if (code == CLI_OK || code == CLI_DATA || code == CLI_STOPPED || code == CLI_CLOSED)
             return code;
     }
     return cli_stop_signal() ? CLI_STOPPED : -1;
 }
 
-/* Take the next number of ranks unless the command brought a newer checkpoint. Return whether to start again. */
+/* Take the next number of ranks unless the command brought a newer checkpoint. Return whether to
+ * start again. */
 static bool goes_on(supervision *s, const cli_ending *ending) {
     const int64_t newest = progress(s);
     const bool newer = newest > s->saved;
@@ -309,15 +307,14 @@ static bool goes_on(supervision *s, const cli_ending *ending) {
     return again;
 }
 
-/* Wait before a restart, twice as long after each one without a newer checkpoint: what failed may be away for a while. A signal ends
- * the wait. */
+/* Wait before a restart, twice as long after each one without a newer checkpoint: what failed may
+ * be away for a while. A signal ends the wait. */
 static void back_off(const supervision *s) {
     const struct timespec turn = {.tv_nsec = 20000000};
     double seconds = s->options->backoff;
     for (int64_t i = 0; i < s->fruitless && seconds < LONGEST_PAUSE; i++)
         seconds *= 2;
-    const double until =
-        cli_seconds() + fmin(seconds, fmax(s->options->backoff, LONGEST_PAUSE));
+    const double until = cli_seconds() + fmin(seconds, fmax(s->options->backoff, LONGEST_PAUSE));
     while (cli_seconds() < until && !cli_stop_signal())
         nanosleep(&turn, NULL);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenize.c -- cgpipe tokenize: turn text into tokens, as numbers or as a file for --data, and back.
+/* tokenize.c -- cgpipe tokenize: turn text into tokens, as numbers or as a file for --data, and
+ *back.
  *
  *     book.txt ──► 464 3290 ..        book.txt ──► --out book.bin ──► cgpipe train --data book.bin
  *     464 3290 .., book.bin ──► --decode ──► bytes
  *
- * Text is read in pieces that end between two pre-tokens, so memory does not limit its length; the output of --out is kept in
- * memory until it is whole: 2 bytes a token, or, of a vocabulary of more than 65,536, llm.c's header and 4 bytes a token. */
+ * Text is read in pieces that end between two pre-tokens, so memory does not limit its length; the
+ * output of --out is kept in memory until it is whole: 2 bytes a token, or, of a vocabulary of more
+ * than 65,536, llm.c's header and 4 bytes a token. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -62,11 +64,10 @@ static void begin_header(work *w) {
 
 static cgp_status finish_header(const work *w) {
     if (w->made > INT32_MAX)
-        return cgp_fail(
-            CGP_EINVAL,
-            "--out %s: expected at most %d tokens, as llm.c's header has their number "
-            "in 4 bytes, got %" PRId64 " (several files)",
-            w->options->out, INT32_MAX, w->made);
+        return cgp_fail(CGP_EINVAL,
+                        "--out %s: expected at most %d tokens, as llm.c's header has their number "
+                        "in 4 bytes, got %" PRId64 " (several files)",
+                        w->options->out, INT32_MAX, w->made);
     for (int i = 0; i < 4; i++)
         w->kept[8 + i] = (char)(w->made >> 8 * i);
     return CGP_OK;
@@ -141,8 +142,7 @@ static cgp_status encode(work *w, FILE *in, const char *name) {
         if (first) CGP_TRY(cgp_data_check_text(name, w->piece, (int64_t)used));
         end = used < w->capacity;
         const size_t cut =
-            end ? used
-                : (size_t)cgp_tokenizer_split_point(w->tokenizer, w->piece, (int64_t)used);
+            end ? used : (size_t)cgp_tokenizer_split_point(w->tokenizer, w->piece, (int64_t)used);
         CGP_TRY(cgp_tokenizer_encode(w->tokenizer, w->piece, (int64_t)cut, &w->tokens));
         CGP_TRY(write_tokens(w));
         memmove(w->piece, w->piece + cut, used - cut);
@@ -161,7 +161,8 @@ static uint32_t word_at(const uint8_t *bytes, size_t width) {
     return width == 2 ? low : low | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-/* Decode nanoGPT's tokens, or llm.c's, which have a header and 2 or 4 bytes. An id that no int32 has is -1. */
+/* Decode nanoGPT's tokens, or llm.c's, which have a header and 2 or 4 bytes. An id that no int32
+ * has is -1. */
 static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
     uint8_t bytes[2 * LLM_C_HEADER];
     size_t got = 0, width = 2;
@@ -170,8 +171,7 @@ static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
         const bool header = magic == LLM_C_MAGIC || magic == LLM_C_MAGIC_UINT32;
         if (magic == LLM_C_MAGIC_UINT32) width = 4;
         if (got % width || (header && got < LLM_C_HEADER))
-            return cgp_fail(CGP_EFORMAT, "%s: expected tokens of %zu bytes, got %s", name,
-                            width,
+            return cgp_fail(CGP_EFORMAT, "%s: expected tokens of %zu bytes, got %s", name, width,
                             header && got < LLM_C_HEADER ? "part of a header"
                             : width == 2                 ? "an odd number of bytes"
                                                          : "part of a token");
@@ -229,9 +229,9 @@ static cgp_status convert_path(work *w, const char *path) {
     if (!in && errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
     if (!in) return unreadable(path);
     const bool directory = fstat(fileno(in), &info) == 0 && S_ISDIR(info.st_mode);
-    const cgp_status status =
-        directory ? cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path)
-                  : convert_file(w, in, path);
+    const cgp_status status = directory
+                                  ? cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path)
+                                  : convert_file(w, in, path);
     fclose(in);
     return status;
 }
@@ -239,9 +239,8 @@ static cgp_status convert_path(work *w, const char *path) {
 /* Check the options before the tokenizer is read. */
 static cgp_status check(const cli_run_options *options) {
     if (!options->tokenizer)
-        return cgp_fail(CGP_EINVAL,
-                        "tokenize: --tokenizer PATH is missing (a tokenizer.json, or "
-                        "a directory with it or vocab.json and merges.txt)");
+        return cgp_fail(CGP_EINVAL, "tokenize: --tokenizer PATH is missing (a tokenizer.json, or "
+                                    "a directory with it or vocab.json and merges.txt)");
     if (options->decode && (options->end_of_text || options->add_special_tokens))
         return cgp_fail(CGP_EINVAL, "%s: cannot be with --decode (leave out one)",
                         options->end_of_text ? "--end-of-text" : "--add-special-tokens");

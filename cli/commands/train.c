@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train.c -- cgpipe train, in this order: options and plan; data, pipeline, checkpoint; the run's directory, where nothing
+/* train.c -- cgpipe train, in this order: options and plan; data, pipeline, checkpoint; the run's
+ *directory, where nothing
  * changes before everything else is in place; steps; results.
  *
- * It checks for signals (stop.h) between these parts, after every step, and inside the long parts at the end. */
+ * It checks for signals (stop.h) between these parts, after every step, and inside the long parts
+ * at the end. */
 #include "commands/train.h"
 
 #include <cgpipe/data.h>
@@ -40,7 +42,8 @@ static cgp_status open_data(training *t) {
     return cli_data_open(&t->data, &t->run.options, t->run.session.model, &t->run.session.of);
 }
 
-/* The plan of epochs needs the number of samples and how many a run has seen, and who reads data follows from the plan: rank 0 counts. */
+/* The plan of epochs needs the number of samples and how many a run has seen, and who reads data
+ * follows from the plan: rank 0 counts. */
 static cgp_status count_epochs(training *t) {
     int64_t samples = 0;
     cgp_status status = CGP_OK;
@@ -53,7 +56,8 @@ static cgp_status count_epochs(training *t) {
     return cli_epochs_count(&t->run.options, samples, t->run.done);
 }
 
-/* Refuse text for a model of other tokens than bytes, which it would learn without a word. A run goes on with the data that it has. */
+/* Refuse text for a model of other tokens than bytes, which it would learn without a word. A run
+ * goes on with the data that it has. */
 static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *model,
                                int64_t vocab) {
     const char *path = options->data.values[0];
@@ -62,12 +66,11 @@ static cgp_status expect_bytes(const cli_run_options *options, const cgp_model *
                         cgp_model_name(model), vocab);
     if (vocab == 256 || (options->resume && !cli_option_given(options, CLI_OPTION_DATA)))
         return CGP_OK;
-    return cgp_fail(
-        CGP_EINVAL,
-        "--data %s: is text, whose vocabulary is 256 bytes, expected tokens for %s, "
-        "vocab=%" PRId64 " (cgpipe tokenize --tokenizer PATH --out tokens.bin %s, then "
-        "--data tokens.bin; or vocab=256 in MODEL)",
-        path, cgp_model_name(model), vocab, path);
+    return cgp_fail(CGP_EINVAL,
+                    "--data %s: is text, whose vocabulary is 256 bytes, expected tokens for %s, "
+                    "vocab=%" PRId64 " (cgpipe tokenize --tokenizer PATH --out tokens.bin %s, then "
+                    "--data tokens.bin; or vocab=256 in MODEL)",
+                    path, cgp_model_name(model), vocab, path);
 }
 
 /* Check what bytes of a text, and a sample of them, need of the model. */
@@ -115,11 +118,10 @@ static cgp_status check_free(const training *t) {
     if (t->run.options.resume || t->run.options.overwrite ||
         !cli_run_directory_has_run(&t->run.directory))
         return CGP_OK;
-    return cgp_fail(
-        CGP_EIO,
-        "run directory %s: has a run already (--resume goes on with it, --overwrite "
-        "deletes it; or another --run)",
-        t->run.directory.path);
+    return cgp_fail(CGP_EIO,
+                    "run directory %s: has a run already (--resume goes on with it, --overwrite "
+                    "deletes it; or another --run)",
+                    t->run.directory.path);
 }
 
 /* Refuse a directory in which another process began or resumed a run before it was locked. */
@@ -135,7 +137,8 @@ static cgp_status check_meanwhile(const training *t) {
                     t->run.directory.record);
 }
 
-/* Open and check files. The directory is made last, when nothing else can fail, and removed if it stays empty. */
+/* Open and check files. The directory is made last, when nothing else can fail, and removed if it
+ * stays empty. */
 static cgp_status check_files(training *t) {
     const cli_run_options *options = &t->run.options;
     const bool writes = cli_rank() == 0;
@@ -150,7 +153,8 @@ static cgp_status check_files(training *t) {
     return check_meanwhile(t);
 }
 
-/* The facts are those of rank 0. Ranks may have disks of their own: the data that they read are the same. */
+/* The facts are those of rank 0. Ranks may have disks of their own: the data that they read are the
+ * same. */
 static cgp_status share_facts(training *t) {
     char own[65];
     memcpy(own, t->facts.identity, sizeof own);
@@ -212,8 +216,8 @@ static cgp_status make_pipeline(training *t) {
     if (cli_ranks() > 1) /* else the directory is known to be writable */
         CGP_TRY(cli_run_directory_check_ranks(&t->run.directory, t->run.session.pipeline));
     CGP_TRY(cgp_pipeline_set_timeout(t->run.session.pipeline, t->run.options.timeout));
-    CGP_TRY(cli_diagnosis_begin(t->run.session.pipeline, &t->run.directory,
-                                t->run.options.timeout));
+    CGP_TRY(
+        cli_diagnosis_begin(t->run.session.pipeline, &t->run.directory, t->run.options.timeout));
     CGP_TRY(cli_resume_load(&t->run));
     cli_output_flush(t->run.out);
     return CGP_OK;
@@ -257,7 +261,8 @@ static cgp_status train(training *t) {
     return cli_train_keep(t, status);
 }
 
-/* Leave this rank's file where a step timed out here, or another rank was lost or its device failed. */
+/* Leave this rank's file where a step timed out here, or another rank was lost or its device
+ * failed. */
 static void diagnose(const training *t, cgp_status status) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
     const cgp_status other = cli_ranks_failure();

@@ -20,8 +20,8 @@ typedef struct training {
     /* A signal's name or "stop request" (stop.h), or "time"; NULL: the run was not stopped. */
     const char *stopped;
 
-    /* The progress line: the last step shown, seconds of steps since then, time of the last line and of the first step
-     * (cli_seconds()). */
+    /* The progress line: the last step shown, seconds of steps since then, time of the last line
+     * and of the first step (cli_seconds()). */
     int64_t steps_shown;
     double seconds_since;
     double drawn, steps_started;
@@ -30,20 +30,24 @@ typedef struct training {
 
 /* --- train_steps.c --- */
 
-/* Train until the last step, the time, a signal or a stop request, with progress, metrics and checkpoints. */
+/* Train until the last step, the time, a signal or a stop request, with progress, metrics and
+ * checkpoints. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 
-/* Return a failure of the steps or of what follows. If it was one of samples, the steps before it are saved first, where they are not,
- * and the message says so; if they cannot be saved, that is the failure. Collective. */
+/* Return a failure of the steps or of what follows. If it was one of samples, the steps before it
+ * are saved first, where they are not, and the message says so; if they cannot be saved, that is
+ * the failure. Collective. */
 CGP_MUST_CHECK cgp_status cli_train_keep(training *t, cgp_status status);
 
-/* Return the reason to stop here, the same on all ranks: see cli_ranks_stop(). Takes a request of cgpipe stop. Collective. */
+/* Return the reason to stop here, the same on all ranks: see cli_ranks_stop(). Takes a request of
+ * cgpipe stop. Collective. */
 const char *cli_train_stop(const training *t, bool time_is_up);
 
 /* Set `validation`; of 0 samples if the validation split is empty, or a signal came. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 
-/* Return steps / parts, at least 1; tell whether `step` is a multiple of `every`, of which 0 has none. */
+/* Return steps / parts, at least 1; tell whether `step` is a multiple of `every`, of which 0 has
+ * none. */
 static inline int64_t cli_train_part(int64_t steps, int64_t parts) {
     return steps > parts ? steps / parts : 1;
 }
@@ -54,8 +58,9 @@ static inline bool cli_train_due(int64_t step, int64_t every) {
 
 /* --- train_progress.c --- */
 
-/* Print the line of step `i`, counted from 1 over all processes, as wide as the terminal, if it is due. The least important fields
- * are left out. Where a line can be rewritten, it replaces the one before; elsewhere each is a line. */
+/* Print the line of step `i`, counted from 1 over all processes, as wide as the terminal, if it is
+ * due. The least important fields are left out. Where a line can be rewritten, it replaces the one
+ * before; elsewhere each is a line. */
 void cli_train_progress(training *t, int64_t i, double loss);
 
 /* End the line that would be rewritten, before the message of a failure. */
@@ -66,7 +71,8 @@ void cli_train_progress_end(const training *t);
 /* Validate, print results, sample, until a signal comes; write the JSON. */
 CGP_MUST_CHECK cgp_status cli_train_end(training *t);
 
-/* Print why the run ended before its last step, and the command that resumes it. Return the exit code. */
+/* Print why the run ended before its last step, and the command that resumes it. Return the exit
+ * code. */
 int cli_train_stopped(const training *t);
 
 #endif

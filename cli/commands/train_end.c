@@ -61,14 +61,12 @@ static void print_results(const training *t, const json_t *report) {
     else if (session->measures.steps > 0)
         cli_print_result_line(t->run.out, session);
     else
-        fprintf(t->run.out,
-                "no step      the run has all its %" PRId64 " (--steps N for more)\n",
+        fprintf(t->run.out, "no step      the run has all its %" PRId64 " (--steps N for more)\n",
                 t->run.options.steps);
     if (t->run.saved > 0 && t->run.options.verbose)
         fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
                 cli_shown(t->run.directory.path), t->run.saved);
-    const bool one =
-        cli_run_directory_has(&t->run.directory, WEIGHTS); /* not of several ranks */
+    const bool one = cli_run_directory_has(&t->run.directory, WEIGHTS); /* not of several ranks */
     fprintf(t->run.out, "weights      %s/%s\n", cli_shown(t->run.directory.path),
             one ? WEIGHTS : CLI_LATEST);
     fprintf(t->run.out, "weights_sha256 %s\n",
@@ -86,8 +84,7 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                                    .escape = true};
     cli_text_sizes sizes;
     CGP_TRY(cli_model_expect_text(&sizes, session->model, "--sample"));
-    cli_sampler_start(sampler, session->pipeline, session->model, session->plan, sizes, 0,
-                      NULL);
+    cli_sampler_start(sampler, session->pipeline, session->model, session->plan, sizes, 0, NULL);
     fprintf(t->run.out, "sample of %" PRId64 " characters\n", options->sample);
     CGP_TRY(cli_sampler_run(sampler, &sampling));
     fputc('\n', sampling.out);
@@ -141,8 +138,7 @@ int cli_train_stopped(const training *t) {
     else
         fprintf(out, step < steps ? "before a step" : "after the last step");
     if (step < steps && resumable)
-        fprintf(out, " (cgpipe train --resume --run %s goes on)",
-                cli_shown(t->run.directory.path));
+        fprintf(out, " (cgpipe train --resume --run %s goes on)", cli_shown(t->run.directory.path));
     fputc('\n', out);
     return signal ? CLI_STOPPED : CLI_OK;
 }

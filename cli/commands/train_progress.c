@@ -24,8 +24,7 @@
 enum { STEP, LOSS, VALIDATION, LR, NORM, SPEED, ELAPSED, ETA, BUBBLE, PEAK, FIELDS };
 
 /* The order in which fields are dropped where a line is too short; STEP stays. */
-static const int dispensable[] = {PEAK, BUBBLE, ELAPSED,    NORM, SPEED,
-                                  LR,   ETA,    VALIDATION, LOSS};
+static const int dispensable[] = {PEAK, BUBBLE, ELAPSED, NORM, SPEED, LR, ETA, VALIDATION, LOSS};
 
 /* --- the terminal --- */
 
@@ -126,8 +125,7 @@ static void make_fields(const training *t, int64_t i, double loss, bool last,
     add_duration(fields[ELAPSED], "", now - t->started);
     if (!last)
         add_duration(fields[ETA], "eta ",
-                     (now - t->steps_started) * (double)(steps - i) /
-                         (double)(i - t->run.resumed));
+                     (now - t->steps_started) * (double)(steps - i) / (double)(i - t->run.resumed));
     if (!isnan(bubble)) snprintf(fields[BUBBLE], FIELD, "  bubble %.1f %%", 100 * bubble);
     if (peak > 0)
         snprintf(fields[PEAK], FIELD, "  peak %s", cgp_bytes_text(peak, text, sizeof text));

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_steps.c -- the steps of cgpipe train. After each one, in this order: a line of metrics, a checkpoint if it is due, validation
- * if it is due, progress, a checkpoint if the run stops here. So the lines up to its step are on the disk before a checkpoint is, and
- * validation, which takes long and reads other samples, can lose neither.
+/* train_steps.c -- the steps of cgpipe train. After each one, in this order: a line of metrics, a
+ *checkpoint if it is due, validation
+ * if it is due, progress, a checkpoint if the run stops here. So the lines up to its step are on
+ * the disk before a checkpoint is, and validation, which takes long and reads other samples, can
+ * lose neither.
  *
  * Samples that cannot be used fail before anything runs: the steps before them are saved. */
 #include "commands/train.h"
@@ -43,13 +45,12 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
     const bool clips = session->optim.clip_norm > 0;
     char key[CLI_NUMBER];
     snprintf(key, sizeof key, "%s_per_second", t->units.name);
-    json_t *line =
-        json_pack("{s:I, s:o, s:o, s:o*, s:o, s:o, s:o}", "step", (json_int_t)i, "loss",
-                  cli_real_json(loss), "lr", cli_real_json(cgp_optim_lr_at(&session->optim, i)),
-                  "gradient_norm",
-                  clips ? cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)) : NULL,
-                  "seconds", cli_real_json(seconds), key, cli_real_json(units / seconds),
-                  "bubble", cli_real_json(measured[CLI_BUBBLE]));
+    json_t *line = json_pack(
+        "{s:I, s:o, s:o, s:o*, s:o, s:o, s:o}", "step", (json_int_t)i, "loss", cli_real_json(loss),
+        "lr", cli_real_json(cgp_optim_lr_at(&session->optim, i)), "gradient_norm",
+        clips ? cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)) : NULL, "seconds",
+        cli_real_json(seconds), key, cli_real_json(units / seconds), "bubble",
+        cli_real_json(measured[CLI_BUBBLE]));
     return cli_metrics_log(&t->metrics, line);
 }
 
@@ -81,10 +82,9 @@ static cgp_status save(training *t) {
 
 static cgp_status save_step(training *t, int64_t i) {
     const cli_run_options *options = &t->run.options;
-    const bool due =
-        options->save_every.count >= 0
-            ? cli_steps_due(options, options->save_every, i)
-            : cli_train_due(i, cli_train_part(options->steps, DEFAULT_CHECKPOINTS));
+    const bool due = options->save_every.count >= 0
+                         ? cli_steps_due(options, options->save_every, i)
+                         : cli_train_due(i, cli_train_part(options->steps, DEFAULT_CHECKPOINTS));
     return due || i == options->steps ? save(t) : CGP_OK;
 }
 

@@ -32,8 +32,7 @@ cgp_status cli_epochs_count(cli_run_options *options, int64_t samples, cli_progr
     options->epoch_steps = samples / batch;
     if (options->epoch_steps < 1)
         return cgp_fail(CGP_EINVAL,
-                        "--batch %" PRId64 ": expected at most the %" PRId64
-                        " samples of an epoch",
+                        "--batch %" PRId64 ": expected at most the %" PRId64 " samples of an epoch",
                         batch, samples);
     if (options->epochs > INT64_MAX / options->epoch_steps / batch)
         return cgp_fail(CGP_EINVAL, "--epochs %" PRId64 ": is too many", options->epochs);
@@ -46,8 +45,7 @@ cgp_status cli_epochs_count(cli_run_options *options, int64_t samples, cli_progr
 /* Return a number of steps, INT64_MAX for more. */
 static int64_t steps_of(const cli_run_options *options, cli_steps steps) {
     int64_t count = steps.count;
-    const bool never =
-        steps.epochs && __builtin_mul_overflow(count, options->epoch_steps, &count);
+    const bool never = steps.epochs && __builtin_mul_overflow(count, options->epoch_steps, &count);
     return never ? INT64_MAX : count;
 }
 

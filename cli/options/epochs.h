@@ -15,13 +15,15 @@ typedef struct cli_progress {
     int64_t steps, samples; /* updates, and training samples that they have seen */
 } cli_progress;
 
-/* Set the steps of an epoch, and --steps from --epochs: of `samples`, in whole mini-batches; the next epoch begins with the
- * rest of a pass. What a run has `done` counts by its samples, so that steps with another --batch are as much of an epoch as they have
- * seen. Fails with CGP_EINVAL if the data have no end, or less than one mini-batch. */
+/* Set the steps of an epoch, and --steps from --epochs: of `samples`, in whole mini-batches; the
+ * next epoch begins with the rest of a pass. What a run has `done` counts by its samples, so that
+ * steps with another --batch are as much of an epoch as they have seen. Fails with CGP_EINVAL if
+ * the data have no end, or less than one mini-batch. */
 CGP_MUST_CHECK cgp_status cli_epochs_count(cli_run_options *options, int64_t samples,
                                            cli_progress done);
 
-/* Return the step at which so many steps or epochs of the run end, at least 0; after cli_epochs_count() where they are epochs. */
+/* Return the step at which so many steps or epochs of the run end, at least 0; after
+ * cli_epochs_count() where they are epochs. */
 int64_t cli_steps_end(const cli_run_options *options, cli_steps steps);
 
 /* Tell whether `step` ends one of the intervals of so many steps or epochs, of which 0 are none. */

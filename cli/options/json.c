@@ -52,8 +52,7 @@ static json_t *value_json(const cli_run_options *run_options, int id) {
     case CLI_BYTES:
         return *(const int64_t *)value ? json_integer(*(const int64_t *)value) : json_null();
     case CLI_WHOLE:
-        return *(const int64_t *)value >= 0 ? json_integer(*(const int64_t *)value)
-                                            : json_null();
+        return *(const int64_t *)value >= 0 ? json_integer(*(const int64_t *)value) : json_null();
     case CLI_STEPS: {
         const cli_steps *steps = value;
         if (steps->count < 0) return json_null();
@@ -66,8 +65,7 @@ static json_t *value_json(const cli_run_options *run_options, int id) {
     case CLI_COUNTS:
         return ((const cli_counts *)value)->count ? counts_json(value) : json_null();
     case CLI_BALANCE:
-        if (((const cli_balance *)value)->by)
-            return text_json(((const cli_balance *)value)->by);
+        if (((const cli_balance *)value)->by) return text_json(((const cli_balance *)value)->by);
         return ((const cli_balance *)value)->layers.count
                    ? counts_json(&((const cli_balance *)value)->layers)
                    : json_null();
@@ -106,8 +104,7 @@ cgp_status cli_options_expect_utf8(const cli_run_options *run_options) {
         const cli_kind kind = cli_options[id].kind;
         const void *value = cli_option_value(run_options, id);
         const bool kept = !(cli_options[id].flags & CLI_ONCE);
-        const cli_names none = {0},
-                        *names = kind == CLI_PATHS || kind == CLI_NAMES ? value : &none;
+        const cli_names none = {0}, *names = kind == CLI_PATHS || kind == CLI_NAMES ? value : &none;
         if (!kept || !cli_option_given(run_options, (cli_option_id)id)) continue;
         if (kind == CLI_TEXT) CGP_TRY(expect_utf8(id, *(const char *const *)value));
         for (int i = 0; i < names->count; i++)
@@ -118,8 +115,9 @@ cgp_status cli_options_expect_utf8(const cli_run_options *run_options) {
 
 /* --- from JSON --- */
 
-/* --recipe imagenet-90 of cgpipe 0.1.0: cuts after 30, 60 and 80 of 90 epochs, or in the same proportion of others, rounded; a
- * warm-up of 4 of them from 0.1, once an epoch. Its other options are in the record as resolved. */
+/* --recipe imagenet-90 of cgpipe 0.1.0: cuts after 30, 60 and 80 of 90 epochs, or in the same
+ * proportion of others, rounded; a warm-up of 4 of them from 0.1, once an epoch. Its other options
+ * are in the record as resolved. */
 static void translate_recipe(json_t *options) {
     static const int cuts[] = {30, 60, 80};
     const json_int_t epochs = json_integer_value(json_object_get(options, "epochs"));
@@ -190,8 +188,7 @@ static cgp_status set_list(cli_run_options *run_options, int id, const json_t *l
     const cli_kind kind = cli_options[id].kind;
     char *text = NULL;
     size_t size = 1;
-    if (kind != CLI_NAMES && kind != CLI_DEVICE_NAMES && kind != CLI_BALANCE &&
-        kind != CLI_COUNTS)
+    if (kind != CLI_NAMES && kind != CLI_DEVICE_NAMES && kind != CLI_BALANCE && kind != CLI_COUNTS)
         return misshapen(id, list);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
@@ -230,8 +227,8 @@ cgp_status cli_option_set_json(cli_run_options *run_options, int id, const json_
     return cli_option_set(run_options, id, text);
 }
 
-/* An option given anew with another value drops those that only made sense beside the old one: `first` .. `last` in the order of
- * cli_option_id. */
+/* An option given anew with another value drops those that only made sense beside the old one:
+ * `first` .. `last` in the order of cli_option_id. */
 static const struct {
     cli_option_id given, first, last;
 } together[] = {
@@ -268,8 +265,7 @@ static bool dropped(const cli_run_options *run_options, const json_t *options, i
 }
 
 /* Return the value that an option takes over; NULL: it keeps its own. */
-static const json_t *taken_over(const cli_run_options *run_options, const json_t *options,
-                                int id) {
+static const json_t *taken_over(const cli_run_options *run_options, const json_t *options, int id) {
     char key[32];
     if (!cli_option_taken(id, run_options->command)) return NULL;
     if (cli_option_given(run_options, (cli_option_id)id)) return NULL;
@@ -315,8 +311,7 @@ void cli_options_print_changes(FILE *out, const cli_run_options *run_options,
     int changes = 0;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         char key[32];
-        if (!cli_option_given(run_options, (cli_option_id)id) ||
-            cli_options[id].flags & CLI_ONCE)
+        if (!cli_option_given(run_options, (cli_option_id)id) || cli_options[id].flags & CLI_ONCE)
             continue;
         if (id == CLI_OPTION_DATA || id == CLI_OPTION_VALIDATION)
             continue; /* the data have an identity */
@@ -334,8 +329,7 @@ void cli_options_print_changes(FILE *out, const cli_run_options *run_options,
 /* 1 and 1.0 are the same; so are null and nothing. */
 static bool same(const json_t *a, const json_t *b) {
     if (!a || json_is_null(a)) return !b || json_is_null(b);
-    if (json_is_number(a) && json_is_number(b))
-        return json_number_value(a) == json_number_value(b);
+    if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
     return b && json_equal(a, b);
 }
 
@@ -374,11 +368,8 @@ static void print_argument(FILE *out, const char *text) {
 }
 
 static void print_value(FILE *out, const json_t *value) {
-    char *text =
-        json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    print_argument(out, text                    ? text
-                        : json_is_string(value) ? json_string_value(value)
-                                                : "null");
+    char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    print_argument(out, text ? text : json_is_string(value) ? json_string_value(value) : "null");
     free(text);
 }
 
@@ -451,6 +442,5 @@ cgp_status cli_options_check(const cli_run_options *run_options, const json_t *o
     if (count == 0) return CGP_OK;
     char key[32];
     cli_option_key((cli_option_id)first, key);
-    return edited(first, json_object_get(options, key), json_object_get(expected, key),
-                  count - 1);
+    return edited(first, json_object_get(options, key), json_object_get(expected, key), count - 1);
 }

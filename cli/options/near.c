@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* near.c -- the option that an unknown one may have meant: by the names that other programs of this field, and cgpipe before,
- * give it, or by its spelling. */
+/* near.c -- the option that an unknown one may have meant: by the names that other programs of this
+ * field, and cgpipe before, give it, or by its spelling. */
 #include "options/table.h"
 
 #include <ctype.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c -- run options as a value: the options that are given, and the memory that lists point to. */
+/* options.c -- run options as a value: the options that are given, and the memory that lists point
+ * to. */
 #include "options/options.h"
 
 #include "options/table.h"

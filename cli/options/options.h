@@ -143,13 +143,15 @@ typedef struct cli_counts {
     int count;
 } cli_counts;
 
-/* "5,3,3,5", or the rule that finds it: `by` is "flops", "time" or "size", and there are no layers. With neither: by flops. */
+/* "5,3,3,5", or the rule that finds it: `by` is "flops", "time" or "size", and there are no layers.
+ * With neither: by flops. */
 typedef struct cli_balance {
     cli_counts layers;
     const char *by;
 } cli_balance;
 
-/* "cpu,cpu" of --devices (each as often as it says), or the paths after --data, or those of tokenize. */
+/* "cpu,cpu" of --devices (each as often as it says), or the paths after --data, or those of
+ * tokenize. */
 typedef struct cli_names {
     const char *const *values;
     int count;
@@ -192,8 +194,7 @@ typedef struct cli_run_options {
     int64_t
         epoch_shift; /* the step where the first epoch would have begun, had all mini-batches been as large as now */
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
-    double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha,
-        eps;
+    double dropout, lr, warmup_start, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, backoff, grace, temperature;
     double cost_f, cost_i, cost_w, latency, transfer, peak;
     bool list, blocking, csv, csv_transfers;
@@ -205,20 +206,21 @@ typedef struct cli_run_options {
     json_t *file; /* of --config, likewise */
 } cli_run_options;
 
-/* Parse argv[0 .. argc-1], the arguments after the command, and resolve them; with --resume the caller then calls
- * cli_run_options_inherit() and cli_run_options_resolve(). Fails with CGP_EINVAL. */
+/* Parse argv[0 .. argc-1], the arguments after the command, and resolve them; with --resume the
+ * caller then calls cli_run_options_inherit() and cli_run_options_resolve(). Fails with CGP_EINVAL.
+ * */
 CGP_MUST_CHECK cgp_status cli_run_options_parse(cli_run_options *run_options, unsigned command,
                                                 int argc, char **argv);
 
-/* Take over from `options`, as cli_options_json() made them, every option that is not given. `options` is borrowed from here
- * on. Fails with CGP_EFORMAT. */
+/* Take over from `options`, as cli_options_json() made them, every option that is not given.
+ * `options` is borrowed from here on. Fails with CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *run_options,
                                                   const json_t *options);
 
-/* Take over from `options` every option that is not given and that the command takes; from here on they are given. `options` is
- * of a run file, with the keys of cli_options_json(), and borrowed. Fails with CGP_EINVAL. */
-CGP_MUST_CHECK cgp_status cli_run_options_add(cli_run_options *run_options,
-                                              const json_t *options);
+/* Take over from `options` every option that is not given and that the command takes; from here on
+ * they are given. `options` is of a run file, with the keys of cli_options_json(), and borrowed.
+ * Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_run_options_add(cli_run_options *run_options, const json_t *options);
 
 /* Fill in the defaults that depend on other options. Fails with CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *run_options);
@@ -230,8 +232,8 @@ void *cli_run_options_keep(cli_run_options *run_options, void *memory);
 
 bool cli_option_given(const cli_run_options *run_options, cli_option_id id);
 
-/* Return the name of the option that gives `id`: its own, or "devices" where --devices says how many --stages there are. NULL:
- * it is not given. */
+/* Return the name of the option that gives `id`: its own, or "devices" where --devices says how
+ * many --stages there are. NULL: it is not given. */
 const char *cli_option_given_as(const cli_run_options *run_options, cli_option_id id);
 
 /* Write the options of a command to `out`, by groups, one a line, with their defaults. */
@@ -244,28 +246,31 @@ typedef enum cli_listing {
     CLI_LIST_GIVEN,    /* those of the command line */
 } cli_listing;
 
-/* Add the values of options to `object`, named as on the command line with _ for -; an option without a value is null. */
+/* Add the values of options to `object`, named as on the command line with _ for -; an option
+ * without a value is null. */
 void cli_options_json(json_t *object, const cli_run_options *run_options, cli_listing listing);
 
-/* Refuse a text that is given, is no UTF-8, and would be in a run's record, which JSON is. CGP_EINVAL. */
+/* Refuse a text that is given, is no UTF-8, and would be in a run's record, which JSON is.
+ * CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_options_expect_utf8(const cli_run_options *run_options);
 
 /* Write a line with each option given anew, "changed      --stages 1 -> 2, --seed 0 -> 1"; no line if there is none.
  * `before`: as made by cli_options_json(). */
-void cli_options_print_changes(FILE *out, const cli_run_options *run_options,
-                               const json_t *before);
+void cli_options_print_changes(FILE *out, const cli_run_options *run_options, const json_t *before);
 
-/* The values in `now` that differ from `before` or are on the command line; both as made by cli_options_json(). */
+/* The values in `now` that differ from `before` or are on the command line; both as made by
+ * cli_options_json(). */
 json_t *cli_options_changes(const cli_run_options *run_options, const json_t *before,
                             const json_t *now);
 
-/* Refuse `options` of a run that are others than `expected`, but for those that the command line gives anew. CGP_EINVAL: the
- * message names the first and the option that says the same. */
+/* Refuse `options` of a run that are others than `expected`, but for those that the command line
+ * gives anew. CGP_EINVAL: the message names the first and the option that says the same. */
 CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *run_options,
                                             const json_t *options, const json_t *expected);
 
-/* Rename the keys of cgpipe 0.1.0 in an object that cli_options_json() made then: rate is lr now, and so on. A key of today
- * that is there already stays. Its --recipe becomes the options that say the same. */
+/* Rename the keys of cgpipe 0.1.0 in an object that cli_options_json() made then: rate is lr now,
+ * and so on. A key of today that is there already stays. Its --recipe becomes the options that say
+ * the same. */
 void cli_options_translate(json_t *options);
 
 /* Write the option's key in JSON to `key` and return it. */

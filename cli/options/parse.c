@@ -39,14 +39,13 @@ static cgp_status unknown_option(const cli_run_options *options, const char *arg
     char name[64];
     written_name(name, argument);
     const char *near = name[1] == '-' ? cli_option_nearest(name + 2, options->command) : NULL;
-    return cgp_fail(CGP_EINVAL, "%s: unknown option%s%s%s", name,
-                    near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
+    return cgp_fail(CGP_EINVAL, "%s: unknown option%s%s%s", name, near ? " (did you mean --" : "",
+                    near ? near : "", near ? "?)" : "");
 }
 
-/* getopt_long() takes abbreviations. One that is another program's name of an option (--min-lr, --device) may mean something
- * else there, an absolute value or an index, so it is unknown. */
-static cgp_status check_abbreviation(const cli_run_options *options, int id,
-                                     const char *argument) {
+/* getopt_long() takes abbreviations. One that is another program's name of an option (--min-lr,
+ * --device) may mean something else there, an absolute value or an index, so it is unknown. */
+static cgp_status check_abbreviation(const cli_run_options *options, int id, const char *argument) {
     char name[64];
     written_name(name, argument);
     if (strcmp(name + 2, cli_options[id].name) == 0) return CGP_OK;
@@ -54,10 +53,9 @@ static cgp_status check_abbreviation(const cli_run_options *options, int id,
     return unknown_option(options, argument);
 }
 
-/* An argument that is no option: the operand, the target of convert and of new, one more path after --data,
- * or one of the files of tokenize. */
-static cgp_status take_argument(cli_run_options *options, const char *argument,
-                                bool after_data) {
+/* An argument that is no option: the operand, the target of convert and of new, one more path after
+ * --data, or one of the files of tokenize. */
+static cgp_status take_argument(cli_run_options *options, const char *argument, bool after_data) {
     if (options->command == CLI_SUPERVISE)
         return cgp_fail(CGP_EINVAL, "%s: expected -- before the command (-- %s ...)", argument,
                         argument);
@@ -68,8 +66,7 @@ static cgp_status take_argument(cli_run_options *options, const char *argument,
         return CGP_OK;
     }
     if (options->operand)
-        return cgp_fail(CGP_EINVAL, "%s: unexpected argument after %s", argument,
-                        options->operand);
+        return cgp_fail(CGP_EINVAL, "%s: unexpected argument after %s", argument, options->operand);
     options->operand = argument;
     return CGP_OK;
 }
@@ -134,8 +131,9 @@ static bool is_plugin(const char *text) {
     return length > 3 && strncmp(text + length - 3, ".so", 3) == 0 && memchr(text, '/', length);
 }
 
-/* --data takes all arguments behind it, MODEL too: where that is missing, the last value is MODEL if it parses as one. A resumed
- * run has its model, so there an existing path of such a name is a path. */
+/* --data takes all arguments behind it, MODEL too: where that is missing, the last value is MODEL
+ * if it parses as one. A resumed run has its model, so there an existing path of such a name is a
+ * path. */
 static void find_model(cli_run_options *options) {
     cgp_model_spec spec = cgp_model_spec_default();
     if (options->command != CLI_TRAIN || options->operand || options->data.count == 0) return;
@@ -180,8 +178,7 @@ cgp_status cli_take_devices(cli_run_options *options) {
 cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int argc,
                                  char **argv) {
     *options = (cli_run_options){.command = command};
-    const char **paths =
-        cli_run_options_keep(options, cli_calloc((size_t)argc + 1, sizeof *paths));
+    const char **paths = cli_run_options_keep(options, cli_calloc((size_t)argc + 1, sizeof *paths));
     options->data.values = paths;
     CGP_TRY(set_presets(options));
     CGP_TRY(parse_arguments(options, argc, argv));

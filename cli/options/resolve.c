@@ -127,8 +127,7 @@ cli_trace_format cli_trace_format_of(const char *path) {
     const size_t length = strlen(path);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         const size_t end = strlen(ends[i]);
-        if (length > end && strcmp(path + length - end, ends[i]) == 0)
-            return (cli_trace_format)i;
+        if (length > end && strcmp(path + length - end, ends[i]) == 0) return (cli_trace_format)i;
     }
     return CLI_TRACE_NONE;
 }
@@ -146,8 +145,7 @@ static cgp_status resolve_trace(const cli_run_options *options) {
                         options->grid ? "grid" : "plan-only");
     for (int i = 0; i < options->trace.count; i++) {
         if (cli_trace_format_of(options->trace.values[i]) != CLI_TRACE_NONE) continue;
-        return cgp_fail(CGP_EINVAL,
-                        "--trace %s: expected a name that ends in .json, .svg or .txt",
+        return cgp_fail(CGP_EINVAL, "--trace %s: expected a name that ends in .json, .svg or .txt",
                         options->trace.values[i]);
     }
     return CGP_OK;
@@ -160,8 +158,7 @@ static cgp_status resolve_compare(const cli_run_options *options) {
         return cgp_fail(CGP_EINVAL, "--compare: expected no NAME beside the file, got %s",
                         options->operand);
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
-        const bool fits =
-            id == CLI_OPTION_COMPARE || id == CLI_OPTION_SVG || id == CLI_OPTION_JSON;
+        const bool fits = id == CLI_OPTION_COMPARE || id == CLI_OPTION_SVG || id == CLI_OPTION_JSON;
         if (cli_option_given(options, (cli_option_id)id) && !fits)
             return cgp_fail(CGP_EINVAL, "--%s: cannot be with --compare (leave out one)",
                             cli_options[id].name);
@@ -188,8 +185,7 @@ static cgp_status resolve_table(cli_run_options *options) {
         return cgp_fail(
             CGP_EINVAL,
             "--schedule %s: has %d devices and %d micro-batches (leave out --%s and --chunks)",
-            options->schedule, devices, chunks,
-            options->stages_by_devices ? "devices" : "stages");
+            options->schedule, devices, chunks, options->stages_by_devices ? "devices" : "stages");
     options->stages = devices;
     options->chunks = chunks;
     return CGP_OK;
@@ -236,11 +232,10 @@ static cgp_status resolve_validation(cli_run_options *options) {
     options->validation_fraction = NAN;
     if (text[strspn(text, "0123456789.eE+-")]) return CGP_OK;
     if (cli_parse_real(text, 0, 1, &options->validation_fraction)) return CGP_OK;
-    return cgp_fail(
-        CGP_EINVAL,
-        "--validation %s: expected a number >= 0 and < 1, or a file or directory, got "
-        "\"%s\"",
-        text, text);
+    return cgp_fail(CGP_EINVAL,
+                    "--validation %s: expected a number >= 0 and < 1, or a file or directory, got "
+                    "\"%s\"",
+                    text, text);
 }
 
 static cgp_status resolve_start(const cli_run_options *options) {
@@ -256,8 +251,7 @@ static cgp_status resolve_start(const cli_run_options *options) {
 cgp_status cli_run_options_resolve(cli_run_options *options) {
     if (options->quiet && options->verbose)
         return cgp_fail(CGP_EINVAL, "--quiet: cannot be with --verbose (leave out one)");
-    if (cli_option_given(options, CLI_OPTION_EPOCHS) &&
-        cli_option_given(options, CLI_OPTION_STEPS))
+    if (cli_option_given(options, CLI_OPTION_EPOCHS) && cli_option_given(options, CLI_OPTION_STEPS))
         return cgp_fail(CGP_EINVAL, "--steps: cannot be with --epochs (leave out one)");
     CGP_TRY(resolve_trace(options));
     CGP_TRY(resolve_compare(options));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_file.c -- see run_file.h. A file is read to options of its own, whose JSON is then taken over as that of a run is: an
- * option on the command line drops those that only made sense beside the file's. */
+/* run_file.c -- see run_file.h. A file is read to options of its own, whose JSON is then taken over
+ * as that of a run is: an option on the command line drops those that only made sense beside the
+ * file's. */
 #include "options/run_file.h"
 
 #include "files.h"
@@ -39,7 +40,8 @@ static cgp_status not_yaml(reader *r) {
     return cgp_fail(CGP_EINVAL, "%s", p->problem);
 }
 
-/* Read the next event. Options need no aliases, anchors and tags, with which 1 KB of YAML may mean gigabytes. */
+/* Read the next event. Options need no aliases, anchors and tags, with which 1 KB of YAML may mean
+ * gigabytes. */
 static cgp_status next(reader *r) {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) return not_yaml(r);
@@ -208,9 +210,8 @@ cgp_status cli_run_file_read(cli_run_options *options) {
     char *text = NULL;
     size_t size = 0;
     if (options->resume)
-        return cgp_fail(CGP_EINVAL,
-                        "--config: cannot be with --resume, which takes all from the "
-                        "run's run.json (give the options, or another --run)");
+        return cgp_fail(CGP_EINVAL, "--config: cannot be with --resume, which takes all from the "
+                                    "run's run.json (give the options, or another --run)");
     if (stat(path, &info) != 0) return cgp_fail(CGP_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: is not a regular file, expected a run file", path);
@@ -225,14 +226,15 @@ cgp_status cli_run_file_read(cli_run_options *options) {
 
 /* --- writing --- */
 
-/* Texts of anything but plain words are quoted, as are those that would be nothing. These return 0 without memory. */
+/* Texts of anything but plain words are quoted, as are those that would be nothing. These return 0
+ * without memory. */
 static int add_text(yaml_document_t *document, const char *text) {
     bool quoted = says_nothing(text);
     for (const char *c = text; *c; c++)
         quoted = quoted || *c <= ' ' || *c >= 0x7f;
-    return yaml_document_add_scalar(
-        document, NULL, (const yaml_char_t *)text, (int)strlen(text),
-        quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE);
+    return yaml_document_add_scalar(document, NULL, (const yaml_char_t *)text, (int)strlen(text),
+                                    quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE
+                                           : YAML_PLAIN_SCALAR_STYLE);
 }
 
 static int add_value(yaml_document_t *document, const json_t *value) {
@@ -256,11 +258,9 @@ static int add_list(yaml_document_t *document, const json_t *list) {
     return node;
 }
 
-static bool add_pair(yaml_document_t *document, int map, const char *name,
-                     const json_t *value) {
+static bool add_pair(yaml_document_t *document, int map, const char *name, const json_t *value) {
     const int key = add_text(document, name);
-    const int node =
-        json_is_array(value) ? add_list(document, value) : add_value(document, value);
+    const int node = json_is_array(value) ? add_list(document, value) : add_value(document, value);
     return key && node && yaml_document_append_mapping_pair(document, map, key, node);
 }
 
@@ -285,8 +285,8 @@ cgp_status cli_run_file_write(FILE *out, const json_t *options) {
         return cgp_fail(CGP_ENOMEM, "out of memory");
     yaml_emitter_set_output_file(&emitter, out);
     yaml_emitter_set_width(&emitter, -1);
-    const bool good = add_options(&document, options) &&
-                      yaml_emitter_dump(&emitter, &document) && yaml_emitter_close(&emitter);
+    const bool good = add_options(&document, options) && yaml_emitter_dump(&emitter, &document) &&
+                      yaml_emitter_close(&emitter);
     yaml_document_delete(&document);
     yaml_emitter_delete(&emitter);
     return good ? CGP_OK : cgp_fail(CGP_EIO, "run file: cannot be written");

@@ -5,8 +5,8 @@
 
 #include "options/options.h"
 
-/* FLAG has no argument, COUNT is at least 1, WHOLE at least 0, FRACTION below 1; STEPS are steps or epochs; DEVICE_NAMES a number
- * or names, each as often as its COUNT says. */
+/* FLAG has no argument, COUNT is at least 1, WHOLE at least 0, FRACTION below 1; STEPS are steps or
+ * epochs; DEVICE_NAMES a number or names, each as often as its COUNT says. */
 typedef enum cli_kind {
     CLI_FLAG,
     CLI_TEXT,
@@ -23,8 +23,8 @@ typedef enum cli_kind {
     CLI_PATHS
 } cli_kind;
 
-/* REPORTED: in the JSON of train, bench and plan. ONCE: of one start, --resume does not take it over. TYPED: nor is it in a run
- * file. */
+/* REPORTED: in the JSON of train, bench and plan. ONCE: of one start, --resume does not take it
+ * over. TYPED: nor is it in a run file. */
 enum { CLI_REPORTED = 1 << 0, CLI_ONCE = 1 << 1, CLI_TYPED = 1 << 2 };
 
 /* An option without a preset is 0, NaN (REAL, FRACTION) or -1 (WHOLE) until it is given. */
@@ -45,14 +45,16 @@ const char *cli_option_preset(unsigned command, int id);
 /* Likewise as help shows it, NULL if it shows none. */
 const char *cli_option_shown_preset(unsigned command, int id);
 
-/* Return the heading of the option in help: that of the group whose first option comes before it in cli_option_id. Static. */
+/* Return the heading of the option in help: that of the group whose first option comes before it in
+ * cli_option_id. Static. */
 const char *cli_option_group(int id);
 
-/* Return the name of the option of a command that does what `name` does in other programs; NULL: none. */
+/* Return the name of the option of a command that does what `name` does in other programs; NULL:
+ * none. */
 const char *cli_option_by_meaning(const char *name, unsigned command);
 
-/* Return the name of the option of a command that an unknown one may have meant, by meaning or by spelling; NULL: none is
- * near. */
+/* Return the name of the option of a command that an unknown one may have meant, by meaning or by
+ * spelling; NULL: none is near. */
 const char *cli_option_nearest(const char *name, unsigned command);
 
 /* Tell whether a command has the option. */

@@ -42,8 +42,8 @@ static cgp_status unexpected(int id, const char *text) {
         !text[strspn(text, "0123456789")])
         return cgp_fail(CGP_EINVAL, "--%s %s: expected at most %lld", option->name, text,
                         k == CLI_COUNT ? (long long)INT_MAX : (long long)MAX_WHOLE);
-    return cgp_fail(CGP_EINVAL, "--%s %s: expected %s, got \"%s\"", option->name, text,
-                    expected[k], text);
+    return cgp_fail(CGP_EINVAL, "--%s %s: expected %s, got \"%s\"", option->name, text, expected[k],
+                    text);
 }
 
 /* --- lists --- */

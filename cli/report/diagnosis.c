@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- see diagnosis.h. It finds in the files that ranks left the one that the others wait for, in this order:
+/* diagnosis.c -- see diagnosis.h. It finds in the files that ranks left the one that the others
+ *wait for, in this order:
  *
  *     failed    a rank that failed by itself, as the others' reasons say
  *     silent    one without a file, of which the others heard nothing any more: killed, stopped, or not to be reached
@@ -23,7 +24,8 @@ typedef enum verdict { NOTHING, FAILED, SILENT, ABSENT, SLOW, HANGS, LOST, CYCLE
 static const char *const verdicts[] = {"nothing", "failed", "silent", "absent",
                                        "slow",    "hangs",  "lost",   "cycle"};
 
-/* The culprit. For a rank that left no file the device is one that waits for it: stage and micro-batch are those that it misses. */
+/* The culprit. For a rank that left no file the device is one that waits for it: stage and
+ * micro-batch are those that it misses. */
 typedef struct culprit {
     verdict verdict;
     int64_t rank;
@@ -157,8 +159,8 @@ static bool is_silent(const cli_diagnosis_files *all, const cli_known_rank *k) {
     return !k || k->heard > 3 * interval + 0.05;
 }
 
-/* Tell whether a rank without a file is to blame: the run has ended, or, while it goes on, its beats have, or it lives and is not in
- * the others' call. */
+/* Tell whether a rank without a file is to blame: the run has ended, or, while it goes on, its
+ * beats have, or it lives and is not in the others' call. */
 static bool is_missed(const cli_diagnosis_files *all, int64_t r) {
     const cli_known_rank *k = known(all, r);
     if (cli_diagnosis_has(all, r) || (k && k->left)) return false;
@@ -208,8 +210,7 @@ static bool find_slow(const cli_diagnosis_files *all, culprit *c) {
 
 static bool was_sent(const cli_rank_file *file, const cli_diagnosed_device *d) {
     for (size_t i = 0; i < file->n_sent; i++) {
-        if (file->sent[i].edge == d->edge && file->sent[i].microbatch == d->microbatch)
-            return true;
+        if (file->sent[i].edge == d->edge && file->sent[i].microbatch == d->microbatch) return true;
     }
     return false;
 }
@@ -232,8 +233,7 @@ static bool find_lost(const cli_diagnosis_files *all, culprit *c) {
 
 static culprit find_culprit(const cli_diagnosis_files *all) {
     culprit c = {.rank = -1, .stage = -1, .microbatch = -1, .seconds = NAN};
-    if (find_failed(all, &c) || find_silent(all, &c) || find_slow(all, &c) ||
-        find_lost(all, &c))
+    if (find_failed(all, &c) || find_silent(all, &c) || find_slow(all, &c) || find_lost(all, &c))
         return c;
     const int64_t first = longest_chain(all);
     if (chain_length(all, first) <= all->ranks) return c;
@@ -311,8 +311,8 @@ static void print_rank(FILE *out, const cli_diagnosis_files *all, int64_t r) {
     struct tm utc;
     char when[32] = "?";
     if (gmtime_r(&then, &utc)) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S UTC", &utc);
-    fprintf(out, "rank %-8" PRId64 "%s, process %" PRId64 ", %s: %s\n", r,
-            cli_shown(file->host), file->process, when, cli_shown(file->reason));
+    fprintf(out, "rank %-8" PRId64 "%s, process %" PRId64 ", %s: %s\n", r, cli_shown(file->host),
+            file->process, when, cli_shown(file->reason));
     for (size_t i = 0; i < file->n_devices; i++)
         print_device(out, &file->devices[i]);
 }
@@ -370,6 +370,6 @@ json_t *cli_diagnosis_json(const cli_diagnosis_files *all) {
         "microbatch", optional(c->microbatch), "action", c->action, "layer",
         c->device && c->device->layer && c->waiter == c->rank ? json_string(c->device->layer)
                                                               : json_null(),
-        "seconds", cli_real_json(c->seconds), "chain", chain, "cycle", length > all->ranks,
-        "ranks", ranks);
+        "seconds", cli_real_json(c->seconds), "chain", chain, "cycle", length > all->ranks, "ranks",
+        ranks);
 }

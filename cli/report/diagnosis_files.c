@@ -14,7 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A rank's file has about 300 bytes for each rank that it knows of; hostile JSON takes up to 60 times its size in memory. */
+/* A rank's file has about 300 bytes for each rank that it knows of; hostile JSON takes up to 60
+ * times its size in memory. */
 enum { MAX_RANKS = 1 << 12, LARGEST_FILE = 2 << 20, LARGEST_FILES = 64 << 20 };
 #define MAX_NUMBER (INT64_C(1) << 53)
 
@@ -29,8 +30,7 @@ static cgp_status get_seconds(const cli_json_place *at, const char *key, double 
 }
 
 /* NULL where there is no such key. */
-static cgp_status get_optional_text(const cli_json_place *at, const char *key,
-                                    const char **out) {
+static cgp_status get_optional_text(const cli_json_place *at, const char *key, const char **out) {
     *out = NULL;
     return cli_json_has(at, key) ? cli_json_text_of(at, key, out) : CGP_OK;
 }
@@ -48,8 +48,7 @@ static cli_json_place entry(const char *path, const char *key, const json_t *lis
 
 /* --- parts of a file --- */
 
-static cgp_status read_transfer(const cli_json_place *at, int64_t ranks,
-                                cli_diagnosed_device *d) {
+static cgp_status read_transfer(const cli_json_place *at, int64_t ranks, cli_diagnosed_device *d) {
     const char *wants = NULL;
     if (!cli_json_has(at, "edge")) return CGP_OK;
     CGP_TRY(cli_json_whole(at, "edge", 0, MAX_NUMBER, &d->edge));
@@ -63,8 +62,7 @@ static cgp_status read_transfer(const cli_json_place *at, int64_t ranks,
                           : CGP_OK;
 }
 
-static cgp_status read_device(const cli_json_place *at, int64_t ranks,
-                              cli_diagnosed_device *d) {
+static cgp_status read_device(const cli_json_place *at, int64_t ranks, cli_diagnosed_device *d) {
     d->edge = d->from_stage = d->to_stage = d->peer_rank = d->stage = d->microbatch =
         d->peer_index = -1;
     CGP_TRY(cli_json_whole(at, "device", 0, MAX_NUMBER, &d->device));
@@ -73,8 +71,7 @@ static cgp_status read_device(const cli_json_place *at, int64_t ranks,
     CGP_TRY(get_optional_text(at, "action", &d->action));
     CGP_TRY(get_optional_text(at, "layer", &d->layer));
     CGP_TRY(get_optional_text(at, "op", &d->op));
-    if (!d->action && strcmp(d->state, "waits") == 0)
-        return cli_json_wrong(at, "action", "a text");
+    if (!d->action && strcmp(d->state, "waits") == 0) return cli_json_wrong(at, "action", "a text");
     if (!d->action) return CGP_OK;
     CGP_TRY(cli_json_whole(at, "stage", 0, MAX_NUMBER, &d->stage));
     CGP_TRY(cli_json_whole(at, "microbatch", 0, MAX_NUMBER, &d->microbatch));

@@ -56,11 +56,13 @@ typedef struct cli_diagnosis_files {
     int64_t silent; /* the rank that others' reasons call so; it may have come back; -1: none */
 } cli_diagnosis_files;
 
-/* Tell whether a rank wrote a file in the end: one of an earlier wait, or of a rank that had been silent, does not count. */
+/* Tell whether a rank wrote a file in the end: one of an earlier wait, or of a rank that had been
+ * silent, does not count. */
 bool cli_diagnosis_has(const cli_diagnosis_files *files, int64_t rank);
 
-/* Read the files of a run's directory. @retval CGP_EIO There is none, or one cannot be read. @retval CGP_EFORMAT One is none, or is
- * of another run; the message has its path and the key. Release in any case. */
+/* Read the files of a run's directory. @retval CGP_EIO There is none, or one cannot be read.
+ * @retval CGP_EFORMAT One is none, or is of another run; the message has its path and the key.
+ * Release in any case. */
 CGP_MUST_CHECK cgp_status cli_diagnosis_files_read(const char *run, cli_diagnosis_files *files);
 void cli_diagnosis_files_release(cli_diagnosis_files *files);
 

@@ -98,9 +98,8 @@ static void put_ranks(json_t *o, const cli_session *session) {
     const cgp_transport *transport = cli_ranks_transport();
     json_t *devices = json_object_get(o, "devices");
     put_integer(o, "ranks", cli_ranks());
-    cli_json_add(o, "{s:s, s:s?, s:s}", "transport", transport ? transport->name : "inproc",
-                 "isa", cgp_pipeline_isa(session->pipeline), "libm",
-                 cgp_pipeline_libm(session->pipeline));
+    cli_json_add(o, "{s:s, s:s?, s:s}", "transport", transport ? transport->name : "inproc", "isa",
+                 cgp_pipeline_isa(session->pipeline), "libm", cgp_pipeline_libm(session->pipeline));
     if (*session->fault) cli_json_add(o, "{s:s}", "fault", session->fault);
     for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
         const int rank = cgp_plan_device_at(session->plan, d)->rank;
@@ -109,15 +108,15 @@ static void put_ranks(json_t *o, const cli_session *session) {
     }
 }
 
-/* Add what devices have allocated, what their drivers have taken besides, and how busy they were. */
+/* Add what devices have allocated, what their drivers have taken besides, and how busy they were.
+ * */
 static cgp_status put_devices(const json_t *devices, const cli_session *session) {
     const int n = cgp_plan_devices(session->plan);
     int64_t *driver = cli_calloc((size_t)n, sizeof *driver);
     const cgp_status status = cgp_pipeline_driver_bytes(session->pipeline, driver);
     for (int d = 0; d < n && status == CGP_OK; d++) {
         json_t *device = json_array_get(devices, (size_t)d);
-        put_integer(device, "allocated_bytes",
-                    cgp_pipeline_allocated_bytes(session->pipeline, d));
+        put_integer(device, "allocated_bytes", cgp_pipeline_allocated_bytes(session->pipeline, d));
         json_object_set_new(device, "driver_bytes",
                             driver[d] == INT64_MAX ? json_null() : json_integer(driver[d]));
         put_real(device, "busy", cli_measured(session, CLI_BUSY + d));

@@ -17,7 +17,8 @@ static cgp_status unwritable(const cli_metrics *metrics) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", metrics->path, strerror(errno));
 }
 
-/* Read a line, or the first part of one that is longer. Return its length; 0: the file has ended. */
+/* Read a line, or the first part of one that is longer. Return its length; 0: the file has ended.
+ * */
 static size_t read_line(char line[LONGEST_LINE], FILE *file) {
     size_t length = 0;
     for (int c = 0; c != '\n' && length < LONGEST_LINE - 1 && (c = getc(file)) != EOF;)
@@ -26,8 +27,8 @@ static size_t read_line(char line[LONGEST_LINE], FILE *file) {
     return length;
 }
 
-/* Return the step of a line of `length` bytes; 0: it is foreign, torn, longer than ours are, or has zeros because the machine went down before
- * the line was on the disk. */
+/* Return the step of a line of `length` bytes; 0: it is foreign, torn, longer than ours are, or has
+ * zeros because the machine went down before the line was on the disk. */
 static int64_t step_of(const char *line, size_t length) {
     int64_t step = 0;
     if (length < 3 || memchr(line, 0, length)) return 0;
@@ -89,8 +90,7 @@ static bool write_at(int fd, const char *bytes, size_t count, off_t at) {
 cgp_status cli_metrics_add(cli_metrics *metrics, json_t *members) {
     const int fd = fileno(metrics->file);
     const off_t end = ftello(metrics->file);
-    char *dump = json_dumps(members, JSON_COMPACT),
-         *text = cli_text("%s\n", dump ? dump : "{}");
+    char *dump = json_dumps(members, JSON_COMPACT), *text = cli_text("%s\n", dump ? dump : "{}");
     text[0] = ',';
     const int reason = write_at(fd, text, strlen(text), end - 2) ? 0 : errno;
     if (reason && write_at(fd, "}\n", 2, end - 2)) (void)!ftruncate(fd, end);

@@ -16,8 +16,7 @@
 /* --- streams and --json --- */
 
 FILE *cli_result_stream(const cli_run_options *options) {
-    return options->json && strcmp(options->json, "-") == 0 && cli_rank() == 0 ? stderr
-                                                                               : stdout;
+    return options->json && strcmp(options->json, "-") == 0 && cli_rank() == 0 ? stderr : stdout;
 }
 
 FILE *cli_info_stream(const cli_run_options *options) {
@@ -63,8 +62,7 @@ static cgp_status draw_text(const cli_session *session, char **out) {
     size_t size = 0;
     FILE *file = open_memstream(out, &size);
     if (!file) return cgp_fail(CGP_ENOMEM, "trace: out of memory");
-    fprintf(file,
-            "%s, step %" PRId64 " as measured: %.6g s, bubble %.1f %%; a column is %.3g ms\n",
+    fprintf(file, "%s, step %" PRId64 " as measured: %.6g s, bubble %.1f %%; a column is %.3g ms\n",
             cli_shown(cgp_schedule_name(schedule)), cli_session_steps(session), t->makespan,
             100 * t->bubble_makespan, 1e3 * cli_timeline_column(t->makespan));
     cgp_status status = cli_print_timeline(file, schedule, t, t->makespan);

@@ -18,15 +18,13 @@
 static void print_lr_schedule(FILE *out, const cgp_lr_schedule *schedule) {
     if (schedule->warmup > 0) fprintf(out, ", warm-up of %" PRId64 " steps", schedule->warmup);
     if (schedule->kind == CGP_LR_COSINE)
-        fprintf(out, ", cosine to %g of it at step %" PRId64, schedule->min_ratio,
-                schedule->steps);
+        fprintf(out, ", cosine to %g of it at step %" PRId64, schedule->min_ratio, schedule->steps);
     for (int i = 0; i < schedule->n_milestones; i++) {
         if (i == 0) fprintf(out, ", times %g after steps", schedule->gamma);
         fprintf(out, "%s %" PRId64, i ? "," : "", schedule->milestones[i]);
     }
     if (schedule->kind == CGP_LR_STEP)
-        fprintf(out, ", times %g every %" PRId64 " steps", schedule->gamma,
-                schedule->step_size);
+        fprintf(out, ", times %g every %" PRId64 " steps", schedule->gamma, schedule->step_size);
 }
 
 static void print_optimizer(FILE *out, const cgp_optim *optim) {
@@ -58,8 +56,8 @@ static void print_model(FILE *out, const cli_session *session) {
 static void print_batch(FILE *out, const cli_session *session) {
     const cli_run_options *options = session->options;
     const int chunks = cgp_plan_chunks(session->plan);
-    fprintf(out, "mini-batch   %" PRId64 " samples, %d micro-batches of %" PRId64,
-            options->batch, chunks, cgp_plan_microbatch(session->plan));
+    fprintf(out, "mini-batch   %" PRId64 " samples, %d micro-batches of %" PRId64, options->batch,
+            chunks, cgp_plan_microbatch(session->plan));
     if (chunks < options->chunks)
         fprintf(out, " (fewer than --chunks %" PRId64 ")", options->chunks);
     fputc('\n', out);
@@ -120,8 +118,8 @@ static void print_memory_line(FILE *out, const cgp_plan *plan) {
     fprintf(out, "memory       %s planned",
             cgp_bytes_text(cli_plan_total(plan).planned_bytes, text, sizeof text));
     if (devices > 1)
-        fprintf(out, ", %s on the largest of %d devices",
-                cgp_bytes_text(max, text, sizeof text), devices);
+        fprintf(out, ", %s on the largest of %d devices", cgp_bytes_text(max, text, sizeof text),
+                devices);
     fputc('\n', out);
 }
 
@@ -200,8 +198,8 @@ static void print_device(FILE *out, const cgp_plan_device *device, const char *l
 }
 
 /* "h.3 .. h.5" */
-static void layers_of(const cgp_plan *plan, const cgp_model *model,
-                      const cgp_plan_device *device, char *text, size_t size) {
+static void layers_of(const cgp_plan *plan, const cgp_model *model, const cgp_plan_device *device,
+                      char *text, size_t size) {
     *text = '\0';
     for (int k = 0; k < device->stages; k++) {
         const int j = device->stage_list[k];
@@ -209,17 +207,15 @@ static void layers_of(const cgp_plan *plan, const cgp_model *model,
         const int last = stage->first_layer + stage->layers - 1;
         const size_t used = strlen(text);
         snprintf(text + used, size - used, "%s%s%s%s", used ? ", " : "",
-                 cgp_model_layer_name(model, stage->first_layer),
-                 stage->layers > 1 ? " .. " : "",
+                 cgp_model_layer_name(model, stage->first_layer), stage->layers > 1 ? " .. " : "",
                  stage->layers > 1 ? cgp_model_layer_name(model, last) : "");
     }
 }
 
 void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
     const cgp_plan_device total = cli_plan_total(plan);
-    fprintf(out, "%-7s %10s %10s %10s %10s %10s %10s %10s %10s %16s  layers\n", "",
-            "parameters", "gradients", "optimizer", "state", "slots", "workspace", "transfer",
-            "total", "bytes");
+    fprintf(out, "%-7s %10s %10s %10s %10s %10s %10s %10s %10s %16s  layers\n", "", "parameters",
+            "gradients", "optimizer", "state", "slots", "workspace", "transfer", "total", "bytes");
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
         char layers[256];
@@ -236,7 +232,8 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
                 cgp_bytes_text(total.host_bytes, bytes, sizeof bytes));
 }
 
-/* Apply the rule of cgp_pipeline_create(), with its message; the hosts of several ranks are not known before. */
+/* Apply the rule of cgp_pipeline_create(), with its message; the hosts of several ranks are not
+ * known before. */
 static void print_fit(FILE *out, const cgp_plan *plan) {
     int64_t available = 0;
     char needed[CLI_NUMBER], text[CLI_NUMBER];
@@ -315,8 +312,7 @@ static void print_overhead(FILE *out, double gap, double wakeup) {
     if (isnan(wakeup))
         fprintf(out, "no stage waited for another (median)\n");
     else
-        fprintf(out, "%.1f us from a message to the stage that waits (medians)\n",
-                1e6 * wakeup);
+        fprintf(out, "%.1f us from a message to the stage that waits (medians)\n", 1e6 * wakeup);
 }
 
 void cli_print_result(FILE *out, const cli_session *session) {
@@ -326,9 +322,8 @@ void cli_print_result(FILE *out, const cli_session *session) {
     const int64_t planned = cli_plan_total(session->plan).planned_bytes,
                   allocated = cli_allocated_bytes(session);
     char text[CLI_NUMBER], other[CLI_NUMBER];
-    fprintf(out, "loss         %.6f at step %" PRId64 ", %.6f at step %" PRId64 "\n",
-            m->loss_first, session->steps_before + 1, m->loss_last,
-            session->steps_before + m->steps);
+    fprintf(out, "loss         %.6f at step %" PRId64 ", %.6f at step %" PRId64 "\n", m->loss_first,
+            session->steps_before + 1, m->loss_last, session->steps_before + m->steps);
     fprintf(out, "step         %.4f s with the optimizer, %.2f samples/s (medians%s)\n", step,
             (double)session->options->batch / step,
             m->steps > 2 ? " without the first two steps" : "");

@@ -8,23 +8,25 @@
 /* Print model, mini-batch, pipeline, optimizer, a line each. */
 void cli_print_configuration(FILE *out, const cli_session *session);
 
-/* Print the most important of it, and the memory, in at most 7 lines; in 2 where the rest is `known` from the run. */
+/* Print the most important of it, and the memory, in at most 7 lines; in 2 where the rest is
+ * `known` from the run. */
 void cli_print_summary(FILE *out, const cli_session *session, bool known);
 
-/* Print the ranks of a pipeline, if there are several: a line for those with the same host and cores. */
+/* Print the ranks of a pipeline, if there are several: a line for those with the same host and
+ * cores. */
 void cli_print_ranks(FILE *out, const cli_session *session);
 
 /* Print a row per device and one for all, the total also in bytes. */
 void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model);
 
-/* Draw a schedule, a row per device, cut at the width of a page. `name` stands before the number of the row. */
+/* Draw a schedule, a row per device, cut at the width of a page. `name` stands before the number of
+ * the row. */
 CGP_MUST_CHECK cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule,
                                             const char *name);
 
 /* Draw a timeline, a row per device, to scale, as wide as a page for `until`. */
 CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
-                                             const cgp_schedule_timeline *timeline,
-                                             double until);
+                                             const cgp_schedule_timeline *timeline, double until);
 
 /* Return the time of a column of it. */
 double cli_timeline_column(double until);

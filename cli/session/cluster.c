@@ -41,8 +41,7 @@ static cgp_status read_real(const cli_json_place *e, const char *key, double min
 
 static cgp_status read_cost(const cli_json_place *e, cli_message_cost *cost) {
     CGP_TRY(read_real(e, "latency_seconds", 0, MAX_SECONDS, &cost->latency_seconds));
-    return read_real(e, "bytes_per_second", MIN_BANDWIDTH, MAX_BANDWIDTH,
-                     &cost->bytes_per_second);
+    return read_real(e, "bytes_per_second", MIN_BANDWIDTH, MAX_BANDWIDTH, &cost->bytes_per_second);
 }
 
 static cgp_status read_host(cli_cluster *c, const cli_json_place *e) {
@@ -50,8 +49,7 @@ static cgp_status read_host(cli_cluster *c, const cli_json_place *e) {
     CGP_TRY(read_text(e, "name", &host->name));
     CGP_TRY(cli_json_whole(e, "cores", 1, MAX_WHOLE, &host->cores));
     CGP_TRY(cli_json_whole(e, "memory_bytes", 1, MAX_WHOLE, &host->memory_bytes));
-    if (!cli_json_has(e, "latency_seconds") && !cli_json_has(e, "bytes_per_second"))
-        return CGP_OK;
+    if (!cli_json_has(e, "latency_seconds") && !cli_json_has(e, "bytes_per_second")) return CGP_OK;
     return read_cost(e, &host->within);
 }
 
@@ -71,8 +69,7 @@ static cgp_status read_link(cli_cluster *c, const cli_json_place *e) {
     CGP_TRY(cli_json_whole(e, "from", 0, c->hosts - 1, &link->from));
     CGP_TRY(cli_json_whole(e, "to", 0, c->hosts - 1, &link->to));
     if (link->from != link->to) return CGP_OK;
-    return cli_json_wrong(e, "to",
-                          "another host than `from` (within a host: the keys of hosts)");
+    return cli_json_wrong(e, "to", "another host than `from` (within a host: the keys of hosts)");
 }
 
 static cgp_status count_list(const cli_cluster *c, const char *list, size_t min, size_t max,
@@ -81,8 +78,7 @@ static cgp_status count_list(const cli_cluster *c, const char *list, size_t min,
     const size_t n = json_array_size(array);
     *count = (int)n;
     if (json_is_array(array) && n >= min && n <= max) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: %s: expected a list of %zu to %zu", c->path, list, min,
-                    max);
+    return cgp_fail(CGP_EFORMAT, "%s: %s: expected a list of %zu to %zu", c->path, list, min, max);
 }
 
 static cgp_status read_entries(cli_cluster *c, const char *list,
@@ -134,9 +130,8 @@ static void add_cost(json_t *o, const cli_message_cost *cost) {
 }
 
 static json_t *host_json(const cli_cluster_host *host) {
-    json_t *o =
-        json_pack("{s:s, s:I, s:I}", "name", host->name, "cores", (json_int_t)host->cores,
-                  "memory_bytes", (json_int_t)host->memory_bytes);
+    json_t *o = json_pack("{s:s, s:I, s:I}", "name", host->name, "cores", (json_int_t)host->cores,
+                          "memory_bytes", (json_int_t)host->memory_bytes);
     add_cost(o, &host->within);
     return o;
 }
@@ -151,8 +146,7 @@ static json_t *device_json(const cli_cluster_device *device) {
 static json_t *link_json(const cli_cluster_link *link) {
     json_t *o = json_object();
     if (link->from >= 0)
-        cli_json_add(o, "{s:I, s:I}", "from", (json_int_t)link->from, "to",
-                     (json_int_t)link->to);
+        cli_json_add(o, "{s:I, s:I}", "from", (json_int_t)link->from, "to", (json_int_t)link->to);
     add_cost(o, &link->cost);
     return o;
 }
@@ -165,17 +159,16 @@ json_t *cli_cluster_json(const cli_cluster *c) {
         json_array_append_new(devices, device_json(&c->device[i]));
     for (int i = 0; i < c->links; i++)
         json_array_append_new(links, link_json(&c->link[i]));
-    return json_pack("{s:i, s:s, s:o, s:o, s:o}", "cgpipe_cluster", VERSION, "version",
-                     CGP_VERSION, "hosts", hosts, "devices", devices, "links", links);
+    return json_pack("{s:i, s:s, s:o, s:o, s:o}", "cgpipe_cluster", VERSION, "version", CGP_VERSION,
+                     "hosts", hosts, "devices", devices, "links", links);
 }
 
 /* --- asking --- */
 
 cgp_status cli_cluster_expect(const cli_cluster *c, int devices) {
     if (devices <= c->devices) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT,
-                    "%s: devices: expected %d or more, one for each stage's, got %d", c->path,
-                    devices, c->devices);
+    return cgp_fail(CGP_EFORMAT, "%s: devices: expected %d or more, one for each stage's, got %d",
+                    c->path, devices, c->devices);
 }
 
 cgp_status cli_cluster_check_plan(const cli_cluster *c, const cgp_plan *plan) {
@@ -186,16 +179,14 @@ cgp_status cli_cluster_check_plan(const cli_cluster *c, const cgp_plan *plan) {
         const size_t kind = strcspn(planned->name, ":");
         char needs[CLI_NUMBER], has_bytes[CLI_NUMBER];
         if (strlen(device->kind) != kind || strncmp(device->kind, planned->name, kind) != 0)
-            return cgp_fail(CGP_EFORMAT, "%s: devices[%d].kind: expected %.*s, got %s", c->path,
-                            d, (int)kind, planned->name, device->kind);
-        if (device->memory_bytes == 0 || planned->planned_bytes <= device->memory_bytes)
-            continue;
+            return cgp_fail(CGP_EFORMAT, "%s: devices[%d].kind: expected %.*s, got %s", c->path, d,
+                            (int)kind, planned->name, device->kind);
+        if (device->memory_bytes == 0 || planned->planned_bytes <= device->memory_bytes) continue;
         return cgp_fail(
             CGP_ELIMIT,
             "%s: devices[%d]: %s needs %s, and has %s (more stages, smaller micro-batches, "
             "--recompute always)",
-            c->path, d, planned->name,
-            cgp_bytes_text(planned->planned_bytes, needs, sizeof needs),
+            c->path, d, planned->name, cgp_bytes_text(planned->planned_bytes, needs, sizeof needs),
             cgp_bytes_text(device->memory_bytes, has_bytes, sizeof has_bytes));
     }
     return CGP_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster.h -- a cluster file (docs/reference/cluster-files.md): hosts, their devices, and how long a message takes from one to
- * another. `cgpipe bench transport --json` measures it, --cluster reads it. Device d of a pipeline is the file's d-th. */
+/* cluster.h -- a cluster file (docs/reference/cluster-files.md): hosts, their devices, and how long
+ * a message takes from one to another. `cgpipe bench transport --json` measures it, --cluster reads
+ * it. Device d of a pipeline is the file's d-th. */
 #ifndef CGPIPE_CLI_CLUSTER_H
 #define CGPIPE_CLI_CLUSTER_H
 
@@ -39,7 +40,8 @@ typedef struct cli_cluster {
     json_t *file; /* that has the texts; NULL: they are the caller's */
 } cli_cluster;
 
-/* Read a cluster file. Release in any case. Fails with CGP_EIO, CGP_EFORMAT: the message begins with the path. */
+/* Read a cluster file. Release in any case. Fails with CGP_EIO, CGP_EFORMAT: the message begins
+ * with the path. */
 CGP_MUST_CHECK cgp_status cli_cluster_read(cli_cluster *cluster, const char *path);
 
 /* Return the JSON of a cluster file. Owned by the caller. */
@@ -50,11 +52,12 @@ void cli_cluster_release(cli_cluster *cluster);
 /* Fail with CGP_EFORMAT if there are fewer than so many devices. */
 CGP_MUST_CHECK cgp_status cli_cluster_expect(const cli_cluster *cluster, int devices);
 
-/* Fail if the devices of a plan are others: CGP_EFORMAT, their number or kind; CGP_ELIMIT, their memory. */
-CGP_MUST_CHECK cgp_status cli_cluster_check_plan(const cli_cluster *cluster,
-                                                 const cgp_plan *plan);
+/* Fail if the devices of a plan are others: CGP_EFORMAT, their number or kind; CGP_ELIMIT, their
+ * memory. */
+CGP_MUST_CHECK cgp_status cli_cluster_check_plan(const cli_cluster *cluster, const cgp_plan *plan);
 
-/* Find the cost of a message from one device to another, both below the number of devices. CGP_EFORMAT: the file has none. */
+/* Find the cost of a message from one device to another, both below the number of devices.
+ * CGP_EFORMAT: the file has none. */
 CGP_MUST_CHECK cgp_status cli_cluster_message(const cli_cluster *cluster, int from, int to,
                                               cli_message_cost *cost);
 

@@ -92,7 +92,8 @@ static cgp_status measure_steps(const cgp_model *model, const cli_costs_options 
     cgp_plan **plans = cli_calloc((size_t)n, sizeof *plans);
     cgp_plan_options options = cgp_plan_options_default();
     cgp_status status = CGP_OK;
-    /* The first micro-batch writes gradients, the others add to them: a difference where there are few samples. */
+    /* The first micro-batch writes gradients, the others add to them: a difference where there are
+     * few samples. */
     options.chunks = samples < 3 ? 4 : 2;
     options.batch = samples * options.chunks;
     options.optim = profile->optim;
@@ -111,8 +112,8 @@ static cgp_status measure_steps(const cgp_model *model, const cli_costs_options 
     return status;
 }
 
-/* Measure one size kernel by kernel, the layers of this rank: each has about the same part of the model's FLOPs, if there is a layer for
- * it. What it found comes to all. */
+/* Measure one size kernel by kernel, the layers of this rank: each has about the same part of the
+ * model's FLOPs, if there is a layer for it. What it found comes to all. */
 static cgp_status measure_kernels(const cgp_model *model, const cli_costs_options *profile,
                                   int64_t samples, cgp_layer_cost *row) {
     const int layers = cgp_model_layers(model);
@@ -160,14 +161,12 @@ cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const cha
         cgp_status status = CGP_ELIMIT;
         if (costs->in_steps) status = measure_steps(model, profile, costs->samples[k], row);
         if (status == CGP_ELIMIT && costs->in_steps) {
-            cgp_log(CGP_LOG_WARN, "profile", "%s; kernels are measured one by one",
-                    cgp_message());
+            cgp_log(CGP_LOG_WARN, "profile", "%s; kernels are measured one by one", cgp_message());
             costs->in_steps = false;
             k = costs->sizes; /* from the beginning */
             continue;
         }
-        if (status == CGP_ELIMIT)
-            status = measure_kernels(model, profile, costs->samples[k], row);
+        if (status == CGP_ELIMIT) status = measure_kernels(model, profile, costs->samples[k], row);
         CGP_TRY(status);
     }
     return CGP_OK;
@@ -233,15 +232,15 @@ cgp_layer_cost cli_costs_total(const cli_costs *costs, int size) {
     return total;
 }
 
-/* The numbers of a layer are lists, one for each size, but for what does not depend on the samples. */
+/* The numbers of a layer are lists, one for each size, but for what does not depend on the samples.
+ * */
 static json_t *layer_json(const cli_costs *costs, int layer, const char *name) {
     json_t *o = json_object(), *saved = json_array();
     json_object_set_new(o, "name", json_string(name));
     for (int k = 0; k < REALS; k++) {
         json_t *list = json_array();
         for (int size = 0; size < costs->sizes; size++)
-            json_array_append_new(list,
-                                  cli_real_json(*real_at(&row_of(costs, size)[layer], k)));
+            json_array_append_new(list, cli_real_json(*real_at(&row_of(costs, size)[layer], k)));
         json_object_set_new(o, reals[k].key, list);
     }
     for (int size = 0; size < costs->sizes; size++)
@@ -264,16 +263,14 @@ json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
                      "samples", samples, "threads", costs->threads, "devices", costs->devices,
                      "in_steps", costs->in_steps, "precision", costs->precision, "convolution",
                      costs->convolution, "peak_flops", cli_real_json(costs->peak_flops),
-                     "copy_bytes_per_second", cli_real_json(costs->bandwidth), "layers",
-                     layers);
+                     "copy_bytes_per_second", cli_real_json(costs->bandwidth), "layers", layers);
 }
 
 /* A number, or of a list of one for each size number `size`. NULL: neither. */
 static const json_t *number_of(const json_t *value, int sizes, int size) {
     const json_t *number = value;
     if (json_is_array(value))
-        number =
-            (int)json_array_size(value) == sizes ? json_array_get(value, (size_t)size) : NULL;
+        number = (int)json_array_size(value) == sizes ? json_array_get(value, (size_t)size) : NULL;
     else if (sizes > 1)
         number = NULL;
     return json_is_number(number) ? number : NULL;
@@ -286,13 +283,11 @@ static cgp_status read_layer(cli_costs *costs, const json_t *o, const char *path
     for (int size = 0; size < costs->sizes; size++) {
         cgp_layer_cost *cost = costs->rows + (size_t)size * (size_t)costs->layers + i;
         for (int k = 0; k < REALS; k++) {
-            const json_t *number =
-                number_of(json_object_get(o, reals[k].key), costs->sizes, size);
+            const json_t *number = number_of(json_object_get(o, reals[k].key), costs->sizes, size);
             const double value = json_number_value(number);
             if (!number || !(value >= 0 && value < MAX_REAL))
-                return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0%s", path,
-                                i, reals[k].key,
-                                costs->sizes > 1 ? " for each of samples" : "");
+                return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0%s", path, i,
+                                reals[k].key, costs->sizes > 1 ? " for each of samples" : "");
             *real_at(cost, k) = value;
         }
         const json_t *bytes = number_of(saved, costs->sizes, size);
@@ -358,11 +353,10 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const cli_run_op
         CGP_TRY(read_layer(costs, json_array_get(layers, (size_t)i), path, i));
     if (!convolution) convolution = "direct"; /* of an older cgpipe */
     if (strcmp(convolution, options->convolution) != 0)
-        return cgp_fail(
-            CGP_EFORMAT,
-            "%s: expected costs of %s convolutions, got \"%s\" (--convolution %s, or "
-            "a profile of those)",
-            path, options->convolution, convolution, convolution);
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: expected costs of %s convolutions, got \"%s\" (--convolution %s, or "
+                        "a profile of those)",
+                        path, options->convolution, convolution, convolution);
     if (precision && strcmp(precision, options->precision) == 0) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: expected costs in %s, got \"%s\" (--precision %s, or a profile of "
@@ -376,8 +370,8 @@ static size_t largest(const cgp_model *model) {
     return 65536 + (size_t)8192 * (size_t)cgp_model_layers(model);
 }
 
-cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options,
-                          const cgp_model *model, const char *model_spec) {
+cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options, const cgp_model *model,
+                          const char *model_spec) {
     const char *path = options->costs;
     json_t *o = NULL;
     *costs = (cli_costs){0};
@@ -389,8 +383,7 @@ cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options,
 
 /* --- balance --- */
 
-static cgp_status by_size(const cgp_model *model, const cgp_plan_options *options,
-                          int *balance) {
+static cgp_status by_size(const cgp_model *model, const cgp_plan_options *options, int *balance) {
     cgp_balance_size_options size = cgp_balance_size_options_default();
     const bool gpipe = options->schedule && strcmp(options->schedule, "gpipe") == 0;
     size.samples = (options->batch + options->chunks - 1) / options->chunks;
@@ -410,9 +403,8 @@ static cgp_status by_time(const cgp_model *model, const char *model_spec,
     const int64_t samples = (options->batch + options->chunks - 1) / options->chunks;
     const bool recomputed = cgp_recompute_plain(options->recompute) != CGP_RECOMPUTE_NEVER;
     CGP_TRY(cli_costs_options_of(&profile, run_options, false));
-    cgp_status status = run_options->costs
-                            ? cli_costs_read(&costs, run_options, model, model_spec)
-                            : cli_costs_measure(&costs, model, model_spec, &profile);
+    cgp_status status = run_options->costs ? cli_costs_read(&costs, run_options, model, model_spec)
+                                           : cli_costs_measure(&costs, model, model_spec, &profile);
     if (status == CGP_OK) status = cli_costs_at(&costs, samples, &layer);
     if (status == CGP_OK)
         status = cgp_balance_by_time(model, layer, recomputed, cgp_plan_options_stages(options),
@@ -424,8 +416,7 @@ static cgp_status by_time(const cgp_model *model, const char *model_spec,
 }
 
 cgp_status cli_balance_find(int **balance, const cgp_model *model, const char *model_spec,
-                            const cli_run_options *run_options,
-                            const cgp_plan_options *options) {
+                            const cli_run_options *run_options, const cgp_plan_options *options) {
     const char *by = run_options->balance.by;
     *balance = NULL;
     if (!by || strcmp(by, "flops") == 0) return CGP_OK;

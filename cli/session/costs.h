@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* costs.h -- the costs of a model's layers on this machine: measured, or from a file of `cgpipe profile --json`; and the balances
- * that follow. */
+/* costs.h -- the costs of a model's layers on this machine: measured, or from a file of
+ * `cgpipe profile --json`; and the balances that follow. */
 #ifndef CGPIPE_CLI_COSTS_H
 #define CGPIPE_CLI_COSTS_H
 
@@ -37,13 +37,15 @@ typedef struct cli_costs_options {
     const char *const *names; /* [devices]. Borrowed. */
 } cli_costs_options;
 
-/* Set up the measurement of a command's devices, micro-batches of the size that its batch and chunks have alone, or, with `sizes`, also
- * of 1 and of the geometric mean of both. Free `names`. */
+/* Set up the measurement of a command's devices, micro-batches of the size that its batch and
+ * chunks have alone, or, with `sizes`, also of 1 and of the geometric mean of both. Free `names`.
+ * */
 CGP_MUST_CHECK cgp_status cli_costs_options_of(cli_costs_options *profile,
                                                const cli_run_options *run_options, bool sizes);
 
-/* Measure the layers in whole steps of one stage, or kernel by kernel where those do not fit into memory or there are several ranks:
- * then each rank measures some; all have the same costs. Release in any case. Collective. */
+/* Measure the layers in whole steps of one stage, or kernel by kernel where those do not fit into
+ * memory or there are several ranks: then each rank measures some; all have the same costs. Release
+ * in any case. Collective. */
 CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model,
                                             const char *model_spec,
                                             const cli_costs_options *profile);
@@ -51,11 +53,13 @@ CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *m
 /* Make room for rows of costs. */
 void cli_costs_reserve(cli_costs *costs);
 
-/* Return the costs of micro-batches of `samples`, [layers]. Freed by the caller. Fails with CGP_EINVAL. */
+/* Return the costs of micro-batches of `samples`, [layers]. Freed by the caller. Fails with
+ * CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_costs_at(const cli_costs *costs, int64_t samples,
                                        cgp_layer_cost **out);
 
-/* Read --costs, for this model, --precision and --convolution. Release in any case. Fails with CGP_EFORMAT. */
+/* Read --costs, for this model, --precision and --convolution. Release in any case. Fails with
+ * CGP_EFORMAT. */
 CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,
                                          const cgp_model *model, const char *model_spec);
 
@@ -70,8 +74,8 @@ double cli_copy_bandwidth(void);
 /* Return the sums over the layers, of one size. */
 cgp_layer_cost cli_costs_total(const cli_costs *costs, int size);
 
-/* Find the balance of --balance time or size for a plan with these options; *balance is the caller's to free, NULL: the run
- * options have it, or it is by FLOPs. */
+/* Find the balance of --balance time or size for a plan with these options; *balance is the
+ * caller's to free, NULL: the run options have it, or it is by FLOPs. */
 CGP_MUST_CHECK cgp_status cli_balance_find(int **balance, const cgp_model *model,
                                            const char *model_spec,
                                            const cli_run_options *run_options,

@@ -50,8 +50,8 @@ static cgp_status set_key(cgp_shapes_options *options, const char *key, const ch
     if (k == 3) {
         const char *near = cgp_nearest(key, keys, 3);
         return cgp_fail(CGP_EINVAL, "--data shapes: %s: unknown key (%s%s%s)", key,
-                        near ? "did you mean " : "keys: ",
-                        near ? near : "size masks validation", near ? "?" : "");
+                        near ? "did you mean " : "keys: ", near ? near : "size masks validation",
+                        near ? "?" : "");
     }
     if (!cli_parse_whole(value, 0, k == 1 ? 1 : INT32_MAX, &number))
         return cgp_fail(CGP_EINVAL, "--data shapes: %s: expected %s, got \"%s\"", key,
@@ -105,8 +105,7 @@ static cgp_status check_images(const cli_run_options *options, cli_data_kind kin
     if (kind != CLI_DATA_SHAPES && !*rest_of(data))
         return cgp_fail(CGP_EINVAL, "--data %s: expected a directory after the colon", data);
     if (cli_option_given(options, CLI_OPTION_VALIDATION) && kind != CLI_DATA_IMAGES)
-        return cgp_fail(CGP_EINVAL, "--validation: cannot be with %s, which has its own (%s)",
-                        data,
+        return cgp_fail(CGP_EINVAL, "--validation: cannot be with %s, which has its own (%s)", data,
                         kind == CLI_DATA_SHAPES ? "shapes:validation=N says how many"
                                                 : "the files of its test set");
     cgp_shapes_options unused = cgp_shapes_options_default();
@@ -139,7 +138,8 @@ static cgp_status open_mnist(cgp_data **out, const cli_run_options *run_options,
     return cgp_data_mnist(out, rest_of(run_options->data.values[0]), &options);
 }
 
-/* A directory with the directories train and val has ImageNet's layout: each is a directory of classes. */
+/* A directory with the directories train and val has ImageNet's layout: each is a directory of
+ * classes. */
 static cgp_status open_directory(cgp_data **out, const cli_run_options *run_options,
                                  const cgp_model *model) {
     const char *root = rest_of(run_options->data.values[0]);
@@ -159,9 +159,9 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *run_opti
     cgp_status status = CGP_OK;
     if (both && !isnan(run_options->validation_fraction) &&
         cli_option_given(run_options, CLI_OPTION_VALIDATION))
-        status = cgp_fail(CGP_EINVAL,
-                          "--validation %s: %s has a directory val for that (leave it out)",
-                          run_options->validation, root);
+        status =
+            cgp_fail(CGP_EINVAL, "--validation %s: %s has a directory val for that (leave it out)",
+                     run_options->validation, root);
     if (status == CGP_OK) status = cgp_data_image_folder(out, both ? train : root, &options);
     free(val);
     free(train);
@@ -169,8 +169,8 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *run_opti
 }
 
 /* Open a set for the inputs of the model, which determine the sizes that its options leave out. */
-static cgp_status open_images(cgp_data **out, const cli_run_options *options,
-                              cli_data_kind kind, const cgp_model *model) {
+static cgp_status open_images(cgp_data **out, const cli_run_options *options, cli_data_kind kind,
+                              const cgp_model *model) {
     cgp_cifar_options cifar = cgp_cifar_options_default();
     if (kind == CLI_DATA_SHAPES) return open_shapes(out, options, model);
     if (kind == CLI_DATA_MNIST) return open_mnist(out, options, model);
@@ -185,11 +185,10 @@ static cgp_status open_images(cgp_data **out, const cli_run_options *options,
 
 static cgp_status check_plugins(const cli_run_options *options) {
     if (options->data.count > 1)
-        return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too",
-                        options->data.values[0], options->data.values[1]);
+        return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too", options->data.values[0],
+                        options->data.values[1]);
     if (isnan(options->validation_fraction))
-        return cgp_fail(CGP_EINVAL,
-                        "--validation: expected a fraction with --data plugin, got %s",
+        return cgp_fail(CGP_EINVAL, "--validation: expected a fraction with --data plugin, got %s",
                         options->validation);
     return CGP_OK;
 }
@@ -213,16 +212,16 @@ static cgp_status open_plugins(cgp_data **out, const cli_run_options *options,
     const cgp_status status = of->plugin->open_data(out, &request);
     if (status == CGP_OK && *out) return CGP_OK;
     if (status == CGP_OK)
-        return cgp_fail(CGP_EINVAL, "--data %s: cgpipe_data_open of %s returned no data set",
-                        data, cli_model_name(of));
-    return cgp_fail((int)status < 0 || status > CGP_EPEER ? CGP_EINVAL : status,
-                    "--data %s: %s", data,
-                    *cgp_message() ? cgp_message() : "cgpipe_data_open gave no reason");
+        return cgp_fail(CGP_EINVAL, "--data %s: cgpipe_data_open of %s returned no data set", data,
+                        cli_model_name(of));
+    return cgp_fail((int)status < 0 || status > CGP_EPEER ? CGP_EINVAL : status, "--data %s: %s",
+                    data, *cgp_message() ? cgp_message() : "cgpipe_data_open gave no reason");
 }
 
 /* --- paths --- */
 
-/* Make the path absolute, behind "images:" or the like. NULL if it is no UTF-8, which JSON cannot hold. */
+/* Make the path absolute, behind "images:" or the like. NULL if it is no UTF-8, which JSON cannot
+ * hold. */
 static json_t *absolute(const char *text) {
     const char *path = images_kind_of(text) >= CLI_DATA_SHAPES ? rest_of(text) : text;
     char *real = realpath(path, NULL);
@@ -238,8 +237,8 @@ static cgp_status expect_utf8(const char *text) {
     if (whole) return CGP_OK;
     char *real = realpath(images_kind_of(text) >= CLI_DATA_SHAPES ? rest_of(text) : text, NULL);
     const cgp_status status =
-        cgp_fail(CGP_EINVAL, "%s: expected a path in UTF-8, which run.json keeps, got \"%s\"",
-                 text, real ? real : text);
+        cgp_fail(CGP_EINVAL, "%s: expected a path in UTF-8, which run.json keeps, got \"%s\"", text,
+                 real ? real : text);
     free(real);
     return status;
 }
@@ -268,16 +267,15 @@ cgp_status cli_data_kind_of(const cli_run_options *options, cli_data_kind *kind)
         static const char *const kinds[] = {"text", "a token file (.bin)"};
         const char *path = i < options->data.count ? options->data.values[i] : validation;
         if (path && cli_ends_with(path, ".bin") != tokens)
-            return cgp_fail(CGP_EINVAL, "%s: is %s, expected %s, as %s is", path,
-                            kinds[!tokens], kinds[tokens], first);
+            return cgp_fail(CGP_EINVAL, "%s: is %s, expected %s, as %s is", path, kinds[!tokens],
+                            kinds[tokens], first);
     }
     return CGP_OK;
 }
 
 /* --- texts and tokens --- */
 
-static cgp_status open_text(cgp_data **out, const cli_run_options *run_options,
-                            int64_t sequence) {
+static cgp_status open_text(cgp_data **out, const cli_run_options *run_options, int64_t sequence) {
     const char *validation = validation_path(run_options);
     cgp_text_options options = cgp_text_options_default();
     options.sequence = sequence;
@@ -307,11 +305,11 @@ static cgp_status refuse(const cli_run_options *options, const cgp_model *model,
                          const char *gives, const char *way_out) {
     const cgp_shape taken = cgp_model_input_shape(model, field);
     char shape[96];
-    return cgp_fail(
-        CGP_EINVAL, "--data %s: gives %s, expected %s %s, the input \"%s\" of %s (%s)",
-        options->data.values[0], gives, cgp_dtype_name(cgp_model_input_dtype(model, field)),
-        cgp_shape_text(&taken, shape, sizeof shape), cgp_model_input_name(model, field),
-        cgp_model_name(model), way_out);
+    return cgp_fail(CGP_EINVAL, "--data %s: gives %s, expected %s %s, the input \"%s\" of %s (%s)",
+                    options->data.values[0], gives,
+                    cgp_dtype_name(cgp_model_input_dtype(model, field)),
+                    cgp_shape_text(&taken, shape, sizeof shape), cgp_model_input_name(model, field),
+                    cgp_model_name(model), way_out);
 }
 
 /* Refuse a model whose input is no sequence of tokens. */
@@ -349,11 +347,10 @@ static cgp_status check_field(const cli_run_options *options, const cgp_data *da
 
 static cgp_status expect_two_inputs(const cgp_model *model) {
     if (cgp_model_inputs(model) == 2) return CGP_OK;
-    return cgp_fail(
-        CGP_EINVAL,
-        "train: expected a model of two inputs, those of a sample and of its target, "
-        "got %s, which has %d",
-        cgp_model_name(model), cgp_model_inputs(model));
+    return cgp_fail(CGP_EINVAL,
+                    "train: expected a model of two inputs, those of a sample and of its target, "
+                    "got %s, which has %d",
+                    cgp_model_name(model), cgp_model_inputs(model));
 }
 
 static cgp_status check_data(const cli_run_options *options, const cgp_data *data,
@@ -363,11 +360,10 @@ static cgp_status check_data(const cli_run_options *options, const cgp_data *dat
     for (int i = 0; i < 2; i++)
         CGP_TRY(check_field(options, data, model, i));
     if (classes == 0 || classes == labels || !known) return CGP_OK;
-    return cgp_fail(
-        CGP_EINVAL,
-        "--data %s: has %lld classes, expected the %lld of %s (classes=%lld in MODEL)",
-        options->data.values[0], (long long)classes, (long long)labels, cgp_model_name(model),
-        (long long)classes);
+    return cgp_fail(CGP_EINVAL,
+                    "--data %s: has %lld classes, expected the %lld of %s (classes=%lld in MODEL)",
+                    options->data.values[0], (long long)classes, (long long)labels,
+                    cgp_model_name(model), (long long)classes);
 }
 
 cgp_status cli_data_open(cgp_data **out, const cli_run_options *options, const cgp_model *model,
@@ -400,8 +396,7 @@ bool cli_data_targets_follow(const cli_run_options *options) {
 cli_data_units cli_data_units_of(const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     if (cgp_model_input_dtype(model, 0) == CGP_I32)
-        return (cli_data_units){"tokens", "tok", "sequences", "windows",
-                                cgp_shape_count(&shape)};
+        return (cli_data_units){"tokens", "tok", "sequences", "windows", cgp_shape_count(&shape)};
     if (shape.rank == 3) return (cli_data_units){"images", "img", "images", "images", 1};
     return (cli_data_units){"samples", "smp", "samples", "samples", 1};
 }

@@ -22,12 +22,12 @@ typedef enum cli_data_kind {
     CLI_DATA_IMAGES
 } cli_data_kind;
 
-/* Find the kind by the names: a token file's ends in ".bin". Fails with CGP_EINVAL if kinds mix, or if options do not go with the
- * kind. */
-CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options,
-                                           cli_data_kind *kind);
+/* Find the kind by the names: a token file's ends in ".bin". Fails with CGP_EINVAL if kinds mix, or
+ * if options do not go with the kind. */
+CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options, cli_data_kind *kind);
 
-/* Open the data for the inputs of the model, which MODEL `of` made, and refuse data that they do not take. */
+/* Open the data for the inputs of the model, which MODEL `of` made, and refuse data that they do
+ * not take. */
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model, const cli_model *of);
 
@@ -40,11 +40,12 @@ typedef struct cli_data_facts {
 
 CGP_MUST_CHECK cgp_status cli_data_facts_of(const cgp_data *data, cli_data_facts *facts);
 
-/* Tell whether targets follow from inputs: another image takes the place of a broken one, with its label (no --strict). */
+/* Tell whether targets follow from inputs: another image takes the place of a broken one, with its
+ * label (no --strict). */
 bool cli_data_targets_follow(const cli_run_options *run_options);
 
-/* The units of messages: those in a sample ("tokens", "images", "samples"; "tok", "img", "smp"), their number, and the sample
- * ("sequences", "images", "samples"). */
+/* The units of messages: those in a sample ("tokens", "images", "samples"; "tok", "img", "smp"),
+ * their number, and the sample ("sequences", "images", "samples"). */
 typedef struct cli_data_units {
     const char *name, *short_name, *sample;
     const char *key; /* of the sample in JSON */

@@ -19,7 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After a signal the thread looks so often, and leaves a rank that failed so long to end by itself. */
+/* After a signal the thread looks so often, and leaves a rank that failed so long to end by itself.
+ * */
 #define LOOK_SECONDS 0.1
 #define GRACE_SECONDS 0.5
 
@@ -48,7 +49,8 @@ static file_name name_of(int rank) {
     return name;
 }
 
-/* Open RUN/diagnosis, and make it. A run that has no directory here (another host's disk) has no place for it: fd is -1. */
+/* Open RUN/diagnosis, and make it. A run that has no directory here (another host's disk) has no
+ * place for it: fd is -1. */
 static cgp_status open_place(cli_run_directory *place) {
     cli_run_directory_reopen(d.run);
     const int run = d.run->fd;

@@ -25,8 +25,8 @@ typedef struct cli_eval_sums {
     cgp_iou iou;
 } cli_eval_sums;
 
-/* Tell whether a model has metrics beside the loss: its logits (cli_model_logits) are [classes] and the target labels [1], or they are
- * those of a mask, of the target's shape. */
+/* Tell whether a model has metrics beside the loss: its logits (cli_model_logits) are [classes] and
+ * the target labels [1], or they are those of a mask, of the target's shape. */
 bool cli_has_eval_metrics(const cgp_model *model);
 
 /* Add a batch of `count` samples: the model's logits and targets. */

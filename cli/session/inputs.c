@@ -33,8 +33,7 @@ int64_t cli_input_bound(const cgp_model *model, int input) {
     return logits.rank > 0 ? logits.dims[logits.rank - 1] : 1;
 }
 
-void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples,
-                     uint64_t seed) {
+void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples, uint64_t seed) {
     const int count = cgp_model_inputs(model);
     uint64_t state = seed;
     *inputs = (cli_inputs){cli_calloc((size_t)count, sizeof *inputs->tensors),

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lock.c -- see lock.h. A lock file is written under a temporary name and then linked to its own, which fails if another one is
- * there: link() is atomic on network file systems too, and the file is whole as soon as it has its name.
+/* lock.c -- see lock.h. A lock file is written under a temporary name and then linked to its own,
+ *which fails if another one is
+ * there: link() is atomic on network file systems too, and the file is whole as soon as it has its
+ * name.
  *
- * To replace the file of a process that is gone takes two calls, so only one process at a time does that: such processes are all of
- * one pid namespace, and lock its file in /proc. */
+ * To replace the file of a process that is gone takes two calls, so only one process at a time does
+ * that: such processes are all of one pid namespace, and lock its file in /proc. */
 #include "session/lock.h"
 
 #include "common.h"
@@ -31,8 +33,8 @@ typedef enum look { ABSENT, THERE, STRANGE } look;
 
 /* --- flock --- */
 
-/* Wait a moment, as another process holds it while it looks. Returns 0; EWOULDBLOCK: another process has it; else there are no
- * locks. */
+/* Wait a moment, as another process holds it while it looks. Returns 0; EWOULDBLOCK: another
+ * process has it; else there are no locks. */
 static int lock_exclusively(int fd) {
     const struct timespec moment = {.tv_nsec = 10000000};
     int reason = EWOULDBLOCK;
@@ -85,8 +87,7 @@ static cgp_status read_file(int directory, const char *path, look *found, holder
     *found = reason == ENOENT ? ABSENT : STRANGE;
     if (reason == ENOENT || reason == ELOOP || reason == ENXIO) return CGP_OK;
     if (reason)
-        return cgp_fail(CGP_EIO, "%s/" CLI_LOCK ": cannot be read (%s)", path,
-                        strerror(reason));
+        return cgp_fail(CGP_EIO, "%s/" CLI_LOCK ": cannot be read (%s)", path, strerror(reason));
     text[got] = '\0';
     return regular ? parse(text, found, who) : CGP_OK;
 }
@@ -97,11 +98,10 @@ static cgp_status check_gone(const char *path, look found, const holder *who) {
     if (found == THERE) CGP_TRY(cgp_process_find(&state, who->process));
     if (state == CGP_PROCESS_GONE) return CGP_OK;
     if (state == CGP_PROCESS_RUNS)
-        return cgp_fail(
-            CGP_EIO,
-            "run directory %s: another cgpipe train is at work in it, process %ld of "
-            "this host, since %s (stop that one, or another --run)",
-            path, who->pid, cli_shown(who->date));
+        return cgp_fail(CGP_EIO,
+                        "run directory %s: another cgpipe train is at work in it, process %ld of "
+                        "this host, since %s (stop that one, or another --run)",
+                        path, who->pid, cli_shown(who->date));
     char *file = cli_text("%s/" CLI_LOCK, path), *word = shell_word(file);
     if (found == THERE)
         (void)cgp_fail(CGP_EIO,
@@ -120,7 +120,8 @@ static cgp_status check_gone(const char *path, look found, const holder *who) {
 
 /* --- taking over --- */
 
-/* Return a descriptor with the lock of this pid namespace, -1 if another process has it, or there is no /proc. */
+/* Return a descriptor with the lock of this pid namespace, -1 if another process has it, or there
+ * is no /proc. */
 static int lock_namespace(void) {
     const int fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || lock_exclusively(fd) == 0) return fd;
@@ -134,9 +135,8 @@ static cgp_status take_over(int directory, const char *path, const holder *gone)
     look found = ABSENT;
     const int guard = lock_namespace();
     if (guard < 0)
-        return cgp_fail(CGP_EIO,
-                        "run directory %s: another process takes over its lock (start again)",
-                        path);
+        return cgp_fail(
+            CGP_EIO, "run directory %s: another process takes over its lock (start again)", path);
     cgp_status status = read_file(directory, path, &found, &now);
     if (status == CGP_OK && found == THERE && strcmp(now.process, gone->process) == 0 &&
         unlinkat(directory, CLI_LOCK, 0) != 0 && errno != ENOENT)
@@ -148,7 +148,8 @@ static cgp_status take_over(int directory, const char *path, const holder *gone)
 
 /* --- making --- */
 
-/* Link a file to its name. Returns 0 or errno. The answer may be lost on its way from a server: two links are success. */
+/* Link a file to its name. Returns 0 or errno. The answer may be lost on its way from a server: two
+ * links are success. */
 static int link_file(int directory, const char *temporary) {
     struct stat info;
     if (linkat(directory, temporary, directory, CLI_LOCK, 0) == 0) return 0;
@@ -162,7 +163,8 @@ static bool has_no_links(int reason) {
     return reason == EPERM || reason == EOPNOTSUPP || reason == ENOSYS || reason == EMLINK;
 }
 
-/* Make the file. Returns 0; EEXIST: another one is there; or errno; *status has a failure before that. */
+/* Make the file. Returns 0; EEXIST: another one is there; or errno; *status has a failure before
+ * that. */
 static int make_file(int directory, const char *path, cgp_status *status) {
     char host[CLI_HOST], date[CLI_NUMBER], process[CGP_PROCESS_BYTES];
     *status = cgp_process_name(process);
@@ -192,8 +194,7 @@ static cgp_status take_file(int directory, const char *path, bool *by_file, bool
     *again = reason == EEXIST;
     if (reason == 0 || reason == EEXIST) return CGP_OK;
     if (!has_no_links(reason))
-        return cgp_fail(CGP_EIO, "%s/" CLI_LOCK ": cannot be made (%s)", path,
-                        strerror(reason));
+        return cgp_fail(CGP_EIO, "%s/" CLI_LOCK ": cannot be made (%s)", path, strerror(reason));
     (void)cgp_fail(CGP_EIO,
                    "run directory %s: its file system has no locks and no links, so nothing "
                    "keeps another cgpipe train out of it",
@@ -256,8 +257,7 @@ cli_lock cli_lock_look(int directory) {
     if (locks) (void)flock(directory, LOCK_UN);
     if (read_file(directory, "", &found, &who) != CGP_OK) return CLI_LOCK_UNKNOWN;
     if (found == ABSENT) return locks ? CLI_LOCK_FREE : CLI_LOCK_UNKNOWN;
-    if (found == THERE && cgp_process_find(&state, who.process) != CGP_OK)
-        return CLI_LOCK_UNKNOWN;
+    if (found == THERE && cgp_process_find(&state, who.process) != CGP_OK) return CLI_LOCK_UNKNOWN;
     return state == CGP_PROCESS_RUNS   ? CLI_LOCK_HELD
            : state == CGP_PROCESS_GONE ? CLI_LOCK_FREE
                                        : CLI_LOCK_UNKNOWN;

@@ -17,8 +17,7 @@
 
 bool cli_model_is_plugin(const char *text) {
     const size_t length = strcspn(text, ":");
-    return cli_plugin_path(text) > 0 ||
-           (length > 3 && strncmp(text + length - 3, ".so", 3) == 0);
+    return cli_plugin_path(text) > 0 || (length > 3 && strncmp(text + length - 3, ".so", 3) == 0);
 }
 
 static cgp_status refuse_source(const char *text, const char *source) {
@@ -34,13 +33,11 @@ static cgp_status parse_plugin(cli_model *model, const char *text, const char *s
     const size_t length = cli_plugin_path(text);
     if (source) return refuse_source(text, source);
     if (length == 0)
-        return cgp_fail(CGP_EINVAL,
-                        "%.*s: expected a path with a '/' to a model plug-in (./%s)",
+        return cgp_fail(CGP_EINVAL, "%.*s: expected a path with a '/' to a model plug-in (./%s)",
                         (int)strcspn(text, ":"), text, text);
     CGP_TRY(cli_plugin_open(&model->plugin, text, length));
     strcpy(model->sha256, model->plugin->sha256);
-    return cli_plugin_values(model->values, model->plugin,
-                             text + length + (text[length] == ':'));
+    return cli_plugin_values(model->values, model->plugin, text + length + (text[length] == ':'));
 }
 
 /* --- a graph file --- */
@@ -55,8 +52,7 @@ static cgp_status parse_graph(cli_model *model, const char *text, const char *pl
     if (!plugin) return CGP_OK;
     const size_t length = cli_plugin_path(plugin);
     if (length == 0 || plugin[length])
-        return cgp_fail(CGP_EINVAL,
-                        "--plugin: expected a path with a '/' that ends in .so, got %s",
+        return cgp_fail(CGP_EINVAL, "--plugin: expected a path with a '/' that ends in .so, got %s",
                         plugin);
     CGP_TRY(cli_plugin_open(&model->plugin, plugin, length));
     strcat(strcat(model->sha256, "+"), model->plugin->sha256);
@@ -71,8 +67,8 @@ static const char *end_of(const char *path) {
 
 /* --- any model --- */
 
-cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab,
-                           const char *source, const char *plugin) {
+cgp_status cli_model_parse(cli_model *model, const char *text, int64_t vocab, const char *source,
+                           const char *plugin) {
     *model = (cli_model){.spec = cgp_model_spec_default()};
     if (vocab > 0) model->spec.gpt2.vocab = model->spec.llama.vocab = vocab;
     const bool graph = cli_model_is_graph(text);
@@ -92,8 +88,7 @@ cgp_status cli_model_text(const cli_model *model, char *text) {
             return CGP_OK;
         return cgp_fail(CGP_EINVAL, "%s: expected a shorter name", model->graph);
     }
-    if (model->plugin)
-        return cli_plugin_text(model->plugin, model->values, text, CLI_MODEL_SPEC);
+    if (model->plugin) return cli_plugin_text(model->plugin, model->values, text, CLI_MODEL_SPEC);
     return cgp_model_spec_text(&model->spec, text, CLI_MODEL_SPEC);
 }
 
@@ -116,8 +111,8 @@ cgp_status cli_model_differs(const cli_model *model, const char *sha256, const c
         ours += first;
         theirs += first;
     }
-    return cgp_fail(CGP_EINVAL, "%s: is not that of %s (SHA-256 %.8s, not %.8s; %s)", name,
-                    whose, ours, theirs, way_out);
+    return cgp_fail(CGP_EINVAL, "%s: is not that of %s (SHA-256 %.8s, not %.8s; %s)", name, whose,
+                    ours, theirs, way_out);
 }
 
 cgp_status cli_model_agree(const cli_model *model) {
@@ -126,8 +121,7 @@ cgp_status cli_model_agree(const cli_model *model) {
     CGP_TRY(cli_ranks_broadcast(0, first, sizeof first));
     const bool same = strcmp(first, model->sha256) == 0;
     return cli_ranks_agree(
-        same ? CGP_OK
-             : cli_model_differs(model, first, "rank 0", "the same file on all ranks"));
+        same ? CGP_OK : cli_model_differs(model, first, "rank 0", "the same file on all ranks"));
 }
 
 const char *cli_model_name(const cli_model *model) {
@@ -144,8 +138,8 @@ double *cli_model_dropout(cgp_model_spec *spec) {
 cgp_status cli_model_resolve(cli_model *model, cli_run_options *options) {
     double *dropout = cli_model_dropout(&model->spec);
     if (!dropout && options->dropout > 0)
-        return cgp_fail(CGP_EINVAL, "--dropout %g: %s has none (leave it out)",
-                        options->dropout, cli_model_name(model));
+        return cgp_fail(CGP_EINVAL, "--dropout %g: %s has none (leave it out)", options->dropout,
+                        cli_model_name(model));
     if (isnan(options->dropout) && dropout)
         options->dropout = options->command == CLI_BENCH && model->spec.kind == CGP_MODEL_GPT2
                                ? BENCH_DROPOUT
@@ -159,13 +153,13 @@ cgp_status cli_model_find(cli_model *model, cli_run_options *options, const char
     if (!options->operand)
         return cgp_fail(CGP_EINVAL, "%.*s: MODEL is missing (cgpipe %s)",
                         (int)strcspn(example, " "), example, example);
-    CGP_TRY(
-        cli_model_parse(model, options->operand, 0, options->operand_source, options->plugin));
+    CGP_TRY(cli_model_parse(model, options->operand, 0, options->operand_source, options->plugin));
     CGP_TRY(cli_model_agree(model));
     return cli_model_resolve(model, options);
 }
 
-/* Return the output of the heaviest loss whose targets are input `least` or a later one, -1: the graph's; -1: there is none. */
+/* Return the output of the heaviest loss whose targets are input `least` or a later one, -1: the
+ * graph's; -1: there is none. */
 static int heaviest(const cgp_model *model, int least) {
     cgp_model_loss best = {.output = -1};
     for (int i = 0; i < cgp_model_losses(model); i++) {
@@ -181,8 +175,7 @@ int cli_model_logits(const cgp_model *model) {
     return of_target >= 0 ? of_target : any;
 }
 
-cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model,
-                                 const char *what) {
+cgp_status cli_model_expect_text(cli_text_sizes *out, const cgp_model *model, const char *what) {
     const cgp_shape tokens = cgp_model_input_shape(model, 0);
     const int output = cli_model_logits(model);
     const cgp_shape logits = cgp_model_output_shape(model, output);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- see plugin.h. A file is hashed, looked at, opened, and hashed again: the SHA-256 is that of the code that runs. Its
- * version is read, as data, before any function of it is called. */
+/* plugin.c -- see plugin.h. A file is hashed, looked at, opened, and hashed again: the SHA-256 is
+ * that of the code that runs. Its version is read, as data, before any function of it is called. */
 #define _GNU_SOURCE /* RTLD_DEFAULT, dladdr1() */
 #include "session/plugin.h"
 
@@ -35,7 +35,8 @@ size_t cli_plugin_path(const char *text) {
     return 0;
 }
 
-/* Refuse what the loader would crash on: a file of another kind, or one of which the end is missing, as while it is written. */
+/* Refuse what the loader would crash on: a file of another kind, or one of which the end is
+ * missing, as while it is written. */
 static cgp_status check_whole(const char *path) {
     Elf64_Ehdr header;
     struct stat info;
@@ -62,8 +63,8 @@ static cgp_status check_whole(const char *path) {
 
 /* --- its symbols --- */
 
-/* Find a symbol of the plug-in itself, whatever the libraries have that it is linked with; *out is NULL if there is none. `type`: STT_FUNC or
- * STT_OBJECT. *bytes, if it is not NULL: its size. */
+/* Find a symbol of the plug-in itself, whatever the libraries have that it is linked with; *out is
+ * NULL if there is none. `type`: STT_FUNC or STT_OBJECT. *bytes, if it is not NULL: its size. */
 static cgp_status find(const cli_plugin *plugin, const char *name, int type, void **out,
                        size_t *bytes) {
     const ElfW(Sym) *entry = NULL;
@@ -83,7 +84,8 @@ static cgp_status find(const cli_plugin *plugin, const char *name, int type, voi
                     type == STT_FUNC ? "data" : "a function");
 }
 
-/* The release may differ in its last number; while the first one is 0, the second one is another interface. */
+/* The release may differ in its last number; while the first one is 0, the second one is another
+ * interface. */
 static bool same_release(const char *release, size_t size) {
     static const char ours[] = CGP_VERSION;
     const size_t length = (size_t)(strrchr(ours, '.') - ours) + 1;
@@ -101,20 +103,17 @@ static cgp_status check_version(const cli_plugin *plugin) {
     CGP_TRY(find(plugin, VERSION, STT_OBJECT, &symbol, &bytes));
     if (!(theirs = symbol))
         return cgp_fail(CGP_EINVAL,
-                        "%s: has no symbol " VERSION " (CGP_MODEL_PLUGIN; in its source, " SEE
-                        ")",
+                        "%s: has no symbol " VERSION " (CGP_MODEL_PLUGIN; in its source, " SEE ")",
                         plugin->path);
     const bool release = bytes >= offsetof(cgp_model_plugin_version, sizes);
     if (!release || !same_release(theirs->release, sizeof theirs->release))
         return cgp_fail(CGP_EINVAL, "%s: was built for cgpipe %.15s, this is %s (" REBUILD ")",
-                        plugin->path, release ? theirs->release : "of another form",
-                        CGP_VERSION);
+                        plugin->path, release ? theirs->release : "of another form", CGP_VERSION);
     if (bytes < theirs->struct_size)
         return cgp_fail(CGP_EINVAL, "%s: " VERSION " has %zu bytes, and says %zu (" REBUILD ")",
                         plugin->path, bytes, theirs->struct_size);
     if (theirs->struct_size != ours->struct_size)
-        return cgp_fail(CGP_EINVAL,
-                        "%s: expected a version of %zu bytes, got %zu (" REBUILD ")",
+        return cgp_fail(CGP_EINVAL, "%s: expected a version of %zu bytes, got %zu (" REBUILD ")",
                         plugin->path, ours->struct_size, theirs->struct_size);
     for (int i = 0; i < CGP_MODEL_PLUGIN_SIZES; i++) {
         if (theirs->sizes[i] != ours->sizes[i])
@@ -136,8 +135,7 @@ static cgp_status check_library(const cli_plugin *plugin) {
 }
 
 static bool is_name(const char *name) {
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     return *name && strlen(name) < 64 && name[strspn(name, letters)] == '\0';
 }
 
@@ -150,8 +148,7 @@ static cgp_status check_keys(cli_plugin *plugin) {
     const cgp_model_key *keys = plugin->keys;
     for (int k = 0; keys && keys[k].name; k++, plugin->n_keys++) {
         if (k == CLI_PLUGIN_KEYS) return bad_key(plugin, k, "at most 64 keys and {NULL}");
-        if (!is_name(keys[k].name))
-            return bad_key(plugin, k, "a name of letters, digits and _");
+        if (!is_name(keys[k].name)) return bad_key(plugin, k, "a name of letters, digits and _");
         for (int i = 0; i < k; i++) {
             if (strcmp(keys[i].name, keys[k].name) == 0)
                 return bad_key(plugin, k, "a name that no key before it has");
@@ -165,8 +162,7 @@ static cgp_status check_keys(cli_plugin *plugin) {
                 return bad_key(plugin, k, "words of letters, digits and _");
         }
         const double limit = keys[k].kind == CGP_KEY_WHOLE ? 0x1p53 : INFINITY;
-        if (!word &&
-            !(keys[k].min <= keys[k].max && keys[k].min >= -limit && keys[k].max <= limit))
+        if (!word && !(keys[k].min <= keys[k].max && keys[k].min >= -limit && keys[k].max <= limit))
             return bad_key(plugin, k, "min <= max, within 2^53 of a whole number");
     }
     return CGP_OK;
@@ -218,8 +214,7 @@ static cgp_status load(cli_plugin *plugin) {
     }
     CGP_TRY(cgp_file_sha256(plugin->path, again));
     if (strcmp(plugin->sha256, again) != 0)
-        return cgp_fail(CGP_EIO, "%s: was replaced while it was read (start again)",
-                        plugin->path);
+        return cgp_fail(CGP_EIO, "%s: was replaced while it was read (start again)", plugin->path);
     return enter(plugin);
 }
 
@@ -227,8 +222,7 @@ cgp_status cli_plugin_open(const cli_plugin **out, const char *path, size_t leng
     static cli_plugin *open[8]; /* a command names one or two */
     static int n_open;
     for (int i = 0; i < n_open; i++) {
-        if (strlen(open[i]->path) != length || strncmp(open[i]->path, path, length) != 0)
-            continue;
+        if (strlen(open[i]->path) != length || strncmp(open[i]->path, path, length) != 0) continue;
         *out = open[i];
         return CGP_OK;
     }
@@ -267,15 +261,13 @@ static cgp_status unknown_key(const cli_plugin *plugin, const char *name) {
                     near ? "did you mean " : "keys:", near ? near : list, near ? "?" : "");
 }
 
-static cgp_status bad_value(const cli_plugin *plugin, const cgp_model_key *key,
-                            const char *text) {
+static cgp_status bad_value(const cli_plugin *plugin, const cgp_model_key *key, const char *text) {
     char expected[512];
     size_t used = 0;
     if (key->kind == CGP_KEY_WORD) {
         used = (size_t)snprintf(expected, sizeof expected, "one of");
         for (int w = 0; key->words[w] && used < sizeof expected; w++)
-            used +=
-                (size_t)snprintf(expected + used, sizeof expected - used, " %s", key->words[w]);
+            used += (size_t)snprintf(expected + used, sizeof expected - used, " %s", key->words[w]);
     } else {
         snprintf(expected, sizeof expected, "a %s from %.15g to %.15g",
                  key->kind == CGP_KEY_WHOLE ? "whole number" : "number", key->min, key->max);
@@ -293,10 +285,8 @@ static bool parse_value(cgp_model_value *value, const cgp_model_key *key, const 
         return value->word != NULL;
     }
     if (key->kind == CGP_KEY_REAL)
-        return cli_parse_real(text, key->min, INFINITY, &value->real) &&
-               value->real <= key->max;
-    if (!cli_parse_whole(text, (int64_t)ceil(key->min), (int64_t)floor(key->max),
-                         &value->whole))
+        return cli_parse_real(text, key->min, INFINITY, &value->real) && value->real <= key->max;
+    if (!cli_parse_whole(text, (int64_t)ceil(key->min), (int64_t)floor(key->max), &value->whole))
         return false;
     value->real = (double)value->whole;
     return true;
@@ -314,8 +304,7 @@ static cgp_status set_value(cgp_model_value *values, bool *given, const cli_plug
         k++;
     if (k == plugin->n_keys) return unknown_key(plugin, item);
     if (given[k])
-        return cgp_fail(CGP_EINVAL, "%s: %s: is there twice (leave out one)", plugin->path,
-                        item);
+        return cgp_fail(CGP_EINVAL, "%s: %s: is there twice (leave out one)", plugin->path, item);
     given[k] = true;
     return parse_value(&values[k], &plugin->keys[k], equals + 1)
                ? CGP_OK
@@ -328,16 +317,14 @@ static cgp_status take_presets(cgp_model_value *values, const bool *given,
         const cgp_model_key *key = &plugin->keys[k];
         if (given[k]) continue;
         if (!key->preset)
-            return cgp_fail(CGP_EINVAL, "%s: %s: is missing (%s:%s=...)", plugin->path,
-                            key->name, plugin->path, key->name);
-        if (!parse_value(&values[k], key, key->preset))
-            return bad_value(plugin, key, key->preset);
+            return cgp_fail(CGP_EINVAL, "%s: %s: is missing (%s:%s=...)", plugin->path, key->name,
+                            plugin->path, key->name);
+        if (!parse_value(&values[k], key, key->preset)) return bad_value(plugin, key, key->preset);
     }
     return CGP_OK;
 }
 
-cgp_status cli_plugin_values(cgp_model_value *values, const cli_plugin *plugin,
-                             const char *text) {
+cgp_status cli_plugin_values(cgp_model_value *values, const cli_plugin *plugin, const char *text) {
     bool given[CLI_PLUGIN_KEYS] = {false};
     while (*text) {
         const size_t length = strcspn(text, ",");
@@ -376,8 +363,7 @@ cgp_status cli_plugin_text(const cli_plugin *plugin, const cgp_model_value *valu
 /* --- the model --- */
 
 /* A failure's reason is the function's, or else that of the builder call that failed. */
-static cgp_status build(cgp_model *model, const cli_plugin *plugin,
-                        const cgp_model_value *values) {
+static cgp_status build(cgp_model *model, const cli_plugin *plugin, const cgp_model_value *values) {
     char reason[512];
     (void)cgp_fail(CGP_OK, "%s", "");
     const cgp_status status = plugin->build(model, plugin->n_keys > 0 ? values : NULL);
@@ -391,16 +377,14 @@ static cgp_status build(cgp_model *model, const cli_plugin *plugin,
         return cgp_fail(status, "%s: cgpipe_model_build returned %s, and gave no reason%s%s",
                         plugin->path, cgp_status_name(status), finished == CGP_OK ? "" : "; ",
                         finished == CGP_OK ? "" : cgp_message());
-    return finished == CGP_OK ? CGP_OK
-                              : cgp_fail(finished, "%s: %s", plugin->path, cgp_message());
+    return finished == CGP_OK ? CGP_OK : cgp_fail(finished, "%s: %s", plugin->path, cgp_message());
 }
 
 cgp_status cli_plugin_create(cgp_model **out, const cli_plugin *plugin,
                              const cgp_model_value *values) {
     char name[256];
     cgp_model *model = NULL;
-    snprintf(name, sizeof name, "%.*s", (int)(strlen(plugin->name) - strlen(SUFFIX)),
-             plugin->name);
+    snprintf(name, sizeof name, "%.*s", (int)(strlen(plugin->name) - strlen(SUFFIX)), plugin->name);
     CGP_TRY(cgp_model_create(&model, name));
     const cgp_status status = build(model, plugin, values);
     if (status == CGP_OK)

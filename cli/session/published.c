@@ -52,8 +52,8 @@ bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
                       &embd, "attn_pdrop", &attn, "hidden_dropout_prob", &hidden,
                       "attention_probs_dropout_prob", &probs);
     if (kind == CGP_MODEL_VIT)
-        snprintf(text, CLI_DROPOUTS_TEXT,
-                 "hidden_dropout_prob %g, attention_probs_dropout_prob %g", hidden, probs);
+        snprintf(text, CLI_DROPOUTS_TEXT, "hidden_dropout_prob %g, attention_probs_dropout_prob %g",
+                 hidden, probs);
     else
         snprintf(text, CLI_DROPOUTS_TEXT, "resid_pdrop %g, embd_pdrop %g, attn_pdrop %g", resid,
                  embd, attn);
@@ -62,7 +62,8 @@ bool cli_published_dropouts_differ(const char *directory, cgp_model_kind kind,
     return kind == CGP_MODEL_VIT ? hidden != probs : resid != embd || resid != attn;
 }
 
-/* A directory as Qwen2's has both forms: its vocab.json and merges.txt lack the pattern for words, so tokenizer.json goes first. */
+/* A directory as Qwen2's has both forms: its vocab.json and merges.txt lack the pattern for words,
+ * so tokenizer.json goes first. */
 cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *path) {
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return cgp_tokenizer_open(out, path);

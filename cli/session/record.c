@@ -18,7 +18,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* In bytes. A start takes about a thousand and the names of its data, a note some hundreds and these names. */
+/* In bytes. A start takes about a thousand and the names of its data, a note some hundreds and
+ * these names. */
 #define LARGEST_RECORD (16 << 20)
 #define LARGEST_NOTE 8000000
 
@@ -53,9 +54,8 @@ cgp_status cli_record_check_model(const json_t *record, const cli_model *model,
                         model_spec);
     if (new_model && *file) return CGP_OK;
     if (strcmp(before, model_spec) != 0)
-        return cgp_fail(CGP_EINVAL,
-                        "%s: the run has the model %s (leave it out, or another --run)", given,
-                        before);
+        return cgp_fail(CGP_EINVAL, "%s: the run has the model %s (leave it out, or another --run)",
+                        given, before);
     if (strcmp(file, model->sha256) == 0) return CGP_OK;
     return cli_model_differs(model, file, "the run",
                              "that file, --new-model to go on with this one, or another --run");
@@ -67,8 +67,8 @@ cgp_status cli_record_find_model(cli_model *model, const cli_run_directory *dire
     const bool file = cli_model_is_plugin(text) || cli_model_is_graph(text);
     char *whole = given ? cli_record_keys(record, given) : NULL, spec[CLI_MODEL_SPEC];
     const bool keys = whole && cli_plugin_path(given) > 0; /* else the text lives on */
-    cgp_status status = cli_model_parse(model, keys ? whole : text, 256,
-                                        given ? NULL : directory->record, plugin);
+    cgp_status status =
+        cli_model_parse(model, keys ? whole : text, 256, given ? NULL : directory->record, plugin);
     free(whole);
     if (status != CGP_OK && !given && !file)
         return cgp_fail(CGP_EFORMAT, "%s: %s", directory->record, cgp_message());
@@ -99,8 +99,7 @@ int cli_record_starts(const json_t *record) {
 const char *cli_record_host(const json_t *record) {
     const json_t *starts = json_object_get(record, "starts");
     const size_t n = json_array_size(starts);
-    return n > 0 ? json_string_value(json_object_get(json_array_get(starts, n - 1), "host"))
-                 : NULL;
+    return n > 0 ? json_string_value(json_object_get(json_array_get(starts, n - 1), "host")) : NULL;
 }
 
 /* Records and notes of cgpipe 0.1.0 have other keys for some options. */
@@ -132,8 +131,7 @@ cgp_status cli_record_read(const cli_run_directory *directory, json_t **record) 
 json_t *cli_note_read(const char *text) {
     const size_t length = strlen(text);
     json_t *note = NULL;
-    if (length > LARGEST_NOTE || cli_json_parse("note", text, length, &note) != CGP_OK)
-        return NULL;
+    if (length > LARGEST_NOTE || cli_json_parse("note", text, length, &note) != CGP_OK) return NULL;
     translate(note);
     return note;
 }
@@ -183,8 +181,7 @@ json_t *cli_record_plugins(const cli_session *session) {
         const char *name = cgp_plan_device_at(session->plan, d)->name;
         const size_t kind = strcspn(name, ":");
         for (int i = 0; (backend = cgp_backend_info_at(i)).name; i++) {
-            if (strlen(backend.name) != kind || strncmp(backend.name, name, kind) != 0)
-                continue;
+            if (strlen(backend.name) != kind || strncmp(backend.name, name, kind) != 0) continue;
             add_plugin(plugins, backend.plugin);
             break; /* a look at more would open the plug-ins */
         }
@@ -203,19 +200,19 @@ static json_t *start_json(const cli_session *session, int64_t step, json_t *chan
     json_t *given = json_object();
     char date[CLI_NUMBER], host[CLI_HOST];
     cli_options_json(given, session->options, CLI_LIST_GIVEN);
-    return json_pack(
-        "{s:I, s:s, s:o*, s:s, s:o, s:o*, s:s*, s:o, s:o*}", "step", (json_int_t)step, "date",
-        cli_date(date), "host", json_string(cli_host(host)), "version", CGP_VERSION, "devices",
-        devices_json(session->plan), "plugins", cli_record_plugins(session), "fault",
-        *session->fault ? session->fault : NULL, "given", given, "changed", changed);
+    return json_pack("{s:I, s:s, s:o*, s:s, s:o, s:o*, s:s*, s:o, s:o*}", "step", (json_int_t)step,
+                     "date", cli_date(date), "host", json_string(cli_host(host)), "version",
+                     CGP_VERSION, "devices", devices_json(session->plan), "plugins",
+                     cli_record_plugins(session), "fault", *session->fault ? session->fault : NULL,
+                     "given", given, "changed", changed);
 }
 
 /* Takes `record` over. */
 static cgp_status replace(const cli_run_directory *directory, json_t *record) {
     char *text = cli_json_text(record);
-    const cgp_status status = text ? cgp_file_replace_at(directory->fd, CLI_RECORD,
-                                                         directory->record, text, strlen(text))
-                                   : CGP_ENOMEM;
+    const cgp_status status =
+        text ? cgp_file_replace_at(directory->fd, CLI_RECORD, directory->record, text, strlen(text))
+             : CGP_ENOMEM;
     free(text);
     return status;
 }
@@ -249,9 +246,8 @@ cgp_status cli_record_write(const cli_run_directory *directory, const json_t *be
     return replace(directory, record);
 }
 
-cgp_status cli_record_write_converted(const cli_run_directory *directory,
-                                      const cli_model *model, const char *model_spec,
-                                      double dropout) {
+cgp_status cli_record_write_converted(const cli_run_directory *directory, const cli_model *model,
+                                      const char *model_spec, double dropout) {
     json_t *options = json_object();
     if (dropout > 0) json_object_set_new(options, "dropout", json_real(dropout));
     json_t *record = json_pack("{s:s, s:o, s:o, s:[]}", "model", model_spec, "options", options,
@@ -271,7 +267,8 @@ void cli_record_note(json_t *note, const json_t *record) {
     json_object_set_new(note, "starts", json_integer(cli_record_starts(record)));
 }
 
-/* Return the options of a checkpoint with those that later starts changed. NULL: a start has no list of changes. Owned. */
+/* Return the options of a checkpoint with those that later starts changed. NULL: a start has no
+ * list of changes. Owned. */
 static json_t *expected_options(const json_t *record, const json_t *note) {
     json_t *expected = json_copy(json_object_get(note, "options"));
     const json_t *starts = json_object_get(record, "starts");
@@ -292,11 +289,10 @@ static cgp_status check_note_model(const cli_run_directory *directory, const jso
     const char *now = file_of(record), *then = file_of(note);
     if (!before || (new_model && *now && *then)) return CGP_OK;
     if (strcmp(model, before) != 0)
-        return cgp_fail(
-            CGP_EINVAL,
-            "%s: model is %s, the checkpoint was written with %s (put it back, a run "
-            "keeps its model; or another --run)",
-            directory->record, model, before);
+        return cgp_fail(CGP_EINVAL,
+                        "%s: model is %s, the checkpoint was written with %s (put it back, a run "
+                        "keeps its model; or another --run)",
+                        directory->record, model, before);
     if (strcmp(now, then) == 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "%s: model_sha256 is %.8s, the checkpoint was written with %.8s (put it "
@@ -305,8 +301,7 @@ static cgp_status check_note_model(const cli_run_directory *directory, const jso
 }
 
 cgp_status cli_record_check(const cli_run_directory *directory, const json_t *record,
-                            const json_t *note, const cli_run_options *run_options,
-                            bool *checked) {
+                            const json_t *note, const cli_run_options *run_options, bool *checked) {
     *checked = false;
     if (!json_is_object(json_object_get(note, "options"))) return CGP_OK;
     CGP_TRY(check_note_model(directory, record, note, run_options->new_model));
@@ -316,6 +311,5 @@ cgp_status cli_record_check(const cli_run_directory *directory, const json_t *re
     const cgp_status status =
         cli_options_check(run_options, json_object_get(record, "options"), expected);
     json_decref(expected);
-    return status == CGP_OK ? CGP_OK
-                            : cgp_fail(status, "%s: %s", directory->record, cgp_message());
+    return status == CGP_OK ? CGP_OK : cgp_fail(status, "%s: %s", directory->record, cgp_message());
 }

@@ -24,8 +24,8 @@
 
 /* --- options --- */
 
-/* The checkpoint has seed and optimizer; data and dropout follow the seed. Converted weights have neither, and no option but
- * dropout. */
+/* The checkpoint has seed and optimizer; data and dropout follow the seed. Converted weights have
+ * neither, and no option but dropout. */
 static cgp_status check_same(const cli_run *run, const json_t *options) {
     const cli_run_options *run_options = &run->options;
     const json_t *seed = json_object_get(options, "seed");
@@ -51,8 +51,8 @@ static cgp_status inherit(cli_run *run) {
     if (cli_run_options_inherit(&run->options, options) != CGP_OK)
         return cgp_fail(CGP_EFORMAT, "%s: %s", run->directory.record, cgp_message());
     if (run->options.operand) {
-        run->options.operand = cli_run_options_keep(
-            &run->options, cli_record_keys(run->before, run->options.operand));
+        run->options.operand =
+            cli_run_options_keep(&run->options, cli_record_keys(run->before, run->options.operand));
         return CGP_OK;
     }
     run->options.operand = cli_record_path(run->before);
@@ -68,11 +68,10 @@ static cgp_status find_record(cli_run *run) {
     if (cli_run_directory_has(&run->directory, CLI_RECORD))
         return cli_record_read(&run->directory, &run->before);
     if (cli_run_directory_has_run(&run->directory))
-        return cgp_fail(
-            CGP_EFORMAT,
-            "run directory %s: has parts of a run but no run.json (--overwrite deletes "
-            "them and starts anew)",
-            run->directory.path);
+        return cgp_fail(CGP_EFORMAT,
+                        "run directory %s: has parts of a run but no run.json (--overwrite deletes "
+                        "them and starts anew)",
+                        run->directory.path);
     if (!options->operand || options->data.count == 0 || options->from_step >= 0)
         return cgp_fail(CGP_EINVAL,
                         "--resume: %s has no run yet (MODEL and --data start one; or another "
@@ -94,7 +93,8 @@ static cgp_status share_text(char **text) {
     return cli_ranks_broadcast(0, *text, (size_t)bytes);
 }
 
-/* Read run.json on all ranks alike. Only rank 0 looks at the directory: a shared file system may show others an earlier state of it. */
+/* Read run.json on all ranks alike. Only rank 0 looks at the directory: a shared file system may
+ * show others an earlier state of it. */
 static cgp_status share_record(cli_run *run) {
     cgp_status status = cli_rank() == 0 ? find_record(run) : CGP_OK;
     char *text = run->before ? json_dumps(run->before, JSON_COMPACT) : NULL;
@@ -130,8 +130,7 @@ static void device_kinds(const cgp_plan *plan, char *text, size_t size) {
         const char *name = cgp_plan_device_at(plan, d)->name;
         snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, ":"), name);
         const size_t used = strlen(text);
-        if (!strstr(text, kind))
-            snprintf(text + used, size - used, "%s%s", used ? "," : "", kind);
+        if (!strstr(text, kind)) snprintf(text + used, size - used, "%s%s", used ? "," : "", kind);
     }
 }
 
@@ -142,8 +141,8 @@ static json_t *make_note(const cli_run *run) {
     json_t *note =
         json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:I}", "program",
                   "cgpipe " CGP_VERSION, "model", session->model_spec, "position",
-                  (json_int_t)session->position, "samples", (json_int_t)session->samples,
-                  "data", run->identity, "batch", (json_int_t)run->options.batch, "microbatch",
+                  (json_int_t)session->position, "samples", (json_int_t)session->samples, "data",
+                  run->identity, "batch", (json_int_t)run->options.batch, "microbatch",
                   (json_int_t)cgp_plan_microbatch(session->plan), "threads_per_device",
                   (json_int_t)run->options.threads_per_device, "devices", kinds, "precision",
                   run->options.precision, "convolution", run->options.convolution, "steps",
@@ -175,8 +174,7 @@ cgp_status cli_resume_save(cli_run *run) {
 static void warn_rounding(const cli_run *run, const json_t *note, const json_t *now) {
     const json_int_t before = json_integer_value(json_object_get(note, "microbatch"));
     const json_int_t after = json_integer_value(json_object_get(now, "microbatch"));
-    const json_t *had = json_object_get(note, "devices"),
-                 *has = json_object_get(now, "devices");
+    const json_t *had = json_object_get(note, "devices"), *has = json_object_get(now, "devices");
     const bool devices = !json_equal(had, has);
     if (before == after && !devices) return;
     fprintf(run->out, "warning      ");
@@ -197,8 +195,8 @@ static const char *shown(const json_t *value, char number[CLI_NUMBER]) {
     return number;
 }
 
-static void warn_number(const cli_run *run, const json_t *note, const json_t *now,
-                        const char *key, const char *consequence) {
+static void warn_number(const cli_run *run, const json_t *note, const json_t *now, const char *key,
+                        const char *consequence) {
     const json_t *before = json_object_get(note, key), *after = json_object_get(now, key);
     char had[CLI_NUMBER], has[CLI_NUMBER];
     if (!json_equal(before, after))
@@ -207,13 +205,13 @@ static void warn_number(const cli_run *run, const json_t *note, const json_t *no
 }
 
 /* A text that one of the two lacks is of an older cgpipe, or of devices that have none. */
-static void warn_text(const cli_run *run, const json_t *note, const json_t *now,
-                      const char *key, const char *name) {
+static void warn_text(const cli_run *run, const json_t *note, const json_t *now, const char *key,
+                      const char *name) {
     const char *before = json_string_value(json_object_get(note, key)),
                *after = json_string_value(json_object_get(now, key));
     if (before && after && strcmp(before, after) != 0)
-        fprintf(run->out, "warning      %s: %s before, %s now: equal up to rounding only\n",
-                name, cli_shown(before), after);
+        fprintf(run->out, "warning      %s: %s before, %s now: equal up to rounding only\n", name,
+                cli_shown(before), after);
 }
 
 /* --- loading --- */
@@ -230,16 +228,14 @@ static cgp_status check_data(cli_run *run, const json_t *note) {
     run->session.samples = samples_of(note);
     if (before && strcmp(before, run->identity) == 0) return CGP_OK;
     if (run->options.new_data) {
-        fprintf(run->out,
-                "warning      data: not those of the run: read from their beginning\n");
+        fprintf(run->out, "warning      data: not those of the run: read from their beginning\n");
         run->session.position = 0;
         return CGP_OK;
     }
-    return cgp_fail(
-        CGP_EINVAL,
-        "data: not those of the run (identity %.8s, the run's %.8s; the same --data "
-        "and --validation, or --new-data to go on with these)",
-        run->identity, before ? before : "?");
+    return cgp_fail(CGP_EINVAL,
+                    "data: not those of the run (identity %.8s, the run's %.8s; the same --data "
+                    "and --validation, or --new-data to go on with these)",
+                    run->identity, before ? before : "?");
 }
 
 /* Return the SHA-256 of a plug-in in a list; NULL: it is not there. */
@@ -258,8 +254,7 @@ static void warn_plugins(const cli_run *run) {
     const json_t *before = json_object_get(run->before, "plugins");
     json_t *plugins = cli_record_plugins(&run->session);
     for (size_t i = 0; i < json_array_size(plugins); i++) {
-        const char *name =
-            json_string_value(json_object_get(json_array_get(plugins, i), "name"));
+        const char *name = json_string_value(json_object_get(json_array_get(plugins, i), "name"));
         const char *had = plugin_file(before, name), *has = plugin_file(plugins, name);
         if (had && has && strcmp(had, has) != 0)
             fprintf(run->out,
@@ -309,11 +304,11 @@ static cgp_status take_note(cli_run *run, const char *text) {
     const json_t *position = json_object_get(note, "position");
     cgp_status status = CGP_OK;
     if (!json_is_integer(position) || json_integer_value(position) < 0)
-        status = cgp_fail(
-            CGP_EFORMAT,
-            "run directory %s: the checkpoint has no note of cgpipe train (it was saved "
-            "by another program)",
-            run->directory.path);
+        status =
+            cgp_fail(CGP_EFORMAT,
+                     "run directory %s: the checkpoint has no note of cgpipe train (it was saved "
+                     "by another program)",
+                     run->directory.path);
     else if (!is_converted(note))
         status = compare(run, note);
     json_decref(note);
@@ -324,8 +319,7 @@ cgp_status cli_resume_progress(cli_run *run) {
     cli_progress *done = &run->done;
     char *text = NULL;
     if (!run->before || cli_run_directory_newest(&run->directory) == CLI_NO_STEP) return CGP_OK;
-    CGP_TRY(
-        cli_run_directory_find(&run->directory, run->options.from_step, &done->steps, &text));
+    CGP_TRY(cli_run_directory_find(&run->directory, run->options.from_step, &done->steps, &text));
     json_t *note = cli_note_read(text);
     const int64_t samples = samples_of(note);
     if (samples > 0) done->samples = samples;
@@ -334,10 +328,10 @@ cgp_status cli_resume_progress(cli_run *run) {
     return CGP_OK;
 }
 
-/* The steps of epochs were counted from a checkpoint that nothing kept from being replaced since. */
+/* The steps of epochs were counted from a checkpoint that nothing kept from being replaced since.
+ * */
 static cgp_status check_progress(const cli_run *run) {
-    const bool same =
-        run->done.steps == run->resumed && run->done.samples == run->session.samples;
+    const bool same = run->done.steps == run->resumed && run->done.samples == run->session.samples;
     if (run->options.epoch_steps == 0 || same) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: another cgpipe train has changed it meanwhile (start again)",
                     run->directory.path);
@@ -350,8 +344,7 @@ cgp_status cli_resume_load(cli_run *run) {
     char *note = NULL;
     if (!run->options.resume || !run->before) return CGP_OK;
     if (cli_record_starts(run->before) > 0)
-        cli_options_print_changes(run->out, &run->options,
-                                  json_object_get(run->before, "options"));
+        cli_options_print_changes(run->out, &run->options, json_object_get(run->before, "options"));
     if (cli_rank() == 0) newest = cli_run_directory_newest(&run->directory);
     CGP_TRY(cli_ranks_broadcast(0, &newest, sizeof newest));
     if (from < 0 && newest == CLI_NO_STEP) return CGP_OK;

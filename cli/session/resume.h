@@ -22,13 +22,15 @@ typedef struct cli_run {
     int64_t saved;     /* step of the last checkpoint; 0: none */
 } cli_run;
 
-/* With --resume: read run.json and take over every option that the command line does not give; then resolve them. */
+/* With --resume: read run.json and take over every option that the command line does not give; then
+ * resolve them. */
 CGP_MUST_CHECK cgp_status cli_resume_options(cli_run *run);
 
 /* Refuse another model than the run's. */
 CGP_MUST_CHECK cgp_status cli_resume_check_model(const cli_run *run);
 
-/* Set `done` from the checkpoint, before the plan is made, which counts epochs by it. Looks at files: of rank 0 alone. */
+/* Set `done` from the checkpoint, before the plan is made, which counts epochs by it. Looks at
+ * files: of rank 0 alone. */
 CGP_MUST_CHECK cgp_status cli_resume_progress(cli_run *run);
 
 /* Load the checkpoint, if there is one, and print what differs from here on. */

@@ -46,8 +46,7 @@ static char *target_of(const char *path) {
     char *plain = cli_text("%s", path);
     for (size_t end = strlen(plain); end > 1 && plain[end - 1] == '/'; end--)
         plain[end - 1] = '\0';
-    char *target =
-        lstat(plain, &info) == 0 && S_ISLNK(info.st_mode) ? realpath(plain, NULL) : NULL;
+    char *target = lstat(plain, &info) == 0 && S_ISLNK(info.st_mode) ? realpath(plain, NULL) : NULL;
     free(plain);
     return target;
 }
@@ -98,8 +97,8 @@ static cgp_status check_parent(const char *path) {
         status = cgp_fail(CGP_EIO, "run directory %s: cannot be made (%s: %s)", path, name,
                           strerror(errno));
     else if (!S_ISDIR(info.st_mode))
-        status = cgp_fail(CGP_EIO, "run directory %s: cannot be made (%s is no directory)",
-                          path, name);
+        status =
+            cgp_fail(CGP_EIO, "run directory %s: cannot be made (%s is no directory)", path, name);
     else if (access(name, W_OK | X_OK) != 0)
         status = unwritable(path);
     free(copy);
@@ -127,11 +126,10 @@ cli_lock cli_run_directory_lock(const cli_run_directory *directory) {
 cgp_status cli_run_directory_keep_lock(cli_run_directory *directory) {
     if (!directory->lock_file || cli_lock_is_kept(directory->fd)) return CGP_OK;
     directory->locked = directory->lock_file = false;
-    return cgp_fail(
-        CGP_EIO,
-        "run directory %s: its lock file was deleted while this process has the lock, "
-        "so another one may be at work in it (start again when none is)",
-        directory->path);
+    return cgp_fail(CGP_EIO,
+                    "run directory %s: its lock file was deleted while this process has the lock, "
+                    "so another one may be at work in it (start again when none is)",
+                    directory->path);
 }
 
 /* Without content, the file is whole as soon as it is there. */
@@ -154,8 +152,8 @@ bool cli_run_directory_has(const cli_run_directory *directory, const char *name)
 }
 
 /* O_NONBLOCK: do not wait for the other end of a pipe. */
-cgp_status cli_run_directory_open(const cli_run_directory *directory, const char *name,
-                                  int flags, int *fd) {
+cgp_status cli_run_directory_open(const cli_run_directory *directory, const char *name, int flags,
+                                  int *fd) {
     struct stat info;
     const int always = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     *fd = openat(directory->fd, name, flags | always, 0666);
@@ -279,8 +277,7 @@ static int64_t newest(const cli_run_directory *directory, bool listed) {
     if (!entries) return CLI_STEP_UNKNOWN;
     for (struct dirent *entry; (entry = next_entry(entries, &reason));) {
         const int64_t step = step_of(entry->d_name);
-        if (step > highest && (!listed || is_listed(directory->fd, entry->d_name)))
-            highest = step;
+        if (step > highest && (!listed || is_listed(directory->fd, entry->d_name))) highest = step;
     }
     closedir(entries);
     errno = reason;
@@ -295,7 +292,8 @@ int64_t cli_run_directory_newest_listed(const cli_run_directory *directory) {
     return newest(directory, true);
 }
 
-/* After a failure to load, the library names the whole checkpoint before, "; step-00000008 is whole (..)". Here --from-step loads it. */
+/* After a failure to load, the library names the whole checkpoint before, "; step-00000008 is whole
+ * (..)". Here --from-step loads it. */
 static cgp_status explain(cgp_status status) {
     const char *message = cgp_message(), *other = strstr(message, "; step-");
     const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : -1;
@@ -310,8 +308,8 @@ static char *checkpoint_path(const cli_run_directory *directory, int64_t step) {
                     : cli_text("%s/step-%08" PRId64, library_path(directory), step);
 }
 
-cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t from,
-                                  int64_t *step, char **note) {
+cgp_status cli_run_directory_find(const cli_run_directory *directory, int64_t from, int64_t *step,
+                                  char **note) {
     char *path = checkpoint_path(directory, from);
     const cgp_status status = cgp_checkpoint_find(NULL, step, note, path);
     free(path);
@@ -337,8 +335,7 @@ cgp_status cli_run_directory_save(const cli_run_directory *directory, cgp_pipeli
     json_decref(note);
     if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
     options.note = text;
-    const cgp_status status =
-        cgp_pipeline_save_with(pipeline, library_path(directory), &options);
+    const cgp_status status = cgp_pipeline_save_with(pipeline, library_path(directory), &options);
     free(text);
     return status;
 }
@@ -364,16 +361,15 @@ static cgp_status delete_file(const cli_run_directory *directory, const char *na
     return undeletable(directory, name);
 }
 
-/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes, so that half of a checkpoint never has
- * a checkpoint's name. */
+/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes, so that
+ * half of a checkpoint never has a checkpoint's name. */
 static cgp_status hide(const cli_run_directory *directory, const cli_run_directory *from,
                        const char *name) {
     static unsigned counter;
     char hidden[64];
     int result = -1;
     for (int attempt = 0; result != 0 && attempt < 100; attempt++) {
-        snprintf(hidden, sizeof hidden, ".cgpipe-deleted-%ld-%u.gone", (long)getpid(),
-                 counter++);
+        snprintf(hidden, sizeof hidden, ".cgpipe-deleted-%ld-%u.gone", (long)getpid(), counter++);
         result = renameat(from->fd, name, directory->fd, hidden);
         if (result != 0 && errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR &&
             errno != EISDIR)
@@ -387,7 +383,8 @@ bool cli_run_directory_is_temporary(const char *name) {
            fnmatch(".cgpipe-*.gone", name, 0) == 0;
 }
 
-/* Hide the checkpoints above `step` of `from`, and, with `temporary`, half-done entries of a killed process. */
+/* Hide the checkpoints above `step` of `from`, and, with `temporary`, half-done entries of a killed
+ * process. */
 static cgp_status hide_after(const cli_run_directory *directory, const cli_run_directory *from,
                              int64_t step, bool temporary) {
     cgp_status status = CGP_OK;
@@ -434,13 +431,13 @@ void cli_run_directory_undo(const cli_run_directory *directory) {
  *     .new/        the new run, whole before anything of the old one moves
  *     .replaced/   the old run, until the new one is in place: run.json moves there first, and that of the new run here last
  *
- * After a failure, and when the directory is locked next after a kill: with a run.json here the old run is deleted, without one it
- * comes back. */
+ * After a failure, and when the directory is locked next after a kill: with a run.json here the old
+ * run is deleted, without one it comes back. */
 
-/* Delete the entries of a run in a directory inside this one, by the names that cgpipe gives, and the directory; others stay, and
- * the directory with them. */
-static cgp_status empty_inside(const cli_run_directory *directory,
-                               const cli_run_directory *inside, const char *name) {
+/* Delete the entries of a run in a directory inside this one, by the names that cgpipe gives, and
+ * the directory; others stay, and the directory with them. */
+static cgp_status empty_inside(const cli_run_directory *directory, const cli_run_directory *inside,
+                               const char *name) {
     static const char *const files[] = {CLI_RECORD, CLI_LATEST, CLI_METRICS, CLI_RESTARTS,
                                         CLI_LOCK};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
@@ -460,10 +457,9 @@ static cgp_status delete_new(const cli_run_directory *directory) {
         S_ISLNK(info.st_mode))
         return delete_file(directory, FRESH);
     if (fd < 0)
-        return cgp_fail(CGP_EIO,
-                        "%s/" FRESH
-                        ": is in the way of a run that is being made (%s; move it away)",
-                        directory->path, strerror(reason));
+        return cgp_fail(
+            CGP_EIO, "%s/" FRESH ": is in the way of a run that is being made (%s; move it away)",
+            directory->path, strerror(reason));
     name_files(&fresh, cli_text("%s/" FRESH, directory->path), fd);
     const cgp_status status = empty_inside(directory, &fresh, FRESH);
     cli_run_directory_close(&fresh);
@@ -479,8 +475,7 @@ cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                        cli_run_directory *fresh) {
     CGP_TRY(delete_new(directory));
     char *path = cli_text("%s/" FRESH, library_path(directory));
-    const int fd =
-        mkdirat(directory->fd, FRESH, 0777) == 0 ? open_inside(directory, FRESH) : -1;
+    const int fd = mkdirat(directory->fd, FRESH, 0777) == 0 ? open_inside(directory, FRESH) : -1;
     name_files(fresh, path, fd);
     errno = fresh->reason;
     const cgp_status status = fd >= 0 ? lock(fresh) : unwritable(path);
@@ -508,8 +503,7 @@ static cgp_status move_steps(const cli_run_directory *from, const cli_run_direct
     return status == CGP_OK && reason ? unwritable(from->path) : status;
 }
 
-static cgp_status move_all_but_record(const cli_run_directory *from,
-                                      const cli_run_directory *to) {
+static cgp_status move_all_but_record(const cli_run_directory *from, const cli_run_directory *to) {
     CGP_TRY(move_steps(from, to));
     CGP_TRY(move(from, to, CLI_LATEST));
     CGP_TRY(move(from, to, CLI_METRICS));
@@ -535,7 +529,8 @@ static cgp_status move_out(const cli_run_directory *from, const cli_run_director
     return sync_directory(from);
 }
 
-/* Put the old run back. Once the new checkpoint is no longer in .new, all checkpoints here are the new run's. */
+/* Put the old run back. Once the new checkpoint is no longer in .new, all checkpoints here are the
+ * new run's. */
 static cgp_status put_back(const cli_run_directory *directory, const cli_run_directory *old) {
     cli_run_directory fresh;
     name_files(&fresh, cli_text("%s/" FRESH, directory->path), open_inside(directory, FRESH));
@@ -573,8 +568,8 @@ static cgp_status settle(const cli_run_directory *directory) {
     cgp_status status = settle_old(directory, &old);
     if (status != CGP_OK) {
         char *why = cli_text("%s", cgp_message());
-        status = cgp_fail(CGP_EIO, "%s (the run that was there is in %s, start again)", why,
-                          old.path);
+        status =
+            cgp_fail(CGP_EIO, "%s (the run that was there is in %s, start again)", why, old.path);
         free(why);
     }
     cli_run_directory_close(&old);
@@ -601,8 +596,8 @@ static cgp_status exchange(const cli_run_directory *directory, const cli_run_dir
 }
 
 /* Keep the message of an earlier failure. */
-cgp_status cli_run_directory_new_end(const cli_run_directory *directory,
-                                     cli_run_directory *fresh, cgp_status status) {
+cgp_status cli_run_directory_new_end(const cli_run_directory *directory, cli_run_directory *fresh,
+                                     cgp_status status) {
     if (status == CGP_OK) status = exchange(directory, fresh);
     char *message = cli_text("%s", cgp_message());
     cli_run_directory_close(fresh);

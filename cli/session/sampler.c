@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c -- see sampler.h.
  *
- * The input is the last T tokens. While there are fewer, the rest of it is zeros: attention is causal, so later positions do not
- * change a position's logits. A model with a cache gets those tokens alone that are not in it yet: the prompt in mini-batches, then
- * one after the other. When the input slides, every token has another position, and all go to the cache anew. */
+ * The input is the last T tokens. While there are fewer, the rest of it is zeros: attention is
+ * causal, so later positions do not change a position's logits. A model with a cache gets those
+ * tokens alone that are not in it yet: the prompt in mini-batches, then one after the other. When
+ * the input slides, every token has another position, and all go to the cache anew. */
 #include "session/sampler.h"
 
 #include "common.h"
@@ -98,8 +99,8 @@ static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampl
     }
     if (sampling->options->temperature == 0) return likeliest;
     for (int i = 0; i < s->choices; i++)
-        s->weights[i] = exp(((double)logits[i] - (double)logits[likeliest]) /
-                            sampling->options->temperature);
+        s->weights[i] =
+            exp(((double)logits[i] - (double)logits[likeliest]) / sampling->options->temperature);
     if (sampling->options->top_k > 0 && sampling->options->top_k < s->choices)
         keep_largest(s->weights, s->weights + s->choices, s->choices, sampling->options->top_k);
     double sum = 0;
@@ -121,8 +122,7 @@ static void write_byte(const cli_sampling *sampling, int byte) {
         fprintf(sampling->out, "\\x%02x", (unsigned)byte);
 }
 
-static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling,
-                              int32_t token) {
+static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling, int32_t token) {
     char *bytes = NULL;
     int64_t count = 0;
     if (s->tokenizer)
@@ -166,7 +166,8 @@ static cgp_status push_prompt(cli_sampler *s, const cli_run_options *options, in
     return CGP_OK;
 }
 
-/* Run the model on the whole input; *last: the logits that follow `used` tokens of it, where they are. */
+/* Run the model on the whole input; *last: the logits that follow `used` tokens of it, where they
+ * are. */
 static cgp_status pass_all(cli_sampler *s, int64_t used, const float **last) {
     const cgp_tensor input = {CGP_I32, cgp_shape_make(2, (const int64_t[]){1, s->sequence}),
                               s->tokens};
@@ -184,8 +185,8 @@ static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
         const cgp_shape shape = cgp_shape_make(2, (const int64_t[]){n, 1});
         const cgp_tensor tokens = {CGP_I32, shape, s->tokens + s->cached};
         const cgp_tensor positions = {CGP_I32, shape, s->positions + s->cached};
-        const cgp_tensor output = {
-            CGP_F32, cgp_shape_make(3, (const int64_t[]){n, 1, s->vocab}), s->logits};
+        const cgp_tensor output = {CGP_F32, cgp_shape_make(3, (const int64_t[]){n, 1, s->vocab}),
+                                   s->logits};
         const cgp_tensor *const inputs[2] = {&tokens, &positions};
         CGP_TRY(cli_predict_one(s->pipeline, s->model, inputs, 2, s->output, &output));
         s->cached += n;
@@ -194,9 +195,10 @@ static cgp_status pass_new(cli_sampler *s, int64_t used, const float **last) {
     return CGP_OK;
 }
 
-/* Draw the token that follows `used` ones, where the logits are, and bring it to all ranks; -1: the logits are not finite. */
-static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t used,
-                       double uniform, int32_t *token) {
+/* Draw the token that follows `used` ones, where the logits are, and bring it to all ranks; -1: the
+ * logits are not finite. */
+static cgp_status draw(cli_sampler *s, const cli_sampling *sampling, int64_t used, double uniform,
+                       int32_t *token) {
     const float *last = NULL;
     CGP_TRY(s->batch > 0 ? pass_new(s, used, &last) : pass_all(s, used, &last));
     if (last) *token = choose(s, last, sampling, uniform);

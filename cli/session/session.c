@@ -58,8 +58,8 @@ static cgp_status check_balance(const cli_session *session, const cgp_plan_optio
     const int stages = cgp_plan_options_stages(options);
     if (count == 0) return CGP_OK;
     if (count != stages)
-        return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d",
-                        stages, count);
+        return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d", stages,
+                        count);
     return cgp_balance_check(session->model, count, session->options->balance.layers.values);
 }
 
@@ -71,8 +71,7 @@ cgp_status cli_session_make_plan(cli_session *session) {
     const cli_run_options *run_options = session->options;
     if (run_options->stages > cgp_model_layers(session->model))
         return cgp_fail(CGP_EINVAL, "--stages %" PRId64 ": the model has %d layers (%s)",
-                        run_options->stages, cgp_model_layers(session->model),
-                        session->model_spec);
+                        run_options->stages, cgp_model_layers(session->model), session->model_spec);
     cgp_plan_options options = cgp_plan_options_default();
     CGP_TRY(cgp_recompute_parse(&options.recompute, run_options->recompute));
     CGP_TRY(cgp_precision_parse(&options.precision, run_options->precision));
@@ -101,8 +100,8 @@ cgp_status cli_session_make_plan(cli_session *session) {
     options.table = table;
     if (status == CGP_OK) status = check_balance(session, &options);
     if (status == CGP_OK)
-        status = cli_balance_find(&balance, session->model, session->model_spec, run_options,
-                                  &options);
+        status =
+            cli_balance_find(&balance, session->model, session->model_spec, run_options, &options);
     options.balance = balance ? balance : run_options->balance.layers.values;
     if (status == CGP_OK) status = cgp_plan_create(&session->plan, session->model, &options);
     cgp_schedule_destroy(table);
@@ -128,8 +127,7 @@ cgp_status cli_session_plan(cli_session *session, const cli_run_options *run_opt
 
 static size_t input_bytes(const cgp_model *model, int input) {
     const cgp_shape shape = cgp_model_input_shape(model, input);
-    return (size_t)cgp_shape_count(&shape) *
-           cgp_dtype_bytes(cgp_model_input_dtype(model, input));
+    return (size_t)cgp_shape_count(&shape) * cgp_dtype_bytes(cgp_model_input_dtype(model, input));
 }
 
 /* Return the number of values of a step. */
@@ -155,14 +153,11 @@ cgp_status cli_session_start(cli_session *session) {
     m->values = cli_calloc((size_t)session->options->steps,
                            (size_t)measures_of(session) * sizeof *m->values);
     m->loss_first = m->loss_last = NAN;
-    session->inputs =
-        cli_calloc((size_t)session->options->batch, input_bytes(session->model, 0));
-    session->targets =
-        cli_calloc((size_t)session->options->batch, input_bytes(session->model, 1));
+    session->inputs = cli_calloc((size_t)session->options->batch, input_bytes(session->model, 0));
+    session->targets = cli_calloc((size_t)session->options->batch, input_bytes(session->model, 1));
     if (cli_has_eval_metrics(session->model))
-        session->output =
-            cli_calloc((size_t)(session->options->batch * cgp_shape_count(&output)),
-                       sizeof *session->output);
+        session->output = cli_calloc((size_t)(session->options->batch * cgp_shape_count(&output)),
+                                     sizeof *session->output);
     cgp_escape(getenv("CGP_FAULT") ? getenv("CGP_FAULT") : "", session->fault,
                sizeof session->fault);
     CGP_TRY(cli_ranks_first_text(session->fault, sizeof session->fault));
@@ -197,7 +192,8 @@ cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_model *model,
     return status;
 }
 
-/* A model of two inputs reads the first in its first stage, and targets where the loss is, in its last. */
+/* A model of two inputs reads the first in its first stage, and targets where the loss is, in its
+ * last. */
 bool cli_session_reads(const cli_session *session) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
     return cli_rank() == rank_of(session->plan, 0) ||
@@ -208,14 +204,13 @@ bool cli_session_reads(const cli_session *session) {
 static cgp_status sample_failure(cli_session *session, cgp_split split, cgp_status status) {
     session->sample_failed = true;
     if (split == CGP_SPLIT_VALIDATION) return cgp_fail(status, "validation: %s", cgp_message());
-    return cgp_fail(status, "step %" PRId64 ": %s", cli_session_steps(session) + 1,
-                    cgp_message());
+    return cgp_fail(status, "step %" PRId64 ": %s", cli_session_steps(session) + 1, cgp_message());
 }
 
-/* Read what this rank's stages read of some samples; fails on all ranks alike. The label of a broken image's place is known where
- * images are decoded: that rank brings the labels to all. */
-static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split split,
-                               int64_t first, int64_t count) {
+/* Read what this rank's stages read of some samples; fails on all ranks alike. The label of a
+ * broken image's place is known where images are decoded: that rank brings the labels to all. */
+static cgp_status read_samples(cli_session *session, cgp_data *data, cgp_split split, int64_t first,
+                               int64_t count) {
     const bool follow = cli_ranks() > 1 && cli_data_targets_follow(session->options);
     const bool input = cgp_pipeline_reads(session->pipeline, 0);
     const bool target = follow ? input : cgp_pipeline_reads(session->pipeline, 1);
@@ -254,8 +249,7 @@ static void measure(cli_session *session, double start, double stepped, double l
     const double now = cli_seconds();
     cli_measures *m = &session->measures;
     double *values = m->values + m->steps++ * measures_of(session);
-    const cgp_pipeline_times times =
-        cgp_pipeline_last_times(session->pipeline, values + CLI_BUSY);
+    const cgp_pipeline_times times = cgp_pipeline_last_times(session->pipeline, values + CLI_BUSY);
     values[CLI_STEP_SECONDS] = now - start;
     values[CLI_UPDATE_SECONDS] = now - stepped;
     values[CLI_RUN_SECONDS] = times.seconds;
@@ -280,8 +274,8 @@ static cgp_status explain_refusal(const cli_session *session) {
                     calls ? (int)(calls - reason) : (int)strlen(reason), reason);
 }
 
-cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *inputs,
-                               int n_inputs, double *loss) {
+cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *inputs, int n_inputs,
+                               double *loss) {
     double value = NAN;
     const double start = cli_seconds();
     cgp_status status = cgp_pipeline_step(session->pipeline, inputs, n_inputs, &value);
@@ -292,8 +286,7 @@ cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *in
     if (status == CGP_ESTATE) return explain_refusal(session);
     CGP_TRY(status);
     measure(session, start, stepped, value);
-    if (measures_kernels(session) && session->measures.steps == 2 &&
-        session->options->steps > 2)
+    if (measures_kernels(session) && session->measures.steps == 2 && session->options->steps > 2)
         CGP_TRY(cgp_pipeline_measure_layers(session->pipeline, true));
     if (session->options->trace.count > 0) {
         cgp_schedule_timeline_release(&session->timeline);
@@ -341,8 +334,7 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     two_inputs inputs;
     make_inputs(session, count, &inputs);
     CGP_TRY(read_samples(session, data, CGP_SPLIT_VALIDATION, first, count));
-    const cgp_status status =
-        cgp_pipeline_evaluate(session->pipeline, inputs.pointers, 2, NULL);
+    const cgp_status status = cgp_pipeline_evaluate(session->pipeline, inputs.pointers, 2, NULL);
     if (status == CGP_EINVAL) return sample_failure(session, CGP_SPLIT_VALIDATION, status);
     CGP_TRY(status);
     add_losses(session->pipeline, parts);
@@ -353,8 +345,8 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     const cgp_tensor output = {
         CGP_F32, cli_batch_shape(cgp_model_output_shape(session->model, logits), count),
         session->output};
-    CGP_TRY(cli_predict_one(session->pipeline, session->model, inputs.pointers, 2, logits,
-                            &output));
+    CGP_TRY(
+        cli_predict_one(session->pipeline, session->model, inputs.pointers, 2, logits, &output));
     if (from != to) /* where the targets are */
         CGP_TRY(cli_ranks_broadcast(from, session->output,
                                     (size_t)cgp_shape_count(&output.shape) * sizeof(float)));

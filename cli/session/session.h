@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.h -- a model, its plan and its pipeline, made from the run options; and the measures of its steps. */
+/* session.h -- a model, its plan and its pipeline, made from the run options; and the measures of
+ * its steps. */
 #ifndef CGPIPE_CLI_SESSION_H
 #define CGPIPE_CLI_SESSION_H
 
@@ -9,8 +10,9 @@
 #include "session/inputs.h"
 #include "session/model.h"
 
-/* The measures of a step: seconds, those of a step with the update, of the update, those of the others without, NaN where there are none;
- * fractions: the bubble, and how busy device 0 was, behind which the others follow. */
+/* The measures of a step: seconds, those of a step with the update, of the update, those of the
+ * others without, NaN where there are none; fractions: the bubble, and how busy device 0 was,
+ * behind which the others follow. */
 typedef enum cli_measure {
     CLI_STEP_SECONDS,
     CLI_UPDATE_SECONDS,
@@ -44,17 +46,17 @@ typedef struct cli_session {
     int64_t steps_before;           /* updates before this process */
     int64_t position;               /* of the next training sample in the data */
     int64_t samples;                /* training samples seen, over all processes and data */
-    /* The last failure was one of samples, which could not be read or which the model refuses: on all ranks alike, and nothing ran. */
+    /* The last failure was one of samples, which could not be read or which the model refuses: on
+     * all ranks alike, and nothing ran. */
     bool sample_failed;
     char fault[512];         /* CGP_FAULT of a rank, as a terminal may show it; "": none */
     int64_t resident_before; /* VmHWM before the pipeline was made */
     int64_t resident_growth; /* its growth until the last step */
 } cli_session;
 
-/* Make the model of MODEL; make model and plan; make the plan of the model made before. The first two clear *session first;
- * release it in any case. */
-CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session,
-                                            const cli_run_options *options,
+/* Make the model of MODEL; make model and plan; make the plan of the model made before. The first
+ * two clear *session first; release it in any case. */
+CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session, const cli_run_options *options,
                                             const cli_model *model);
 CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_options *options,
                                            const cli_model *model);
@@ -66,17 +68,16 @@ bool cli_runs_alone(const cli_run_options *options);
 /* Make the pipeline, of all ranks or of this process alone. */
 CGP_MUST_CHECK cgp_status cli_session_create(cli_session *session);
 
-/* Make the pipeline, and memory for the measures of --steps. With --costs-out its layers are measured, except in the first two
- * steps. */
+/* Make the pipeline, and memory for the measures of --steps. With --costs-out its layers are
+ * measured, except in the first two steps. */
 CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
 
 /* Tell whether this rank reads data in a step, by the plan. */
 bool cli_session_reads(const cli_session *session);
 
 /* Train on a mini-batch: step, update, measure. `loss` may be NULL. */
-CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session,
-                                              const cgp_tensor *const *inputs, int n_inputs,
-                                              double *loss);
+CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *inputs,
+                                              int n_inputs, double *loss);
 
 /* Train on the next mini-batch of `data`, likewise. NULL: this rank reads none. */
 CGP_MUST_CHECK cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss);
@@ -84,24 +85,26 @@ CGP_MUST_CHECK cgp_status cli_session_step(cli_session *session, cgp_data *data,
 /* Return the number of updates, over all processes. */
 int64_t cli_session_steps(const cli_session *session);
 
-/* Evaluate the first `samples` of the validation split of `data`, likewise; all NaN if a signal came. */
+/* Evaluate the first `samples` of the validation split of `data`, likewise; all NaN if a signal
+ * came. */
 CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *data,
                                                int64_t samples, cli_eval_metrics *metrics);
 
 void cli_session_release(cli_session *session);
 
-/* Make a list of one name a device, of --stages and --devices; NULL: the default. Freed by the caller; the names are borrowed. */
-CGP_MUST_CHECK cgp_status cli_devices_expand(const char ***devices,
-                                             const cli_run_options *options);
+/* Make a list of one name a device, of --stages and --devices; NULL: the default. Freed by the
+ * caller; the names are borrowed. */
+CGP_MUST_CHECK cgp_status cli_devices_expand(const char ***devices, const cli_run_options *options);
 
 /* Return the rank that has an output of the model, and the one that has its losses. */
 int cli_output_rank(const cgp_plan *plan, int output);
 int cli_loss_rank(const cgp_plan *plan);
 
-/* Run forward for one of the model's outputs alone. `tensor`: on the other ranks than that output's not written. */
+/* Run forward for one of the model's outputs alone. `tensor`: on the other ranks than that output's
+ * not written. */
 CGP_MUST_CHECK cgp_status cli_predict_one(cgp_pipeline *pipeline, const cgp_model *model,
-                                          const cgp_tensor *const *inputs, int n_inputs,
-                                          int output, const cgp_tensor *tensor);
+                                          const cgp_tensor *const *inputs, int n_inputs, int output,
+                                          const cgp_tensor *tensor);
 
 /* Sum the bytes of all devices: as planned, without stages; as allocated. */
 cgp_plan_device cli_plan_total(const cgp_plan *plan);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* toy.c -- a backend of one's own, in a plug-in: host memory, one thread, plain loops for linear, relu and cross_entropy in f32,
- * updated by SGD. cgpipe/ext/backend.h is the contract, cgpipe/ext/plugin.h how the library finds it.
+/* toy.c -- a backend of one's own, in a plug-in: host memory, one thread, plain loops for linear,
+ *relu and cross_entropy in f32,
+ * updated by SGD. cgpipe/ext/backend.h is the contract, cgpipe/ext/plugin.h how the library finds
+ * it.
  *
- * It is the smallest honest one: done when a call returns (not `asynchronous`, so no queues and events), with memory that host
- * and kernels share (`host_addressable`). A plan with any other op, or with bf16, is refused: workspace() refuses the kernel. */
+ * It is the smallest honest one: done when a call returns (not `asynchronous`, so no queues and
+ * events), with memory that host and kernels share (`host_addressable`). A plan with any other op,
+ * or with bf16, is refused: workspace() refuses the kernel. */
 #include <cgpipe/ext/plugin.h>
 
 #include <math.h>
@@ -58,7 +61,8 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
-/* dweight [out, in] = dy^T x, dbias = sum of dy; the first micro-batch overwrites, the others add. */
+/* dweight [out, in] = dy^T x, dbias = sum of dy; the first micro-batch overwrites, the others add.
+ * */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
     const float *x = args->x[0], *dy = args->dy, one = 1;
@@ -82,7 +86,8 @@ static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* The sum of log_sum + (max - x[target]). Backward reads max and log_sum = log sum exp(x - max): in one f32 log_sum would be lost. */
+/* The sum of log_sum + (max - x[target]). Backward reads max and log_sum = log sum exp(x - max): in
+ * one f32 log_sum would be lost. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
@@ -131,8 +136,7 @@ static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_
     return host->fail(CGP_EINVAL, "toy: has linear, relu and cross_entropy in f32 only");
 }
 
-static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
-                                cgp_kernel **out) {
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
     if (!(*out = malloc(sizeof **out))) return host->fail(CGP_ENOMEM, "toy: out of memory");
     **out = (cgp_kernel){*spec, find(spec)};
     return CGP_OK;
@@ -203,8 +207,7 @@ static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, dou
     *sum = dot(n, x, 1, x, 1);
     return CGP_OK;
 }
-static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n,
-                                 int64_t *index) {
+static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *index) {
     *index = -1;
     for (int64_t i = 0; i < n && *index < 0; i++)
         if (!isfinite(x[i])) *index = i;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train.c -- train two layers on the backend of toy.c, in two stages, and beside it on `ref`, the library's oracle; compare.
+/* train.c -- train two layers on the backend of toy.c, in two stages, and beside it on `ref`, the
+ *library's oracle; compare.
  *
  *     CGP_PLUGIN_PATH=$PWD ./train                devices toy,toy
  *     CGP_PLUGIN_PATH=$PWD ./train cpu,toy        any list of two devices (cgpipe/devices.h)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base.h -- status codes, error messages, log level, version. Read this header first.
  *
- * Pointers: unless NULL is documented, a NULL pointer is refused first: CGP_EINVAL, or from functions without a status 0, NULL,
- * -1, NaN or an invalid value; the message names function and parameter. cgp_..._destroy(), _close(), _abandon() and _release()
- * accept NULL. A pointer to an array may be NULL if its length is 0.
+ * Pointers: unless NULL is documented, a NULL pointer is refused first: CGP_EINVAL, or from
+ * functions without a status 0, NULL,
+ * -1, NaN or an invalid value; the message names function and parameter. cgp_..._destroy(),
+ * _close(), _abandon() and _release() accept NULL. A pointer to an array may be NULL if its length
+ * is 0.
  *
- * fork(): a child must not use objects with threads, a pipeline or a data set with prefetching threads: there destroying one
- * returns at once and frees nothing, any other call is CGP_ESTATE. A file under construction belongs to the process that began
- * it. */
+ * fork(): a child must not use objects with threads, a pipeline or a data set with prefetching
+ * threads: there destroying one returns at once and frees nothing, any other call is CGP_ESTATE. A
+ * file under construction belongs to the process that began it. */
 #ifndef CGPIPE_BASE_H
 #define CGPIPE_BASE_H
 
@@ -43,7 +45,8 @@ typedef enum cgp_status {
 /**
  * Return the message of the last failure on the calling thread, "" if there was none.
  *
- * The form is `object: expectation, got value (hint)`. Borrowed; valid until the next failure on this thread.
+ * The form is `object: expectation, got value (hint)`. Borrowed; valid until the next failure on
+ * this thread.
  *
  * Threads: each thread has its own message.
  */
@@ -58,7 +61,8 @@ CGP_API const char *cgp_status_name(cgp_status status);
  * For code on top of the library (models, programs).
  *
  * @param[in] status  Any status but CGP_OK.
- * @param[in] format  printf format of the message, `object: expectation, got value (hint)`. Borrowed.
+ * @param[in] format  printf format of the message, `object: expectation, got value (hint)`.
+ * Borrowed.
  * @return    `status`.
  *
  * Threads: any.
@@ -68,21 +72,25 @@ CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRIN
 /**
  * Return the entry of names[count] nearest to `text`, NULL if none is near: for "did you mean".
  *
- * Near is an edit distance (insert, delete, replace, exchange neighbours; ignoring case, `_` is `-`) of at most a third of the
- * longer word, at most 1 in words of up to 3 characters. Borrowed from `names`. Threads: any.
+ * Near is an edit distance (insert, delete, replace, exchange neighbours; ignoring case, `_` is
+ * `-`) of at most a third of the longer word, at most 1 in words of up to 3 characters. Borrowed
+ * from `names`. Threads: any.
  */
 CGP_API const char *cgp_nearest(const char *text, const char *const *names, int count);
 
 /**
- * Write an amount of memory in the unit that fits, "512 B", "1.25 GiB", "743.9 KiB", to `text` of `size` bytes.
+ * Write an amount of memory in the unit that fits, "512 B", "1.25 GiB", "743.9 KiB", to `text` of
+ * `size` bytes.
  *
- * B, KiB, MiB, GiB, TiB: at most 10 characters below 1024 TiB; cut if `size` is less. Return `text`; NULL if it is. Threads: any.
+ * B, KiB, MiB, GiB, TiB: at most 10 characters below 1024 TiB; cut if `size` is less. Return
+ * `text`; NULL if it is. Threads: any.
  */
 CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 
 /**
- * Write a text to `out` of `size` bytes, safe for a terminal: control characters, and bytes that are not UTF-8, become `\\xNN`.
- * Cut at a character if too short. Messages of failures and lines of the log are escaped already.
+ * Write a text to `out` of `size` bytes, safe for a terminal: control characters, and bytes that
+ * are not UTF-8, become `\\xNN`. Cut at a character if too short. Messages of failures and lines of
+ * the log are escaped already.
  *
  * @return `out`; NULL if a pointer is.
  *
@@ -91,10 +99,10 @@ CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 CGP_API char *cgp_escape(const char *text, char *out, size_t size);
 
 /** Pass a failure on to the caller. */
-#define CGP_TRY(expression)                                                                    \
-    do {                                                                                       \
-        const cgp_status cgp_try_status_ = (expression);                                       \
-        if (cgp_try_status_ != CGP_OK) return cgp_try_status_;                                 \
+#define CGP_TRY(expression)                                                                        \
+    do {                                                                                           \
+        const cgp_status cgp_try_status_ = (expression);                                           \
+        if (cgp_try_status_ != CGP_OK) return cgp_try_status_;                                     \
     } while (0)
 
 /** The verbosity of the log on standard error: CGP_LOG=error|warn|info|debug sets it at the first use. */
@@ -105,11 +113,13 @@ typedef enum cgp_log_level {
     CGP_LOG_DEBUG
 } cgp_log_level;
 
-/** Set the log level of the process. Default CGP_LOG_WARN, or the environment variable CGP_LOG. Threads: any. */
+/** Set the log level of the process. Default CGP_LOG_WARN, or the environment variable CGP_LOG.
+ *  Threads: any. */
 CGP_API void cgp_log_set_level(cgp_log_level level);
 
-/** Write one line to standard error, "cgpipe: [module] text", if the level is at most the one that is set; a warning says so.
- *  The library writes nowhere else. @param[in] module In brackets, as "data". Borrowed. Threads: any. */
+/** Write one line to standard error, "cgpipe: [module] text", if the level is at most the one that
+ *  is set; a warning says so. The library writes nowhere else. @param[in] module In brackets, as
+ *  "data". Borrowed. Threads: any. */
 CGP_API void cgp_log(cgp_log_level level, const char *module, const char *format, ...)
     CGP_PRINTF(3, 4);
 

@@ -3,8 +3,9 @@
  *
  *     KIND[:ORDINAL][@LIMIT]      "cpu", "cuda:1", "cuda:0@22GiB", "late@500M"
  *
- * KIND is the name of a backend, ORDINAL the number of its hardware [0], LIMIT the most bytes that a plan may give the device:
- * a whole number, with K, M, G or T, or KiB .. TiB, for powers of 1024. */
+ * KIND is the name of a backend, ORDINAL the number of its hardware [0], LIMIT the most bytes that
+ * a plan may give the device: a whole number, with K, M, G or T, or KiB .. TiB, for powers of 1024.
+ * */
 #ifndef CGPIPE_DEVICES_H
 #define CGPIPE_DEVICES_H
 
@@ -24,7 +25,8 @@ typedef struct cgp_device_list {
 #define CGP_MAX_DEVICES 65536
 
 /**
- * Parse a list of devices, NAME[*COUNT] with commas between: "cpu*3,late@2GiB" is cpu, cpu, cpu and late@2GiB.
+ * Parse a list of devices, NAME[*COUNT] with commas between: "cpu*3,late@2GiB" is cpu, cpu, cpu and
+ * late@2GiB.
  *
  * Names are checked for their form; a backend is looked for by cgp_plan_create().
  *
@@ -50,22 +52,28 @@ typedef struct cgp_backend_info {
     bool custom_ops;       /**< It runs custom ops. */
 } cgp_backend_info;
 
-/** Return backend number `index`, ascending from 0, the library's first; all zero: there are no more. The first call for one that is not the
- *  library's opens the plug-ins (cgpipe/ext/plugin.h). Threads: any. */
+/** Return backend number `index`, ascending from 0, the library's first; all zero: there are no
+ *  more. The first call for one that is not the library's opens the plug-ins (cgpipe/ext/plugin.h).
+ *  Threads: any. */
 CGP_API cgp_backend_info cgp_backend_info_at(int index);
 
-/** Count a backend's ordinals on this machine. @param backend Its name. Borrowed. @retval CGP_EINVAL There is no such backend.
+/** Count a backend's ordinals on this machine. @param backend Its name. Borrowed. @retval
+ *  CGP_EINVAL There is no such backend.
  *  @retval CGP_EDEVICE It has no hardware here; the message says why. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *backend);
 
-/** Find the bytes that devices of an ordinal can allocate now; INT64_MAX: not known. @param backend Its name. Borrowed.
- *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads: any. */
+/** Find the bytes that devices of an ordinal can allocate now; INT64_MAX: not known. @param backend
+ *  Its name. Borrowed.
+ *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads:
+ *  any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_memory(int64_t *bytes, const char *backend,
                                                      int ordinal);
 
-/** Find the bytes of an ordinal that are neither free nor allocated by devices of this process: the driver's, which takes more when
- *  kernels first run, and those of other programs. INT64_MAX: not known. @param backend Its name. Borrowed.
- *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads: any. */
+/** Find the bytes of an ordinal that are neither free nor allocated by devices of this process: the
+ *  driver's, which takes more when kernels first run, and those of other programs. INT64_MAX: not
+ *  known. @param backend Its name. Borrowed.
+ *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads:
+ *  any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_driver_bytes(int64_t *bytes, const char *backend,
                                                            int ordinal);
 
@@ -75,22 +83,22 @@ typedef struct cgp_transport_info {
     const char *plugin; /**< The file that it comes from; NULL: the library. */
 } cgp_transport_info;
 
-/** Return transport number `index`, ascending from 0, the library's first; all zero: there are no more. The first call for one that is not the
- *  library's opens the plug-ins. Threads: any. */
+/** Return transport number `index`, ascending from 0, the library's first; all zero: there are no
+ *  more. The first call for one that is not the library's opens the plug-ins. Threads: any. */
 CGP_API cgp_transport_info cgp_transport_info_at(int index);
 
 /** A file that was opened as a plug-in; texts are static. */
 typedef struct cgp_plugin_info {
     const char *path;
     const char *name; /**< The plug-in's own; NULL: it gave none. */
-    const char *
-        reason; /**< It, or a part of it, was left out for this reason; NULL: it is complete. */
     const char
-        *version; /**< Of cgpipe's headers that it was built with; NULL: it does not say. */
-    const char *sha256; /**< Of the file, in hexadecimal digits; NULL: it could not be read. */
+        *reason; /**< It, or a part of it, was left out for this reason; NULL: it is complete. */
+    const char *version; /**< Of cgpipe's headers that it was built with; NULL: it does not say. */
+    const char *sha256;  /**< Of the file, in hexadecimal digits; NULL: it could not be read. */
 } cgp_plugin_info;
 
-/** Return plug-in number `index`, ascending from 0; all zero: there are no more. The first call opens them. Threads: any. */
+/** Return plug-in number `index`, ascending from 0; all zero: there are no more. The first call
+ *  opens them. Threads: any. */
 CGP_API cgp_plugin_info cgp_plugin_info_at(int index);
 
 #ifdef __cplusplus

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* images.h -- images for training: drawn shapes, CIFAR, MNIST, image folders of JPEG and PNG; and metrics.
+/* images.h -- images for training: drawn shapes, CIFAR, MNIST, image folders of JPEG and PNG; and
+ *metrics.
  *
- * Data sets as in data.h: the input is a picture, f32 [H, W, C], channels red, green, blue; the target a label, i32 [1], or a
- * mask, f32 [H, W, 1]. All are functions of (options, split, position) alone.
+ * Data sets as in data.h: the input is a picture, f32 [H, W, C], channels red, green, blue; the
+ * target a label, i32 [1], or a mask, f32 [H, W, 1]. All are functions of (options, split,
+ * position) alone.
  *
  *     cgp_data *data = NULL;
  *     cgp_shapes_options options = cgp_shapes_options_default();
@@ -33,14 +35,17 @@ static inline cgp_shapes_options cgp_shapes_options_default(void) {
 }
 
 /**
- * Draw pictures of one shape each: disc, ring, square, frame, triangle, star, cross, crescent, arrow, bar (10 classes).
+ * Draw pictures of one shape each: disc, ring, square, frame, triangle, star, cross, crescent,
+ * arrow, bar (10 classes).
  *
- * The shape lies whole inside the picture, has any position and angle, a radius of 0.24 to 0.42 of the side, and one colour that
- * differs from the background's by at least 0.35 in brightness (of 0..1), three times in four a lighter one. Behind it are a
- * sloping background and clutter (four short thin strokes), over all of it noise. Edges are anti-aliased by signed distances.
- * Values are 2 v - 1 for v in 0..1. A mask is 1 where a pixel's centre is inside the shape, otherwise 0.
+ * The shape lies whole inside the picture, has any position and angle, a radius of 0.24 to 0.42 of
+ * the side, and one colour that differs from the background's by at least 0.35 in brightness (of
+ * 0..1), three times in four a lighter one. Behind it are a sloping background and clutter (four
+ * short thin strokes), over all of it noise. Edges are anti-aliased by signed distances. Values are
+ * 2 v - 1 for v in 0..1. A mask is 1 where a pixel's centre is inside the shape, otherwise 0.
  *
- * Training is endless and its samples never repeat; training and validation draw from different keys of the seed.
+ * Training is endless and its samples never repeat; training and validation draw from different
+ * keys of the seed.
  *
  * @param[out] out  Owned by the caller, see cgp_data_destroy().   @param[in] options  Borrowed; NULL for the defaults.
  *
@@ -54,7 +59,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_shapes(cgp_data **out,
 typedef struct cgp_cifar_options {
     size_t struct_size;
     int classes; /**< 10: CIFAR-10. 100 and 20: the fine and the coarse labels of CIFAR-100. [10] */
-    /** Training images: shifted by up to 4 pixels over black, and mirrored with probability 1/2. [true] */
+    /** Training images: shifted by up to 4 pixels over black, and mirrored with probability 1/2.
+     *  [true] */
     bool augment;
     uint64_t seed; /**< Of shuffle and augmentation. [0] */
 } cgp_cifar_options;
@@ -66,19 +72,22 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
 }
 
 /**
- * Read CIFAR-10 (data_batch_1.bin .. data_batch_5.bin, test_batch.bin) or CIFAR-100 (train.bin, test.bin), the "binary version",
- * from a directory. Images are [32, 32, 3]; the test files are the validation split.
+ * Read CIFAR-10 (data_batch_1.bin .. data_batch_5.bin, test_batch.bin) or CIFAR-100 (train.bin,
+ * test.bin), the "binary version", from a directory. Images are [32, 32, 3]; the test files are the
+ * validation split.
  *
- * A file is any number >= 1 of records: 1 label (CIFAR-100: coarse and fine) and 3 x 1024 bytes, planes red, green, blue. Values
- * are normalised by mean and standard deviation of each channel over the training images. Training images are shuffled
- * for each pass, as in cgp_data_text(); validation is in order.
+ * A file is any number >= 1 of records: 1 label (CIFAR-100: coarse and fine) and 3 x 1024 bytes,
+ * planes red, green, blue. Values are normalised by mean and standard deviation of each channel
+ * over the training images. Training images are shuffled for each pass, as in cgp_data_text();
+ * validation is in order.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
  * @param[in]  directory  Borrowed.
  * @param[in]  options  Borrowed; NULL for the defaults.
  *
  * @retval CGP_EIO      A file is missing or unreadable; the message names it.
- * @retval CGP_EFORMAT  A size that is not a whole number of records, or a label out of range; the message has file, offset,
+ * @retval CGP_EFORMAT  A size that is not a whole number of records, or a label out of range; the
+ * message has file, offset,
  *                      expectation and value.
  * @retval CGP_EINVAL   A bad option.   @retval CGP_ENOMEM
  *
@@ -104,11 +113,13 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
 }
 
 /**
- * Read MNIST's idx files, or those of a set in its form (Fashion-MNIST), from a directory: train-images-idx3-ubyte,
- * train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, gunzipped. The t10k files are the validation split.
+ * Read MNIST's idx files, or those of a set in its form (Fashion-MNIST), from a directory:
+ * train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte,
+ * gunzipped. The t10k files are the validation split.
  *
- * Normalised, shuffled and stored as by cgp_data_cifar(), with its parameters and errors; CGP_EFORMAT also for a wrong magic,
- * for images that are not 28 x 28, for another number of labels than of images, and for a gzipped file.
+ * Normalised, shuffled and stored as by cgp_data_cifar(), with its parameters and errors;
+ * CGP_EFORMAT also for a wrong magic, for images that are not 28 x 28, for another number of labels
+ * than of images, and for a gzipped file.
  *
  * Source: LeCun et al. 1998, http://yann.lecun.com/exdb/mnist.
  */
@@ -144,24 +155,28 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  *     flowers/rose/a.png           class 1       classes in byte order of their names
  *     flowers/rose/more/b.jpeg     class 1       directories in it belong to it
  *
- * Images are files whose names end in .jpg, .jpeg or .png, in any case; their first bytes decide the format. Other files, and
- * names with a leading dot, are skipped. A link to a class's directory is followed, further down only links to files.
+ * Images are files whose names end in .jpg, .jpeg or .png, in any case; their first bytes decide
+ * the format. Other files, and names with a leading dot, are skipped. A link to a class's directory
+ * is followed, further down only links to files.
  *
- * Training: a random crop of 0.08 to 1 of the area and a ratio of 3/4 to 4/3, resized to size x size; mirrored with
- * probability 1/2. Validation: the shorter side resized to round(size 256 / 224), the other one in proportion, rounded down,
- * then a center crop. Resizing is bilinear with antialiasing: a triangle filter, as wide as the reduction, on 8-bit values, in
- * f32, as Pillow's (which rounds to 8 bits twice: the two differ by less than 1 of 255). Values are normalised with ImageNet's
- * mean (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
+ * Training: a random crop of 0.08 to 1 of the area and a ratio of 3/4 to 4/3, resized to size x
+ * size; mirrored with probability 1/2. Validation: the shorter side resized to round(size 256 /
+ * 224), the other one in proportion, rounded down, then a center crop. Resizing is bilinear with
+ * antialiasing: a triangle filter, as wide as the reduction, on 8-bit values, in f32, as Pillow's
+ * (which rounds to 8 bits twice: the two differ by less than 1 of 255). Values are normalised with
+ * ImageNet's mean (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
  *
- * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB; alpha is dropped, as by torchvision's
- * loader. Colour profiles and EXIF's orientation are ignored.
+ * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB; alpha is dropped,
+ * as by torchvision's loader. Colour profiles and EXIF's orientation are ignored.
  *
- * An image has at most 2^27 pixels, a PNG at most 1,000 chunks besides them, a JPEG at most 100 scans and 512 MiB of memory
- * beside its pixels (a progressive one keeps its coefficients). CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the
- * environment changes that; the message of a refusal names the limit. An image above one is broken.
+ * An image has at most 2^27 pixels, a PNG at most 1,000 chunks besides them, a JPEG at most 100
+ * scans and 512 MiB of memory beside its pixels (a progressive one keeps its coefficients).
+ * CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the environment changes that; the
+ * message of a refusal names the limit. An image above one is broken.
  *
- * A broken image (damaged, cut short, empty, of another format) gives one warning in the log; the next good file of its split, in
- * the order of the list, takes its place. The samples do not depend on the number of workers.
+ * A broken image (damaged, cut short, empty, of another format) gives one warning in the log; the
+ * next good file of its split, in the order of the list, takes its place. The samples do not depend
+ * on the number of workers.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
  * @param[in]  directory  Borrowed.
@@ -171,13 +186,14 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  * @retval CGP_EINVAL   A bad option, no class, a class without an image, or without one for training, other classes in the
  *                      validation directory, fewer training images than `drop_last`.
  *
- * Threads: any. Cost: lists the directory; about 100 bytes a file. Reading decodes; the workers prefetch as many samples as the
- * last cgp_data_read() read.
+ * Threads: any. Cost: lists the directory; about 100 bytes a file. Reading decodes; the workers
+ * prefetch as many samples as the last cgp_data_read() read.
  *
- * Source: He et al. 2016, arXiv:1512.03385 (evaluation); Szegedy et al. 2015, arXiv:1409.4842 (random crop).
+ * Source: He et al. 2016, arXiv:1512.03385 (evaluation); Szegedy et al. 2015, arXiv:1409.4842
+ * (random crop).
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_data_image_folder(
-    cgp_data **out, const char *directory, const cgp_image_folder_options *options);
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_image_folder(cgp_data **out, const char *directory,
+                                                        const cgp_image_folder_options *options);
 
 /** Counts of samples whose label has the largest logit, or is among the five largest. */
 typedef struct cgp_topk {
@@ -187,8 +203,8 @@ typedef struct cgp_topk {
 /**
  * Add the top-1 and top-5 counts of a batch to *topk.
  *
- * Of equal logits the lower class comes first; a NaN comes before all numbers, and a label whose logit is NaN is in neither.
- * Labels out of range (-100: "ignore") are not counted as samples.
+ * Of equal logits the lower class comes first; a NaN comes before all numbers, and a label whose
+ * logit is NaN is in neither. Labels out of range (-100: "ignore") are not counted as samples.
  *
  * @param[in,out] topk     Zero before the first call.
  * @param[in]     logits   [n, classes] f32.   @param[in] labels  [n] i32.
@@ -213,7 +229,8 @@ typedef struct cgp_iou {
  */
 CGP_API void cgp_iou_add(cgp_iou *iou, const float *logits, const float *masks, int64_t n);
 
-/** Return both / either, over all pixels counted (not a mean over images); 1 if both masks are empty everywhere. */
+/** Return both / either, over all pixels counted (not a mean over images); 1 if both masks are
+ *  empty everywhere. */
 CGP_API double cgp_iou_value(const cgp_iou *iou);
 
 #ifdef __cplusplus

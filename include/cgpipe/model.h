@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.h -- the static graph: values, ops, parameters, layers, a loss.
  *
- * Builder errors stick: a call on a bad shape records the first error (layer, op, what was expected, what came) and returns
- * an invalid value, which later calls pass on; cgp_model_finish() reports it. No line needs a check of its own.
+ * Builder errors stick: a call on a bad shape records the first error (layer, op, what was
+ * expected, what came) and returns an invalid value, which later calls pass on; cgp_model_finish()
+ * reports it. No line needs a check of its own.
  *
  *     cgp_model *model = NULL;
  *     CGP_TRY(cgp_model_create(&model, "mlp"));
@@ -18,10 +19,11 @@
  *
  * Shapes leave out the leading dimension N, the micro-batch; every other dimension is known.
  *
- * Pointers passed to builder calls are borrowed for the call; names are copied, and are UTF-8. A value belongs to the model that
- * made it.
+ * Pointers passed to builder calls are borrowed for the call; names are copied, and are UTF-8. A
+ * value belongs to the model that made it.
  *
- * Threads: one thread builds a model. Once finished it never changes, and any number of threads may read it. */
+ * Threads: one thread builds a model. Once finished it never changes, and any number of threads may
+ * read it. */
 #ifndef CGPIPE_MODEL_H
 #define CGPIPE_MODEL_H
 
@@ -38,13 +40,15 @@ typedef struct cgp_value {
     int id;
 } cgp_value;
 
-/** Create an empty model. @param[out] out Owned, see cgp_model_destroy(). @param[in] name Copied. @retval CGP_ENOMEM */
+/** Create an empty model. @param[out] out Owned, see cgp_model_destroy(). @param[in] name Copied.
+ *  @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_create(cgp_model **out, const char *name);
 
 /** Free a model. Accepts NULL. Plans and pipelines borrow the model: destroy them first. */
 CGP_API void cgp_model_destroy(cgp_model *model);
 
-/** Begin a layer: the ops that follow belong to it, and the model may be cut in front of it. @param[in] name Copied. */
+/** Begin a layer: the ops that follow belong to it, and the model may be cut in front of it.
+ *  @param[in] name Copied. */
 CGP_API void cgp_model_layer(cgp_model *model, const char *name);
 
 /** Declare an input. It goes straight to the stages that use it.
@@ -56,8 +60,8 @@ CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype 
 CGP_API void cgp_model_input_gradient(cgp_model *model, cgp_value input);
 
 /** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocab, width]. */
-CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name,
-                                int64_t vocab, int64_t width, cgp_init init);
+CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocab,
+                                int64_t width, cgp_init init);
 
 /** Add a learned vector to each position: x [T, C] -> [T, C]. Parameter `<name>.weight` [T, C]. */
 CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
@@ -77,10 +81,10 @@ CGP_API cgp_value cgp_scale(cgp_model *model, cgp_value x, double factor);
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_linear_options {
-    int64_t out;     /**< Columns of the result, >= 1. */
-    bool bias;       /**< Parameter `<name>.bias` [out]. */
-    bool transposed; /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
-    cgp_init init;   /**< Of the weight; left out: zero, unlike PyTorch's. */
+    int64_t out;        /**< Columns of the result, >= 1. */
+    bool bias;          /**< Parameter `<name>.bias` [out]. */
+    bool transposed;    /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
+    cgp_init init;      /**< Of the weight; left out: zero, unlike PyTorch's. */
     cgp_init bias_init; /**< Of the bias. */
 } cgp_linear_options;
 
@@ -88,23 +92,26 @@ typedef struct cgp_linear_options {
 CGP_API cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
                              cgp_linear_options options);
 
-/** Normalise rows to mean 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters `<name>.weight` (ones),
- * `<name>.bias` (zeros). Source: Ba et al. 2016, arXiv:1607.06450. @param[in] eps Added to the variance, > 0. */
+/** Normalise rows to mean 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters
+ * `<name>.weight` (ones), `<name>.bias` (zeros). Source: Ba et al. 2016, arXiv:1607.06450.
+ * @param[in] eps Added to the variance, > 0. */
 CGP_API cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps);
 
-/** Divide rows by their root mean square, then scale: x / sqrt(mean(x^2) + eps) weight, [..., C] -> [..., C]. Parameter
- * `<name>.weight` (ones). Source: Zhang and Sennrich 2019, arXiv:1910.07467. @param[in] eps Added to the mean square, > 0. */
+/** Divide rows by their root mean square, then scale: x / sqrt(mean(x^2) + eps) weight, [..., C] ->
+ * [..., C]. Parameter `<name>.weight` (ones). Source: Zhang and Sennrich 2019, arXiv:1910.07467.
+ * @param[in] eps Added to the mean square, > 0. */
 CGP_API cgp_value cgp_rms_norm(cgp_model *model, cgp_value x, const char *name, double eps);
 
 /** GELU, x Phi(x), in the exact (erf) form. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);
 
-/** GELU's approximation with tanh, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which published GPT-2 weights were trained
- * with (Hugging Face's `gelu_new`). At most 0.0005 from cgp_gelu(). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
+/** GELU's approximation with tanh, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which
+ * published GPT-2 weights were trained with (Hugging Face's `gelu_new`). At most 0.0005 from
+ * cgp_gelu(). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x);
 
-/** SiLU (swish), x / (1 + exp(-x)). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415; Elfwing et al. 2017,
- * arXiv:1702.03118. */
+/** SiLU (swish), x / (1 + exp(-x)). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415; Elfwing et
+ * al. 2017, arXiv:1702.03118. */
 CGP_API cgp_value cgp_silu(cgp_model *model, cgp_value x);
 
 /** Logistic function, 1 / (1 + exp(-x)). */
@@ -113,29 +120,31 @@ CGP_API cgp_value cgp_sigmoid(cgp_model *model, cgp_value x);
 /** Hyperbolic tangent. */
 CGP_API cgp_value cgp_tanh(cgp_model *model, cgp_value x);
 
-/** Take the mean over one dimension, which is removed: [..., D, ...] -> [..., ...]; of [D], [1]. @param[in] dim Below 0 it
- * counts from the last: of [T, C], 0 and -2 are the mean over T. */
+/** Take the mean over one dimension, which is removed: [..., D, ...] -> [..., ...]; of [D], [1].
+ * @param[in] dim Below 0 it counts from the last: of [T, C], 0 and -2 are the mean over T. */
 CGP_API cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim);
 
-/** Turn each row into probabilities, exp(x) / sum(exp(x)) over the last dimension: [..., C] -> [..., C]. */
+/** Turn each row into probabilities, exp(x) / sum(exp(x)) over the last dimension: [..., C] ->
+ *  [..., C]. */
 CGP_API cgp_value cgp_softmax(cgp_model *model, cgp_value x);
 
-/** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side by side, each heads x
- * C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with probability p on them.
- * Source: Vaswani et al. 2017, arXiv:1706.03762; recomputed by tiles as Dao et al. 2022, arXiv:2205.14135. */
-CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads,
-                                       double p);
+/** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side
+ * by side, each heads x C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with
+ * probability p on them. Source: Vaswani et al. 2017, arXiv:1706.03762; recomputed by tiles as Dao
+ * et al. 2022, arXiv:2205.14135. */
+CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p);
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_attention_options {
     /** Of queries, >= 1. */
     int64_t heads;
-    /** Of keys and values, a divisor of `heads`: each serves heads / kv_heads heads of queries (grouped-query attention; 1:
-     *  multi-query). 0: as many. */
+    /** Of keys and values, a divisor of `heads`: each serves heads / kv_heads heads of queries
+     *  (grouped-query attention; 1: multi-query). 0: as many. */
     int64_t kv_heads;
     /** A query sees no key behind its own row; S is T then. */
     bool causal;
-    /** Of causal attention: a query sees its own key and the window - 1 before it. 0: all before it. */
+    /** Of causal attention: a query sees its own key and the window - 1 before it. 0: all before
+     *  it. */
     int64_t window;
     /** Dropout on the probabilities, 0 <= p < 1. */
     double p;
@@ -144,14 +153,15 @@ typedef struct cgp_attention_options {
 } cgp_attention_options;
 
 /**
- * Attend with queries to keys and values, softmax(scale q k^T) v in each head: q [T, heads x D], k [S, kv_heads x D],
- * v [S, kv_heads x DV] -> [T, heads x DV], for any D and DV.
+ * Attend with queries to keys and values, softmax(scale q k^T) v in each head: q [T, heads x D], k
+ * [S, kv_heads x D], v [S, kv_heads x DV] -> [T, heads x DV], for any D and DV.
  *
- * Probabilities are never stored, and pairs outside the triangle or the window cost nothing but for the rest of their tiles.
- * The terms of a row of the result do not depend on the rows behind it, nor, with a window, on keys before that.
- * cgp_causal_attention() is this op with q, k and v side by side in one value.
- * Source: Vaswani et al. 2017, arXiv:1706.03762; groups: Ainslie et al. 2023, arXiv:2305.13245; windows: Child et al. 2019,
- * arXiv:1904.10509, as in Mistral 7B, Jiang et al. 2023, arXiv:2310.06825; tiles: Dao et al. 2022, arXiv:2205.14135.
+ * Probabilities are never stored, and pairs outside the triangle or the window cost nothing but for
+ * the rest of their tiles. The terms of a row of the result do not depend on the rows behind it,
+ * nor, with a window, on keys before that. cgp_causal_attention() is this op with q, k and v side
+ * by side in one value. Source: Vaswani et al. 2017, arXiv:1706.03762; groups: Ainslie et al. 2023,
+ * arXiv:2305.13245; windows: Child et al. 2019, arXiv:1904.10509, as in Mistral 7B, Jiang et al.
+ * 2023, arXiv:2310.06825; tiles: Dao et al. 2022, arXiv:2205.14135.
  */
 CGP_API cgp_value cgp_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
                                 cgp_attention_options options);
@@ -165,28 +175,31 @@ typedef struct cgp_cached_attention_options {
 } cgp_cached_attention_options;
 
 /**
- * Attend to what came before by way of a cache, for generation: q [1, heads x D], k [1, kv_heads x D], v [1, kv_heads x DV] and
- * positions [1] i32 -> [1, heads x DV]. The samples of a mini-batch are rows of one text.
+ * Attend to what came before by way of a cache, for generation: q [1, heads x D], k [1, kv_heads x
+ * D], v [1, kv_heads x DV] and positions [1] i32 -> [1, heads x DV]. The samples of a mini-batch
+ * are rows of one text.
  *
- * Each micro-batch first writes k and v of all its samples to rows `positions` of the cache, keys and values [length, ...] in the
- * plan's precision; then each query attends to the rows up to its own position, or to the last `window` of them. The result has the
- * bits of that row of cgp_attention(), causal, over the whole text. Samples in ascending order of positions, in as many mini-batches as
- * one likes, thus give what one sequence gives.
+ * Each micro-batch first writes k and v of all its samples to rows `positions` of the cache, keys
+ * and values [length, ...] in the plan's precision; then each query attends to the rows up to its
+ * own position, or to the last `window` of them. The result has the bits of that row of
+ * cgp_attention(), causal, over the whole text. Samples in ascending order of positions, in as many
+ * mini-batches as one likes, thus give what one sequence gives.
  *
- * For plans of inference: it has no gradient. The cache is memory of the plan, planned with the states; it is in no checkpoint, and a text
- * that begins again at position 0 overwrites it row by row. Positions that are not 0 .. length - 1 are refused before anything runs.
- * Source: as cgp_attention(); Shazeer 2019, arXiv:1911.02150.
+ * For plans of inference: it has no gradient. The cache is memory of the plan, planned with the
+ * states; it is in no checkpoint, and a text that begins again at position 0 overwrites it row by
+ * row. Positions that are not 0 .. length - 1 are refused before anything runs. Source: as
+ * cgp_attention(); Shazeer 2019, arXiv:1911.02150.
  */
 CGP_API cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
-                                       cgp_value positions,
-                                       cgp_cached_attention_options options);
+                                       cgp_value positions, cgp_cached_attention_options options);
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_rotary_options {
     int64_t heads; /**< >= 1. */
     /** Columns of a head that are rotated, the first ones; even, at most 1024. 0: all. */
     int64_t width;
-    /** Pairs are neighbours (2 i, 2 i + 1), as in Meta's files and GPT-J; otherwise columns (i, i + width / 2), as in Hugging Face's. */
+    /** Pairs are neighbours (2 i, 2 i + 1), as in Meta's files and GPT-J; otherwise columns (i, i +
+     *  width / 2), as in Hugging Face's. */
     bool interleaved;
     double theta;   /**< Base of the frequencies, >= 1. 0: 10000. */
     int64_t offset; /**< Position of row 0, >= 0. */
@@ -196,21 +209,22 @@ typedef struct cgp_rotary_options {
     double high_freq_factor; /**< LLAMA3: > low_freq_factor. */
     /** LLAMA3: the length that the model was first trained on, 1 to 2^24. */
     int64_t original_max_position;
-    /** [T] i32: positions of the rows, to which `offset` is added. Borrowed for the call. NULL: 0 .. T - 1. */
+    /** [T] i32: positions of the rows, to which `offset` is added. Borrowed for the call. NULL: 0
+     *  .. T - 1. */
     const cgp_value *positions;
 } cgp_rotary_options;
 
 /**
- * Rotate pairs of columns of each head by angles that grow with the row, so that the product of a query and a key depends on how far
- * they are apart: x [T, heads x D] -> [T, heads x D].
+ * Rotate pairs of columns of each head by angles that grow with the row, so that the product of a
+ * query and a key depends on how far they are apart: x [T, heads x D] -> [T, heads x D].
  *
- * Pair i of row t rotates by (offset + t) theta^(-2 i / width); a row's position, where given, takes the place of t. Frequencies
- * and angles are rounded to f32, as in the implementations that published models were trained with. Cosines and sines are
- * recomputed by a written-down chain: no table is kept, and the bits are the same on every device. Source: Su et al. 2021,
+ * Pair i of row t rotates by (offset + t) theta^(-2 i / width); a row's position, where given,
+ * takes the place of t. Frequencies and angles are rounded to f32, as in the implementations that
+ * published models were trained with. Cosines and sines are recomputed by a written-down chain: no
+ * table is kept, and the bits are the same on every device. Source: Su et al. 2021,
  * arXiv:2104.09864.
  */
-CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x,
-                                       cgp_rotary_options options);
+CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options options);
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_matmul_options {
@@ -218,18 +232,18 @@ typedef struct cgp_matmul_options {
     bool transpose_b; /**< b is [..., N, K]. */
 } cgp_matmul_options;
 
-/** Multiply two values, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; the dimensions in front are equal. Both get a
- *  gradient; a and b may be one value. */
+/** Multiply two values, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; the
+ *  dimensions in front are equal. Both get a gradient; a and b may be one value. */
 CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
                              cgp_matmul_options options);
 
-/** Set elements to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1. The mask is a function of
- * (seed, step, op, sample, element) and never stored. p = 0 adds nothing to the graph.
- * Source: Srivastava et al. 2014. */
+/** Set elements to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1.
+ * The mask is a function of (seed, step, op, sample, element) and never stored. p = 0 adds nothing
+ * to the graph. Source: Srivastava et al. 2014. */
 CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
 
-/** Take the index of the largest element of each row, the first of equals: [..., C] -> [...] i32 in 0..C-1 (of one row, [C],
- * it is [1]). It has no gradient. */
+/** Take the index of the largest element of each row, the first of equals: [..., C] -> [...] i32 in
+ * 0..C-1 (of one row, [C], it is [1]). It has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
 /* Images are [H, W, C], the channels of a pixel side by side. */
@@ -256,21 +270,22 @@ typedef struct cgp_conv2d_options {
     cgp_init bias_init;  /**< Of the bias. */
 } cgp_conv2d_options;
 
-/** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - kernel) / stride + 1, rounded down.
- * Parameter `<name>.weight` [kernel height, kernel width, in, out] (PyTorch's order is [out, in, height, width]). */
+/** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - kernel) /
+ * stride + 1, rounded down. Parameter `<name>.weight` [kernel height, kernel width, in, out]
+ * (PyTorch's order is [out, in, height, width]). */
 CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
 
-/** How a plan's cgp_conv2d() of 3 x 3 with a stride of 1 are computed. DIRECT: as sums of products. WINOGRAD: by tiles of 2 x 2 output
- * pixels, F(2 x 2, 3 x 3): 16 products a tile and channel instead of 36. It rounds otherwise, by about as much; its bits do not depend
- * on stages, schedule or recomputation either. Images with few pixels or channels, and bf16 on processors with AVX512_BF16 or
- * AMX, stay direct. On cpu devices; cuda devices refuse it, those of `ref` compute direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
-typedef enum cgp_convolution {
-    CGP_CONVOLUTION_DIRECT,
-    CGP_CONVOLUTION_WINOGRAD
-} cgp_convolution;
+/** How a plan's cgp_conv2d() of 3 x 3 with a stride of 1 are computed. DIRECT: as sums of products.
+ * WINOGRAD: by tiles of 2 x 2 output pixels, F(2 x 2, 3 x 3): 16 products a tile and channel
+ * instead of 36. It rounds otherwise, by about as much; its bits do not depend on stages, schedule
+ * or recomputation either. Images with few pixels or channels, and bf16 on processors with
+ * AVX512_BF16 or AMX, stay direct. On cpu devices; cuda devices refuse it, those of `ref` compute
+ * direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
+typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD } cgp_convolution;
 
-/** Parse "direct" or "winograd". @retval CGP_EINVAL Another word; the message lists the known ones. Threads: any. */
+/** Parse "direct" or "winograd". @retval CGP_EINVAL Another word; the message lists the known ones.
+ *  Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_convolution_parse(cgp_convolution *out, const char *text);
 
 /** Return the name that cgp_convolution_parse() takes. Static. Threads: any. */
@@ -285,14 +300,17 @@ typedef struct cgp_conv_transpose2d_options {
     /** Rows at the bottom and columns at the right that the result has more, 0 .. stride - 1. */
     int output_padding[2];
     bool bias; /**< Parameter `<name>.bias` [out]. */
-    /** Of the weight. By fan as in PyTorch: fan_in is kernel height x width x out, that of the convolution it transposes. */
+    /** Of the weight. By fan as in PyTorch: fan_in is kernel height x width x out, that of the
+     *  convolution it transposes. */
     cgp_init init;
     cgp_init bias_init; /**< Of the bias. */
 } cgp_conv_transpose2d_options;
 
-/** Convolve transposed (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1) stride + kernel - top - bottom +
- * output_padding: the gradient of a cgp_conv2d() that makes H of OH rows. Parameter `<name>.weight` [kernel height, kernel width,
- * out, in] (PyTorch's order is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016, arXiv:1603.07285. */
+/** Convolve transposed (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1)
+ * stride + kernel - top - bottom + output_padding: the gradient of a cgp_conv2d() that makes H of
+ * OH rows. Parameter `<name>.weight` [kernel height, kernel width, out, in] (PyTorch's order is
+ * [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016, arXiv:1603.07285.
+ * */
 CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
                                        cgp_conv_transpose2d_options options);
 
@@ -303,8 +321,8 @@ typedef struct cgp_pool_options {
     cgp_padding padding; /**< 0 .. kernel - 1; not counted by a mean, never a maximum. */
 } cgp_pool_options;
 
-/** Take the largest of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as of cgp_conv2d(). Its gradient goes to
- * the first of equals. */
+/** Take the largest of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as of
+ * cgp_conv2d(). Its gradient goes to the first of equals. */
 CGP_API cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options);
 
 /** Take the mean of each window, per channel: x [H, W, C] -> [OH, OW, C]. */
@@ -313,23 +331,26 @@ CGP_API cgp_value cgp_average_pool(cgp_model *model, cgp_value x, cgp_pool_optio
 /** Take the mean over all pixels: x [H, W, C] -> [C]. */
 CGP_API cgp_value cgp_global_average_pool(cgp_model *model, cgp_value x);
 
-/** Make each pixel a block of `scale` x `scale` equal ones: x [H, W, C] -> [H scale, W scale, C]. */
+/** Make each pixel a block of `scale` x `scale` equal ones: x [H, W, C] -> [H scale, W scale, C].
+ *  */
 CGP_API cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale);
 
-/** Pad with zeros, or crop where padding is negative: x [H, W, C] -> [H + top + bottom, W + left + right, C]. */
+/** Pad with zeros, or crop where padding is negative: x [H, W, C] -> [H + top + bottom, W + left +
+ *  right, C]. */
 CGP_API cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding);
 
 /** Momentum of a batch norm whose running statistics are the mean over all steps. */
 #define CGP_MOMENTUM_CUMULATIVE (-1.0)
 
 /**
- * Normalise each channel over the samples of a micro-batch and all rows to mean 0 and variance 1, then scale and shift:
- * [..., C] -> [..., C].
+ * Normalise each channel over the samples of a micro-batch and all rows to mean 0 and variance 1,
+ * then scale and shift: [..., C] -> [..., C].
  *
- * Parameters `<name>.weight` (ones), `<name>.bias` (zeros). State `<name>.running_mean` (zeros), `<name>.running_var`
- * (ones; unbiased), `<name>.num_batches_tracked`: evaluation normalises with it. Training changes it when a step has
- * succeeded: new = (1 - momentum) old + momentum x batch statistics, for each micro-batch in turn, or, in a plan with
- * `deferred_batch_norm`, once, with the statistics of the whole mini-batch. Recomputation never counts.
+ * Parameters `<name>.weight` (ones), `<name>.bias` (zeros). State `<name>.running_mean` (zeros),
+ * `<name>.running_var` (ones; unbiased), `<name>.num_batches_tracked`: evaluation normalises with
+ * it. Training changes it when a step has succeeded: new = (1 - momentum) old + momentum x batch
+ * statistics, for each micro-batch in turn, or, in a plan with `deferred_batch_norm`, once, with
+ * the statistics of the whole mini-batch. Recomputation never counts.
  *
  * @param[in] eps       Added to the variance, > 0 (PyTorch: 1e-5).
  * @param[in] momentum  0 to 1 (PyTorch: 0.1), or CGP_MOMENTUM_CUMULATIVE.
@@ -338,15 +359,18 @@ CGP_API cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding);
 CGP_API cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name, double eps,
                                  double momentum);
 
-/** Normalise each channel of each sample over its pixels to mean 0 and variance 1: [H, W, C] -> [H, W, C]. No parameters.
- * Source: Ulyanov et al. 2016, arXiv:1607.08022. @param[in] eps Added to the variance, > 0. */
+/** Normalise each channel of each sample over its pixels to mean 0 and variance 1: [H, W, C] -> [H,
+ * W, C]. No parameters. Source: Ulyanov et al. 2016, arXiv:1607.08022. @param[in] eps Added to the
+ * variance, > 0. */
 CGP_API cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps);
 
-/** Normalise each of `groups` groups of channels of each sample, over all its rows, to mean 0 and variance 1, then scale and shift:
- * [..., C] -> [..., C]. Parameters `<name>.weight` (ones), `<name>.bias` (zeros), both [C]. Source: Wu and He 2018, arXiv:1803.08494.
- * @param[in] groups Divides C; channels of a group lie side by side. @param[in] eps Added to the variance, > 0. */
-CGP_API cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name,
-                                 int64_t groups, double eps);
+/** Normalise each of `groups` groups of channels of each sample, over all its rows, to mean 0 and
+ * variance 1, then scale and shift: [..., C] -> [..., C]. Parameters `<name>.weight` (ones),
+ * `<name>.bias` (zeros), both [C]. Source: Wu and He 2018, arXiv:1803.08494.
+ * @param[in] groups Divides C; channels of a group lie side by side. @param[in] eps Added to the
+ * variance, > 0. */
+CGP_API cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name, int64_t groups,
+                                 double eps);
 
 /** max(x, 0). */
 CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);
@@ -354,33 +378,41 @@ CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);
 /** x above 0, slope x below. @param[in] slope 0 to 1. */
 CGP_API cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope);
 
-/** Set whole channels of a sample to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1:
- * [H, W, C] -> [H, W, C]. The mask is a function of (seed, step, op, sample, channel). p = 0 adds nothing to the graph. */
+/** Set whole channels of a sample to zero with probability p in training and scale the others by
+ * 1/(1-p), 0 <= p < 1: [H, W, C] -> [H, W, C]. The mask is a function of (seed, step, op, sample,
+ * channel). p = 0 adds nothing to the graph. */
 CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
 
-/** Put 2 to 4 values side by side along the last dimension; the others are equal. @param[in] values [n], Borrowed. */
+/** Put 2 to 4 values side by side along the last dimension; the others are equal. @param[in] values
+ *  [n], Borrowed. */
 CGP_API cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n);
 
-/** Give a sample other dimensions, of as many elements in the same order: [4, 6] -> [2, 12]. Nothing moves.
- *  @param[in] rank 1 to 5. @param[in] dims [rank], Borrowed, without N; one of -1 follows from the others. */
+/** Give a sample other dimensions, of as many elements in the same order: [4, 6] -> [2, 12].
+ *  Nothing moves.
+ *  @param[in] rank 1 to 5. @param[in] dims [rank], Borrowed, without N; one of -1 follows from the
+ *  others. */
 CGP_API cgp_value cgp_reshape(cgp_model *model, cgp_value x, int rank, const int64_t *dims);
 
 /** Reshape a sample to one row: [H, W, C] -> [H W C]; cgp_reshape() to one dimension. */
 CGP_API cgp_value cgp_flatten(cgp_model *model, cgp_value x);
 
-/** Exchange two dimensions of a sample: [T, heads, C], 0, 1 -> [heads, T, C]. @param[in] dim0 From 0, or from -1 for the last.
+/** Exchange two dimensions of a sample: [T, heads, C], 0, 1 -> [heads, T, C]. @param[in] dim0 From
+ *  0, or from -1 for the last.
  *  @param[in] dim1 Likewise. */
 CGP_API cgp_value cgp_transpose(cgp_model *model, cgp_value x, int dim0, int dim1);
 
-/** Take indices begin .. end - 1 of one dimension of a sample: [T, 3 C], 1, C, 2 C -> [T, C]. Several slices split a value: their
- *  gradients are written into one, each to its part. @param[in] dim From 0, or from -1 for the last. */
+/** Take indices begin .. end - 1 of one dimension of a sample: [T, 3 C], 1, C, 2 C -> [T, C].
+ *  Several slices split a value: their gradients are written into one, each to its part. @param[in]
+ *  dim From 0, or from -1 for the last. */
 CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begin, int64_t end);
 
 /**
- * Tie a parameter of a later op to one that exists already: instead of making `name`, the op uses `existing`.
+ * Tie a parameter of a later op to one that exists already: instead of making `name`, the op uses
+ * `existing`.
  *
- * The shapes must be equal. The tied parameter keeps its first name, is counted, saved and hashed once, and its gradient is
- * the sum over its uses in their order. Stages that use it hold a copy each.
+ * The shapes must be equal. The tied parameter keeps its first name, is counted, saved and hashed
+ * once, and its gradient is the sum over its uses in their order. Stages that use it hold a copy
+ * each.
  *
  *     cgp_model_tie(model, "head.weight", "embed.weight");
  *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = vocab});
@@ -388,55 +420,59 @@ CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begi
 CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *existing);
 
 /**
- * Stash a value under a name until cgp_model_pop() takes it: for layers written apart from each other, which pass no values.
+ * Stash a value under a name until cgp_model_pop() takes it: for layers written apart from each
+ * other, which pass no values.
  *
  *     cgp_model_stash(model, "left", "skip", x);           // in one layer
  *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));      // in a later one, or further on in the same
  *
- * It is only another way to write a skip: the pop returns the value itself, which crosses stages like any other. A name is
- * stashed once and popped once in its namespace; the same name in another namespace is another one, so that a function that
- * makes layers can be called several times, each time with a namespace of its own. cgp_model_finish() refuses a stash that
- * was never popped.
+ * It is only another way to write a skip: the pop returns the value itself, which crosses stages
+ * like any other. A name is stashed once and popped once in its namespace; the same name in another
+ * namespace is another one, so that a function that makes layers can be called several times, each
+ * time with a namespace of its own. cgp_model_finish() refuses a stash that was never popped.
  *
- * @param[in] space  The namespace; equal texts are one namespace, NULL and "" are the common one. Copied.
+ * @param[in] space  The namespace; equal texts are one namespace, NULL and "" are the common one.
+ * Copied.
  * @param[in] name   Not empty. Copied.
  * @param[in] value  An input of the model, or a result.
  */
 CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *name,
                              cgp_value value);
 
-/** Take the value that cgp_model_stash() stashed under this name, once. @param[in] space As there. @param[in] name As there.
- *  Borrowed. */
+/** Take the value that cgp_model_stash() stashed under this name, once. @param[in] space As there.
+ *  @param[in] name As there. Borrowed. */
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
-/** End in softmax and cross-entropy, the mean over the targets that are not ignored: logits [..., classes], targets [...] i32 in
- * 0..classes-1, or `ignore` (PyTorch: -100); of logits [classes] the targets are [1]. It is in no layer and runs on the last
- * stage. Several losses add up, each times its `weight` > 0 (1 for a single one). Targets are constants: no gradient passes through. */
+/** End in softmax and cross-entropy, the mean over the targets that are not ignored: logits [...,
+ * classes], targets [...] i32 in 0..classes-1, or `ignore` (PyTorch: -100); of logits [classes] the
+ * targets are [1]. It is in no layer and runs on the last stage. Several losses add up, each times
+ * its `weight` > 0 (1 for a single one). Targets are constants: no gradient passes through. */
 CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                           int64_t ignore, double weight);
 
-/** End in sigmoid and binary cross-entropy, the mean over all elements: logits [...], targets of the same shape, f32 in 0..1.
- * Otherwise as cgp_model_loss_cross_entropy(). */
-CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits,
-                                            cgp_value targets, double weight);
+/** End in sigmoid and binary cross-entropy, the mean over all elements: logits [...], targets of
+ * the same shape, f32 in 0..1. Otherwise as cgp_model_loss_cross_entropy(). */
+CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
+                                            double weight);
 
-/** Name a value as the model's next output, which cgp_pipeline_predict() returns; not an input, and each value once. A model without a
- * loss is trained by an external loss of its outputs (cgp_pipeline_forward). */
+/** Name a value as the model's next output, which cgp_pipeline_predict() returns; not an input, and
+ * each value once. A model without a loss is trained by an external loss of its outputs
+ * (cgp_pipeline_forward). */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
 /**
  * Close the model and report the builder's first error.
  *
- * Ops that neither a loss nor an output needs are removed, and their parameters with them. A model has at least one layer,
- * and a loss or an output. A layer may be empty.
+ * Ops that neither a loss nor an output needs are removed, and their parameters with them. A model
+ * has at least one layer, and a loss or an output. A layer may be empty.
  *
  * @retval CGP_EINVAL  `layer, op: expectation, got value`.   @retval CGP_ENOMEM
  * @retval CGP_ESTATE  Finished already.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 
-/** Return name, numbers of layers, parameters (tensors) and all their elements; NULL for an index out of range, here and below.
- *  Legal after cgp_model_finish(). Threads: any. */
+/** Return name, numbers of layers, parameters (tensors) and all their elements; NULL for an index
+ *  out of range, here and below. Legal after cgp_model_finish(). Threads: any. */
 CGP_API const char *cgp_model_name(const cgp_model *model);
 CGP_API int cgp_model_layers(const cgp_model *model);
 CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);
@@ -445,36 +481,41 @@ CGP_API const char *cgp_model_parameter_name(const cgp_model *model, int paramet
 CGP_API const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter);
 CGP_API int64_t cgp_model_parameter_count(const cgp_model *model);
 
-/** Return op state besides parameters (running statistics), in order of the ops; f32, or i32 for a count. */
+/** Return op state besides parameters (running statistics), in order of the ops; f32, or i32 for a
+ *  count. */
 CGP_API int cgp_model_states(const cgp_model *model);
 CGP_API const char *cgp_model_state_name(const cgp_model *model, int state);
 CGP_API const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state);
 CGP_API cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state);
 
-/** Return inputs in order of declaration; shape for one sample (rank -1: there is no such input). */
+/** Return inputs in order of declaration; shape for one sample (rank -1: there is no such input).
+ *  */
 CGP_API int cgp_model_inputs(const cgp_model *model);
 CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
 CGP_API cgp_shape cgp_model_input_shape(const cgp_model *model, int input);
 CGP_API cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input);
 CGP_API bool cgp_model_input_has_gradient(const cgp_model *model, int input);
 
-/** Return the bound of an integer input: its elements are 0 .. bound - 1, as every op and loss that reads them demands, but for targets
- *  that are ignored. 0: they may be anything, or there is no such input. Threads: any. */
+/** Return the bound of an integer input: its elements are 0 .. bound - 1, as every op and loss that
+ *  reads them demands, but for targets that are ignored. 0: they may be anything, or there is no
+ *  such input. Threads: any. */
 CGP_API int64_t cgp_model_input_bound(const cgp_model *model, int input);
 
-/** Return outputs in order of cgp_model_output(); shape for one sample (rank -1: there is no such output), and type. */
+/** Return outputs in order of cgp_model_output(); shape for one sample (rank -1: there is no such
+ *  output), and type. */
 CGP_API int cgp_model_outputs(const cgp_model *model);
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model, int output);
 CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
 
 /** A loss of a model. */
 typedef struct cgp_model_loss {
-    int output; /**< The output that has its logits; -1: none has. */
-    int target; /**< The input that has its targets; -1: the graph makes them, or it has none. */
+    int output;    /**< The output that has its logits; -1: none has. */
+    int target;    /**< The input that has its targets; -1: the graph makes them, or it has none. */
     double weight; /**< In the sum of all losses. */
 } cgp_model_loss;
 
-/** Return losses in the order in which the model got them; a weight of 0: there is no such loss. Threads: any. */
+/** Return losses in the order in which the model got them; a weight of 0: there is no such loss.
+ *  Threads: any. */
 CGP_API int cgp_model_losses(const cgp_model *model);
 CGP_API cgp_model_loss cgp_model_loss_at(const cgp_model *model, int loss);
 

@@ -30,15 +30,18 @@ typedef enum cgp_lr_kind {
 #define CGP_MAX_MILESTONES 8
 
 /**
- * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero: constant.
+ * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero:
+ * constant.
  *
- * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup. With warmup_interval > 0 the warm-up rises
- * every warmup_interval updates: the factor is start + (1 - start) warmup_interval floor((t - 1) / warmup_interval) / warmup while
- * t <= warmup. After the warm-up, with s = t - warmup: constant 1; cosine min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s /
- * (steps - warmup)))) / 2; step gamma^floor(s / step_size); milestones gamma^(number of milestones m with t > m, counted from the
- * first update).
+ * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup. With
+ * warmup_interval > 0 the warm-up rises every warmup_interval updates: the factor is start + (1 -
+ * start) warmup_interval floor((t - 1) / warmup_interval) / warmup while t <= warmup. After the
+ * warm-up, with s = t - warmup: constant 1; cosine min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s
+ * / (steps - warmup)))) / 2; step gamma^floor(s / step_size); milestones gamma^(number of
+ * milestones m with t > m, counted from the first update).
  *
- * Source: Goyal et al. 2017, arXiv:1706.02677 (linear warm-up); Loshchilov and Hutter 2017, arXiv:1608.03983 (cosine).
+ * Source: Goyal et al. 2017, arXiv:1706.02677 (linear warm-up); Loshchilov and Hutter 2017,
+ * arXiv:1608.03983 (cosine).
  */
 typedef struct cgp_lr_schedule {
     cgp_lr_kind kind;
@@ -57,35 +60,37 @@ typedef struct cgp_lr_schedule {
 /**
  * An optimizer and its constants. A plain value; it is copied into the plan.
  *
- * SGD, as PyTorch: g += weight_decay p; buffer = momentum buffer + g; step along g + momentum buffer if nesterov, else along
- * the buffer. Without momentum there is no buffer.
- * AdamW: p -= lr weight_decay p first; then the moments of g with bias correction, p -= lr m / (sqrt(v) + eps).
- * Adam: the same, but g += weight_decay p instead of the first step.
- * RMSprop, as PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) + eps); step along d, or along
- * buffer = momentum buffer + d.
+ * SGD, as PyTorch: g += weight_decay p; buffer = momentum buffer + g; step along g + momentum
+ * buffer if nesterov, else along the buffer. Without momentum there is no buffer.
+ * AdamW: p -= lr weight_decay p first; then the moments of g with bias correction, p -= lr m /
+ * (sqrt(v) + eps). Adam: the same, but g += weight_decay p instead of the first step.
+ * RMSprop, as PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) + eps);
+ * step along d, or along buffer = momentum buffer + d.
  *
- * With `clip_norm`, all gradients are first multiplied by min(1, clip_norm / (norm + 1e-6)), norm being the root of the sum
- * of all their squares, as PyTorch's clip_grad_norm_. The sum of each parameter is taken in double, and the sums are added
- * in the order of the parameters, so that it is the same for every balance. A norm that is not finite is an error of
- * cgp_optim_step(), which then updates nothing.
+ * With `clip_norm`, all gradients are first multiplied by min(1, clip_norm / (norm + 1e-6)), norm
+ * being the root of the sum of all their squares, as PyTorch's clip_grad_norm_. The sum of each
+ * parameter is taken in double, and the sums are added in the order of the parameters, so that it
+ * is the same for every balance. A norm that is not finite is an error of cgp_optim_step(), which
+ * then updates nothing.
  *
- * Weight decay excludes norms and biases, unless `decay_all`. Constants that a kind does not use are ignored (RMSprop refuses
- * nesterov).
+ * Weight decay excludes norms and biases, unless `decay_all`. Constants that a kind does not use
+ * are ignored (RMSprop refuses nesterov).
  *
- * Source: Sutskever et al. 2013 (Nesterov, in PyTorch's form); Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba
- * 2015, arXiv:1412.6980; Tieleman and Hinton 2012 (RMSprop); Pascanu et al. 2013, arXiv:1211.5063 (clipping).
+ * Source: Sutskever et al. 2013 (Nesterov, in PyTorch's form); Loshchilov and Hutter 2019,
+ * arXiv:1711.05101; Kingma and Ba 2015, arXiv:1412.6980; Tieleman and Hinton 2012 (RMSprop);
+ * Pascanu et al. 2013, arXiv:1211.5063 (clipping).
  */
 typedef struct cgp_optim {
     cgp_optim_kind kind;
     double lr; /**< Learning rate, >= 0. */
     double weight_decay;
-    double momentum;     /**< SGD and RMSprop, 0 <= momentum < 1. */
-    bool nesterov;       /**< SGD, needs momentum. */
-    double beta1, beta2; /**< AdamW and Adam. */
-    double eps;          /**< AdamW, Adam and RMSprop, >= 1e-45: above 0 in f32 too. */
-    double alpha;        /**< RMSprop, 0 <= alpha < 1. */
-    double clip_norm;    /**< Largest norm of all gradients, > 0; 0: no limit. */
-    bool decay_all;      /**< Weight decay of norms and biases too, as PyTorch's default. */
+    double momentum;          /**< SGD and RMSprop, 0 <= momentum < 1. */
+    bool nesterov;            /**< SGD, needs momentum. */
+    double beta1, beta2;      /**< AdamW and Adam. */
+    double eps;               /**< AdamW, Adam and RMSprop, >= 1e-45: above 0 in f32 too. */
+    double alpha;             /**< RMSprop, 0 <= alpha < 1. */
+    double clip_norm;         /**< Largest norm of all gradients, > 0; 0: no limit. */
+    bool decay_all;           /**< Weight decay of norms and biases too, as PyTorch's default. */
     cgp_lr_schedule schedule; /**< Of lr. */
 } cgp_optim;
 
@@ -136,15 +141,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_lr_kind_parse(cgp_lr_kind *out, const char
 /** Return the name that cgp_lr_kind_parse() takes. Static. */
 CGP_API const char *cgp_lr_kind_name(cgp_lr_kind kind);
 
-/** Return the learning rate of update number `update`, from 1. @param[in] optim One that cgp_optim_check() accepts. */
+/** Return the learning rate of update number `update`, from 1. @param[in] optim One that
+ *  cgp_optim_check() accepts. */
 CGP_API double cgp_optim_lr_at(const cgp_optim *optim, int64_t update);
 
-/** Check the constants that the kind and its schedule use, and that none is NaN. @retval CGP_EINVAL The message has the wrong
- * one and its range. */
+/** Check the constants that the kind and its schedule use, and that none is NaN. @retval CGP_EINVAL
+ * The message has the wrong one and its range. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_check(const cgp_optim *optim);
 
-/** Return the number of state elements (f32) per parameter: SGD 0 or 1 (momentum), AdamW and Adam 2, RMSprop 1 or 2
- * (momentum). */
+/** Return the number of state elements (f32) per parameter: SGD 0 or 1 (momentum), AdamW and Adam
+ * 2, RMSprop 1 or 2 (momentum). */
 CGP_API int cgp_optim_states(const cgp_optim *optim);
 
 #ifdef __cplusplus

@@ -18,7 +18,8 @@ extern "C" {
 /**
  * Cut a row of costs into stages so that the maximum cost of a stage is minimal: the exact optimum.
  *
- * No stage is empty. Of several optima the leftmost: the first stage as short as possible, then the second, and so on.
+ * No stage is empty. Of several optima the leftmost: the first stage as short as possible, then the
+ * second, and so on.
  *
  * @param[in]  costs    [layers], any unit, >= 0 and finite. Borrowed.
  * @param[in]  layers   Number of layers.
@@ -32,14 +33,17 @@ extern "C" {
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_solve(const double *costs, int layers, int stages,
                                                     int *balance);
 
-/** Return the floating-point operations of a layer for one sample, forward and backward without recomputation. */
+/** Return the floating-point operations of a layer for one sample, forward and backward without
+ *  recomputation. */
 CGP_API double cgp_layer_flops(const cgp_model *model, int layer);
 
-/** Balance a finished model by cgp_layer_flops(). The loss is not counted. As cgp_balance_solve(). */
+/** Balance a finished model by cgp_layer_flops(). The loss is not counted. As cgp_balance_solve().
+ *  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, int stages,
                                                        int *balance);
 
-/** Cost of a layer: times, operations and bytes of one micro-batch. The losses, which are in no layer, count with the last. */
+/** Cost of a layer: times, operations and bytes of one micro-batch. The losses, which are in no
+ *  layer, count with the last. */
 typedef struct cgp_layer_cost {
     /** F */
     double forward_seconds;
@@ -57,15 +61,18 @@ typedef struct cgp_layer_cost {
     int64_t parameter_bytes;
     /** Results of the layer that backward reads, with recompute `never`. */
     int64_t saved_bytes;
-    /** The optimizer's update of its parameters, once a step, whatever the size of micro-batches; 0: not measured. */
+    /** The optimizer's update of its parameters, once a step, whatever the size of micro-batches;
+     *  0: not measured. */
     double update_seconds;
 } cgp_layer_cost;
 
 /**
- * Interpolate costs between sizes of micro-batches: kernels of few samples are slower for each of them.
+ * Interpolate costs between sizes of micro-batches: kernels of few samples are slower for each of
+ * them.
  *
- * For each layer and each number, the line through the two sizes next to `at`, or beyond them through the first two or the last two,
- * never below 0. From one size in proportion to the samples. `parameter_bytes` and `update_seconds` are the first row's.
+ * For each layer and each number, the line through the two sizes next to `at`, or beyond them
+ * through the first two or the last two, never below 0. From one size in proportion to the samples.
+ * `parameter_bytes` and `update_seconds` are the first row's.
  *
  * @param[in]  costs    [sizes][layers]. Borrowed.
  * @param[in]  samples  [sizes] of the micro-batches of each row, >= 1, ascending. Borrowed.
@@ -78,9 +85,8 @@ typedef struct cgp_layer_cost {
  * Threads: any.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs,
-                                                     const int64_t *samples, int sizes,
-                                                     int layers, int64_t at,
-                                                     cgp_layer_cost *out);
+                                                     const int64_t *samples, int sizes, int layers,
+                                                     int64_t at, cgp_layer_cost *out);
 
 typedef struct cgp_profile_options {
     size_t struct_size;
@@ -89,9 +95,11 @@ typedef struct cgp_profile_options {
         device; /**< A name of cgpipe/devices.h; a limit has no effect. Borrowed for the call. [NULL: "cpu"] */
     int threads;    /**< Of the device, 1 to 1024. [1] */
     cgp_dtype type; /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
-    /** Runs of each kernel, 1 to 1000; its time is their median. If it is 1, caches stay as they are. [5] */
+    /** Runs of each kernel, 1 to 1000; its time is their median. If it is 1, caches stay as they
+     *  are. [5] */
     int repeats;
-    /** Measure `layers` layers from this one on, and leave the times of the others 0: ranks measure parts of a model, each its own. [0] */
+    /** Measure `layers` layers from this one on, and leave the times of the others 0: ranks measure
+     *  parts of a model, each its own. [0] */
     int first_layer;
     int layers; /**< >= 0, first_layer + layers at most those of the model; 0: all from first_layer on. [0] */
     cgp_convolution convolution; /**< [direct] */
@@ -105,12 +113,14 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
 }
 
 /**
- * Measure every layer: run its kernels on random data, each once to warm up and then `repeats` times. cgp_profile_steps() of
- * cgpipe/pipeline.h is closer to a training, where its memory suffices.
+ * Measure every layer: run its kernels on random data, each once to warm up and then `repeats`
+ * times. cgp_profile_steps() of cgpipe/pipeline.h is closer to a training, where its memory
+ * suffices.
  *
- * Before each run the caches of a device in the host's memory are filled with other memory, then with the op's x or dy, as in a step. Ops
- * run one by one, with memory for one op at a time, so that a model larger than memory can be profiled. Kernels that are
- * equal but for their data are measured once for all layers. Gradients of several uses accumulate, as in training.
+ * Before each run the caches of a device in the host's memory are filled with other memory, then
+ * with the op's x or dy, as in a step. Ops run one by one, with memory for one op at a time, so
+ * that a model larger than memory can be profiled. Kernels that are equal but for their data are
+ * measured once for all layers. Gradients of several uses accumulate, as in training.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Borrowed.
@@ -127,18 +137,19 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_profile(const cgp_model *model,
                                               cgp_layer_cost *costs);
 
 /**
- * Balance by measured time, exactly: a layer costs F + I + W, and R too if micro-batches are recomputed.
+ * Balance by measured time, exactly: a layer costs F + I + W, and R too if micro-batches are
+ * recomputed.
  *
- * torchgpipe's balance_by_time, but with a warm-up, medians, recomputation, and the optimal cut for these times.
+ * torchgpipe's balance_by_time, but with a warm-up, medians, recomputation, and the optimal cut for
+ * these times.
  *
  * @param[in] costs       [layers], of cgp_profile() or made up. Borrowed.
  * @param[in] recomputed  Most micro-batches are (always, except_last).
  * Otherwise as cgp_balance_solve().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
-                                                      const cgp_layer_cost *costs,
-                                                      bool recomputed, int stages,
-                                                      int *balance);
+                                                      const cgp_layer_cost *costs, bool recomputed,
+                                                      int stages, int *balance);
 
 /** Options of cgp_balance_by_size(). */
 typedef struct cgp_balance_size_options {
@@ -157,11 +168,13 @@ static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
 }
 
 /**
- * Balance by bytes, exactly, without running anything: a layer costs saved bytes x in_flight + parameter bytes x parameter_scale.
+ * Balance by bytes, exactly, without running anything: a layer costs saved bytes x in_flight +
+ * parameter bytes x parameter_scale.
  *
- * torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of one micro-batch: with recomputation
- * only one is live. Without, in_flight of them are, hence the factor. Its param_scale is a guess (RMSprop: 3 to 5); here
- * 2 + cgp_optim_states() is exact. Workspace and messages are not counted: both depend on the cut.
+ * torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of one
+ * micro-batch: with recomputation only one is live. Without, in_flight of them are, hence the
+ * factor. Its param_scale is a guess (RMSprop: 3 to 5); here 2 + cgp_optim_states() is exact.
+ * Workspace and messages are not counted: both depend on the cut.
  *
  * @param[in] options  Borrowed.
  * @retval CGP_EINVAL  A bad option too. Otherwise as cgp_balance_solve().
@@ -170,7 +183,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_size(const cgp_model *model,
                                                       const cgp_balance_size_options *options,
                                                       int stages, int *balance);
 
-/** Validate a user's balance. @retval CGP_EINVAL `balance: sums to 5 but the model has 6 layers (balance: 2 1 2)`. */
+/** Validate a user's balance. @retval CGP_EINVAL
+ *  `balance: sums to 5 but the model has 6 layers (balance: 2 1 2)`. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_check(const cgp_model *model, int stages,
                                                     const int *balance);
 

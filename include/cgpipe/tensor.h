@@ -11,8 +11,9 @@ extern "C" {
 
 #define CGP_MAX_RANK 6
 
-/** Element types. Integers have no gradient. bf16 is the upper half of an f32: sign, 8 bits of exponent, 7 of fraction; a
- * device may store values so (see cgp_precision), inputs and outputs are f32 or i32. i64 is in files only. */
+/** Element types. Integers have no gradient. bf16 is the upper half of an f32: sign, 8 bits of
+ * exponent, 7 of fraction; a device may store values so (see cgp_precision), inputs and outputs are
+ * f32 or i32. i64 is in files only. */
 typedef enum cgp_dtype { CGP_F32, CGP_I32, CGP_BF16, CGP_I64 } cgp_dtype;
 
 /** Sizes in layout order, the last one contiguous. rank 0 is one element. */
@@ -43,7 +44,8 @@ CGP_API int64_t cgp_shape_count(const cgp_shape *shape);
 /** Return true if rank and all sizes are equal. Threads: any. */
 CGP_API bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b);
 
-/** Write "[4, 128, 768]" to `text` of `size` bytes, cut if too short; returns `text`. Threads: any. */
+/** Write "[4, 128, 768]" to `text` of `size` bytes, cut if too short; returns `text`. Threads: any.
+ *  */
 CGP_API char *cgp_shape_text(const cgp_shape *shape, char *text, size_t size);
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.h -- text to tokens and back: byte-level byte-pair encoding, from a tokenizer.json of Hugging Face's tokenizers
+/* tokenizer.h -- text to tokens and back: byte-level byte-pair encoding, from a tokenizer.json of
+ *Hugging Face's tokenizers
  * (GPT-2, Llama 3, Qwen2 and their like), or from GPT-2's files vocab.json and merges.txt.
  *
  *     "It's 7 a.m."      bytes
@@ -7,7 +8,8 @@
  *     I t -> It          merges: in each word, of all pairs of neighbours the first one of the merges
  *     and each token has an id: the vocabulary
  *
- * Every byte has a token of its own, so every sequence of bytes has tokens, and decoding them returns it.
+ * Every byte has a token of its own, so every sequence of bytes has tokens, and decoding them
+ * returns it.
  *
  * Threads: a tokenizer belongs to one thread at a time. */
 #ifndef CGPIPE_TOKENIZER_H
@@ -31,24 +33,27 @@ typedef struct cgp_token_list {
 /**
  * Read a tokenizer from the two files that OpenAI and Hugging Face publish with GPT-2.
  *
- * The vocabulary is one JSON object from tokens to ids. A token is written with one printable character for each of its
- * bytes: the byte itself if it is 0x21..0x7e, 0xa1..0xac or 0xae..0xff, else U+0100 and on in the order of the others (a space is
- * U+0120). The ids of n tokens are 0 .. n-1, and each of the 256 bytes has a token.
+ * The vocabulary is one JSON object from tokens to ids. A token is written with one printable
+ * character for each of its bytes: the byte itself if it is 0x21..0x7e, 0xa1..0xac or 0xae..0xff,
+ * else U+0100 and on in the order of the others (a space is U+0120). The ids of n tokens are 0 ..
+ * n-1, and each of the 256 bytes has a token.
  *
- * The merges are lines of two tokens with a space between, the first to apply first. Both, and their concatenation, are in the
- * vocabulary; no line is there twice. Lines that begin with "#version" are skipped; CR LF ends a line as LF does.
+ * The merges are lines of two tokens with a space between, the first to apply first. Both, and
+ * their concatenation, are in the vocabulary; no line is there twice. Lines that begin with
+ * "#version" are skipped; CR LF ends a line as LF does.
  *
  * @param[out] out         Owned by the caller, see cgp_tokenizer_destroy().
  * @param[in]  vocab       Path of vocab.json. Borrowed.
  * @param[in]  merges      Path of merges.txt. Borrowed.
  *
  * @retval CGP_EIO      A file is missing, unreadable or not a regular file; the message names it.
- * @retval CGP_EFORMAT  A file is not as above; the message has file, line (of JSON, where it is known) and reason.
+ * @retval CGP_EFORMAT  A file is not as above; the message has file, line (of JSON, where it is
+ * known) and reason.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: GPT-2's 50257 tokens: some 0.1 s, and about 5 MiB of memory.
- * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2; Sennrich et al. 2016,
- * arXiv:1508.07909; the file formats of Hugging Face's tokenizers.
+ * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2;
+ * Sennrich et al. 2016, arXiv:1508.07909; the file formats of Hugging Face's tokenizers.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, const char *vocab,
                                                        const char *merges);
@@ -56,7 +61,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
 /**
  * Read a tokenizer from a tokenizer.json.
  *
- * All that the file says is done as Hugging Face's tokenizers does it, or refused by name. These parts are understood:
+ * All that the file says is done as Hugging Face's tokenizers does it, or refused by name. These
+ * parts are understood:
  *
  *     model           BPE of bytes, as in cgp_tokenizer_create(); merges as "left right" or ["left", "right"]; ignore_merges
  *     normalizer      null, NFC
@@ -66,14 +72,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, cons
  *     post_processor  null, ByteLevel, TemplateProcessing, or a Sequence of these: see cgp_tokenizer_prefix()
  *     decoder         ByteLevel
  *
- * SentencePiece's models (Unigram, Metaspace, byte_fallback), WordPiece, other normalizers and patterns, truncation and padding are
- * not. The ids of n tokens are 0 .. n-1; added tokens that are not in the model's vocabulary have those behind it.
+ * SentencePiece's models (Unigram, Metaspace, byte_fallback), WordPiece, other normalizers and
+ * patterns, truncation and padding are not. The ids of n tokens are 0 .. n-1; added tokens that are
+ * not in the model's vocabulary have those behind it.
  *
  * @param[out] out   Owned by the caller, see cgp_tokenizer_destroy().
  * @param[in]  path  Of the file. Borrowed.
  *
  * @retval CGP_EIO      The file is missing, unreadable or not a regular file; the message names it.
- * @retval CGP_EFORMAT  The file is not as above; the message has its key, what was expected and what came. Also for more than 1 GiB,
+ * @retval CGP_EFORMAT  The file is not as above; the message has its key, what was expected and
+ * what came. Also for more than 1 GiB,
  *                      or more memory for JSON than the limit (CGP_LIMITS=json=BYTES).
  * @retval CGP_EINVAL   CGP_LIMITS is invalid.
  * @retval CGP_ENOMEM
@@ -107,8 +115,8 @@ CGP_API int32_t cgp_tokenizer_token_id(const cgp_tokenizer *tokenizer, const cha
 /**
  * Return the tokens that the template of a tokenizer.json puts before a text, as Llama 3's <|begin_of_text|>.
  *
- * With them and cgp_tokenizer_suffix() behind it a text has the tokens of tokenizers' add_special_tokens=True;
- * cgp_tokenizer_encode() alone gives those of add_special_tokens=False.
+ * With them and cgp_tokenizer_suffix() behind it a text has the tokens of tokenizers'
+ * add_special_tokens=True; cgp_tokenizer_encode() alone gives those of add_special_tokens=False.
  *
  * @param[out] count  Tokens, 0 if there is no template.
  *
@@ -124,18 +132,21 @@ CGP_API const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int6
 /**
  * Append the tokens of a text.
  *
- * Added tokens in the text, special ones too, become their ids; one with `normalized` is looked for after normalization.
+ * Added tokens in the text, special ones too, become their ids; one with `normalized` is looked for
+ * after normalization.
  * (vocab.json has none: its "<|endoftext|>" in a text is thirteen characters like all others.) The rest is split into words by
  * the pattern of the file, of vocab.json by GPT-2's
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
- * and each word, as bytes, merged: as long as two neighbours have a merge, the leftmost of those that come first in the merges.
- * For UTF-8 the tokens are those of Hugging Face's tokenizers, release 0.23, with its letters, numbers (Unicode 16) and
- * its normalization (Unicode 9), whatever libraries there are.
+ * and each word, as bytes, merged: as long as two neighbours have a merge, the leftmost of those
+ * that come first in the merges. For UTF-8 the tokens are those of Hugging Face's tokenizers,
+ * release 0.23, with its letters, numbers (Unicode 16) and its normalization (Unicode 9), whatever
+ * libraries there are.
  *
- * A byte that is not part of a well-formed UTF-8 sequence becomes its own token, and ends the text before it: the tokens of
- * a + byte + b are those of a, of the byte, and of b. (Hugging Face's take text only, not bytes.)
+ * A byte that is not part of a well-formed UTF-8 sequence becomes its own token, and ends the text
+ * before it: the tokens of a + byte + b are those of a, of the byte, and of b. (Hugging Face's take
+ * text only, not bytes.)
  *
  * @param[in]     tokenizer  Borrowed.
  * @param[in]     bytes      [count], any bytes, 0 too. Borrowed.
@@ -145,20 +156,20 @@ CGP_API const int32_t *cgp_tokenizer_suffix(const cgp_tokenizer *tokenizer, int6
  * @retval CGP_EINVAL  A negative count, or one above INT32_MAX, normalized too.
  * @retval CGP_ENOMEM
  *
- * Cost: linear, but for a word of n bytes n log n. Allocates where the list, the longest word or, with NFC, the text grows.
- * Source: as cgp_tokenizer_open(); GPT-2's pattern is that of its encoder.
+ * Cost: linear, but for a word of n bytes n log n. Allocates where the list, the longest word or,
+ * with NFC, the text grows. Source: as cgp_tokenizer_open(); GPT-2's pattern is that of its
+ * encoder.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer,
-                                                       const void *bytes, int64_t count,
-                                                       cgp_token_list *tokens);
+CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer, const void *bytes,
+                                                       int64_t count, cgp_token_list *tokens);
 
 /**
- * Return the last position where a text can be split, so that the tokens of its two parts are those of the whole, whatever
- * follows; 0 if there is none.
+ * Return the last position where a text can be split, so that the tokens of its two parts are those
+ * of the whole, whatever follows; 0 if there is none.
  *
- * It is before a space that follows a printable character of ASCII, or before a line feed that follows one (with Llama 3's and
- * Qwen2's patterns a letter or number), unless an added token may lie across it: no word continues there. A tokenizer without a
- * pattern for words has none.
+ * It is before a space that follows a printable character of ASCII, or before a line feed that
+ * follows one (with Llama 3's and Qwen2's patterns a letter or number), unless an added token may
+ * lie across it: no word continues there. A tokenizer without a pattern for words has none.
  *
  * @param[in] tokenizer  Borrowed.
  * @param[in] bytes      [count], count >= 0. Borrowed.
@@ -171,8 +182,9 @@ CGP_API int64_t cgp_tokenizer_split_point(const cgp_tokenizer *tokenizer, const 
 /**
  * Join the bytes of tokens.
  *
- * The result is UTF-8 only if the tokens end at characters. Of tokenizers it is decode(skip_special_tokens=False), whose
- * ill-formed bytes are U+FFFD. An added token is its content; as there, characters that stand for bytes are these if all of
+ * The result is UTF-8 only if the tokens end at characters. Of tokenizers it is
+ * decode(skip_special_tokens=False), whose ill-formed bytes are U+FFFD. An added token is its
+ * content; as there, characters that stand for bytes are these if all of
  * them do ("<|end|>" does, and so does "\u00e9": the byte 0xe9).
  *
  * @param[in]  tokenizer  Borrowed.

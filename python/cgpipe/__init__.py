@@ -20,16 +20,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, List
 
-# Functions plan() and schedule() have the names that modules would take: those are _plan and _schedule.
+# Functions plan() and schedule() have the names that modules would take: those are _plan and
+# _schedule.
 _PLACES = {
-    "Adam": "optim", "AdamW": "optim", "LrSchedule": "optim", "Optimizer": "optim", "RMSprop": "optim", "SGD": "optim",
-    "ConstantLr": "optim", "CosineLr": "optim", "MilestonesLr": "optim", "StepLr": "optim",
-    "CgpipeError": "errors",
+    "Adam": "optim", "AdamW": "optim", "LrSchedule": "optim", "Optimizer": "optim",
+    "RMSprop": "optim", "SGD": "optim", "ConstantLr": "optim", "CosineLr": "optim",
+    "MilestonesLr": "optim", "StepLr": "optim", "CgpipeError": "errors",
     "Model": "model",
     "Pipeline": "pipeline",
     "Plan": "_plan", "plan": "_plan",
-    "Schedule": "_schedule", "Timeline": "_schedule", "schedule": "_schedule", "schedules": "_schedule",
-    "from_torch": "torch",
+    "Schedule": "_schedule", "Timeline": "_schedule", "schedule": "_schedule",
+    "schedules": "_schedule", "from_torch": "torch",
 }
 _MODULES = ["_c", "errors", "torch", "torchgpipe"]
 

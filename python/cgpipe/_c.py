@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """libcgpipe through ctypes: its structs, enums and functions under their own names.
 
-The library is the file that CGPIPE_LIBRARY names, else the one inside the package (a wheel has it), else that of the build tree beside
-the sources. Functions are declared by their prototypes in C without the parameters' names; python/tests/test_abi.py compares structs,
-enums and prototypes with the headers.
+The library is the file that CGPIPE_LIBRARY names, else the one inside the package (a wheel has it),
+else that of the build tree beside the sources. Functions are declared by their prototypes in C
+without the parameters' names; python/tests/test_abi.py compares structs, enums and prototypes with
+the headers.
 
 ctypes releases the GIL during every call.
 """
@@ -24,22 +25,25 @@ from cgpipe.errors import ArgumentError, by_status
 # --- enums, by their values ---
 
 ENUMS: Dict[str, List[str]] = {
-    "cgp_status": ["CGP_OK", "CGP_EINVAL", "CGP_ENOMEM", "CGP_ELIMIT", "CGP_EIO", "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE",
-                   "CGP_EPEER"],
+    "cgp_status": ["CGP_OK", "CGP_EINVAL", "CGP_ENOMEM", "CGP_ELIMIT", "CGP_EIO", "CGP_EFORMAT",
+                   "CGP_ESTATE", "CGP_EDEVICE", "CGP_EPEER"],
     "cgp_log_level": ["CGP_LOG_ERROR", "CGP_LOG_WARN", "CGP_LOG_INFO", "CGP_LOG_DEBUG"],
     "cgp_dtype": ["CGP_F32", "CGP_I32", "CGP_BF16", "CGP_I64"],
     "cgp_optim_kind": ["CGP_OPTIM_SGD", "CGP_OPTIM_ADAMW", "CGP_OPTIM_ADAM", "CGP_OPTIM_RMSPROP"],
     "cgp_lr_kind": ["CGP_LR_CONSTANT", "CGP_LR_COSINE", "CGP_LR_STEP", "CGP_LR_MILESTONES"],
     "cgp_precision": ["CGP_PRECISION_F32", "CGP_PRECISION_BF16"],
     "cgp_convolution": ["CGP_CONVOLUTION_DIRECT", "CGP_CONVOLUTION_WINOGRAD"],
-    "cgp_action_kind": ["CGP_ACTION_F", "CGP_ACTION_B", "CGP_ACTION_I", "CGP_ACTION_W", "CGP_ACTION_R", "CGP_ACTION_SEND_F",
-                        "CGP_ACTION_RECV_F", "CGP_ACTION_SEND_B", "CGP_ACTION_RECV_B"],
-    "cgp_recompute": ["CGP_RECOMPUTE_NEVER", "CGP_RECOMPUTE_ALWAYS", "CGP_RECOMPUTE_EXCEPT_LAST", "CGP_RECOMPUTE_NEVER_SELECTIVE",
-                      "CGP_RECOMPUTE_ALWAYS_SELECTIVE", "CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE"],
+    "cgp_action_kind": ["CGP_ACTION_F", "CGP_ACTION_B", "CGP_ACTION_I", "CGP_ACTION_W",
+                        "CGP_ACTION_R", "CGP_ACTION_SEND_F", "CGP_ACTION_RECV_F",
+                        "CGP_ACTION_SEND_B", "CGP_ACTION_RECV_B"],
+    "cgp_recompute": ["CGP_RECOMPUTE_NEVER", "CGP_RECOMPUTE_ALWAYS", "CGP_RECOMPUTE_EXCEPT_LAST",
+                      "CGP_RECOMPUTE_NEVER_SELECTIVE", "CGP_RECOMPUTE_ALWAYS_SELECTIVE",
+                      "CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE"],
     "cgp_placement": ["CGP_PLACEMENT_LOOP", "CGP_PLACEMENT_V"],
     "cgp_csv": ["CGP_CSV_COMPUTE", "CGP_CSV_TRANSFERS"],
-    "cgp_schedule_part": ["CGP_PART_COMPUTE", "CGP_PART_BUBBLE", "CGP_PART_IMBALANCE", "CGP_PART_VARIATION", "CGP_PART_COPY",
-                          "CGP_PART_WAKEUP", "CGP_PART_OTHER", "CGP_PARTS"],
+    "cgp_schedule_part": ["CGP_PART_COMPUTE", "CGP_PART_BUBBLE", "CGP_PART_IMBALANCE",
+                          "CGP_PART_VARIATION", "CGP_PART_COPY", "CGP_PART_WAKEUP",
+                          "CGP_PART_OTHER", "CGP_PARTS"],
 }
 _VALUES = {name: value for names in ENUMS.values() for value, name in enumerate(names)}
 
@@ -55,7 +59,8 @@ def __getattr__(name: str) -> int:
 MAX_RANK = 6
 MAX_MILESTONES = 8
 
-# --- values: ctypes alone takes 2**32 + 1 as an int of 1, "no" as true, and a text up to its first zero ---
+# --- values: ctypes alone takes 2**32 + 1 as an int of 1, "no" as true, and a text up to its first
+# zero ---
 
 
 def integer(value: Any, name: str, c_type: Any = c_int) -> int:
@@ -125,37 +130,45 @@ class cgp_tensor(Structure):
 
 
 class cgp_lr_schedule(_Struct):
-    _fields_ = [("kind", c_int), ("warmup", c_int64), ("steps", c_int64), ("min_ratio", c_double), ("step_size", c_int64),
-                ("gamma", c_double), ("start", c_double), ("warmup_interval", c_int64), ("n_milestones", c_int),
+    _fields_ = [("kind", c_int), ("warmup", c_int64), ("steps", c_int64), ("min_ratio", c_double),
+                ("step_size", c_int64), ("gamma", c_double), ("start", c_double),
+                ("warmup_interval", c_int64), ("n_milestones", c_int),
                 ("milestones", c_int64 * MAX_MILESTONES)]
 
 
 class cgp_optim(_Struct):
-    _fields_ = [("kind", c_int), ("lr", c_double), ("weight_decay", c_double), ("momentum", c_double), ("nesterov", c_bool),
-                ("beta1", c_double), ("beta2", c_double), ("eps", c_double), ("alpha", c_double), ("clip_norm", c_double),
-                ("decay_all", c_bool), ("schedule", cgp_lr_schedule)]
+    _fields_ = [("kind", c_int), ("lr", c_double), ("weight_decay", c_double),
+                ("momentum", c_double), ("nesterov", c_bool), ("beta1", c_double),
+                ("beta2", c_double), ("eps", c_double), ("alpha", c_double),
+                ("clip_norm", c_double), ("decay_all", c_bool), ("schedule", cgp_lr_schedule)]
 
 
 class cgp_plan_options(_Struct):
-    _fields_ = [("struct_size", c_size_t), ("stages", c_int), ("balance", POINTER(c_int)), ("batch", c_int64), ("chunks", c_int),
-                ("schedule", c_char_p), ("virtual_stages", c_int), ("group", c_int), ("table", c_void_p), ("recompute", c_int),
-                ("optim", cgp_optim), ("inference", c_bool), ("devices", POINTER(c_char_p)), ("threads_per_device", c_int),
-                ("memory_limit", c_int64), ("external_loss", c_bool), ("precision", c_int), ("deferred_batch_norm", c_bool),
-                ("ranks", c_int), ("convolution", c_int)]
+    _fields_ = [("struct_size", c_size_t), ("stages", c_int), ("balance", POINTER(c_int)),
+                ("batch", c_int64), ("chunks", c_int), ("schedule", c_char_p),
+                ("virtual_stages", c_int), ("group", c_int), ("table", c_void_p),
+                ("recompute", c_int), ("optim", cgp_optim), ("inference", c_bool),
+                ("devices", POINTER(c_char_p)), ("threads_per_device", c_int),
+                ("memory_limit", c_int64), ("external_loss", c_bool), ("precision", c_int),
+                ("deferred_batch_norm", c_bool), ("ranks", c_int), ("convolution", c_int)]
 
 
 class cgp_plan_stage(Structure):
-    _fields_ = [("first_layer", c_int), ("layers", c_int), ("device", c_int), ("forward_flops", c_double),
-                ("backward_flops", c_double), ("recompute_flops", c_double), ("weight_flops", c_double), ("input_slots", c_int),
-                ("saved_slots", c_int), ("input_slot_bytes", c_int64), ("saved_slot_bytes", c_int64)]
+    _fields_ = [("first_layer", c_int), ("layers", c_int), ("device", c_int),
+                ("forward_flops", c_double), ("backward_flops", c_double),
+                ("recompute_flops", c_double), ("weight_flops", c_double), ("input_slots", c_int),
+                ("saved_slots", c_int), ("input_slot_bytes", c_int64),
+                ("saved_slot_bytes", c_int64)]
 
 
 class cgp_plan_device(Structure):
-    _fields_ = [("name", c_char_p), ("stage_list", POINTER(c_int)), ("stages", c_int), ("parameter_bytes", c_int64),
-                ("gradient_bytes", c_int64), ("optimizer_bytes", c_int64), ("state_bytes", c_int64), ("packed_bytes", c_int64),
-                ("slot_bytes", c_int64), ("workspace_bytes", c_int64), ("transfer_bytes", c_int64), ("activation_bytes", c_int64),
-                ("planned_bytes", c_int64), ("step_bytes", c_int64), ("host_bytes", c_int64), ("receive_bytes", c_int64),
-                ("rank", c_int), ("variants", c_int), ("ordinal", c_int), ("limit_bytes", c_int64)]
+    _fields_ = [("name", c_char_p), ("stage_list", POINTER(c_int)), ("stages", c_int),
+                ("parameter_bytes", c_int64), ("gradient_bytes", c_int64),
+                ("optimizer_bytes", c_int64), ("state_bytes", c_int64), ("packed_bytes", c_int64),
+                ("slot_bytes", c_int64), ("workspace_bytes", c_int64), ("transfer_bytes", c_int64),
+                ("activation_bytes", c_int64), ("planned_bytes", c_int64), ("step_bytes", c_int64),
+                ("host_bytes", c_int64), ("receive_bytes", c_int64), ("rank", c_int),
+                ("variants", c_int), ("ordinal", c_int), ("limit_bytes", c_int64)]
 
 
 class cgp_plan_edge(Structure):
@@ -163,31 +176,38 @@ class cgp_plan_edge(Structure):
 
 
 class cgp_layer_cost(Structure):
-    _fields_ = [("forward_seconds", c_double), ("input_seconds", c_double), ("weight_seconds", c_double),
-                ("recompute_seconds", c_double), ("selective_seconds", c_double), ("flops", c_double * 3),
-                ("parameter_bytes", c_int64), ("saved_bytes", c_int64), ("update_seconds", c_double)]
+    _fields_ = [("forward_seconds", c_double), ("input_seconds", c_double),
+                ("weight_seconds", c_double), ("recompute_seconds", c_double),
+                ("selective_seconds", c_double), ("flops", c_double * 3),
+                ("parameter_bytes", c_int64), ("saved_bytes", c_int64),
+                ("update_seconds", c_double)]
 
 
 class cgp_profile_options(_Struct):
-    _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("device", c_char_p), ("threads", c_int), ("type", c_int),
-                ("repeats", c_int), ("first_layer", c_int), ("layers", c_int), ("convolution", c_int)]
+    _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("device", c_char_p),
+                ("threads", c_int), ("type", c_int), ("repeats", c_int), ("first_layer", c_int),
+                ("layers", c_int), ("convolution", c_int)]
 
 
 class cgp_balance_size_options(_Struct):
-    _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("in_flight", c_int), ("parameter_scale", c_double)]
+    _fields_ = [("struct_size", c_size_t), ("samples", c_int64), ("in_flight", c_int),
+                ("parameter_scale", c_double)]
 
 
 class cgp_pipeline_times(Structure):
-    _fields_ = [("seconds", c_double), ("forward_seconds", c_double), ("backward_seconds", c_double), ("bubble", c_double),
-                ("gap_seconds", c_double), ("wakeup_seconds", c_double)]
+    _fields_ = [("seconds", c_double), ("forward_seconds", c_double),
+                ("backward_seconds", c_double), ("bubble", c_double), ("gap_seconds", c_double),
+                ("wakeup_seconds", c_double)]
 
 
 class cgp_save_options(_Struct):
-    _fields_ = [("struct_size", c_size_t), ("keep", c_int), ("note", c_char_p), ("check_finite", c_bool)]
+    _fields_ = [("struct_size", c_size_t), ("keep", c_int), ("note", c_char_p),
+                ("check_finite", c_bool)]
 
 
 class cgp_action(Structure):
-    _fields_ = [("kind", c_int), ("stage", c_int), ("microbatch", c_int), ("edge", c_int), ("overlapped", c_bool)]
+    _fields_ = [("kind", c_int), ("stage", c_int), ("microbatch", c_int), ("edge", c_int),
+                ("overlapped", c_bool)]
 
 
 class cgp_edge(Structure):
@@ -195,44 +215,51 @@ class cgp_edge(Structure):
 
 
 class cgp_schedule_info(Structure):
-    _fields_ = [("name", c_char_p), ("when", c_char_p), ("rule", c_char_p), ("virtual_stages", c_int), ("any_virtual", c_bool),
-                ("has_backward", c_bool), ("splits_backward", c_bool), ("placement", c_int)]
+    _fields_ = [("name", c_char_p), ("when", c_char_p), ("rule", c_char_p),
+                ("virtual_stages", c_int), ("any_virtual", c_bool), ("has_backward", c_bool),
+                ("splits_backward", c_bool), ("placement", c_int)]
 
 
 class cgp_schedule_options(_Struct):
-    _fields_ = [("struct_size", c_size_t), ("virtual_stages", c_int), ("group", c_int), ("placement", c_int),
-                ("forward", POINTER(c_double)), ("backward_input", POINTER(c_double)), ("backward_weight", POINTER(c_double)),
+    _fields_ = [("struct_size", c_size_t), ("virtual_stages", c_int), ("group", c_int),
+                ("placement", c_int), ("forward", POINTER(c_double)),
+                ("backward_input", POINTER(c_double)), ("backward_weight", POINTER(c_double)),
                 ("latency", c_double)]
 
 
 class cgp_schedule_report(Structure):
-    _fields_ = [("devices", c_int), ("stages", c_int), ("edges", c_int), ("peak_in_flight", POINTER(c_int)),
-                ("peak_slots", POINTER(c_int)), ("min_capacity", POINTER(c_int))]
+    _fields_ = [("devices", c_int), ("stages", c_int), ("edges", c_int),
+                ("peak_in_flight", POINTER(c_int)), ("peak_slots", POINTER(c_int)),
+                ("min_capacity", POINTER(c_int))]
 
 
 class cgp_schedule_costs(_Struct):
-    _fields_ = [("forward", POINTER(c_double)), ("backward_input", POINTER(c_double)), ("backward_weight", POINTER(c_double)),
-                ("recompute", POINTER(c_double)), ("latency", POINTER(c_double)), ("transfer", POINTER(c_double)),
+    _fields_ = [("forward", POINTER(c_double)), ("backward_input", POINTER(c_double)),
+                ("backward_weight", POINTER(c_double)), ("recompute", POINTER(c_double)),
+                ("latency", POINTER(c_double)), ("transfer", POINTER(c_double)),
                 ("transfers_block", c_bool), ("capacity", POINTER(c_int))]
 
 
 class cgp_schedule_timeline(Structure):
-    _fields_ = [("devices", c_int), ("edges", c_int), ("makespan", c_double), ("span", c_double), ("bubble_makespan", c_double),
-                ("bubble_span", c_double), ("busy", POINTER(c_double)), ("free_capacity", POINTER(c_int)),
+    _fields_ = [("devices", c_int), ("edges", c_int), ("makespan", c_double), ("span", c_double),
+                ("bubble_makespan", c_double), ("bubble_span", c_double),
+                ("busy", POINTER(c_double)), ("free_capacity", POINTER(c_int)),
                 ("start", POINTER(POINTER(c_double))), ("end", POINTER(POINTER(c_double))),
                 ("released", POINTER(POINTER(c_double))), ("ready", POINTER(POINTER(c_double))),
-                ("critical", POINTER(POINTER(c_bool))), ("critical_path", c_double * 5), ("clock_uncertainty", c_double)]
+                ("critical", POINTER(POINTER(c_bool))), ("critical_path", c_double * 5),
+                ("clock_uncertainty", c_double)]
 
 
 class cgp_schedule_comparison(Structure):
-    _fields_ = [("devices", c_int), ("parts", POINTER(c_double * 7)), ("equal_makespan", c_double), ("varied_makespan", c_double),
-                ("planned", cgp_schedule_timeline)]
+    _fields_ = [("devices", c_int), ("parts", POINTER(c_double * 7)), ("equal_makespan", c_double),
+                ("varied_makespan", c_double), ("planned", cgp_schedule_timeline)]
 
 
-STRUCTS = [cgp_shape, cgp_tensor, cgp_lr_schedule, cgp_optim, cgp_plan_options, cgp_plan_stage, cgp_plan_device, cgp_plan_edge,
-           cgp_layer_cost, cgp_profile_options, cgp_balance_size_options, cgp_pipeline_times, cgp_save_options, cgp_action, cgp_edge,
-           cgp_schedule_info, cgp_schedule_options, cgp_schedule_report, cgp_schedule_costs, cgp_schedule_timeline,
-           cgp_schedule_comparison]
+STRUCTS = [cgp_shape, cgp_tensor, cgp_lr_schedule, cgp_optim, cgp_plan_options, cgp_plan_stage,
+           cgp_plan_device, cgp_plan_edge, cgp_layer_cost, cgp_profile_options,
+           cgp_balance_size_options, cgp_pipeline_times, cgp_save_options, cgp_action, cgp_edge,
+           cgp_schedule_info, cgp_schedule_options, cgp_schedule_report, cgp_schedule_costs,
+           cgp_schedule_timeline, cgp_schedule_comparison]
 
 # --- functions ---
 
@@ -358,8 +385,9 @@ void cgp_schedule_comparison_release(cgp_schedule_comparison *)
 char *cgp_action_text(const cgp_action *, char *, size_t)
 """
 
-_BASES: Dict[str, Any] = {"void": None, "int": c_int, "int64_t": c_int64, "uint64_t": c_uint64, "size_t": c_size_t, "double": c_double,
-                          "bool": c_bool, "float": ctypes.c_float, **{s.__name__: s for s in STRUCTS},
+_BASES: Dict[str, Any] = {"void": None, "int": c_int, "int64_t": c_int64, "uint64_t": c_uint64,
+                          "size_t": c_size_t, "double": c_double, "bool": c_bool,
+                          "float": ctypes.c_float, **{s.__name__: s for s in STRUCTS},
                           **{name: c_int for name in ENUMS}}
 #: Passed as addresses: opaque objects, and data of the caller's.
 _ADDRESSES = ("cgp_model", "cgp_plan", "cgp_pipeline", "cgp_schedule", "cgp_op", "float", "void")
@@ -384,12 +412,14 @@ def _type(text: str) -> Any:
 
 def _declare(library: Any) -> None:
     for line in filter(None, PROTOTYPES.splitlines()):
-        returned, name, arguments = re.fullmatch(r"(.*?)(cgp_\w+)\((.*)\)", line).groups()  # type: ignore[union-attr]
+        returned, name, arguments = re.fullmatch(r"(.*?)(cgp_\w+)\((.*)\)",
+                                                 line).groups()  # type: ignore[union-attr]
         try:
             function = getattr(library, name)
         except AttributeError:
             raise ImportError(f"{library._name}: has no {name}: another version of cgpipe is expected") from None
-        function.argtypes = [] if arguments == "void" else [_type(argument) for argument in arguments.split(",")]
+        function.argtypes = [] if arguments == "void" else [_type(argument)
+                                                            for argument in arguments.split(",")]
         function.restype = c_void_p if returned.strip() == "char *" else _type(returned)
 
 
@@ -424,7 +454,8 @@ _free.argtypes, _free.restype = [c_void_p], None
 
 
 def check(status: int) -> None:
-    """Raise the exception of a status that is not CGP_OK. On the thread that made the call, as each has its own message."""
+    """Raise the exception of a status that is not CGP_OK. On the thread that made the call, as each
+    has its own message."""
     if status:
         raise by_status(status, message())
 
@@ -481,7 +512,8 @@ class Handle:
 
 
 def when_gone(owner: Any, function: Any, *arguments: Any) -> Any:
-    """Call a function when an object is collected; not at the end of the process, where pipelines may still be running."""
+    """Call a function when an object is collected; not at the end of the process, where pipelines
+    may still be running."""
     finish = weakref.finalize(owner, function, *arguments)
     finish.atexit = False
     return finish

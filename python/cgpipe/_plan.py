@@ -47,10 +47,12 @@ class Device:
 class Plan(_c.Handle):
     """A plan of a model. It never changes; :class:`cgpipe.Pipeline` runs one."""
 
-    def __init__(self, model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None, chunks: int = 1, batch: int = 1, *,
-                 balance: Union[None, str, Sequence[int]] = None, virtual_stages: int = 0, group: int = 0, recompute: str = "never",
-                 optimizer: Optional[Optimizer] = None, inference: bool = False, devices: Optional[Sequence[str]] = None,
-                 threads: int = 1, memory_limit: int = 0, external_loss: bool = False, precision: str = "f32",
+    def __init__(self, model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None,
+                 chunks: int = 1, batch: int = 1, *,
+                 balance: Union[None, str, Sequence[int]] = None, virtual_stages: int = 0,
+                 group: int = 0, recompute: str = "never", optimizer: Optional[Optimizer] = None,
+                 inference: bool = False, devices: Optional[Sequence[str]] = None, threads: int = 1,
+                 memory_limit: int = 0, external_loss: bool = False, precision: str = "f32",
                  deferred_batch_norm: bool = False, convolution: str = "direct") -> None:
         """See :func:`plan`."""
         if not isinstance(model, Model):
@@ -67,10 +69,12 @@ class Plan(_c.Handle):
             options.table = schedule._handle
         elif schedule is not None:
             options.schedule = _c.encode(schedule, "schedule")
-        options.recompute, options.optim = _c.parse("recompute", recompute), self.optimizer._struct()
+        options.recompute, options.optim = _c.parse("recompute",
+                                                    recompute), self.optimizer._struct()
         options.inference, options.external_loss, options.deferred_batch_norm = inference, external_loss, deferred_batch_norm
         options.threads_per_device, options.memory_limit, options.ranks = threads, memory_limit, 1
-        options.precision, options.convolution = _c.parse("precision", precision), _c.parse("convolution", convolution)
+        options.precision, options.convolution = _c.parse("precision",
+                                                          precision), _c.parse("convolution", convolution)
         if balance is not None:
             options.balance = self._balance(balance, precision, convolution)
         handle = ctypes.c_void_p()
@@ -92,13 +96,15 @@ class Plan(_c.Handle):
         """Balance by what the plan's options make of costs and bytes."""
         options = self._options
         recompute = options.recompute % _c.CGP_RECOMPUTE_NEVER_SELECTIVE != _c.CGP_RECOMPUTE_NEVER
-        kept = options.chunks if options.schedule == b"gpipe" else min(options.chunks, options.stages)
+        kept = options.chunks if options.schedule == b"gpipe" else min(options.chunks,
+                                                                       options.stages)
         device = _c.text(options.devices[0]) if by == "time" and options.devices else None
         return self.model.balance(_c.lib.cgp_plan_options_stages(ctypes.byref(options)), by,
-                                  samples=-(-options.batch // max(1, options.chunks)), recompute=recompute,
-                                  in_flight=1 if recompute else max(1, kept), threads=options.threads_per_device, device=device,
-                                  precision=precision, convolution=convolution,
-                                  parameter_scale=2 + _c.lib.cgp_optim_states(ctypes.byref(options.optim)))
+                                  samples=-(-options.batch // max(1, options.chunks)),
+                                  recompute=recompute, in_flight=1 if recompute else max(1, kept),
+                                  threads=options.threads_per_device, device=device,
+                                  precision=precision, convolution=convolution, parameter_scale=2
+                                  + _c.lib.cgp_optim_states(ctypes.byref(options.optim)))
 
     @property
     def stages(self) -> List[Stage]:
@@ -107,7 +113,8 @@ class Plan(_c.Handle):
         found = []
         for i in range(_c.lib.cgp_plan_stages(self._handle)):
             s = _c.lib.cgp_plan_stage_at(self._handle, i).contents
-            found.append(Stage(names[s.first_layer:s.first_layer + s.layers], s.device, s.forward_flops, s.backward_flops, s.saved_slots,
+            found.append(Stage(names[s.first_layer:s.first_layer + s.layers], s.device,
+                               s.forward_flops, s.backward_flops, s.saved_slots,
                                s.saved_slot_bytes))
         return found
 
@@ -117,8 +124,9 @@ class Plan(_c.Handle):
         found = []
         for i in range(_c.lib.cgp_plan_devices(self._handle)):
             d = _c.lib.cgp_plan_device_at(self._handle, i).contents
-            found.append(Device(_c.text(d.name), tuple(d.stage_list[:d.stages]), d.parameter_bytes, d.gradient_bytes, d.optimizer_bytes,
-                                d.activation_bytes, d.planned_bytes))
+            found.append(Device(_c.text(d.name), tuple(d.stage_list[:d.stages]), d.parameter_bytes,
+                                d.gradient_bytes, d.optimizer_bytes, d.activation_bytes,
+                                d.planned_bytes))
         return found
 
     @property
@@ -189,23 +197,26 @@ class Plan(_c.Handle):
         return self.svg()
 
     def _repr_html_(self) -> str:
-        header = "".join(f"<th>{name}</th>" for name in ("device", "stages", "layers", "parameters", "gradients", "optimizer",
-                                                         "activations", "bytes"))
+        header = "".join(f"<th>{name}</th>" for name in ("device", "stages", "layers", "parameters",
+                                                         "gradients", "optimizer", "activations",
+                                                         "bytes"))
         rows = []
         for device in self.devices:
             layers = [name for stage in device.stages for name in self.stages[stage].layers]
-            cells = [device.name, " ".join(map(str, device.stages)), _layers(layers), f"{device.parameter_bytes:,}",
-                     f"{device.gradient_bytes:,}", f"{device.optimizer_bytes:,}", f"{device.activation_bytes:,}",
+            cells = [device.name, " ".join(map(str, device.stages)), _layers(layers),
+                     f"{device.parameter_bytes:,}", f"{device.gradient_bytes:,}",
+                     f"{device.optimizer_bytes:,}", f"{device.activation_bytes:,}",
                      f"{device.planned_bytes:,}"]
-            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+                        + "</tr>")
         return f"<table><tr>{header}</tr>{''.join(rows)}</table>{self.svg()}"
 
     def __repr__(self) -> str:
         return f"<cgpipe.Plan of {self.model.name}: balance {' '.join(map(str, self.balance))}, {self.schedule!r}>"
 
 
-def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None, chunks: int = 1, batch: int = 1,
-         **options: Any) -> Plan:
+def plan(model: Model, stages: int = 1, schedule: Union[None, str, Schedule] = None,
+         chunks: int = 1, batch: int = 1, **options: Any) -> Plan:
     """Plan a model. Nothing is allocated on a device and nothing runs.
 
     Args:

@@ -56,8 +56,9 @@ def schedules() -> Dict[str, str]:
         found[_c.text(info.contents.name)] = _c.text(info.contents.when)
 
 
-def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, group: int = 0, placement: str = "loop",
-             recompute: str = "never", forward: Costs = None, backward_input: Costs = None, backward_weight: Costs = None,
+def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, group: int = 0,
+             placement: str = "loop", recompute: str = "never", forward: Costs = None,
+             backward_input: Costs = None, backward_weight: Costs = None,
              latency: float = 0.0) -> "Schedule":
     """Generate a schedule.
 
@@ -80,23 +81,27 @@ def schedule(name: str, devices: int, chunks: int, *, virtual_stages: int = 0, g
     if placement not in ("loop", "v"):
         raise ArgumentError(f"placement: loop or v is expected, got {placement!r}")
     devices, chunks = _c.integer(devices, "devices"), _c.integer(chunks, "chunks")
-    options = _c.cgp_schedule_options(ctypes.sizeof(_c.cgp_schedule_options), virtual_stages, group, int(placement == "v"))
+    options = _c.cgp_schedule_options(ctypes.sizeof(_c.cgp_schedule_options), virtual_stages, group,
+                                      int(placement == "v"))
     if name in _BY_COSTS:
         options.forward = _doubles(forward, devices, "forward")
         options.backward_input = _doubles(backward_input, devices, "backward_input")
         options.backward_weight = _doubles(backward_weight, devices, "backward_weight")
         options.latency = latency
     handle = ctypes.c_void_p()
-    _c.check(_c.lib.cgp_schedule_create(ctypes.byref(handle), _c.encode(name, "schedule"), devices, chunks, ctypes.byref(options)))
+    _c.check(_c.lib.cgp_schedule_create(ctypes.byref(handle), _c.encode(name, "schedule"), devices,
+                                        chunks, ctypes.byref(options)))
     made = Schedule(handle)
     if name not in _BY_COSTS:
-        _refuse_costs(name, forward=forward, backward_input=backward_input, backward_weight=backward_weight, latency=latency or None)
+        _refuse_costs(name, forward=forward, backward_input=backward_input,
+                      backward_weight=backward_weight, latency=latency or None)
     made._finish(recompute)
     return made
 
 
 class Schedule(_c.Handle):
-    """The actions of each device, with the transfers of a chain of stages. Make one by :func:`schedule` or :meth:`from_csv`."""
+    """The actions of each device, with the transfers of a chain of stages. Make one by
+    :func:`schedule` or :meth:`from_csv`."""
 
     def __init__(self, handle: Any, owner: Any = None) -> None:
         """Take a ``cgp_schedule *``, lowered; with an owner, borrow it."""
@@ -121,9 +126,11 @@ class Schedule(_c.Handle):
         if not isinstance(text, str):
             raise TypeError(f"{name}: the text of a table is expected, got {text!r}")
         data = text.encode()
-        _c.check(_c.lib.cgp_schedule_from_csv(ctypes.byref(handle), _c.encode(name, "name"), data, len(data)))
+        _c.check(_c.lib.cgp_schedule_from_csv(ctypes.byref(handle), _c.encode(name, "name"), data,
+                                              len(data)))
         made = cls(handle)
-        if all(action.kind in _COMPUTE for device in range(made.devices) for action in made.actions(device)):
+        if all(action.kind in _COMPUTE for device in range(made.devices)
+               for action in made.actions(device)):
             made._finish(recompute)
         elif _c.parse("recompute", recompute) != _c.CGP_RECOMPUTE_NEVER:
             raise ArgumentError(f"{name}: recompute: a table without transfers is expected, got one with them (leave them out: they are "
@@ -164,7 +171,8 @@ class Schedule(_c.Handle):
     def actions(self, device: int) -> List[Action]:
         """Return the list of a device."""
         count = ctypes.c_int()
-        actions = _c.lib.cgp_schedule_actions(self._handle, _c.integer(device, "device"), ctypes.byref(count))
+        actions = _c.lib.cgp_schedule_actions(self._handle, _c.integer(device, "device"),
+                                              ctypes.byref(count))
         if not actions:
             raise ArgumentError(f"device: 0 to {self.devices - 1} is expected, got {device}")
         return [Action(_KINDS[a.kind], a.stage, a.microbatch) for a in actions[:count.value]]
@@ -183,8 +191,9 @@ class Schedule(_c.Handle):
         finally:
             _c.lib.cgp_schedule_report_release(ctypes.byref(report))
 
-    def simulate(self, forward: Costs = None, backward_input: Costs = None, backward_weight: Costs = None, *, recompute: Costs = None,
-                 latency: Costs = None, transfer: Costs = None, transfers_block: bool = False,
+    def simulate(self, forward: Costs = None, backward_input: Costs = None,
+                 backward_weight: Costs = None, *, recompute: Costs = None, latency: Costs = None,
+                 transfer: Costs = None, transfers_block: bool = False,
                  capacity: Optional[Sequence[int]] = None) -> "Timeline":
         """Return when each action runs.
 
@@ -202,18 +211,23 @@ class Schedule(_c.Handle):
             ArgumentError: A cost is negative, or it deadlocks with this capacity.
         """
         n, edges = self.stages, max(0, 2 * (self.stages - 1))
-        costs = _c.cgp_schedule_costs(_doubles(forward, n, "forward"), _doubles(backward_input, n, "backward_input"),
-                                      _doubles(backward_weight, n, "backward_weight"), _doubles(recompute, n, "recompute"),
-                                      _doubles(latency, edges, "latency"), _doubles(transfer, edges, "transfer"), transfers_block,
+        costs = _c.cgp_schedule_costs(_doubles(forward, n, "forward"),
+                                      _doubles(backward_input, n, "backward_input"),
+                                      _doubles(backward_weight, n, "backward_weight"),
+                                      _doubles(recompute, n, "recompute"),
+                                      _doubles(latency, edges, "latency"),
+                                      _doubles(transfer, edges, "transfer"), transfers_block,
                                       _c.array(ctypes.c_int, capacity, "capacity"))
         timeline = _c.cgp_schedule_timeline()
-        _c.check(_c.lib.cgp_schedule_simulate(self._handle, ctypes.byref(costs), ctypes.byref(timeline)))
+        _c.check(_c.lib.cgp_schedule_simulate(self._handle, ctypes.byref(costs),
+                                              ctypes.byref(timeline)))
         return Timeline(self, timeline)
 
     def to_csv(self, transfers: bool = False) -> str:
         """Return the table, one row per device; with ``transfers`` the sends and receives too."""
         out = ctypes.c_void_p()
-        _c.check(_c.lib.cgp_schedule_to_csv(self._handle, _c.CGP_CSV_TRANSFERS if transfers else _c.CGP_CSV_COMPUTE, ctypes.byref(out)))
+        _c.check(_c.lib.cgp_schedule_to_csv(self._handle, _c.CGP_CSV_TRANSFERS if transfers
+                                            else _c.CGP_CSV_COMPUTE, ctypes.byref(out)))
         return _c.take_text(out)
 
     def draw(self) -> str:
@@ -245,7 +259,8 @@ class Schedule(_c.Handle):
 
 
 class Timeline(_c.Handle):
-    """The times of a step, simulated in the unit of its costs, or measured in seconds from the start of its first action."""
+    """The times of a step, simulated in the unit of its costs, or measured in seconds from the
+    start of its first action."""
 
     def __init__(self, made_of: Schedule, timeline: Any, owner: Any = None) -> None:
         """Take a cgp_schedule_timeline; with an owner, borrow it."""
@@ -289,7 +304,8 @@ class Timeline(_c.Handle):
 
     def draw(self, columns: int = 100) -> str:
         """Return a drawing in ASCII, to scale."""
-        return self._written(_c.lib.cgp_schedule_draw_timeline, self.makespan or 1.0, _c.integer(columns, "columns"))
+        return self._written(_c.lib.cgp_schedule_draw_timeline, self.makespan or 1.0,
+                             _c.integer(columns, "columns"))
 
     def trace(self, microseconds: Optional[float] = None) -> str:
         """Return Chrome's trace events, which ui.perfetto.dev opens.
@@ -302,14 +318,15 @@ class Timeline(_c.Handle):
         return self._written(_c.lib.cgp_schedule_trace, microseconds)
 
     def compare(self) -> List[Dict[str, float]]:
-        """Return for each device of a measured step where its time went, in seconds: compute, bubble, imbalance, variation, copies,
-        wake-ups and the rest, which add up to the makespan.
+        """Return for each device of a measured step where its time went, in seconds: compute,
+        bubble, imbalance, variation, copies, wake-ups and the rest, which add up to the makespan.
 
         Raises:
             ArgumentError: It is a simulated one.
         """
         out = _c.cgp_schedule_comparison()
-        _c.check(_c.lib.cgp_schedule_compare(self.schedule._handle, ctypes.byref(self._timeline), ctypes.byref(out)))
+        _c.check(_c.lib.cgp_schedule_compare(self.schedule._handle, ctypes.byref(self._timeline),
+                                             ctypes.byref(out)))
         names = [name[len("CGP_PART_"):].lower() for name in _c.ENUMS["cgp_schedule_part"][:-1]]
         try:
             return [dict(zip(names, out.parts[device])) for device in range(out.devices)]
@@ -318,7 +335,8 @@ class Timeline(_c.Handle):
 
     def _written(self, function: Any, *arguments: Any) -> str:
         out = ctypes.c_void_p()
-        _c.check(function(self.schedule._handle, ctypes.byref(self._timeline), *arguments, ctypes.byref(out)))
+        _c.check(function(self.schedule._handle, ctypes.byref(self._timeline), *arguments,
+                          ctypes.byref(out)))
         return _c.take_text(out)
 
     def _repr_svg_(self) -> str:
@@ -340,7 +358,8 @@ def _doubles(values: Costs, count: int, name: str) -> Any:
     """Return an array of one cost for each of ``count``; None is NULL."""
     if values is None:
         return None
-    listed = _c.array(ctypes.c_double, [values] * count if isinstance(values, Real) else values, name)
+    listed = _c.array(ctypes.c_double, [values] * count if isinstance(values, Real) else values,
+                      name)
     if len(listed) != count:
         raise ArgumentError(f"{name}: {count} are expected, got {len(listed)}")
     return listed

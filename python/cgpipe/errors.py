@@ -14,8 +14,8 @@
 
 from __future__ import annotations
 
-__all__ = ["ArgumentError", "CgpipeError", "DeviceError", "FileError", "FormatError", "LimitError", "OutOfMemoryError", "PeerError",
-           "StateError", "by_status"]
+__all__ = ["ArgumentError", "CgpipeError", "DeviceError", "FileError", "FormatError", "LimitError",
+           "OutOfMemoryError", "PeerError", "StateError", "by_status"]
 
 
 class CgpipeError(Exception):
@@ -73,7 +73,8 @@ class PeerError(CgpipeError, RuntimeError):
     status = "CGP_EPEER"
 
 
-_CLASSES = [CgpipeError, ArgumentError, OutOfMemoryError, LimitError, FileError, FormatError, StateError, DeviceError, PeerError]
+_CLASSES = [CgpipeError, ArgumentError, OutOfMemoryError, LimitError, FileError, FormatError,
+            StateError, DeviceError, PeerError]
 
 
 def by_status(status: int, message: str) -> CgpipeError:

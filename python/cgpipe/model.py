@@ -19,7 +19,8 @@ _DTYPES = ["float32", "int32", "bfloat16", "int64"]
 
 @dataclass(frozen=True)
 class Value:
-    """An input, output, parameter or state: its name, the sizes of one sample (of a parameter: all), and its type."""
+    """An input, output, parameter or state: its name, the sizes of one sample (of a parameter:
+    all), and its type."""
 
     name: str
     shape: Tuple[int, ...]
@@ -59,7 +60,8 @@ class Model(_c.Handle):
         if not isinstance(data, bytes):
             raise TypeError(f"{name}: JSON is expected, its text or a mapping, got {graph!r}")
         handle = ctypes.c_void_p()
-        _c.check(_c.lib.cgp_model_from_json(ctypes.byref(handle), _c.encode(name, "name"), data, len(data), None, 0))
+        _c.check(_c.lib.cgp_model_from_json(ctypes.byref(handle), _c.encode(name, "name"), data,
+                                            len(data), None, 0))
         return cls(handle)
 
     @classmethod
@@ -98,7 +100,8 @@ class Model(_c.Handle):
         ignore_index = -100 if ignore_index is None else _c.integer(ignore_index, "ignore_index")
         if not self.outputs:
             raise ArgumentError(f"{self.name}: an output is expected, of which the loss is computed, got none")
-        model = Model.from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index), self.name)
+        model = Model.from_json(_add_loss(json.loads(self.to_json()), loss, ignore_index),
+                                self.name)
         model._captured, model._targets = self._captured, self._targets + 1
         return model
 
@@ -110,44 +113,52 @@ class Model(_c.Handle):
     @property
     def layers(self) -> List[str]:
         """Names of the layers: it may be cut in front of each."""
-        return [_c.text(_c.lib.cgp_model_layer_name(self._handle, i)) for i in range(_c.lib.cgp_model_layers(self._handle))]
+        return [_c.text(_c.lib.cgp_model_layer_name(self._handle, i))
+                for i in range(_c.lib.cgp_model_layers(self._handle))]
 
     @property
     def inputs(self) -> List[Value]:
         """Inputs in order of declaration; shapes are of one sample."""
         lib, handle = _c.lib, self._handle
-        return [Value(_c.text(lib.cgp_model_input_name(handle, i)), _c.shape(lib.cgp_model_input_shape(handle, i)),
-                      _DTYPES[lib.cgp_model_input_dtype(handle, i)], lib.cgp_model_input_has_gradient(handle, i))
+        return [Value(_c.text(lib.cgp_model_input_name(handle, i)),
+                      _c.shape(lib.cgp_model_input_shape(handle, i)),
+                      _DTYPES[lib.cgp_model_input_dtype(handle, i)],
+                      lib.cgp_model_input_has_gradient(handle, i))
                 for i in range(lib.cgp_model_inputs(handle))]
 
     @property
     def outputs(self) -> List[Value]:
         """Outputs in order; shapes are of one sample."""
         lib, handle = _c.lib, self._handle
-        return [Value(f"output{i}", _c.shape(lib.cgp_model_output_shape(handle, i)), _DTYPES[lib.cgp_model_output_dtype(handle, i)])
+        return [Value(f"output{i}", _c.shape(lib.cgp_model_output_shape(handle, i)),
+                      _DTYPES[lib.cgp_model_output_dtype(handle, i)])
                 for i in range(lib.cgp_model_outputs(handle))]
 
     @property
     def parameters(self) -> List[Value]:
         """Parameters in order of first use, f32; tied ones once."""
         lib, handle = _c.lib, self._handle
-        return [Value(_c.text(lib.cgp_model_parameter_name(handle, i)), _c.shape(lib.cgp_model_parameter_shape(handle, i).contents),
+        return [Value(_c.text(lib.cgp_model_parameter_name(handle, i)),
+                      _c.shape(lib.cgp_model_parameter_shape(handle, i).contents),
                       "float32") for i in range(lib.cgp_model_parameters(handle))]
 
     @property
     def states(self) -> List[Value]:
         """Running statistics, in order of their ops."""
         lib, handle = _c.lib, self._handle
-        return [Value(_c.text(lib.cgp_model_state_name(handle, i)), _c.shape(lib.cgp_model_state_shape(handle, i).contents),
-                      _DTYPES[lib.cgp_model_state_dtype(handle, i)]) for i in range(lib.cgp_model_states(handle))]
+        return [Value(_c.text(lib.cgp_model_state_name(handle, i)),
+                      _c.shape(lib.cgp_model_state_shape(handle, i).contents),
+                      _DTYPES[lib.cgp_model_state_dtype(handle, i)])
+                for i in range(lib.cgp_model_states(handle))]
 
     @property
     def parameter_count(self) -> int:
         """Number of all elements of the parameters."""
         return int(_c.lib.cgp_model_parameter_count(self._handle))
 
-    def balance(self, stages: int, by: str = "flops", *, samples: int = 1, recompute: bool = False, in_flight: int = 1,
-                threads: int = 1, device: Optional[str] = None, precision: str = "f32", convolution: str = "direct",
+    def balance(self, stages: int, by: str = "flops", *, samples: int = 1, recompute: bool = False,
+                in_flight: int = 1, threads: int = 1, device: Optional[str] = None,
+                precision: str = "f32", convolution: str = "direct",
                 parameter_scale: float = 2.0) -> List[int]:
         """Return the layers of each stage, balanced.
 
@@ -176,14 +187,17 @@ class Model(_c.Handle):
             costs = self._profile(samples, threads, device, *kinds)
             _c.check(_c.lib.cgp_balance_by_time(self._handle, costs, bool(recompute), stages, out))
         elif by == "size":
-            options = _c.cgp_balance_size_options(ctypes.sizeof(_c.cgp_balance_size_options), samples, in_flight, parameter_scale)
+            options = _c.cgp_balance_size_options(ctypes.sizeof(_c.cgp_balance_size_options),
+                                                  samples, in_flight, parameter_scale)
             _c.check(_c.lib.cgp_balance_by_size(self._handle, ctypes.byref(options), stages, out))
         else:
             raise ArgumentError(f"by: flops, time or size is expected, got {by!r}")
         return list(out)
 
-    def _profile(self, samples: int, threads: int, device: Optional[str], precision: int, convolution: int) -> Any:
-        options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), samples, threads=threads, repeats=5, convolution=convolution)
+    def _profile(self, samples: int, threads: int, device: Optional[str], precision: int,
+                 convolution: int) -> Any:
+        options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), samples,
+                                         threads=threads, repeats=5, convolution=convolution)
         options.device = None if device is None else _c.encode(device, "device")
         options.type = _c.CGP_BF16 if precision == _c.CGP_PRECISION_BF16 else _c.CGP_F32
         costs = (_c.cgp_layer_cost * max(1, len(self.layers)))()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers and schedules of the learning rate, as in cgpipe/optim.h. Those of PyTorch's names do what PyTorch's do."""
+"""Optimizers and schedules of the learning rate, as in cgpipe/optim.h. Those of PyTorch's names do
+what PyTorch's do."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ from typing import Any, Optional, Sequence, Tuple
 from cgpipe import _c
 from cgpipe.errors import ArgumentError
 
-__all__ = ["SGD", "Adam", "AdamW", "ConstantLr", "CosineLr", "LrSchedule", "MilestonesLr", "Optimizer", "RMSprop", "StepLr"]
+__all__ = ["SGD", "Adam", "AdamW", "ConstantLr", "CosineLr", "LrSchedule", "MilestonesLr",
+           "Optimizer", "RMSprop", "StepLr"]
 
 
 @dataclass(frozen=True)
 class LrSchedule:
-    """How the learning rate changes with the updates: a warm-up from ``start`` lr, then what the class says."""
+    """How the learning rate changes with the updates: a warm-up from ``start`` lr, then what the
+    class says."""
 
     #: Updates of the warm-up.
     warmup: int = field(default=0, kw_only=True)
@@ -70,7 +73,8 @@ class MilestonesLr(LrSchedule):
         if len(self.milestones) > _c.MAX_MILESTONES:
             raise ArgumentError(f"milestones: at most {_c.MAX_MILESTONES} are expected, got {len(self.milestones)}")
         schedule.kind, schedule.gamma, schedule.n_milestones = _c.CGP_LR_MILESTONES, self.gamma, len(self.milestones)
-        schedule.milestones[:len(self.milestones)] = [_c.integer(m, "milestones", ctypes.c_int64) for m in self.milestones]
+        schedule.milestones[:len(self.milestones)] = [_c.integer(m, "milestones", ctypes.c_int64)
+                                                      for m in self.milestones]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,8 @@ class Optimizer:
         """Return the cgp_optim, checked."""
         if type(self) is Optimizer:
             raise ArgumentError("optimizer: SGD, AdamW, Adam or RMSprop is expected, got Optimizer")
-        optim = _c.cgp_optim(lr=self.lr, weight_decay=self.weight_decay, clip_norm=self.clip_norm or 0.0, decay_all=self.decay_all)
+        optim = _c.cgp_optim(lr=self.lr, weight_decay=self.weight_decay, clip_norm=self.clip_norm
+                             or 0.0, decay_all=self.decay_all)
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ArgumentError(f"clip_norm: a number above 0 or None is expected, got {self.clip_norm}")
         self._fill(optim)
@@ -109,7 +114,8 @@ class Optimizer:
         Raises:
             ArgumentError: A constant is out of range.
         """
-        return float(_c.lib.cgp_optim_lr_at(ctypes.byref(self._struct()), _c.integer(update, "update", ctypes.c_int64)))
+        return float(_c.lib.cgp_optim_lr_at(ctypes.byref(self._struct()),
+                                            _c.integer(update, "update", ctypes.c_int64)))
 
 
 @dataclass(frozen=True, kw_only=True)

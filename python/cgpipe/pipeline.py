@@ -39,7 +39,8 @@ class Times:
 
 
 class _Memory:
-    """What a pipeline is as long as something uses its memory: the pipeline itself, or a tensor that is a view of it."""
+    """What a pipeline is as long as something uses its memory: the pipeline itself, or a tensor
+    that is a view of it."""
 
 
 class Pipeline(_c.Handle):
@@ -49,13 +50,14 @@ class Pipeline(_c.Handle):
         for x, y in batches:
             loss = pipeline.step(x, y)
 
-    Arrays [N, ...] are NumPy's or PyTorch's, float32 and int32, in host memory; they are not copied. What comes back is PyTorch's where an
-    input is. May be used from any thread, one call at a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt) raises when
-    the call in progress has ended, and the pipeline can go on.
-    """
+    Arrays [N, ...] are NumPy's or PyTorch's, float32 and int32, in host memory; they are not
+    copied. What comes back is PyTorch's where an input is. May be used from any thread, one call at
+    a time; the GIL is released during a call. Ctrl-C (KeyboardInterrupt) raises when the call in
+    progress has ended, and the pipeline can go on. """
 
-    def __init__(self, model: Union[Model, Plan], stages: Optional[int] = None, schedule: Union[None, str, Schedule] = None,
-                 chunks: Optional[int] = None, batch: Optional[int] = None, *, loss: Optional[str] = None, seed: int = 0,
+    def __init__(self, model: Union[Model, Plan], stages: Optional[int] = None,
+                 schedule: Union[None, str, Schedule] = None, chunks: Optional[int] = None,
+                 batch: Optional[int] = None, *, loss: Optional[str] = None, seed: int = 0,
                  **options: Any) -> None:
         """Plan a model, make its devices and initialize the parameters.
 
@@ -73,13 +75,15 @@ class Pipeline(_c.Handle):
         """
         seed = _c.integer(seed, "seed", ctypes.c_uint64)
         if isinstance(model, Plan):
-            if options or any(given is not None for given in (stages, schedule, chunks, batch, loss)):
+            if options or any(given is not None
+                              for given in (stages, schedule, chunks, batch, loss)):
                 raise ArgumentError("pipeline: a plan has all options already, got some beside it")
             self.plan = model
         else:
             made = model.with_loss(loss) if isinstance(model, Model) and loss is not None else model
             chunks = 1 if chunks is None else chunks
-            self.plan = Plan(made, 1 if stages is None else stages, schedule, chunks, chunks if batch is None else batch, **options)
+            self.plan = Plan(made, 1 if stages is None else stages, schedule, chunks,
+                             chunks if batch is None else batch, **options)
         self.model = self.plan.model
         self._inputs, self._outputs = self.model.inputs, self.model.outputs
         self._parameters, self._states = self.model.parameters, self.model.states
@@ -89,7 +93,8 @@ class Pipeline(_c.Handle):
         # On its own thread, and before its plan; also where an interrupt comes after the creation.
         self._memory: Optional[_Memory] = _Memory()
         _c.when_gone(self._memory, self._worker.post, _destroy, self._handle, self.plan)
-        self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle), self.plan._handle, seed)))
+        self._worker.call(lambda: _c.check(_c.lib.cgp_pipeline_create(ctypes.byref(self._handle),
+                                                                      self.plan._handle, seed)))
         self.adopted: List[Any] = []  # tensors of a captured module that are views of this pipeline's memory
         if self.model._captured is not None:
             self.model._captured.adopt(self)
@@ -115,7 +120,8 @@ class Pipeline(_c.Handle):
 
         def run() -> float:
             loss = ctypes.c_double()
-            _c.check(_c.lib.cgp_pipeline_step(self._handle, given.array, given.count, ctypes.byref(loss)))
+            _c.check(_c.lib.cgp_pipeline_step(self._handle, given.array, given.count,
+                                              ctypes.byref(loss)))
             if update:
                 _c.check(_c.lib.cgp_optim_step(self._handle))
             return loss.value
@@ -123,7 +129,8 @@ class Pipeline(_c.Handle):
         return float(self._call(run))
 
     def update(self) -> None:
-        """Update the parameters from the gradients of :meth:`step` without update, or of :meth:`backward`.
+        """Update the parameters from the gradients of :meth:`step` without update, or of
+        :meth:`backward`.
 
         Raises:
             StateError: There are no new gradients, or they are not finite.
@@ -131,7 +138,8 @@ class Pipeline(_c.Handle):
         self._call(lambda: _c.check(_c.lib.cgp_optim_step(self._handle)))
 
     def forward(self, *inputs: Any) -> Any:
-        """Run forward of one mini-batch in training, for a loss that the caller computes; planned with ``external_loss=True``.
+        """Run forward of one mini-batch in training, for a loss that the caller computes; planned
+        with ``external_loss=True``.
 
         Returns:
             The output [N, ...], a list of several. :meth:`backward` is due next.
@@ -141,7 +149,8 @@ class Pipeline(_c.Handle):
         wanted = tensors.pointers(outputs, self._outputs, "output")
 
         def run() -> None:
-            _c.check(_c.lib.cgp_pipeline_forward(self._handle, given.array, given.count, wanted.array, wanted.count))
+            _c.check(_c.lib.cgp_pipeline_forward(self._handle, given.array, given.count,
+                                                 wanted.array, wanted.count))
             self._borrowed = (given, inputs)
 
         self._call(run)
@@ -158,14 +167,17 @@ class Pipeline(_c.Handle):
         """
         if self._borrowed is None:
             raise StateError("pipeline: backward() is not legal now: forward() is due")
-        given = tensors.pointers(gradients, [Value(o.name, o.shape, "float32") for o in self._outputs], "gradient")
+        given = tensors.pointers(gradients, [Value(o.name, o.shape, "float32")
+                                             for o in self._outputs], "gradient")
         samples = self._borrowed[0].samples
-        found = [tensors.empty_like((samples, *v.shape), "float32", self._borrowed[1]) if v.gradient else None for v in self._inputs]
+        found = [tensors.empty_like((samples, *v.shape), "float32", self._borrowed[1]) if v.gradient
+                 else None for v in self._inputs]
 
         def run() -> None:
             if any(g is not None for g in found):
                 wanted = tensors.pointers(found, self._inputs)
-                _c.check(_c.lib.cgp_pipeline_set_input_gradients(self._handle, wanted.array, wanted.count))
+                _c.check(_c.lib.cgp_pipeline_set_input_gradients(self._handle, wanted.array,
+                                                                 wanted.count))
             try:
                 _c.check(_c.lib.cgp_pipeline_backward(self._handle, given.array, given.count))
             finally:
@@ -179,18 +191,21 @@ class Pipeline(_c.Handle):
     # --- without training ---
 
     def evaluate(self, *inputs: Any) -> float:
-        """Return the loss of any N samples, as in evaluation: no dropout, running statistics. Nothing changes."""
+        """Return the loss of any N samples, as in evaluation: no dropout, running statistics.
+        Nothing changes."""
         given = tensors.pointers(self._convert(inputs), self._inputs)
 
         def run() -> float:
             loss = ctypes.c_double()
-            _c.check(_c.lib.cgp_pipeline_evaluate(self._handle, given.array, given.count, ctypes.byref(loss)))
+            _c.check(_c.lib.cgp_pipeline_evaluate(self._handle, given.array, given.count,
+                                                  ctypes.byref(loss)))
             return loss.value
 
         return float(self._call(run))
 
     def predict(self, *inputs: Any) -> Any:
-        """Return the output [N, ...] of any N samples as in evaluation, a list of several. Nothing changes.
+        """Return the output [N, ...] of any N samples as in evaluation, a list of several. Nothing
+        changes.
 
         Args:
             inputs: As of :meth:`step`; those that only the loss reads may be None, or stay away at the end.
@@ -201,7 +216,8 @@ class Pipeline(_c.Handle):
         wanted = tensors.pointers(outputs, self._outputs, "output")
 
         def run() -> None:
-            _c.check(_c.lib.cgp_pipeline_predict(self._handle, given.array, given.count, wanted.array, wanted.count))
+            _c.check(_c.lib.cgp_pipeline_predict(self._handle, given.array, given.count,
+                                                 wanted.array, wanted.count))
 
         self._call(run)
         return self._outcome(outputs)
@@ -239,12 +255,14 @@ class Pipeline(_c.Handle):
         Raises:
             ArgumentError: A name is missing or unknown, or a value does not fit; nothing was changed.
         """
-        kinds = ((_c.lib.cgp_pipeline_set_parameter, self._parameters), (_c.lib.cgp_pipeline_set_state, self._states))
+        kinds = ((_c.lib.cgp_pipeline_set_parameter, self._parameters),
+                 (_c.lib.cgp_pipeline_set_state, self._states))
         known = {entry.name for _, entries in kinds for entry in entries}
         for what, names in (("missing", known - set(values)), ("unknown", set(values) - known)):
             if names:
                 raise ArgumentError(f"{min(names, key=str)}: {what}{f' ({len(names)} names are)' if len(names) > 1 else ''}")
-        found = [(function, i, *_fitting(values[entry.name], entry)) for function, entries in kinds for i, entry in enumerate(entries)]
+        found = [(function, i, *_fitting(values[entry.name], entry)) for function, entries in kinds
+                 for i, entry in enumerate(entries)]
 
         def run() -> None:
             for function, index, _, address in found:
@@ -254,7 +272,8 @@ class Pipeline(_c.Handle):
 
     # --- checkpoints ---
 
-    def save(self, directory: Path, *, keep: int = 0, note: str = "", check_finite: bool = False) -> None:
+    def save(self, directory: Path, *, keep: int = 0, note: str = "",
+             check_finite: bool = False) -> None:
         """Save a checkpoint, from which :meth:`load` goes on to the bit; ``cgpipe`` reads it too.
 
         Args:
@@ -266,9 +285,11 @@ class Pipeline(_c.Handle):
         Raises:
             FileError: It cannot be written; an older checkpoint is as before.
         """
-        options = _c.cgp_save_options(ctypes.sizeof(_c.cgp_save_options), keep, _c.encode(note, "note"), check_finite)
+        options = _c.cgp_save_options(ctypes.sizeof(_c.cgp_save_options), keep,
+                                      _c.encode(note, "note"), check_finite)
         path = _c.path(directory, "directory")
-        self._call(lambda: _c.check(_c.lib.cgp_pipeline_save_with(self._handle, path, ctypes.byref(options))))
+        self._call(lambda: _c.check(_c.lib.cgp_pipeline_save_with(self._handle, path,
+                                                                  ctypes.byref(options))))
 
     def load(self, directory: Path) -> str:
         """Load a checkpoint, and return its note.
@@ -319,8 +340,8 @@ class Pipeline(_c.Handle):
         def run() -> Times:
             busy = (ctypes.c_double * len(self.plan.devices))()
             times = _c.lib.cgp_pipeline_last_times(self._handle, busy)
-            return Times(times.seconds, times.forward_seconds, times.backward_seconds, times.bubble, times.gap_seconds,
-                         times.wakeup_seconds, list(busy))
+            return Times(times.seconds, times.forward_seconds, times.backward_seconds, times.bubble,
+                         times.gap_seconds, times.wakeup_seconds, list(busy))
 
         found = self._call(run)
         assert isinstance(found, Times)
@@ -344,7 +365,8 @@ class Pipeline(_c.Handle):
         return found
 
     def trace(self, path: Optional[Path] = None) -> str:
-        """Return the last step as Chrome's trace events, which ui.perfetto.dev opens, and write them to a file."""
+        """Return the last step as Chrome's trace events, which ui.perfetto.dev opens, and write
+        them to a file."""
         text = self.timeline.trace()
         if path is not None:
             with open(path, "w", encoding="utf-8") as file:
@@ -362,7 +384,8 @@ class Pipeline(_c.Handle):
         return str(self._call(lambda: _c.text(_c.lib.cgp_pipeline_report(self._handle))))
 
     def close(self) -> None:
-        """Stop the workers and free the memory, which tensors of a captured module that are kept elsewhere hold until they go.
+        """Stop the workers and free the memory, which tensors of a captured module that are kept
+        elsewhere hold until they go.
 
         Any later call raises StateError. In a child process nothing happens.
         """
@@ -394,7 +417,8 @@ class Pipeline(_c.Handle):
             del memory
 
     def _convert(self, inputs: Sequence[Any], targets: bool = True) -> Sequence[Any]:
-        """Return inputs as the model has them: a captured module's may be of another layout; targets of a loss stay."""
+        """Return inputs as the model has them: a captured module's may be of another layout;
+        targets of a loss stay."""
         captured = self.model._captured
         if captured is None:
             return inputs
@@ -402,7 +426,8 @@ class Pipeline(_c.Handle):
         return [*captured.to_engine(list(inputs[:own])), *inputs[own:]]
 
     def _with_absent(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return a captured module's inputs, with zeros for targets that stayed away: its conversion takes all of them."""
+        """Return a captured module's inputs, with zeros for targets that stayed away: its
+        conversion takes all of them."""
         captured = self.model._captured
         if captured is None or not 0 < len(inputs) < len(captured.inputs):
             return inputs
@@ -420,7 +445,8 @@ class Pipeline(_c.Handle):
     def _new_outputs(self, samples: int, inputs: Sequence[Any]) -> List[Any]:
         if not self._outputs:
             raise ArgumentError(f"{self.model.name}: an output is expected, got none")
-        return [tensors.empty_like((samples, *value.shape), value.dtype, inputs) for value in self._outputs]
+        return [tensors.empty_like((samples, *value.shape), value.dtype,
+                                   inputs) for value in self._outputs]
 
     def _outcome(self, outputs: List[Any]) -> Any:
         captured = self.model._captured
@@ -433,7 +459,8 @@ class Pipeline(_c.Handle):
         self._call(lambda: _c.check(function(self._handle, index, out.ctypes.data)))
         return out
 
-    def _write(self, function: Any, entries: Sequence[Value], name: Union[str, int], value: Any) -> None:
+    def _write(self, function: Any, entries: Sequence[Value], name: Union[str, int],
+               value: Any) -> None:
         index = _find(entries, name)
         keep, address = _fitting(value, entries[index])
         self._call(lambda: _c.check(function(self._handle, index, address)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of NumPy's and tensors of PyTorch's as the library's tensors, without a copy.
 
-float32 and int32 whose elements lie in order are passed by their address. int64 (PyTorch's labels) becomes int32, and what is not
-contiguous is laid out in order: those are copies. Other types are refused; nothing is rounded in silence.
-"""
+float32 and int32 whose elements lie in order are passed by their address. int64 (PyTorch's labels)
+becomes int32, and what is not contiguous is laid out in order: those are copies. Other types are
+refused; nothing is rounded in silence. """
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from cgpipe.model import Value
 
 __all__ = ["empty_like", "is_torch", "pointers", "tensor", "whole"]
 
-_CODES = {"float32": _c.ENUMS["cgp_dtype"].index("CGP_F32"), "int32": _c.ENUMS["cgp_dtype"].index("CGP_I32")}
+_CODES = {"float32": _c.ENUMS["cgp_dtype"].index("CGP_F32"),
+          "int32": _c.ENUMS["cgp_dtype"].index("CGP_I32")}
 
 
 def is_torch(value: Any) -> bool:
@@ -103,7 +104,8 @@ def empty_like(shape: Sequence[int], dtype: str, like: Sequence[Any]) -> Any:
 class pointers:
     """An array of pointers to cgp_tensors, with what has their memory. An entry of None is NULL."""
 
-    def __init__(self, values: Sequence[Optional[Any]], expected: Sequence[Value], what: str = "input") -> None:
+    def __init__(self, values: Sequence[Optional[Any]], expected: Sequence[Value],
+                 what: str = "input") -> None:
         if len(values) != len(expected):
             names = " ".join(value.name for value in expected)
             raise ArgumentError(f"{what}s: {len(expected)} are expected ({names}), got {len(values)}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The thread that makes all calls of a pipeline, as a pipeline belongs to the thread that made it.
 
-A caller on any thread waits until its call has ended. A signal that comes meanwhile raises (Ctrl-C: KeyboardInterrupt) when the call
-has ended, not before: no step is cut in two.
+A caller on any thread waits until its call has ended. A signal that comes meanwhile raises (Ctrl-C:
+KeyboardInterrupt) when the call has ended, not before: no step is cut in two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare a captured module with itself in PyTorch, in float64. Where PyTorch's own float32 is off by more than the bound, norms over few
-values make small differences large: there four times PyTorch's difference is allowed, in any of 16 runs, all but the first with inputs and
-parameters a rounding away, as one run may be lucky."""
+"""Compare a captured module with itself in PyTorch, in float64. Where PyTorch's own float32 is off
+by more than the bound, norms over few values make small differences large: there four times
+PyTorch's difference is allowed, in any of 16 runs, all but the first with inputs and parameters a
+rounding away, as one run may be lucky."""
 
 import copy
 
@@ -47,7 +48,8 @@ def nudged(module):
 
 
 class Step:
-    """A forward and backward of a module: outputs, gradients by name, running statistics by name."""
+    """A forward and backward of a module: outputs, gradients by name, running statistics by
+    name."""
 
     def __init__(self, net, owner, inputs, weights):
         outputs, found = run(net, inputs, weights)
@@ -55,13 +57,17 @@ class Step:
         self.outputs, self.gradients, self.states = outputs, found, dict(owner.named_buffers())
 
 
-def compare(test, module, *inputs, chunks=1, devices=("cpu",), outputs=OUTPUTS, gradients=GRADIENTS):
-    """Check outputs, gradients of parameters and inputs, and running statistics, of a step; return the module that ran here."""
+def compare(test, module, *inputs, chunks=1, devices=("cpu",), outputs=OUTPUTS,
+            gradients=GRADIENTS):
+    """Check outputs, gradients of parameters and inputs, and running statistics, of a step; return
+    the module that ran here."""
     original, double = copy.deepcopy(module), copy.deepcopy(module).double()
     with torch.no_grad():
         weights = [torch.randn(y.shape) for y in as_tuple(copy.deepcopy(module)(*inputs))]
-    ours = Step(Runtime(module, Options(chunks=chunks, devices=list(devices))), module, inputs, weights)
-    exact = Step(double, double, [x.double() if x.is_floating_point() else x for x in inputs], weights)
+    ours = Step(Runtime(module, Options(chunks=chunks, devices=list(devices))), module, inputs,
+                weights)
+    exact = Step(double, double, [x.double() if x.is_floating_point() else x for x in inputs],
+                 weights)
     theirs = []
 
     def check(kind, key, bound):

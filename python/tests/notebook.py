@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run a notebook's cells in order, in one namespace, and show what the last expression of each is worth; no Jupyter is needed.
+"""Run a notebook's cells in order, in one namespace, and show what the last expression of each is
+worth; no Jupyter is needed.
 
     python3 python/tests/notebook.py python/tutorial.ipynb      writes the outputs into the file
 
@@ -18,7 +19,8 @@ import tempfile
 
 
 def run(notebook):
-    """Return the notebook's cells of code, each with its outputs; None for those that were left out."""
+    """Return the notebook's cells of code, each with its outputs; None for those that were left
+    out."""
     names = {"__name__": "__main__"}
     return [_run_cell(cell, names) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
@@ -35,9 +37,11 @@ def _run_cell(cell, names):
             value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
     outputs = []
     if printed.getvalue():
-        outputs.append({"name": "stdout", "output_type": "stream", "text": _lines(printed.getvalue())})
+        outputs.append({"name": "stdout", "output_type": "stream",
+                        "text": _lines(printed.getvalue())})
     if value is not None:
-        outputs.append({"data": _show(value), "execution_count": None, "metadata": {}, "output_type": "execute_result"})
+        outputs.append({"data": _show(value), "execution_count": None, "metadata": {},
+                        "output_type": "execute_result"})
     return cell, outputs
 
 

@@ -40,15 +40,19 @@ def graph(width=16, layers=4, classes=3, loss=True, dropout=0.0):
     for layer in range(layers):
         out = classes if layer == layers - 1 else width
         for name, shape in (("weight", [out, width]), ("bias", [out])):
-            parameters.append({"name": f"{layer}.{name}", "shape": shape, "init": "normal", "scale": 0.3, "decays": name == "weight"})
-        node("linear", layer, out, (2 * layer, 2 * layer + 1), size=out, bias=True, transposed=False)
+            parameters.append({"name": f"{layer}.{name}", "shape": shape, "init": "normal",
+                               "scale": 0.3, "decays": name == "weight"})
+        node("linear", layer, out, (2 * layer, 2 * layer + 1), size=out, bias=True,
+             transposed=False)
         if layer < layers - 1:
             node("gelu", layer, out)
             if dropout:
                 node("dropout", layer, out, p=dropout)
-    losses = [{"op": "cross_entropy", "inputs": [last, 1], "weight": 1, "attributes": {"ignore": -100}}] if loss else []
-    return {"format": "cgpipe-graph", "version": 2, "name": "mlp", "values": values, "inputs": inputs,
-            "layers": [f"layer{i}" for i in range(layers)], "parameters": parameters, "nodes": nodes, "losses": losses, "outputs": [last]}
+    losses = [{"op": "cross_entropy", "inputs": [last, 1], "weight": 1,
+               "attributes": {"ignore": -100}}] if loss else []
+    return {"format": "cgpipe-graph", "version": 2, "name": "mlp", "values": values,
+            "inputs": inputs, "layers": [f"layer{i}" for i in range(layers)],
+            "parameters": parameters, "nodes": nodes, "losses": losses, "outputs": [last]}
 
 
 def model(**options):
@@ -59,7 +63,9 @@ def model(**options):
 def batch(samples, width=16, classes=3, seed=0):
     """Return x [N, width] f32 and labels [N] i32."""
     rng = numpy.random.default_rng(seed)
-    return rng.standard_normal((samples, width), dtype=numpy.float32), rng.integers(0, classes, samples, dtype=numpy.int32)
+    return rng.standard_normal((samples, width),
+                               dtype=numpy.float32), rng.integers(0, classes, samples,
+                                                                  dtype=numpy.int32)
 
 
 def without(value, *path):

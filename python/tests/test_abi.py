@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cgpipe._c says the same as the headers: structs, enums, prototypes; and takes nothing that the library does not export.
+"""cgpipe._c says the same as the headers: structs, enums, prototypes; and takes nothing that the
+library does not export.
 
 CC names the compiler; skipped without one.
 """
@@ -32,15 +33,17 @@ def run_c(lines):
         with open(source, "w") as file:
             file.write(HEADERS + "int main(void) {\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
         subprocess.run([CC, "-std=c11", "-I", str(INCLUDE), source, "-o", program], check=True)
-        return [line.split() for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()]
+        return [line.split() for line in subprocess.run([program], check=True, capture_output=True,
+                                                        text=True).stdout.splitlines()]
 
 
 def prototypes_of_headers():
     """Return prototypes without parameters' names, by function."""
-    text = subprocess.run([CC, "-E", "-P", "-DCGP_API=TAKEN", "-I", str(INCLUDE), "-"], input=HEADERS, check=True, capture_output=True,
-                          text=True).stdout
+    text = subprocess.run([CC, "-E", "-P", "-DCGP_API=TAKEN", "-I", str(INCLUDE), "-"],
+                          input=HEADERS, check=True, capture_output=True, text=True).stdout
     found = {}
-    for returned, name, arguments in re.findall(r"TAKEN\s+([^;(]*?)(cgp_\w+)\(([^;]*?)\)[^;)]*;", re.sub(
+    for returned, name, arguments in re.findall(r"TAKEN\s+([^;(]*?)(cgp_\w+)\(([^;]*?)\)[^;)]*;",
+                                                re.sub(
             r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", text)):
         found[name] = (plain(returned), [without_name(a) for a in arguments.split(",")])
     return found
@@ -52,7 +55,8 @@ def plain(text):
 
 def without_name(argument):
     argument = plain(re.sub(r"(\w+)\s*\[\d*\]$", r"*\1", argument.strip()))
-    return argument if argument in ("void", "int") else re.sub(r"(?<=[ *])\w+$", "", argument).strip()
+    return argument if argument in ("void", "int") else re.sub(r"(?<=[ *])\w+$", "",
+                                                               argument).strip()
 
 
 def declared():
@@ -76,17 +80,21 @@ class Abi(unittest.TestCase):
         self.assertEqual(run_c(lines), expected)
 
     def test_structs_have_all_fields_of_the_headers(self):
-        text = subprocess.run([CC, "-E", "-P", "-I", str(INCLUDE), "-"], input=HEADERS, check=True, capture_output=True, text=True).stdout
+        text = subprocess.run([CC, "-E", "-P", "-I", str(INCLUDE), "-"], input=HEADERS, check=True,
+                              capture_output=True, text=True).stdout
         for struct in _c.STRUCTS:
-            body = re.search(r"typedef struct " + struct.__name__ + r" \{(.*?)\}\s*" + struct.__name__ + ";", text, re.S).group(1)
+            body = re.search(r"typedef struct " + struct.__name__ + r" \{(.*?)\}\s*"
+                             + struct.__name__ + ";", text, re.S).group(1)
             body = re.sub(r"\(\*(\w+)\)(\[[^]]*\])", r"*\1", body)
-            fields = [re.sub(r"\[.*?\]|\*", "", part).split()[-1] for line in body.split(";") if line.strip() for part in line.split(",")]
+            fields = [re.sub(r"\[.*?\]|\*", "", part).split()[-1] for line in body.split(";")
+                      if line.strip() for part in line.split(",")]
             self.assertEqual([field for field, *_ in struct._fields_], fields, struct.__name__)
 
     def test_enums_have_the_values_of_the_headers(self):
         names = [(name, value) for values in _c.ENUMS.values() for value, name in enumerate(values)]
         names += [("CGP_MAX_RANK", _c.MAX_RANK), ("CGP_MAX_MILESTONES", _c.MAX_MILESTONES)]
-        self.assertEqual(run_c(f'printf("{name} %d\\n", (int){name});' for name, _ in names), [[name, str(value)] for name, value in names])
+        self.assertEqual(run_c(f'printf("{name} %d\\n", (int){name});' for name, _ in names),
+                         [[name, str(value)] for name, value in names])
 
     def test_prototypes_are_those_of_the_headers(self):
         headers = prototypes_of_headers()
@@ -106,7 +114,8 @@ class Abi(unittest.TestCase):
         self.assertIs(_c._type("const char *"), ctypes.c_char_p)
         self.assertIs(_c._type("const cgp_model *"), ctypes.c_void_p)
         self.assertEqual(_c._type("cgp_plan **"), ctypes.POINTER(ctypes.c_void_p))
-        self.assertEqual(_c._type("const cgp_tensor *const *"), ctypes.POINTER(ctypes.POINTER(_c.cgp_tensor)))
+        self.assertEqual(_c._type("const cgp_tensor *const *"),
+                         ctypes.POINTER(ctypes.POINTER(_c.cgp_tensor)))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random small nn.Sequentials: outputs, gradients and statistics are PyTorch's, in one stage and in several.
+"""Random small nn.Sequentials: outputs, gradients and statistics are PyTorch's, in one stage and in
+several.
 
 CGP_TEST_SEED repeats a run, CGP_TEST_SEQUENTIALS is the number of modules [300].
 """
@@ -19,19 +20,21 @@ COUNT = int(os.environ.get("CGP_TEST_SEQUENTIALS", 300))
 
 
 def activation(pick):
-    return pick.choice([nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.Identity, lambda: nn.GELU("tanh")])()
+    return pick.choice([nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.Identity,
+                        lambda: nn.GELU("tanh")])()
 
 
 def image_layer(pick, channels):
     """Return a layer on images of so many channels."""
     kind = pick.randrange(6)
     if kind <= 1:
-        return nn.Conv2d(channels, pick.randint(1, 6), pick.choice([1, 3, (1, 3)]), pick.choice([1, 1, 2]), pick.choice([0, 1]),
-                         bias=pick.random() < 0.5)
+        return nn.Conv2d(channels, pick.randint(1, 6), pick.choice([1, 3, (1, 3)]),
+                         pick.choice([1, 1, 2]), pick.choice([0, 1]), bias=pick.random() < 0.5)
     if kind == 2:
         return pick.choice([nn.MaxPool2d(2), nn.AvgPool2d(2), nn.AvgPool2d(3, 1, 1)])
     if kind == 3:
-        return pick.choice([nn.BatchNorm2d(channels), nn.GroupNorm(1, channels), nn.InstanceNorm2d(channels)])
+        return pick.choice([nn.BatchNorm2d(channels), nn.GroupNorm(1, channels),
+                            nn.InstanceNorm2d(channels)])
     return nn.ConvTranspose2d(channels, channels, 2, 2) if kind == 4 else nn.ZeroPad2d(1)
 
 
@@ -68,8 +71,10 @@ def build(pick):
             layers.append(nn.Linear(width, out, bias=pick.random() < 0.7))
             width = out
             if pick.random() < 0.3:
-                # A layer norm of two features is +-1: its gradient is what rounding leaves of a difference.
-                layers.append(pick.choice([nn.LayerNorm, nn.RMSNorm] if width > 2 else [nn.RMSNorm])(width))
+                # A layer norm of two features is +-1: its gradient is what rounding leaves of a
+                # difference.
+                layers.append(pick.choice([nn.LayerNorm, nn.RMSNorm] if width > 2
+                                          else [nn.RMSNorm])(width))
             layers.append(activation(pick))
             if pick.random() < 0.2:
                 layers.append(nn.Sequential(nn.Linear(width, width), activation(pick)))
@@ -87,7 +92,8 @@ class Sequentials(unittest.TestCase):
             chunks = 1 if norms else pick.randint(1, 4)  # a batch norm sees its micro-batch alone
             stages = pick.randint(1, 3)
             with self.subTest(i=i, seed=SEED, module=str(module)):
-                compare(self, module, torch.randn(pick.randint(4, 7), *shape), chunks=chunks, devices=["cpu"] * stages)
+                compare(self, module, torch.randn(pick.randint(4, 7), *shape), chunks=chunks,
+                        devices=["cpu"] * stages)
 
 
 if __name__ == "__main__":

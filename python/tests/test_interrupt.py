@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C: KeyboardInterrupt raises when the step in progress has ended; then everything is as after that step. And the GIL is released."""
+"""Ctrl-C: KeyboardInterrupt raises when the step in progress has ended; then everything is as after
+that step. And the GIL is released."""
 
 import os
 import signal
@@ -42,11 +43,13 @@ print("as after", done, "steps", flush=True)
 
 class Interrupts(unittest.TestCase):
     def setUp(self):
-        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        self.addCleanup(signal.signal, signal.SIGINT,
+                        signal.signal(signal.SIGINT, signal.default_int_handler))
 
     def test_ctrl_c_ends_between_steps(self):
         for delay in (0.02, 0.05, 0.11):
-            child = subprocess.Popen([sys.executable, "-c", CHILD.format(tests=os.path.dirname(os.path.abspath(__file__)))],
+            child = subprocess.Popen([sys.executable, "-c",
+                                      CHILD.format(tests=os.path.dirname(os.path.abspath(__file__)))],
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             self.addCleanup(child.kill)
             self.assertEqual(child.stdout.readline(), "ready\n")
@@ -81,7 +84,8 @@ class Interrupts(unittest.TestCase):
         self.assertEqual(worker.call(lambda: 3), 3)
 
     def test_the_gil_is_released_during_a_step(self):
-        with mock.patch.dict(os.environ, {"CGP_FAULT": "delay:0F0:1"}):  # of the step, in which the counting thread has time
+        with mock.patch.dict(os.environ,
+                             {"CGP_FAULT": "delay:0F0:1"}):  # of the step, in which the counting thread has time
             pipeline = cgpipe.Pipeline(support.model(), batch=16)
         with pipeline:
             x, y = support.batch(16)
@@ -99,7 +103,8 @@ class Interrupts(unittest.TestCase):
             end = time.perf_counter()
             stop.set()
             thread.join()
-            inside = [t for t in counted if begin + 0.2 * (end - begin) < t < begin + 0.8 * (end - begin)]
+            inside = [t for t in counted if begin + 0.2 * (end - begin) < t < begin + 0.8
+                      * (end - begin)]
             self.assertGreater(len(inside), 0, f"a step of {end - begin:.3f} s")
 
 

@@ -19,10 +19,12 @@ class Models(unittest.TestCase):
         model = support.model(width=5, layers=2)
         self.assertEqual(model.name, "mlp")
         self.assertEqual(model.layers, ["layer0", "layer1"])
-        self.assertEqual(model.inputs, [Value("x", (5,), "float32"), Value("labels", (1,), "int32")])
+        self.assertEqual(model.inputs,
+                         [Value("x", (5,), "float32"), Value("labels", (1,), "int32")])
         self.assertEqual(model.outputs, [Value("output0", (3,), "float32")])
         self.assertEqual([(p.name, p.shape) for p in model.parameters],
-                         [("0.weight", (5, 5)), ("0.bias", (5,)), ("1.weight", (3, 5)), ("1.bias", (3,))])
+                         [("0.weight", (5, 5)), ("0.bias", (5,)), ("1.weight", (3, 5)),
+                          ("1.bias", (3,))])
         self.assertEqual((model.states, model.parameter_count), ([], 48))
 
     def test_json_goes_round(self):
@@ -49,7 +51,8 @@ class Models(unittest.TestCase):
             cgpipe.Model.from_file("/no/such.json")
 
     def test_a_loss_is_added(self):
-        graph = json.loads(support.model(loss=False).with_loss("cross_entropy", ignore_index=7).to_json())
+        graph = json.loads(support.model(loss=False).with_loss("cross_entropy",
+                                                               ignore_index=7).to_json())
         self.assertEqual(graph["losses"][0]["attributes"]["ignore"], 7)
         model = support.model(loss=False).with_loss("bce_with_logits")
         self.assertEqual(model.inputs[-1], Value("targets", (3,), "float32"))
@@ -73,8 +76,9 @@ class Models(unittest.TestCase):
 
 class Errors(unittest.TestCase):
     def test_every_status_has_its_class(self):
-        classes = [errors.ArgumentError, errors.OutOfMemoryError, errors.LimitError, errors.FileError, errors.FormatError,
-                   errors.StateError, errors.DeviceError, errors.PeerError]
+        classes = [errors.ArgumentError, errors.OutOfMemoryError, errors.LimitError,
+                   errors.FileError, errors.FormatError, errors.StateError, errors.DeviceError,
+                   errors.PeerError]
         for status, expected in enumerate(classes, 1):
             error = errors.by_status(status, "text")
             self.assertIs(type(error), expected)
@@ -102,7 +106,8 @@ class Tensors(unittest.TestCase):
 
     def test_integers_of_64_bits_become_32(self):
         struct, keep = tensors.tensor(numpy.array([1, 2**31 - 1]), self.ids)
-        self.assertEqual((keep.dtype, keep.tolist(), list(struct.shape.dims[:2])), (numpy.int32, [1, 2**31 - 1], [2, 1]))
+        self.assertEqual((keep.dtype, keep.tolist(), list(struct.shape.dims[:2])),
+                         (numpy.int32, [1, 2**31 - 1], [2, 1]))
         with self.assertRaisesRegex(errors.ArgumentError, "2147483648"):
             tensors.tensor(numpy.array([2**31]), self.ids)
 
@@ -110,8 +115,10 @@ class Tensors(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "x: float32 is expected, got float64"):
             tensors.tensor(numpy.zeros((2, 3, 4)), self.x)
         with self.assertRaisesRegex(TypeError, "x: an array without a mask"):
-            tensors.tensor(numpy.ma.masked_array(numpy.zeros((2, 3, 4), numpy.float32), True), self.x)
-        with self.assertRaisesRegex(errors.ArgumentError, r"\[N, 3, 4\] is expected, got \[2, 4, 3\]"):
+            tensors.tensor(numpy.ma.masked_array(numpy.zeros((2, 3, 4), numpy.float32), True),
+                           self.x)
+        with self.assertRaisesRegex(errors.ArgumentError,
+                                    r"\[N, 3, 4\] is expected, got \[2, 4, 3\]"):
             tensors.tensor(numpy.zeros((2, 4, 3), numpy.float32), self.x)
         with self.assertRaisesRegex(errors.ArgumentError, r"2 are expected \(x ids\), got 1"):
             tensors.pointers([numpy.zeros((2, 3, 4), numpy.float32)], [self.x, self.ids])

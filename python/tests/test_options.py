@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: each value of each one that is a word has its effect, and what does not fit is refused, never left out of account."""
+"""Options: each value of each one that is a word has its effect, and what does not fit is refused,
+never left out of account."""
 
 import ctypes
 import os
@@ -13,18 +14,21 @@ import cgpipe
 from cgpipe import _c, errors
 from cgpipe.model import Model
 
-RECOMPUTE = ["never", "always", "except_last", "selective", "never+selective", "always+selective", "except_last+selective"]
+RECOMPUTE = ["never", "always", "except_last", "selective", "never+selective", "always+selective",
+             "except_last+selective"]
 FORWARD_FIRST = ["gpipe", "looped-bfs", "looped-bfs-zb"]
 
 
 def again(made):
     """Return the number of micro-batches that a schedule computes again."""
-    return sum(action.kind == "R" for device in range(made.devices) for action in made.actions(device))
+    return sum(action.kind == "R" for device in range(made.devices)
+               for action in made.actions(device))
 
 
 def computed(made):
     """Return the actions of each device without transfers."""
-    return [[str(action) for action in made.actions(device) if len(action.kind) == 1] for device in range(made.devices)]
+    return [[str(action) for action in made.actions(device) if len(action.kind) == 1]
+            for device in range(made.devices)]
 
 
 def planned(**options):
@@ -69,23 +73,27 @@ class Schedules(unittest.TestCase):
                 planned(schedule="1f1c", **options)
 
     def test_placements_and_costs_reach_the_schedule(self):
-        self.assertEqual([cgpipe.schedule("forward-only", 2, 4, virtual_stages=2, placement=p).device_of(2) for p in ("loop", "v")], [0, 1])
+        self.assertEqual([cgpipe.schedule("forward-only", 2, 4, virtual_stages=2,
+                                          placement=p).device_of(2) for p in ("loop", "v")], [0, 1])
         with self.assertRaisesRegex(errors.ArgumentError, "placement"):
             cgpipe.schedule("gpipe", 2, 4, placement="v")
         with self.assertRaisesRegex(errors.ArgumentError, "loop or v"):
             cgpipe.schedule("forward-only", 2, 4, placement="V")
         for name in cgpipe.schedules():
             plain = cgpipe.schedule(name, 4, 8)
-            for costs in ({"forward": 3.0}, {"backward_input": 3.0}, {"backward_weight": 3.0}, {"latency": 2.0}):
+            for costs in ({"forward": 3.0}, {"backward_input": 3.0}, {"backward_weight": 3.0},
+                          {"latency": 2.0}):
                 if name in ("zb-1p", "zb-2p"):
                     self.assertEqual(cgpipe.schedule(name, 4, 8, **costs).stages, plain.stages)
                     continue
                 with self.assertRaisesRegex(errors.ArgumentError, f"{next(iter(costs))}: .*zb-1p"):
                     cgpipe.schedule(name, 4, 8, **costs)
-        self.assertNotEqual(*(cgpipe.schedule("zb-1p", 4, 8, latency=latency).to_csv() for latency in (0, 2)))
+        self.assertNotEqual(*(cgpipe.schedule("zb-1p", 4, 8, latency=latency).to_csv()
+                              for latency in (0, 2)))
 
     def test_groups_and_virtual_stages_are_refused_where_there_are_none(self):
-        self.assertNotEqual(*(planned(schedule="interleaved", group=group).csv() for group in (0, 4)))
+        self.assertNotEqual(*(planned(schedule="interleaved", group=group).csv()
+                              for group in (0, 4)))
         self.assertEqual(len(planned(schedule="looped-bfs", virtual_stages=4).stages), 8)
         for options, text in (({"group": 4}, "group"), ({"virtual_stages": 2}, "virtual"),
                               ({"schedule": cgpipe.schedule("1f1b", 2, 4), "group": 4}, "group")):
@@ -123,7 +131,8 @@ class Recomputation(unittest.TestCase):
                     cgpipe.Schedule.from_csv(table, recompute=mode)
 
     def test_another_mode_has_the_nearest(self):
-        for call in (lambda mode: planned(recompute=mode), lambda mode: cgpipe.schedule("gpipe", 2, 4, recompute=mode),
+        for call in (lambda mode: planned(recompute=mode),
+                     lambda mode: cgpipe.schedule("gpipe", 2, 4, recompute=mode),
                      lambda mode: cgpipe.Schedule.from_csv("0F0,0B0\n", recompute=mode)):
             with self.assertRaisesRegex(errors.ArgumentError, "did you mean except_last"):
                 call("except-last")
@@ -131,12 +140,14 @@ class Recomputation(unittest.TestCase):
 
 class Words(unittest.TestCase):
     def test_precisions_and_convolutions_reach_the_plan(self):
-        self.assertEqual(len({planned(precision=precision, convolution=convolution).hash for precision in ("f32", "bf16")
+        self.assertEqual(len({planned(precision=precision, convolution=convolution).hash
+                              for precision in ("f32", "bf16")
                               for convolution in ("direct", "winograd")}), 4)
         self.assertEqual(planned().hash, planned(precision="f32", convolution="direct").hash)
 
     def test_devices_reach_the_plan(self):
-        self.assertEqual([device.name for device in planned(devices=["cpu", "ref"]).devices], ["cpu:0", "ref:1"])
+        self.assertEqual([device.name for device in planned(devices=["cpu", "ref"]).devices],
+                         ["cpu:0", "ref:1"])
         with self.assertRaisesRegex(errors.LimitError, r"limited to 1\.00 KiB"):
             planned(devices=["cpu@1KiB", "cpu"])
         with self.assertRaisesRegex(errors.ArgumentError, "gpu"):
@@ -146,7 +157,8 @@ class Words(unittest.TestCase):
         x, labels = support.batch(16)
         targets = numpy.eye(3, dtype=numpy.float32)[labels]
         for loss, wanted in (("cross_entropy", labels), ("bce_with_logits", targets)):
-            with cgpipe.Pipeline(support.model(loss=False), stages=2, batch=16, loss=loss) as pipeline:
+            with cgpipe.Pipeline(support.model(loss=False), stages=2, batch=16,
+                                 loss=loss) as pipeline:
                 self.assertGreater(pipeline.step(x, wanted), pipeline.step(x, wanted))
         with self.assertRaisesRegex(errors.ArgumentError, "ignore_index: .*cross_entropy"):
             support.model(loss=False).with_loss("bce_with_logits", ignore_index=3)
@@ -160,7 +172,8 @@ class Balances(unittest.TestCase):
         found = {}
 
         def profile(model, given, costs):
-            found.update((name, getattr(given._obj, name)) for name, _ in _c.cgp_profile_options._fields_)
+            found.update((name, getattr(given._obj, name))
+                         for name, _ in _c.cgp_profile_options._fields_)
             for i in range(8):
                 costs[i].forward_seconds, costs[i].input_seconds, costs[i].recompute_seconds = 1.0, 1.0, 40.0 if i == 0 else 0.0
             return 0
@@ -171,32 +184,39 @@ class Balances(unittest.TestCase):
 
     def test_a_balance_by_time_measures_what_is_planned(self):
         plain = self.asked()
-        self.assertEqual((plain["samples"], plain["threads"], plain["type"], plain["convolution"]), (4, 1, _c.CGP_F32, 0))
+        self.assertEqual((plain["samples"], plain["threads"], plain["type"], plain["convolution"]),
+                         (4, 1, _c.CGP_F32, 0))
         self.assertEqual(self.asked(precision="bf16")["type"], _c.CGP_BF16)
-        self.assertEqual(self.asked(convolution="winograd")["convolution"], _c.CGP_CONVOLUTION_WINOGRAD)
+        self.assertEqual(self.asked(convolution="winograd")["convolution"],
+                         _c.CGP_CONVOLUTION_WINOGRAD)
         self.assertEqual(self.asked(threads=2)["threads"], 2)
         self.assertEqual(self.asked(devices=["ref", "cpu"])["device"], b"ref")
 
     def test_a_balance_by_time_counts_what_is_recomputed(self):
         for mode in RECOMPUTE:
             plain = mode in ("never", "selective", "never+selective")
-            self.assertEqual(self.asked(recompute=mode)["balance"], [4, 4] if plain else [1, 7], mode)
+            self.assertEqual(self.asked(recompute=mode)["balance"], [4, 4] if plain else [1, 7],
+                             mode)
 
     def test_a_balance_by_size_counts_what_the_plan_keeps(self):
         with mock.patch.object(Model, "balance", return_value=[4, 4]) as balance:
-            for options, in_flight, scale in [({}, 2, 2), ({"schedule": "gpipe"}, 4, 2), ({"chunks": 1}, 1, 2),
-                                              ({"recompute": "always"}, 1, 2), ({"recompute": "selective"}, 2, 2),
+            for options, in_flight, scale in [({}, 2, 2), ({"schedule": "gpipe"}, 4,
+                                                           2), ({"chunks": 1}, 1, 2),
+                                              ({"recompute": "always"}, 1,
+                                               2), ({"recompute": "selective"}, 2, 2),
                                               ({"optimizer": cgpipe.SGD(lr=1, momentum=0.9)}, 2, 3),
                                               ({"optimizer": cgpipe.AdamW(lr=1)}, 2, 4)]:
                 planned(balance="size", **options)
                 given = balance.call_args.kwargs
-                self.assertEqual((given["in_flight"], given["parameter_scale"]), (in_flight, scale), options)
+                self.assertEqual((given["in_flight"], given["parameter_scale"]), (in_flight, scale),
+                                 options)
 
     def test_words_of_a_balance_are_checked_whatever_it_is_by(self):
         model = support.model(layers=8)
         for by in ("flops", "time", "size"):
             self.assertEqual(sum(planned(balance=by).balance), 8)
-            for wrong, text in (({"convolution": "fft"}, "direct or winograd"), ({"precision": "f16"}, "f32 or bf16")):
+            for wrong, text in (({"convolution": "fft"}, "direct or winograd"),
+                                ({"precision": "f16"}, "f32 or bf16")):
                 with self.assertRaisesRegex(errors.ArgumentError, text):
                     model.balance(2, by, **wrong)
             if by != "time":
@@ -210,11 +230,15 @@ class Types(unittest.TestCase):
     def test_numbers_beyond_their_type_are_refused(self):
         table = cgpipe.schedule("1f1b", 2, 4)
         model = support.model(layers=8)
-        for call in (lambda big: planned(stages=big), lambda big: planned(chunks=big), lambda big: planned(batch=big),
-                     lambda big: planned(balance=[big, 7]), lambda big: planned(threads=big), lambda big: model.balance(big),
-                     lambda big: cgpipe.schedule("1f1b", big, 4), lambda big: cgpipe.schedule("1f1b", 2, big),
-                     lambda big: table.actions(big), lambda big: table.device_of(big), lambda big: table.simulate(capacity=[big, 1]),
-                     lambda big: table.simulate().draw(big), lambda big: cgpipe.SGD(lr=1.0).lr_at(big),
+        for call in (lambda big: planned(stages=big), lambda big: planned(chunks=big),
+                     lambda big: planned(batch=big), lambda big: planned(balance=[big, 7]),
+                     lambda big: planned(threads=big), lambda big: model.balance(big),
+                     lambda big: cgpipe.schedule("1f1b", big, 4),
+                     lambda big: cgpipe.schedule("1f1b", 2, big), lambda big: table.actions(big),
+                     lambda big: table.device_of(big),
+                     lambda big: table.simulate(capacity=[big, 1]),
+                     lambda big: table.simulate().draw(big),
+                     lambda big: cgpipe.SGD(lr=1.0).lr_at(big),
                      lambda big: cgpipe.Pipeline(planned(), seed=big)):
             for big in (2**64 + 1, -2**64 + 1):
                 with self.assertRaisesRegex(errors.ArgumentError, str(big)):
@@ -223,29 +247,39 @@ class Types(unittest.TestCase):
             cgpipe.Pipeline(planned(), seed=-1)
 
     def test_other_types_are_named(self):
-        for options, text in (({"stages": 2.0}, "stages: an integer"), ({"chunks": "4"}, "chunks: an integer"),
-                              ({"inference": "no"}, "inference: True or False"), ({"external_loss": None}, "external_loss: True or False"),
-                              ({"schedule": 3}, "schedule: a text"), ({"recompute": True}, "recompute: a text"),
-                              ({"precision": b"f32"}, "precision: a text"), ({"devices": [0, 1]}, "devices: a text"),
-                              ({"balance": 4}, "balance"), ({"model": None}, "model: a cgpipe.Model"), ({"optimizer": "adam"}, "optimizer: .*SGD"),
-                              ({"optimizer": cgpipe.SGD(lr="0.1")}, "lr: a number"), ({"memory_limit": 1e9}, "memory_limit: an integer")):
+        for options, text in (({"stages": 2.0}, "stages: an integer"),
+                              ({"chunks": "4"}, "chunks: an integer"),
+                              ({"inference": "no"}, "inference: True or False"),
+                              ({"external_loss": None}, "external_loss: True or False"),
+                              ({"schedule": 3}, "schedule: a text"),
+                              ({"recompute": True}, "recompute: a text"),
+                              ({"precision": b"f32"}, "precision: a text"),
+                              ({"devices": [0, 1]}, "devices: a text"), ({"balance": 4}, "balance"),
+                              ({"model": None}, "model: a cgpipe.Model"),
+                              ({"optimizer": "adam"}, "optimizer: .*SGD"),
+                              ({"optimizer": cgpipe.SGD(lr="0.1")}, "lr: a number"),
+                              ({"memory_limit": 1e9}, "memory_limit: an integer")):
             with self.assertRaisesRegex(TypeError, text):
                 planned(**options)
-        self.assertEqual(planned(stages=numpy.int64(2), inference=numpy.bool_(False)).hash, planned().hash)
+        self.assertEqual(planned(stages=numpy.int64(2), inference=numpy.bool_(False)).hash,
+                         planned().hash)
 
     def test_a_text_is_not_cut_at_a_zero(self):
-        with self.assertRaisesRegex(errors.ArgumentError, "schedule: .*0f1b|schedule: a text without"):
+        with self.assertRaisesRegex(errors.ArgumentError,
+                                    "schedule: .*0f1b|schedule: a text without"):
             planned(schedule="1f1b\0f1b")
         with cgpipe.Pipeline(planned()) as pipeline, tempfile.TemporaryDirectory() as directory:
             for call in (lambda: pipeline.save(os.path.join(directory, "run"), note="one\0two"),
-                         lambda: pipeline.save(os.path.join(directory, "run\0s")), lambda: pipeline.load(directory + "\0s")):
+                         lambda: pipeline.save(os.path.join(directory, "run\0s")),
+                         lambda: pipeline.load(directory + "\0s")):
                 with self.assertRaisesRegex(errors.ArgumentError, "a text without"):
                     call()
             self.assertEqual(os.listdir(directory), [])
 
     def test_a_plan_has_all_options(self):
         plan = planned()
-        for beside in ({"stages": 1}, {"schedule": "1f1b"}, {"chunks": 1}, {"batch": 16}, {"loss": "cross_entropy"}, {"threads": 1}):
+        for beside in ({"stages": 1}, {"schedule": "1f1b"}, {"chunks": 1}, {"batch": 16},
+                       {"loss": "cross_entropy"}, {"threads": 1}):
             with self.assertRaisesRegex(errors.ArgumentError, "a plan has all options"):
                 cgpipe.Pipeline(plan, **beside)
 

@@ -18,7 +18,8 @@ NAMES = [name for name in cgpipe.__all__ if name != "from_torch"]
 
 
 def run(code, **environment):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment})
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, **environment})
 
 
 class Package(unittest.TestCase):
@@ -40,8 +41,10 @@ class Package(unittest.TestCase):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and path.parent == PACKAGE:
                     inner = node.name in ("run",)  # functions in methods
-                    self.assertTrue(inner or ast.get_docstring(node), f"{path.name}: {node.name}: a docstring is expected")
-                    self.assertIsNotNone(node.returns, f"{path.name}: {node.name}: the type of its result is expected")
+                    self.assertTrue(inner or ast.get_docstring(node),
+                                    f"{path.name}: {node.name}: a docstring is expected")
+                    self.assertIsNotNone(node.returns,
+                                         f"{path.name}: {node.name}: the type of its result is expected")
                     count += 1
         self.assertGreater(count, 60)
         self.assertTrue((PACKAGE / "py.typed").exists())
@@ -54,11 +57,13 @@ class Package(unittest.TestCase):
         done = run("import cgpipe; cgpipe.Model", CGPIPE_LIBRARY="/no/libcgpipe.so")
         self.assertIn("ImportError: /no/libcgpipe.so: cannot be loaded", done.stderr)
         done = run("import cgpipe; cgpipe.Model", CGPIPE_LIBRARY="libc.so.6")
-        self.assertRegex(done.stderr, "ImportError: libc.so.6: has no cgp_message: another version of cgpipe is expected")
+        self.assertRegex(done.stderr,
+                         "ImportError: libc.so.6: has no cgp_message: another version of cgpipe is expected")
 
     def test_every_file_names_its_licence(self):
         for path in PACKAGE.rglob("*.py"):
-            self.assertIn("SPDX-License-Identifier: Apache-2.0", path.read_text().splitlines()[0], path)
+            self.assertIn("SPDX-License-Identifier: Apache-2.0", path.read_text().splitlines()[0],
+                          path)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from cgpipe import errors
 
 def trained(steps=3, **options):
     """Return losses of some steps, and the weights' hash."""
-    options = {"stages": 2, "chunks": 4, "batch": 16, "optimizer": cgpipe.SGD(lr=0.2, momentum=0.9), **options}
+    options = {"stages": 2, "chunks": 4, "batch": 16, "optimizer": cgpipe.SGD(lr=0.2, momentum=0.9),
+               **options}
     with cgpipe.Pipeline(support.model(), **options) as pipeline:
         losses = [pipeline.step(*support.batch(16, seed=i)) for i in range(steps)]
         return losses, pipeline.weights_sha256
@@ -30,14 +31,17 @@ def trained(steps=3, **options):
 class Training(unittest.TestCase):
     def test_schedules_train_to_the_same_bits(self):
         expected = trained(schedule="1f1b")
-        for options in ({"schedule": "gpipe"}, {"schedule": "zb-v"}, {"schedule": "1f1b", "recompute": "always"},
+        for options in ({"schedule": "gpipe"}, {"schedule": "zb-v"},
+                        {"schedule": "1f1b", "recompute": "always"},
                         {"schedule": "zb-h1", "balance": [1, 3]}, {"stages": 4}, {"stages": 1},
                         {"schedule": cgpipe.Schedule.from_csv(cgpipe.schedule("1f1b", 2, 4).to_csv())}):
             self.assertEqual(trained(**options), expected, options)
 
     def test_the_loss_falls(self):
-        for optimizer in (cgpipe.SGD(lr=0.2), cgpipe.AdamW(lr=0.01), cgpipe.Adam(lr=0.01), cgpipe.RMSprop(lr=0.01)):
-            with cgpipe.Pipeline(support.model(), stages=2, chunks=2, batch=16, optimizer=optimizer) as pipeline:
+        for optimizer in (cgpipe.SGD(lr=0.2), cgpipe.AdamW(lr=0.01), cgpipe.Adam(lr=0.01),
+                          cgpipe.RMSprop(lr=0.01)):
+            with cgpipe.Pipeline(support.model(), stages=2, chunks=2, batch=16,
+                                 optimizer=optimizer) as pipeline:
                 x, y = support.batch(16)
                 first = pipeline.step(x, y)
                 for _ in range(20):
@@ -46,20 +50,24 @@ class Training(unittest.TestCase):
                 self.assertEqual(pipeline.updates, 21)
 
     def test_one_step_of_sgd_is_the_formula(self):
-        with cgpipe.Pipeline(support.model(), stages=2, chunks=2, batch=8, optimizer=cgpipe.SGD(lr=0.5)) as pipeline:
+        with cgpipe.Pipeline(support.model(), stages=2, chunks=2, batch=8,
+                             optimizer=cgpipe.SGD(lr=0.5)) as pipeline:
             before = pipeline.parameter("1.weight")
             pipeline.step(*support.batch(8), update=False)
             numpy.testing.assert_array_equal(pipeline.parameter("1.weight"), before)
             pipeline.update()
-            numpy.testing.assert_allclose(pipeline.parameter("1.weight"), before - 0.5 * pipeline.gradient("1.weight"), rtol=1e-6)
+            numpy.testing.assert_allclose(pipeline.parameter("1.weight"),
+                                          before - 0.5 * pipeline.gradient("1.weight"), rtol=1e-6)
             with self.assertRaisesRegex(errors.StateError, "step"):
                 pipeline.update()
 
     def test_the_norm_of_gradients_is_clipped(self):
-        with cgpipe.Pipeline(support.model(), batch=8, optimizer=cgpipe.SGD(lr=1, clip_norm=1e-3)) as pipeline:
+        with cgpipe.Pipeline(support.model(), batch=8,
+                             optimizer=cgpipe.SGD(lr=1, clip_norm=1e-3)) as pipeline:
             before = pipeline.state_dict()
             pipeline.step(*support.batch(8))
-            norm = math.sqrt(sum(float(((pipeline.parameter(name) - value) ** 2).sum()) for name, value in before.items()))
+            norm = math.sqrt(sum(float(((pipeline.parameter(name) - value) ** 2).sum())
+                                 for name, value in before.items()))
             self.assertAlmostEqual(norm, 1e-3, places=5)
             self.assertGreater(pipeline.gradient_norm, 1e-3)
 
@@ -83,7 +91,8 @@ class Training(unittest.TestCase):
         with cgpipe.Pipeline(support.model(), stages=2, batch=8) as pipeline:
             x, y = support.batch(8)
             before = pipeline.weights_sha256
-            for inputs, error, text in [((x,), errors.ArgumentError, r"2 are expected \(x labels\)"),
+            for inputs, error, text in [((x,), errors.ArgumentError,
+                                         r"2 are expected \(x labels\)"),
                                         ((x.astype("f8"), y), TypeError, "float64"),
                                         ((x, y + 3), errors.ArgumentError, "labels"),
                                         ((x[:4], y), errors.ArgumentError, "labels"),
@@ -132,7 +141,8 @@ class Outputs(unittest.TestCase):
         graph["inputs"][0]["gradient"] = True
         graph["outputs"].append(graph["nodes"][1]["output"])
         x, _ = support.batch(8)
-        with cgpipe.Pipeline(cgpipe.Model.from_json(graph), stages=2, chunks=2, batch=8, external_loss=True) as pipeline:
+        with cgpipe.Pipeline(cgpipe.Model.from_json(graph), stages=2, chunks=2, batch=8,
+                             external_loss=True) as pipeline:
             last, hidden = pipeline.forward(x)
             self.assertEqual((last.shape, hidden.shape), ((8, 3), (8, 16)))
             (gradient,) = pipeline.backward(numpy.ones_like(last), numpy.full_like(hidden, 2))
@@ -143,34 +153,44 @@ class Outputs(unittest.TestCase):
             self.assertAlmostEqual(gradient[2, 5], (totals[0] - totals[1]) / 2e-2, places=3)
 
     def test_a_loss_is_named_at_the_pipeline(self):
-        with cgpipe.Pipeline(support.model(loss=False), loss="cross_entropy", stages=2, batch=8) as named, \
+        with cgpipe.Pipeline(support.model(loss=False), loss="cross_entropy", stages=2,
+                             batch=8) as named, \
                 cgpipe.Pipeline(support.model(), stages=2, batch=8) as own:
             self.assertEqual(named.step(*support.batch(8)), own.step(*support.batch(8)))
 
 
 class Parameters(unittest.TestCase):
     def test_parameters_go_round(self):
-        with cgpipe.Pipeline(support.model(), stages=2) as a, cgpipe.Pipeline(support.model(), stages=1, seed=5) as b:
+        with cgpipe.Pipeline(support.model(),
+                             stages=2) as a, cgpipe.Pipeline(support.model(), stages=1,
+                                                             seed=5) as b:
             self.assertNotEqual(a.weights_sha256, b.weights_sha256)
             b.load_state_dict(a.state_dict())
             self.assertEqual(a.weights_sha256, b.weights_sha256)
             b.set_parameter(0, numpy.ones((16, 16), numpy.float32))
             self.assertEqual(b.parameter("0.weight").sum(), 256)
             self.assertEqual(b.parameter(numpy.int64(0)).sum(), 256)
-            for call, text in ((lambda: b.parameter("nothing"), "nothing"), (lambda: b.parameter(99), "0 to 7"),
-                               (lambda: b.set_parameter(0, numpy.ones((4, 16), numpy.float32)), r"\[16, 16\] is expected"),
+            for call, text in ((lambda: b.parameter("nothing"), "nothing"),
+                               (lambda: b.parameter(99), "0 to 7"),
+                               (lambda: b.set_parameter(0, numpy.ones((4, 16), numpy.float32)),
+                                r"\[16, 16\] is expected"),
                                (lambda: b.load_state_dict({}), "missing"),
-                               (lambda: b.load_state_dict({**a.state_dict(), "more": 0}), "more: unknown")):
+                               (lambda: b.load_state_dict({**a.state_dict(), "more": 0}),
+                                "more: unknown")):
                 with self.assertRaisesRegex(errors.ArgumentError, text):
                     call()
 
     def test_a_state_dict_that_does_not_fit_changes_nothing(self):
-        with cgpipe.Pipeline(support.model(), stages=2) as pipeline, cgpipe.Pipeline(support.model(), seed=5) as other:
+        with cgpipe.Pipeline(support.model(),
+                             stages=2) as pipeline, cgpipe.Pipeline(support.model(),
+                                                                    seed=5) as other:
             before, values = pipeline.weights_sha256, other.state_dict()
             for name in values:
-                for wrong, error in ((values[name][:1], errors.ArgumentError), (values[name].astype("f8"), TypeError), (None, TypeError),
+                for wrong, error in ((values[name][:1], errors.ArgumentError),
+                                     (values[name].astype("f8"), TypeError), (None, TypeError),
                                      (values[name][None], errors.ArgumentError)):
-                    if getattr(wrong, "shape", None) != values[name].shape or wrong.dtype != values[name].dtype:
+                    if getattr(wrong, "shape",
+                               None) != values[name].shape or wrong.dtype != values[name].dtype:
                         with self.assertRaisesRegex(error, name):
                             pipeline.load_state_dict({**values, name: wrong})
                         self.assertEqual(pipeline.weights_sha256, before, name)
@@ -178,16 +198,19 @@ class Parameters(unittest.TestCase):
             self.assertEqual(pipeline.weights_sha256, other.weights_sha256)
 
     def test_a_checkpoint_goes_on_to_the_bit(self):
-        with tempfile.TemporaryDirectory() as directory, cgpipe.Pipeline(support.model(), stages=2, chunks=2, batch=8,
+        with tempfile.TemporaryDirectory() as directory, cgpipe.Pipeline(support.model(), stages=2,
+                                                                         chunks=2, batch=8,
                                                                          optimizer=cgpipe.AdamW(lr=0.01)) as pipeline:
             run = os.path.join(directory, "run")
             pipeline.step(*support.batch(8))
             pipeline.save(run, note="one step")
             expected = pipeline.step(*support.batch(8))
-            with cgpipe.Pipeline(support.model(), stages=4, schedule="gpipe", batch=8, optimizer=cgpipe.AdamW(lr=0.01)) as other:
+            with cgpipe.Pipeline(support.model(), stages=4, schedule="gpipe", batch=8,
+                                 optimizer=cgpipe.AdamW(lr=0.01)) as other:
                 self.assertEqual(other.load(run), "one step")
                 self.assertEqual((other.updates, other.step(*support.batch(8))), (1, expected))
-            with cgpipe.Pipeline(support.model(), batch=8) as other, self.assertRaises(errors.FormatError):
+            with cgpipe.Pipeline(support.model(),
+                                 batch=8) as other, self.assertRaises(errors.FormatError):
                 other.load(run)  # of another optimizer
             with self.assertRaises(errors.FileError):
                 pipeline.load(os.path.join(directory, "none"))
@@ -195,7 +218,8 @@ class Parameters(unittest.TestCase):
 
 class Measurements(unittest.TestCase):
     def test_a_step_is_measured(self):
-        with cgpipe.Pipeline(support.model(), stages=2, schedule="zb-h1", chunks=4, batch=16) as pipeline, \
+        with cgpipe.Pipeline(support.model(), stages=2, schedule="zb-h1", chunks=4,
+                             batch=16) as pipeline, \
                 tempfile.TemporaryDirectory() as directory:
             with self.assertRaises(errors.StateError):
                 pipeline.timeline
@@ -255,7 +279,8 @@ class Lives(unittest.TestCase):
             pipeline.step(*support.batch(8))
 
     def test_what_owns_memory_is_not_copied(self):
-        for made in (support.model(), cgpipe.schedule("1f1b", 2, 4), cgpipe.schedule("1f1b", 2, 4).simulate(), cgpipe.plan(support.model()),
+        for made in (support.model(), cgpipe.schedule("1f1b", 2, 4),
+                     cgpipe.schedule("1f1b", 2, 4).simulate(), cgpipe.plan(support.model()),
                      cgpipe.Pipeline(support.model())):
             for call in (copy.copy, copy.deepcopy, pickle.dumps):
                 with self.assertRaisesRegex(TypeError, "cannot be copied"):
@@ -268,7 +293,8 @@ class Lives(unittest.TestCase):
             function(*arguments)
             raise KeyboardInterrupt
 
-        with mock.patch("cgpipe.worker.Worker.call", interrupted), self.assertRaises(KeyboardInterrupt):
+        with mock.patch("cgpipe.worker.Worker.call",
+                        interrupted), self.assertRaises(KeyboardInterrupt):
             cgpipe.Pipeline(support.model(), stages=2)
         gc.collect()
         for _ in range(2000):  # threads end in their own time

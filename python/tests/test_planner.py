@@ -30,17 +30,20 @@ class Schedules(unittest.TestCase):
         timeline = made.simulate(forward=1, backward_input=1, backward_weight=1)
         self.assertEqual((timeline.makespan, timeline.measured), (15, False))  # (m + n - 1) (1 + 2)
         self.assertAlmostEqual(timeline.bubble, 1 / 5)
-        self.assertEqual(made.simulate(forward=[1, 2], backward_input=[1, 1], backward_weight=[0, 0], latency=0.5).makespan, 15)
+        self.assertEqual(made.simulate(forward=[1, 2], backward_input=[1, 1],
+                                       backward_weight=[0, 0], latency=0.5).makespan, 15)
         self.assertEqual(len(timeline.start(0)), len(made.actions(0)))
         with self.assertRaisesRegex(errors.ArgumentError, "forward: 2 are expected, got 3"):
             made.simulate(forward=[1, 2, 3])
 
     def test_tables_go_round(self):
         made = cgpipe.schedule("zb-v", 2, 4)
-        self.assertEqual(["SEND" in made.to_csv(transfers) for transfers in (False, True)], [False, True])
+        self.assertEqual(["SEND" in made.to_csv(transfers) for transfers in (False, True)],
+                         [False, True])
         for transfers in (False, True):
             again = cgpipe.Schedule.from_csv(made.to_csv(transfers))
-            self.assertEqual([again.actions(d) for d in range(2)], [made.actions(d) for d in range(2)])
+            self.assertEqual([again.actions(d) for d in range(2)],
+                             [made.actions(d) for d in range(2)])
         with self.assertRaisesRegex(errors.FormatError, "bad.csv"):
             cgpipe.Schedule.from_csv("0X0\n", "bad.csv")
 
@@ -65,41 +68,51 @@ class Schedules(unittest.TestCase):
 
 class Plans(unittest.TestCase):
     def test_a_plan_has_its_bytes(self):
-        plan = cgpipe.plan(support.model(), stages=2, chunks=4, batch=30, optimizer=cgpipe.AdamW(lr=1e-3))
-        self.assertEqual((sum(plan.balance), plan.microbatch, plan.chunks, plan.batch), (4, 8, 4, 30))
+        plan = cgpipe.plan(support.model(), stages=2, chunks=4, batch=30,
+                           optimizer=cgpipe.AdamW(lr=1e-3))
+        self.assertEqual((sum(plan.balance), plan.microbatch, plan.chunks, plan.batch),
+                         (4, 8, 4, 30))
         for device in plan.devices:
             self.assertEqual(device.gradient_bytes, device.parameter_bytes)
             self.assertEqual(device.optimizer_bytes, 2 * device.parameter_bytes)
         self.assertIn("layer0", str(plan))
         self.assertIn("<table>", plan._repr_html_())
         self.assertIn("0F0", plan.csv())
-        self.assertEqual(plan.hash, cgpipe.plan(support.model(), stages=2, chunks=4, batch=30, optimizer=cgpipe.AdamW(lr=1e-3)).hash)
+        self.assertEqual(plan.hash, cgpipe.plan(support.model(), stages=2, chunks=4, batch=30,
+                                                optimizer=cgpipe.AdamW(lr=1e-3)).hash)
 
     def test_options_reach_the_plan(self):
         model = support.model(layers=8)
         self.assertEqual(cgpipe.plan(model, stages=2, balance=[3, 5]).balance, [3, 5])
-        self.assertEqual(len(cgpipe.plan(model, stages=2, schedule="interleaved", virtual_stages=2, chunks=4, batch=4).stages), 4)
+        self.assertEqual(len(cgpipe.plan(model, stages=2, schedule="interleaved", virtual_stages=2,
+                                         chunks=4, batch=4).stages), 4)
         self.assertEqual(cgpipe.plan(model, stages=2, inference=True).schedule.name, "forward-only")
-        self.assertEqual(cgpipe.plan(model, stages=2, devices=["cpu", "cpu@1GiB"]).devices[1].name, "cpu:1")
-        less = cgpipe.plan(model, chunks=4, batch=64, recompute="always", precision="bf16").devices[0].activation_bytes
+        self.assertEqual(cgpipe.plan(model, stages=2, devices=["cpu", "cpu@1GiB"]).devices[1].name,
+                         "cpu:1")
+        less = cgpipe.plan(model, chunks=4, batch=64, recompute="always",
+                           precision="bf16").devices[0].activation_bytes
         self.assertLess(less, cgpipe.plan(model, chunks=4, batch=64).devices[0].activation_bytes)
         tiled = cgpipe.plan(model, stages=2, balance=[3, 5], convolution="winograd")
         self.assertNotEqual(tiled.hash, cgpipe.plan(model, stages=2, balance=[3, 5]).hash)
-        self.assertEqual(sum(cgpipe.plan(model, stages=2, convolution="winograd", balance="time").balance), 8)
+        self.assertEqual(sum(cgpipe.plan(model, stages=2, convolution="winograd",
+                                         balance="time").balance), 8)
 
     def test_a_table_is_taken(self):
         table = cgpipe.Schedule.from_csv(cgpipe.schedule("1f1b", 2, 4).to_csv())
-        self.assertEqual(cgpipe.plan(support.model(), stages=2, schedule=table, chunks=4, batch=8).csv(), table.to_csv())
+        self.assertEqual(cgpipe.plan(support.model(), stages=2, schedule=table, chunks=4,
+                                     batch=8).csv(), table.to_csv())
 
     def test_what_is_wrong_is_said(self):
         model = support.model()
         for error, text, options in [
-                (errors.ArgumentError, "sums to 2 but the model has 4", {"stages": 2, "balance": [1, 1]}),
+                (errors.ArgumentError, "sums to 2 but the model has 4",
+                 {"stages": 2, "balance": [1, 1]}),
                 (errors.LimitError, "limited to 100 B", {"memory_limit": 100}),
                 (errors.ArgumentError, "did you mean always", {"recompute": "alway"}),
                 (errors.ArgumentError, "f16", {"precision": "f16"}),
                 (errors.ArgumentError, "direct or winograd", {"convolution": "fft"}),
-                (errors.ArgumentError, "direct or winograd", {"convolution": "fft", "balance": "time"}),
+                (errors.ArgumentError, "direct or winograd",
+                 {"convolution": "fft", "balance": "time"}),
                 (errors.ArgumentError, "a list of names", {"devices": "cpu"}),
                 (TypeError, "stage", {"stage": 3})]:
             with self.assertRaisesRegex(error, text):
@@ -117,8 +130,9 @@ class Optimizers(unittest.TestCase):
         self.assertEqual([round(stones.lr_at(t), 9) for t in (2, 3, 4)], [1, 0.1, 0.01])
 
     def test_wrong_constants_are_refused(self):
-        for optimizer in (cgpipe.SGD(lr=-1), cgpipe.SGD(lr=1, nesterov=True), cgpipe.AdamW(lr=1, betas=(1.5, 0.9)),
-                          cgpipe.SGD(lr=1, clip_norm=0.0), cgpipe.SGD(lr=1, schedule=cgpipe.MilestonesLr(range(1, 10)))):
+        for optimizer in (cgpipe.SGD(lr=-1), cgpipe.SGD(lr=1, nesterov=True),
+                          cgpipe.AdamW(lr=1, betas=(1.5, 0.9)), cgpipe.SGD(lr=1, clip_norm=0.0),
+                          cgpipe.SGD(lr=1, schedule=cgpipe.MilestonesLr(range(1, 10)))):
             with self.assertRaises(errors.ArgumentError):
                 optimizer.lr_at(1)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of PyTorch's without a copy; weights of modules; PyTorch imported before and after the library, two OpenMP runtimes in one process."""
+"""Tensors of PyTorch's without a copy; weights of modules; PyTorch imported before and after the
+library, two OpenMP runtimes in one process."""
 
 import copy
 import os
@@ -46,7 +47,8 @@ class Tensors(unittest.TestCase):
         self.assertEqual(struct.data, x.data_ptr())
         struct, keep = tensors.tensor(torch.tensor([1, 2]), Value("ids", (1,), "int32"))
         self.assertEqual((keep.dtype, keep.tolist()), (torch.int32, [1, 2]))
-        self.assertEqual(tensors.tensor(x.t().contiguous().t(), Value("x", (3,), "float32"))[1].tolist(), x.tolist())
+        self.assertEqual(tensors.tensor(x.t().contiguous().t(),
+                                        Value("x", (3,), "float32"))[1].tolist(), x.tolist())
 
     def test_what_does_not_fit_is_refused(self):
         value = Value("x", (3,), "float32")
@@ -59,13 +61,17 @@ class Tensors(unittest.TestCase):
 
     def test_tensors_train_like_arrays_and_come_back(self):
         x, y = support.batch(16)
-        with cgpipe.Pipeline(support.model(), stages=2, batch=16) as a, cgpipe.Pipeline(support.model(), stages=2, batch=16) as b:
+        with cgpipe.Pipeline(support.model(), stages=2,
+                             batch=16) as a, cgpipe.Pipeline(support.model(), stages=2,
+                                                             batch=16) as b:
             for _ in range(2):
-                self.assertEqual(a.step(x, y), b.step(torch.from_numpy(x), torch.from_numpy(y).long()))
+                self.assertEqual(a.step(x, y),
+                                 b.step(torch.from_numpy(x), torch.from_numpy(y).long()))
             out = b.predict(torch.from_numpy(x).requires_grad_())
             self.assertIsInstance(out, torch.Tensor)
             self.assertTrue((out.numpy() == a.predict(x)).all())
-            b.load_state_dict({name: torch.from_numpy(value) for name, value in a.state_dict().items()})
+            b.load_state_dict({name: torch.from_numpy(value)
+                               for name, value in a.state_dict().items()})
 
 
 class Modules(unittest.TestCase):
@@ -79,7 +85,8 @@ class Modules(unittest.TestCase):
                 ours = copy.deepcopy(theirs)
                 model = cgpipe.from_torch(ours, (x,), **options)
                 named = {} if options else {"loss": "cross_entropy"}
-                with cgpipe.Pipeline(model, stages=2, chunks=2, batch=8, optimizer=cgpipe.SGD(lr=0.5), **named) as pipeline:
+                with cgpipe.Pipeline(model, stages=2, chunks=2, batch=8,
+                                     optimizer=cgpipe.SGD(lr=0.5), **named) as pipeline:
                     torch_trains = copy.deepcopy(theirs)
                     optimizer = torch.optim.SGD(torch_trains.parameters(), lr=0.5)
                     for _ in range(3):
@@ -88,8 +95,10 @@ class Modules(unittest.TestCase):
                         loss.backward()
                         optimizer.step()
                         self.assertAlmostEqual(pipeline.step(x, y), loss.item(), places=5)
-                    torch.testing.assert_close(pipeline.predict(x), torch_trains(x).detach(), rtol=1e-4, atol=1e-5)
-                    torch.testing.assert_close(ours[0].weight, torch_trains[0].weight, rtol=1e-4, atol=1e-5)
+                    torch.testing.assert_close(pipeline.predict(x), torch_trains(x).detach(),
+                                               rtol=1e-4, atol=1e-5)
+                    torch.testing.assert_close(ours[0].weight, torch_trains[0].weight, rtol=1e-4,
+                                               atol=1e-5)
                 torch.testing.assert_close(ours[2].bias, torch_trains[2].bias, rtol=1e-4, atol=1e-5)
 
 
@@ -116,7 +125,8 @@ class Modules(unittest.TestCase):
         model = cgpipe.from_torch(module, (torch.randn(2, 4),))
         module[1].weight = nn.Parameter(torch.ones(1, 4))
         before = module[0].weight.data.data_ptr()
-        with self.assertRaisesRegex(errors.ArgumentError, r"1.weight: shape \[3, 4\] is expected, got \[1, 4\]"):
+        with self.assertRaisesRegex(errors.ArgumentError,
+                                    r"1.weight: shape \[3, 4\] is expected, got \[1, 4\]"):
             cgpipe.Pipeline(model, loss="cross_entropy")
         self.assertEqual(module[0].weight.data.data_ptr(), before)
 
@@ -135,8 +145,8 @@ class Imports(unittest.TestCase):
         tests = os.path.dirname(os.path.abspath(__file__))
         outs = []
         for order in ("(ours, theirs)", "(theirs, ours)"):
-            done = subprocess.run([sys.executable, "-c", ORDER.format(tests=tests, order=order)], capture_output=True, text=True,
-                                  timeout=300)
+            done = subprocess.run([sys.executable, "-c", ORDER.format(tests=tests, order=order)],
+                                  capture_output=True, text=True, timeout=300)
             self.assertEqual(done.returncode, 0, done.stderr)
             outs.append(done.stdout)
         self.assertEqual(*outs)

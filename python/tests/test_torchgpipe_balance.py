@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Balances of nn.Sequentials: exact cuts, by the engine's times or by PyTorch's, by computed bytes; nothing of the module changes."""
+"""Balances of nn.Sequentials: exact cuts, by the engine's times or by PyTorch's, by computed bytes;
+nothing of the module changes."""
 
 import unittest
 from types import SimpleNamespace
@@ -12,7 +13,8 @@ from cgpipe import errors
 from cgpipe.torchgpipe import GPipe, balance
 from cgpipe.torchgpipe.balance import balance_by_size, balance_by_time
 
-clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)  # of the layers that take time, whatever else the machine does
+clock = SimpleNamespace(now=0.0,
+                        perf_counter=lambda: clock.now)  # of the layers that take time, whatever else the machine does
 
 
 class Delay(nn.Module):
@@ -34,13 +36,15 @@ class Unlike(nn.Module):
 
 class ByTime(unittest.TestCase):
     def test_the_cut_is_exact(self):
-        for ms, expected in (([10, 20, 30, 40, 50, 60], [4, 2]), ([60, 10, 10, 10, 10, 10], [1, 5])):
+        for ms, expected in (([10, 20, 30, 40, 50, 60], [4, 2]),
+                             ([60, 10, 10, 10, 10, 10], [1, 5])):
             model = nn.Sequential(*[Delay(t) for t in ms])
             with mock.patch.object(balance, "time", clock):
                 self.assertEqual(balance_by_time(2, model, torch.rand(1), timeout=0), expected)
 
     def test_the_engines_times_count(self):
-        model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 2048), nn.Linear(2048, 512))
+        model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
+                              nn.Linear(512, 2048), nn.Linear(2048, 512))
         found = balance_by_time(2, model, torch.rand(32, 512))
         self.assertEqual(sum(found), 6)
         self.assertIn(found, ([4, 2], [5, 1]))
@@ -52,7 +56,8 @@ class ByTime(unittest.TestCase):
         before = {name: value.clone() for name, value in model.state_dict().items()}
         balance_by_time(2, model, torch.rand(2, 3, 8, 8), timeout=0)
         self.assertEqual([part.training for part in model], [False, True, False])
-        self.assertTrue(all(torch.equal(value, before[name]) for name, value in model.state_dict().items()))
+        self.assertTrue(all(torch.equal(value, before[name])
+                            for name, value in model.state_dict().items()))
         self.assertTrue(all(p.grad is None for p in model.parameters()))
 
     def test_layers_run_in_training_mode(self):
@@ -72,7 +77,8 @@ class ByTime(unittest.TestCase):
     def test_impossible_numbers_of_partitions_are_refused(self):
         for partitions in (0, -1, 3):
             with self.assertRaisesRegex(ValueError, "partitions"):
-                balance_by_time(partitions, nn.Sequential(nn.Linear(1, 1), nn.ReLU()), torch.rand(1, 1), timeout=0)
+                balance_by_time(partitions, nn.Sequential(nn.Linear(1, 1), nn.ReLU()),
+                                torch.rand(1, 1), timeout=0)
 
     def test_a_device_that_is_not_there_is_refused(self):
         for module, sample in ((nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(2, 4)),
@@ -84,7 +90,8 @@ class ByTime(unittest.TestCase):
                 balance_by_time(2, module, sample, timeout=0, device="gpu")
             self.assertEqual(balance_by_time(2, module, sample, timeout=0), [1, 1])
         with self.assertRaises(errors.CgpipeError):
-            balance_by_size(2, nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(2, 4), device="cuda")
+            balance_by_size(2, nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(2, 4),
+                            device="cuda")
 
     def test_tuples_pass_between_layers(self):
         class Twin(nn.Module):
@@ -95,7 +102,8 @@ class ByTime(unittest.TestCase):
             def forward(self, pair):
                 return pair[0] + pair[1]
 
-        self.assertEqual(balance_by_time(2, nn.Sequential(Twin(), Add()), torch.rand(1, 2), timeout=0), [1, 1])
+        self.assertEqual(balance_by_time(2, nn.Sequential(Twin(), Add()), torch.rand(1, 2),
+                                         timeout=0), [1, 1])
 
 
 class BySize(unittest.TestCase):
@@ -107,7 +115,8 @@ class BySize(unittest.TestCase):
         self.assertEqual(balance_by_size(2, shrinking, torch.rand(1, 700)), [1, 5])
 
     def test_the_scale_of_parameters_decides(self):
-        model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Tanh(), nn.Tanh(), nn.Tanh(), nn.Linear(64, 512))
+        model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Tanh(), nn.Tanh(), nn.Tanh(),
+                              nn.Linear(64, 512))
         self.assertEqual(balance_by_size(2, model, torch.rand(4096, 64), param_scale=100), [5, 1])
         self.assertNotEqual(balance_by_size(2, model, torch.rand(4096, 64), param_scale=0), [5, 1])
 

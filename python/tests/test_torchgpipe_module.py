@@ -24,7 +24,8 @@ class Arguments(unittest.TestCase):
             def __str__(self):
                 return "always"
 
-        model = GPipe(nn.Sequential(nn.Linear(1, 1)), (1,), devices=("cpu",), chunks=42.0, checkpoint=Mode())
+        model = GPipe(nn.Sequential(nn.Linear(1, 1)), (1,), devices=("cpu",), chunks=42.0,
+                      checkpoint=Mode())
         self.assertEqual((model.balance, model.devices, model.chunks, model.checkpoint),
                          ([1], [torch.device("cpu")], 42, "always"))
         self.assertIs(type(model.chunks), int)
@@ -50,7 +51,8 @@ class Arguments(unittest.TestCase):
                 two(chunks=chunks)
 
     def test_an_unknown_mode_is_refused(self):
-        with self.assertRaisesRegex(ValueError, "checkpoint is not one of 'always', 'except_last', or 'never'"):
+        with self.assertRaisesRegex(ValueError,
+                                    "checkpoint is not one of 'always', 'except_last', or 'never'"):
             two(checkpoint="sometimes")
 
     def test_too_few_devices_are_refused(self):
@@ -98,15 +100,17 @@ class Containers(unittest.TestCase):
         model = GPipe(nn.Sequential(OrderedDict(a=nn.Linear(1, 1), b=nn.Linear(1, 1))), [1, 1])
         self.assertIsInstance(model.partitions, nn.ModuleList)
         self.assertIsInstance(model.partitions[0], nn.Sequential)
-        self.assertEqual(sorted(model.state_dict()), ["partitions.0.a.bias", "partitions.0.a.weight", "partitions.1.b.bias",
-                                                      "partitions.1.b.weight"])
+        self.assertEqual(sorted(model.state_dict()),
+                         ["partitions.0.a.bias", "partitions.0.a.weight", "partitions.1.b.bias",
+                          "partitions.1.b.weight"])
         with self.assertRaises(AttributeError):
             model.a
 
     def test_moves_are_denied_and_casts_are_not(self):
         model = two()
-        for move in (model.cuda, model.cpu, lambda: model.to("cuda"), lambda: model.to(0), lambda: model.to(device="cpu"),
-                     lambda: model.to(torch.device("cpu")), lambda: model.to(torch.rand(1)), lambda: model.to(tensor=torch.rand(1))):
+        for move in (model.cuda, model.cpu, lambda: model.to("cuda"), lambda: model.to(0),
+                     lambda: model.to(device="cpu"), lambda: model.to(torch.device("cpu")),
+                     lambda: model.to(torch.rand(1)), lambda: model.to(tensor=torch.rand(1))):
             with self.assertRaises(TypeError):
                 move()
         self.assertIs(model.half().to(torch.double).to(dtype=torch.float), model)

@@ -73,13 +73,16 @@ class Verify(unittest.TestCase):
         self.assertIn("no module declared 'a' as poppable but stashed", self.problems(stashes("a")))
 
     def test_a_pop_needs_a_stash_before_it(self):
-        self.assertIn("'0' declared 'a' as poppable but it was not stashed", self.problems(pops("a"), stashes("a")))
+        self.assertIn("'0' declared 'a' as poppable but it was not stashed",
+                      self.problems(pops("a"), stashes("a")))
 
     def test_a_second_stash_is_refused(self):
-        self.assertIn("'1' redeclared 'a' as stashable", self.problems(stashes("a"), stashes("a"), pops("a")))
+        self.assertIn("'1' redeclared 'a' as stashable",
+                      self.problems(stashes("a"), stashes("a"), pops("a")))
 
     def test_a_second_pop_is_refused(self):
-        self.assertIn("'2' redeclared 'a' as poppable", self.problems(stashes("a"), pops("a"), pops("a")))
+        self.assertIn("'2' redeclared 'a' as poppable",
+                      self.problems(stashes("a"), pops("a"), pops("a")))
 
     def test_one_layer_may_not_stash_and_pop_one_name(self):
         @skippable(stash=["a"], pop=["a"])
@@ -90,18 +93,21 @@ class Verify(unittest.TestCase):
 
     def test_all_problems_are_listed(self):
         text = self.problems(stashes("a"), pops("a"), stashes("a"), pops("a"), pops("b"))
-        for problem in ("'2' redeclared 'a' as stashable", "'3' redeclared 'a' as poppable", "'4' declared 'b'"):
+        for problem in ("'2' redeclared 'a' as stashable", "'3' redeclared 'a' as poppable",
+                        "'4' declared 'b'"):
             self.assertIn(problem, text)
 
     def test_namespaces_keep_names_apart(self):
         one, two = Namespace(), Namespace()
-        verify_skippables(nn.Sequential(stashes("a").isolate(one), pops("a").isolate(one), stashes("a").isolate(two),
-                                        pops("a").isolate(two)))
-        self.assertIn("'1' declared 'a'", self.problems(stashes("a").isolate(one), pops("a").isolate(two)))
+        verify_skippables(nn.Sequential(stashes("a").isolate(one), pops("a").isolate(one),
+                                        stashes("a").isolate(two), pops("a").isolate(two)))
+        self.assertIn("'1' declared 'a'",
+                      self.problems(stashes("a").isolate(one), pops("a").isolate(two)))
 
     def test_only_some_names_may_be_isolated(self):
         one = Namespace()
-        verify_skippables(nn.Sequential(stashes("a", "b").isolate(one, only=["a"]), pops("b"), pops("a").isolate(one)))
+        verify_skippables(nn.Sequential(stashes("a", "b").isolate(one, only=["a"]), pops("b"),
+                                        pops("a").isolate(one)))
 
     def test_a_name_in_place_of_a_list_is_refused(self):
         with self.assertRaisesRegex(TypeError, "stash: a list of names is expected"):

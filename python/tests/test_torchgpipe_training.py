@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPipe trains as PyTorch does: outputs, gradients, statistics, optimizers, modes, the rules of autograd."""
+"""GPipe trains as PyTorch does: outputs, gradients, statistics, optimizers, modes, the rules of
+autograd."""
 
 import copy
 import threading
@@ -20,13 +21,15 @@ MODES = ("always", "except_last", "never")
 
 def linears():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 2))
+    return nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 6), nn.Tanh(),
+                         nn.Linear(6, 2))
 
 
 def images(norm=True):
     torch.manual_seed(0)
-    layers = [nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6) if norm else nn.Identity(), nn.ReLU(),
-              nn.MaxPool2d(2), nn.Conv2d(6, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 4 * 4, 5)]
+    layers = [nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6) if norm
+              else nn.Identity(), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 4, 1), nn.ReLU(),
+              nn.Flatten(), nn.Linear(4 * 4 * 4, 5)]
     return nn.Sequential(*layers)
 
 
@@ -211,8 +214,8 @@ class Norms(Comparing):
     def test_deferred_statistics_are_those_of_the_whole_mini_batch(self):
         for momentum in (0.1, None):
             for mode in MODES:
-                module, model = pair(nn.Sequential(nn.BatchNorm2d(3, momentum=momentum)), [1], chunks=4, checkpoint=mode,
-                                     deferred_batch_norm=True)
+                module, model = pair(nn.Sequential(nn.BatchNorm2d(3, momentum=momentum)), [1],
+                                     chunks=4, checkpoint=mode, deferred_batch_norm=True)
                 for samples in (8, 8, 6, 2):
                     x = 3 * torch.randn(samples, 3, 5, 5) + 1
                     module(x).mean().backward()
@@ -299,7 +302,8 @@ class Modes(Comparing):
             for chunks in (1, 2, 5):
                 for mode in MODES:
                     torch.manual_seed(5)
-                    model = GPipe(nn.Sequential(nn.Dropout(0.3), nn.Dropout(0.3)), balance, chunks=chunks, checkpoint=mode)
+                    model = GPipe(nn.Sequential(nn.Dropout(0.3), nn.Dropout(0.3)), balance,
+                                  chunks=chunks, checkpoint=mode)
                     results.append(model(torch.ones(10, 7)))
         self.assertTrue(all(torch.equal(results[0], y) for y in results))
 
@@ -367,7 +371,8 @@ class Autograd(Comparing):
             self.same_gradients(model, module)
 
     def test_a_forward_that_is_repeated_has_its_masks_and_counts_once(self):
-        model = GPipe(nn.Sequential(nn.BatchNorm2d(2), nn.Dropout(0.5)), [1, 1], chunks=1, checkpoint="always")
+        model = GPipe(nn.Sequential(nn.BatchNorm2d(2), nn.Dropout(0.5)), [1, 1], chunks=1,
+                      checkpoint="always")
         plain = nn.BatchNorm2d(2)
         a, b = (torch.randn(4, 2, 3, 3, requires_grad=True) for _ in range(2))
         older, newer = model(a), model(b)
@@ -395,7 +400,8 @@ class Autograd(Comparing):
 
     def test_gradients_of_gradients_are_refused(self):
         x = torch.rand(2, 3, requires_grad=True)
-        (gradient,) = torch.autograd.grad(GPipe(linears(), [3, 3])(x).square().sum(), x, create_graph=True)
+        (gradient,) = torch.autograd.grad(GPipe(linears(), [3, 3])(x).square().sum(), x,
+                                          create_graph=True)
         with self.assertRaisesRegex(RuntimeError, "once_differentiable"):
             gradient.sum().backward()
 
@@ -521,20 +527,24 @@ class Steps(Comparing):
                 value.backward()
                 optimizer.step()
                 losses.append(value.item())
-            self.assertLess(abs(losses[0] - losses[1]), 2e-5 * max(1, abs(losses[1])), f"step {step}: {losses}")
+            self.assertLess(abs(losses[0] - losses[1]), 2e-5 * max(1, abs(losses[1])),
+                            f"step {step}: {losses}")
         return module, model
 
-    optimizers = (lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), lambda p: torch.optim.AdamW(p, 1e-3))
+    optimizers = (lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
+                  lambda p: torch.optim.AdamW(p, 1e-3))
 
     def test_linears(self):
         for make in self.optimizers:
             torch.manual_seed(1)
-            self.follow(linears(), [2, 4], make, lambda: (torch.rand(8, 3), torch.rand(8, 2)), F.mse_loss, chunks=4)
+            self.follow(linears(), [2, 4], make, lambda: (torch.rand(8, 3), torch.rand(8, 2)),
+                        F.mse_loss, chunks=4)
 
     def test_images_with_norms(self):
         for make in self.optimizers:
             torch.manual_seed(1)
-            module, model = self.follow(images(), [4, 4], make, lambda: (torch.randn(8, 3, 8, 8), torch.randint(0, 5, (8,))),
+            module, model = self.follow(images(), [4, 4], make, lambda: (torch.randn(8, 3, 8, 8),
+                                                                         torch.randint(0, 5, (8,))),
                                         F.cross_entropy, chunks=1, checkpoint="always")
             self.close(model[1].running_mean, module[1].running_mean, 1e-3, 1e-4)
             self.close(model[1].running_var, module[1].running_var, 1e-3, 1e-4)
@@ -572,7 +582,8 @@ def is_mapped(address):
 
 class LargeOutputs(Comparing):
     def test_they_are_the_modules_and_leave_no_gap(self):
-        """An output of 2 MiB goes back to the system with its last tensor; loss and gradients are the module's."""
+        """An output of 2 MiB goes back to the system with its last tensor; loss and gradients are
+        the module's."""
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4096))
         model = GPipe(copy.deepcopy(module), balance=[1, 1], chunks=4)
@@ -592,7 +603,8 @@ class LargeOutputs(Comparing):
         self.same_gradients(model, module)
 
     def test_what_their_loss_left_is_returned(self):
-        model = GPipe(nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4096)), balance=[1, 1], chunks=4)
+        model = GPipe(nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 4096)), balance=[1, 1],
+                      chunks=4)
         model(torch.rand(64, 16))
         for samples, calls in ((64, 1), (8, 0)):
             with mock.patch("cgpipe.torch.runtime.return_memory") as returned:

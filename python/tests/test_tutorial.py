@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorial runs, and shows what it shows, but for numbers: times. So do the blocks of Python in the pages."""
+"""The tutorial runs, and shows what it shows, but for numbers: times. So do the blocks of Python in
+the pages."""
 
 import contextlib
 import io
@@ -18,7 +19,8 @@ PAGES = ["docs/how-to/python.md"]
 def plain(output):
     """Return what an output shows, without its numbers."""
     shown = output["text"] if "text" in output else output["data"]["text/plain"]
-    return output["output_type"], sorted(output.get("data", [])), re.sub(r"\d[\d.,e-]*", "0", "".join(shown))
+    return output["output_type"], sorted(output.get("data", [])), re.sub(r"\d[\d.,e-]*", "0",
+                                                                         "".join(shown))
 
 
 class Tutorial(unittest.TestCase):
@@ -34,11 +36,13 @@ class Tutorial(unittest.TestCase):
         self.assertGreaterEqual(len(ran), 15)
         for cell, outputs in ran:
             if outputs is not None and cell["outputs"]:
-                self.assertEqual([plain(o) for o in outputs], [plain(o) for o in cell["outputs"]], "".join(cell["source"]))
+                self.assertEqual([plain(o) for o in outputs], [plain(o) for o in cell["outputs"]],
+                                 "".join(cell["source"]))
 
     def test_the_pages_code_runs(self):
         for page in PAGES:
-            blocks = re.findall(r"^```python\n(.*?)^```$", (support.ROOT / page).read_text(), re.S | re.M)
+            blocks = re.findall(r"^```python\n(.*?)^```$", (support.ROOT / page).read_text(),
+                                re.S | re.M)
             self.assertTrue(blocks, page)
             names = {"graph": support.graph(), "numpy": support.numpy}
             with open("model.json", "w") as file:

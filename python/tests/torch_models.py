@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchgpipe's benchmarks as nn.Sequentials of our own: ResNet-101 flattened, AmoebaNet-D and U-Net with skips."""
+"""torchgpipe's benchmarks as nn.Sequentials of our own: ResNet-101 flattened, AmoebaNet-D and U-Net
+with skips."""
 
 from collections import OrderedDict
 
@@ -30,31 +31,35 @@ class Residual(nn.Module):
 
     def forward(self, x):
         identity = yield pop("identity")
-        return x + (identity if self.downsample is None else self.downsample(identity))  # noqa: B901
+        return x + (identity if self.downsample is None
+                    else self.downsample(identity))  # noqa: B901
 
 
 def resnet(blocks=(3, 4, 23, 3), width=64, classes=1000):
     """Return a ResNet with bottlenecks, flattened: 11 layers a block."""
-    layers = [("conv1", nn.Conv2d(3, width, 7, 2, 3, bias=False)), ("bn1", nn.BatchNorm2d(width)), ("relu", nn.ReLU()),
-              ("maxpool", nn.MaxPool2d(3, 2, 1))]
+    layers = [("conv1", nn.Conv2d(3, width, 7, 2, 3, bias=False)), ("bn1", nn.BatchNorm2d(width)),
+              ("relu", nn.ReLU()), ("maxpool", nn.MaxPool2d(3, 2, 1))]
     channels = width
     for stage, count in enumerate(blocks):
         for block in range(count):
             planes, stride = width << stage, 2 if stage and not block else 1
             layers += _bottleneck(f"layer{stage + 1}_{block}", channels, planes, stride)
             channels = 4 * planes
-    layers += [("avgpool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()), ("fc", nn.Linear(channels, classes))]
+    layers += [("avgpool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten()),
+               ("fc", nn.Linear(channels, classes))]
     return nn.Sequential(OrderedDict(layers))
 
 
 def _bottleneck(name, channels, planes, stride):
     down = None
     if stride != 1 or channels != 4 * planes:
-        down = nn.Sequential(nn.Conv2d(channels, 4 * planes, 1, stride, bias=False), nn.BatchNorm2d(4 * planes))
+        down = nn.Sequential(nn.Conv2d(channels, 4 * planes, 1, stride, bias=False),
+                             nn.BatchNorm2d(4 * planes))
     space = Namespace()
-    parts = [Keep().isolate(space), nn.Conv2d(channels, planes, 1, bias=False), nn.BatchNorm2d(planes), nn.ReLU(),
-             nn.Conv2d(planes, planes, 3, stride, 1, bias=False), nn.BatchNorm2d(planes), nn.ReLU(),
-             nn.Conv2d(planes, 4 * planes, 1, bias=False), nn.BatchNorm2d(4 * planes), Residual(down).isolate(space), nn.ReLU()]
+    parts = [Keep().isolate(space), nn.Conv2d(channels, planes, 1, bias=False),
+             nn.BatchNorm2d(planes), nn.ReLU(), nn.Conv2d(planes, planes, 3, stride, 1, bias=False),
+             nn.BatchNorm2d(planes), nn.ReLU(), nn.Conv2d(planes, 4 * planes, 1, bias=False),
+             nn.BatchNorm2d(4 * planes), Residual(down).isolate(space), nn.ReLU()]
     return [(f"{name}_{i}", part) for i, part in enumerate(parts)]
 
 
@@ -72,7 +77,8 @@ class Stash(nn.Module):
 
 @skippable(pop=["skip"])
 class PopCat(nn.Module):
-    """Join a level's result, of whose size the input becomes by zeros at the bottom and the right."""
+    """Join a level's result, of whose size the input becomes by zeros at the bottom and the
+    right."""
 
     def forward(self, x):
         skip = yield pop("skip")
@@ -85,7 +91,8 @@ class PopCat(nn.Module):
 def _stack(layers, convs, channels, middle, out, dropout):
     for i in range(convs):
         to = out if i == convs - 1 else middle
-        layers += [nn.Conv2d(channels, to, 3, padding=1, bias=False), nn.Dropout2d(dropout), nn.InstanceNorm2d(to), nn.LeakyReLU(0.01)]
+        layers += [nn.Conv2d(channels, to, 3, padding=1, bias=False), nn.Dropout2d(dropout),
+                   nn.InstanceNorm2d(to), nn.LeakyReLU(0.01)]
         channels = to
 
 
@@ -110,7 +117,8 @@ def unet(convs=2, base=32, depth=5, dropout=0.1):
 
 
 def _relu_conv(channels, out, kernel=1, stride=1, padding=0):
-    return nn.Sequential(nn.ReLU(), nn.Conv2d(channels, out, kernel, stride, padding, bias=False), nn.BatchNorm2d(out))
+    return nn.Sequential(nn.ReLU(), nn.Conv2d(channels, out, kernel, stride, padding, bias=False),
+                         nn.BatchNorm2d(out))
 
 
 class FactorizedReduce(nn.Module):
@@ -142,26 +150,32 @@ def _operation(name, c, stride):
     if name == "3x3":
         inner.append(_relu_conv(c // 4, c // 4, 3, stride, 1))
     else:
-        inner += [_relu_conv(c // 4, c // 4, (1, 7), (1, stride), (0, 3)), _relu_conv(c // 4, c // 4, (7, 1), (stride, 1), (3, 0))]
+        inner += [_relu_conv(c // 4, c // 4, (1, 7), (1, stride), (0, 3)),
+                  _relu_conv(c // 4, c // 4, (7, 1), (stride, 1), (3, 0))]
     return nn.Sequential(*inner, _relu_conv(c // 4, c))
 
 
-NORMAL = ([("1x1", 1), ("average", 1), ("none", 1), ("1x7", 0), ("1x1", 0), ("1x7", 0), ("average", 2), ("none", 2), ("average", 1), ("1x1", 5)],
+NORMAL = ([("1x1", 1), ("average", 1), ("none", 1), ("1x7", 0), ("1x1", 0), ("1x7", 0),
+           ("average", 2), ("none", 2), ("average", 1), ("1x1", 5)],
           [0, 3, 4, 6])
-REDUCTION = ([("max", 0), ("average", 0), ("none", 2), ("3x3", 1), ("1x7", 2), ("average", 2), ("none", 3), ("max", 1), ("average", 2), ("1x1", 3)],
+REDUCTION = ([("max", 0), ("average", 0), ("none", 2), ("3x3", 1), ("1x7", 2), ("average", 2),
+              ("none", 3), ("max", 1), ("average", 2), ("1x1", 3)],
              [4, 5, 6])
 
 
 class Cell(nn.Module):
-    """Five sums of two operations each; takes the results of the two cells before it, and gives its own and the former one."""
+    """Five sums of two operations each; takes the results of the two cells before it, and gives its
+    own and the former one."""
 
     def __init__(self, before, previous, c, reduces, reduced_before):
         super().__init__()
         operations, self.joined = REDUCTION if reduces else NORMAL
         self.reduce1 = _relu_conv(previous, c)
-        self.reduce2 = (FactorizedReduce(before, c) if reduced_before else nn.Identity() if before == c else _relu_conv(before, c))
+        self.reduce2 = (FactorizedReduce(before, c) if reduced_before else nn.Identity()
+                        if before == c else _relu_conv(before, c))
         self.indices = [index for _, index in operations]
-        self.operations = nn.ModuleList(_operation(name, c, 2 if reduces and index < 2 else 1) for name, index in operations)
+        self.operations = nn.ModuleList(_operation(name, c, 2 if reduces and index < 2 else 1)
+                                        for name, index in operations)
 
     def forward(self, states):
         s1, s2 = states if isinstance(states, tuple) else (states, states)
@@ -185,7 +199,8 @@ class Classify(nn.Module):
 
 def amoebanetd(layers=18, width=208, classes=1000, pool=7):
     """Return AmoebaNet-D(layers, width): three groups of normal cells."""
-    found = [("stem1", nn.Sequential(nn.ReLU(), nn.Conv2d(3, width // 4, 3, 2, 1, bias=False), nn.BatchNorm2d(width // 4)))]
+    found = [("stem1", nn.Sequential(nn.ReLU(), nn.Conv2d(3, width // 4, 3, 2, 1, bias=False),
+                                     nn.BatchNorm2d(width // 4)))]
     c = before = previous = width // 4
     reduced = False
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch for the tests that need it: they are skipped without it, and with one that modules cannot be captured with."""
+"""PyTorch for the tests that need it: they are skipped without it, and with one that modules cannot
+be captured with."""
 
 import sys
 

@@ -4,17 +4,18 @@
 
     TORCHGPIPE_SRC=DIR python3 python/tests/torchgpipe_tests.py [PYTEST OPTION...]
 
-DIR is a checkout of torchgpipe v0.0.7. Its tests are copied to a temporary directory. In the copies `torchgpipe` becomes
-`cgpipe.torchgpipe`, and imports of names that are not public are left out: a test that uses such a name, itself or by a helper of
-its file, is about torchgpipe's insides and does not run. Public are the names that torchgpipe's documentation lists:
+DIR is a checkout of torchgpipe v0.0.7. Its tests are copied to a temporary directory. In the copies
+`torchgpipe` becomes `cgpipe.torchgpipe`, and imports of names that are not public are left out: a
+test that uses such a name, itself or by a helper of its file, is about torchgpipe's insides and
+does not run. Public are the names that torchgpipe's documentation lists:
 
     torchgpipe           GPipe, is_checkpointing, is_recomputing
     torchgpipe.balance   balance_by_time, balance_by_size
     torchgpipe.skip      skippable, stash, pop, Namespace, verify_skippables
 
-torchgpipe_expected.txt, beside this file, has a line for each test that does not run or does not pass, with the reason. The
-program fails where the results differ from that list: a listed test that passes counts as a difference, too.
-"""
+torchgpipe_expected.txt, beside this file, has a line for each test that does not run or does not
+pass, with the reason. The program fails where the results differ from that list: a listed test that
+passes counts as a difference, too. """
 
 import ast
 import os
@@ -33,8 +34,8 @@ PUBLIC = {
     "torchgpipe.skip": {"skippable", "stash", "pop", "Namespace", "verify_skippables"},
 }
 
-# torchgpipe's tests are of pytest 5: warns(None), "record any", left pytest in version 7. Without torch's own list of known
-# warnings a test that wants none would see those of other packages.
+# torchgpipe's tests are of pytest 5: warns(None), "record any", left pytest in version 7. Without
+# torch's own list of known warnings a test that wants none would see those of other packages.
 CONFTEST = '''
 import warnings
 import pytest
@@ -57,7 +58,8 @@ def manual_seed_zero():
 
 
 def rewrite(source):
-    """Return a test file with imports of public names from cgpipe.torchgpipe, and the internal names left out."""
+    """Return a test file with imports of public names from cgpipe.torchgpipe, and the internal
+    names left out."""
     lines, internal = source.splitlines(), set()
     for node in ast.parse(source).body:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("torchgpipe"):
@@ -77,12 +79,15 @@ def names_in(node):
         for function in (n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)):
             names |= {a.arg for a in function.args.args}  # fixtures
     # monkeypatch.setattr('torchgpipe.skip.portal...') names an internal module in a string.
-    texts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    return names | {text for text in texts if text.startswith("torchgpipe.")} - {"torchgpipe.balance"}
+    texts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)
+             and isinstance(n.value, str)]
+    return names | {text for text in texts
+                    if text.startswith("torchgpipe.")} - {"torchgpipe.balance"}
 
 
 def internal_tests(source, internal):
-    """Return the tests of a file that use an internal name, themselves or by other definitions of the file."""
+    """Return the tests of a file that use an internal name, themselves or by other definitions of
+    the file."""
     uses, automatic = {}, set()
     for node in ast.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -117,7 +122,8 @@ def all_tests(target):
     """Return the names of all test functions and classes, as path::name."""
     return {f"{path.relative_to(target)}::{node.name}" for path in sorted(target.rglob("test_*.py"))
             for node in ast.parse(path.read_text()).body
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name.lower().startswith("test")}
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+            and node.name.lower().startswith("test")}
 
 
 def run(target, tests, options):
@@ -125,8 +131,10 @@ def run(target, tests, options):
     report = target / "report.xml"
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(
         [str(HERE.parent)] + [p for p in [os.environ.get("PYTHONPATH")] if p]))
-    subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--tb=short", "-o", "junit_family=xunit1",
-                    f"--junitxml={report}", *options, *sorted(tests)], cwd=target, env=environment, check=False)
+    subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                    "--import-mode=importlib", "--tb=short", "-o", "junit_family=xunit1",
+                    f"--junitxml={report}", *options, *sorted(tests)], cwd=target, env=environment,
+                   check=False)
     results = {}
     for case in ElementTree.parse(report).iter("testcase"):
         kinds = {child.tag: child for child in case}
@@ -152,8 +160,10 @@ def compare(internal, results):
     """Return the differences from the list, as lines."""
     expected = read_expected()
     internals = {test for test, (word, _) in expected.items() if word == "internal"}
-    differences = [f"{test}: uses internal names, and is not listed" for test in sorted(internal - internals)]
-    differences += [f"{test}: listed as internal, and is not" for test in sorted(internals - internal)]
+    differences = [f"{test}: uses internal names, and is not listed"
+                   for test in sorted(internal - internals)]
+    differences += [f"{test}: listed as internal, and is not"
+                    for test in sorted(internals - internal)]
     seen = {}
     for case, outcome in results.items():
         seen.setdefault(case.split("[")[0], []).append((case, outcome))
@@ -163,14 +173,16 @@ def compare(internal, results):
             wanted = {"fails": "failed", "cuda": "skipped"}.get(word, "passed")
             if outcome != wanted:
                 differences.append(f"{case}: {outcome}, expected: {wanted}")
-    gone = [test for test, (word, _) in expected.items() if word != "internal" and test.split("[")[0] not in seen]
+    gone = [test for test, (word, _) in expected.items() if word != "internal"
+            and test.split("[")[0] not in seen]
     return differences + [f"{test}: listed, and there is no such test" for test in sorted(gone)]
 
 
 def main():
     source = os.environ.get("TORCHGPIPE_SRC")
     if not source:
-        print("TORCHGPIPE_SRC: the directory of torchgpipe's source is expected, nothing is set", file=sys.stderr)
+        print("TORCHGPIPE_SRC: the directory of torchgpipe's source is expected, nothing is set",
+              file=sys.stderr)
         return 77
     try:
         import pytest  # noqa: F401
@@ -184,7 +196,8 @@ def main():
         internal = {f"{path}::{name}" for path, names in found.items() for name in names}
         results = run(target, all_tests(target) - internal, sys.argv[1:])
         differences = compare(internal, results)
-        counts = {word: list(results.values()).count(word) for word in ("passed", "failed", "skipped")}
+        counts = {word: list(results.values()).count(word)
+                  for word in ("passed", "failed", "skipped")}
         print(f"{len(all_tests(target))} tests, {len(internal)} of internal names; of the others' cases "
               + ", ".join(f"{n} {word}" for word, n in counts.items()))
         for line in differences:

@@ -22,7 +22,7 @@ const cgp_backend *cgp__backend_at(int i) {
 
 /* Return the first function that a table lacks; NULL: none. */
 static const char *missing_function(const cgp_backend *b) {
-#define CHECK(entry)                                                                           \
+#define CHECK(entry)                                                                               \
     if (!b->entry) return #entry
     CHECK(count);
     CHECK(memory);
@@ -75,10 +75,9 @@ static cgp_status add(const cgp_backend *backend) {
     for (int i = 0; i < n_backends; i++) {
         if (backends[i] == backend) return CGP_OK;
         if (strcmp(backends[i]->name, backend->name) == 0)
-            return cgp_fail(
-                CGP_EINVAL,
-                "backend %s: expected a name of its own, got one of another backend",
-                backend->name);
+            return cgp_fail(CGP_EINVAL,
+                            "backend %s: expected a name of its own, got one of another backend",
+                            backend->name);
     }
     if (n_backends == MAX_BACKENDS)
         return cgp_fail(CGP_ELIMIT, "backend %s: expected at most %d backends", backend->name,
@@ -96,8 +95,8 @@ cgp_status cgp__backend_add(const cgp_backend *backend) {
                         backend->struct_size);
     const char *missing = missing_function(backend);
     if (missing)
-        return cgp_fail(CGP_EINVAL, "backend %s: expected a function %s, got NULL",
-                        backend->name, missing);
+        return cgp_fail(CGP_EINVAL, "backend %s: expected a function %s, got NULL", backend->name,
+                        missing);
     pthread_mutex_lock(&lock);
     const cgp_status status = add(backend);
     pthread_mutex_unlock(&lock);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.h -- the backends of this library, and what the rest of it asks all of them. The contract: cgpipe/ext/backend.h.
+/* backend.h -- the backends of this library, and what the rest of it asks all of them. The
+ *contract: cgpipe/ext/backend.h.
  *
- * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector kernels. Each backend is one table. */
+ * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector kernels. Each
+ * backend is one table. */
 #ifndef CGP_SRC_BACKEND_H
 #define CGP_SRC_BACKEND_H
 
@@ -21,8 +23,7 @@ static inline cgp__op_needs cgp__op_needs_of(const cgp_op *op, cgp_op_direction 
     return (cgp__op_needs){op->weight_needs_x, op->weight_needs_saved, op->weight_needs_y};
 }
 
-_Static_assert(sizeof(cgp_kernel_spec) ==
-                   2 * sizeof(cgp_op_kind) + sizeof(cgp_op_attributes) + 16,
+_Static_assert(sizeof(cgp_kernel_spec) == 2 * sizeof(cgp_op_kind) + sizeof(cgp_op_attributes) + 16,
                "padding");
 
 /* The dropout rule's bound of an element that is set to zero. */
@@ -43,7 +44,8 @@ static inline void cgp__set_loss(const cgp_kernel_args *args, double loss) {
     if (args->losses) args->losses[args->values->loss_word + args->loss] = loss;
 }
 
-/* Items begin .. end - 1 of a parallel_for, begin a multiple of its block; `thread` is 0 for the owner. */
+/* Items begin .. end - 1 of a parallel_for, begin a multiple of its block; `thread` is 0 for the
+ * owner. */
 typedef void cgp__range(const void *work, int64_t begin, int64_t end, int thread);
 
 /* Return the name of an instruction set, as CGP_CPU_ISA has it; NULL: of none. Static. */
@@ -52,7 +54,8 @@ const char *cgp__isa_name(cgp_isa isa);
 extern const cgp_backend cgp__backend_ref;
 extern const cgp_backend cgp__backend_cpu;
 
-/* The spec is of one of CGP_OPS, a direction, and 1 or more samples and rows. @retval CGP_EINVAL "BACKEND: expects ..." */
+/* The spec is of one of CGP_OPS, a direction, and 1 or more samples and rows. @retval CGP_EINVAL
+ * "BACKEND: expects ..." */
 cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec);
 /* CGP_EINVAL: the op of a checked spec has no kernel in its direction. */
 cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec);
@@ -67,12 +70,13 @@ typedef struct cgp__device_name {
 /* Parse a name. @retval CGP_EINVAL Threads: any. */
 cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out);
 
-/* For device_create(): the ordinal exists on this machine. @retval CGP_EINVAL @retval CGP_EDEVICE Threads: any. */
-cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
-                                     const cgp_device_options *options);
+/* For device_create(): the ordinal exists on this machine. @retval CGP_EINVAL @retval CGP_EDEVICE
+ * Threads: any. */
+cgp_status cgp__device_check_ordinal(const cgp_backend *backend, const cgp_device_options *options);
 
 /* Add a backend for the life of the process; adding the same table again is no error. Threads: any.
- * @retval CGP_EINVAL  The table is of another version, a function is missing, or another backend has its name.
+ * @retval CGP_EINVAL  The table is of another version, a function is missing, or another backend
+ * has its name.
  * @retval CGP_ELIMIT  There are 16 already. */
 cgp_status cgp__backend_add(const cgp_backend *backend);
 

@@ -9,8 +9,7 @@
 #include "backend/backend.h"
 
 /* Read digits up to `end`, which come to `min` .. `max`; false: something else. */
-static bool read_number(const char *text, const char *end, int64_t min, int64_t max,
-                        int64_t *out) {
+static bool read_number(const char *text, const char *end, int64_t min, int64_t max, int64_t *out) {
     int64_t value = 0;
     if (text == end) return false;
     for (; text < end; text++) {
@@ -48,27 +47,25 @@ static cgp_status parse_name(const char *text, const char *end, cgp__device_name
     int64_t number = 0;
     if (ordinal) {
         if (!read_number(ordinal + 1, kind_end, 0, INT_MAX, &number))
-            return cgp_fail(
-                CGP_EINVAL,
-                "devices: \"%.*s\": expected a number >= 0 behind \":\", got \"%.*s\" "
-                "(as in cuda:0)",
-                shown, text, (int)(kind_end - ordinal - 1), ordinal + 1);
+            return cgp_fail(CGP_EINVAL,
+                            "devices: \"%.*s\": expected a number >= 0 behind \":\", got \"%.*s\" "
+                            "(as in cuda:0)",
+                            shown, text, (int)(kind_end - ordinal - 1), ordinal + 1);
         name.ordinal = (int)number;
         kind_end = ordinal;
     }
     if (limit && !read_bytes(limit + 1, end, &name.limit))
-        return cgp_fail(
-            CGP_EINVAL,
-            "devices: \"%.*s\": expected bytes >= 1 behind \"@\", got \"%.*s\" (as in "
-            "%.*s@2GiB or @500M)",
-            shown, text, (int)(end - limit - 1), limit + 1, (int)(kind_end - text), text);
+        return cgp_fail(CGP_EINVAL,
+                        "devices: \"%.*s\": expected bytes >= 1 behind \"@\", got \"%.*s\" (as in "
+                        "%.*s@2GiB or @500M)",
+                        shown, text, (int)(end - limit - 1), limit + 1, (int)(kind_end - text),
+                        text);
     const size_t length = (size_t)(kind_end - text);
     if (length == 0 || length >= sizeof name.kind)
-        return cgp_fail(
-            CGP_EINVAL,
-            "devices: \"%.*s\": expected KIND[:ORDINAL][@LIMIT], with a kind of 1 to "
-            "%zu characters (as in cpu or cuda:0@22GiB)",
-            shown, text, sizeof name.kind - 1);
+        return cgp_fail(CGP_EINVAL,
+                        "devices: \"%.*s\": expected KIND[:ORDINAL][@LIMIT], with a kind of 1 to "
+                        "%zu characters (as in cpu or cuda:0@22GiB)",
+                        shown, text, sizeof name.kind - 1);
     memcpy(name.kind, text, length);
     *out = name;
     return CGP_OK;
@@ -91,15 +88,15 @@ cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
 
 /* --- lists --- */
 
-/* An item of a list: text .. end - 1 is the name, `count` devices of it; `next` the item behind it, NULL: none. */
+/* An item of a list: text .. end - 1 is the name, `count` devices of it; `next` the item behind it,
+ * NULL: none. */
 typedef struct item {
     const char *text, *end, *next;
     int64_t count;
 } item;
 
 static cgp_status read_item(const char *text, item *out) {
-    const char *end = text + strcspn(text, ","),
-               *star = memchr(text, '*', (size_t)(end - text));
+    const char *end = text + strcspn(text, ","), *star = memchr(text, '*', (size_t)(end - text));
     cgp__device_name name;
     *out = (item){text, star ? star : end, *end ? end + 1 : NULL, 1};
     if (text == end)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c -- common parts of the backends in host memory; above all, one call of a custom op. Its functions get f32 and overwrite;
+/* host.c -- common parts of the backends in host memory; above all, one call of a custom op. Its
+ *functions get f32 and overwrite;
  * operands in bf16, and gradients that are added to, go through the workspace:
  *
  *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..       those that this kernel needs
  *
- * Operands in bf16 are widened into it, and results rounded out of it: the result is that in f32, rounded. A gradient that is
- * added to is computed there first. */
+ * Operands in bf16 are widened into it, and results rounded out of it: the result is that in f32,
+ * rounded. A gradient that is added to is computed there first. */
 #include "backend/host.h"
 #include "backend/running_stats.h"
 #include "base/bf16.h"
@@ -54,9 +55,9 @@ static staging stage(const cgp_kernel_spec *spec, int threads) {
     s.y = reserve(&s, bf16 && has_y && (forward || needs.y), &y->shape, spec->n);
     s.dy = reserve(&s, bf16 && has_y && !forward, &y->shape, spec->n);
     for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
-        s.dparam[k] = reserve(
-            &s, k < node->shapes.n_parameters && cgp__op_makes_parameters(op, direction),
-            &node->shapes.parameters[k].shape, 1);
+        s.dparam[k] =
+            reserve(&s, k < node->shapes.n_parameters && cgp__op_makes_parameters(op, direction),
+                    &node->shapes.parameters[k].shape, 1);
     return s;
 }
 
@@ -141,8 +142,7 @@ static void commit_results(const call *c) {
                                spec->n * cgp_shape_count(&shapes->output.shape));
     for (int k = c->node->op->n_inputs - 1; k >= 0; k--) { /* two may be one value */
         const int64_t count = spec->n * cgp_shape_count(&c->node->inputs[k].shape);
-        if (spec->direction != CGP_OP_BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0)
-            continue;
+        if (spec->direction != CGP_OP_BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0) continue;
         if (!(spec->add & (1u << k)))
             (void)c->host->convert(c->host->device, spec->type, args->dx[k], CGP_F32,
                                    staged(c, c->s.dx[k]), count);
@@ -267,8 +267,8 @@ static void run_range(const void *work, int64_t begin, int64_t end, int thread) 
     range_thread = outer;
 }
 
-void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block,
-                         cgp_op_range *range, void *work) {
+void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block, cgp_op_range *range,
+                         void *work) {
     CGP__NEED_OR(run, );
     if (items > 0) CGP__NEED_OR(range, );
     CGP__NEED_OR(run->context, );

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.h -- common parts of the backends whose memory is the host's: kernels of custom ops, which call the functions in the op's
- * table, and some entries of the backend's table. */
+/* host.h -- common parts of the backends whose memory is the host's: kernels of custom ops, which
+ * call the functions in the op's table, and some entries of the backend's table. */
 #ifndef CGP_SRC_BACKEND_HOST_H
 #define CGP_SRC_BACKEND_HOST_H
 

@@ -56,8 +56,7 @@ void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_ar
 }
 
 /* The result of a commit for channel i: state k, 0 its mean and 1 its variance. */
-static float outcome(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k,
-                     int64_t i) {
+static float outcome(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int k, int64_t i) {
     const accumulator *a = args->accumulator;
     const double value = a->values[k * spec->attributes.out + i];
     if (!args->deferred) return (float)value;

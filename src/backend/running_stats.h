@@ -5,8 +5,9 @@
  *                                               micro-batches so far
  *     end of the step               commit      state = accumulator
  *
- * A step that fails leaves the state unchanged, and recomputation, which collects nothing, never counts twice. With r rows,
- * mean and variance v (biased) of a micro-batch, f = momentum, or 1 / (batches tracked so far, this one included):
+ * A step that fails leaves the state unchanged, and recomputation, which collects nothing, never
+ * counts twice. With r rows, mean and variance v (biased) of a micro-batch, f = momentum, or 1 /
+ * (batches tracked so far, this one included):
  *
  *     ordinary    mean' = mean' + f (mean - mean')     var' = var' + f (v r / (r - 1) - var')     each micro-batch
  *     deferred    statistics merged over micro-batches (Chan et al. 1979), then as above, once a step
@@ -17,16 +18,17 @@
 
 #include "backend/backend.h"
 
-/* Bytes of the accumulator, in doubles: rows and micro-batches collected; the mean of each channel; then of each the future
- * variance or, deferred, the sum of squared differences from the mean. */
+/* Bytes of the accumulator, in doubles: rows and micro-batches collected; the mean of each channel;
+ * then of each the future variance or, deferred, the sum of squared differences from the mean. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
-/* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. args->first: the
- * accumulator is overwritten. */
+/* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance`
+ * is biased. args->first: the accumulator is overwritten. */
 void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows);
 
-/* Index of the first state, 0 or 1, that commit would make infinite or NaN; -1: none, or a custom op. */
+/* Index of the first state, 0 or 1, that commit would make infinite or NaN; -1: none, or a custom
+ * op. */
 int cgp__running_stats_check(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 /* Move the accumulator to the state. */

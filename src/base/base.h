@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base.h -- the helpers of every module: failures, log, memory, counter-based random numbers, clock, names, SHA-256. */
+/* base.h -- the helpers of every module: failures, log, memory, counter-based random numbers,
+ * clock, names, SHA-256. */
 #ifndef CGP_SRC_BASE_H
 #define CGP_SRC_BASE_H
 
@@ -12,18 +13,18 @@
 /* Record "<function>: <argument>: expected a pointer, got NULL"; CGP_EINVAL. */
 cgp_status cgp__missing(const char *function, const char *argument);
 
-#define CGP__NEED(pointer)                                                                     \
-    do {                                                                                       \
-        if (!(pointer)) return cgp__missing(__func__, #pointer);                               \
+#define CGP__NEED(pointer)                                                                         \
+    do {                                                                                           \
+        if (!(pointer)) return cgp__missing(__func__, #pointer);                                   \
     } while (0)
 
 /* CGP__NEED() for functions that return no status. */
-#define CGP__NEED_OR(pointer, result)                                                          \
-    do {                                                                                       \
-        if (!(pointer)) {                                                                      \
-            (void)cgp__missing(__func__, #pointer);                                            \
-            return result;                                                                     \
-        }                                                                                      \
+#define CGP__NEED_OR(pointer, result)                                                              \
+    do {                                                                                           \
+        if (!(pointer)) {                                                                          \
+            (void)cgp__missing(__func__, #pointer);                                                \
+            return result;                                                                         \
+        }                                                                                          \
     } while (0)
 
 #define CGP__ALIGN 64 /* bytes: every offset in a plan is a multiple of it */
@@ -35,13 +36,13 @@ char *cgp__strdup(const char *text);
 /* Owned by the caller; NULL when short. */
 char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2);
 
-/* Allocate `count` elements for `array`, a pointer; CGP_ENOMEM, with a message about `object`: short. */
-#define CGP__NEW(array, count, object)                                                         \
-    cgp__new(&(array), (size_t)(count), sizeof *(array), object)
+/* Allocate `count` elements for `array`, a pointer; CGP_ENOMEM, with a message about `object`:
+ * short. */
+#define CGP__NEW(array, count, object) cgp__new(&(array), (size_t)(count), sizeof *(array), object)
 cgp_status cgp__new(void *array, size_t count, size_t bytes, const char *object);
 
-/* Grow *array to a capacity of at least `need` elements of `bytes` each; new ones are zero. false when short, and for
- * INT_MAX elements, so that the caller's n + 1 never overflows. */
+/* Grow *array to a capacity of at least `need` elements of `bytes` each; new ones are zero. false
+ * when short, and for INT_MAX elements, so that the caller's n + 1 never overflows. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
 /* A hash index of entries, the caller's numbers >= 0. Start from {0}. */
@@ -53,7 +54,8 @@ typedef struct cgp__index {
 
 uint64_t cgp__hash(const void *bytes, size_t n);
 
-/* The next entry of this hash, -1 after the last; *tried is 0 before the first. The caller compares. */
+/* The next entry of this hash, -1 after the last; *tried is 0 before the first. The caller
+ * compares. */
 int cgp__index_next(const cgp__index *index, uint64_t hash, uint32_t *tried);
 
 /* Add an entry; false when short of memory. */
@@ -64,8 +66,8 @@ void cgp__index_release(cgp__index *index);
 /* Read the number that a file of the system begins with; `otherwise` for "max" or no such file. */
 int64_t cgp__read_number(const char *path, int64_t otherwise);
 
-/* The available memory in bytes: of the machine, of the container that this process is in, and the smaller one; INT64_MAX: unknown, or
- * no limit. */
+/* The available memory in bytes: of the machine, of the container that this process is in, and the
+ * smaller one; INT64_MAX: unknown, or no limit. */
 int64_t cgp__machine_available(void);
 int64_t cgp__container_available(void);
 int64_t cgp__memory_available(void);
@@ -112,7 +114,8 @@ void cgp__philox(uint32_t out[4], const uint32_t counter[4], cgp__rng_key key);
 /* The key of (seed, use, step, id): dropout uses (step, op id), weights (0, parameter index). */
 cgp__rng_key cgp__rng_derive(uint64_t seed, cgp__rng_use use, uint64_t step, uint32_t id);
 
-/* Uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias below 2^-32). */
+/* Uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias below
+ * 2^-32). */
 uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
 
 /* --- clock: monotonic --- */
@@ -129,7 +132,8 @@ cgp_status cgp__parse_name(int *index, const char *text, const char *object, con
 /* True if a text is UTF-8. */
 bool cgp__is_utf8(const char *text);
 
-/* The length of the character at the beginning of `left` >= 1 bytes, 0 if it is not well-formed UTF-8. */
+/* The length of the character at the beginning of `left` >= 1 bytes, 0 if it is not well-formed
+ * UTF-8. */
 int cgp__utf8_character(const unsigned char *c, int64_t left);
 
 /* --- texts: written to `file`, collected in memory --- */
@@ -143,8 +147,8 @@ typedef struct cgp__text {
 
 cgp_status cgp__text_open(cgp__text *text, const char *name);
 
-/* Close the file. On success *out is the text, owned by the caller; if `status` is a failure, or memory was short, free the text
- * and return the failure. */
+/* Close the file. On success *out is the text, owned by the caller; if `status` is a failure, or
+ * memory was short, free the text and return the failure. */
 cgp_status cgp__text_close(cgp__text *text, cgp_status status, char **out);
 
 /* --- SHA-256 (libcrypto) --- */

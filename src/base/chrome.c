@@ -37,28 +37,25 @@ void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name) {
                                  "process_sort_index", "args", "sort_index", pid));
 }
 
-void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name,
-                       const char *category, double start, double duration, int stage,
-                       int microbatch, bool critical) {
-    write_event(trace, json_pack("{ss si si sf sf ss ss s{si si sb}}", "ph", "X", "pid", pid,
-                                 "tid", tid, "ts", start, "dur", duration, "name", name, "cat",
-                                 category, "args", "stage", stage, "microbatch", microbatch,
-                                 "critical", critical));
+void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name, const char *category,
+                       double start, double duration, int stage, int microbatch, bool critical) {
+    write_event(trace,
+                json_pack("{ss si si sf sf ss ss s{si si sb}}", "ph", "X", "pid", pid, "tid", tid,
+                          "ts", start, "dur", duration, "name", name, "cat", category, "args",
+                          "stage", stage, "microbatch", microbatch, "critical", critical));
 }
 
 void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid,
                       double to) {
     write_event(trace, json_pack("{ss si si si sf ss ss}", "ph", "s", "id", id, "pid", from_pid,
                                  "tid", 0, "ts", from, "name", "message", "cat", "message"));
-    write_event(trace,
-                json_pack("{ss ss si si si sf ss ss}", "ph", "f", "bp", "e", "id", id, "pid",
-                          to_pid, "tid", 0, "ts", to, "name", "message", "cat", "message"));
+    write_event(trace, json_pack("{ss ss si si si sf ss ss}", "ph", "f", "bp", "e", "id", id, "pid",
+                                 to_pid, "tid", 0, "ts", to, "name", "message", "cat", "message"));
 }
 
-void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time,
-                         int value) {
-    write_event(trace, json_pack("{ss si si sf ss s{si}}", "ph", "C", "pid", pid, "tid", 0,
-                                 "ts", time, "name", name, "args", "value", value));
+void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time, int value) {
+    write_event(trace, json_pack("{ss si si sf ss s{si}}", "ph", "C", "pid", pid, "tid", 0, "ts",
+                                 time, "name", name, "args", "value", value));
 }
 
 cgp_status cgp__chrome_end(cgp__chrome *trace, const char *key, const char *json) {

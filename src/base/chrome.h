@@ -7,7 +7,8 @@
  *     ...
  *     ]}
  *
- * An event per line. Times in microseconds. Calls after a failure do nothing; cgp__chrome_end() returns it.
+ * An event per line. Times in microseconds. Calls after a failure do nothing; cgp__chrome_end()
+ * returns it.
  *
  * Source: "Trace Event Format", the Chromium project. */
 #ifndef CGP_SRC_BASE_CHROME_H
@@ -27,19 +28,17 @@ void cgp__chrome_begin(cgp__chrome *trace, FILE *file);
 void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 
 /* A slice of (pid, tid). Viewers show the arguments on a click. */
-void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name,
-                       const char *category, double start, double duration, int stage,
-                       int microbatch, bool critical);
+void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name, const char *category,
+                       double start, double duration, int stage, int microbatch, bool critical);
 
 /* An arrow from a slice of one process to a slice of another: a time within each. */
-void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid,
-                      double to);
+void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid, double to);
 
 /* The value of a counter of process `pid` from `time` on. */
 void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time, int value);
 
-/* End the text, with one more key of the outermost object unless `key` is NULL; viewers ignore unknown keys. Return the first
- * failure of all calls. */
+/* End the text, with one more key of the outermost object unless `key` is NULL; viewers ignore
+ * unknown keys. Return the first failure of all calls. */
 cgp_status cgp__chrome_end(cgp__chrome *trace, const char *key, const char *json);
 
 #endif

@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Exact. The f32 has the same sign and fraction and an exponent 112 larger; a denormal half, of exponent 0, is a multiple of
- * 2^-24; infinities and NaNs have exponent 31. */
+/* Exact. The f32 has the same sign and fraction and an exponent 112 larger; a denormal half, of
+ * exponent 0, is a multiple of 2^-24; infinities and NaNs have exponent 31. */
 static inline float cgp__f16_to_float(uint16_t x) {
     const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, fraction = x & 0x3FFu;
     const uint32_t exponent = x >> 10 & 0x1Fu;

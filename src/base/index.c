@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.c -- a hash index: open addressing, at most half full. Entries are the caller's numbers, and the caller compares
- * their keys; the table has the hashes, so that it grows without the keys. */
+/* index.c -- a hash index: open addressing, at most half full. Entries are the caller's numbers,
+ * and the caller compares their keys; the table has the hashes, so that it grows without the keys.
+ * */
 #include "base/base.h"
 
 #include <stdlib.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c -- see json.h.
  *
- * Jansson ignores some of its failed allocations: what does not fit its buffers (the end of a string; a key) is dropped. So
- * a text is read twice, and two results that differ mean short memory; and the length of a text is known before it is
- * written. Under a memory limit both readings would drop the same bytes, and after a string without its last quote jansson
- * 2.14 reads on past the buffer: so an allocation for the longest string is tried before. */
+ * Jansson ignores some of its failed allocations: what does not fit its buffers (the end of a
+ * string; a key) is dropped. So a text is read twice, and two results that differ mean short
+ * memory; and the length of a text is known before it is written. Under a memory limit both
+ * readings would drop the same bytes, and after a string without its last quote jansson 2.14 reads
+ * on past the buffer: so an allocation for the longest string is tried before. */
 #include "base/json.h"
 
 #include "base/limits.h"
@@ -24,7 +25,8 @@ static bool are_equal(const json_error_t *a, const json_error_t *b) {
            strcmp(a->text, b->text) == 0;
 }
 
-/* True if there is memory for one string: its buffer, one of twice the size that it grows to, and the value. */
+/* True if there is memory for one string: its buffer, one of twice the size that it grows to, and
+ * the value. */
 static bool can_allocate(size_t length) {
     void *memory = cgp__calloc(length, 4);
     const bool enough = memory != NULL;
@@ -32,16 +34,11 @@ static bool can_allocate(size_t length) {
     return enough;
 }
 
-/* --- the memory of a text: values are many times larger than their text, [] 45 times and {} 77 times (jansson 2.14, glibc) ---
+/* --- the memory of a text: values are many times larger than their text, [] 45 times and {} 77
+ * times (jansson 2.14, glibc) ---
  * */
 
-enum {
-    OBJECT_BYTES = 240,
-    ARRAY_BYTES = 144,
-    STRING_BYTES = 72,
-    ITEM_BYTES = 40,
-    MAX_DEPTH = 64
-};
+enum { OBJECT_BYTES = 240, ARRAY_BYTES = 144, STRING_BYTES = 72, ITEM_BYTES = 40, MAX_DEPTH = 64 };
 
 /* Bytes from the quote at `at` to the one that ends the string. */
 static size_t string_length(const char *text, size_t length, size_t at) {
@@ -85,8 +82,8 @@ static bool is_within_limits(const char *text, size_t length, cgp__json_error *e
     error->refused = CGP_EFORMAT;
     if (bytes > max)
         snprintf(error->reason, sizeof error->reason,
-                 "expected JSON that takes at most %" PRId64
-                 " MiB of memory, got one of %" PRId64 "%s",
+                 "expected JSON that takes at most %" PRId64 " MiB of memory, got one of %" PRId64
+                 "%s",
                  max >> 20, bytes >> 20, cgp__limit_hint(CGP__LIMIT_JSON));
     else
         snprintf(error->reason, sizeof error->reason,

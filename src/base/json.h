@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h -- reads and writes JSON by jansson, also where memory is short; and numbers with a decimal point, as JSON has them, in texts. */
+/* json.h -- reads and writes JSON by jansson, also where memory is short; and numbers with a
+ * decimal point, as JSON has them, in texts. */
 #ifndef CGP_SRC_BASE_JSON_H
 #define CGP_SRC_BASE_JSON_H
 
@@ -14,8 +15,8 @@ typedef struct cgp__json_error {
     char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
 } cgp__json_error;
 
-/* Read a text, an object or a list; NULL for what is not JSON, has a key twice in an object, is nested more than 64 deep, or
- * would take more memory than CGP__LIMIT_JSON. Owned by the caller. */
+/* Read a text, an object or a list; NULL for what is not JSON, has a key twice in an object, is
+ * nested more than 64 deep, or would take more memory than CGP__LIMIT_JSON. Owned by the caller. */
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
 
 /* Write a text with jansson's flags; owned by the caller, NULL when short. */

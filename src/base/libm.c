@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libm.c -- a digest of libm's results, to find out if two processes have the same. The last bit of a function is its C library's, and,
- * within one, that of the variant for the processor. Initial weights, learning rates and kernels of `ref` are made of them. */
+/* libm.c -- a digest of libm's results, to find out if two processes have the same. The last bit of
+ * a function is its C library's, and, within one, that of the variant for the processor. Initial
+ * weights, learning rates and kernels of `ref` are made of them. */
 #include "base/base.h"
 
 #include <inttypes.h>

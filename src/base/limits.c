@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIMIT(name, max)                                                                       \
+#define LIMIT(name, max)                                                                           \
     { name, max, " (CGP_LIMITS=" name "=N allows more)" }
 
 static const struct {
@@ -46,14 +46,12 @@ static cgp_status parse(const char *text, size_t length, int64_t values[COUNT]) 
     for (int i = 0; i < COUNT; i++)
         names[i] = limits[i].name;
     CGP_TRY(cgp__parse_name(&index, item, "CGP_LIMITS",
-                            "header, json, pixels, image-memory, chunks or scans", names,
-                            COUNT));
+                            "header, json, pixels, image-memory, chunks or scans", names, COUNT));
     errno = 0;
     values[index] = strtoll(number, &end, 10);
     if (errno == 0 && end != number && *end == '\0' && values[index] >= 1) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "CGP_LIMITS: %s: expected a whole number of 1 or more, got \"%s\"", item,
-                    number);
+    return cgp_fail(CGP_EINVAL, "CGP_LIMITS: %s: expected a whole number of 1 or more, got \"%s\"",
+                    item, number);
 }
 
 cgp_status cgp__limit_get(cgp__limit limit, int64_t *max) {

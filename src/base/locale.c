@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* locale.c -- numbers with a decimal point. printf(), strtod() and jansson use the locale of the program, which may write 0,5: texts that
- * this library writes, reads or says are those of the C locale, which the calling thread has meanwhile.
+/* locale.c -- numbers with a decimal point. printf(), strtod() and jansson use the locale of the
+ *program, which may write 0,5: texts that
+ * this library writes, reads or says are those of the C locale, which the calling thread has
+ * meanwhile.
  *
- * newlocale() returns glibc's and musl's own constant for "C", so it neither fails nor allocates. */
+ * newlocale() returns glibc's and musl's own constant for "C", so it neither fails nor allocates.
+ * */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* uselocale() */
 #endif

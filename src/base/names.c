@@ -17,7 +17,8 @@ static bool alike(char a, char b) {
     return lower(a) == lower(b);
 }
 
-/* Return the edit distance (insert, delete, replace, exchange two neighbours, each 1): three rows of its table at a time. */
+/* Return the edit distance (insert, delete, replace, exchange two neighbours, each 1): three rows
+ * of its table at a time. */
 static int distance(const char *a, const char *b) {
     const int n = (int)strlen(a), m = (int)strlen(b);
     if (n > LONGEST || m > LONGEST) return INT_MAX;

@@ -20,8 +20,7 @@ cgp_status cgp__text_close(cgp__text *text, cgp_status status, char **out) {
     const bool failed = ferror(text->file) != 0;
     const bool closed = fclose(text->file) == 0;
     cgp__c_locale_end();
-    if (status == CGP_OK && (failed || !closed))
-        status = cgp__no_memory(text->name, text->size);
+    if (status == CGP_OK && (failed || !closed)) status = cgp__no_memory(text->name, text->size);
     if (status == CGP_OK)
         *out = text->bytes;
     else

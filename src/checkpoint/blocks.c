@@ -48,7 +48,8 @@ cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, in
     return status;
 }
 
-/* The blocks of a part that are not as expected: how many, up to the one in which the file ends early, and the first. */
+/* The blocks of a part that are not as expected: how many, up to the one in which the file ends
+ * early, and the first. */
 typedef struct bad_blocks {
     int64_t count, first;
 } bad_blocks;
@@ -83,9 +84,9 @@ static cgp_status damaged(const char *path, int64_t bytes, int64_t file_bytes,
     if (bad->count > 1)
         snprintf(more, sizeof more, " and in %" PRId64 " more block%s", bad->count - 1,
                  bad->count > 2 ? "s" : "");
-    return cgp_fail(
-        CGP_EFORMAT, "%s: damaged between byte %" PRId64 " and %" PRId64 "%s (%s%s)", path,
-        begin, end, more, bad->count > 0 ? "SHA-256 differs" : "bytes follow its end", size);
+    return cgp_fail(CGP_EFORMAT, "%s: damaged between byte %" PRId64 " and %" PRId64 "%s (%s%s)",
+                    path, begin, end, more,
+                    bad->count > 0 ? "SHA-256 differs" : "bytes follow its end", size);
 }
 
 /* After damage in a part, look at the whole file for the message. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h -- the files of one step in a directory: all of them complete, or no directory. Knows no model.
+/* checkpoint.h -- the files of one step in a directory: all of them complete, or no directory.
+ *Knows no model.
  *
  *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256; of several ranks also the index
  *     RUN/latest                            a link to the step saved last
  *     RUN/.cgpipe-step-00000042-@...tmp/    in progress
  *
- * A run's directory has one writing process at a time, or the ranks of one run, and any number of readers. Its path may be a
- * link. Below it all accesses are relative to its descriptor, and no link is followed but `latest`, whose target is the name of
- * a checkpoint. */
+ * A run's directory has one writing process at a time, or the ranks of one run, and any number of
+ * readers. Its path may be a link. Below it all accesses are relative to its descriptor, and no
+ * link is followed but `latest`, whose target is the name of a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 
@@ -22,7 +23,8 @@ enum {
     CGP__CHECKPOINT_FILES = 2 * CGP__CHECKPOINT_SHARDS + 1
 };
 
-/* The largest step that a checkpoint's name can hold. Counts that continue from it stay far from overflow. */
+/* The largest step that a checkpoint's name can hold. Counts that continue from it stay far from
+ * overflow. */
 #define CGP__MAX_STEP INT64_C(999999999999999999)
 
 /* The contents of checkpoint.json besides the files. All pointers are borrowed. */
@@ -44,8 +46,8 @@ typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
 /* CGP_EINVAL: not UTF-8. Commit checks it too, after everything else is written. */
 cgp_status cgp__checkpoint_check_note(const char *note);
 
-/* Make the run's directory if it is missing, clean it, and open a temporary directory in it. CGP_EIO:
- * not possible, or `latest` exists and is not a link. */
+/* Make the run's directory if it is missing, clean it, and open a temporary directory in it.
+ * CGP_EIO: not possible, or `latest` exists and is not a link. */
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *directory,
                                   int64_t step);
 
@@ -58,25 +60,26 @@ cgp__path_text cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const 
 /* The temporary directory: a descriptor, borrowed. */
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
 
-/* cgp_safetensors_create() in steps. `path` is for messages; the header is of the metadata and tensors added so far. In an
- * open directory no link is followed; with AT_FDCWD the file is at `path`, and links are followed. After a failure the writer
- * can only be abandoned. */
+/* cgp_safetensors_create() in steps. `path` is for messages; the header is of the metadata and
+ * tensors added so far. In an open directory no link is followed; with AT_FDCWD the file is at
+ * `path`, and links are followed. After a failure the writer can only be abandoned. */
 cgp_status cgp__safetensors_begin(cgp_safetensors_writer **out, const char *path);
 cgp_status cgp__safetensors_add_metadata(cgp_safetensors_writer *writer,
                                          const char *const *metadata, int count);
-cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name,
-                                cgp_dtype type, const cgp_shape *shape);
+cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name, cgp_dtype type,
+                                const cgp_shape *shape);
 cgp_status cgp__safetensors_create_at(cgp_safetensors_writer *writer, int directory,
                                       const char *name);
 
 /* Add a complete, synced file to the checkpoint; reads it for its SHA-256. */
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);
 
-/* Replace the checkpoint of this step, if any, point `latest` to the new one, and delete those of lower steps but the last
- * `keep` - 1 (keep 0: delete none). Those of higher steps, from before an older one was loaded, do not count and stay until
- * the run reaches their steps and replaces them. Frees the writer. CGP_EIO before the renaming: nothing has changed. */
-cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
-                                  const cgp__checkpoint_info *info, int keep);
+/* Replace the checkpoint of this step, if any, point `latest` to the new one, and delete those of
+ * lower steps but the last `keep` - 1 (keep 0: delete none). Those of higher steps, from before an
+ * older one was loaded, do not count and stay until the run reaches their steps and replaces them.
+ * Frees the writer. CGP_EIO before the renaming: nothing has changed. */
+cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer, const cgp__checkpoint_info *info,
+                                  int keep);
 
 /* Delete the temporary directory, unless another rank made it, and free. Accepts NULL. */
 void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
@@ -91,16 +94,15 @@ typedef struct cgp__checkpoint_ticket {
 } cgp__checkpoint_ticket;
 
 /* Write a file with a nonce to the temporary directory; commit deletes it. */
-cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer,
-                                 cgp__checkpoint_ticket *ticket);
+cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint_ticket *ticket);
 
-/* Open the temporary directory of another rank, to add files. CGP_EIO: the nonce is not there, so `directory` is another one, in
- * a host's own storage. */
+/* Open the temporary directory of another rank, to add files. CGP_EIO: the nonce is not there, so
+ * `directory` is another one, in a host's own storage. */
 cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *directory,
                                 const cgp__checkpoint_ticket *ticket);
 
-/* Sizes and SHA-256 of the files added so far, as text for cgp__checkpoint_add_entries() of rank 0. Owned by the caller, NULL
- * when out of memory. */
+/* Sizes and SHA-256 of the files added so far, as text for cgp__checkpoint_add_entries() of rank 0.
+ * Owned by the caller, NULL when out of memory. */
 char *cgp__checkpoint_entries(const cgp__checkpoint_writer *writer);
 cgp_status cgp__checkpoint_add_entries(cgp__checkpoint_writer *writer, const char *text,
                                        size_t length);
@@ -121,7 +123,8 @@ cgp_status cgp__weight_map_write(const cgp__weight_map *map, cgp__checkpoint_wri
 
 typedef struct cgp__checkpoint cgp__checkpoint;
 
-/* Identify a directory, "" if it is not there: the text is the same on all ranks that see this one, and another for a copy of it. */
+/* Identify a directory, "" if it is not there: the text is the same on all ranks that see this one,
+ * and another for a copy of it. */
 enum { CGP__IDENTITY_BYTES = 96 };
 void cgp__checkpoint_identify(const char *directory, char text[CGP__IDENTITY_BYTES]);
 
@@ -130,13 +133,15 @@ typedef struct cgp__checkpoint_part {
     int number, of; /* 0 <= number < of */
 } cgp__checkpoint_part;
 
-/* Find and check as cgp_checkpoint_find() does, but only a part of the files' blocks: together the parts are all of them. Its
- * files stay open, so that deleting or replacing the checkpoint does not affect its reader; those over a quarter of the process's
- * limit of descriptors are opened for each read, which fails with CGP_EIO if they were deleted or replaced. */
+/* Find and check as cgp_checkpoint_find() does, but only a part of the files' blocks: together the
+ * parts are all of them. Its files stay open, so that deleting or replacing the checkpoint does not
+ * affect its reader; those over a quarter of the process's limit of descriptors are opened for each
+ * read, which fails with CGP_EIO if they were deleted or replaced. */
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory,
                                 cgp__checkpoint_part part);
 
-/* Check that the index of a checkpoint is this one. CGP_EFORMAT: the message has the first tensor that differs. */
+/* Check that the index of a checkpoint is this one. CGP_EFORMAT: the message has the first tensor
+ * that differs. */
 cgp_status cgp__weight_map_check(const cgp__weight_map *map, const cgp__checkpoint *checkpoint);
 
 /* Borrowed until close. */
@@ -149,8 +154,8 @@ const char *cgp__checkpoint_digest(const cgp__checkpoint *checkpoint);
 /* The number of its files. */
 int cgp__checkpoint_files(const cgp__checkpoint *checkpoint);
 
-/* Open one of its files. Owned by the caller, who closes it before the checkpoint. CGP_EFORMAT: no such file, or not a
- * safetensors file. */
+/* Open one of its files. Owned by the caller, who closes it before the checkpoint. CGP_EFORMAT: no
+ * such file, or not a safetensors file. */
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
                                    cgp_safetensors **out);
 

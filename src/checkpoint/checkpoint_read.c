@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_read.c -- find a checkpoint and verify all of it before any of it is used.
  *
- * A checkpoint's directory is opened once, and its files relative to it, so that they belong together even if a training
- * process renames directories meanwhile. The caller's path may be a link, but not under the name of a checkpoint. No link is
- * followed in a run or in a checkpoint but `latest`, whose target has to be the name of a checkpoint. */
+ * A checkpoint's directory is opened once, and its files relative to it, so that they belong
+ * together even if a training process renames directories meanwhile. The caller's path may be a
+ * link, but not under the name of a checkpoint. No link is followed in a run or in a checkpoint but
+ * `latest`, whose target has to be the name of a checkpoint. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* O_PATH */
 #endif
@@ -54,18 +55,17 @@ static cgp__path_text path_of(const cgp__checkpoint *checkpoint, const char *nam
 
 static cgp_status open_file(const cgp__checkpoint *checkpoint, const char *name,
                             cgp__file_reader *file) {
-    return cgp__file_reader_open(file, checkpoint->directory, name,
-                                 path_of(checkpoint, name).text, "a file of the checkpoint",
-                                 CGP_EFORMAT);
+    return cgp__file_reader_open(file, checkpoint->directory, name, path_of(checkpoint, name).text,
+                                 "a file of the checkpoint", CGP_EFORMAT);
 }
 
 /* Read a whole file of at most `max` bytes. */
-static cgp_status read_all(const cgp__file_reader *file, const char *path, int64_t max,
-                           char **text, size_t *length) {
+static cgp_status read_all(const cgp__file_reader *file, const char *path, int64_t max, char **text,
+                           size_t *length) {
     if (file->bytes > max)
         return cgp_fail(CGP_EFORMAT,
-                        "%s: damaged between byte 0 and %lld (expected at most %lld bytes)",
-                        path, (long long)file->bytes, (long long)max);
+                        "%s: damaged between byte 0 and %lld (expected at most %lld bytes)", path,
+                        (long long)file->bytes, (long long)max);
     CGP_TRY(CGP__NEW(*text, file->bytes, path));
     return cgp__file_reader_read(file, path, 0, *text, (size_t)file->bytes, length);
 }
@@ -75,8 +75,7 @@ static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name,
                             char **text, size_t *length) {
     cgp__file_reader file;
     CGP_TRY(open_file(checkpoint, name, &file));
-    const cgp_status status =
-        read_all(&file, path_of(checkpoint, name).text, max, text, length);
+    const cgp_status status = read_all(&file, path_of(checkpoint, name).text, max, text, length);
     cgp__file_reader_close(&file);
     return status;
 }
@@ -102,12 +101,12 @@ static cgp_status check_sum(cgp__checkpoint *checkpoint, const char *manifest, s
     while (status == CGP_OK && same < got && same < SUM_BYTES && text[same] == line[same])
         same++;
     if (status == CGP_OK && (same < SUM_BYTES || got != SUM_BYTES))
-        status = cgp_fail(
-            CGP_EFORMAT,
-            "%s/" CGP__MANIFEST_SUM
-            ": damaged between byte %zu and %zu (expected the SHA-256 of " CGP__MANIFEST
-            ", which is whole)",
-            checkpoint->path, same, got > SUM_BYTES ? got : (size_t)SUM_BYTES);
+        status =
+            cgp_fail(CGP_EFORMAT,
+                     "%s/" CGP__MANIFEST_SUM
+                     ": damaged between byte %zu and %zu (expected the SHA-256 of " CGP__MANIFEST
+                     ", which is whole)",
+                     checkpoint->path, same, got > SUM_BYTES ? got : (size_t)SUM_BYTES);
     free(text);
     return status;
 }
@@ -153,8 +152,8 @@ static cgp_status check_files(cgp__checkpoint *checkpoint, cgp__checkpoint_part 
     return CGP_OK;
 }
 
-/* Below, a checkpoint to open is a name in an open directory (a run's, following no link), or the caller's path (AT_FDCWD,
- * following links). */
+/* Below, a checkpoint to open is a name in an open directory (a run's, following no link), or the
+ * caller's path (AT_FDCWD, following links). */
 
 static cgp_status open_directory(cgp__checkpoint *checkpoint, int directory, const char *name) {
     struct stat info;
@@ -163,8 +162,7 @@ static cgp_status open_directory(cgp__checkpoint *checkpoint, int directory, con
     if (checkpoint->directory >= 0) return CGP_OK;
     const int reason = errno;
     if (reason == ENOENT) return cgp_fail(CGP_EIO, "%s: no such directory", checkpoint->path);
-    if (links && fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISLNK(info.st_mode))
+    if (links && fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode))
         return cgp_fail(CGP_EFORMAT, "%s: is a link, expected the directory of a checkpoint",
                         checkpoint->path);
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", checkpoint->path, strerror(reason));
@@ -179,8 +177,9 @@ static bool has_moved(const cgp__checkpoint *checkpoint, int directory, const ch
            (opened.st_ino != now.st_ino || opened.st_dev != now.st_dev);
 }
 
-/* Open a checkpoint's directory and check everything in it. `path`: for messages, its last part for the step; taken, NULL
- * when out of memory. *moved: it failed because the checkpoint was deleted or replaced meanwhile. */
+/* Open a checkpoint's directory and check everything in it. `path`: for messages, its last part for
+ * the step; taken, NULL when out of memory. *moved: it failed because the checkpoint was deleted or
+ * replaced meanwhile. */
 static cgp_status open_one(cgp__checkpoint **out, int directory, const char *name, char *path,
                            cgp__checkpoint_part part, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
@@ -211,7 +210,8 @@ typedef struct run_directory {
     const char *path;
 } run_directory;
 
-/* The end of a message when no older checkpoint was found; certain only if all of them could be read. */
+/* The end of a message when no older checkpoint was found; certain only if all of them could be
+ * read. */
 static const char *none_before(bool all_read) {
     return all_read ? "; there is no whole checkpoint before it"
                     : "; not all checkpoints before it could be read";
@@ -223,8 +223,9 @@ static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const
     return open_one(out, run->fd, name, cgp__format("%s/%s", run->path, name), part, moved);
 }
 
-/* Open the complete checkpoint of the highest step below `below`, verified whole, logging those skipped. If there is none, the
- * failure is that of the highest, and *all_read says if all could be read; CGP_EIO if there are no checkpoints. */
+/* Open the complete checkpoint of the highest step below `below`, verified whole, logging those
+ * skipped. If there is none, the failure is that of the highest, and *all_read says if all could be
+ * read; CGP_EIO if there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *all_read) {
     int64_t *steps = NULL;
@@ -287,8 +288,8 @@ static cgp_status open_run_directory(run_directory *run, const char *path) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
 }
 
-/* Read the target of `latest`: *name is the checkpoint's, "" if there is none. A directory named `latest`, made by a copy that
- * follows links, is the checkpoint itself. */
+/* Read the target of `latest`: *name is the checkpoint's, "" if there is none. A directory named
+ * `latest`, made by a copy that follows links, is the checkpoint itself. */
 static cgp_status read_latest(const run_directory *run, cgp__entry_name *name) {
     char target[32];
     name->text[0] = '\0';
@@ -346,7 +347,8 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, cgp__check
     return status;
 }
 
-/* Open a checkpoint by the caller's path. If it leads into a run, suggest an older one after damage. */
+/* Open a checkpoint by the caller's path. If it leads into a run, suggest an older one after
+ * damage. */
 static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *real,
                                  cgp__checkpoint_part part, bool *moved) {
     cgp_status status = open_one(out, AT_FDCWD, path, cgp__strdup(path), part, moved);
@@ -363,7 +365,8 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
     return status;
 }
 
-/* Open a checkpoint or a run: decide by the name that the path resolves to, or by the directory's entries. */
+/* Open a checkpoint or a run: decide by the name that the path resolves to, or by the directory's
+ * entries. */
 static cgp_status open_path(cgp__checkpoint **out, const char *path, cgp__checkpoint_part part,
                             bool *moved) {
     *moved = false;
@@ -414,20 +417,19 @@ static cgp_status find_file(const cgp__checkpoint *checkpoint, const char *name,
     for (*f = 0; *f < manifest->n_files; (*f)++) {
         if (strcmp(manifest->files[*f].name, name) == 0) return CGP_OK;
     }
-    return cgp_fail(CGP_EFORMAT, "%s/" CGP__MANIFEST ": has no file %s", checkpoint->path,
-                    name);
+    return cgp_fail(CGP_EFORMAT, "%s/" CGP__MANIFEST ": has no file %s", checkpoint->path, name);
 }
 
 int cgp__checkpoint_files(const cgp__checkpoint *checkpoint) {
     return checkpoint->n_files;
 }
 
-cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name,
-                                char **text, size_t *length) {
+cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name, char **text,
+                                size_t *length) {
     int f = 0;
     CGP_TRY(find_file(checkpoint, name, &f));
-    return read_all(&checkpoint->files[f], path_of(checkpoint, name).text,
-                    CGP__MAX_MANIFEST_BYTES, text, length);
+    return read_all(&checkpoint->files[f], path_of(checkpoint, name).text, CGP__MAX_MANIFEST_BYTES,
+                    text, length);
 }
 
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,

@@ -8,8 +8,9 @@
  *              rename a new link to RUN/latest; sync RUN       now a run resumes from it
  *              rename older ones to .gone; sync RUN; delete them
  *
- * An existing checkpoint of the same step is exchanged with the new one in one call (RENAME_EXCHANGE). Where the file system
- * cannot do that, it is renamed to .old first; after a crash right there, cgp_checkpoint_clean() and readers restore it. */
+ * An existing checkpoint of the same step is exchanged with the new one in one call
+ * (RENAME_EXCHANGE). Where the file system cannot do that, it is renamed to .old first; after a
+ * crash right there, cgp_checkpoint_clean() and readers restore it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* renameat2 */
 #endif
@@ -64,8 +65,7 @@ static cgp_status make_directory(cgp__checkpoint_writer *writer) {
     }
     if (errno == EEXIST) return CGP_OK;
     if (errno == ENOENT)
-        return cgp_fail(CGP_EIO,
-                        "%s: cannot be made: the directory that it is to be in is missing",
+        return cgp_fail(CGP_EIO, "%s: cannot be made: the directory that it is to be in is missing",
                         writer->directory);
     return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", writer->directory, strerror(errno));
 }
@@ -77,40 +77,34 @@ static cgp_status open_directory(cgp__checkpoint_writer *writer) {
     if (errno == ENOTDIR || errno == ENOENT) /* ENOENT: a dangling link */
         return cgp_fail(CGP_EIO, "%s: is not a directory, expected that of a run",
                         writer->directory);
-    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory,
-                    strerror(errno));
+    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory, strerror(errno));
 }
 
 /* Check before anything is written. */
 static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
     struct stat info;
-    const int reason =
-        fstatat(writer->run, CGP__LATEST, &info, AT_SYMLINK_NOFOLLOW) ? errno : 0;
+    const int reason = fstatat(writer->run, CGP__LATEST, &info, AT_SYMLINK_NOFOLLOW) ? errno : 0;
     if (reason == ENOENT || (reason == 0 && S_ISLNK(info.st_mode))) return CGP_OK;
     if (reason)
         return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be read (%s)", writer->directory,
                         strerror(reason));
     return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": expected a link to a checkpoint, got %s",
-                    writer->directory,
-                    S_ISDIR(info.st_mode) ? "a directory" : "something else");
+                    writer->directory, S_ISDIR(info.st_mode) ? "a directory" : "something else");
 }
 
 static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
     cgp__entry_name name;
-    const int reason =
-        cgp__temporary_make(writer->run, writer->final.text, &name, &writer->lock);
+    const int reason = cgp__temporary_make(writer->run, writer->final.text, &name, &writer->lock);
     if (reason == 0) writer->temporary = name;
     if (reason == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory,
-                    strerror(reason));
+    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory, strerror(reason));
 }
 
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *directory,
                                   int64_t step) {
     if (step > CGP__MAX_STEP)
         return cgp_fail(CGP_EINVAL,
-                        "%s: step %" PRId64 ": no checkpoint beyond step %" PRId64
-                        " can be named",
+                        "%s: step %" PRId64 ": no checkpoint beyond step %" PRId64 " can be named",
                         directory, step, CGP__MAX_STEP);
     cgp__checkpoint_writer *writer = NULL;
     CGP_TRY(CGP__NEW(writer, 1, directory));
@@ -146,8 +140,7 @@ cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t 
 /* --- files --- */
 
 cgp__path_text cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name) {
-    const cgp__path_text directory =
-        cgp__path_text_of(writer->directory, writer->temporary.text);
+    const cgp__path_text directory = cgp__path_text_of(writer->directory, writer->temporary.text);
     return cgp__path_text_of(directory.text, name);
 }
 
@@ -160,8 +153,8 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
     cgp__file_reader file;
     json_t *digests = NULL;
     const cgp__path_text path = cgp__checkpoint_file(writer, name);
-    CGP_TRY(cgp__file_reader_open(&file, writer->lock, name, path.text,
-                                  "a file of the checkpoint", CGP_EIO));
+    CGP_TRY(cgp__file_reader_open(&file, writer->lock, name, path.text, "a file of the checkpoint",
+                                  CGP_EIO));
     cgp_status status = cgp__blocks_digest(&file, path.text, &bytes, &digests);
     if (status == CGP_OK &&
         json_array_append_new(writer->files, cgp__manifest_entry(name, bytes, digests)))
@@ -174,8 +167,8 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
 
 static cgp_status write_text(const cgp__checkpoint_writer *writer, const char *name,
                              const char *text) {
-    return cgp_file_replace_at(writer->lock, name, cgp__checkpoint_file(writer, name).text,
-                               text, strlen(text));
+    return cgp_file_replace_at(writer->lock, name, cgp__checkpoint_file(writer, name).text, text,
+                               strlen(text));
 }
 
 static cgp_status write_manifest(const cgp__checkpoint_writer *writer,
@@ -252,7 +245,8 @@ static cgp_status rename_final(cgp__checkpoint_writer *writer) {
     return sync_directory(writer, writer->run);
 }
 
-/* Retry: a process that cleans on another machine may delete the link, which has no lock, before it is renamed. */
+/* Retry: a process that cleans on another machine may delete the link, which has no lock, before it
+ * is renamed. */
 static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     int result = -1, reason = ENOENT;
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
@@ -286,7 +280,8 @@ static void warn_kept(int64_t step) {
             cgp_message());
 }
 
-/* A name never has half of a checkpoint: all names are gone, and synced, before a file is deleted. */
+/* A name never has half of a checkpoint: all names are gone, and synced, before a file is deleted.
+ * */
 static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64_t *steps,
                                int count) {
     cgp__entry_name *names = NULL;
@@ -322,8 +317,8 @@ static cgp_status remove_nonce(const cgp__checkpoint_writer *writer) {
                     cgp__checkpoint_file(writer, CGP__NONCE).text, strerror(errno));
 }
 
-cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
-                                  const cgp__checkpoint_info *info, int keep) {
+cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer, const cgp__checkpoint_info *info,
+                                  int keep) {
     cgp_status status = remove_nonce(writer);
     if (status == CGP_OK) status = write_manifest(writer, info);
     if (status == CGP_OK) status = sync_directory(writer, writer->lock);

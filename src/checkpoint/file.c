@@ -5,9 +5,10 @@
  *     write    to it
  *     commit   fsync it, rename it to the path, fsync the directory
  *
- * A reader sees the old file or the new one at any time, also after a crash. Only a killed process leaves its temporary file
- * behind, without its lock, for cgp_checkpoint_clean(). The temporary name does not contain the final one, so its length is
- * valid wherever the final one's is. The directory is open from create to commit, and all names are relative to it. */
+ * A reader sees the old file or the new one at any time, also after a crash. Only a killed process
+ * leaves its temporary file behind, without its lock, for cgp_checkpoint_clean(). The temporary
+ * name does not contain the final one, so its length is valid wherever the final one's is. The
+ * directory is open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -76,8 +77,7 @@ static cgp_status find_target(const char *name, char **path) {
     *path = links ? realpath(name, NULL) : cgp__strdup(name);
     if (!*path && (!links || errno == ENOMEM)) return cgp__no_memory(name, strlen(name) + 1);
     if (links && (!*path || stat(*path, &info)))
-        return cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (%s)", name,
-                        strerror(errno));
+        return cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (%s)", name, strerror(errno));
     return exists ? check_kind(name, info.st_mode) : CGP_OK;
 }
 
@@ -87,8 +87,8 @@ char *cgp__directory_of(const char *path) {
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* Lock the new file against cgp_checkpoint_clean(). Returns 0, EAGAIN if that deleted it first, or errno. On a file system
- * without locks neither has one. */
+/* Lock the new file against cgp_checkpoint_clean(). Returns 0, EAGAIN if that deleted it first, or
+ * errno. On a file system without locks neither has one. */
 static int lock(int fd) {
     struct stat info;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -98,7 +98,8 @@ static int lock(int fd) {
 
 static cgp_status open_temporary(cgp__file *file) {
     int reason = EAGAIN;
-    /* EEXIST: left by another process under the same name, as where there is no /proc. Try the next name. */
+    /* EEXIST: left by another process under the same name, as where there is no /proc. Try the next
+     * name. */
     for (int attempt = 0; (reason == EAGAIN || reason == EEXIST) && attempt < 1000; attempt++) {
         const cgp__entry_name name = cgp__temporary_name("file", CGP__WRITTEN);
         file->fd = openat(file->directory, name.text,
@@ -115,8 +116,7 @@ static cgp_status open_temporary(cgp__file *file) {
 }
 
 /* A file to be `entry` in the directory of `path`; nothing is open yet. */
-static cgp_status new_file(cgp__file **out, const char *name, const char *path,
-                           const char *entry) {
+static cgp_status new_file(cgp__file **out, const char *name, const char *path, const char *entry) {
     CGP_TRY(CGP__NEW(*out, 1, name));
     cgp__file *file = *out;
     file->process = getpid();
@@ -158,8 +158,8 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     return finish_create(out, file, status);
 }
 
-/* Open the caller's directory again and check the present entry. A later one is replaced by the rename, which follows no
- * link. */
+/* Open the caller's directory again and check the present entry. A later one is replaced by the
+ * rename, which follows no link. */
 static cgp_status check_entry(cgp__file *file, int directory) {
     struct stat info;
     file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);
@@ -170,8 +170,7 @@ static cgp_status check_entry(cgp__file *file, int directory) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name, strerror(errno));
 }
 
-cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
-                               const char *path) {
+cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name, const char *path) {
     cgp__file *file = NULL;
     cgp_status status = new_file(&file, path, path, name);
     if (status == CGP_OK) status = check_entry(file, directory);
@@ -220,8 +219,8 @@ static cgp_status replace(cgp__file *file) {
     file->temporary.text[0] = '\0';
     const int reason = cgp__sync_directory(file->directory);
     if (reason == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: is replaced, but its directory cannot be synced (%s)",
-                    file->name, strerror(reason));
+    return cgp_fail(CGP_EIO, "%s: is replaced, but its directory cannot be synced (%s)", file->name,
+                    strerror(reason));
 }
 
 cgp_status cgp__file_commit(cgp__file *file) {
@@ -245,8 +244,8 @@ cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes) {
     return write_whole(file, data, bytes);
 }
 
-cgp_status cgp_file_replace_at(int directory, const char *name, const char *path,
-                               const void *data, size_t bytes) {
+cgp_status cgp_file_replace_at(int directory, const char *name, const char *path, const void *data,
+                               size_t bytes) {
     CGP__NEED(name);
     CGP__NEED(path);
     if (bytes > 0) CGP__NEED(data);
@@ -276,8 +275,7 @@ cgp__path_text cgp__path_text_of(const char *directory, const char *name) {
 static cgp_status open_regular(cgp__file_reader *reader, const char *path, const char *expected,
                                cgp_status damage, struct stat *info) {
     const int links = reader->directory == AT_FDCWD ? 0 : O_NOFOLLOW;
-    reader->fd =
-        openat(reader->directory, reader->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | links);
+    reader->fd = openat(reader->directory, reader->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | links);
     const int reason = reader->fd < 0 || fstat(reader->fd, info) ? errno : 0;
     if (reason == 0 && S_ISREG(info->st_mode)) return CGP_OK;
     cgp__file_reader_close(reader);
@@ -305,19 +303,17 @@ cgp_status cgp__file_reader_open(cgp__file_reader *reader, int directory, const 
 
 static bool is_same(const cgp__file_reader *a, const cgp__file_reader *b) {
     return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
-           a->modified.tv_sec == b->modified.tv_sec &&
-           a->modified.tv_nsec == b->modified.tv_nsec;
+           a->modified.tv_sec == b->modified.tv_sec && a->modified.tv_nsec == b->modified.tv_nsec;
 }
 
 static cgp_status reopen(const cgp__file_reader *reader, const char *path,
                          cgp__file_reader *again) {
-    const cgp_status status = cgp__file_reader_open(
-        again, reader->directory, reader->name, path, "the file that was here", CGP_EFORMAT);
+    const cgp_status status = cgp__file_reader_open(again, reader->directory, reader->name, path,
+                                                    "the file that was here", CGP_EFORMAT);
     if (status == CGP_OK && is_same(reader, again)) return CGP_OK;
     if (status != CGP_OK && status != CGP_EFORMAT) return status;
     cgp__file_reader_close(again);
-    return cgp_fail(CGP_EIO, "%s: was deleted or replaced while it was read (load it again)",
-                    path);
+    return cgp_fail(CGP_EIO, "%s: was deleted or replaced while it was read (load it again)", path);
 }
 
 static cgp_status read_open(int fd, const char *path, int64_t at, void *data, size_t bytes,

@@ -10,13 +10,13 @@
 
 typedef struct cgp__file cgp__file;
 
-/* Open a temporary file beside `path`. Follows links and replaces their target. CGP_EIO: the directory is missing or not
- * writable, or `path` exists and is not a regular file. */
+/* Open a temporary file beside `path`. Follows links and replaces their target. CGP_EIO: the
+ * directory is missing or not writable, or `path` exists and is not a regular file. */
 cgp_status cgp__file_create(cgp__file **out, const char *path);
 
-/* Likewise in the caller's open directory: a link is refused, not followed. `path` is for messages. */
-cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
-                               const char *path);
+/* Likewise in the caller's open directory: a link is refused, not followed. `path` is for messages.
+ * */
+cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name, const char *path);
 
 /* Append. After CGP_EIO the file can only be abandoned (or committed, which then fails). */
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes);
@@ -27,7 +27,8 @@ cgp_status cgp__file_commit(cgp__file *file);
 /* Delete the temporary file and free. Accepts NULL. */
 void cgp__file_abandon(cgp__file *file);
 
-/* Sync an open directory, so that renames in it persist. Returns 0 or errno; 0 on file systems without directory sync. */
+/* Sync an open directory, so that renames in it persist. Returns 0 or errno; 0 on file systems
+ * without directory sync. */
 int cgp__sync_directory(int directory);
 
 /* The part of a path after its last slash. */
@@ -55,7 +56,8 @@ cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
 #define CGP__REPLACED ".old" /* to be restored if its step has no checkpoint */
 #define CGP__DELETED ".gone"
 
-/* Tell whether a process, by its name or a text that begins with it, is of this host, boot and pid namespace. */
+/* Tell whether a process, by its name or a text that begins with it, is of this host, boot and pid
+ * namespace. */
 bool cgp__process_is_here(const char *name);
 
 /* cgp_process_find() of a text that begins with the name of a process. */
@@ -63,7 +65,8 @@ cgp_process_state cgp__process_state_of(const char *name);
 
 /* --- reading; `path` is for messages --- */
 
-/* A regular file that is read in parts. It may be closed between reads; then each read opens it again. */
+/* A regular file that is read in parts. It may be closed between reads; then each read opens it
+ * again. */
 typedef struct cgp__file_reader {
     int directory;    /* a descriptor, or AT_FDCWD; borrowed, as is ... */
     const char *name; /* ... the name there */
@@ -74,13 +77,14 @@ typedef struct cgp__file_reader {
     struct timespec modified;
 } cgp__file_reader;
 
-/* Open a regular file in an open directory, following no link, or by its path (AT_FDCWD), following links. Returns `damage`
- * if it is missing or not a regular file (`expected`, for the message), CGP_EIO if unreadable; then nothing stays open. */
+/* Open a regular file in an open directory, following no link, or by its path (AT_FDCWD), following
+ * links. Returns `damage` if it is missing or not a regular file (`expected`, for the message),
+ * CGP_EIO if unreadable; then nothing stays open. */
 cgp_status cgp__file_reader_open(cgp__file_reader *reader, int directory, const char *name,
                                  const char *path, const char *expected, cgp_status damage);
 
-/* Read up to `bytes` bytes; *got is less only at the end of the file. CGP_EIO also if it was closed, and the name leads to another
- * file, or one that was changed. */
+/* Read up to `bytes` bytes; *got is less only at the end of the file. CGP_EIO also if it was
+ * closed, and the name leads to another file, or one that was changed. */
 cgp_status cgp__file_reader_read(const cgp__file_reader *reader, const char *path, int64_t at,
                                  void *data, size_t bytes, size_t *got);
 

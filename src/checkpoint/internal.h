@@ -29,8 +29,8 @@ cgp_status cgp__safetensors_open_on(cgp_safetensors **out, const char *path,
 cgp_status cgp__blocks_digest(const cgp__file_reader *file, const char *path, int64_t *bytes,
                               json_t **digests);
 
-/* Check a file's size, and each block whose number leaves part.number when divided by part.of. CGP_EFORMAT: the message has the
- * range of damaged bytes. */
+/* Check a file's size, and each block whose number leaves part.number when divided by part.of.
+ * CGP_EFORMAT: the message has the range of damaged bytes. */
 cgp_status cgp__blocks_check(const cgp__file_reader *file, const char *path, int64_t bytes,
                              const json_t *digests, cgp__checkpoint_part part);
 
@@ -52,10 +52,9 @@ typedef struct cgp__manifest {
 } cgp__manifest;
 
 /* files: a list of cgp__manifest_entry() results. *text: owned by the caller. */
-cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info,
-                               json_t *files, char **text);
-json_t *cgp__manifest_entry(const char *name, int64_t bytes,
-                            json_t *digests); /* takes digests */
+cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info, json_t *files,
+                               char **text);
+json_t *cgp__manifest_entry(const char *name, int64_t bytes, json_t *digests); /* takes digests */
 
 /* Validates everything in the text. On failure there is nothing to release. */
 cgp_status cgp__manifest_parse(cgp__manifest *manifest, const char *path, const char *text,
@@ -64,20 +63,22 @@ void cgp__manifest_release(cgp__manifest *manifest);
 
 /* --- checkpoint_read.c --- */
 
-/* Read a file of the checkpoint, which is verified, whole. *text: freed by the caller, also after a failure. */
-cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name,
-                                char **text, size_t *length);
+/* Read a file of the checkpoint, which is verified, whole. *text: freed by the caller, also after a
+ * failure. */
+cgp_status cgp__checkpoint_text(const cgp__checkpoint *checkpoint, const char *name, char **text,
+                                size_t *length);
 
 /* --- run_directory.c: names in a run's directory --- */
 
-/* Strip trailing slashes, so that the last slash separates parent and name. Owned by the caller, NULL when out of memory. */
+/* Strip trailing slashes, so that the last slash separates parent and name. Owned by the caller,
+ * NULL when out of memory. */
 char *cgp__without_slashes(const char *path);
 
 cgp__entry_name cgp__step_name_of(int64_t step); /* "step-00000042" */
 int64_t cgp__step_of_name(const char *name);     /* -1: not such a name */
 
-/* Below, `run` is a descriptor of a run's directory, in which names are looked up without following links; `path` is its
- * path, for messages. */
+/* Below, `run` is a descriptor of a run's directory, in which names are looked up without following
+ * links; `path` is its path, for messages. */
 
 /* The steps that have a checkpoint, ascending; owned by the caller. */
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);
@@ -88,8 +89,8 @@ int cgp__temporary_make(int run, const char *what, cgp__entry_name *name, int *l
 /* Delete an entry of a directory with its contents; of a link, the link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
-/* RESTORE: delete nothing, only restore the checkpoints that a process had moved away and not replaced. TELL: warn of entries that
- * stay because their process cannot be looked at. */
+/* RESTORE: delete nothing, only restore the checkpoints that a process had moved away and not
+ * replaced. TELL: warn of entries that stay because their process cannot be looked at. */
 typedef enum cgp__clean { CGP__CLEAN_RESTORE, CGP__CLEAN_DELETE, CGP__CLEAN_TELL } cgp__clean;
 
 /* cgp_checkpoint_clean() of an open directory. */

@@ -16,8 +16,9 @@
  *      "sha256_above": "..."               of all bytes of this text before this line's comma
  *     }
  *
- * All keys of a version are required and no others are allowed. The last line makes the file verify itself: when it and
- * checkpoint.sha256 disagree, the damaged one is known. Every version has it. */
+ * All keys of a version are required and no others are allowed. The last line makes the file verify
+ * itself: when it and checkpoint.sha256 disagree, the damaged one is known. Every version has it.
+ * */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -57,11 +58,11 @@ static json_t *pack(const cgp__checkpoint_info *info, json_t *files) {
         }
     }
     const bool sharded = info->shards > 1;
-    json_t *root = json_pack(
-        "{s:s, s:i, s:I, s:I, s:s, s:s, s:o, s:s, s:i}", "format", FORMAT, "version",
-        sharded ? VERSION_SHARDS : VERSION_ONE, "step", (json_int_t)info->step, "dropout_step",
-        (json_int_t)info->dropout_step, "seed", seed, "optimizer", info->optimizer, "states",
-        states, "note", info->note, "block_bytes", CGP__BLOCK_BYTES);
+    json_t *root = json_pack("{s:s, s:i, s:I, s:I, s:s, s:s, s:o, s:s, s:i}", "format", FORMAT,
+                             "version", sharded ? VERSION_SHARDS : VERSION_ONE, "step",
+                             (json_int_t)info->step, "dropout_step", (json_int_t)info->dropout_step,
+                             "seed", seed, "optimizer", info->optimizer, "states", states, "note",
+                             info->note, "block_bytes", CGP__BLOCK_BYTES);
     if ((!sharded || !json_object_set_new(root, "shards", json_integer(info->shards))) &&
         !json_object_set(root, "files", files))
         return root;
@@ -83,8 +84,8 @@ cgp_status cgp__checkpoint_check_note(const char *note) {
     return cgp__is_utf8(note) ? CGP_OK : cgp_fail(CGP_EINVAL, "note: is not UTF-8 text");
 }
 
-cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info,
-                               json_t *files, char **text) {
+cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info, json_t *files,
+                               char **text) {
     CGP_TRY(cgp__checkpoint_check_note(info->note));
     json_t *root = pack(info, files);
     char *body = root ? cgp__json_text(root, JSON_INDENT(1)) : NULL;
@@ -104,8 +105,8 @@ static cgp_status check_tail(const char *path, const char *text, size_t length) 
     snprintf(tail, sizeof tail, TAIL, hex);
     if (above > 0 && memcmp(text + above, tail, TAIL_BYTES) == 0) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
-                    "%s: damaged between byte 0 and %zu (SHA-256 in its last lines differs)",
-                    path, length);
+                    "%s: damaged between byte 0 and %zu (SHA-256 in its last lines differs)", path,
+                    length);
 }
 
 /* 0: no number. */
@@ -142,13 +143,11 @@ static cgp_status parse_seed(const char *path, const char *text, uint64_t *seed)
     *seed = strtoull(text, NULL, 10);
     snprintf(canonical, sizeof canonical, "%" PRIu64, *seed);
     if (errno == 0 && strcmp(canonical, text) == 0) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT,
-                    "%s: seed: expected a decimal number below 2^64, got \"%.40s\"", path,
-                    text);
+    return cgp_fail(CGP_EFORMAT, "%s: seed: expected a decimal number below 2^64, got \"%.40s\"",
+                    path, text);
 }
 
-static cgp_status parse_states(const char *path, const json_t *states,
-                               cgp__checkpoint_info *info) {
+static cgp_status parse_states(const char *path, const json_t *states, cgp__checkpoint_info *info) {
     const size_t n = json_array_size(states);
     if (!json_is_array(states) || n > CGP__CHECKPOINT_STATES)
         return cgp_fail(CGP_EFORMAT, "%s: states: expected a list of at most %d names", path,
@@ -178,12 +177,12 @@ static cgp_status check_member(const char *path, const char *object_name, const 
         return cgp_fail(CGP_EFORMAT, "%s: %s%s: is missing", path, object_name, wanted->key);
     const json_type type = json_typeof(value);
     if (type == wanted->type || wanted->type == JSON_ARRAY) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: %s%s: expected %s, got %s", path, object_name,
-                    wanted->key, types[wanted->type], types[type]);
+    return cgp_fail(CGP_EFORMAT, "%s: %s%s: expected %s, got %s", path, object_name, wanted->key,
+                    types[wanted->type], types[type]);
 }
 
-/* Check that an object has these members and no others. (json_unpack_ex() allocates for that, and reports another error when
- * out of memory.) */
+/* Check that an object has these members and no others. (json_unpack_ex() allocates for that, and
+ * reports another error when out of memory.) */
 static cgp_status check_members(const char *path, const char *object_name, json_t *object,
                                 const member *wanted, size_t n) {
     const char *key = NULL;
@@ -191,14 +190,13 @@ static cgp_status check_members(const char *path, const char *object_name, json_
     if (!json_is_object(object))
         return cgp_fail(CGP_EFORMAT, "%s: %sis not an object", path, object_name);
     for (size_t i = 0; i < n; i++)
-        CGP_TRY(check_member(path, object_name, &wanted[i],
-                             json_object_get(object, wanted[i].key)));
+        CGP_TRY(
+            check_member(path, object_name, &wanted[i], json_object_get(object, wanted[i].key)));
     json_object_foreach(object, key, value) {
         size_t i = 0;
         while (i < n && strcmp(wanted[i].key, key) != 0)
             i++;
-        if (i == n)
-            return cgp_fail(CGP_EFORMAT, "%s: %s%.40s: is unknown", path, object_name, key);
+        if (i == n) return cgp_fail(CGP_EFORMAT, "%s: %s%.40s: is unknown", path, object_name, key);
     }
     return CGP_OK;
 }
@@ -213,13 +211,11 @@ static const char *text_of(const json_t *object, const char *key) {
 
 static bool is_plain_name(const char *name) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    return name[0] && name[0] != '.' && name[strspn(name, letters)] == '\0' &&
-           strlen(name) <= 64;
+    return name[0] && name[0] != '.' && name[strspn(name, letters)] == '\0' && strlen(name) <= 64;
 }
 
 static cgp_status check_digests(const char *path, const cgp__manifest_file *file) {
-    const int64_t blocks =
-        file->bytes / CGP__BLOCK_BYTES + (file->bytes % CGP__BLOCK_BYTES != 0);
+    const int64_t blocks = file->bytes / CGP__BLOCK_BYTES + (file->bytes % CGP__BLOCK_BYTES != 0);
     const int64_t got = (int64_t)json_array_size(file->digests);
     if (!json_is_array(file->digests) || got != blocks)
         return cgp_fail(CGP_EFORMAT,
@@ -247,8 +243,8 @@ static cgp_status parse_file(cgp__manifest *manifest, const char *path, json_t *
     file->name = text_of(json, "name");
     file->digests = json_object_get(json, "sha256");
     if (!is_plain_name(file->name) || strcmp(file->name, CGP__MANIFEST) == 0)
-        return cgp_fail(CGP_EFORMAT, "%s: files: \"%.80s\" is not the name of a file here",
-                        path, file->name);
+        return cgp_fail(CGP_EFORMAT, "%s: files: \"%.80s\" is not the name of a file here", path,
+                        file->name);
     for (int f = 0; f < manifest->n_files; f++) {
         if (strcmp(manifest->files[f].name, file->name) == 0)
             return cgp_fail(CGP_EFORMAT, "%s: files: %s comes twice", path, file->name);
@@ -273,8 +269,7 @@ static cgp_status parse_files(cgp__manifest *manifest, const char *path, const j
 }
 
 /* Parse a count of steps, which training continues. */
-static cgp_status parse_step(const char *path, const json_t *root, const char *key,
-                             int64_t *out) {
+static cgp_status parse_step(const char *path, const json_t *root, const char *key, int64_t *out) {
     const json_int_t value = integer_of(root, key);
     if (value < 0 || value > CGP__MAX_STEP)
         return cgp_fail(CGP_EFORMAT, "%s: %s: expected 0 to %" PRId64 ", got %lld", path, key,
@@ -293,18 +288,17 @@ static cgp_status parse_shards(const char *path, const json_t *root, int *shards
 }
 
 /* The last one is of version 2. */
-static const member members[] = {{"format", JSON_STRING},       {"version", JSON_INTEGER},
-                                 {"step", JSON_INTEGER},        {"dropout_step", JSON_INTEGER},
-                                 {"seed", JSON_STRING},         {"optimizer", JSON_STRING},
-                                 {"states", JSON_ARRAY},        {"note", JSON_STRING},
-                                 {"block_bytes", JSON_INTEGER}, {"files", JSON_ARRAY},
-                                 {"sha256_above", JSON_STRING}, {"shards", JSON_INTEGER}};
+static const member members[] = {
+    {"format", JSON_STRING},        {"version", JSON_INTEGER},     {"step", JSON_INTEGER},
+    {"dropout_step", JSON_INTEGER}, {"seed", JSON_STRING},         {"optimizer", JSON_STRING},
+    {"states", JSON_ARRAY},         {"note", JSON_STRING},         {"block_bytes", JSON_INTEGER},
+    {"files", JSON_ARRAY},          {"sha256_above", JSON_STRING}, {"shards", JSON_INTEGER}};
 
 static cgp_status parse_fields(cgp__manifest *manifest, const char *path) {
     cgp__checkpoint_info *info = &manifest->info;
     json_t *root = manifest->root;
-    CGP_TRY(check_members(path, "", root, members,
-                          COUNT(members) - (version_of(root) == VERSION_ONE)));
+    CGP_TRY(
+        check_members(path, "", root, members, COUNT(members) - (version_of(root) == VERSION_ONE)));
     const json_int_t block_bytes = integer_of(root, "block_bytes");
     info->optimizer = text_of(root, "optimizer");
     info->note = text_of(root, "note");

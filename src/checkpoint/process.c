@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.c -- which process an entry or a lock belongs to, where several hosts and containers see one directory:
+/* process.c -- which process an entry or a lock belongs to, where several hosts and containers see
+ *one directory:
  *
  *     HOST-BOOT-NAMESPACE-PID-START
  *     ───────────────────              the place: processes of one place see each other by their pids
  *
- * BOOT is the random number that the system draws when it starts, NAMESPACE the inode of the pid namespace, START the time of the
- * process's start in clock ticks since BOOT, because a pid is given again. Without a /proc of its pid namespace a process's place is
- * "unknown", as its processes cannot be looked up. */
+ * BOOT is the random number that the system draws when it starts, NAMESPACE the inode of the pid
+ * namespace, START the time of the process's start in clock ticks since BOOT, because a pid is
+ * given again. Without a /proc of its pid namespace a process's place is "unknown", as its
+ * processes cannot be looked up. */
 #include "checkpoint/file.h"
 
 #include "base/base.h"
@@ -39,8 +41,7 @@ typedef struct process {
 /* Letters, digits, "." and "-" are kept: the text becomes part of a file's name. */
 static void name_host(char host[65]) {
     char name[256] = "";
-    if (gethostname(name, sizeof name - 1) != 0 || !name[0])
-        snprintf(name, sizeof name, NOT_KNOWN);
+    if (gethostname(name, sizeof name - 1) != 0 || !name[0]) snprintf(name, sizeof name, NOT_KNOWN);
     snprintf(host, 65, "%.64s", name);
     for (char *c = host; *c; c++) {
         const bool kept = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
@@ -76,7 +77,8 @@ static void read_namespace(const char *pid, const char *kind, char target[64]) {
     target[got > 0 ? got : 0] = '\0';
 }
 
-/* Tell whether /proc is there and has this pid namespace's processes, not those of the one around it. */
+/* Tell whether /proc is there and has this pid namespace's processes, not those of the one around
+ * it. */
 static bool is_own_proc(void) {
     char target[32], own[32];
     const ssize_t got = readlink("/proc/self", target, sizeof target - 1);
@@ -100,8 +102,8 @@ static place this_place(void) {
     return here;
 }
 
-/* Read state, threads and start, the fields 3, 20 and 22 of "PID (NAME) STATE ..."; NAME may have spaces and brackets. Return
- * whether they could be read. */
+/* Read state, threads and start, the fields 3, 20 and 22 of "PID (NAME) STATE ..."; NAME may have
+ * spaces and brackets. Return whether they could be read. */
 static bool read_process(const char *pid, process *p) {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%s/stat", pid);
@@ -118,8 +120,8 @@ bool cgp__process_is_here(const char *name) {
     return here.known && strncmp(name, here.text, strlen(here.text)) == 0;
 }
 
-/* Tell whether another process has the pid now. The start is counted in the reader's time namespace, so a process that is known to be
- * of another one is not compared. */
+/* Tell whether another process has the pid now. The start is counted in the reader's time
+ * namespace, so a process that is known to be of another one is not compared. */
 static bool was_given_again(const char *pid, const process *now, unsigned long long start) {
     char own[64], other[64];
     read_namespace("self", "time", own);

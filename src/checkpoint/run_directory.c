@@ -6,8 +6,8 @@
  *     .cgpipe-step-00000042-@P-1.old      moved away, to be replaced
  *     .cgpipe-step-00000036-@P-2.gone     being deleted
  *
- * A lock ends with its process, so it identifies dead processes of this place even where pids are given again. Other hosts' locks
- * may not be seen here, so their entries are never deleted. */
+ * A lock ends with its process, so it identifies dead processes of this place even where pids are
+ * given again. Other hosts' locks may not be seen here, so their entries are never deleted. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -73,8 +73,8 @@ static const char *process_of(const char *name) {
     return at ? at + 1 : NULL;
 }
 
-/* Lock a new directory. Returns 0 if it still has its name, EAGAIN if cgp_checkpoint_clean() deleted it first, or errno. On a
- * file system without locks neither has one. */
+/* Lock a new directory. Returns 0 if it still has its name, EAGAIN if cgp_checkpoint_clean()
+ * deleted it first, or errno. On a file system without locks neither has one. */
 static int lock_new(int run, int fd, const char *name) {
     struct stat info, now;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -83,7 +83,8 @@ static int lock_new(int run, int fd, const char *name) {
     return now.st_ino == info.st_ino ? 0 : EAGAIN;
 }
 
-/* Make a directory and lock it. Returns 0; or EAGAIN to try another name, or errno, with nothing left behind. */
+/* Make a directory and lock it. Returns 0; or EAGAIN to try another name, or errno, with nothing
+ * left behind. */
 static int make_locked(int run, const char *name, int *lock) {
     if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
     const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -114,11 +115,10 @@ cgp_status cgp_temporary_directory(int directory, const char *what, const char *
     cgp__entry_name made;
     int lock = -1;
     if (!*what || strlen(what) > 32 || what[strspn(what, letters)])
-        return cgp_fail(CGP_EINVAL, "%s: expected a word of at most 32 letters, got \"%s\"",
-                        path, what);
+        return cgp_fail(CGP_EINVAL, "%s: expected a word of at most 32 letters, got \"%s\"", path,
+                        what);
     const int reason = cgp__temporary_make(directory, what, &made, &lock);
-    if (reason)
-        return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", path, strerror(reason));
+    if (reason) return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", path, strerror(reason));
     memcpy(name, made.text, sizeof made.text);
     *fd = lock;
     return CGP_OK;
@@ -200,7 +200,8 @@ static cgp_status not_deleted(const char *path, const char *name, int reason) {
     return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, name, strerror(reason));
 }
 
-/* Delete the files in a directory; a directory in it only if it is empty. Continues after a failure and reports the first. */
+/* Delete the files in a directory; a directory in it only if it is empty. Continues after a failure
+ * and reports the first. */
 static cgp_status delete_contents(DIR *list, const char *path, const char *name) {
     cgp_status status = CGP_OK;
     int reason = 0;
@@ -234,8 +235,8 @@ cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
 
 typedef enum owner { LIVES, GONE, HIDDEN } owner; /* HIDDEN: it cannot be looked at from here */
 
-/* A link cannot be locked. Its temporary name is short-lived, and its writer tries again where it is lost, so one older than 10 s is
- * abandoned, whoever made it. */
+/* A link cannot be locked. Its temporary name is short-lived, and its writer tries again where it
+ * is lost, so one older than 10 s is abandoned, whoever made it. */
 static owner owner_of_link(const char *process, const struct stat *info) {
     const bool gone = process && cgp__process_state_of(process) == CGP_PROCESS_GONE;
     return gone || time(NULL) - info->st_mtime > 10 ? GONE : LIVES;
@@ -252,8 +253,9 @@ static owner owner_by_process(const char *process) {
     }
 }
 
-/* Tell whether a process writes an entry; *lock is held if no process of this place does, else -1. Checks the name again after
- * locking: meanwhile its writer may have renamed it to its final name. */
+/* Tell whether a process writes an entry; *lock is held if no process of this place does, else -1.
+ * Checks the name again after locking: meanwhile its writer may have renamed it to its final name.
+ * */
 static owner owner_of(int directory, const char *name, int *lock) {
     struct stat now, locked;
     const char *process = process_of(name);
@@ -284,7 +286,8 @@ static bool restore(int directory, const char *name) {
     return renameat(directory, name, directory, final.text) == 0;
 }
 
-/* Whoever replaces a checkpoint tries again if it is restored meanwhile, so one of a hidden process is restored too. */
+/* Whoever replaces a checkpoint tries again if it is restored meanwhile, so one of a hidden process
+ * is restored too. */
 static cgp_status clean_entry(int run, const char *path, const char *name, cgp__clean how) {
     int lock = -1;
     cgp_status status = CGP_OK;
@@ -327,8 +330,7 @@ cgp_status cgp_checkpoint_clean(const char *directory) {
     CGP__NEED(directory);
     const int run = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (run < 0 && errno == ENOENT) return CGP_OK;
-    if (run < 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory, strerror(errno));
+    if (run < 0) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory, strerror(errno));
     const cgp_status status = cgp__run_clean(run, directory, CGP__CLEAN_TELL);
     close(run);
     return status;

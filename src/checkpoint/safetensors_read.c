@@ -43,8 +43,8 @@ struct cgp_safetensors {
     cgp__file_reader own;
     int64_t file_bytes;
     int64_t data_start; /* byte in the file */
-    json_t *header; /* owns names and metadata; once open, the value of a name is its index */
-    entry *entries; /* in order of offset */
+    json_t *header;     /* owns names and metadata; once open, the value of a name is its index */
+    entry *entries;     /* in order of offset */
     int count;
 };
 
@@ -60,7 +60,8 @@ static const struct {
     {"F6_E3M2", 6}, {"F4", 4},
 };
 
-/* Report damage at a byte, of a tensor unless it is NULL; names are cut at 100 bytes in messages. */
+/* Report damage at a byte, of a tensor unless it is NULL; names are cut at 100 bytes in messages.
+ * */
 static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const entry *tensor,
                           const char *format, ...) CGP_PRINTF(4, 5);
 
@@ -92,16 +93,16 @@ static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const j
     return damaged(file, LENGTH_BYTES, tensor, "no dtype of the format, got \"%.20s\"", type);
 }
 
-/* Multiply *bits, of one element, by the shape. Sizes of 0 count as 1 in the check against overflow, so that every later
- * product of sizes (a stride) fits too. */
+/* Multiply *bits, of one element, by the shape. Sizes of 0 count as 1 in the check against
+ * overflow, so that every later product of sizes (a stride) fits too. */
 static cgp_status parse_shape(const cgp_safetensors *file, entry *tensor, const json_t *json,
                               int64_t *bits) {
     if (!json_is_array(json))
         return damaged(file, LENGTH_BYTES, tensor, "shape is missing or not a list");
     const size_t rank = json_array_size(json);
     if (rank > CGP_MAX_RANK)
-        return damaged(file, LENGTH_BYTES, tensor, "rank is at most %d here, got %zu",
-                       CGP_MAX_RANK, rank);
+        return damaged(file, LENGTH_BYTES, tensor, "rank is at most %d here, got %zu", CGP_MAX_RANK,
+                       rank);
     bool empty = false;
     for (size_t i = 0; i < rank; i++) {
         const json_t *item = json_array_get(json, i);
@@ -119,12 +120,10 @@ static cgp_status parse_shape(const cgp_safetensors *file, entry *tensor, const 
     return CGP_OK;
 }
 
-static cgp_status parse_offsets(const cgp_safetensors *file, entry *tensor,
-                                const json_t *json) {
+static cgp_status parse_offsets(const cgp_safetensors *file, entry *tensor, const json_t *json) {
     const json_t *begin = json_array_get(json, 0), *end = json_array_get(json, 1);
     if (json_array_size(json) != 2 || !json_is_integer(begin) || !json_is_integer(end))
-        return damaged(file, LENGTH_BYTES, tensor,
-                       "data_offsets are missing or not two integers");
+        return damaged(file, LENGTH_BYTES, tensor, "data_offsets are missing or not two integers");
     tensor->begin = json_integer_value(begin);
     tensor->end = json_integer_value(end);
     if (tensor->begin < 0 || tensor->end < tensor->begin)
@@ -134,22 +133,20 @@ static cgp_status parse_offsets(const cgp_safetensors *file, entry *tensor,
     const int64_t data_bytes = file->file_bytes - file->data_start;
     if (tensor->end > data_bytes)
         return damaged(file, file->file_bytes, NULL,
-                       "file ends early: tensor \"%.100s\" needs data to %" PRId64
-                       ", got %" PRId64 " bytes",
+                       "file ends early: tensor \"%.100s\" needs data to %" PRId64 ", got %" PRId64
+                       " bytes",
                        tensor->name, tensor->end, data_bytes);
     return CGP_OK;
 }
 
 static cgp_status parse_entry(const cgp_safetensors *file, entry *tensor, const json_t *json) {
     int64_t bits = 0;
-    if (!json_is_object(json))
-        return damaged(file, LENGTH_BYTES, tensor, "is not a JSON object");
+    if (!json_is_object(json)) return damaged(file, LENGTH_BYTES, tensor, "is not a JSON object");
     CGP_TRY(parse_type(file, tensor, json_object_get(json, "dtype"), &bits));
     CGP_TRY(parse_shape(file, tensor, json_object_get(json, "shape"), &bits));
     CGP_TRY(parse_offsets(file, tensor, json_object_get(json, "data_offsets")));
     if (bits % 8)
-        return damaged(file, LENGTH_BYTES, tensor, "%" PRId64 " bits are not whole bytes",
-                       bits);
+        return damaged(file, LENGTH_BYTES, tensor, "%" PRId64 " bits are not whole bytes", bits);
     if (tensor->end - tensor->begin != bits / 8)
         return damaged(file, file->data_start + tensor->begin, tensor,
                        "type and shape need %" PRId64 " bytes, data_offsets give %" PRId64,
@@ -159,8 +156,7 @@ static cgp_status parse_entry(const cgp_safetensors *file, entry *tensor, const 
 
 /* --- the header --- */
 
-static cgp_status read_bytes(const cgp_safetensors *file, int64_t byte, void *data,
-                             size_t bytes) {
+static cgp_status read_bytes(const cgp_safetensors *file, int64_t byte, void *data, size_t bytes) {
     size_t got = 0;
     CGP_TRY(cgp__file_reader_read(file->reader, file->path, byte, data, bytes, &got));
     if (got == bytes) return CGP_OK;
@@ -177,8 +173,7 @@ static cgp_status parse_json(cgp_safetensors *file, const char *text, size_t len
     if (file->header) return CGP_OK;
     if (error.refused == CGP_EFORMAT)
         return damaged(file, LENGTH_BYTES, NULL, "header: %s", error.reason);
-    if (error.refused != CGP_OK)
-        return cgp_fail(error.refused, "%s: %s", file->path, error.reason);
+    if (error.refused != CGP_OK) return cgp_fail(error.refused, "%s: %s", file->path, error.reason);
     if (!error.reason[0]) return cgp__no_memory(file->path, length);
     return damaged(file, LENGTH_BYTES, NULL, "header is not JSON (byte %zu: %s)",
                    LENGTH_BYTES + error.byte, error.reason);
@@ -193,8 +188,7 @@ static cgp_status read_header(cgp_safetensors *file) {
     CGP_TRY(read_bytes(file, 0, &length, LENGTH_BYTES));
     if (length > MAX_HEADER_BYTES)
         return damaged(file, 0, NULL,
-                       "header is at most %d bytes, got %" PRIu64
-                       " (is it a safetensors file?)",
+                       "header is at most %d bytes, got %" PRIu64 " (is it a safetensors file?)",
                        MAX_HEADER_BYTES, length);
     int64_t max = 0;
     CGP_TRY(cgp__limit_get(CGP__LIMIT_HEADER, &max));
@@ -204,8 +198,8 @@ static cgp_status read_header(cgp_safetensors *file) {
                        length, cgp__limit_hint(CGP__LIMIT_HEADER));
     if (length > (uint64_t)(file->file_bytes - LENGTH_BYTES))
         return damaged(file, 0, NULL,
-                       "file ends early: the header takes %" PRIu64 " bytes, got %" PRId64,
-                       length, file->file_bytes - LENGTH_BYTES);
+                       "file ends early: the header takes %" PRIu64 " bytes, got %" PRId64, length,
+                       file->file_bytes - LENGTH_BYTES);
     file->data_start = LENGTH_BYTES + (int64_t)length;
     char *text = NULL;
     CGP_TRY(CGP__NEW(text, length, file->path));
@@ -246,7 +240,8 @@ static cgp_status parse_entries(cgp_safetensors *file) {
     return CGP_OK;
 }
 
-/* By offset; an empty tensor before one that begins at the same offset, several empty ones in header order. */
+/* By offset; an empty tensor before one that begins at the same offset, several empty ones in
+ * header order. */
 static int by_offset(const void *left, const void *right) {
     const entry *a = left, *b = right;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
@@ -271,8 +266,8 @@ static cgp_status check_layout(const cgp_safetensors *file) {
         const entry *tensor = &file->entries[i];
         const int64_t byte = file->data_start + tensor->begin;
         if (tensor->begin < end)
-            return damaged(file, byte, NULL, "tensor \"%.100s\" overlaps \"%.100s\"",
-                           tensor->name, file->entries[i - 1].name);
+            return damaged(file, byte, NULL, "tensor \"%.100s\" overlaps \"%.100s\"", tensor->name,
+                           file->entries[i - 1].name);
         if (tensor->begin > end)
             return damaged(file, file->data_start + end, NULL,
                            "%" PRId64 " bytes before tensor \"%.100s\" belong to none",
@@ -324,8 +319,8 @@ cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
     cgp_safetensors *file = NULL;
     cgp_status status = new_file(&file, path);
     if (status == CGP_OK)
-        status = cgp__file_reader_open(&file->own, AT_FDCWD, path, path, "a safetensors file",
-                                       CGP_EIO);
+        status =
+            cgp__file_reader_open(&file->own, AT_FDCWD, path, path, "a safetensors file", CGP_EIO);
     return file ? finish_open(out, file, NULL, status) : status;
 }
 
@@ -370,8 +365,7 @@ const cgp_shape *cgp_safetensors_shape(const cgp_safetensors *file, int index) {
 const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *key) {
     CGP__NEED_OR(file, NULL);
     CGP__NEED_OR(key, NULL);
-    return json_string_value(
-        json_object_get(json_object_get(file->header, "__metadata__"), key));
+    return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
 }
 
 int cgp_safetensors_find(const cgp_safetensors *file, const char *name) {
@@ -386,8 +380,7 @@ static bool is_type(const entry *tensor, const char *type) {
 }
 
 static cgp_status no_such_index(const cgp_safetensors *file, int index) {
-    return cgp_fail(CGP_EINVAL, "%s: has %d tensors, got index %d", file->path, file->count,
-                    index);
+    return cgp_fail(CGP_EINVAL, "%s: has %d tensors, got index %d", file->path, file->count, index);
 }
 
 cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data) {
@@ -403,7 +396,8 @@ cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data) {
                       (size_t)(tensor->end - tensor->begin));
 }
 
-/* The 16-bit values lie in the upper half of `data`, so widening in ascending order overwrites none that is unread. */
+/* The 16-bit values lie in the upper half of `data`, so widening in ascending order overwrites none
+ * that is unread. */
 static void widen(float *data, int64_t count, float (*widened)(uint16_t)) {
     const char *narrow = (const char *)data + 2 * count;
     for (int64_t i = 0; i < count; i++) {
@@ -424,8 +418,8 @@ cgp_status cgp_safetensors_read_f32(cgp_safetensors *file, int index, float *dat
         return cgp_fail(CGP_EINVAL, "%s: tensor \"%.100s\": expected F32, F16 or BF16, got %s",
                         file->path, tensor->name, tensor->type);
     const int64_t bytes = tensor->end - tensor->begin;
-    CGP_TRY(read_bytes(file, file->data_start + tensor->begin, (char *)data + bytes,
-                       (size_t)bytes));
+    CGP_TRY(
+        read_bytes(file, file->data_start + tensor->begin, (char *)data + bytes, (size_t)bytes));
     widen(data, bytes / 2, bf16 ? cgp__bf16_to_float : cgp__f16_to_float);
     return CGP_OK;
 }

@@ -40,8 +40,8 @@ static cgp_status find_bytes(const char *path, const char *name, cgp_dtype type,
                         CGP_MAX_RANK, shape->rank);
     for (int i = 0; i < shape->rank; i++) {
         if (shape->dims[i] < 0 || __builtin_mul_overflow(*bytes, shape->dims[i], bytes))
-            return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": not a shape of a tensor, got %s",
-                            path, name, cgp_shape_text(shape, text, sizeof text));
+            return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": not a shape of a tensor, got %s", path,
+                            name, cgp_shape_text(shape, text, sizeof text));
     }
     return CGP_OK;
 }
@@ -65,12 +65,10 @@ cgp_status cgp__safetensors_add_metadata(cgp_safetensors_writer *writer,
     for (int i = 0; i < count; i++) {
         const char *key = metadata[2 * i], *value = metadata[2 * i + 1];
         if (!key || !value)
-            return cgp_fail(CGP_EINVAL, "%s: metadata: expected keys with values, got NULL",
-                            path);
+            return cgp_fail(CGP_EINVAL, "%s: metadata: expected keys with values, got NULL", path);
         CGP_TRY(check_key(path, "metadata key", object, key));
         if (!cgp__is_utf8(value))
-            return cgp_fail(CGP_EINVAL, "%s: metadata of key \"%s\" are not UTF-8 text", path,
-                            key);
+            return cgp_fail(CGP_EINVAL, "%s: metadata of key \"%s\" are not UTF-8 text", path, key);
         if (json_object_set_new(object, key, json_string(value)))
             return cgp__no_memory(path, strlen(key) + strlen(value));
     }
@@ -83,15 +81,13 @@ static const char *name_of(cgp_dtype type) {
     return names[type];
 }
 
-cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name,
-                                cgp_dtype type, const cgp_shape *shape) {
+cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name, cgp_dtype type,
+                                const cgp_shape *shape) {
     const char *path = writer->path;
-    if (!name)
-        return cgp_fail(CGP_EINVAL, "%s: expected a name for each tensor, got NULL", path);
+    if (!name) return cgp_fail(CGP_EINVAL, "%s: expected a name for each tensor, got NULL", path);
     if (cgp_dtype_bytes(type) == 0)
-        return cgp_fail(CGP_EINVAL,
-                        "%s: tensor \"%s\": expected an element type, got number %d", path,
-                        name, (int)type);
+        return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": expected an element type, got number %d",
+                        path, name, (int)type);
     if (strcmp(name, "__metadata__") == 0)
         return cgp_fail(CGP_EINVAL, "%s: a tensor cannot be called __metadata__", path);
     CGP_TRY(check_key(path, "tensor", writer->header, name));
@@ -99,8 +95,8 @@ cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name
     int64_t bytes = 0;
     CGP_TRY(find_bytes(path, name, type, shape, &bytes));
     if (__builtin_add_overflow(begin, bytes, &writer->due))
-        return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\" ends above %" PRId64 " bytes", path,
-                        name, INT64_MAX);
+        return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\" ends above %" PRId64 " bytes", path, name,
+                        INT64_MAX);
     json_t *sizes = json_array();
     for (int i = 0; i < shape->rank; i++) {
         if (json_array_append_new(sizes, json_integer(shape->dims[i]))) {
@@ -122,8 +118,7 @@ static cgp_status write_header(cgp_safetensors_writer *writer) {
     if (rounded > MAX_HEADER_BYTES) {
         free(text);
         return cgp_fail(CGP_EINVAL,
-                        "%s: header is at most %d bytes, got %" PRIu64
-                        " (fewer or shorter names)",
+                        "%s: header is at most %d bytes, got %" PRIu64 " (fewer or shorter names)",
                         writer->path, MAX_HEADER_BYTES, rounded);
     }
     char *padded = cgp__format("%s%*s", text, (int)(rounded - length), "");
@@ -168,9 +163,8 @@ cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path
     if (count > 0) CGP__NEED(shapes);
     if (n_metadata > 0) CGP__NEED(metadata);
     if (count < 0 || n_metadata < 0)
-        return cgp_fail(CGP_EINVAL,
-                        "%s: expected 0 or more tensors and metadata, got %d and %d", path,
-                        count, n_metadata);
+        return cgp_fail(CGP_EINVAL, "%s: expected 0 or more tensors and metadata, got %d and %d",
+                        path, count, n_metadata);
     cgp_safetensors_writer *writer = NULL;
     CGP_TRY(cgp__safetensors_begin(&writer, path));
     cgp_status status = CGP_OK;
@@ -185,13 +179,12 @@ cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path
     return status;
 }
 
-cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *data,
-                                  size_t bytes) {
+cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *data, size_t bytes) {
     CGP__NEED(writer);
     if (bytes > 0) CGP__NEED(data);
     if (bytes > (uint64_t)writer->due)
-        return cgp_fail(CGP_EINVAL, "%s: %" PRId64 " bytes of data are due, got %zu",
-                        writer->path, writer->due, bytes);
+        return cgp_fail(CGP_EINVAL, "%s: %" PRId64 " bytes of data are due, got %zu", writer->path,
+                        writer->due, bytes);
     CGP_TRY(cgp__file_write(writer->file, data, bytes));
     writer->due -= (int64_t)bytes;
     return CGP_OK;
@@ -201,10 +194,9 @@ cgp_status cgp_safetensors_commit(cgp_safetensors_writer *writer) {
     CGP__NEED(writer);
     cgp_status status = CGP_OK;
     if (writer->due > 0) {
-        status = cgp_fail(CGP_ESTATE,
-                          "%s: %" PRId64
-                          " bytes of data are missing (cgp_safetensors_append is due)",
-                          writer->path, writer->due);
+        status = cgp_fail(
+            CGP_ESTATE, "%s: %" PRId64 " bytes of data are missing (cgp_safetensors_append is due)",
+            writer->path, writer->due);
     } else {
         status = cgp__file_commit(writer->file);
         writer->file = NULL;

@@ -8,7 +8,8 @@
  *     add_entries                  ◄──entries──   entries: names, sizes, SHA-256
  *     commit                                      abandon
  *
- * A rank that finds another nonce, or none, has another directory under the same path: storage of its host alone. */
+ * A rank that finds another nonce, or none, has another directory under the same path: storage of
+ * its host alone. */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -30,8 +31,7 @@ static void name_host(char *host, size_t size) {
     host[size - 1] = '\0';
 }
 
-cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer,
-                                 cgp__checkpoint_ticket *ticket) {
+cgp_status cgp__checkpoint_share(cgp__checkpoint_writer *writer, cgp__checkpoint_ticket *ticket) {
     struct timespec now = {0, 0};
     (void)clock_gettime(CLOCK_REALTIME, &now);
     memset(ticket, 0, sizeof *ticket);
@@ -55,8 +55,7 @@ static int find_temporary(cgp__checkpoint_writer *writer, const char *nonce) {
     if (writer->run < 0) return errno;
     writer->lock = openat(writer->run, writer->temporary.text, flags | O_NOFOLLOW);
     if (writer->lock < 0) return errno;
-    const int fd =
-        openat(writer->lock, CGP__NONCE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int fd = openat(writer->lock, CGP__NONCE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return errno;
     const ssize_t got = pread(fd, text, sizeof text, 0);
     const int reason = got < 0 ? errno : 0;
@@ -72,11 +71,10 @@ static cgp_status not_found(const char *directory, const char *other, int reason
     if (reason != ENOENT && reason != ENOTDIR)
         return cgp_fail(CGP_EIO, "%s: cannot be read on host %s (%s)", directory, host,
                         strerror(reason));
-    return cgp_fail(
-        CGP_EIO,
-        "%s: expected on host %s the directory that rank 0 writes to on host %s, got "
-        "another one (take one on a file system that all ranks share)",
-        directory, host, other);
+    return cgp_fail(CGP_EIO,
+                    "%s: expected on host %s the directory that rank 0 writes to on host %s, got "
+                    "another one (take one on a file system that all ranks share)",
+                    directory, host, other);
 }
 
 cgp_status cgp__checkpoint_join(cgp__checkpoint_writer **out, const char *directory,

@@ -6,7 +6,8 @@
  *      "weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors", ...}
  *     }
  *
- * A reader here knows from the shards themselves which has a tensor; the index has to say the same. */
+ * A reader here knows from the shards themselves which has a tensor; the index has to say the same.
+ * */
 #include "checkpoint/internal.h"
 
 #include "base/base.h"
@@ -51,8 +52,8 @@ cgp_status cgp__weight_map_write(const cgp__weight_map *map, cgp__checkpoint_wri
     json_t *root = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)map->bytes,
                              "weight_map", map->files);
     char *text = root ? cgp__json_text(root, JSON_INDENT(1)) : NULL;
-    cgp_status status = text ? cgp_file_replace_at(cgp__checkpoint_directory(writer),
-                                                   CGP__INDEX, path.text, text, strlen(text))
+    cgp_status status = text ? cgp_file_replace_at(cgp__checkpoint_directory(writer), CGP__INDEX,
+                                                   path.text, text, strlen(text))
                              : cgp__no_memory(path.text, json_object_size(map->files));
     if (status == CGP_OK) status = cgp__checkpoint_add(writer, CGP__INDEX);
     free(text);
@@ -62,8 +63,7 @@ cgp_status cgp__weight_map_write(const cgp__weight_map *map, cgp__checkpoint_wri
 
 /* --- reading --- */
 
-static cgp_status read_index(const cgp__checkpoint *checkpoint, const char *path,
-                             json_t **root) {
+static cgp_status read_index(const cgp__checkpoint *checkpoint, const char *path, json_t **root) {
     cgp__json_error error;
     char *text = NULL;
     size_t length = 0;
@@ -95,8 +95,7 @@ static cgp_status compare(const char *path, json_t *expected, json_t *got) {
     }
     json_object_foreach(got, tensor, value) {
         if (!json_object_get(expected, tensor))
-            return cgp_fail(CGP_EFORMAT, "%s: weight_map: \"%.200s\" is in no file", path,
-                            tensor);
+            return cgp_fail(CGP_EFORMAT, "%s: weight_map: \"%.200s\" is in no file", path, tensor);
     }
     return CGP_OK;
 }
@@ -113,8 +112,7 @@ static cgp_status check_root(const cgp__weight_map *map, const char *path, const
                     path, map->bytes, json_integer_value(bytes));
 }
 
-cgp_status cgp__weight_map_check(const cgp__weight_map *map,
-                                 const cgp__checkpoint *checkpoint) {
+cgp_status cgp__weight_map_check(const cgp__weight_map *map, const cgp__checkpoint *checkpoint) {
     const cgp__path_text path = cgp__path_text_of(cgp__checkpoint_path(checkpoint), CGP__INDEX);
     json_t *root = NULL;
     cgp_status status = read_index(checkpoint, path.text, &root);

@@ -17,8 +17,8 @@ bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
     return false;
 }
 
-uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
-                         cgp_op_direction direction, bool *y) {
+uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
+                         bool *y) {
     cgp__op_needs needs = {0};
     if (cgp__node_has_direction(model, node, direction))
         needs = cgp__op_needs_of(node->use.op, direction);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see cgpipe/model.h). */
+/* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see
+ * cgpipe/model.h). */
 #include "model/builder.h"
 
 #include "base/json.h"
@@ -109,10 +110,9 @@ bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *
             cgp__builder_stick(model, CGP_EINVAL, op,
                                "init: expected a cgp_init_kind, got number %d", kind);
         else if (!(inits[i].scale >= 0 && isfinite((float)inits[i].scale)))
-            cgp__builder_stick(
-                model, CGP_EINVAL, op,
-                "init: expected a scale of 0 or more that is finite as f32, got %g",
-                inits[i].scale);
+            cgp__builder_stick(model, CGP_EINVAL, op,
+                               "init: expected a scale of 0 or more that is finite as f32, got %g",
+                               inits[i].scale);
         else
             continue;
         return false;
@@ -120,11 +120,10 @@ bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *
     return true;
 }
 
-static bool grow_or_stick(cgp_model *model, void *array, int *capacity, int need,
-                          size_t bytes) {
+static bool grow_or_stick(cgp_model *model, void *array, int *capacity, int need, size_t bytes) {
     if (cgp__grow(array, capacity, need, bytes)) return true;
-    cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)",
-                       need, bytes);
+    cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)", need,
+                       bytes);
     return false;
 }
 
@@ -161,8 +160,7 @@ static bool add_name(cgp_model *model, cgp__names kind, int i, const char *name)
 static char *strdup_or_stick(cgp_model *model, const char *text) {
     char *copy = cgp__strdup(text);
     if (!copy)
-        cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%zu bytes)",
-                           strlen(text));
+        cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%zu bytes)", strlen(text));
     return copy;
 }
 
@@ -184,8 +182,7 @@ static cgp_value new_value(cgp_model *model, const cgp_op_type *type, int node, 
     if (!grow_or_stick(model, &model->values, &model->values_capacity, n + 1,
                        sizeof *model->values))
         return cgp__no_value;
-    model->values[n] =
-        (cgp__value_info){.type = *type, .node = node, .input = input, .output = -1};
+    model->values[n] = (cgp__value_info){.type = *type, .node = node, .input = input, .output = -1};
     model->n_values = n + 1;
     return (cgp_value){n};
 }
@@ -206,8 +203,8 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
     }
     if (rank < 1 || rank >= CGP_MAX_RANK) {
         cgp__builder_stick(model, CGP_EINVAL, name,
-                           "an input has 1 to %d dimensions besides N, got %d",
-                           CGP_MAX_RANK - 1, rank);
+                           "an input has 1 to %d dimensions besides N, got %d", CGP_MAX_RANK - 1,
+                           rank);
         return cgp__no_value;
     }
     int64_t count = 1;
@@ -240,8 +237,8 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
 }
 
 /* Use a tied parameter, if its shape is the one that the op needs. */
-static bool tie_param(cgp_model *model, cgp__node *node, int k,
-                      const cgp_op_parameter *inferred, cgp__tie *tie) {
+static bool tie_param(cgp_model *model, cgp__node *node, int k, const cgp_op_parameter *inferred,
+                      cgp__tie *tie) {
     const cgp__parameter *param = &model->params[tie->parameter];
     char expected[128], got[128];
     node->params[k] = tie->parameter;
@@ -255,8 +252,7 @@ static bool tie_param(cgp_model *model, cgp__node *node, int k,
     else
         cgp__builder_stick(model, CGP_EINVAL, node->use.op->name,
                            "parameter %s: expected shape %s, got %s of %s, which it is tied to",
-                           tie->name,
-                           cgp_shape_text(&inferred->shape, expected, sizeof expected),
+                           tie->name, cgp_shape_text(&inferred->shape, expected, sizeof expected),
                            cgp_shape_text(&param->shape, got, sizeof got), param->name);
     return false;
 }
@@ -308,15 +304,14 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     CGP__NEED_OR(model, );
     CGP__NEED_STUCK(model, name, );
     CGP__NEED_STUCK(model, existing, );
-    if (!cgp__builder_open(model, "tie") || !cgp__builder_takes_name(model, "tie", name))
-        return;
+    if (!cgp__builder_open(model, "tie") || !cgp__builder_takes_name(model, "tie", name)) return;
     const int through = find_name(model, CGP__NAMES_TIE, existing);
     const int parameter = through >= 0 && model->ties[through].used
                               ? model->ties[through].parameter
                               : find_name(model, CGP__NAMES_PARAMETER, existing);
     if (parameter < 0) {
-        cgp__builder_stick(model, CGP_EINVAL, "tie",
-                           "%s: there is no parameter of this name yet", existing);
+        cgp__builder_stick(model, CGP_EINVAL, "tie", "%s: there is no parameter of this name yet",
+                           existing);
         return;
     }
     if (find_name(model, CGP__NAMES_PARAMETER, name) >= 0 ||
@@ -340,19 +335,19 @@ static bool take_params(cgp_model *model, cgp__node *node, const cgp__given *giv
     const char *op = node->use.op->name;
     char expected[128], got[128];
     if (given->n_params != shapes->n_parameters || given->n_states != shapes->n_state) {
-        cgp__builder_stick(
-            model, CGP_EINVAL, op, "expected %d parameters and %d states, got %d and %d",
-            shapes->n_parameters, shapes->n_state, given->n_params, given->n_states);
+        cgp__builder_stick(model, CGP_EINVAL, op,
+                           "expected %d parameters and %d states, got %d and %d",
+                           shapes->n_parameters, shapes->n_state, given->n_params, given->n_states);
         return false;
     }
     for (int k = 0; k < given->n_params; k++) {
         const cgp__parameter *param = &model->params[given->params[k]];
         node->params[k] = given->params[k];
         if (cgp_shape_equal(&param->shape, &shapes->parameters[k].shape)) continue;
-        cgp__builder_stick(
-            model, CGP_EINVAL, op, "parameter %s: expected shape %s, got %s", param->name,
-            cgp_shape_text(&shapes->parameters[k].shape, expected, sizeof expected),
-            cgp_shape_text(&param->shape, got, sizeof got));
+        cgp__builder_stick(model, CGP_EINVAL, op, "parameter %s: expected shape %s, got %s",
+                           param->name,
+                           cgp_shape_text(&shapes->parameters[k].shape, expected, sizeof expected),
+                           cgp_shape_text(&param->shape, got, sizeof got));
         return false;
     }
     return true;
@@ -454,17 +449,17 @@ static bool infer(cgp_model *model, cgp__node *node, const char *name) {
     return cgp__builder_takes_name(model, op, name);
 }
 
-cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x,
-                           const char *name, const cgp__attributes *attributes) {
+cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x, const char *name,
+                           const cgp__attributes *attributes) {
     const cgp_op *op = &cgp__op_find(kind)->op;
     const int n = attributes->n_inputs ? attributes->n_inputs : op->n_inputs;
     return cgp__builder_add_op(model, kind, op, x, n, name, attributes, sizeof *attributes);
 }
 
 /* Add a node. Its parameters and states are `given`, or are named after `name`. */
-static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
-                          const cgp_value *x, int n, const char *name, const void *attributes,
-                          size_t attribute_bytes, const cgp__given *given) {
+static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op, const cgp_value *x,
+                          int n, const char *name, const void *attributes, size_t attribute_bytes,
+                          const cgp__given *given) {
     if (!cgp__builder_open(model, op->name)) return cgp__no_value;
     if (model->n_layers == 0) {
         cgp__builder_stick(model, CGP_EINVAL, op->name,
@@ -479,8 +474,7 @@ static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
                       .n_inputs = n,
                       .output = -1};
     if (!take_inputs(model, &node, x) ||
-        !take_attributes(model, &node, attributes, attribute_bytes) ||
-        !infer(model, &node, name) ||
+        !take_attributes(model, &node, attributes, attribute_bytes) || !infer(model, &node, name) ||
         !grow_or_stick(model, &model->nodes, &model->nodes_capacity, model->n_nodes + 1,
                        sizeof *model->nodes) ||
         !(given ? take_params(model, &node, given) : add_params(model, &node, name)) ||
@@ -496,8 +490,8 @@ static cgp_value add_node(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
 }
 
 cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
-                              const cgp_value *x, int n, const char *name,
-                              const void *attributes, size_t attribute_bytes) {
+                              const cgp_value *x, int n, const char *name, const void *attributes,
+                              size_t attribute_bytes) {
     return add_node(model, kind, op, x, n, name, attributes, attribute_bytes, NULL);
 }
 
@@ -540,12 +534,11 @@ void cgp_model_output(cgp_model *model, cgp_value value) {
     if (value.id < 0 || value.id >= model->n_values)
         cgp__builder_stick(model, CGP_EINVAL, "output", "is not a value of this model");
     else if (model->values[value.id].node < 0)
-        cgp__builder_stick(model, CGP_EINVAL, "output",
-                           "is an input of the model, not a result");
+        cgp__builder_stick(model, CGP_EINVAL, "output", "is an input of the model, not a result");
     else if (model->values[value.id].output >= 0)
         cgp__builder_stick(model, CGP_EINVAL, "output", "the value is an output already");
-    else if (grow_or_stick(model, &model->outputs, &model->outputs_capacity,
-                           model->n_outputs + 1, sizeof *model->outputs)) {
+    else if (grow_or_stick(model, &model->outputs, &model->outputs_capacity, model->n_outputs + 1,
+                           sizeof *model->outputs)) {
         model->values[value.id].output = model->n_outputs;
         model->outputs[model->n_outputs++] = value.id;
     }

@@ -8,16 +8,17 @@
 static const cgp_value cgp__no_value = {-1};
 
 /* Refuse a NULL pointer, with an error that sticks. */
-#define CGP__NEED_STUCK(model, pointer, result)                                                \
-    do {                                                                                       \
-        if (!(pointer)) {                                                                      \
-            cgp__builder_stick_missing(model, __func__, #pointer);                             \
-            return result;                                                                     \
-        }                                                                                      \
+#define CGP__NEED_STUCK(model, pointer, result)                                                    \
+    do {                                                                                           \
+        if (!(pointer)) {                                                                          \
+            cgp__builder_stick_missing(model, __func__, #pointer);                                 \
+            return result;                                                                         \
+        }                                                                                          \
     } while (0)
 void cgp__builder_stick_missing(cgp_model *model, const char *function, const char *argument);
 
-/* Return true if a name is UTF-8, as names in checkpoints must be, without control characters; if not, that sticks. */
+/* Return true if a name is UTF-8, as names in checkpoints must be, without control characters; if
+ * not, that sticks. */
 bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name);
 
 /* Return true if n initializations are valid; if not, that sticks. */
@@ -30,17 +31,18 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
 /* Return true if the model is neither finished nor has an error. */
 bool cgp__builder_open(cgp_model *model, const char *op);
 
-/* Add a node of a built-in kind; attributes->n_inputs, if not 0, overrides the op's number of inputs. `name` is for its
- * parameters and state. Return the invalid value on failure. */
-cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x,
-                           const char *name, const cgp__attributes *attributes);
+/* Add a node of a built-in kind; attributes->n_inputs, if not 0, overrides the op's number of
+ * inputs. `name` is for its parameters and state. Return the invalid value on failure. */
+cgp_value cgp__builder_add(cgp_model *model, cgp_op_kind kind, const cgp_value *x, const char *name,
+                           const cgp__attributes *attributes);
 
 /* Add a node of any op with n inputs. @param[in] attributes [attribute_bytes] copied. */
 cgp_value cgp__builder_add_op(cgp_model *model, cgp_op_kind kind, const cgp_op *op,
-                              const cgp_value *x, int n, const char *name,
-                              const void *attributes, size_t attribute_bytes);
+                              const cgp_value *x, int n, const char *name, const void *attributes,
+                              size_t attribute_bytes);
 
-/* A node as a graph file has it: parameters and states are there already, or have their whole names. */
+/* A node as a graph file has it: parameters and states are there already, or have their whole
+ * names. */
 typedef struct cgp__given {
     const int *params; /* [n_params] Indices. */
     int n_params;
@@ -64,7 +66,8 @@ void cgp__builder_add_unused(cgp_model *model, const cgp_op_type *type);
 /* `weight` is one of a loss of this name; if not, that sticks. */
 bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
 
-/* Make the node that was added last, if there are more than `before`, a loss, `weight` times its mean. */
+/* Make the node that was added last, if there are more than `before`, a loss, `weight` times its
+ * mean. */
 void cgp__builder_set_loss(cgp_model *model, int before, double weight);
 
 /* Release the indices of names, used only while a model is built. */

@@ -30,7 +30,6 @@ cgp_status cgp__convolution_check(const char *name, cgp_convolution convolution)
 int64_t cgp__convolution_tile(cgp_convolution convolution, const cgp__node *node) {
     const cgp_op_attributes *s = &node->sizes;
     const bool has_tiles = node->kind == CGP_OP_CONV2D && s->kernel_height == 3 &&
-                           s->kernel_width == 3 && s->stride_height == 1 &&
-                           s->stride_width == 1;
+                           s->kernel_width == 3 && s->stride_height == 1 && s->stride_width == 1;
     return convolution == CGP_CONVOLUTION_WINOGRAD && has_tiles ? 2 : 0;
 }

@@ -12,8 +12,8 @@ static bool takes(cgp_model *model, const cgp_op *op, const void *attributes) {
     return status == CGP_OK;
 }
 
-static cgp_value add(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
-                     const char *name, const void *attributes) {
+static cgp_value add(cgp_model *model, const cgp_op *op, const cgp_value *inputs, const char *name,
+                     const void *attributes) {
     return cgp__builder_add_op(model, CGP_OP_CUSTOM, op, inputs, op->n_inputs, name, attributes,
                                op->attribute_bytes);
 }

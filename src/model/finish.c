@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* finish.c -- closes a graph: removes unneeded nodes, moves the losses to the end, lists the uses of each parameter, marks
- * values with a gradient. */
+/* finish.c -- closes a graph: removes unneeded nodes, moves the losses to the end, lists the uses
+ * of each parameter, marks values with a gradient. */
 #include "model/builder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Mark the ancestors of needed nodes; nodes are in order, so one pass from the end is enough. `gradient`: only along edges with a
- * gradient. */
+/* Mark the ancestors of needed nodes; nodes are in order, so one pass from the end is enough.
+ * `gradient`: only along edges with a gradient. */
 static void mark_needed(const cgp_model *model, bool *needed, bool gradient) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
@@ -37,7 +37,8 @@ static void move_losses_to_end(cgp_model *model, cgp__node *moved) {
     }
 }
 
-/* Keep needed nodes and renumber them. Values keep their numbers; those of removed nodes have no producer. */
+/* Keep needed nodes and renumber them. Values keep their numbers; those of removed nodes have no
+ * producer. */
 static void keep_nodes(cgp_model *model, const bool *needed) {
     int nodes = 0;
     for (int i = 0; i < model->n_nodes; i++) {
@@ -46,8 +47,7 @@ static void keep_nodes(cgp_model *model, const bool *needed) {
             continue;
         }
         model->nodes[nodes] = model->nodes[i];
-        if (model->nodes[nodes].output >= 0)
-            model->values[model->nodes[nodes].output].node = nodes;
+        if (model->nodes[nodes].output >= 0) model->values[model->nodes[nodes].output].node = nodes;
         nodes++;
     }
     model->n_nodes = nodes;
@@ -130,16 +130,16 @@ static void mark_gradients(cgp_model *model) {
         cgp__node *node = &model->nodes[i];
         bool depends = node->use.shapes.n_parameters > 0; /* on a parameter, or an input */
         for (int k = 0; k < node->n_inputs; k++)
-            depends = depends ||
-                      (cgp__node_passes(node, k) && model->values[node->inputs[k]].has_grad);
+            depends =
+                depends || (cgp__node_passes(node, k) && model->values[node->inputs[k]].has_grad);
         if (node->output >= 0)
             model->values[node->output].has_grad =
-                depends && node->requires_grad &&
-                model->values[node->output].type.dtype == CGP_F32;
+                depends && node->requires_grad && model->values[node->output].type.dtype == CGP_F32;
     }
 }
 
-/* Mark the losses, or without any the outputs' producers, and their ancestors. `needed`: [nodes] scratch. */
+/* Mark the losses, or without any the outputs' producers, and their ancestors. `needed`: [nodes]
+ * scratch. */
 static void mark_requires_grad(cgp_model *model, bool *needed) {
     memset(needed, 0, (size_t)model->n_nodes);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
@@ -156,8 +156,7 @@ static void mark_requires_grad(cgp_model *model, bool *needed) {
 }
 
 static cgp_status check(const cgp_model *model) {
-    if (model->n_layers == 0)
-        return cgp_fail(CGP_EINVAL, "model %s: has no layer", model->name);
+    if (model->n_layers == 0) return cgp_fail(CGP_EINVAL, "model %s: has no layer", model->name);
     if (model->n_losses == 0 && model->n_outputs == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has neither loss nor output", model->name);
     for (int i = 0; i < model->n_ties; i++) {
@@ -210,8 +209,7 @@ cgp_status cgp_model_finish(cgp_model *model) {
     model->finished = true;
     cgp__builder_forget_names(model);
     if (model->status != CGP_OK)
-        return cgp_fail(model->status, "%s",
-                        model->error ? model->error : "model: out of memory");
+        return cgp_fail(model->status, "%s", model->error ? model->error : "model: out of memory");
     model->status = check(model);
     if (model->status != CGP_OK) {
         model->error = cgp__strdup(cgp_message());

@@ -11,11 +11,8 @@
 
 /* --- tables --- */
 
-#define FIELD(kind, name)                                                                      \
-    {                                                                                          \
-#name, CGP__FIELD_##kind, offsetof(cgp__attributes, name),                             \
-            sizeof((cgp__attributes){0}).name                                                  \
-    }
+#define FIELD(kind, name)                                                                          \
+    { #name, CGP__FIELD_##kind, offsetof(cgp__attributes, name), sizeof((cgp__attributes){0}).name }
 
 /* The fields of cgp__attributes. */
 static const cgp__field fields[] = {
@@ -286,8 +283,8 @@ static cgp_status unknown_attribute(cgp_op_kind kind, const char *key) {
         if (fields[i].kind != CGP__FIELD_NONE && cgp__graph_has(kind, &fields[i], NULL))
             snprintf(list + used, sizeof list - used, " %s", fields[i].name);
     }
-    return cgp_fail(CGP_EFORMAT, "%.80s: unknown attribute of %s, which has%s", key,
-                    names[kind], *list ? list : " none");
+    return cgp_fail(CGP_EFORMAT, "%.80s: unknown attribute of %s, which has%s", key, names[kind],
+                    *list ? list : " none");
 }
 
 cgp_status cgp__graph_attributes_read(cgp__attributes *attributes, cgp_op_kind kind,

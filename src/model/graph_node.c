@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_node.c -- the nodes and losses of a graph file. What the builder refuses, shapes and attributes, is refused with its message. */
+/* graph_node.c -- the nodes and losses of a graph file. What the builder refuses, shapes and
+ * attributes, is refused with its message. */
 #include "model/graph_reader.h"
 
 #include "op/custom/custom.h"
@@ -44,9 +45,8 @@ static cgp_status unknown_op(const cgp__reader *r, const char *name) {
     for (int kind = 0; kind < CGP_OP_KINDS; kind++)
         all[kind] = cgp__graph_op((cgp_op_kind)kind);
     const char *near = cgp_nearest(name, all, CGP_OP_KINDS);
-    return cgp__reader_refuse(r, "op: unknown op %.80s%s%s%s", name,
-                              near ? " (did you mean " : "", near ? near : "",
-                              near ? "?)" : "");
+    return cgp__reader_refuse(r, "op: unknown op %.80s%s%s%s", name, near ? " (did you mean " : "",
+                              near ? near : "", near ? "?)" : "");
 }
 
 static cgp_status find_op(const cgp__reader *r, entry *e, bool loss) {
@@ -63,8 +63,8 @@ static cgp_status find_op(const cgp__reader *r, entry *e, bool loss) {
         e->op = &cgp__op_find(e->kind)->op;
     }
     if (e->op->is_loss == loss) return CGP_OK;
-    return cgp__reader_refuse(r, "%s: %s a loss, so it stands in %s", name,
-                              loss ? "is not" : "is", loss ? "nodes" : "losses");
+    return cgp__reader_refuse(r, "%s: %s a loss, so it stands in %s", name, loss ? "is not" : "is",
+                              loss ? "nodes" : "losses");
 }
 
 static cgp_status take_inputs(const cgp__reader *r, entry *e) {
@@ -81,8 +81,8 @@ static cgp_status take_inputs(const cgp__reader *r, entry *e) {
     const size_t n = json_array_size(list);
     if (!json_is_array(list) || n < (size_t)min || n > (size_t)max) {
         char expected[64];
-        snprintf(expected, sizeof expected, any ? "a list of %d to %d values" : "a list of %d",
-                 min, max);
+        snprintf(expected, sizeof expected, any ? "a list of %d to %d values" : "a list of %d", min,
+                 max);
         return cgp__reader_unexpected(r, "inputs", expected, list);
     }
     for (size_t k = 0; k < n; k++) {
@@ -110,8 +110,8 @@ static cgp_status take_parameters(const cgp__reader *r, entry *e) {
         return cgp__reader_unexpected(r, "states", "a list of at most 4 names", states);
     for (size_t k = 0; k < n; k++) {
         int64_t param = 0;
-        CGP_TRY(cgp__reader_take_index(r, json_array_get(list, k), "parameters",
-                                       r->model->n_params, &param));
+        CGP_TRY(cgp__reader_take_index(r, json_array_get(list, k), "parameters", r->model->n_params,
+                                       &param));
         e->params[k] = (int)param;
     }
     for (size_t k = 0; k < n_states; k++) {
@@ -119,10 +119,8 @@ static cgp_status take_parameters(const cgp__reader *r, entry *e) {
         if (!e->states[k])
             return cgp__reader_unexpected(r, "states", "names", json_array_get(states, k));
     }
-    e->given = (cgp__given){.params = e->params,
-                            .n_params = (int)n,
-                            .states = e->states,
-                            .n_states = (int)n_states};
+    e->given = (cgp__given){
+        .params = e->params, .n_params = (int)n, .states = e->states, .n_states = (int)n_states};
     return CGP_OK;
 }
 
@@ -206,8 +204,8 @@ cgp_status cgp__reader_add_node(cgp__reader *r, size_t i) {
     entry e = {.object = json_array_get(r->nodes, i)};
     const json_t *layer = json_object_get(e.object, "layer");
     int64_t number = 0;
-    CGP_TRY(cgp__reader_take_index(r, layer, "layer", (int64_t)json_array_size(r->layers),
-                                   &number));
+    CGP_TRY(
+        cgp__reader_take_index(r, layer, "layer", (int64_t)json_array_size(r->layers), &number));
     if (number < r->model->n_layers - 1)
         return cgp__reader_refuse(
             r, "layer: expected %d or more, that of the node before, got %" PRId64,

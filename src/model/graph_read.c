@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_read.c -- make a model of JSON. Values are numbered in the order in which the builder makes them, so inputs and nodes are added in
- * the order of their values; what the builder refuses, shapes and attributes, is refused here with its message. */
+/* graph_read.c -- make a model of JSON. Values are numbered in the order in which the builder makes
+ * them, so inputs and nodes are added in the order of their values; what the builder refuses,
+ * shapes and attributes, is refused here with its message. */
 #include "model/graph_reader.h"
 
 #include "base/json.h"
@@ -57,8 +58,7 @@ static bool is_word(const char *words, const char *word) {
 }
 
 /* Check that an object has no other keys than these, with blanks between. */
-cgp_status cgp__reader_check_keys(const cgp__reader *r, const json_t *object,
-                                  const char *keys) {
+cgp_status cgp__reader_check_keys(const cgp__reader *r, const json_t *object, const char *keys) {
     const char *key;
     json_t *value;
     char got[80];
@@ -76,8 +76,7 @@ cgp_status cgp__reader_check_keys(const cgp__reader *r, const json_t *object,
 cgp_status cgp__reader_take_text(const cgp__reader *r, const json_t *object, const char *key,
                                  const char **out) {
     *out = json_string_value(json_object_get(object, key));
-    return *out ? CGP_OK
-                : cgp__reader_unexpected(r, key, "a text", json_object_get(object, key));
+    return *out ? CGP_OK : cgp__reader_unexpected(r, key, "a text", json_object_get(object, key));
 }
 
 static cgp_status take_list(const cgp__reader *r, const char *key, const json_t **out) {
@@ -194,8 +193,7 @@ static cgp_status add_parameter(cgp__reader *r, size_t i) {
     CGP_TRY(cgp__reader_take_text(r, object, "init", &init));
     const int kind = cgp__graph_init(init);
     if (kind < 0)
-        return cgp__reader_unexpected(r, "init",
-                                      "zero, one, normal, uniform or truncated_normal",
+        return cgp__reader_unexpected(r, "init", "zero, one, normal, uniform or truncated_normal",
                                       json_object_get(object, "init"));
     if (!json_is_number(scale)) return cgp__reader_unexpected(r, "scale", "a number", scale);
     if (!json_is_boolean(decays))
@@ -242,8 +240,7 @@ static cgp_status add_all(cgp__reader *r) {
         int64_t of_input = INT64_MAX, of_node = INT64_MAX;
         if (k < inputs) {
             cgp__reader_set_place(r, "inputs", k);
-            CGP_TRY(
-                cgp__reader_check_keys(r, json_array_get(r->inputs, k), "name value gradient"));
+            CGP_TRY(cgp__reader_check_keys(r, json_array_get(r->inputs, k), "name value gradient"));
             CGP_TRY(take_made(r, json_array_get(r->inputs, k), "value", &of_input));
         }
         if (i < nodes) {
@@ -258,11 +255,11 @@ static cgp_status add_all(cgp__reader *r) {
         const int64_t value = input ? of_input : of_node;
         cgp__reader_set_place(r, input ? "inputs" : "nodes", input ? k : i);
         if (value < r->model->n_values)
-            return cgp__reader_refuse(
-                r,
-                "%s: value %" PRId64 " is made before, or out of order (values are "
-                "numbered in the order in which inputs and nodes make them)",
-                input ? "value" : "output", value);
+            return cgp__reader_refuse(r,
+                                      "%s: value %" PRId64
+                                      " is made before, or out of order (values are "
+                                      "numbered in the order in which inputs and nodes make them)",
+                                      input ? "value" : "output", value);
         CGP_TRY(add_unused(r, value));
         cgp__reader_set_place(r, input ? "inputs" : "nodes", input ? k : i);
         if (input) {
@@ -278,8 +275,7 @@ static cgp_status add_all(cgp__reader *r) {
 static cgp_status check_head(cgp__reader *r) {
     const char *format = NULL;
     const json_t *version = json_object_get(r->root, "version");
-    if (!json_is_object(r->root))
-        return cgp__reader_refuse(r, "expected an object, got a list");
+    if (!json_is_object(r->root)) return cgp__reader_refuse(r, "expected an object, got a list");
     CGP_TRY(cgp__reader_take_text(r, r->root, "format", &format));
     if (strcmp(format, CGP__GRAPH_FORMAT) != 0)
         return cgp__reader_unexpected(r, "format", "\"" CGP__GRAPH_FORMAT "\"",
@@ -298,8 +294,8 @@ static cgp_status take_outputs(cgp__reader *r) {
     for (size_t k = 0; k < json_array_size(outputs); k++) {
         int64_t value = 0;
         cgp__reader_set_place(r, "outputs", k);
-        CGP_TRY(cgp__reader_take_index(r, json_array_get(outputs, k), "value",
-                                       r->model->n_values, &value));
+        CGP_TRY(cgp__reader_take_index(r, json_array_get(outputs, k), "value", r->model->n_values,
+                                       &value));
         cgp_model_output(r->model, (cgp_value){(int)value});
         if (r->model->status != CGP_OK) return cgp__reader_refuse_stuck(r);
     }
@@ -370,20 +366,19 @@ static cgp_status check_bytes(const char *name, int64_t bytes) {
     CGP_TRY(cgp__limit_get(CGP__LIMIT_HEADER, &max));
     if (bytes <= max) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
-                    "%s: expected a graph of at most %" PRId64 " bytes, got %" PRId64 "%s",
-                    name, max, bytes, cgp__limit_hint(CGP__LIMIT_HEADER));
+                    "%s: expected a graph of at most %" PRId64 " bytes, got %" PRId64 "%s", name,
+                    max, bytes, cgp__limit_hint(CGP__LIMIT_HEADER));
 }
 
 static cgp_status not_json(const char *name, const cgp__json_error *error) {
-    if (error->refused != CGP_OK)
-        return cgp_fail(error->refused, "%s: %s", name, error->reason);
+    if (error->refused != CGP_OK) return cgp_fail(error->refused, "%s: %s", name, error->reason);
     if (!*error->reason) return cgp_fail(CGP_ENOMEM, "%s: out of memory", name);
     return cgp_fail(CGP_EFORMAT, "%s: at byte %zu: is not JSON: %s", name, error->byte,
                     error->reason);
 }
 
-cgp_status cgp_model_from_json(cgp_model **out, const char *name, const char *text,
-                               size_t bytes, const cgp_op *const *ops, int n_ops) {
+cgp_status cgp_model_from_json(cgp_model **out, const char *name, const char *text, size_t bytes,
+                               const cgp_op *const *ops, int n_ops) {
     CGP__NEED(out);
     CGP__NEED(name);
     if (bytes > 0) CGP__NEED(text);
@@ -427,8 +422,7 @@ static cgp_status read_text(const char *path, int fd, char **text, size_t *bytes
     return CGP_OK;
 }
 
-cgp_status cgp_model_read(cgp_model **out, const char *path, const cgp_op *const *ops,
-                          int n_ops) {
+cgp_status cgp_model_read(cgp_model **out, const char *path, const cgp_op *const *ops, int n_ops) {
     CGP__NEED(out);
     CGP__NEED(path);
     if (n_ops > 0) CGP__NEED(ops);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_reader.h -- a graph file while it is read: graph_read.c has the model, graph_node.c nodes and losses. */
+/* graph_reader.h -- a graph file while it is read: graph_read.c has the model, graph_node.c nodes
+ * and losses. */
 #ifndef CGP_SRC_MODEL_GRAPH_READER_H
 #define CGP_SRC_MODEL_GRAPH_READER_H
 

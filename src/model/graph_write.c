@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph_write.c -- write a finished model as JSON: an entry a line, so that two files can be compared. */
+/* graph_write.c -- write a finished model as JSON: an entry a line, so that two files can be
+ * compared. */
 #include "model/graph.h"
 
 #include <stdio.h>
@@ -28,8 +29,8 @@ static cgp_status put(writer *w, const char *text) {
     return CGP_OK;
 }
 
-/* Return the digits that all numbers of an entry need to be read again as they are, 15 to 17. Entries are lists and objects of at most
- * three levels. */
+/* Return the digits that all numbers of an entry need to be read again as they are, 15 to 17.
+ * Entries are lists and objects of at most three levels. */
 static int digits_of(json_t *value) {
     const char *key;
     json_t *item;
@@ -56,8 +57,7 @@ static int digits_of(json_t *value) {
 static cgp_status put_json(writer *w, json_t *value) {
     const size_t style = JSON_COMPACT | JSON_ENCODE_ANY;
     char *text =
-        value ? cgp__json_text(value, style | JSON_REAL_PRECISION((size_t)digits_of(value)))
-              : NULL;
+        value ? cgp__json_text(value, style | JSON_REAL_PRECISION((size_t)digits_of(value))) : NULL;
     const cgp_status status = text ? put(w, text) : short_of_memory(w);
     free(text);
     json_decref(value);
@@ -99,8 +99,8 @@ static json_t *shape_json(const cgp_shape *shape) {
 static json_t *input_json(const cgp_model *model, int k) {
     const int value = model->input_values[k];
     if (model->values[value].wants_grad)
-        return json_pack("{s:s, s:i, s:b}", "name", model->inputs[k], "value", value,
-                         "gradient", 1);
+        return json_pack("{s:s, s:i, s:b}", "name", model->inputs[k], "value", value, "gradient",
+                         1);
     return json_pack("{s:s, s:i}", "name", model->inputs[k], "value", value);
 }
 
@@ -109,8 +109,8 @@ static cgp_status put_values(writer *w) {
     CGP_TRY(open_list(w, "values"));
     for (int v = 0; v < model->n_values; v++) {
         const cgp_op_type *type = &model->values[v].type;
-        CGP_TRY(put_entry(w, json_pack("{s:s, s:o}", "dtype", cgp_dtype_name(type->dtype),
-                                       "shape", shape_json(&type->shape))));
+        CGP_TRY(put_entry(w, json_pack("{s:s, s:o}", "dtype", cgp_dtype_name(type->dtype), "shape",
+                                       shape_json(&type->shape))));
     }
     CGP_TRY(close_list(w));
     CGP_TRY(open_list(w, "inputs"));
@@ -134,10 +134,9 @@ static cgp_status put_parameters(writer *w) {
         if (!init)
             return cgp_fail(CGP_EINVAL, "parameter %s: graph files have no initialization %d",
                             param->name, (int)param->init.kind);
-        CGP_TRY(
-            put_entry(w, json_pack("{s:s, s:o, s:s, s:f, s:b}", "name", param->name, "shape",
-                                   shape_json(&param->shape), "init", init, "scale",
-                                   param->init.scale, "decays", (int)param->decays)));
+        CGP_TRY(put_entry(w, json_pack("{s:s, s:o, s:s, s:f, s:b}", "name", param->name, "shape",
+                                       shape_json(&param->shape), "init", init, "scale",
+                                       param->init.scale, "decays", (int)param->decays)));
     }
     return close_list(w);
 }
@@ -179,8 +178,7 @@ static cgp_status add_attributes(json_t *object, const cgp__node *node, bool *go
     if (node->kind == CGP_OP_CUSTOM) {
         const size_t n = node->use.op->attribute_bytes;
         if (n > 0)
-            *good =
-                json_object_set_new(object, "bytes", bytes_json(node->use.attributes, n)) == 0;
+            *good = json_object_set_new(object, "bytes", bytes_json(node->use.attributes, n)) == 0;
         return CGP_OK;
     }
     CGP_TRY(cgp__graph_attributes_write(&attributes, node->kind, node->use.attributes));
@@ -197,16 +195,14 @@ static cgp_status node_json(json_t **out, const cgp_model *model, const cgp__nod
     const bool custom = node->kind == CGP_OP_CUSTOM;
     const cgp_op_shapes *shapes = &node->use.shapes;
     json_t *object = json_object();
-    bool good = object &&
-                json_object_set_new(
-                    object, custom ? "custom" : "op",
-                    json_string(custom ? node->use.op->name : cgp__graph_op(node->kind))) == 0;
+    bool good = object && json_object_set_new(object, custom ? "custom" : "op",
+                                              json_string(custom ? node->use.op->name
+                                                                 : cgp__graph_op(node->kind))) == 0;
     const bool loss = node->output < 0;
-    if (good && !loss)
-        good = json_object_set_new(object, "layer", json_integer(node->layer)) == 0;
+    if (good && !loss) good = json_object_set_new(object, "layer", json_integer(node->layer)) == 0;
     if (good)
-        good = json_object_set_new(object, "inputs",
-                                   indices_json(node->inputs, node->n_inputs)) == 0;
+        good =
+            json_object_set_new(object, "inputs", indices_json(node->inputs, node->n_inputs)) == 0;
     if (good)
         good = json_object_set_new(object, loss ? "weight" : "output",
                                    loss ? json_real(node->loss_weight)
@@ -258,8 +254,7 @@ static cgp_status check_names(const cgp_model *model) {
 
 static cgp_status write_all(writer *w) {
     const cgp_model *model = w->model;
-    CGP_TRY(
-        put(w, "{\n  \"format\": \"" CGP__GRAPH_FORMAT "\",\n  \"version\": 2,\n  \"name\": "));
+    CGP_TRY(put(w, "{\n  \"format\": \"" CGP__GRAPH_FORMAT "\",\n  \"version\": 2,\n  \"name\": "));
     CGP_TRY(put_json(w, json_string(model->name)));
     CGP_TRY(put_values(w));
     CGP_TRY(put_layers(w));

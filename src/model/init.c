@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c -- parameter initialization: element e of parameter p is a function of (seed, p, e), for any device and any range of
- * elements. Normal numbers by Box and Muller, two pairs from each Philox block of four words.
- * Initializations by fan are resolved before (op/init.c). */
+/* init.c -- parameter initialization: element e of parameter p is a function of (seed, p, e), for
+ * any device and any range of elements. Normal numbers by Box and Muller, two pairs from each
+ * Philox block of four words. Initializations by fan are resolved before (op/init.c). */
 #include "model/model.h"
 
 #include <math.h>
@@ -29,7 +29,8 @@ static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, uint32
     }
 }
 
-/* Draw what lies further than two standard deviations from 0 again: one element in 22, and of so many draws none is left. */
+/* Draw what lies further than two standard deviations from 0 again: one element in 22, and of so
+ * many draws none is left. */
 static void truncate(const cgp_init *init, cgp__rng_key key, uint64_t index, float out[4]) {
     const float limit = (float)(2 * init->scale);
     for (int k = 0; k < 4; k++) {

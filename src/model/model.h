@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by finish.c, then constant. */
+/* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by
+ * finish.c, then constant. */
 #ifndef CGP_SRC_MODEL_H
 #define CGP_SRC_MODEL_H
 
@@ -18,7 +19,8 @@ typedef struct cgp__value_info {
     int output;
     /* of an input: backward makes its gradient */
     bool wants_grad;
-    /* f32, depends on a parameter or such an input, and the losses (or an output) depend on it; set by finish */
+    /* f32, depends on a parameter or such an input, and the losses (or an output) depend on it; set
+     * by finish */
     bool has_grad;
 } cgp__value_info;
 
@@ -30,7 +32,8 @@ typedef struct cgp__node {
     /* Sizes for the kernels. */
     cgp_op_attributes sizes;
     int layer;
-    /* key of its random numbers: index in the order of building, unchanged when others are removed */
+    /* key of its random numbers: index in the order of building, unchanged when others are removed
+     * */
     uint32_t id;
     int inputs[CGP_OP_MAX_INPUTS];
     /* value, -1 for a loss */
@@ -144,7 +147,8 @@ struct cgp_model {
 /* Return the bytes of a tensor of this type for n samples. */
 int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n);
 
-/* Initialize elements `first` .. `first + count - 1` of a parameter: a function of (seed, parameter, element). */
+/* Initialize elements `first` .. `first + count - 1` of a parameter: a function of (seed,
+ * parameter, element). */
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 
@@ -164,28 +168,31 @@ static inline int cgp__model_output_node(const cgp_model *model, int k) {
     return model->values[model->outputs[k]].node;
 }
 
-/* Return true if backward of a node may make a gradient of input k: targets of the library's losses are constants. */
+/* Return true if backward of a node may make a gradient of input k: targets of the library's losses
+ * are constants. */
 static inline bool cgp__node_passes(const cgp__node *node, int k) {
     const bool target = node->use.op->is_loss && node->kind != CGP_OP_CUSTOM && k > 0;
     return node->dx != CGP__DX_NONE && !target;
 }
 
-/* Return true if a node has a kernel in this direction: forward always, input and weight backward where there is a gradient to
- * make. */
+/* Return true if a node has a kernel in this direction: forward always, input and weight backward
+ * where there is a gradient to make. */
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp_op_direction direction);
 
-/* Return the inputs that backward of a node reads in this direction, bit k for x[k]; *y: it reads the result. */
-uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
-                         cgp_op_direction direction, bool *y);
+/* Return the inputs that backward of a node reads in this direction, bit k for x[k]; *y: it reads
+ * the result. */
+uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
+                         bool *y);
 
-/* Return true if backward in this direction reads the node's own saved[k]. An op that may be recomputed keeps all, to rewrite
- * them. */
+/* Return true if backward in this direction reads the node's own saved[k]. An op that may be
+ * recomputed keeps all, to rewrite them. */
 bool cgp__node_keeps(const cgp_model *model, const cgp__node *node, cgp_op_direction direction,
                      int k);
 
-/* `+selective`: return true if the node is cheap, backward reads its result, and its inputs are there anyway: made in front of
- * `first_node`, or read themselves. `last_read`: [values] last time of backward that reads a value, -1: none. */
+/* `+selective`: return true if the node is cheap, backward reads its result, and its inputs are
+ * there anyway: made in front of `first_node`, or read themselves. `last_read`: [values] last time
+ * of backward that reads a value, -1: none. */
 bool cgp__node_may_recompute(const cgp_model *model, const cgp__node *node, int first_node,
                              const int *last_read);
 

@@ -10,8 +10,7 @@ cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64
     return cgp__builder_add(model, CGP_OP_EMBEDDING, &ids, name, &attributes);
 }
 
-cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
-                                 cgp_init init) {
+cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name, cgp_init init) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.init = {init}};
@@ -42,8 +41,7 @@ cgp_value cgp_scale(cgp_model *model, cgp_value x, double factor) {
     return cgp__builder_add(model, CGP_OP_SCALE, &x, NULL, &attributes);
 }
 
-cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
-                     cgp_linear_options options) {
+cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name, cgp_linear_options options) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.size = options.out,
@@ -139,8 +137,8 @@ cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_v
                                         .kv_heads = options.kv_heads,
                                         .window = options.window,
                                         .scale = options.scale};
-    return cgp__builder_add(model, CGP_OP_CACHED_ATTENTION, (cgp_value[]){q, k, v, positions},
-                            NULL, &attributes);
+    return cgp__builder_add(model, CGP_OP_CACHED_ATTENTION, (cgp_value[]){q, k, v, positions}, NULL,
+                            &attributes);
 }
 
 cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options options) {
@@ -164,8 +162,7 @@ cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options
 
 cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b, cgp_matmul_options options) {
     CGP__NEED_OR(model, cgp__no_value);
-    const cgp__attributes attributes = {
-        .transpose = {options.transpose_a, options.transpose_b}};
+    const cgp__attributes attributes = {.transpose = {options.transpose_a, options.transpose_b}};
     return cgp__builder_add(model, CGP_OP_MATMUL, (cgp_value[]){a, b}, NULL, &attributes);
 }
 
@@ -184,8 +181,7 @@ cgp_value cgp_argmax(cgp_model *model, cgp_value x) {
 
 /* --- images --- */
 
-cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
-                     cgp_conv2d_options options) {
+cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name, cgp_conv2d_options options) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {

@@ -29,8 +29,7 @@ const char *cgp_model_parameter_name(const cgp_model *model, int parameter) {
 
 const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter) {
     CGP__NEED_OR(model, NULL);
-    return parameter >= 0 && parameter < model->n_params ? &model->params[parameter].shape
-                                                         : NULL;
+    return parameter >= 0 && parameter < model->n_params ? &model->params[parameter].shape : NULL;
 }
 
 int64_t cgp_model_parameter_count(const cgp_model *model) {

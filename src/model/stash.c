@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stash.c -- values passed by name between layers written apart from each other. A stash adds nothing to the graph: its pop is
- * the value itself, so a skip by name and one by a plain value are the same model, and go straight to the stages that use
- * them. */
+/* stash.c -- values passed by name between layers written apart from each other. A stash adds
+ * nothing to the graph: its pop is the value itself, so a skip by name and one by a plain value are
+ * the same model, and go straight to the stages that use them. */
 #include "model/builder.h"
 
 #include <stdio.h>
@@ -60,8 +60,7 @@ static void add(cgp_model *model, const char *space, const char *name, cgp_value
         stash.space = cgp__strdup(space);
         stash.name = cgp__strdup(name);
     }
-    if (stash.space && stash.name &&
-        cgp__index_add(&model->stash_names, hash_of(space, name), n)) {
+    if (stash.space && stash.name && cgp__index_add(&model->stash_names, hash_of(space, name), n)) {
         model->stashes[n] = stash;
         model->n_stashes = n + 1;
         return;
@@ -80,8 +79,7 @@ void cgp_model_stash(cgp_model *model, const char *space, const char *name, cgp_
     const cgp__stash *other = find(model, space, name);
     describe(text, space, name);
     if (value.id < 0 || value.id >= model->n_values)
-        cgp__builder_stick(model, CGP_EINVAL, "stash", "%s: is not a value of this model",
-                           text);
+        cgp__builder_stick(model, CGP_EINVAL, "stash", "%s: is not a value of this model", text);
     else if (other)
         cgp__builder_stick(model, CGP_EINVAL, "stash",
                            "%s: expected a name of its own, got that of a stash in %s (a "

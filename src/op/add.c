@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* add.c -- ops of two values of one shape, element by element. ADD: y = a + b, both gradients are dy itself. SUBTRACT: y = a - b.
- * MULTIPLY: y = a b, backward reads both. */
+/* add.c -- ops of two values of one shape, element by element. ADD: y = a + b, both gradients are
+ * dy itself. SUBTRACT: y = a - b. MULTIPLY: y = a b, backward reads both. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

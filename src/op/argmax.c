@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argmax.c -- the index of each row's maximum, the first of equals: [..., C] -> [...] i32 in 0..C-1. It has no gradient. */
+/* argmax.c -- the index of each row's maximum, the first of equals: [..., C] -> [...] i32 in
+ * 0..C-1. It has no gradient. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -13,8 +14,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
                         cgp__op_width(x));
     out->output.dtype = CGP_I32;
     out->output.upper_bound = cgp__op_width(x);
-    out->output.shape =
-        x->rank == 1 ? cgp_shape_make(1, (int64_t[]){1}) : cgp__op_shape_rows(x);
+    out->output.shape = x->rank == 1 ? cgp_shape_make(1, (int64_t[]){1}) : cgp__op_shape_rows(x);
     return CGP_OK;
 }
 

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV]; or, fused, qkv [T, 3C] -> [T, C]
- * with the three side by side. Saves each query's largest q k and the log of its sum of exponentials, [heads, T] each, apart, as a f32
- * that held both would lose the probabilities of large scores; backward recomputes them, and uses y for the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762.
+/* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV];
+ *or, fused, qkv [T, 3C] -> [T, C]
+ * with the three side by side. Saves each query's largest q k and the log of its sum of
+ * exponentials, [heads, T] each, apart, as a f32 that held both would lose the probabilities of
+ * large scores; backward recomputes them, and uses y for the sum of their gradients. Source:
+ * Vaswani et al. 2017, arXiv:1706.03762.
  *
- * cached_attention, of prediction: one row of q, k and v a sample, and its position [1] i32. k and v of all samples go to a cache
- * [length, kv_heads (D + DV)], and each query attends to the rows of it up to its position. */
+ * cached_attention, of prediction: one row of q, k and v a sample, and its position [1] i32. k and
+ * v of all samples go to a cache [length, kv_heads (D + DV)], and each query attends to the rows of
+ * it up to its position. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -19,8 +23,8 @@ static int64_t kv_heads_of(const cgp__attributes *a) {
 /* Dropout counts (head, query) in 32 bits and keys / 4 in 32 bits. */
 static cgp_status check_counts(int64_t heads, int64_t queries, int64_t keys) {
     if (queries > UINT32_MAX / heads)
-        return cgp_fail(CGP_EINVAL, "expects heads x T < 2^32, got %" PRId64 " x %" PRId64,
-                        heads, queries);
+        return cgp_fail(CGP_EINVAL, "expects heads x T < 2^32, got %" PRId64 " x %" PRId64, heads,
+                        queries);
     if (keys > (int64_t)1 << 34)
         return cgp_fail(CGP_EINVAL, "expects at most 2^34 keys, got %" PRId64, keys);
     return CGP_OK;
@@ -31,8 +35,8 @@ static cgp_status check_heads(const cgp__attributes *a) {
     if (a->heads < 1) return cgp_fail(CGP_EINVAL, "expects heads >= 1, got %" PRId64, a->heads);
     if (kv_heads < 1 || a->heads % kv_heads != 0)
         return cgp_fail(CGP_EINVAL,
-                        "expects kv_heads that divide heads = %" PRId64 ", got %" PRId64,
-                        a->heads, kv_heads);
+                        "expects kv_heads that divide heads = %" PRId64 ", got %" PRId64, a->heads,
+                        kv_heads);
     return CGP_OK;
 }
 
@@ -58,8 +62,8 @@ static cgp_status head_width(const char *name, const cgp_op_type *type, int64_t 
     const int64_t width = cgp__op_width(&type->shape);
     if (width % heads != 0)
         return cgp_fail(CGP_EINVAL,
-                        "expects %s of a width that %" PRId64 " heads divide, got %" PRId64,
-                        name, heads, width);
+                        "expects %s of a width that %" PRId64 " heads divide, got %" PRId64, name,
+                        heads, width);
     *out = width / heads;
     return CGP_OK;
 }
@@ -77,8 +81,7 @@ static cgp_status check_separate(const cgp__attributes *a, const cgp_op_type *in
                         "expects heads of k as wide as those of q, %" PRId64 ", got %" PRId64,
                         width[0], width[1]);
     if (inputs[1].shape.dims[0] != inputs[2].shape.dims[0])
-        return cgp_fail(CGP_EINVAL,
-                        "expects as many rows of v as of k, %" PRId64 ", got %" PRId64,
+        return cgp_fail(CGP_EINVAL, "expects as many rows of v as of k, %" PRId64 ", got %" PRId64,
                         inputs[1].shape.dims[0], inputs[2].shape.dims[0]);
     CGP_TRY(cgp__op_check_size("heads", a->heads, width[2]));
     *out = a->heads * width[2];
@@ -90,12 +93,11 @@ static cgp_status check_fused(const cgp__attributes *a, const cgp_op_type *qkv, 
     const int64_t width = cgp__op_width(&qkv->shape);
     if (width % 3 != 0)
         return cgp_fail(CGP_EINVAL,
-                        "expects input of width 3 C (q, k, v side by side), got %" PRId64,
-                        width);
+                        "expects input of width 3 C (q, k, v side by side), got %" PRId64, width);
     *out = width / 3;
     if (*out % a->heads != 0)
-        return cgp_fail(CGP_EINVAL, "expects heads that divide C = %" PRId64 ", got %" PRId64,
-                        *out, a->heads);
+        return cgp_fail(CGP_EINVAL, "expects heads that divide C = %" PRId64 ", got %" PRId64, *out,
+                        a->heads);
     return CGP_OK;
 }
 
@@ -129,15 +131,17 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
 
 /* --- cost --- */
 
-/* Pairs of a query and a key that it sees: with a window of w, those of its first w queries are a triangle. */
+/* Pairs of a query and a key that it sees: with a window of w, those of its first w queries are a
+ * triangle. */
 static double pairs_of(const cgp__attributes *a, double queries, double keys) {
     const double window = a->window ? fmin((double)a->window, queries) : queries;
     if (!a->causal) return queries * keys;
     return window * (window + 1.0) / 2.0 + (queries - window) * window;
 }
 
-/* Per pair and head, forward multiplies and adds D times for q k, DV times for p v; backward I D times for each of q k recomputed, dq
- * and dk, DV times for dy v and dv. An exp and the sums around it count 12. */
+/* Per pair and head, forward multiplies and adds D times for q k, DV times for p v; backward I D
+ * times for each of q k recomputed, dq and dk, DV times for dy v and dv. An exp and the sums around
+ * it count 12. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const double value = (double)node->shapes.output.shape.dims[1], heads = (double)a->heads;
@@ -166,8 +170,7 @@ static cgp_status infer_cached(const void *attributes, const cgp_op_type *inputs
     }
     CGP_TRY(cgp__op_check("positions", positions, CGP_I32, 1, 1));
     if (positions->shape.dims[0] != 1)
-        return cgp_fail(CGP_EINVAL, "expects one position, got %" PRId64,
-                        positions->shape.dims[0]);
+        return cgp_fail(CGP_EINVAL, "expects one position, got %" PRId64, positions->shape.dims[0]);
     if (a->size < 1 || a->size > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "expects a length of 1 to 2^31 - 1, got %" PRId64, a->size);
     if (positions->upper_bound > a->size)

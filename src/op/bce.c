@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.c -- sigmoid and binary cross-entropy: logits [..., C], targets of the same shape, f32 in 0..1. Saves nothing;
- * dx may overwrite the logits. */
+/* bce.c -- sigmoid and binary cross-entropy: logits [..., C], targets of the same shape, f32 in
+ * 0..1. Saves nothing; dx may overwrite the logits. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -16,8 +16,8 @@ static int64_t count_targets(const cgp_op_node *node, const void *targets, int64
     return n * cgp_shape_count(&node->inputs[1].shape);
 }
 
-/* FLOPs of a logit: forward, an exp and a log (10 each), three sums and a product; backward I, an exp, a division and two
- * more. */
+/* FLOPs of a logit: forward, an exp and a log (10 each), three sums and a product; backward I, an
+ * exp, a division and two more. */
 const cgp__op cgp__op_bce_with_logits = {
     .op.name = "bce_with_logits",
     .op.n_inputs = 2,

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- channels to mean 0 and variance 1. BATCH_NORM: each over all samples of a micro-batch and all rows,
- * then scaled and shifted: [..., C] -> [..., C]; weight [C], bias [C]. INSTANCE_NORM: over the pixels of each sample, [H, W, C].
- * GROUP_NORM: C / groups of them together over the rows of each sample, then scaled and shifted: [..., C].
+/* channel_norm.c -- channels to mean 0 and variance 1. BATCH_NORM: each over all samples of a
+ *micro-batch and all rows,
+ * then scaled and shifted: [..., C] -> [..., C]; weight [C], bias [C]. INSTANCE_NORM: over the
+ * pixels of each sample, [H, W, C]. GROUP_NORM: C / groups of them together over the rows of each
+ * sample, then scaled and shifted: [..., C].
  *
- * Saves mean and 1 / standard deviation, one per micro-batch or one per sample (and group); the small weight gradients come with dx.
- * BATCH_NORM's running statistics change at the end of a step: by each micro-batch in ascending order, or, deferred, once by
- * those of the whole mini-batch; their variance is unbiased, as in PyTorch.
+ * Saves mean and 1 / standard deviation, one per micro-batch or one per sample (and group); the
+ * small weight gradients come with dx. BATCH_NORM's running statistics change at the end of a step:
+ * by each micro-batch in ascending order, or, deferred, once by those of the whole mini-batch;
+ * their variance is unbiased, as in PyTorch.
  *
- * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and He 2018, arXiv:1803.08494.
- * Deferred: torchgpipe. */
+ * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and
+ * He 2018, arXiv:1803.08494. Deferred: torchgpipe. */
 #include "op/rules.h"
 
 #include "backend/running_stats.h"
@@ -65,8 +68,8 @@ static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* FLOPs of an element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4 for the two sums (h and a
- * multiply-add), 5 for dx. Once a channel is not counted. */
+/* FLOPs of an element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4
+ * for the two sums (h and a multiply-add), 5 for dx. Once a channel is not counted. */
 const cgp__op cgp__op_batch_norm = {
     .op.name = "batch_norm",
     .op.n_inputs = 1,

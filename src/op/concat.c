@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* concat.c -- two to four values side by side along the last dimension: [..., C0], [..., C1] -> [..., C0 + C1]. The
- * gradients are the columns of dy. */
+/* concat.c -- two to four values side by side along the last dimension: [..., C0], [..., C1] ->
+ * [..., C0 + C1]. The gradients are the columns of dy. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -12,8 +12,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
         cgp_op_type like = inputs[0];
         like.shape = cgp__op_shape_width(&like.shape, cgp__op_width(&inputs[k].shape));
         if (!cgp_shape_equal(&like.shape, &inputs[k].shape))
-            return cgp__op_check_same("inputs that differ in the last dimension only",
-                                      &inputs[0], &inputs[k]);
+            return cgp__op_check_same("inputs that differ in the last dimension only", &inputs[0],
+                                      &inputs[k]);
         width += cgp__op_width(&inputs[k].shape);
     }
     CGP_TRY(cgp__op_check_size("output", cgp__op_rows(&inputs[0].shape), width));

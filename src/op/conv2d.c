@@ -14,8 +14,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     const int64_t in = cgp__op_width(x), window = (int64_t)a->kernel[0] * a->kernel[1];
     CGP_TRY(cgp__op_check_size("weight", in, window));
     CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
-    CGP_TRY(
-        cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
+    CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
     cgp__op_add_weight(out, a,
                        cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], in, a->size}),
                        window * in, window * a->size);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- the transpose of a convolution: x [H, W, in] -> [OH, OW, out]; weight [kernel height, kernel width, out, in],
+/* conv_transpose2d.c -- the transpose of a convolution: x [H, W, in] -> [OH, OW, out]; weight
+ *[kernel height, kernel width, out, in],
  * bias [out].
  *
- * It is the gradient of the input of the CONV2D that makes [H, W, in] of [OH, OW, out] with the same weight, kernel, stride and
- * padding; its own dx is that CONV2D of dy, and its dweight that CONV2D's with x and dy exchanged. dx needs the weight, dweight
- * needs x, neither needs y. */
+ * It is the gradient of the input of the CONV2D that makes [H, W, in] of [OH, OW, out] with the
+ * same weight, kernel, stride and padding; its own dx is that CONV2D of dy, and its dweight that
+ * CONV2D's with x and dy exchanged. dx needs the weight, dweight needs x, neither needs y. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -17,8 +18,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     const int64_t window = (int64_t)a->kernel[0] * a->kernel[1];
     CGP_TRY(cgp__op_check_size("weight", in, window));
     CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
-    CGP_TRY(
-        cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
+    CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
     /* The fans of that CONV2D, as in PyTorch. */
     cgp__op_add_weight(out, a,
                        cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], a->size, in}),
@@ -26,8 +26,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A multiply-add counts 2, those of pixels that padding takes off included, in each direction; one sum per element of y for the
- * bias, forward and in backward W. */
+/* A multiply-add counts 2, those of pixels that padding takes off included, in each direction; one
+ * sum per element of y for the bias, forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const double inputs = (double)cgp_shape_count(&node->inputs[0].shape);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- softmax and cross-entropy: logits [..., classes], targets [...] i32 in
- * 0..classes-1 or `ignore`. Saves each row's maximum and log sum exp(x - maximum), apart: a f32 that
- * held their sum would lose the probabilities of large logits. dx may overwrite the logits. */
+ * 0..classes-1 or `ignore`. Saves each row's maximum and log sum exp(x - maximum), apart: a f32
+ * that held their sum would lose the probabilities of large logits. dx may overwrite the logits. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -53,8 +53,8 @@ static int64_t count_targets(const cgp_op_node *node, const void *targets, int64
     return counted;
 }
 
-/* FLOPs of a logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a difference,
- * an exp and a product. */
+/* FLOPs of a logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a
+ * difference, an exp and a product. */
 const cgp__op cgp__op_cross_entropy = {
     .op.name = "cross_entropy",
     .op.n_inputs = 2,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout2d.c -- whole channels of a sample set to zero with probability p, the others times 1 / (1 - p):
- * [H, W, C] -> [H, W, C]. Backward recomputes the mask and needs nothing. Source: Tompson et al. 2015,
+/* dropout2d.c -- whole channels of a sample set to zero with probability p, the others times 1 / (1
+ * - p): [H, W, C] -> [H, W, C]. Backward recomputes the mask and needs nothing. Source: Tompson et
+ *   al. 2015,
  * arXiv:1411.4280. */
 #include "op/rules.h"
 

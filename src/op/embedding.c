@@ -9,12 +9,12 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check("ids", &inputs[0], CGP_I32, 0, CGP__MAX_SAMPLE_RANK - 1));
     if (a->size < 1 || a->width < 1)
         return cgp_fail(CGP_EINVAL,
-                        "expects vocabulary and width >= 1, got %" PRId64 " and %" PRId64,
-                        a->size, a->width);
+                        "expects vocabulary and width >= 1, got %" PRId64 " and %" PRId64, a->size,
+                        a->width);
     if (inputs[0].upper_bound > a->size)
         return cgp_fail(CGP_EINVAL,
-                        "expects ids below the vocabulary %" PRId64 ", got up to %" PRId64,
-                        a->size, inputs[0].upper_bound - 1);
+                        "expects ids below the vocabulary %" PRId64 ", got up to %" PRId64, a->size,
+                        inputs[0].upper_bound - 1);
     CGP_TRY(cgp__op_check_size("weight", a->size, a->width));
     CGP_TRY(cgp__op_check_size("output", cgp_shape_count(&inputs[0].shape), a->width));
     out->output.shape = cgp__op_shape_append(&inputs[0].shape, a->width);

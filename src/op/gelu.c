@@ -3,7 +3,8 @@
  * published with. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. dx needs x. */
 #include "op/rules.h"
 
-/* FLOPs of an element: forward, 4 and an erf; backward I, 7, an erf and an exp. A function is 10. */
+/* FLOPs of an element: forward, 4 and an erf; backward I, 7, an erf and an exp. A function is 10.
+ * */
 const cgp__op cgp__op_gelu = {
     .op.name = "gelu",
     .op.n_inputs = 1,

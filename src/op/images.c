@@ -38,8 +38,7 @@ static int64_t windows(int64_t side, int front, int behind, int kernel, int stri
     return range < 0 ? 0 : range / stride + 1;
 }
 
-cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width,
-                              int64_t channels) {
+cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width, int64_t channels) {
     if (height > MAX_SIDE || width > MAX_SIDE)
         return cgp_fail(CGP_EINVAL,
                         "expects an output of at most 2^20 x 2^20 pixels, got %" PRId64
@@ -73,7 +72,8 @@ cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp_op_type *im
     return cgp__op_set_output(out, height, width, channels);
 }
 
-/* Pixels of a side from which a convolution makes `side` windows; `more`, less than the stride, are in no window. */
+/* Pixels of a side from which a convolution makes `side` windows; `more`, less than the stride, are
+ * in no window. */
 static int64_t covered(int64_t side, int front, int behind, int kernel, int stride, int more) {
     return (side - 1) * stride + kernel - front - behind + more;
 }
@@ -85,13 +85,13 @@ cgp_status cgp__op_infer_transposed(const cgp__attributes *a, const cgp_op_type 
     CGP_TRY(check_range("a stride", a->stride, 2, 1, MAX_WINDOW));
     CGP_TRY(check_range("padding", a->padding, 4, -MAX_WINDOW, MAX_WINDOW));
     for (int i = 0; i < 2; i++)
-        CGP_TRY(check_range("output padding (less than the stride)", &a->output_padding[i], 1,
-                            0, a->stride[i] - 1));
+        CGP_TRY(check_range("output padding (less than the stride)", &a->output_padding[i], 1, 0,
+                            a->stride[i] - 1));
     const int64_t *dims = image->shape.dims;
     const int64_t height = covered(dims[0], a->padding[0], a->padding[1], a->kernel[0],
                                    a->stride[0], a->output_padding[0]);
-    const int64_t width = covered(dims[1], a->padding[2], a->padding[3], a->kernel[1],
-                                  a->stride[1], a->output_padding[1]);
+    const int64_t width = covered(dims[1], a->padding[2], a->padding[3], a->kernel[1], a->stride[1],
+                                  a->output_padding[1]);
     if (height < 1 || width < 1)
         return cgp_fail(CGP_EINVAL,
                         "expects padding that leaves a pixel, got an output of %" PRId64

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- norms of rows, [..., C] -> [..., C]. LAYER_NORM: to mean 0 and variance 1, then scaled and shifted; weight [C],
+/* layer_norm.c -- norms of rows, [..., C] -> [..., C]. LAYER_NORM: to mean 0 and variance 1, then
+ *scaled and shifted; weight [C],
  * bias [C]. RMS_NORM: divided by the root mean square, then scaled; weight [C].
  *
  * Saves mean (LAYER_NORM) and 1 / deviation of each row; the small weight gradients come with dx.
@@ -23,16 +24,15 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-static cgp_status infer_rms(const void *attributes, const cgp_op_type *inputs,
-                            cgp_op_shapes *out) {
+static cgp_status infer_rms(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     CGP_TRY(infer_norm(attributes, inputs, 1, out));
     cgp__op_add_parameter(out, "weight", cgp__op_shape_last(&inputs[0].shape),
                           (cgp_init){CGP_INIT_ONE, 0}, false);
     return CGP_OK;
 }
 
-/* FLOPs of an element: forward, 1 for the mean, 3 for the variance, 4 for the result. Backward I: 5 for
- * the two sums (g, h and a multiply-add), 5 for dx, 3 for the weights' sums. Once a row is not
+/* FLOPs of an element: forward, 1 for the mean, 3 for the variance, 4 for the result. Backward I: 5
+ * for the two sums (g, h and a multiply-add), 5 for dx, 3 for the weights' sums. Once a row is not
  * counted. */
 const cgp__op cgp__op_layer_norm = {
     .op.name = "layer_norm",
@@ -46,8 +46,8 @@ const cgp__op cgp__op_layer_norm = {
     .flops = {8, 13, 0},
 };
 
-/* FLOPs of an element: forward, 2 for the mean square, 2 for the result. Backward I: 4 for the sum of g h, 4 for dx, 2 for the
- * weight's sum. */
+/* FLOPs of an element: forward, 2 for the mean square, 2 for the result. Backward I: 4 for the sum
+ * of g h, 4 for dx, 2 for the weight's sum. */
 const cgp__op cgp__op_rms_norm = {
     .op.name = "rms_norm",
     .op.n_inputs = 1,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- y = a b, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; each may lie transposed.
+/* matmul.c -- y = a b, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; each may lie
+ *transposed.
  *
  *     da = dy b^T        db = a^T dy
  *
@@ -37,9 +38,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
             CGP_EINVAL,
             "expects as many columns of a as rows of b, got %" PRId64 " of %s%s and "
             "%" PRId64 " of %s%s",
-            k, cgp_shape_text(a, first, sizeof first), t->transpose[0] ? " transposed" : "",
-            of_b, cgp_shape_text(b, second, sizeof second),
-            t->transpose[1] ? " transposed" : "");
+            k, cgp_shape_text(a, first, sizeof first), t->transpose[0] ? " transposed" : "", of_b,
+            cgp_shape_text(b, second, sizeof second), t->transpose[1] ? " transposed" : "");
     CGP_TRY(cgp__op_check_size("output", cgp_shape_count(&of) * m, n));
     out->output.shape = *a;
     out->output.shape.dims[a->rank - 2] = m;

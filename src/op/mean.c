@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mean.c -- the mean over one dim, which is removed: [A, D, B] -> [A, B], A and B any dims; of one dim, [D] -> [1]. Backward needs
+/* mean.c -- the mean over one dim, which is removed: [A, D, B] -> [A, B], A and B any dims; of one
+ *dim, [D] -> [1]. Backward needs
  * nothing.
  *
- * It is an AVERAGE_POOL, whose kernels it has: of an image of A D rows of one pixel and B channels, with windows of D rows; or,
- * where B is 1, of A rows of D pixels and one channel, with windows of a whole row. */
+ * It is an AVERAGE_POOL, whose kernels it has: of an image of A D rows of one pixel and B channels,
+ * with windows of D rows; or, where B is 1, of A rows of D pixels and one channel, with windows of
+ * a whole row. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -30,8 +32,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     const extent e = extent_of(x, dim);
     if (e.before * e.along > INT32_MAX)
         return cgp_fail(CGP_EINVAL,
-                        "expects at most 2^31 - 1 elements in the dims up to %d, got %" PRId64,
-                        dim, e.before * e.along);
+                        "expects at most 2^31 - 1 elements in the dims up to %d, got %" PRId64, dim,
+                        e.before * e.along);
     cgp_shape y = {.rank = x->rank - 1};
     for (int i = 0; i < y.rank; i++)
         y.dims[i] = x->dims[i < dim ? i : i + 1];
@@ -56,9 +58,8 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *g) {
 
 /* One addition per element of x. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
-    return direction == CGP_OP_BACKWARD_WEIGHT
-               ? 0.0
-               : (double)cgp_shape_count(&node->inputs[0].shape);
+    return direction == CGP_OP_BACKWARD_WEIGHT ? 0.0
+                                               : (double)cgp_shape_count(&node->inputs[0].shape);
 }
 
 const cgp__op cgp__op_mean = {

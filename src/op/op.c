@@ -75,8 +75,7 @@ static double count_elements(const cgp_op_node *node, cgp_op_direction direction
     double sum = op->is_loss ? 0 : (double)cgp_shape_count(&node->shapes.output.shape);
     for (int k = 0; k < op->n_inputs; k++) {
         const bool reads = direction == CGP_OP_FORWARD || (needs & (1u << k));
-        const bool writes =
-            direction == CGP_OP_BACKWARD_INPUT && node->inputs[k].dtype == CGP_F32;
+        const bool writes = direction == CGP_OP_BACKWARD_INPUT && node->inputs[k].dtype == CGP_F32;
         sum += (reads + writes) * (double)cgp_shape_count(&node->inputs[k].shape);
     }
     return sum;
@@ -94,13 +93,12 @@ double cgp__op_flops(cgp_op_kind kind, const cgp_op_node *node, cgp_op_direction
                                                : &node->shapes.output.shape);
 }
 
-int64_t cgp__op_find_invalid(cgp_op_kind kind, const cgp_op_node *node, int k,
-                             const int32_t *data, int64_t count, int64_t *upper_bound) {
+int64_t cgp__op_find_invalid(cgp_op_kind kind, const cgp_op_node *node, int k, const int32_t *data,
+                             int64_t count, int64_t *upper_bound) {
     const cgp__op *op = cgp__op_find(kind);
     *upper_bound = node->op->upper_bound ? node->op->upper_bound(node, k) : 0;
     for (int64_t i = 0; *upper_bound > 0 && i < count; i++) {
-        if (op->ignores && data[i] == ((const cgp__attributes *)node->attributes)->ignore)
-            continue;
+        if (op->ignores && data[i] == ((const cgp__attributes *)node->attributes)->ignore) continue;
         if (data[i] < 0 || data[i] >= *upper_bound) return i;
     }
     return -1;
@@ -110,8 +108,7 @@ static cgp_status check_rank(const char *name, const cgp_shape *shape, int min, 
     char text[128];
     if (shape->rank >= min && shape->rank <= max) return CGP_OK;
     cgp_shape_text(shape, text, sizeof text);
-    if (min == max)
-        return cgp_fail(CGP_EINVAL, "expects %s of %d dims, got %s", name, min, text);
+    if (min == max) return cgp_fail(CGP_EINVAL, "expects %s of %d dims, got %s", name, min, text);
     return cgp_fail(CGP_EINVAL, "expects %s of %d to %d dims, got %s", name, min, max, text);
 }
 
@@ -208,8 +205,7 @@ cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *
     return CGP_OK;
 }
 
-cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a,
-                              const cgp_op_type *b) {
+cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a, const cgp_op_type *b) {
     char first[192], second[192];
     if (cgp_shape_equal(&a->shape, &b->shape)) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "expects %s, got %s and %s", expected,
@@ -217,24 +213,22 @@ cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a,
                     cgp_shape_text(&b->shape, second, sizeof second));
 }
 
-void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape,
-                           cgp_init init, bool decays) {
+void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape, cgp_init init,
+                           bool decays) {
     out->parameters[out->n_parameters++] = (cgp_op_parameter){suffix, shape, init, decays};
 }
 
 void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, cgp_shape weight,
                         int64_t fan_in, int64_t fan_out) {
     const cgp_init *init = attributes->init;
-    cgp__op_add_parameter(out, "weight", weight, cgp_init_by_fan(init[0], fan_in, fan_out),
-                          true);
+    cgp__op_add_parameter(out, "weight", weight, cgp_init_by_fan(init[0], fan_in, fan_out), true);
     if (attributes->bias)
         cgp__op_add_parameter(out, "bias", cgp_shape_make(1, &attributes->size),
                               cgp_init_by_fan(init[1], fan_in, fan_out), false);
 }
 
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole) {
-    out->saved[out->n_saved++] =
-        (cgp_op_type){.dtype = CGP_F32, .shape = shape, .whole = whole};
+    out->saved[out->n_saved++] = (cgp_op_type){.dtype = CGP_F32, .shape = shape, .whole = whole};
 }
 
 void cgp__op_add_norm_parameters(cgp_op_shapes *out) {

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* op.h -- the descriptions of the built-in ops, and their uses as the graph and the plan read them.
  *
- * An op, built-in or custom, is a `cgp_op` (cgpipe/op.h): shape rule, operands that backward I and W read, state, cost. The
- * kernels of a built-in op are the backends', one per (kind, direction); its function pointers for them are NULL. B is I, then W. */
+ * An op, built-in or custom, is a `cgp_op` (cgpipe/op.h): shape rule, operands that backward I and
+ * W read, state, cost. The kernels of a built-in op are the backends', one per (kind, direction);
+ * its function pointers for them are NULL. B is I, then W. */
 #ifndef CGP_SRC_OP_H
 #define CGP_SRC_OP_H
 
 #include "backend/backend.h"
 
-/* The attributes of all built-in ops: the arguments of a builder call besides its inputs. Unused fields are zero. */
+/* The attributes of all built-in ops: the arguments of a builder call besides its inputs. Unused
+ * fields are zero. */
 typedef struct cgp__attributes {
-    /* EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. CACHED_ATTENTION: rows of the cache. */
+    /* EMBEDDING: vocabulary. LINEAR, CONV2D, CONV_TRANSPOSE2D: out. CACHED_ATTENTION: rows of the
+     * cache. */
     int64_t size;
     /* EMBEDDING. */
     int64_t width;
@@ -38,7 +41,8 @@ typedef struct cgp__attributes {
     bool transpose[2];
     /* Pools: one window, and [C] instead of [1,1,C]. */
     bool global;
-    /* CONCAT: the op's n_inputs is its minimum. ATTENTION: fused, 1. ROTARY: without positions, 1. 0: the op's. */
+    /* CONCAT: the op's n_inputs is its minimum. ATTENTION: fused, 1. ROTARY: without positions, 1.
+     * 0: the op's. */
     int n_inputs;
     /* RESHAPE. */
     int rank;
@@ -70,7 +74,8 @@ typedef enum cgp__dx {
 typedef struct cgp__op {
     cgp_op op;
     cgp__dx dx;
-    /* Of the directions, for each element of y (a loss: of x[0]) of one sample; if op.flops is NULL. */
+    /* Of the directions, for each element of y (a loss: of x[0]) of one sample; if op.flops is
+     * NULL. */
     double flops[CGP_OP_DIRECTIONS];
     /* Windows over an image [H, W, C]. */
     bool image;
@@ -80,8 +85,8 @@ typedef struct cgp__op {
     bool ignores;
     /* Its kernels prefetch operands of the calls behind it. */
     bool prefetches;
-    /* Elements, of the values' type, that forward in prediction keeps from call to call, state[0] of its kernel: in no checkpoint and no
-     * step of training. NULL: none. */
+    /* Elements, of the values' type, that forward in prediction keeps from call to call, state[0]
+     * of its kernel: in no checkpoint and no step of training. NULL: none. */
     int64_t (*cache)(const cgp_op_node *node);
     /* Change the sizes that follow from the shapes; NULL: right as they are. */
     void (*sizes)(const cgp_op_node *node, cgp_op_attributes *sizes);
@@ -96,21 +101,20 @@ const cgp__op *cgp__op_find(cgp_op_kind kind);
 static inline cgp__dx cgp__op_dx(cgp_op_kind kind, const cgp_op *op) {
     if (kind != CGP_OP_CUSTOM) return cgp__op_find(kind)->dx;
     if (!op->backward_input) return CGP__DX_NONE;
-    return !op->dx_in_place ? CGP__DX_SEPARATE
-           : op->is_loss    ? CGP__DX_OVER_X
-                            : CGP__DX_IN_PLACE;
+    return !op->dx_in_place ? CGP__DX_SEPARATE : op->is_loss ? CGP__DX_OVER_X : CGP__DX_IN_PLACE;
 }
 
-/* Run the shape rule of a use whose op, attributes and inputs are set, and set its shapes, and the sizes for the kernels. The
- * message has what was expected and the actual value. */
+/* Run the shape rule of a use whose op, attributes and inputs are set, and set its shapes, and the
+ * sizes for the kernels. The message has what was expected and the actual value. */
 cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes *sizes);
 
 /* Floating-point operations of a direction that the use has, for one sample. */
 double cgp__op_flops(cgp_op_kind kind, const cgp_op_node *node, cgp_op_direction direction);
 
-/* Check `count` integers of input k on the host before a step: the index of the first one out of range, 0 <= data[i] <
+/* Check `count` integers of input k on the host before a step: the index of the first one out of
+ * range, 0 <= data[i] <
  * *upper_bound; -1: none. */
-int64_t cgp__op_find_invalid(cgp_op_kind kind, const cgp_op_node *node, int k,
-                             const int32_t *data, int64_t count, int64_t *upper_bound);
+int64_t cgp__op_find_invalid(cgp_op_kind kind, const cgp_op_node *node, int k, const int32_t *data,
+                             int64_t count, int64_t *upper_bound);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.c -- rows and columns of zeros around an image, cropped where the padding is negative: [H, W, C]
+/* pad.c -- rows and columns of zeros around an image, cropped where the padding is negative: [H, W,
+ * C]
  * -> [H + top + bottom, W + left + right, C]. */
 #include "op/rules.h"
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape.c -- the elements of a sample with other dimensions, in the order they lie in; a dimension of -1 follows from the
- * others. Nothing moves: y may be x, and dx is dy. */
+/* reshape.c -- the elements of a sample with other dimensions, in the order they lie in; a
+ * dimension of -1 follows from the others. Nothing moves: y may be x, and dx is dy. */
 #include "op/rules.h"
 
 #include <inttypes.h>
 
-/* The product of the given dims, which are >= 1 but for at most one of -1, whose place goes to *open. */
+/* The product of the given dims, which are >= 1 but for at most one of -1, whose place goes to
+ * *open. */
 static cgp_status count_given(const cgp__attributes *a, int *open, int64_t *count) {
     char text[192];
     const cgp_shape given = cgp_shape_make(a->rank, a->dims);
@@ -35,14 +36,13 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     int64_t given = 1;
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
     if (a->rank < 1 || a->rank > CGP__MAX_SAMPLE_RANK)
-        return cgp_fail(CGP_EINVAL, "expects 1 to %d dims, got %d", CGP__MAX_SAMPLE_RANK,
-                        a->rank);
+        return cgp_fail(CGP_EINVAL, "expects 1 to %d dims, got %d", CGP__MAX_SAMPLE_RANK, a->rank);
     CGP_TRY(count_given(a, &open, &given));
     const int64_t count = cgp_shape_count(&inputs[0].shape);
     const cgp_shape shape = cgp_shape_make(a->rank, a->dims);
     if (open < 0 ? count != given : count % given != 0)
-        return cgp_fail(CGP_EINVAL, "expects dims of the %" PRId64 " elements of %s, got %s",
-                        count, cgp_shape_text(&inputs[0].shape, from, sizeof from),
+        return cgp_fail(CGP_EINVAL, "expects dims of the %" PRId64 " elements of %s, got %s", count,
+                        cgp_shape_text(&inputs[0].shape, from, sizeof from),
                         cgp_shape_text(&shape, text, sizeof text));
     out->output.shape = shape;
     if (open >= 0) out->output.shape.dims[open] = count / given;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- rotary position embedding: x [T, heads D] -> [T, heads D], pairs of columns rotated by angles that grow with the row.
- * The gradient is dy rotated back and needs nothing but positions, where those are an input [T] i32. Source: Su et al. 2021, arXiv:2104.09864. */
+/* rotary.c -- rotary position embedding: x [T, heads D] -> [T, heads D], pairs of columns rotated
+ * by angles that grow with the row. The gradient is dy rotated back and needs nothing but
+ * positions, where those are an input [T] i32. Source: Su et al. 2021, arXiv:2104.09864. */
 #include "op/rules.h"
 
 #include "backend/rotary.h"
@@ -33,18 +34,16 @@ static cgp_status check_frequencies(const cgp__attributes *a) {
     if (!((float)theta >= 1.0f && isfinite((float)theta)))
         return cgp_fail(CGP_EINVAL, "expects theta >= 1 and finite as f32, got %g", theta);
     if (a->scaling < CGP_ROTARY_UNSCALED || a->scaling > CGP_ROTARY_LLAMA3)
-        return cgp_fail(CGP_EINVAL, "expects a scaling of 0 to %d, got %d",
-                        (int)CGP_ROTARY_LLAMA3, a->scaling);
+        return cgp_fail(CGP_EINVAL, "expects a scaling of 0 to %d, got %d", (int)CGP_ROTARY_LLAMA3,
+                        a->scaling);
     if (a->scaling == CGP_ROTARY_UNSCALED) return CGP_OK;
     if (!((float)a->factor >= 1.0f && isfinite((float)a->factor)))
-        return cgp_fail(CGP_EINVAL, "expects a factor >= 1 and finite as f32, got %g",
-                        a->factor);
+        return cgp_fail(CGP_EINVAL, "expects a factor >= 1 and finite as f32, got %g", a->factor);
     if (a->scaling == CGP_ROTARY_LINEAR) return CGP_OK;
     if (!((float)a->low_freq_factor > 0.0f &&
           (float)a->high_freq_factor > (float)a->low_freq_factor &&
           isfinite((float)a->high_freq_factor)))
-        return cgp_fail(CGP_EINVAL,
-                        "expects 0 < low_freq_factor < high_freq_factor, got %g and %g",
+        return cgp_fail(CGP_EINVAL, "expects 0 < low_freq_factor < high_freq_factor, got %g and %g",
                         a->low_freq_factor, a->high_freq_factor);
     if (a->original_length < 1 || a->original_length > 1 << 24)
         return cgp_fail(CGP_EINVAL, "expects original_max_position of 1 to 2^24, got %" PRId64,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h -- checks of the shape rules. Messages begin with the expectation; the builder prefixes layer and op. Shapes are
- * without the leading dimension N, so a value has at most 5 dims. */
+/* rules.h -- checks of the shape rules. Messages begin with the expectation; the builder prefixes
+ * layer and op. Shapes are without the leading dimension N, so a value has at most 5 dims. */
 #ifndef CGP_SRC_OP_RULES_H
 #define CGP_SRC_OP_RULES_H
 
@@ -32,7 +32,8 @@ int64_t cgp__op_product(const cgp_shape *shape, int begin, int end);
 /* A dim counted from the first, or, below 0, from behind the last; to *out from the first. */
 cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out);
 
-/* The shape without its last dim, of its last dim alone, with another last dim, with one more dim. */
+/* The shape without its last dim, of its last dim alone, with another last dim, with one more dim.
+ * */
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
 cgp_shape cgp__op_shape_last(const cgp_shape *shape);
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
@@ -46,30 +47,30 @@ cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *
 cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a, const cgp_op_type *b);
 
 /* Append a parameter, a saved value; weight and bias [C] of a norm. */
-void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape,
-                           cgp_init init, bool decays);
+void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape, cgp_init init,
+                           bool decays);
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole);
 void cgp__op_add_norm_parameters(cgp_op_shapes *out);
 
-/* Append the weight of an op and, if it has one, the bias [out]: both initialized by the fans of the weight. */
+/* Append the weight of an op and, if it has one, the bias [out]: both initialized by the fans of
+ * the weight. */
 void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, cgp_shape weight,
                         int64_t fan_in, int64_t fan_out);
 
 /* images.c: `type` is f32 [H, W, C], and its sides fit the attributes. */
 cgp_status cgp__op_check_image(const cgp_op_type *type);
 
-/* The output [OH, OW, channels] of windows of `kernel` pixels, `stride` apart, over a padded image. If `crops`, padding may be
- * negative; otherwise every window has a pixel. */
+/* The output [OH, OW, channels] of windows of `kernel` pixels, `stride` apart, over a padded image.
+ * If `crops`, padding may be negative; otherwise every window has a pixel. */
 cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp_op_type *image,
                                  int64_t channels, bool crops, cgp_op_shapes *out);
 
-/* The output [OH, OW, channels] of which windows as above, with any padding, make the image: a side of it is (side - 1) stride +
- * kernel - padding + output_padding. */
+/* The output [OH, OW, channels] of which windows as above, with any padding, make the image: a side
+ * of it is (side - 1) stride + kernel - padding + output_padding. */
 cgp_status cgp__op_infer_transposed(const cgp__attributes *attributes, const cgp_op_type *image,
                                     int64_t channels, cgp_op_shapes *out);
 
 /* Set the output's type [height, width, channels]. */
-cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width,
-                              int64_t channels);
+cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width, int64_t channels);
 
 #endif

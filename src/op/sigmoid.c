@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)), TANH: y = tanh(x), elementwise. dx needs y, not x: one of both is kept. */
+/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)), TANH: y = tanh(x), elementwise. dx needs y, not x:
+ * one of both is kept. */
 #include "op/rules.h"
 
 /* FLOPs of an element: forward, 2 and an exp; backward I, 3. A function is 10. */

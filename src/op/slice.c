@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slice.c -- indices begin .. end - 1 of one dimension: [..., d, ...] -> [..., end - begin, ...].
  *
- * dx is zero but for these indices. The first use of x to make its gradient writes all of it; one that adds reads and writes its
- * part alone: to split a value costs one pass over its gradient and one over all parts but one. */
+ * dx is zero but for these indices. The first use of x to make its gradient writes all of it; one
+ * that adds reads and writes its part alone: to split a value costs one pass over its gradient and
+ * one over all parts but one. */
 #include "op/rules.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- two dimensions of a sample change places: [a, i, b, j, c] -> [a, j, b, i, c], any of a, b and c of no or several
- * dimensions. dx is dy with the same two exchanged. */
+/* transpose.c -- two dimensions of a sample change places: [a, i, b, j, c] -> [a, j, b, i, c], any
+ * of a, b and c of no or several dimensions. dx is dy with the same two exchanged. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

@@ -9,7 +9,8 @@
  *       +---w----------> t     +---w-------steps--->  +---w----+----+---->
  *                                                          step_size
  *
- * A warm-up may begin above 0, and rise every warmup_interval updates (once an epoch). Milestones: steps at given updates. */
+ * A warm-up may begin above 0, and rise every warmup_interval updates (once an epoch). Milestones:
+ * steps at given updates. */
 #include "optim/optim.h"
 
 #include "base/base.h"
@@ -28,8 +29,8 @@ cgp_status cgp_lr_kind_parse(cgp_lr_kind *out, const char *text) {
     CGP__NEED(out);
     CGP__NEED(text);
     int i = 0;
-    CGP_TRY(cgp__parse_name(&i, text, "lr schedule", "constant, cosine, step or milestones",
-                            kinds, KINDS));
+    CGP_TRY(cgp__parse_name(&i, text, "lr schedule", "constant, cosine, step or milestones", kinds,
+                            KINDS));
     *out = (cgp_lr_kind)i;
     return CGP_OK;
 }
@@ -40,8 +41,8 @@ const char *cgp_lr_kind_name(cgp_lr_kind kind) {
 
 static cgp_status check_count(const char *name, int64_t value, int64_t min) {
     if (value >= min) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "lr schedule: %s is expected to be %lld or more, got %lld",
-                    name, (long long)min, (long long)value);
+    return cgp_fail(CGP_EINVAL, "lr schedule: %s is expected to be %lld or more, got %lld", name,
+                    (long long)min, (long long)value);
 }
 
 static cgp_status check_ratio(const char *name, double value) {
@@ -50,10 +51,8 @@ static cgp_status check_ratio(const char *name, double value) {
 }
 
 static cgp_status check_cosine(const cgp_lr_schedule *schedule) {
-    if (schedule->steps > schedule->warmup)
-        return check_ratio("min_ratio", schedule->min_ratio);
-    return cgp_fail(CGP_EINVAL,
-                    "lr schedule: steps is expected above the warm-up's %lld, got %lld",
+    if (schedule->steps > schedule->warmup) return check_ratio("min_ratio", schedule->min_ratio);
+    return cgp_fail(CGP_EINVAL, "lr schedule: steps is expected above the warm-up's %lld, got %lld",
                     (long long)schedule->warmup, (long long)schedule->steps);
 }
 
@@ -99,15 +98,13 @@ cgp_status cgp__lr_check(const cgp_lr_schedule *schedule) {
 
 static double warmup_at(const cgp_lr_schedule *schedule, int64_t update) {
     if (schedule->warmup_interval > 0) update -= (update - 1) % schedule->warmup_interval + 1;
-    return schedule->start +
-           (1 - schedule->start) * ((double)update / (double)schedule->warmup);
+    return schedule->start + (1 - schedule->start) * ((double)update / (double)schedule->warmup);
 }
 
 static double factor_at(const cgp_lr_schedule *schedule, int64_t update) {
     /* With an interval, update number `warmup` still belongs to the warm-up. */
     const bool in_steps = schedule->warmup_interval > 0;
-    if (schedule->warmup > 0 &&
-        (in_steps ? update <= schedule->warmup : update < schedule->warmup))
+    if (schedule->warmup > 0 && (in_steps ? update <= schedule->warmup : update < schedule->warmup))
         return warmup_at(schedule, update);
     if (schedule->kind == CGP_LR_MILESTONES) {
         int passed = 0;

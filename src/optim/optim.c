@@ -28,8 +28,7 @@ cgp_status cgp_optim_kind_parse(cgp_optim_kind *out, const char *text) {
     CGP__NEED(out);
     CGP__NEED(text);
     int i = 0;
-    CGP_TRY(
-        cgp__parse_name(&i, text, "optimizer", "sgd, adamw, adam or rmsprop", kinds, KINDS));
+    CGP_TRY(cgp__parse_name(&i, text, "optimizer", "sgd, adamw, adam or rmsprop", kinds, KINDS));
     *out = (cgp_optim_kind)i;
     return CGP_OK;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* costs.c -- from kernels to layers: the kernels of each op in training, the values that backward reads, and the ops that are
+/* costs.c -- from kernels to layers: the kernels of each op in training, the values that backward
+ *reads, and the ops that are
  * recomputed for it.
  *
- * All as in a plan of one stage. A cut changes little: a value that a stage sends and backward does not read is not recomputed
- * (R of the stage's last ops), and gradients that arrive are added to instead of overwritten. */
+ * All as in a plan of one stage. A cut changes little: a value that a stage sends and backward does
+ * not read is not recomputed (R of the stage's last ops), and gradients that arrive are added to
+ * instead of overwritten. */
 #include "partition/partition.h"
 
 #include <math.h>
@@ -47,8 +49,8 @@ static void mark_recomputed(const cgp_model *model, const int *last_read, bool *
 
 /* --- kernels --- */
 
-/* Return the kernels of a node. Backward goes from the last node to the first and over a node's inputs from the last to the
- * first: `begun`, [values], marks gradients begun by a later use. */
+/* Return the kernels of a node. Backward goes from the last node to the first and over a node's
+ * inputs from the last to the first: `begun`, [values], marks gradients begun by a later use. */
 static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n,
                                     cgp__arithmetic arithmetic, bool *begun) {
     const cgp__node *node = &model->nodes[i];
@@ -138,8 +140,8 @@ static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dty
     }
 }
 
-static cgp_status add_node(const cgp_model *model, const marks *m, int i,
-                           const cgp__timer *timer, cgp_layer_cost *costs) {
+static cgp_status add_node(const cgp_model *model, const marks *m, int i, const cgp__timer *timer,
+                           cgp_layer_cost *costs) {
     const cgp__node *node = &model->nodes[i];
     const cgp__node_kernels *kernels = &m->kernels[i];
     cgp_layer_cost *cost = &costs[cgp__cost_layer(model, node)];
@@ -147,12 +149,11 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i,
     CGP_TRY(timer->time(timer->self, model, kernels, seconds));
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
         if (!kernels->has[d]) continue;
-        cost->flops[d] += cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) *
-                          (double)kernels->spec[d].n;
+        cost->flops[d] +=
+            cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) * (double)kernels->spec[d].n;
     }
     cost->forward_seconds += seconds[CGP_OP_FORWARD];
-    if (kernels->has[CGP_OP_BACKWARD_INPUT])
-        cost->input_seconds += seconds[CGP_OP_BACKWARD_INPUT];
+    if (kernels->has[CGP_OP_BACKWARD_INPUT]) cost->input_seconds += seconds[CGP_OP_BACKWARD_INPUT];
     if (kernels->has[CGP_OP_BACKWARD_WEIGHT])
         cost->weight_seconds += seconds[CGP_OP_BACKWARD_WEIGHT];
     if (m->recomputed[i]) cost->recompute_seconds += seconds[CGP_OP_FORWARD];
@@ -241,8 +242,8 @@ cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs, const int64_t *sample
 
 /* --- balances --- */
 
-cgp_status cgp_balance_by_time(const cgp_model *model, const cgp_layer_cost *costs,
-                               bool recomputed, int stages, int *balance) {
+cgp_status cgp_balance_by_time(const cgp_model *model, const cgp_layer_cost *costs, bool recomputed,
+                               int stages, int *balance) {
     CGP__NEED(model);
     CGP__NEED(costs);
     CGP__NEED(balance);
@@ -256,9 +257,9 @@ cgp_status cgp_balance_by_time(const cgp_model *model, const cgp_layer_cost *cos
                                 c->recompute_seconds};
         for (int k = 0; k < 4 && status == CGP_OK; k++) {
             if (!(parts[k] >= 0 && isfinite(parts[k])))
-                status = cgp_fail(CGP_EINVAL,
-                                  "balance: layer %d: expected times of 0 or more, got %g", i,
-                                  parts[k]);
+                status =
+                    cgp_fail(CGP_EINVAL, "balance: layer %d: expected times of 0 or more, got %g",
+                             i, parts[k]);
         }
         seconds[i] = c->forward_seconds + c->input_seconds + c->weight_seconds;
         if (recomputed) seconds[i] += c->recompute_seconds;
@@ -290,8 +291,7 @@ static cgp_status check_size_options(const cgp_balance_size_options *o) {
         return cgp_fail(CGP_EINVAL, "balance options: in_flight: expected 1 or more, got %d",
                         o->in_flight);
     if (!(o->parameter_scale >= 0 && o->parameter_scale < 1e6))
-        return cgp_fail(CGP_EINVAL,
-                        "balance options: parameter_scale: expected 0 to 1e6, got %g",
+        return cgp_fail(CGP_EINVAL, "balance options: parameter_scale: expected 0 to 1e6, got %g",
                         o->parameter_scale);
     return CGP_OK;
 }
@@ -306,8 +306,7 @@ cgp_status cgp_balance_by_size(const cgp_model *model, const cgp_balance_size_op
     const cgp__timer timer = {no_time, NULL};
     cgp_layer_cost *costs = cgp__calloc(layers, sizeof *costs);
     double *bytes = cgp__calloc(layers, sizeof *bytes);
-    cgp_status status =
-        costs && bytes ? CGP_OK : cgp__no_memory("balance", layers * sizeof *costs);
+    cgp_status status = costs && bytes ? CGP_OK : cgp__no_memory("balance", layers * sizeof *costs);
     if (status == CGP_OK)
         status =
             cgp__layer_costs(model, options->samples,

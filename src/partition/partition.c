@@ -6,10 +6,11 @@
  *     reach[i] = the largest j with (sum of i..j-1) <= limit
  *     need[i]  = 1 + need[reach[i]]
  *
- * As no cost is negative a stage can always be cut in two, so a limit is feasible if need[0] is at most the number of stages.
- * The least feasible limit is found by bisection over the bit patterns of doubles: at most 64 passes. Then each stage from the
- * left takes as few layers as still allow it: the leftmost optimum. Sums are differences of one row of prefix sums, rounded
- * alike in every pass, so all of this is exact. */
+ * As no cost is negative a stage can always be cut in two, so a limit is feasible if need[0] is at
+ * most the number of stages. The least feasible limit is found by bisection over the bit patterns
+ * of doubles: at most 64 passes. Then each stage from the left takes as few layers as still allow
+ * it: the leftmost optimum. Sums are differences of one row of prefix sums, rounded alike in every
+ * pass, so all of this is exact. */
 #include <cgpipe/partition.h>
 
 #include <math.h>
@@ -19,7 +20,8 @@
 
 #include "model/model.h"
 
-/* Fill need[], from prefix[], both [layers + 1]; more than `layers` if a layer alone is above the limit. */
+/* Fill need[], from prefix[], both [layers + 1]; more than `layers` if a layer alone is above the
+ * limit. */
 static void count_needed(int *need, const double *prefix, int layers, double limit) {
     int reach = layers;
     need[layers] = 0;
@@ -78,9 +80,8 @@ cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *b
                         layers, stages);
     for (int i = 0; i < layers; i++) {
         if (!(costs[i] >= 0) || !isfinite(costs[i]))
-            return cgp_fail(CGP_EINVAL,
-                            "balance: cost of layer %d is not a finite number >= 0: %g", i,
-                            costs[i]);
+            return cgp_fail(CGP_EINVAL, "balance: cost of layer %d is not a finite number >= 0: %g",
+                            i, costs[i]);
     }
     int *need = cgp__calloc((size_t)layers + 1, sizeof *need);
     double *prefix = cgp__calloc((size_t)layers + 1, sizeof *prefix);
@@ -117,8 +118,8 @@ static int first_of_layer(const cgp_model *model, int layer) {
 double cgp_layer_flops(const cgp_model *model, int layer) {
     CGP__NEED_OR(model, NAN);
     double flops = 0;
-    for (int i = first_of_layer(model, layer);
-         i < model->n_nodes && model->nodes[i].layer == layer; i++) {
+    for (int i = first_of_layer(model, layer); i < model->n_nodes && model->nodes[i].layer == layer;
+         i++) {
         const cgp__node *node = &model->nodes[i];
         if (node->use.op->is_loss) continue;
         for (int d = 0; d < CGP_OP_DIRECTIONS; d++) {
@@ -157,11 +158,10 @@ cgp_status cgp_balance_check(const cgp_model *model, int stages, const int *bala
         if (balance[j] < 1)
             return cgp_fail(
                 CGP_EINVAL,
-                "balance: every stage needs at least one layer, stage %d has %d (balance: %s)",
-                j, balance[j], text);
+                "balance: every stage needs at least one layer, stage %d has %d (balance: %s)", j,
+                balance[j], text);
     }
     if (sum == layers) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "balance: sums to %lld but the model has %d layers (balance: %s)",
+    return cgp_fail(CGP_EINVAL, "balance: sums to %lld but the model has %d layers (balance: %s)",
                     (long long)sum, layers, text);
 }

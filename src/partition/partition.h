@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.h -- costs of layers from seconds of kernels, measured on a device (profile.c) or made up by a test. */
+/* partition.h -- costs of layers from seconds of kernels, measured on a device (profile.c) or made
+ * up by a test. */
 #ifndef CGP_SRC_PARTITION_H
 #define CGP_SRC_PARTITION_H
 

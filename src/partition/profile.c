@@ -4,13 +4,13 @@
  *     x ──► forward ──► y, saved         dy ──► backward ──► dx, dparam
  *     random numbers                     random numbers
  *
- * For each op: make its operands, run its kernels in the order of a step (forward, weight backward, input backward), free the
- * operands. Values are random: no kernel's time depends on them, and zeros would be unlike training. Backward reads the values
- * that forward saved.
+ * For each op: make its operands, run its kernels in the order of a step (forward, weight backward,
+ * input backward), free the operands. Values are random: no kernel's time depends on them, and
+ * zeros would be unlike training. Backward reads the values that forward saved.
  *
- * In a step all the other ops come between two runs of a kernel: its operands are in no cache, but for what the op before has just
- * made, x in forward and dy in backward. So it is here, where a device shares the host's memory: other memory is read before each run,
- * then x or dy. */
+ * In a step all the other ops come between two runs of a kernel: its operands are in no cache, but
+ * for what the op before has just made, x in forward and dy in backward. So it is here, where a
+ * device shares the host's memory: other memory is read before each run, then x or dy. */
 #include "partition/partition.h"
 
 #include <stdlib.h>
@@ -20,15 +20,15 @@
 #include "base/bf16.h"
 #include "plugin/find.h"
 
-/* Bytes that are read so that caches hold nothing else: those of the largest cache, if the system says, within these bounds. */
+/* Bytes that are read so that caches hold nothing else: those of the largest cache, if the system
+ * says, within these bounds. */
 #define MIN_CACHE (32 << 20)
 #define MAX_CACHE (256 << 20)
 #define CACHE_LINE 64
 /* Random floats; data repeat them. */
 #define BLOCK 65536
-#define MAX_BUFFERS                                                                            \
-    (3 * CGP_OP_MAX_INPUTS + CGP_OP_MAX_SAVED + CGP_OP_MAX_STATE + 2 * CGP_OP_MAX_PARAMETERS + \
-     10)
+#define MAX_BUFFERS                                                                                \
+    (3 * CGP_OP_MAX_INPUTS + CGP_OP_MAX_SAVED + CGP_OP_MAX_STATE + 2 * CGP_OP_MAX_PARAMETERS + 10)
 
 /* The time of a kernel. */
 typedef struct measurement {
@@ -155,9 +155,8 @@ static cgp_status fill_state(const profiler *p, const cgp_op_state *state, char 
     return CGP_OK;
 }
 
-static cgp_status make_saved_and_state(profiler *p, const cgp_model *model,
-                                       const cgp__node *node, int64_t n,
-                                       cgp_kernel_args *args) {
+static cgp_status make_saved_and_state(profiler *p, const cgp_model *model, const cgp__node *node,
+                                       int64_t n, cgp_kernel_args *args) {
     for (int k = 0; k < node->use.shapes.n_saved; k++) {
         void *memory = NULL;
         CGP_TRY(make_buffer(p, cgp__type_bytes(&node->use.shapes.saved[k], n), &memory));
@@ -165,9 +164,9 @@ static cgp_status make_saved_and_state(profiler *p, const cgp_model *model,
     }
     for (int k = 0; k < node->use.shapes.n_state; k++) {
         const cgp_op_state *state = &model->states[node->first_state + k].info;
-        CGP_TRY(make_buffer(
-            p, cgp_shape_count(&state->shape) * (int64_t)cgp_dtype_bytes(state->dtype),
-            &args->state[k]));
+        CGP_TRY(make_buffer(p,
+                            cgp_shape_count(&state->shape) * (int64_t)cgp_dtype_bytes(state->dtype),
+                            &args->state[k]));
         CGP_TRY(fill_state(p, state, args->state[k]));
     }
     if (cgp__node_cache(node) > 0)
@@ -268,7 +267,8 @@ static void read_lines(const void *memory, size_t bytes) {
         (void)at[i];
 }
 
-/* Leave in the caches what a step leaves there: at most the values that the op before has made, in `memory` of this op's operands. */
+/* Leave in the caches what a step leaves there: at most the values that the op before has made, in
+ * `memory` of this op's operands. */
 static void empty_caches(const profiler *p, const void *const *recent, int n) {
     if (!p->other) return;
     read_lines(p->other, p->other_bytes);
@@ -338,8 +338,7 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d, 
     return CGP_OK;
 }
 
-static cgp_status time_node(void *self, const cgp_model *model,
-                            const cgp__node_kernels *kernels,
+static cgp_status time_node(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                             double seconds[CGP_OP_DIRECTIONS]) {
     static const int order[] = {CGP_OP_FORWARD, CGP_OP_BACKWARD_WEIGHT, CGP_OP_BACKWARD_INPUT};
     profiler *p = self;
@@ -355,8 +354,7 @@ static cgp_status time_node(void *self, const cgp_model *model,
     cgp_status status = make_operands(p, model, kernels, &args);
     for (int i = 0; i < CGP_OP_DIRECTIONS && status == CGP_OK; i++) {
         const int d = order[i];
-        if (kernels->has[d])
-            status = measure(p, kernels, d, node->n_inputs, &args, &seconds[d]);
+        if (kernels->has[d]) status = measure(p, kernels, d, node->n_inputs, &args, &seconds[d]);
     }
     (void)finish(p);
     free_operands(p);
@@ -394,8 +392,7 @@ static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
                         "profile options: layers: expected some of the %d, got %d from %d on",
                         model->n_layers, o->layers, o->first_layer);
     if (o->type != CGP_F32 && o->type != CGP_BF16)
-        return cgp_fail(CGP_EINVAL,
-                        "profile options: type: expected f32 or bf16, got number %d",
+        return cgp_fail(CGP_EINVAL, "profile options: type: expected f32 or bf16, got number %d",
                         (int)o->type);
     CGP_TRY(cgp__convolution_check("profile options: convolution", o->convolution));
     for (int v = 0; v < model->n_values; v++) {
@@ -435,8 +432,7 @@ static cgp_status begin(profiler *p) {
         p->halves[i] = cgp__bf16_from_float(p->block[i]);
     CGP_TRY(p->backend->device_create(&p->device, &p->device_options));
     if (!p->backend->host_addressable)
-        CGP_TRY(
-            p->backend->host_memory_create(p->device, BLOCK * sizeof *p->block, &p->staged));
+        CGP_TRY(p->backend->host_memory_create(p->device, BLOCK * sizeof *p->block, &p->staged));
     /* A single run is a rough measure, and quick. */
     if (p->backend->host_addressable && p->options->repeats > 1) CGP_TRY(make_other(p));
     for (int i = 0; p->backend->asynchronous && i < 2; i++)
@@ -447,8 +443,7 @@ static cgp_status begin(profiler *p) {
 static void end(profiler *p) {
     for (int i = 0; i < 2; i++)
         if (p->timer[i]) p->backend->event_destroy(p->timer[i]);
-    if (p->staged)
-        p->backend->host_memory_destroy(p->device, p->staged, BLOCK * sizeof *p->block);
+    if (p->staged) p->backend->host_memory_destroy(p->device, p->staged, BLOCK * sizeof *p->block);
     if (p->device) p->backend->device_destroy(p->device);
     cgp__index_release(&p->measured_index);
     free(p->other);
@@ -474,9 +469,9 @@ cgp_status cgp_profile(const cgp_model *model, const cgp_profile_options *option
                                             .threads = options->threads};
     cgp_status status = begin(&p);
     if (status == CGP_OK)
-        status = cgp__layer_costs(model, options->samples,
-                                  (cgp__arithmetic){options->type, options->convolution},
-                                  &timer, costs);
+        status =
+            cgp__layer_costs(model, options->samples,
+                             (cgp__arithmetic){options->type, options->convolution}, &timer, costs);
     end(&p);
     return status;
 }

@@ -6,11 +6,10 @@
 
 cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char *function) {
     if (pipeline->process == getpid()) return CGP_OK;
-    return cgp_fail(
-        CGP_ESTATE,
-        "%s: pipeline: expected a call of process %ld, which made it, got one of %ld "
-        "(after a fork make another one)",
-        function, (long)pipeline->process, (long)getpid());
+    return cgp_fail(CGP_ESTATE,
+                    "%s: pipeline: expected a call of process %ld, which made it, got one of %ld "
+                    "(after a fork make another one)",
+                    function, (long)pipeline->process, (long)getpid());
 }
 
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline) {

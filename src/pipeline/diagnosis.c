@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- the text that a rank leaves when something is wrong; `cgpipe diagnose` merges those of all ranks. Its keys are in
- * docs/reference/diagnosis.md. */
+/* diagnosis.c -- the text that a rank leaves when something is wrong; `cgpipe diagnose` merges
+ * those of all ranks. Its keys are in docs/reference/diagnosis.md. */
 #include "pipeline/pipeline.h"
 #include "pipeline/run/diagnosis.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_times.c -- costs of layers in a run: each worker adds up the times of its kernels, by node. As cgp_profile(), but
- * with data, caches and concurrent devices as in training. */
+/* layer_times.c -- costs of layers in a run: each worker adds up the times of its kernels, by node.
+ * As cgp_profile(), but with data, caches and concurrent devices as in training. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -27,8 +27,7 @@ cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
 }
 
 /* The mean of a kernel's runs, on whichever device it ran. */
-static cgp_status mean_times(void *self, const cgp_model *model,
-                             const cgp__node_kernels *kernels,
+static cgp_status mean_times(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                              double seconds[CGP_OP_DIRECTIONS]) {
     const cgp_pipeline *pipeline = self;
     const int device = cgp__plan_device_of(pipeline->plan, kernels->node);

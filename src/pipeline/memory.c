@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- compare what a plan needs with what is available, before anything is allocated: host memory, which Linux promises to more
- * than it has, for all ranks of a machine, and of a container, together; the memory of other hardware, whose numbers may mean another
- * device on another rank, for each rank. */
+/* memory.c -- compare what a plan needs with what is available, before anything is allocated: host
+ * memory, which Linux promises to more than it has, for all ranks of a machine, and of a container,
+ * together; the memory of other hardware, whose numbers may mean another device on another rank,
+ * for each rank. */
 #include "pipeline/pipeline.h"
 
 #include <stdio.h>
@@ -12,7 +13,8 @@ static int64_t device_bytes(const cgp__device_plan *device, bool shares) {
     return device->info.planned_bytes - (shares ? cgp__plan_shared_bytes(device) : 0);
 }
 
-/* Bytes of the host's memory that a rank needs: all of a device that shares it, of others what they need besides. */
+/* Bytes of the host's memory that a rank needs: all of a device that shares it, of others what they
+ * need besides. */
 static int64_t host_bytes(const cgp_plan *plan, int rank, bool shares) {
     int64_t bytes = 0;
     for (int d = 0; d < plan->n_devices; d++) {
@@ -27,8 +29,7 @@ static int64_t host_bytes(const cgp_plan *plan, int rank, bool shares) {
 static cgp_status check_alone(const cgp_plan *plan, int64_t planned, int64_t now) {
     char needed[32], left[32];
     if (planned <= now) return CGP_OK;
-    return cgp_fail(CGP_ELIMIT,
-                    "memory: the plan needs %s but the machine has %s available (%s)",
+    return cgp_fail(CGP_ELIMIT, "memory: the plan needs %s but the machine has %s available (%s)",
                     cgp_bytes_text(planned, needed, sizeof needed),
                     cgp_bytes_text(now, left, sizeof left), cgp__plan_advice(plan));
 }
@@ -37,7 +38,8 @@ static cgp_status check_alone(const cgp_plan *plan, int64_t planned, int64_t now
 
 typedef bool together(const cgp__place *a, const cgp__place *b);
 
-/* Check the ranks that are together with rank r. They have read the same figure, at different moments: the least one holds. */
+/* Check the ranks that are together with rank r. They have read the same figure, at different
+ * moments: the least one holds. */
 static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int r, bool shares,
                               together *with) {
     const cgp__place *first = &ranks->places[r];
@@ -48,8 +50,8 @@ static cgp_status check_group(const cgp__ranks *ranks, const cgp_plan *plan, int
         const cgp__place *place = &ranks->places[q];
         if (!with(first, place)) continue;
         planned += host_bytes(plan, q, shares);
-        now = cgp__min(now, with == cgp__same_machine ? place->machine_bytes
-                                                      : place->container_bytes);
+        now = cgp__min(now,
+                       with == cgp__same_machine ? place->machine_bytes : place->container_bytes);
         count++;
     }
     if (ranks->n == 1) return check_alone(plan, planned, now);
@@ -78,7 +80,8 @@ cgp_status cgp__memory_check_hosts(const cgp__ranks *ranks, const cgp_plan *plan
 
 /* --- other hardware --- */
 
-/* Check the memory of the hardware that device d is on, for all devices of the rank on it; at the first of them. */
+/* Check the memory of the hardware that device d is on, for all devices of the rank on it; at the
+ * first of them. */
 static cgp_status check_hardware(const cgp_plan *plan, int rank, bool shares, int d) {
     const cgp__device_plan *first = &plan->devices[d];
     char needed[32], left[32];
@@ -129,8 +132,7 @@ cgp_status cgp_pipeline_driver_bytes(cgp_pipeline *pipeline, int64_t *bytes) {
     int64_t *figures = executor->ranks.figures;
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     CGP_TRY(cgp__ranks_agree(&executor->ranks, read_driver_bytes(executor, figures)));
-    CGP_TRY(
-        cgp__ranks_share_devices(&executor->ranks, pipeline->plan, figures, sizeof *figures));
+    CGP_TRY(cgp__ranks_share_devices(&executor->ranks, pipeline->plan, figures, sizeof *figures));
     memcpy(bytes, figures, (size_t)pipeline->plan->n_devices * sizeof *bytes);
     return CGP_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op_times.c -- the times of layer_times.c, added up by kind of op; and the operations and bytes of the calls. */
+/* op_times.c -- the times of layer_times.c, added up by kind of op; and the operations and bytes of
+ * the calls. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -27,8 +28,7 @@ static double call_bytes(const cgp_plan *plan, const cgp__call *call) {
     const cgp_model *model = plan->model;
     const cgp__node *node = &model->nodes[call->node];
     const cgp_op_shapes *shapes = &node->use.shapes;
-    const double passes =
-        2 - 1.0 / (double)plan->chunks; /* the first micro-batch only writes */
+    const double passes = 2 - 1.0 / (double)plan->chunks; /* the first micro-batch only writes */
     operands o = {plan, 0};
     for (int k = 0; k < node->n_inputs; k++) {
         const double bytes = value_bytes(&o, node->inputs[k]);
@@ -57,15 +57,13 @@ static cgp_status make_bytes(const cgp_plan *plan, double **bytes) {
             for (int i = 0; i < program->n; i++) {
                 const cgp__call *call = &program->calls[i];
                 const int cell = call->node * CGP_OP_DIRECTIONS + (int)call->direction;
-                if (call->node >= 0 && (*bytes)[cell] == 0)
-                    (*bytes)[cell] = call_bytes(plan, call);
+                if (call->node >= 0 && (*bytes)[cell] == 0) (*bytes)[cell] = call_bytes(plan, call);
             }
         }
     return CGP_OK;
 }
 
-static void add_node(const cgp_pipeline *pipeline, int i, const double *bytes,
-                     cgp_op_time *kinds) {
+static void add_node(const cgp_pipeline *pipeline, int i, const double *bytes, cgp_op_time *kinds) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__node *node = &plan->model->nodes[i];
     const cgp__worker *worker = &pipeline->executor.workers[cgp__plan_device_of(plan, i)];

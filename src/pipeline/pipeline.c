@@ -41,7 +41,8 @@ static cgp_status share_bytes(cgp__executor *executor, cgp_status status) {
     return status;
 }
 
-/* Compare plans, and draw the conclusions from the places of all ranks: before anything is allocated or a kernel is made. */
+/* Compare plans, and draw the conclusions from the places of all ranks: before anything is
+ * allocated or a kernel is made. */
 static cgp_status agree(cgp_pipeline *pipeline) {
     cgp__ranks *ranks = &pipeline->executor.ranks;
     CGP_TRY(cgp__ranks_compare(ranks, pipeline->plan, pipeline->step.seed));
@@ -57,8 +58,7 @@ static cgp_status build(cgp_pipeline *pipeline) {
     CGP_TRY(agree(pipeline));
     cgp_status status = cgp__executor_start(executor);
     if (status == CGP_OK && !executor->owner)
-        status =
-            cgp__team_run_untimed(&pipeline->team, cgp__job_initialize, &pipeline->step.seed);
+        status = cgp__team_run_untimed(&pipeline->team, cgp__job_initialize, &pipeline->step.seed);
     CGP_TRY(share_bytes(executor, status));
     return cgp__run_find(executor, plan->batch, plan->inference, &run);
 }
@@ -75,15 +75,13 @@ cgp_status cgp_transport_find(const cgp_transport **out, const char *name) {
 
 /* Agree on all that can fail on one rank alone before anything waits for another. */
 cgp_status cgp_pipeline_create_on(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
-                                  const cgp_transport *transport,
-                                  cgp_communicator *communicator) {
+                                  const cgp_transport *transport, cgp_communicator *communicator) {
     if (transport) CGP__NEED(communicator);
     cgp_pipeline *pipeline = NULL;
     cgp_status status = !out    ? cgp__missing(__func__, "out")
                         : !plan ? cgp__missing(__func__, "plan")
                                 : CGP__NEW(pipeline, 1, "pipeline");
-    if (status == CGP_OK)
-        status = allocate(pipeline, plan, seed, transport, communicator, NULL);
+    if (status == CGP_OK) status = allocate(pipeline, plan, seed, transport, communicator, NULL);
     if (pipeline && pipeline->executor.ranks.reports)
         status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     else if (transport)
@@ -159,8 +157,8 @@ const char *cgp_pipeline_libm(const cgp_pipeline *pipeline) {
 cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
     CGP__PIPELINE(pipeline);
     if (!isfinite(seconds) || seconds < 0)
-        return cgp_fail(CGP_EINVAL,
-                        "timeout: expected seconds > 0, got %g (0 is for no timeout)", seconds);
+        return cgp_fail(CGP_EINVAL, "timeout: expected seconds > 0, got %g (0 is for no timeout)",
+                        seconds);
     const cgp__ranks *ranks = &pipeline->executor.ranks;
     const int64_t timeout_ns = seconds < LONGEST_TIMEOUT ? (int64_t)ceil(seconds * 1e9) : 0;
     pipeline->team.timeout_ns = timeout_ns;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c -- costs of layers in whole steps: pipelines that are made for it train on random data, and each worker adds up the times of
+/* profile.c -- costs of layers in whole steps: pipelines that are made for it train on random data,
+ *and each worker adds up the times of
  * its kernels (layer_times.c).
  *
  *     caller's thread     plans[0]    warm-up │ step  step  step   medians
  *     a thread for each   plans[1]    warm-up │ step  step  step  step ...   until the caller has its times
  *
- * A kernel in a loop by itself finds its operands in a cache, as none does in a step; and one device alone has all of the memory's
- * bandwidth. */
+ * A kernel in a loop by itself finds its operands in a cache, as none does in a step; and one
+ * device alone has all of the memory's bandwidth. */
 #include "pipeline/pipeline.h"
 
 #include <pthread.h>
@@ -137,15 +138,16 @@ static void release(trainer *t) {
 
 /* --- steps --- */
 
-/* Step and update; *seconds is the time of the update, 0 if the random numbers led to no finite loss. */
+/* Step and update; *seconds is the time of the update, 0 if the random numbers led to no finite
+ * loss. */
 static cgp_status step(const trainer *t, double *seconds) {
     const cgp_model *model = t->plan->model;
     *seconds = 0;
     if (model->n_losses > 0) {
         CGP_TRY(cgp_pipeline_step(t->pipeline, t->input_list, model->n_inputs, NULL));
     } else {
-        CGP_TRY(cgp_pipeline_forward(t->pipeline, t->input_list, model->n_inputs,
-                                     t->output_list, model->n_outputs));
+        CGP_TRY(cgp_pipeline_forward(t->pipeline, t->input_list, model->n_inputs, t->output_list,
+                                     model->n_outputs));
         CGP_TRY(cgp_pipeline_backward(t->pipeline, t->gradient_list, model->n_outputs));
     }
     const int64_t start = cgp__now_ns();
@@ -215,17 +217,15 @@ static double median(double *values, int n) {
 }
 
 static double *seconds_of(cgp_layer_cost *cost, int part) {
-    double *const parts[] = {&cost->forward_seconds, &cost->input_seconds,
-                             &cost->weight_seconds, &cost->recompute_seconds,
-                             &cost->selective_seconds};
+    double *const parts[] = {&cost->forward_seconds, &cost->input_seconds, &cost->weight_seconds,
+                             &cost->recompute_seconds, &cost->selective_seconds};
     return parts[part];
 }
 enum { PARTS = 5 };
 
-/* Take the medians of the times in `rows`, [steps][layers], to the first row; `column`: [steps]. The update is taken in
- * proportion to the parameters. */
-static void summarize(cgp_layer_cost *rows, int steps, int layers, double update,
-                      double *column) {
+/* Take the medians of the times in `rows`, [steps][layers], to the first row; `column`: [steps].
+ * The update is taken in proportion to the parameters. */
+static void summarize(cgp_layer_cost *rows, int steps, int layers, double update, double *column) {
     double bytes = 0;
     for (int i = 0; i < layers; i++) {
         bytes += (double)rows[i].parameter_bytes;
@@ -236,8 +236,7 @@ static void summarize(cgp_layer_cost *rows, int steps, int layers, double update
         }
     }
     for (int i = 0; i < layers; i++)
-        rows[i].update_seconds =
-            bytes > 0 ? update * (double)rows[i].parameter_bytes / bytes : 0;
+        rows[i].update_seconds = bytes > 0 ? update * (double)rows[i].parameter_bytes / bytes : 0;
 }
 
 /* Fill [layers], unless another trainer fails. */
@@ -297,15 +296,15 @@ static cgp_status start_others(profile *all) {
     return CGP_OK;
 }
 
-/* End the other trainers; return the status so far or else the first failure of one, and its message. */
+/* End the other trainers; return the status so far or else the first failure of one, and its
+ * message. */
 static cgp_status end_others(profile *all, cgp_status status) {
     tell(all, false, true);
     for (int i = 1; i < all->n; i++) {
         trainer *t = &all->trainers[i];
         if (!t->started) continue;
         pthread_join(t->thread, NULL);
-        if (t->status != CGP_OK && status == CGP_OK)
-            status = cgp_fail(t->status, "%s", t->message);
+        if (t->status != CGP_OK && status == CGP_OK) status = cgp_fail(t->status, "%s", t->message);
     }
     return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sharing.c -- whether two plans have parameters, gradients, optimizer and states at the same places, so that pipelines of them may share
- * these. They lie in front of each device's memory, and each section is compared by itself: a plan for inference has no gradients. */
+/* sharing.c -- whether two plans have parameters, gradients, optimizer and states at the same
+ * places, so that pipelines of them may share these. They lie in front of each device's memory, and
+ * each section is compared by itself: a plan for inference has no gradients. */
 #include "pipeline/pipeline.h"
 
 #include <string.h>
@@ -59,12 +60,10 @@ static bool same_gradients(const cgp_plan *a, const cgp_plan *b, int p) {
     const cgp__parameter *x = &a->model->params[p], *y = &b->model->params[p];
     if (x->n_uses != y->n_uses || x->requires_grad != y->requires_grad) return false;
     for (int k = 0; k < x->n_uses; k++) {
-        if (a->use_gradient[x->first_use + k] != b->use_gradient[y->first_use + k])
-            return false;
+        if (a->use_gradient[x->first_use + k] != b->use_gradient[y->first_use + k]) return false;
     }
     for (int c = 0; c < a->first_copy[p + 1] - a->first_copy[p]; c++) {
-        if (a->copies[a->first_copy[p] + c].gradient !=
-            b->copies[b->first_copy[p] + c].gradient)
+        if (a->copies[a->first_copy[p] + c].gradient != b->copies[b->first_copy[p] + c].gradient)
             return false;
     }
     return true;

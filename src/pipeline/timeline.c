@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timeline.c -- the last step as a timeline: event i of a worker's trace is action i of its list. */
+/* timeline.c -- the last step as a timeline: event i of a worker's trace is action i of its list.
+ * */
 #include "pipeline/pipeline.h"
 
 #include "schedule/simulator/timeline.h"
 
 static cgp_status none(const char *why) {
-    return cgp_fail(CGP_ESTATE, "timeline: expected a step of a full mini-batch last, got %s",
-                    why);
+    return cgp_fail(CGP_ESTATE, "timeline: expected a step of a full mini-batch last, got %s", why);
 }
 
-/* Check, by the context of the last run (zero before the first), that it was a step of a full mini-batch. */
+/* Check, by the context of the last run (zero before the first), that it was a step of a full
+ * mini-batch. */
 static cgp_status check_run(const cgp_pipeline *pipeline) {
     const cgp__run_context *last = &pipeline->executor.context;
     if (pipeline->team.failed) return none("one that failed");
@@ -17,11 +18,10 @@ static cgp_status check_run(const cgp_pipeline *pipeline) {
     if (last->part != CGP__WHOLE_RUN) return none("one in two calls (external_loss)");
     if (!last->training) return none("an evaluation or prediction");
     if (last->run->minibatch.samples == pipeline->plan->batch) return CGP_OK;
-    return cgp_fail(
-        CGP_ESTATE,
-        "timeline: expected a step of a full mini-batch last, %lld samples, got one "
-        "of %lld",
-        (long long)pipeline->plan->batch, (long long)last->run->minibatch.samples);
+    return cgp_fail(CGP_ESTATE,
+                    "timeline: expected a step of a full mini-batch last, %lld samples, got one "
+                    "of %lld",
+                    (long long)pipeline->plan->batch, (long long)last->run->minibatch.samples);
 }
 
 static bool is_event_of(const cgp_action *action, const cgp__event *event) {
@@ -36,8 +36,7 @@ static cgp_status check_events(const cgp_pipeline *pipeline, int d) {
     const cgp_action *actions = cgp_schedule_actions(cgp_plan_schedule(pipeline->plan), d, &n);
     bool good = cgp__trace_written(&worker->trace) - worker->trace_start == n;
     for (int i = 0; good && i < n; i++)
-        good =
-            is_event_of(&actions[i], cgp__trace_event(&worker->trace, worker->trace_start + i));
+        good = is_event_of(&actions[i], cgp__trace_event(&worker->trace, worker->trace_start + i));
     return good ? CGP_OK : none("one of other lists");
 }
 
@@ -71,8 +70,7 @@ static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
     }
 }
 
-cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline,
-                                      cgp_schedule_timeline *out) {
+cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline, cgp_schedule_timeline *out) {
     CGP__PIPELINE(pipeline);
     const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
     cgp_schedule_timeline timeline = {0};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* times.c -- times of the last run, from the workers' traces. A rank's own are on its clock, those of others came on rank 0's. */
+/* times.c -- times of the last run, from the workers' traces. A rank's own are on its clock, those
+ * of others came on rank 0's. */
 #include "pipeline/pipeline.h"
 #include "schedule/table.h"
 
@@ -38,15 +39,14 @@ cgp__event cgp__pipeline_event(const cgp__worker *worker, int64_t k) {
 
 typedef enum overhead { GAPS, WAKEUPS } overhead;
 
-/* The overhead in event k of a trace; -1: none. A gap: the message was there when the action before it ended. A wake-up: it
- * came after the event's start. */
+/* The overhead in event k of a trace; -1: none. A gap: the message was there when the action before
+ * it ended. A wake-up: it came after the event's start. */
 static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which) {
     const cgp__event event = cgp__pipeline_event(worker, k);
     const bool receives = event.kind == CGP_ACTION_RECV_F || event.kind == CGP_ACTION_RECV_B;
     if (which == WAKEUPS)
-        return receives && event.released_ns > event.start_ns
-                   ? event.ready_ns - event.released_ns
-                   : -1;
+        return receives && event.released_ns > event.start_ns ? event.ready_ns - event.released_ns
+                                                              : -1;
     if (k == worker->trace_start) return -1;
     const int64_t before = cgp__pipeline_event(worker, k - 1).end_ns;
     return event.released_ns <= before ? event.ready_ns - before : -1;
@@ -71,7 +71,8 @@ static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     return median;
 }
 
-/* Make place for the events of all devices: a buffer for those of any, and the traces of other ranks. */
+/* Make place for the events of all devices: a buffer for those of any, and the traces of other
+ * ranks. */
 static cgp_status reserve_events(const cgp__executor *executor, cgp__event **events) {
     const int n = executor->plan->n_devices;
     const int64_t *counts = executor->ranks.figures;
@@ -110,8 +111,8 @@ cgp_status cgp__pipeline_share_events(const cgp_pipeline *pipeline) {
     for (int d = ranks->first; d < ranks->end; d++)
         ranks->figures[d] =
             cgp__trace_written(&executor->workers[d].trace) - executor->workers[d].trace_start;
-    CGP_TRY(cgp__ranks_share_devices(ranks, pipeline->plan, ranks->figures,
-                                     sizeof *ranks->figures));
+    CGP_TRY(
+        cgp__ranks_share_devices(ranks, pipeline->plan, ranks->figures, sizeof *ranks->figures));
     cgp_status status = cgp__ranks_agree(ranks, reserve_events(executor, &events));
     for (int d = 0; d < pipeline->plan->n_devices && status == CGP_OK; d++)
         status = share_events(executor, events, d);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actions.c -- the actions of a plan: its table, the schedule that is lowered from it, the slots and buffers that it needs.
+/* actions.c -- the actions of a plan: its table, the schedule that is lowered from it, the slots
+ *and buffers that it needs.
  *
  *     placement    before the stages are made: the device of each
  *     table        afterwards, as a generator may need the costs of F, I and W: compute actions
@@ -32,8 +33,8 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
         return cgp_fail(CGP_EINVAL,
                         "schedule %s: has %d micro-batches, but %lld samples in %d chunks are "
                         "%d of %lld (another batch or number of chunks)",
-                        table->name, table->chunks, (long long)o->batch, o->chunks,
-                        plan->chunks, (long long)plan->microbatch);
+                        table->name, table->chunks, (long long)o->batch, o->chunks, plan->chunks,
+                        (long long)plan->microbatch);
     cgp_schedule *copy = cgp__copy_lowered(table);
     if (!copy) return CGP_ENOMEM;
     cgp_status status = cgp_schedule_check(copy, NULL);
@@ -187,8 +188,8 @@ static cgp_status count_slots(cgp_plan *plan) {
     return status;
 }
 
-/* Simulate the step with FLOPs as costs; size the buffers so that no sender ever waits, at least 2: then there is no
- * deadlock. */
+/* Simulate the step with FLOPs as costs; size the buffers so that no sender ever waits, at least 2:
+ * then there is no deadlock. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
     const size_t n = (size_t)plan->n_stages;
     const cgp_schedule_costs given = {.forward = costs,
@@ -206,8 +207,7 @@ static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
 cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *o) {
     double *costs = stage_costs(plan);
     cgp_status status =
-        costs ? CGP_OK
-              : cgp__no_memory("plan: costs", 4 * (size_t)plan->n_stages * sizeof *costs);
+        costs ? CGP_OK : cgp__no_memory("plan: costs", 4 * (size_t)plan->n_stages * sizeof *costs);
     if (status == CGP_OK && !o->table) status = generate(plan, o, costs);
     if (status == CGP_OK && o->external_loss && !cgp__schedule_forward_first(plan->table))
         status = cgp_fail(CGP_EINVAL,

@@ -11,8 +11,8 @@ cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *option
 /* With the programs made: the table itself, the schedule, its slots and buffers. */
 cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *options);
 
-/* Make a lowered, checked schedule for `chunks` micro-batches (of training, at most the plan's), forward only or as the
- * plan's. */
+/* Make a lowered, checked schedule for `chunks` micro-batches (of training, at most the plan's),
+ * forward only or as the plan's. */
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out);
 

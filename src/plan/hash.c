@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.c -- a hash of all that ranks must have in common before they run a plan together: what each of them does, sends, keeps and
- * checks. What follows from it by this version's code, as programs and offsets do, is left out. So are the bytes of a custom op's
- * attributes, which may hold addresses, and its functions. */
+/* hash.c -- a hash of all that ranks must have in common before they run a plan together: what each
+ * of them does, sends, keeps and checks. What follows from it by this version's code, as programs
+ * and offsets do, is left out. So are the bytes of a custom op's attributes, which may hold
+ * addresses, and its functions. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -20,9 +21,9 @@ static void add_text(sum *s, const char *text) {
     add(s, text, strlen(text) + 1);
 }
 
-#define ADD_NUMBERS(s, ...)                                                                    \
+#define ADD_NUMBERS(s, ...)                                                                        \
     add(s, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}))
-#define ADD_REALS(s, ...)                                                                      \
+#define ADD_REALS(s, ...)                                                                          \
     add(s, (const double[]){__VA_ARGS__}, sizeof((const double[]){__VA_ARGS__}))
 
 static void add_type(sum *s, cgp_dtype dtype, const cgp_shape *shape) {
@@ -39,10 +40,10 @@ static void add_op(sum *s, const cgp_op_node *use) {
     const cgp_op_shapes *shapes = &use->shapes;
     add_text(s, op->name);
     ADD_NUMBERS(s, op->n_inputs, op->is_loss, op->input_needs_x, op->input_needs_saved,
-                op->input_needs_y, op->weight_needs_x, op->weight_needs_saved,
-                op->weight_needs_y, op->weight_in_input, op->cheap, op->overwrites,
-                op->dx_in_place, op->backward_input != NULL, op->backward_weight != NULL,
-                op->end_of_step != NULL, op->count != NULL);
+                op->input_needs_y, op->weight_needs_x, op->weight_needs_saved, op->weight_needs_y,
+                op->weight_in_input, op->cheap, op->overwrites, op->dx_in_place,
+                op->backward_input != NULL, op->backward_weight != NULL, op->end_of_step != NULL,
+                op->count != NULL);
     ADD_NUMBERS(s, shapes->n_saved, shapes->n_parameters, shapes->n_state,
                 shapes->accumulator_bytes);
     for (int k = 0; k < shapes->n_saved; k++)

@@ -40,8 +40,7 @@ static cgp_status add_link(cgp_plan *plan, int from, int to, int64_t bytes, int 
         return cgp__no_memory("plan: links", sizeof *plan->links);
     const cgp__device_plan *a = &plan->devices[from], *b = &plan->devices[to];
     const bool receives = a->info.rank != b->info.rank;
-    const bool to_it =
-        a->backend->host_addressable && !b->backend->host_addressable && !receives;
+    const bool to_it = a->backend->host_addressable && !b->backend->host_addressable && !receives;
     const bool from_it = !a->backend->host_addressable && are_apart(plan, from, to);
     plan->links[plan->n_links++] =
         (cgp__link_plan){.from = from,
@@ -70,8 +69,7 @@ static cgp_status add_ties(cgp_plan *plan, int p) {
         if (plan->model->nodes[node].requires_grad)
             CGP_TRY(add_tie(plan, cgp__plan_device_of(plan, node), owner));
     }
-    for (int c = plan->first_copy[p] + 1; c < plan->first_copy[p + 1] && param->requires_grad;
-         c++)
+    for (int c = plan->first_copy[p] + 1; c < plan->first_copy[p + 1] && param->requires_grad; c++)
         CGP_TRY(add_tie(plan, owner, plan->copies[c].device));
     return CGP_OK;
 }
@@ -105,7 +103,6 @@ void cgp__plan_place_links(cgp_plan *plan) {
             link->capacity * (link->bytes + (link->receives ? CGP_LINK_HEADER_BYTES : 0));
         link->offset = reserve(from, link->in_host, bytes, &from->transfer_bytes);
         if (link->receives)
-            link->receive_offset =
-                reserve(to, link->receives_in_host, bytes, &to->receive_bytes);
+            link->receive_offset = reserve(to, link->receives_in_host, bytes, &to->receive_bytes);
     }
 }

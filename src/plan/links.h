@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.h -- the buffers of messages between devices: of each edge, and of ties, by which the gradients of a parameter travel that
- * several devices have and cannot read at each other. */
+/* links.h -- the buffers of messages between devices: of each edge, and of ties, by which the
+ * gradients of a parameter travel that several devices have and cannot read at each other. */
 #ifndef CGP_SRC_PLAN_LINKS_H
 #define CGP_SRC_PLAN_LINKS_H
 
@@ -12,14 +12,16 @@ typedef struct cgp__link_plan {
     int64_t bytes;
     /* buffers, on each side that has some */
     int capacity;
-    /* The device that has the sender's buffers: the sender's, but for one that shares the host's memory and sends to one of its rank
-     * that does not, which copies from its own memory of the host only. */
+    /* The device that has the sender's buffers: the sender's, but for one that shares the host's
+     * memory and sends to one of its rank that does not, which copies from its own memory of the
+     * host only. */
     int holder;
     /* They are in the host's memory of that device, as one of the two cannot reach the other's. */
     bool in_host;
     /* of the sender's buffers, in the memory of the holder, or in_host */
     int64_t offset;
-    /* The ends are on different ranks: the receiver has buffers of its own, in its device's memory or the host's. */
+    /* The ends are on different ranks: the receiver has buffers of its own, in its device's memory
+     * or the host's. */
     bool receives, receives_in_host;
     int64_t receive_offset;
 } cgp__link_plan;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.c -- binds a device's list: each action's samples and its variant: slots, program, range of calls, flags. */
+/* list.c -- binds a device's list: each action's samples and its variant: slots, program, range of
+ * calls, flags. */
 #include "plan/list.h"
 
 #include <stdlib.h>
@@ -12,7 +13,8 @@ void cgp__list_release(cgp__list *list) {
     free(list->variants);
 }
 
-/* A run uses at most the planned slots; more is a bug of this library, reported before anything runs. */
+/* A run uses at most the planned slots; more is a bug of this library, reported before anything
+ * runs. */
 static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
     for (int j = 0; j < plan->n_stages; j++) {
         const cgp_plan_stage *stage = &plan->stages[j].info;
@@ -25,16 +27,18 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
     return CGP_OK;
 }
 
-/* Return the program that F of a micro-batch runs. Without backward nothing needs saving, but a plan that never recomputes
- * has no forward_nosave program and uses forward, with any saved slot. */
+/* Return the program that F of a micro-batch runs. Without backward nothing needs saving, but a
+ * plan that never recomputes has no forward_nosave program and uses forward, with any saved slot.
+ * */
 static int forward_program(const cgp_plan *plan, cgp__minibatch m, bool recomputed) {
     const bool has_forward_nosave = plan->inference || plan->recomputes;
     return has_forward_nosave && (m.forward_only || recomputed) ? CGP__FORWARD_NOSAVE
                                                                 : CGP__FORWARD_SAVED;
 }
 
-/* The state while a list is bound. Flags, up to the current action, [stages]: a forward has begun; a backward's input half; its
- * weight half. [stages x chunks]: an R, so the micro-batch's F saves nothing. */
+/* The state while a list is bound. Flags, up to the current action, [stages]: a forward has begun;
+ * a backward's input half; its weight half. [stages x chunks]: an R, so the micro-batch's F saves
+ * nothing. */
 typedef struct binder {
     const cgp_plan *plan;
     cgp__minibatch minibatch;
@@ -55,7 +59,8 @@ static bool first_time(bool *begun) {
     return first;
 }
 
-/* Bind the range of calls, and the flags that make the first action of its kind write instead of add. */
+/* Bind the range of calls, and the flags that make the first action of its kind write instead of
+ * add. */
 static void bind_calls(const binder *b, cgp_action_kind kind, cgp__variant *v) {
     const cgp__program *program = cgp__stage_program(&b->plan->stages[v->stage], v->program);
     v->begin = kind == CGP_ACTION_W ? program->n_input : 0;
@@ -102,8 +107,7 @@ static cgp_status bind_action(binder *b, int i) {
                       .input_slot = b->input_slot[i],
                       .saved_slot = b->saved_slot[i],
                       .program = CGP__BACKWARD, /* also of SEND_B; RECVs have one destination */
-                      .samples =
-                          cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
+                      .samples = cgp__min(b->minibatch.samples - bound->first_sample, microbatch)};
     if (action->kind == CGP_ACTION_F || action->kind == CGP_ACTION_SEND_F) {
         v.program = forward_program(b->plan, b->minibatch, *recomputed_mark(b, action));
         if (v.program == CGP__FORWARD_SAVED && b->minibatch.forward_only) v.saved_slot = 0;
@@ -145,8 +149,7 @@ cgp_status cgp__plan_bind(const cgp_plan *plan, const cgp_schedule *schedule,
     if (status == CGP_OK)
         status = cgp__plan_slots(plan, schedule, device, numbers, numbers + n, numbers + 2 * n,
                                  numbers + 2 * n + stages);
-    if (status == CGP_OK)
-        status = check_counts(plan, numbers + 2 * n, numbers + 2 * n + stages);
+    if (status == CGP_OK) status = check_counts(plan, numbers + 2 * n, numbers + 2 * n + stages);
     if (status == CGP_OK) {
         binder b = {plan,
                     minibatch,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list.h -- a device's actions for mini-batches of N samples, with slots, samples and calls filled in, so that a step looks
- * nothing up. */
+/* list.h -- a device's actions for mini-batches of N samples, with slots, samples and calls filled
+ * in, so that a step looks nothing up. */
 #ifndef CGP_SRC_PLAN_LIST_H
 #define CGP_SRC_PLAN_LIST_H
 
@@ -12,7 +12,8 @@
 /* The programs of a stage, as indices. */
 enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
 
-/* The host is at most so many actions ahead of the device: before it enqueues action i, action i - CGP__AHEAD has ended. */
+/* The host is at most so many actions ahead of the device: before it enqueues action i, action i -
+ * CGP__AHEAD has ended. */
 enum { CGP__AHEAD = 4 };
 
 /* All that calls are bound to; equal actions of several micro-batches share one. */
@@ -24,7 +25,8 @@ typedef struct cgp__variant {
     int program;
     /* of the program's calls, those of this action */
     int begin, end;
-    /* Write, not add: F, its accumulators; B and I, the weight gradients of backward's input half. */
+    /* Write, not add: F, its accumulators; B and I, the weight gradients of backward's input half.
+     * */
     int first;
     /* Likewise those of its weight half. */
     int first_weight;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* location.h -- operands of kernel calls: an arena and an offset instead of a pointer, so that one program serves every
- * micro-batch and every allocation. */
+/* location.h -- operands of kernel calls: an arena and an offset instead of a pointer, so that one
+ * program serves every micro-batch and every allocation. */
 #ifndef CGP_SRC_PLAN_LOCATION_H
 #define CGP_SRC_PLAN_LOCATION_H
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* messages.c -- values and gradients that cross between stages.
  *
- * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient returns along a chain, from the last
- * stage that uses it down through the others to its producer; each adds its own uses, last to first, to the sum that arrived:
+ * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient returns
+ * along a chain, from the last stage that uses it down through the others to its producer; each
+ * adds its own uses, last to first, to the sum that arrived:
  *
  *     value        a ──► c1          gradient     a ◄── c1 ◄── c2
  *                  a ──────► c2
  *
  * That of an input ends in the first stage that makes a part of it, from where the caller gets it.
  *
- * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is the same for every balance, to the bit, and a stage never has to add
- * two partial sums. */
+ * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is the same for every balance, to the bit, and a
+ * stage never has to add two partial sums. */
 #include "plan/messages.h"
 
 #include <stdlib.h>
@@ -23,8 +24,8 @@ static bool has_input_gradient(const cgp__node *node, int k) {
     return node->requires_grad && cgp__node_passes(node, k);
 }
 
-/* Visit each input of each node: count the stages that read a value, or, with `readers`, list them. Nodes, and so stages,
- * ascend. `n`: [values] the count so far. */
+/* Visit each input of each node: count the stages that read a value, or, with `readers`, list them.
+ * Nodes, and so stages, ascend. `n`: [values] the count so far. */
 static void visit_inputs(const cgp_plan *plan, cgp__reader *readers, const int *first, int *n,
                          int *last_stage) {
     const cgp_model *model = plan->model;
@@ -96,11 +97,9 @@ static int find_edge(cgp_plan *plan, cgp__index *index, cgp_edge edge) {
     int e;
     while ((e = cgp__index_next(index, hash, &tried)) >= 0) {
         plan->steps++;
-        if (plan->edges[e].edge.from == edge.from && plan->edges[e].edge.to == edge.to)
-            return e;
+        if (plan->edges[e].edge.from == edge.from && plan->edges[e].edge.to == edge.to) return e;
     }
-    if (!cgp__grow(&plan->edges, &plan->edges_capacity, plan->n_edges + 1,
-                   sizeof *plan->edges) ||
+    if (!cgp__grow(&plan->edges, &plan->edges_capacity, plan->n_edges + 1, sizeof *plan->edges) ||
         !cgp__index_add(index, hash, plan->n_edges))
         return -1;
     plan->edges[plan->n_edges] = (cgp__edge_plan){.edge = edge};
@@ -130,7 +129,8 @@ static cgp_status add_activation(cgp_plan *plan, cgp__index *index, int value) {
     return CGP_OK;
 }
 
-/* Add the chain from the last stage that makes a part of the gradient down to the value's producer. */
+/* Add the chain from the last stage that makes a part of the gradient down to the value's producer.
+ * */
 static cgp_status add_gradient(cgp_plan *plan, cgp__index *index, int value) {
     const int producer = producer_stage(plan, value);
     int from = -1;
@@ -155,7 +155,8 @@ static cgp_status list_stage_edges(cgp_plan *plan) {
     plan->first_stage_edge = first;
     plan->stage_edges = list;
     if (!first || !list) return cgp__no_memory("plan: edges", n * sizeof *first);
-    /* Counts go two entries further than they belong, so that filling moves each start to its own. */
+    /* Counts go two entries further than they belong, so that filling moves each start to its own.
+     * */
     for (int e = 0; e < plan->n_edges; e++) {
         first[plan->edges[e].edge.from + 2]++;
         first[plan->edges[e].edge.to + 2]++;

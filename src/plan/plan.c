@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c -- options in, plan out: cut, edges, programs, schedule, slots, transfer buffers, totals.
  *
- * The order matters: the layout of a stage needs the micro-batch only; the number of slots needs the schedule; the schedule
- * needs the edges; the transfer buffers need the simulated step, whose costs come from the programs. */
+ * The order matters: the layout of a stage needs the micro-batch only; the number of slots needs
+ * the schedule; the schedule needs the edges; the transfer buffers need the simulated step, whose
+ * costs come from the programs. */
 #include "plan/plan.h"
 
 #include <cgpipe/partition.h>
@@ -70,8 +71,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->batch < 1 || o->batch > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "batch: expected 1 to %d, got %lld", INT32_MAX,
                         (long long)o->batch);
-    if (o->chunks < 1)
-        return cgp_fail(CGP_EINVAL, "chunks: expected 1 or more, got %d", o->chunks);
+    if (o->chunks < 1) return cgp_fail(CGP_EINVAL, "chunks: expected 1 or more, got %d", o->chunks);
     if (o->threads_per_device < 1 || o->threads_per_device > 1024)
         return cgp_fail(CGP_EINVAL, "threads per device: expected 1 to 1024, got %d",
                         o->threads_per_device);
@@ -89,8 +89,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
                         model->name);
     if (o->external_loss) CGP_TRY(check_external_loss(o, model));
     if (!o->inference) CGP_TRY(check_caches(model));
-    if (!o->inference && !o->external_loss && model->n_params == 0 &&
-        !has_input_gradient(model))
+    if (!o->inference && !o->external_loss && model->n_params == 0 && !has_input_gradient(model))
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
         return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",
@@ -114,8 +113,8 @@ static cgp_status check_size(const cgp_plan *plan) {
     const cgp_model *model = plan->model;
     double bytes = 16.0 * (double)cgp_model_parameter_count(model);
     for (int v = 0; v < model->n_values; v++)
-        bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) *
-                 (double)plan->batch * plan->n_stages;
+        bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) * (double)plan->batch *
+                 plan->n_stages;
     for (int i = 0; i < model->n_nodes; i++)
         bytes += 4.0 * (double)cgp__node_cache(&model->nodes[i]);
     if (bytes < 0x1p60) return CGP_OK;
@@ -146,8 +145,7 @@ static cgp_status allocate(cgp_plan *plan) {
 static cgp_status name_device(cgp__device_plan *device, const cgp_plan_options *o, int d) {
     const char *text = o->devices ? o->devices[d] : "cpu";
     cgp__device_name name;
-    if (!text)
-        return cgp_fail(CGP_EINVAL, "devices: expected a name for device %d, got NULL", d);
+    if (!text) return cgp_fail(CGP_EINVAL, "devices: expected a name for device %d, got NULL", d);
     CGP_TRY(cgp__device_named(text, &device->backend, &name));
     device->options = (cgp_device_options){.struct_size = sizeof device->options,
                                            .ordinal = name.ordinal,
@@ -222,8 +220,7 @@ static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_
 static void add_up(cgp_plan *plan) {
     for (int j = 0; j < plan->n_stages; j++) {
         cgp_plan_device *info = &plan->devices[plan->stages[j].info.device].info;
-        info->workspace_bytes =
-            cgp__max(info->workspace_bytes, plan->stages[j].workspace_bytes);
+        info->workspace_bytes = cgp__max(info->workspace_bytes, plan->stages[j].workspace_bytes);
     }
     for (int d = 0; d < plan->n_devices; d++) {
         cgp__device_plan *device = &plan->devices[d];
@@ -242,8 +239,8 @@ static void add_up(cgp_plan *plan) {
     cgp__plan_place_links(plan);
     for (int d = 0; d < plan->n_devices; d++) {
         cgp_plan_device *info = &plan->devices[d].info;
-        info->activation_bytes = info->slot_bytes + info->workspace_bytes +
-                                 info->transfer_bytes + info->receive_bytes + info->step_bytes;
+        info->activation_bytes = info->slot_bytes + info->workspace_bytes + info->transfer_bytes +
+                                 info->receive_bytes + info->step_bytes;
         cgp__plan_place_packings(plan, d);
     }
 }
@@ -262,7 +259,8 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
     return plan->microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
 }
 
-/* Write ", NAME BYTES" for a section that few devices have; nothing where it is empty. Return text. */
+/* Write ", NAME BYTES" for a section that few devices have; nothing where it is empty. Return text.
+ * */
 static const char *section_text(const char *name, int64_t bytes, char text[64]) {
     char number[32];
     *text = '\0';
@@ -281,8 +279,8 @@ static cgp_status check_limits(const cgp_plan *plan) {
                         "slots %s, workspace %s, transfer %s%s%s) but its memory is limited to "
                         "%s (%s)",
                         i->name, cgp_bytes_text(i->planned_bytes, text[0], sizeof text[0]),
-                        cgp_bytes_text(i->parameter_bytes + i->gradient_bytes +
-                                           i->optimizer_bytes + i->state_bytes,
+                        cgp_bytes_text(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes +
+                                           i->state_bytes,
                                        text[1], sizeof text[1]),
                         section_text("packed", i->packed_bytes, packed),
                         cgp_bytes_text(i->slot_bytes, text[2], sizeof text[2]),

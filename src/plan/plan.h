@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls; per edge, messages; per device,
+/* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls; per edge,
+ *messages; per device,
  * sections of one allocation.
  *
  *     parameters | gradients | optimizer | states | scratch | slots ... | workspace | step | transfer, receive | packed
@@ -14,11 +15,11 @@
  *     backward        B; split, the first `n_input`    (reads the saved slot)
  *                     calls are I, the others W
  *
- * Op state changes at the end of a step only, by what forward_nosave and forward collected in its accumulator;
- * recomputation collects nothing.
+ * Op state changes at the end of a step only, by what forward_nosave and forward collected in its
+ * accumulator; recomputation collects nothing.
  *
- * Gradients of values live in the workspace, and in the parts of the saved slot that are not written yet or no longer
- * read. */
+ * Gradients of values live in the workspace, and in the parts of the saved slot that are not
+ * written yet or no longer read. */
 #ifndef CGP_SRC_PLAN_H
 #define CGP_SRC_PLAN_H
 
@@ -153,8 +154,8 @@ int cgp__plan_device_of(const cgp_plan *plan, int node);
 /* Return a hint how to make the plan smaller, for a message. */
 const char *cgp__plan_advice(const cgp_plan *plan);
 
-/* precision.c: the type of activations and their gradients on a device; the type of a value there; its bytes for n samples.
- * (In the caller's memory it has the model's type.) */
+/* precision.c: the type of activations and their gradients on a device; the type of a value there;
+ * its bytes for n samples. (In the caller's memory it has the model's type.) */
 cgp_dtype cgp__plan_activation_type(const cgp_plan *plan);
 cgp__arithmetic cgp__plan_arithmetic(const cgp_plan *plan);
 cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value);

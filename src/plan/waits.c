@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.c -- the waits between the queues of a device: an action's queue waits for the last actions on the other queues that
+/* waits.c -- the waits between the queues of a device: an action's queue waits for the last actions
+ *on the other queues that
  * touch memory of this one.
  *
  *     COMPUTE   .. B of 1 ........ F of 3 ...        F reads the slot that IN wrote, and writes a workspace that OUT reads
  *     IN        ... RECV_F of 3 ..
  *     OUT       ......... SEND_B of 1 ...
  *
- * Memory of an action: the workspace, its input slot and its saved slot. Parameters, gradients and states are touched by COMPUTE
- * alone. A wait is left out if the host has seen the end of that action by then (CGP__AHEAD), or if this queue has waited for it or
- * a later one before. OUT never waits for IN: what is sent was written by an F, B or I of the same micro-batch, which comes behind
- * the stage's receives and for which OUT waits. */
+ * Memory of an action: the workspace, its input slot and its saved slot. Parameters, gradients and
+ * states are touched by COMPUTE alone. A wait is left out if the host has seen the end of that
+ * action by then (CGP__AHEAD), or if this queue has waited for it or a later one before. OUT never
+ * waits for IN: what is sent was written by an F, B or I of the same micro-batch, which comes
+ * behind the stage's receives and for which OUT waits. */
 #include "plan/list.h"
 #include "plan/plan.h"
 
@@ -30,7 +32,8 @@ cgp_queue cgp__queue_of(cgp_action_kind kind) {
 
 typedef struct finder {
     const cgp_plan *plan;
-    /* [memories][CGP_QUEUES] the last action that touches a memory: the workspace, input slots, saved slots; -1: none */
+    /* [memories][CGP_QUEUES] the last action that touches a memory: the workspace, input slots,
+     * saved slots; -1: none */
     int (*last)[CGP_QUEUES];
     /* [stages] number of a stage's first input and first saved slot among the memories */
     int *first_input, *first_saved;

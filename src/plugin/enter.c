@@ -35,9 +35,8 @@ static const cgp_host host = {
 
 static cgp_status check_abi(const char *name, int abi, int expected) {
     if (abi == expected) return CGP_OK;
-    return cgp_fail(CGP_EINVAL,
-                    "expected %s %d, got %d (build it with the headers of cgpipe %s)", name,
-                    expected, abi, CGP_VERSION);
+    return cgp_fail(CGP_EINVAL, "expected %s %d, got %d (build it with the headers of cgpipe %s)",
+                    name, expected, abi, CGP_VERSION);
 }
 
 static cgp_status check_table(const cgp_plugin *table) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* find.c -- looks for a name in a registry, opens the plug-ins if it is not there, and looks once more. */
+/* find.c -- looks for a name in a registry, opens the plug-ins if it is not there, and looks once
+ * more. */
 #include "plugin/find.h"
 
 #include <string.h>
@@ -47,8 +48,8 @@ static cgp_status fail(const char *object, entry_at *at, const char *name) {
     const char *nearest = cgp_nearest(name, names, n);
     cgp__plugins_reasons(name, nearest, reasons, sizeof reasons);
     return cgp_fail(CGP_EINVAL, "%s: expected %s, got \"%s\"%s%s%s%s", object, list, name,
-                    nearest ? " (did you mean " : "", nearest ? nearest : "",
-                    nearest ? "?)" : "", reasons);
+                    nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "",
+                    reasons);
 }
 
 static const void *find(entry_at *at, const char *name) {
@@ -72,8 +73,7 @@ cgp_status cgp__transport_find(const char *name, const cgp_transport **out) {
     return CGP_OK;
 }
 
-cgp_status cgp__device_named(const char *text, const cgp_backend **backend,
-                             cgp__device_name *out) {
+cgp_status cgp__device_named(const char *text, const cgp_backend **backend, cgp__device_name *out) {
     CGP_TRY(cgp__device_name_parse(text, out));
     return cgp__backend_find(out->kind, backend);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- opens the plug-ins, once, and keeps the reasons why one was left out; the calls of cgpipe/devices.h that list what
- * there is. */
+/* plugin.c -- opens the plug-ins, once, and keeps the reasons why one was left out; the calls of
+ * cgpipe/devices.h that list what there is. */
 #include "plugin/plugin.h"
 
 #include <dlfcn.h>
@@ -31,7 +31,8 @@ static bool is_open(const void *object) {
     return false;
 }
 
-/* Refuse what the loader would wait for, as a pipe, or crash on: an object whose end is missing, as while it is written. */
+/* Refuse what the loader would wait for, as a pipe, or crash on: an object whose end is missing, as
+ * while it is written. */
 static cgp_status check_file(const char *path) {
     Elf64_Ehdr header = {.e_shoff = 0};
     struct stat info;
@@ -45,15 +46,15 @@ static cgp_status check_file(const char *path) {
     if (!regular) return cgp_fail(CGP_EIO, "%s: expected a file, got another kind", path);
     const uint64_t size = (uint64_t)info.st_size;
     const uint64_t sections = (uint64_t)header.e_shnum * header.e_shentsize;
-    if (!is_object || (header.e_shoff <= size && sections <= size - header.e_shoff))
-        return CGP_OK;
+    if (!is_object || (header.e_shoff <= size && sections <= size - header.e_shoff)) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: expected a whole shared object, got %lld bytes, of which the end is "
                     "missing (build it again)",
                     path, (long long)size);
 }
 
-/* Open a file; on a failure the message is the reason. Its SHA-256 is that of the code that runs: the same before and after. */
+/* Open a file; on a failure the message is the reason. Its SHA-256 is that of the code that runs:
+ * the same before and after. */
 static cgp_status open_object(const char *path, cgp__plugin *plugin) {
     char again[65];
     CGP_TRY(check_file(path));
@@ -135,9 +136,9 @@ void cgp__plugins_reasons(const char *name, const char *nearest, char *text, siz
     if (is_secure)
         used = (size_t)snprintf(text, size, "; a set-user-ID program opens no plug-ins");
     else if (!nearest && !is_there(name))
-        used = (size_t)snprintf(
-            text, size, ": no " CGP__PLUGIN_PREFIX "%s" CGP__PLUGIN_SUFFIX " in %s (%s)", name,
-            places, way_out(name));
+        used = (size_t)snprintf(text, size,
+                                ": no " CGP__PLUGIN_PREFIX "%s" CGP__PLUGIN_SUFFIX " in %s (%s)",
+                                name, places, way_out(name));
     for (int i = 0; (plugin = cgp__plugin_at(i)) && used < size; i++) {
         if (plugin->reason)
             used += (size_t)snprintf(text + used, size - used, "; plug-in %s: %s", plugin->path,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search.c -- the files that may be plug-ins: `libcgpipe-*.so` in the directories of CGP_PLUGIN_PATH, then in `cgpipe` and `plugins`
- * beside the program, then in those beside the shared library, or, for the static one, of the installation. */
+/* search.c -- the files that may be plug-ins: `libcgpipe-*.so` in the directories of
+ * CGP_PLUGIN_PATH, then in `cgpipe` and `plugins` beside the program, then in those beside the
+ * shared library, or, for the static one, of the installation. */
 #define _GNU_SOURCE /* dladdr(), secure_getenv() */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -47,7 +48,8 @@ static bool list_files(DIR *directory, names *list) {
     return true;
 }
 
-/* What a search does with the files, and the directories that it has looked in, with ", " between. */
+/* What a search does with the files, and the directories that it has looked in, with ", " between.
+ * */
 typedef struct search {
     cgp__plugin_visit *visit;
     char *places;
@@ -104,8 +106,8 @@ static void search_list(search *s, const char *text) {
 
 /* --- the directories beside program and library --- */
 
-/* Tell whether a file is missing, or it, and what it may be a link to, belong to root, to the user, or to `owner`: beside a program in
- * /tmp anyone may make a directory. */
+/* Tell whether a file is missing, or it, and what it may be a link to, belong to root, to the user,
+ * or to `owner`: beside a program in /tmp anyone may make a directory. */
 static bool is_trusted(const char *path, uid_t owner) {
     struct stat link, target;
     if (lstat(path, &link) != 0 || stat(path, &target) != 0) return true;
@@ -134,14 +136,13 @@ static void search_beside(search *s, const char *file) {
             search_place(s, path);
         else if (path)
             cgp_log(CGP_LOG_WARN, "plugin",
-                    "%s: belongs to another user (left out; CGP_PLUGIN_PATH may name it)",
-                    path);
+                    "%s: belongs to another user (left out; CGP_PLUGIN_PATH may name it)", path);
         free(path);
     }
 }
 
-/* Return the file of the shared library that this code is in; NULL: it is in a program, or was found by a relative path, which may
- * be another file's by now. Owned. */
+/* Return the file of the shared library that this code is in; NULL: it is in a program, or was
+ * found by a relative path, which may be another file's by now. Owned. */
 static char *library_file(void) {
     Dl_info info;
     static const char here;

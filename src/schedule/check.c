@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- proves that a lowered schedule keeps the rules and does not deadlock.
  *
- * First the rules, by position: all actions of a stage are on one device, so "before" compares two positions of a list.
+ * First the rules, by position: all actions of a stage are on one device, so "before" compares two
+ * positions of a list.
  *
  *     forward       RECV_F ... < F < SEND_F ...             all once, on each stage,
  *     backward      F < [R] < B,  or  F < [R] < I < W       for each micro-batch
  *                   RECV_B ... < B or I < SEND_B ...
  *
- * Then the simulator runs it, without time, with unbounded buffers: what blocks now blocks for ever. Last, with one
- * buffer on each edge, and more where that blocks: the least capacities. */
+ * Then the simulator runs it, without time, with unbounded buffers: what blocks now blocks for
+ * ever. Last, with one buffer on each edge, and more where that blocks: the least capacities. */
 #include "schedule/check.h"
 
 #include "base/json.h"
@@ -22,8 +23,8 @@
 typedef struct position_index {
     const cgp_schedule *schedule;
     bool backward; /* the schedule has any */
-    /* [rows][chunks] positions in the list of the stage's device; -1: absent. A row for each compute kind and stage, then
-     * RECV and SEND of each edge. */
+    /* [rows][chunks] positions in the list of the stage's device; -1: absent. A row for each
+     * compute kind and stage, then RECV and SEND of each edge. */
     int *at;
     int *marks; /* may be NULL */
 } position_index;
@@ -31,9 +32,9 @@ typedef struct position_index {
 /* `place`: the stage of a compute action, the edge of a transfer. */
 static int *slot(const position_index *x, cgp_action_kind kind, int place, int microbatch) {
     const size_t stages = (size_t)x->schedule->stages;
-    const size_t row = cgp__is_transfer(kind) ? CGP__COMPUTE_KINDS * stages +
-                                                    2 * (size_t)place + cgp__is_send(kind)
-                                              : (size_t)kind * stages + (size_t)place;
+    const size_t row = cgp__is_transfer(kind)
+                           ? CGP__COMPUTE_KINDS * stages + 2 * (size_t)place + cgp__is_send(kind)
+                           : (size_t)kind * stages + (size_t)place;
     return &x->at[row * (size_t)x->schedule->chunks + (size_t)microbatch];
 }
 
@@ -47,13 +48,12 @@ static CGP_PRINTF(4, 5) cgp_status
     cgp__vprint(why, sizeof why, rule, args);
     va_end(args);
     if (x->marks) x->marks[device] = position;
-    return cgp__wrong_action(&x->schedule->lists[device][position], device, position, "%s",
-                             why);
+    return cgp__wrong_action(&x->schedule->lists[device][position], device, position, "%s", why);
 }
 
 /* "schedule: device 1, 1B0: expected <expected>, got none" */
-static cgp_status missing(const position_index *x, cgp_action_kind kind, int stage,
-                          int microbatch, const char *expected) {
+static cgp_status missing(const position_index *x, cgp_action_kind kind, int stage, int microbatch,
+                          const char *expected) {
     char text[CGP__ACTION_TEXT];
     const int device = x->schedule->device_of[stage];
     const cgp_action a = {.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
@@ -178,8 +178,8 @@ static cgp_status check_message(const position_index *x, int e, int i) {
     if (sent < 0 || received < 0) {
         char once[64];
         snprintf(once, sizeof once, "once for edge %d, %d -> %d", e, edge.from, edge.to);
-        return missing(x, cgp__transfer_kind(gradient, sent < 0),
-                       sent < 0 ? edge.from : edge.to, i, once);
+        return missing(x, cgp__transfer_kind(gradient, sent < 0), sent < 0 ? edge.from : edge.to, i,
+                       once);
     }
     CGP_TRY(check_after(x, edge.from, sent, endpoint(x, edge, edge.from, i)));
     return check_after(x, edge.to, endpoint(x, edge, edge.to, i), received);

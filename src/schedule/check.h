@@ -5,9 +5,9 @@
 
 #include "schedule/table.h"
 
-/* Check all that cgp_schedule_check() proves but deadlock freedom; the simulator relies on it. Unless NULL, set
- * marks[device] of a wrong action to its position in the list, the list's length if it is missing there. CGP_ESTATE: not
- * lowered. */
+/* Check all that cgp_schedule_check() proves but deadlock freedom; the simulator relies on it.
+ * Unless NULL, set marks[device] of a wrong action to its position in the list, the list's length
+ * if it is missing there. CGP_ESTATE: not lowered. */
 cgp_status cgp__rules_check(const cgp_schedule *schedule, int *marks);
 
 /* cgp_schedule_check(), with marks also of the actions of a deadlock. */

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* derive.c -- the part of a schedule that a plan runs: its compute actions, for the micro-batches that there are.
+/* derive.c -- the part of a schedule that a plan runs: its compute actions, for the micro-batches
+ *that there are.
  *
- * A smaller mini-batch runs the planned lists without the micro-batches that it does not have: it needs no more slots, and
- * does not deadlock either.
+ * A smaller mini-batch runs the planned lists without the micro-batches that it does not have: it
+ * needs no more slots, and does not deadlock either.
  *
- * An overlapped pair (dualpipe-v) becomes two actions. In a pair both wait for the inputs of both and send when both are
- * done, as on a device that runs them at the same time; a device that runs one after the other would only delay the first
- * one's message. */
+ * An overlapped pair (dualpipe-v) becomes two actions. In a pair both wait for the inputs of both
+ * and send when both are done, as on a device that runs them at the same time; a device that runs
+ * one after the other would only delay the first one's message. */
 #include "schedule/generators/generators.h"
 
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks) {
     cgp_schedule *part = NULL;
     cgp__cursor at = {0};
-    CGP_TRY(cgp__schedule_new(&part, schedule->name, schedule->stages, chunks,
-                              schedule->devices, schedule->device_of));
+    CGP_TRY(cgp__schedule_new(&part, schedule->name, schedule->stages, chunks, schedule->devices,
+                              schedule->device_of));
     while (cgp__next(schedule, &at)) {
         const cgp_action *a = at.action;
         if (!cgp__is_transfer(a->kind)) cgp__append(part, a->kind, a->stage, a->microbatch);
@@ -26,8 +27,8 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
     cgp_schedule_options options = cgp_schedule_options_default();
     options.group = group;
     cgp_schedule *forward = NULL;
-    CGP_TRY(cgp__schedule_new(&forward, "forward-only", schedule->stages, chunks,
-                              schedule->devices, schedule->device_of));
+    CGP_TRY(cgp__schedule_new(&forward, "forward-only", schedule->stages, chunks, schedule->devices,
+                              schedule->device_of));
     return cgp__schedule_finish(out, forward, cgp__generate_forward_only(forward, &options, 0));
 }
 

@@ -5,18 +5,20 @@
  *
  *     ... RECV_F (0)  F  SEND_F (1) ...            R  RECV_B (2)  B  SEND_B (3) ...
  *
- * SEND stands right after its producer, so that no message is delayed. RECV stands right before its consumer, so that a
- * posted receive holds no buffer early; R, in front of it, runs while the gradient is on its way. A device that runs such a
- * list may wait at the RECV (list_order.c).
+ * SEND stands right after its producer, so that no message is delayed. RECV stands right before its
+ * consumer, so that a posted receive holds no buffer early; R, in front of it, runs while the
+ * gradient is on its way. A device that runs such a list may wait at the RECV (list_order.c).
  *
- * Of an overlapped pair, F of one stage and B of another, all RECV stand before both and all SEND after both. */
+ * Of an overlapped pair, F of one stage and B of another, all RECV stand before both and all SEND
+ * after both. */
 #include "schedule/table.h"
 
 #include <stdlib.h>
 
 #define TRANSFER_KINDS 4 /* SEND_F RECV_F SEND_B RECV_B */
 
-/* The edges of each (transfer kind, stage), ascending, as linked lists: entry 2 e + is_send of edge e, + 1; 0: none. */
+/* The edges of each (transfer kind, stage), ascending, as linked lists: entry 2 e + is_send of edge
+ * e, + 1; 0: none. */
 typedef struct edge_groups {
     int *first; /* [TRANSFER_KINDS x stages] */
     int *next;  /* [2 n_edges] */
@@ -64,8 +66,8 @@ int cgp__partner(const cgp_schedule *s, int device, int position) {
 }
 
 /* Append the list of a device with its transfers. */
-static void lower_device(cgp_schedule *to, const cgp_schedule *schedule,
-                         const edge_groups *groups, int device) {
+static void lower_device(cgp_schedule *to, const cgp_schedule *schedule, const edge_groups *groups,
+                         int device) {
     const cgp_action *list = schedule->lists[device];
     for (int i = 0, last; i < schedule->counts[device]; i = last + 1) {
         last = cgp__partner(schedule, device, i);
@@ -107,8 +109,7 @@ cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int
     CGP__NEED(schedule);
     if (n_edges > 0) CGP__NEED(edges);
     if (schedule->lowered)
-        return cgp_fail(CGP_ESTATE,
-                        "schedule: expected no transfers yet, got a lowered schedule");
+        return cgp_fail(CGP_ESTATE, "schedule: expected no transfers yet, got a lowered schedule");
     CGP_TRY(cgp__edges_check(edges, n_edges, schedule->stages));
     return insert(schedule, edges, n_edges, NULL);
 }

@@ -7,18 +7,19 @@
  *     stage 1    . F0 F1  . B0 F2 R1 B1 F3 R2 B2 R3 B3  .
  *     stage 2    .  . F0 B0 F1 B1 F2 B2  . F3 B3  .  .  .
  *
- * A recomputed micro-batch keeps only its input from F to R; from R to B it fills the one saved slot of the stage. Where
- * the next backward of the stage after an F is that micro-batch's own, no other needs the saved slot in between: F may fill
- * it at once, and R would be wasted; except_last leaves that R out. (Under torchgpipe's descending backward it is the last
- * micro-batch, hence the name; under ascending GPipe it is number 0, on the last stage of 1f1b every one.)
+ * A recomputed micro-batch keeps only its input from F to R; from R to B it fills the one saved
+ * slot of the stage. Where the next backward of the stage after an F is that micro-batch's own, no
+ * other needs the saved slot in between: F may fill it at once, and R would be wasted; except_last
+ * leaves that R out. (Under torchgpipe's descending backward it is the last micro-batch, hence the
+ * name; under ascending GPipe it is number 0, on the last stage of 1f1b every one.)
  *
  * R is an action of its own, before the RECV of the gradient, so that it fills the wait for it. */
 #include "schedule/table.h"
 
 #include <stdlib.h>
 
-/* Set spared[stage][micro-batch] if the next backward after its F is its own. Walks from the end; `next` is that backward,
- * by stage. */
+/* Set spared[stage][micro-batch] if the next backward after its F is its own. Walks from the end;
+ * `next` is that backward, by stage. */
 static void find_spared(const cgp_schedule *schedule, bool *spared, int *next) {
     for (int j = 0; j < schedule->stages; j++)
         next[j] = -1;
@@ -68,8 +69,7 @@ static cgp_status check_state(const cgp_schedule *schedule) {
 cgp_status cgp_schedule_recompute(cgp_schedule *schedule, cgp_recompute mode) {
     CGP__NEED(schedule);
     if ((int)mode < CGP_RECOMPUTE_NEVER || mode > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
-        return cgp_fail(CGP_EINVAL,
-                        "recompute: expected never, always or except_last, got mode %d",
+        return cgp_fail(CGP_EINVAL, "recompute: expected never, always or except_last, got mode %d",
                         (int)mode);
     mode = cgp_recompute_plain(mode);
     CGP_TRY(check_state(schedule));

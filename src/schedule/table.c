@@ -49,9 +49,8 @@ cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages) {
     for (int e = 0; e < n_edges; e++) {
         const int from = edges[e].from, to = edges[e].to;
         if (from < 0 || from >= stages || to < 0 || to >= stages)
-            return cgp_fail(CGP_EINVAL,
-                            "schedule: edge %d: expected stages 0 to %d, got %d -> %d", e,
-                            stages - 1, from, to);
+            return cgp_fail(CGP_EINVAL, "schedule: edge %d: expected stages 0 to %d, got %d -> %d",
+                            e, stages - 1, from, to);
         if (from == to)
             return cgp_fail(CGP_EINVAL,
                             "schedule: edge %d: expected two different stages, got %d -> %d", e,
@@ -102,8 +101,7 @@ void cgp__append_action(cgp_schedule *schedule, const cgp_action *action) {
 }
 
 void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch) {
-    const cgp_action action = {
-        .kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
+    const cgp_action action = {.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
     if (microbatch < schedule->chunks) cgp__append_action(schedule, &action);
 }
 
@@ -119,8 +117,8 @@ cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_e
 
 cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_status status) {
     if (status == CGP_OK && schedule->incomplete)
-        status = cgp__no_memory("schedule", (size_t)schedule->stages *
-                                                (size_t)schedule->chunks * sizeof(cgp_action));
+        status = cgp__no_memory("schedule", (size_t)schedule->stages * (size_t)schedule->chunks *
+                                                sizeof(cgp_action));
     if (status == CGP_OK)
         *out = schedule;
     else
@@ -149,8 +147,8 @@ cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks) {
                     schedule->name);
 }
 
-cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
-                             const char *rule, ...) {
+cgp_status cgp__wrong_action(const cgp_action *action, int device, int position, const char *rule,
+                             ...) {
     char text[CGP__ACTION_TEXT], why[256];
     va_list args;
     va_start(args, rule);

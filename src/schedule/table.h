@@ -62,12 +62,13 @@ static inline bool cgp__is_gradient(cgp_edge edge) {
 
 /* --- table.c --- */
 
-/* An empty schedule to append to, with device_of[stages]; NULL: all on device 0 until the caller places them. */
+/* An empty schedule to append to, with device_of[stages]; NULL: all on device 0 until the caller
+ * places them. */
 cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, int chunks,
                              int devices, const int *device_of);
 
-/* Append a copy of an action to the list of its stage's device. Where memory is short it is left out:
- * cgp__schedule_finish() tells. */
+/* Append a copy of an action to the list of its stage's device. Where memory is short it is left
+ * out: cgp__schedule_finish() tells. */
 void cgp__append_action(cgp_schedule *schedule, const cgp_action *action);
 
 /* Likewise a compute action. Surplus micro-batches, beyond the schedule's, are left out. */
@@ -76,10 +77,12 @@ void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int mi
 /* Copy the edges of a schedule whose lists have, or get, their transfers. */
 cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_edges);
 
-/* Hand over a schedule that is built. After a failure, `status` or CGP_ENOMEM, destroy it and return the failure. */
+/* Hand over a schedule that is built. After a failure, `status` or CGP_ENOMEM, destroy it and
+ * return the failure. */
 cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_status status);
 
-/* Replace lists and edges by those of a schedule with the same placement, which is taken, also after a failure. */
+/* Replace lists and edges by those of a schedule with the same placement, which is taken, also
+ * after a failure. */
 cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt);
 
 /* CGP_EINVAL if stages x `chunks`, the surplus included, is above CGP__SCHEDULE_LIMIT. */
@@ -94,8 +97,8 @@ typedef struct cgp__cursor {
 bool cgp__next(const cgp_schedule *schedule, cgp__cursor *at);
 
 /* CGP_EINVAL, "schedule: device 1, position 4, 1B0: <rule>". */
-cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
-                             const char *rule, ...) CGP_PRINTF(4, 5);
+cgp_status cgp__wrong_action(const cgp_action *action, int device, int position, const char *rule,
+                             ...) CGP_PRINTF(4, 5);
 
 /* CGP_EINVAL with the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
@@ -114,19 +117,22 @@ extern const char *const cgp__action_names[CGP__KINDS];
 
 /* --- lower.c --- */
 
-/* Set the edges of a chain, whose transfers the lists have but for those between stages of one device: insert them. */
+/* Set the edges of a chain, whose transfers the lists have but for those between stages of one
+ * device: insert them. */
 cgp_status cgp__lower_local(cgp_schedule *schedule);
 
-/* The position of the backward that an overlapped F runs with; that of the action itself if it has none. */
+/* The position of the backward that an overlapped F runs with; that of the action itself if it has
+ * none. */
 int cgp__partner(const cgp_schedule *schedule, int device, int position);
 
-/* A copy, lowered as a chain if the schedule is not lowered. NULL, with a message, if memory is short. */
+/* A copy, lowered as a chain if the schedule is not lowered. NULL, with a message, if memory is
+ * short. */
 cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
 
 /* --- derive.c --- */
 
-/* The compute actions of the first `chunks` micro-batches, in their order, none overlapped. The schedule keeps the
- * rules. */
+/* The compute actions of the first `chunks` micro-batches, in their order, none overlapped. The
+ * schedule keeps the rules. */
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks);
 
 /* forward-only on the devices of another schedule, in groups of `group` micro-batches. */

@@ -30,8 +30,8 @@ const cgp_transport *cgp__transport_at(int i) {
 static bool has_all_functions(const cgp_transport *t) {
     return t->communicator_create && t->communicator_destroy && t->rank && t->ranks &&
            t->link_open && t->link_close && t->acquire && t->take && t->post && t->release &&
-           t->waits && t->progress && t->stop && t->barrier && t->gather && t->fail &&
-           t->failure && t->watch && t->beat && t->beats && t->verify && t->abort;
+           t->waits && t->progress && t->stop && t->barrier && t->gather && t->fail && t->failure &&
+           t->watch && t->beat && t->beats && t->verify && t->abort;
 }
 
 /* Called with the lock held. */
@@ -39,8 +39,7 @@ static cgp_status add(const cgp_transport *transport) {
     const cgp_transport *same = find(transport->name);
     if (same == transport) return CGP_OK;
     if (same)
-        return cgp_fail(CGP_EINVAL,
-                        "transport %s: expected a name of its own, got that of another",
+        return cgp_fail(CGP_EINVAL, "transport %s: expected a name of its own, got that of another",
                         transport->name);
     if (n_transports == MAX_TRANSPORTS)
         return cgp_fail(CGP_ELIMIT, "transport %s: expected at most %d transports, got more",

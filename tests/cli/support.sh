@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 # support.sh -- functions and files of the program's tests. Sourced with: SOURCE_DIR BUILD_DIR
 #
-# The test works in a directory of its own, with text.txt, empty.txt and short.txt; `finish` ends it.
+# The test works in a directory of its own, with text.txt, empty.txt and short.txt; `finish` ends
+# it.
 set -u
 export LC_ALL=C
 unset CGP_LOG CGP_FAULT CGP_LIMITS CGP_PLUGIN_PATH POSIXLY_CORRECT
@@ -35,7 +36,8 @@ check() {
     fi
 }
 
-# An error line of `cgpipe COMMAND ..` begins with "cgpipe: ", and not with another command's name behind it.
+# An error line of `cgpipe COMMAND ..` begins with "cgpipe: ", and not with another command's name
+# behind it.
 names_itself() { # COMMAND LINE
     local name=${2#cgpipe: }
     [ "$name" != "$2" ] || return 1
@@ -46,8 +48,8 @@ names_itself() { # COMMAND LINE
     esac
 }
 
-# fails CODE LINE WORDS... : exit code, the one line on stderr (a prefix if it ends in ...) behind "cgpipe: ", no
-# output, no files made.
+# fails CODE LINE WORDS... : exit code, the one line on stderr (a prefix if it ends in ...) behind
+# "cgpipe: ", no output, no files made.
 fails() {
     local expected_code=$1 expected="cgpipe: $2"
     shift 2

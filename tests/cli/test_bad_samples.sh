@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_bad_samples.sh SOURCE_DIR BUILD_DIR -- a sample that cannot be used ends a training with exit code 4. The steps before it are saved,
-# and when the data are mended the run ends in the weights of one that never met it.
+# test_bad_samples.sh SOURCE_DIR BUILD_DIR -- a sample that cannot be used ends a training with exit
+# code 4. The steps before it are saved, and when the data are mended the run ends in the weights of
+# one that never met it.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
@@ -9,7 +10,8 @@ sha() { grep ^weights_sha256 "$out"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 numbers() { seq "$@" | tr "\n" " "; }
 
-# Tokens 10 and 48 to 57, two bytes each. The identity of the data has the first and the last 64 KiB of a file: between them it can be mended.
+# Tokens 10 and 48 to 57, two bytes each. The identity of the data has the first and the last 64 KiB
+# of a file: between them it can be mended.
 seq 1 14200 | iconv -f LATIN1 -t UTF-16LE >good.bin
 seq 200 240 | iconv -f LATIN1 -t UTF-16LE >good-val.bin
 spoil() { printf '\377\377' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; } # FILE BYTE

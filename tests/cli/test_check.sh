@@ -19,7 +19,8 @@ check "another order: exit code 1" exits 1
 check "another order: which gradient, and where" has "gradient of lm_head.weight: " "$out"
 check "another order: not the output or the loss" \
     test "$(jq -c '[.same, .output_same, .loss_same, .first_different]' check.json)" = '[false,true,true,"lm_head.weight"]'
-# A model of one's own: 11 inputs, each below a bound of its own, and three outputs in two stages, one of them integers.
+# A model of one's own: 11 inputs, each below a bound of its own, and three outputs in two stages,
+# one of them integers.
 cc -O1 -Wall -Wextra -Werror -Wno-unused -shared -fPIC -o many.so -I"$source_dir/include" "$source_dir/tests/support/many_plugin.c" \
     -L"${program%/*}" -lcgpipe -lm
 run check ./many.so --stages 3 --batch 5 --chunks 3
@@ -28,7 +29,8 @@ check "many inputs and outputs: all are compared" has ", 3 outputs, 13 gradients
 run bench ./many.so --stages 2 --batch 4 --steps 2
 check "many inputs: bench" exits 0
 
-# What a model of the zoo does is the same with the values of inner layers as outputs before its logits.
+# What a model of the zoo does is the same with the values of inner layers as outputs before its
+# logits.
 widened() { # MODEL FILE: its graph, with two more outputs before its own
     "$program" export "$1" --out "$work/graph.json" >"$out" 2>"$err" && jq '.outputs = [.nodes[0].output, .nodes[-2].output] + .outputs' "$work/graph.json" >"$2"
 }
@@ -73,7 +75,8 @@ check "--data random: a smaller vocabulary of tokens than of logits" exits 0
 fails 2 "check: MODEL is missing (cgpipe check gpt2:layers=2)" check
 fails 2 "--stages 9: the model has 6 layers ..." check $small --stages 9
 
-# A step that fails, in one stage or in two. Under the address sanitizer a leak has lines of its own.
+# A step that fails, in one stage or in two. Under the address sanitizer a leak has lines of its
+# own.
 for stages in 1 2; do
     export CGP_FAULT=fail:$((stages - 1))F0
     run check $small --stages $stages --batch 2 --chunks 1

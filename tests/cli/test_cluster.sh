@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files: measured between threads, simulated with, refused. Between hosts: test_mpi_hosts.
+# test_cluster.sh SOURCE_DIR BUILD_DIR -- cluster files: measured between threads, simulated with,
+# refused. Between hosts: test_mpi_hosts.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_config.sh SOURCE_DIR BUILD_DIR -- run files: --config means what the same words on the command line mean, which wins; what
-# is refused, with file, line and option; and cgpipe config, whose file repeats the run.
+# test_config.sh SOURCE_DIR BUILD_DIR -- run files: --config means what the same words on the
+# command line mean, which wins; what is refused, with file, line and option; and cgpipe config,
+# whose file repeats the run.
 source "$(dirname "$0")/support.sh"
 
 weights() { sha256sum "$1/latest/weights.safetensors" | cut -d ' ' -f 1; }

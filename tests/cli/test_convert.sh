@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_convert.sh SOURCE_DIR BUILD_DIR -- published weights become a run that can be sampled, trained and given back; nothing is half
-# there, whatever goes wrong. What the networks compute is compared with PyTorch in test_weights.
+# test_convert.sh SOURCE_DIR BUILD_DIR -- published weights become a run that can be sampled,
+# trained and given back; nothing is half there, whatever goes wrong. What the networks compute is
+# compared with PyTorch in test_weights.
 #
 # If PYTHON (python3) has torch, transformers and safetensors, these read the written files.
 source "$(dirname "$0")/support.sh"
@@ -254,9 +255,9 @@ run convert run there-directory --overwrite
 check "weights that cannot be replaced: exit code 1" exits 1
 check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-directory/config.json
 
-# Killed at moments that go from the start to past the end of the time that it takes undisturbed. run.json or config.json is there
-# only beside all the rest. Every other time there is something that is replaced. A kill counts for what it was meant for if
-# something is half done then.
+# Killed at moments that go from the start to past the end of the time that it takes undisturbed.
+# run.json or config.json is there only beside all the rest. Every other time there is something
+# that is replaced. A kill counts for what it was meant for if something is half done then.
 run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
 run convert large large-directory
 both() { # both MICROSECONDS: the two ways at once; killed after so long, 0: not

@@ -95,7 +95,8 @@ fails 2 "--ops: expected one run to measure, got --grid" bench gpt2 --grid --ops
 
 # --- sizes of micro-batches ---
 
-# One stage: a step is a sum. Micro-batches of 1, 4 and 16 take 1, 2 and 14 s in each layer, F, and nothing else.
+# One stage: a step is a sum. Micro-batches of 1, 4 and 16 take 1, 2 and 14 s in each layer, F, and
+# nothing else.
 jq '.layers[] |= (.forward_seconds = [1, 2, 14] | .input_seconds = [0, 0, 0] | .weight_seconds = [0, 0, 0] | .update_seconds = 0.5)' \
     sizes.json >line.json
 for case in 1:7 2:9.333 4:14 8:42 16:98 32:210; do

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_daily.sh SOURCE_DIR BUILD_DIR -- everyday use: how much a run says, how errors begin, help, what is meant by a word that
-# the program does not know, several paths of --data, memory in units.
+# test_daily.sh SOURCE_DIR BUILD_DIR -- everyday use: how much a run says, how errors begin, help,
+# what is meant by a word that the program does not know, several paths of --data, memory in units.
 source "$(dirname "$0")/support.sh"
 
 small="--batch 8 --steps 2"
@@ -29,7 +29,8 @@ for word in "memory per device" "device:0   F0 F1" "simulated bubble" "dropout 0
 done
 check "--verbose is not the run's" test -z "$(grep -E '"(verbose|quiet)": (true|false)' <(jq .options v/run.json))"
 
-# A resumed run with all that can be said of it: another batch, micro-batch, device, precision, data, number of steps.
+# A resumed run with all that can be said of it: another batch, micro-batch, device, precision,
+# data, number of steps.
 run train $model --data text.txt $small --chunks 8 --lr-schedule cosine --run w
 rm w/metrics.jsonl
 sed 's/says/sees/' text.txt >other.txt
@@ -59,7 +60,8 @@ check "plan --quiet --json -: nothing else" empty "$err"
 fails 1 "missing.txt: no such file" train $model --data missing.txt --quiet
 fails 2 "--quiet: cannot be with --verbose (leave out one)" train $model --data text.txt --quiet --verbose
 
-# --- beginnings of errors: each `fails` of these tests expects "cgpipe: " and no other command's name behind it ---
+# --- beginnings of errors: each `fails` of these tests expects "cgpipe: " and no other command's
+# name behind it ---
 
 fails 2 '--schedule: expected a name of `cgpipe schedule --list`, got "1f1c" (did you mean 1f1b?)' \
     train $model --data text.txt --schedule 1f1c

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# make demo keeps its word: it learns, samples, gives the same weights in one stage as in two, and in bf16 losses within
-# 1 % of those in f32, at each of 200 steps.
+# make demo keeps its word: it learns, samples, gives the same weights in one stage as in two, and
+# in bf16 losses within 1 % of those in f32, at each of 200 steps.
 #
 #     bash test_demo.sh SOURCE_DIR BUILD_DIR [STEPS]
 #
@@ -45,9 +45,10 @@ done
 check "one stage and two give the same weights" \
     [ "$(grep weights_sha256 "$temp/out-short-1")" = "$(grep weights_sha256 "$temp/out-short-2")" ]
 
-# By this processor's loops, with AVX512_BF16 or AMX where it has those, and by those that all have. Measured are 0.01 % in the mean; bf16
-# cut off instead of rounded makes it 0.08 %. (Without --warmup single steps would make any difference hundreds of times as
-# large, also one between two runs in f32: bench/losses.py.)
+# By this processor's loops, with AVX512_BF16 or AMX where it has those, and by those that all have.
+# Measured are 0.01 % in the mean; bf16 cut off instead of rounded makes it 0.08 %. (Without
+# --warmup single steps would make any difference hundreds of times as large, also one between two
+# runs in f32: bench/losses.py.)
 losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$temp/run-$1/metrics.jsonl"; }
 demo bf16 2 200 --precision bf16
 runs=bf16

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends, their memory and their capabilities, transports,
-# plug-ins, and why something was left out; as text and as JSON. Which directories plug-ins are looked for in.
+# test_devices_command.sh SOURCE_DIR BUILD_DIR -- cgpipe devices lists backends, their memory and
+# their capabilities, transports, plug-ins, and why something was left out; as text and as JSON.
+# Which directories plug-ins are looked for in.
 source "$(dirname "$0")/support.sh"
 plugins=$2/tests/plugins
 # A line for each plug-in that this build did not make.
@@ -9,7 +10,8 @@ not_built=$(grep -o 'X("[^"]*", "[^"]*")' "$2/generated/not_built.h" | sed 's/X(
 
 line() { grep -E "^$1" "$out" | tr -s ' '; }
 
-# Copies of the program and of the libraries, without the plug-ins that the build has beside its own.
+# Copies of the program and of the libraries, without the plug-ins that the build has beside its
+# own.
 built=$program program=$work/bin/cgpipe
 mkdir "$work/bin" "$work/lib"
 cp "$built" "$work/bin/" && cp -a "$2"/libcgpipe.so* "$2"/libcgpipe_data.so* "$work/lib/"

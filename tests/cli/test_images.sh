@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Image sets on the command line: what is refused and how it is said, and what training on them tells.
+# Image sets on the command line: what is refused and how it is said, and what training on them
+# tells.
 #
 #     bash test_images.sh SOURCE_DIR BUILD_DIR
 source "$(dirname "$0")/support.sh"

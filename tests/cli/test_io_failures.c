@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_io_failures.c -- the program while one call on its files fails (tests/support/fail_calls.c): the n-th of a kind, for
- * every n, with every error; or the process is killed in it. Then the same is done again without a fault.
+/* test_io_failures.c -- the program while one call on its files fails (tests/support/fail_calls.c):
+ *the n-th of a kind, for
+ * every n, with every error; or the process is killed in it. Then the same is done again without a
+ * fault.
  *
  *     before       undisturbed     the fault hits                 once more
  *     ──────► copy ──────────► expected
@@ -26,14 +28,15 @@
 #include <unistd.h>
 
 #define MODEL "gpt2:layers=1,width=4,heads=1,seq=4"
-#define TRAIN                                                                                  \
+#define TRAIN                                                                                      \
     "train " MODEL " --data ../text.txt --batch 2 --validation 0 --dropout 0.1 --save-every 1"
 
 enum { WORDS = 32, CAPACITY = 1 << 16, ONE_IN = 5, SHOWN = 2000 };
 
 typedef struct scenario scenario;
 
-/* Say what is wrong with the files that the fault left; NULL: nothing. `code` is the program's exit code. */
+/* Say what is wrong with the files that the fault left; NULL: nothing. `code` is the program's exit
+ * code. */
 typedef const char *look(const char *fault, int code);
 
 struct scenario {
@@ -42,7 +45,7 @@ struct scenario {
     void (*leave)(void);   /* make leftovers of dead processes; may be NULL */
     const char *command, *again;
     look *after; /* may be NULL */
-    int code; /* of the undisturbed command; of 1, nothing changes, with a fault or without */
+    int code;    /* of the undisturbed command; of 1, nothing changes, with a fault or without */
 };
 
 static char work[64];      /* the directory of all this, on a disk in memory if there is one */
@@ -156,7 +159,8 @@ static int run(const char *directory, const char *command, const char *fault) {
 
 /* --- expectations --- */
 
-/* Leave out of a text what differs from run to run: from `from` to the next of `ends`, each time. */
+/* Leave out of a text what differs from run to run: from `from` to the next of `ends`, each time.
+ * */
 static void cut(char *text, const char *from, const char *ends) {
     for (char *at = text; (at = strstr(at, from));) {
         char *end = at + strlen(from);
@@ -170,7 +174,8 @@ static json_t *parsed(const char *text) {
     return root ? root : json_null();
 }
 
-/* run.json, --json, checkpoint.json: members that do not hang on time, place and the number of starts. */
+/* run.json, --json, checkpoint.json: members that do not hang on time, place and the number of
+ * starts. */
 static bool same_members(const char *one, const char *other) {
     static const char *const keys[] = {"model", "weights_sha256", "updates", "version",
                                        "step",  "dropout_step",   "files"};
@@ -190,8 +195,7 @@ static bool ends_with(const char *text, const char *end) {
     return length >= part && strcmp(text + length - part, end) == 0;
 }
 
-static bool same_bytes(const char *path, char *one, size_t size, char *other,
-                       size_t other_size) {
+static bool same_bytes(const char *path, char *one, size_t size, char *other, size_t other_size) {
     if (ends_with(path, "/metrics.jsonl")) {
         cut(one, ",\"seconds\":", "}\n");
         cut(other, ",\"seconds\":", "}\n");
@@ -220,7 +224,8 @@ static char difference[700];
 static enum { MORE, LESS } asked; /* entries only in `tree`, the result or the expected one */
 static bool again;                /* a second start has been there */
 
-/* A deletion that failed leaves something to the next start that saves, which has no need to be the very next. */
+/* A deletion that failed leaves something to the next start that saves, which has no need to be the
+ * very next. */
 static bool may_be_more(const char *path) {
     const char *step = strstr(path, "/step-");
     char latest[256] = "";
@@ -248,8 +253,8 @@ static int compare_one(const char *path, const struct stat *info, int type, stru
     if (!exists && (asked == MORE ? may_be_more(path) : may_be_missing(path))) return 0;
     if (!exists)
         trouble = asked == MORE ? "is too many" : "is missing there";
-    else if (type == FTW_SL && (readlink(path, one, 255) < 0 ||
-                                readlink(there, other, 255) < 0 || strcmp(one, other)))
+    else if (type == FTW_SL && (readlink(path, one, 255) < 0 || readlink(there, other, 255) < 0 ||
+                                strcmp(one, other)))
         trouble = "leads elsewhere";
     else if (type == FTW_F && !same_file(path, there))
         trouble = "has other bytes";
@@ -281,7 +286,8 @@ static void hit(char path[512]) {
     (void)sscanf(line, "failed %*s %511[^\n]", path);
 }
 
-/* The first name below the directory, or that of a file beside which something temporary is written. */
+/* The first name below the directory, or that of a file beside which something temporary is
+ * written. */
 static bool names_file(const char *path) {
     static const char *const beside[] = {"out.json", "trace.json", "tokens.bin",
                                          "weights.safetensors", "text.txt"};
@@ -295,7 +301,8 @@ static bool names_file(const char *path) {
     return strstr(errors, "run") || strstr(errors, "directory");
 }
 
-/* An entry that cannot be looked at is taken for the worst that it may be, and refused without a reason. */
+/* An entry that cannot be looked at is taken for the worst that it may be, and refused without a
+ * reason. */
 static const char *says_why(const char *path, const char *fault) {
     const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
     if (!*errors) return "it fails without a word";
@@ -396,10 +403,9 @@ static void try_all(const scenario *s) {
             }
         }
     }
-    print_message(
-        "%s: %d cases (%d went on rightly, %d said why not, %d were killed), %d wrong\n",
-        s->name, cases - cases_before, outcomes[0], outcomes[1], outcomes[2],
-        failures - failures_before);
+    print_message("%s: %d cases (%d went on rightly, %d said why not, %d were killed), %d wrong\n",
+                  s->name, cases - cases_before, outcomes[0], outcomes[1], outcomes[2],
+                  failures - failures_before);
     assert_int_equal(failures - failures_before, 0);
 }
 
@@ -425,8 +431,7 @@ static bool old_or_new(const char *name) {
 
 static const char *tokens_are_whole(const char *fault, int code) {
     (void)fault, (void)code;
-    return old_or_new("tokens.bin") ? NULL
-                                    : "tokens.bin is neither the old one nor the new one";
+    return old_or_new("tokens.bin") ? NULL : "tokens.bin is neither the old one nor the new one";
 }
 
 static const char *weights_are_whole(const char *fault, int code) {
@@ -436,8 +441,8 @@ static const char *weights_are_whole(const char *fault, int code) {
                : "weights.safetensors is neither the old one nor the new one";
 }
 
-/* Without config.json it is no directory of weights, and cannot be loaded: a kill may leave that, a failure where there were weights
- * does not. */
+/* Without config.json it is no directory of weights, and cannot be loaded: a kill may leave that, a
+ * failure where there were weights does not. */
 static const char *directory_is_whole(const char *fault, int code) {
     const bool there = is_there("directory/config.json");
     (void)fault;
@@ -448,8 +453,8 @@ static const char *directory_is_whole(const char *fault, int code) {
     return code == 1 && was && !there ? "both the old weights and the new ones are lost" : NULL;
 }
 
-/* A failure leaves the run that was there, or the new one. So does a kill, at the latest when the next start has locked the run; this
- * one is refused, because there is one. */
+/* A failure leaves the run that was there, or the new one. So does a kill, at the latest when the
+ * next start has locked the run; this one is refused, because there is one. */
 static const char *run_is_whole(const char *fault, int code) {
     static const char weights[] = "run/latest/weights.safetensors";
     (void)fault;
@@ -467,7 +472,8 @@ static const char *goes_on(const char *fault, int code) {
     return "it begins anew";
 }
 
-/* Leave what dead processes left: half of a checkpoint, half of a deletion, a line without an end. */
+/* Leave what dead processes left: half of a checkpoint, half of a deletion, a line without an end.
+ * */
 static void leave_halves(void) {
     static const char *const directories[] = {".cgpipe-step-00000003-999999999-0.tmp",
                                               ".cgpipe-step-00000001-999999999-1.gone"};
@@ -478,8 +484,8 @@ static void leave_halves(void) {
         strcat(path, "/weights.safetensors");
         test_write_file(path, "half", 4);
     }
-    assert_int_equal(
-        symlink("step-00000003", both("before", "run/.cgpipe-latest-999999999-2.tmp")), 0);
+    assert_int_equal(symlink("step-00000003", both("before", "run/.cgpipe-latest-999999999-2.tmp")),
+                     0);
     FILE *metrics = fopen(both("before", "run/metrics.jsonl"), "a");
     assert_non_null(metrics);
     fputs("{\"step\":3,\"loss\":1}\n{\"step\":4,\"lo", metrics);
@@ -576,10 +582,10 @@ static const scenario tokenize = {
     .after = tokens_are_whole,
 };
 
-#define TEST(name)                                                                             \
-    static void name##_survives_any_fault(void **state) {                                      \
-        (void)state;                                                                           \
-        try_all(&(name));                                                                      \
+#define TEST(name)                                                                                 \
+    static void name##_survives_any_fault(void **state) {                                          \
+        (void)state;                                                                               \
+        try_all(&(name));                                                                          \
     }
 TEST(start)
 TEST(resume)

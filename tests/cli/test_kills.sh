@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_kills.sh SOURCE_DIR BUILD_DIR -- 200 SIGKILLs, or as many as fit in 300 s, at moments drawn anew, each
-# followed by a resume in another layout: the run ends with the bits of a run that nobody disturbed.
+# test_kills.sh SOURCE_DIR BUILD_DIR -- 200 SIGKILLs, or as many as fit in 300 s, at moments drawn
+# anew, each followed by a resume in another layout: the run ends with the bits of a run that nobody
+# disturbed.
 #
 # The moments are uniform from the start of the process to some steps after its start-up, which is
 # measured first: so they hit start-up, steps and saves. A run that ends is checked, and the next

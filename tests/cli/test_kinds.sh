@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_kinds.sh SOURCE_DIR BUILD_DIR -- files of another kind than --data takes are refused by kind, with the command that is right; nothing is
-# trained on by mistake, and no file is left.
+# test_kinds.sh SOURCE_DIR BUILD_DIR -- files of another kind than --data takes are refused by kind,
+# with the command that is right; nothing is trained on by mistake, and no file is left.
 source "$(dirname "$0")/support.sh"
 
 train="train $model --batch 4 --steps 1 --run none --data"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_links.sh SOURCE_DIR BUILD_DIR -- in a run's directory nothing but the run is changed: links below it are never followed, names
-# that the program does not make stay, and what is no regular file is refused instead of waited for.
+# test_links.sh SOURCE_DIR BUILD_DIR -- in a run's directory nothing but the run is changed: links
+# below it are never followed, names that the program does not make stay, and what is no regular
+# file is refused instead of waited for.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --keep 0 --save-every 3"

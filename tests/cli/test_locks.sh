@@ -1,13 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_locks.sh SOURCE_DIR BUILD_DIR -- two processes in one directory, of one host or of two, on a file system with locks or without:
-# what one of them writes, the other one leaves alone.
+# test_locks.sh SOURCE_DIR BUILD_DIR -- two processes in one directory, of one host or of two, on a
+# file system with locks or without: what one of them writes, the other one leaves alone.
 #
-# fail_calls.c takes the locks away, names the host, and stops or kills a process in the middle of its work.
+# fail_calls.c takes the locks away, names the host, and stops or kills a process in the middle of
+# its work.
 source "$(dirname "$0")/support.sh"
 preload=$(find "$2/tests" -maxdepth 1 -name 'libfail_calls.so')
 
-# background NAME SETTING.. -- WORDS.. : the program with settings of fail_calls, for the files of this test; its process is in $process.
+# background NAME SETTING.. -- WORDS.. : the program with settings of fail_calls, for the files of
+# this test; its process is in $process.
 background() {
     local name=$1 settings=()
     shift
@@ -179,7 +181,8 @@ for name in run "a user's run \$(date)"; do
     check "another host, $name: its temporary entries stay, with a warning" grep -q "/.cgpipe-.*elsewhere-.* stays: a process of another host" "$err"
 done
 
-# The lock of one that lives is deleted: it ends when it sees that, and undoes nothing of the other one.
+# The lock of one that lives is deleted: it ends when it sees that, and undoes nothing of the other
+# one.
 rm -rf run
 background first FAIL_LOCKS=none FAIL_CALL=flush:2:STOP -- train $words --resume --run run # the line of step 2
 first=$process
@@ -194,8 +197,8 @@ check "the lock of a training is deleted: the run of the other one stays" test "
 
 # --- another pid namespace ---
 
-# apart NAME OPTION.. : a training in a pid namespace of its own, whose first process a shell is; killed in a save; the next one is
-# outside.
+# apart NAME OPTION.. : a training in a pid namespace of its own, whose first process a shell is;
+# killed in a save; the next one is outside.
 apart() {
     local name=$1
     shift

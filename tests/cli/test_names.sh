@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# test_names.sh -- names of files that hold what a terminal acts on: control characters and bytes that are no UTF-8 are never
-# printed as they are. Run with: SOURCE_DIR BUILD_DIR
+# test_names.sh -- names of files that hold what a terminal acts on: control characters and bytes
+# that are no UTF-8 are never printed as they are. Run with: SOURCE_DIR BUILD_DIR
 . "$(dirname "$0")/support.sh"
 
 e=$(printf 'e\033[2J\a\233x')     # clears the screen, rings; 0x9b is a control character in Latin-1

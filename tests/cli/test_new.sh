@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_new.sh SOURCE_DIR BUILD_DIR -- cgpipe new model NAME writes a whole directory or nothing. What it writes is built and run against an
-# installed copy by tests/install/test_new_model.sh.
+# test_new.sh SOURCE_DIR BUILD_DIR -- cgpipe new model NAME writes a whole directory or nothing.
+# What it writes is built and run against an installed copy by tests/install/test_new_model.sh.
 source "$(dirname "$0")/support.sh"
 
 run new model mine

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_plugin.sh SOURCE_DIR BUILD_DIR -- a model plug-in is MODEL in every command; runs keep its SHA-256; code is loaded from a path on the
-# command line alone; a plug-in that breaks the contract is refused.
+# test_plugin.sh SOURCE_DIR BUILD_DIR -- a model plug-in is MODEL in every command; runs keep its
+# SHA-256; code is loaded from a path on the command line alone; a plug-in that breaks the contract
+# is refused.
 build_dir=$(cd "$2" && pwd)
 source "$(dirname "$0")/support.sh"
 
@@ -70,7 +71,8 @@ check "run.json has the file's SHA-256" \
 check "so has the checkpoint" test "$(jq -r '.note | fromjson | .model_sha256' parts/latest/checkpoint.json)" = "$(jq -r .model_sha256 parts/run.json)"
 run train --resume --run parts --steps 26 "$PWD/mine.so"
 check "resume: MODEL as an operand, by another path" exits 0
-# Mini-batches of a validation count by their targets: 16 16 16 1, and 16 4 0 0, have the loss of all in one mini-batch.
+# Mini-batches of a validation count by their targets: 16 16 16 1, and 16 4 0 0, have the loss of
+# all in one mini-batch.
 for labelled in 49 20; do
     export UNLABELLED=$labelled
     run $train --run labelled --overwrite --json parts.json

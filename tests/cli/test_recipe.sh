@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# recipes/ and what they need: --epochs, options in epochs, learning rates; that a stop in between changes nothing, and that
-# runs of the former --recipe go on.
+# recipes/ and what they need: --epochs, options in epochs, learning rates; that a stop in between
+# changes nothing, and that runs of the former --recipe go on.
 #
 #     bash test_recipe.sh SOURCE_DIR BUILD_DIR
 build=$(cd "$2" && pwd)

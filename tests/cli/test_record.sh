@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the one record of a run: what is edited in it after a checkpoint is refused,
-# with the option that says the same; what it cannot hold is refused too.
+# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the one record of a run: what is edited in it
+# after a checkpoint is refused, with the option that says the same; what it cannot hold is refused
+# too.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --save-every 2 --interval 3 --clip 1 --nesterov
@@ -169,7 +170,8 @@ tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": [$(printf '1
 run train --resume --run a
 check "a balance of 3000 stages is read" has "stages 3000: the model has 5 layers" "$err"
 
-# --- runs of cgpipe 0.1.0, whose run.json and notes have other keys: rate, rate_schedule, device_memory .. ---
+# --- runs of cgpipe 0.1.0, whose run.json and notes have other keys: rate, rate_schedule,
+# device_memory .. ---
 
 # Its second start gave --rate 0.003 --steps 6 and failed before a checkpoint.
 old() { rm -rf old && cp -r "$source_dir/tests/data/run-0.1/run" old; }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end the step, save and say how to go
-# on; a second SIGINT or SIGTERM ends the process at once, and what was saved stays whole; a reader of the output that
-# goes away ends the run as quietly.
+# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end the step,
+# save and say how to go on; a second SIGINT or SIGTERM ends the process at once, and what was saved
+# stays whole; a reader of the output that goes away ends the run as quietly.
 source "$(dirname "$0")/support.sh"
 set -m # background jobs of a shell without job control ignore SIGINT
 
@@ -20,7 +20,8 @@ start() {
     shift
     CGP_FAULT=$slow "$program" train $words --run "$directory" "$@" >"$out" 2>"$err" </dev/null &
     process=$!
-    # A shell that gets a signal before it is the program would run this shell's trap, which deletes $work.
+    # A shell that gets a signal before it is the program would run this shell's trap, which deletes
+    # $work.
     while [ "/proc/$process/exe" -ef "/proc/$$/exe" ]; do :; done
 }
 told() { grep -v CGP_FAULT "$err" >"$err.told"; [ "$(wc -l <"$err.told")" -eq "$1" ]; } # so many lines, without those on the delay

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_stop.sh SOURCE_DIR BUILD_DIR -- cgpipe stop: the training saves and ends behind its next step, and goes on from there to the
-# same weights; without a training it is refused; a request that was left over ends nothing.
+# test_stop.sh SOURCE_DIR BUILD_DIR -- cgpipe stop: the training saves and ends behind its next
+# step, and goes on from there to the same weights; without a training it is refused; a request that
+# was left over ends nothing.
 source "$(dirname "$0")/support.sh"
 
 words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch 32 --chunks 4 --seed 1"

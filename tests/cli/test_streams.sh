@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_streams.sh SOURCE_DIR BUILD_DIR -- standard streams that are closed, or cannot be written, and a limit on the size of files: no text gets
-# into a file of the run, no step is lost, nothing is left over, and what could not be written is told.
+# test_streams.sh SOURCE_DIR BUILD_DIR -- standard streams that are closed, or cannot be written,
+# and a limit on the size of files: no text gets into a file of the run, no step is lost, nothing is
+# left over, and what could not be written is told.
 source "$(dirname "$0")/support.sh"
 
 words="$model --data text.txt --batch 8 --chunks 2 --save-every 3"

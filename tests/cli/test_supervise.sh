@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_supervise.sh SOURCE_DIR BUILD_DIR -- cgpipe supervise starts a command again after failures, with other numbers of ranks, until
-# it ends well, is stopped, or brings nothing any more; none of its processes outlives it, however it ends.
+# test_supervise.sh SOURCE_DIR BUILD_DIR -- cgpipe supervise starts a command again after failures,
+# with other numbers of ranks, until it ends well, is stopped, or brings nothing any more; none of
+# its processes outlives it, however it ends.
 source "$(dirname "$0")/support.sh"
 libraries=$2 # which are not found from $ORIGIN without /proc
 set -m # background jobs of a shell without job control ignore SIGINT

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_tables.sh SOURCE_DIR BUILD_DIR -- the published tables (bench/tables.py): planned memory stays below the published, and
-# simulated speed-ups are those that bubble and balance allow.
+# test_tables.sh SOURCE_DIR BUILD_DIR -- the published tables (bench/tables.py): planned memory
+# stays below the published, and simulated speed-ups are those that bubble and balance allow.
 source "$(dirname "$0")/support.sh"
 for needed in jq python3; do
     command -v $needed >/dev/null || { echo "skip: needs $needed"; exit 77; }
@@ -49,7 +49,8 @@ done
 
 # --- speed ---
 
-# A ResNet whose layers take as long as they have operations, at 10 GFLOP/s; all of forward is recomputed.
+# A ResNet whose layers take as long as they have operations, at 10 GFLOP/s; all of forward is
+# recomputed.
 run profile resnet101 --batch 1 --repeats 1 --peak 10 --json costs.json
 check "profile resnet101: exit code 0" exits 0
 jq '.copy_bytes_per_second = 1e10

@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_terminal.sh SOURCE_DIR BUILD_DIR -- progress on a terminal: one line that is written over, as wide as the terminal lets
-# it be. Elsewhere (TERM=dumb or none, a pipe) plain lines now and then.
+# test_terminal.sh SOURCE_DIR BUILD_DIR -- progress on a terminal: one line that is written over, as
+# wide as the terminal lets it be. Elsewhere (TERM=dumb or none, a pipe) plain lines now and then.
 source "$(dirname "$0")/support.sh"
 command -v script >/dev/null || { echo "skipped: there is no script (of util-linux) to make a terminal"; exit 77; }
 unset COLUMNS
 
 words="$model --data text.txt --batch 8 --steps 4 --clip 1 --overwrite --run t"
 
-# in_terminal COLUMNS TERM WORDS... : what came out of the terminal, \r and all, is in $out. TERM "-": none.
+# in_terminal COLUMNS TERM WORDS... : what came out of the terminal, \r and all, is in $out. TERM
+# "-": none.
 in_terminal() { # as cgpipe train
     local columns=$1 term=$2
     shift 2
@@ -26,7 +27,8 @@ shown() {
 steps() { shown "${1-}" | grep -E '^step +[0-9]+\/'; }
 widest_step() { steps all | widest; }
 
-# shape REGEX... : each line that stays is like one of them, each of them like a line, in this order.
+# shape REGEX... : each line that stays is like one of them, each of them like a line, in this
+# order.
 shape() {
     local line
     while IFS= read -r line; do

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_tokenize.sh SOURCE_DIR BUILD_DIR -- cgpipe tokenize: text to numbers and to files for --data, and back.
+# test_tokenize.sh SOURCE_DIR BUILD_DIR -- cgpipe tokenize: text to numbers and to files for --data,
+# and back.
 source "$(dirname "$0")/support.sh"
 
 data=$1/tests/data/tokenizer

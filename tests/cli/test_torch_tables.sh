@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_torch_tables.sh SOURCE_DIR BUILD_DIR -- PyTorch's own tables (tests/data/schedules) run: the plan of a table with
-# transfers is that of the one without, and a step is that of one stage, bit for bit.
+# test_torch_tables.sh SOURCE_DIR BUILD_DIR -- PyTorch's own tables (tests/data/schedules) run: the
+# plan of a table with transfers is that of the one without, and a step is that of one stage, bit
+# for bit.
 source "$(dirname "$0")/support.sh"
 
 tables=$1/tests/data/schedules
@@ -18,7 +19,8 @@ plan_of() { # FILE DEVICES CHUNKS
         jq -S 'del(.command, .date, .schedule)'
 }
 
-# LoopedBFS runs its backwards from the last micro-batch to the first: other bits than one stage has, by rounding.
+# LoopedBFS runs its backwards from the last micro-batch to the first: other bits than one stage
+# has, by rounding.
 same_bits() { # FILE DEVICES CHUNKS NAME
     case $4 in *LoopedBFS*) return ;; esac
     run check $model --schedule "$1" --stages "$2" --batch "$3" --chunks "$3"
@@ -58,7 +60,8 @@ done <<'LIST'
 LIST
 check "tables with transfers" test "$tried" -ge 12
 
-# The program's figures of a table: equal with transfers and without, and the buffers that posted receives hold.
+# The program's figures of a table: equal with transfers and without, and the buffers that posted
+# receives hold.
 table 2.15.0 ScheduleInterleaved1F1B "devices=4 stages=8 chunks=8" compute_comms >comms.csv
 run schedule --check comms.csv
 check "schedule --check: makespan and bubble" has "makespan     28.5, bubble 15.79 %" "$out"

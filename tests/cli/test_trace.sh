@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_trace.sh SOURCE_DIR BUILD_DIR -- measured steps: --trace of train and bench, schedule --compare.
+# test_trace.sh SOURCE_DIR BUILD_DIR -- measured steps: --trace of train and bench, schedule
+# --compare.
 source "$(dirname "$0")/support.sh"
 command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 

@@ -13,8 +13,7 @@ extern "C" {
 /* The order in which threads came past each of three barriers: seen[3 t + barrier] is a place. */
 cudaError_t blocks_order(int *seen, int threads, cudaStream_t stream);
 /* sums[block] of x [blocks, threads], by shuffles and shared memory. */
-cudaError_t blocks_sum(const float *x, float *sums, int blocks, int threads,
-                       cudaStream_t stream);
+cudaError_t blocks_sum(const float *x, float *sums, int blocks, int threads, cudaStream_t stream);
 /* Lane numbers of 64 threads, exchanged in three ways: out [3, 64]. */
 cudaError_t blocks_shuffle(int *out, cudaStream_t stream);
 /* out[i] = the linear number of thread i by its block's and its own indices. */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* digests.c -- SHA-256 of what each kernel of a backend gives for fixed operands: a GPU's are those of cuda-host, bit for bit.
+/* digests.c -- SHA-256 of what each kernel of a backend gives for fixed operands: a GPU's are those
+ *of cuda-host, bit for bit.
  *
  *     cuda_digests BACKEND [OP ...]    a line for each (op, direction, case), update, conversion and sum: digest, name
  *
  * Where ops are named, the others are left out: sanitizers take long.
  *
- * Operands come from splitmix64, seeded by the names of ops, and see no libm. Forward hashes y, saved, accumulator and the loss; backward,
- * which reads what forward saved, dx or dparam. tools/gpu_check.sh compares the lines with those in digests.txt. */
+ * Operands come from splitmix64, seeded by the names of ops, and see no libm. Forward hashes y,
+ * saved, accumulator and the loss; backward, which reads what forward saved, dx or dparam.
+ * tools/gpu_check.sh compares the lines with those in digests.txt. */
 #include "../op/harness.h"
 
 static runner on;
@@ -53,14 +55,14 @@ static const char *const directions[CGP_OP_DIRECTIONS] = {
 static const char *name_of(const op_case *c, int number) {
     static char text[192];
     const cgp_op_attributes *g = &c->attributes;
-    const int used = snprintf(text, sizeof text,
-                              "%s %s #%d, n %" PRId64 ", %" PRId64 "x%" PRId64 " -> %" PRId64,
-                              cgp__op_find(c->op)->op.name, cgp_dtype_name(c->type), number,
-                              c->n, g->rows, g->in, g->out);
+    const int used =
+        snprintf(text, sizeof text, "%s %s #%d, n %" PRId64 ", %" PRId64 "x%" PRId64 " -> %" PRId64,
+                 cgp__op_find(c->op)->op.name, cgp_dtype_name(c->type), number, c->n, g->rows,
+                 g->in, g->out);
     if (is_window_op(c->op))
         snprintf(text + used, sizeof text - (size_t)used,
-                 ", image %dx%d, kernel %dx%d, stride %dx%d", g->height, g->width,
-                 g->kernel_height, g->kernel_width, g->stride_height, g->stride_width);
+                 ", image %dx%d, kernel %dx%d, stride %dx%d", g->height, g->width, g->kernel_height,
+                 g->kernel_width, g->stride_height, g->stride_width);
     return text;
 }
 
@@ -77,8 +79,8 @@ static void print_direction(operands *o, cgp_op_direction direction, int number)
     cgp__sha256 *hash = hash_begin();
     for (int slot = 0; slot < SLOTS; slot++) {
         if (is_result(slot, direction) && o->at[slot])
-            assert_ok(cgp__sha256_add(hash, o->at[slot],
-                                      (size_t)o->count[slot] * sizeof *o->at[slot]));
+            assert_ok(
+                cgp__sha256_add(hash, o->at[slot], (size_t)o->count[slot] * sizeof *o->at[slot]));
     }
     if (is_loss(o->c.op)) assert_ok(cgp__sha256_add(hash, &o->loss, sizeof o->loss));
     hash_end(hash, "%s, %s", directions[direction], name_of(&o->c, number));
@@ -100,8 +102,7 @@ static void print_commit(operands *o, int number) {
     cgp__sha256 *hash = hash_begin();
     assert_ok(cgp__sha256_add(hash, &index, sizeof index));
     for (int slot = SLOT_STATE; slot < SLOT_ACCUMULATOR; slot++)
-        assert_ok(
-            cgp__sha256_add(hash, o->at[slot], (size_t)o->count[slot] * sizeof *o->at[slot]));
+        assert_ok(cgp__sha256_add(hash, o->at[slot], (size_t)o->count[slot] * sizeof *o->at[slot]));
     hash_end(hash, "commit, %s", name_of(&o->c, number));
 }
 
@@ -123,7 +124,8 @@ static bool is_library_gemm(const op_case *c) {
            (is_convolution(c->op) && g->kernel_height * g->kernel_width == 1);
 }
 
-/* Rows and widths that end in the middle of a block of threads, at its end, and after one element. */
+/* Rows and widths that end in the middle of a block of threads, at its end, and after one element.
+ * */
 static void print_op(cgp_op_kind op) {
     static const struct {
         int64_t rows, width, out;
@@ -133,8 +135,7 @@ static void print_op(cgp_op_kind op) {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             op_case c = draw_case(op, 3, &seed);
             c.type = type ? CGP_BF16 : CGP_F32;
-            c.attributes =
-                draw_attributes(op, sizes[i].rows, sizes[i].width, sizes[i].out, &seed);
+            c.attributes = draw_attributes(op, sizes[i].rows, sizes[i].width, sizes[i].out, &seed);
             if (!is_library_gemm(&c)) print_case(&c, (int)i, &seed);
         }
     }
@@ -236,8 +237,7 @@ static void print_sums(int64_t n) {
     there_put(&t, y, bytes);
     there_put(&t, &got, sizeof got);
     assert_ok(on.backend->sum_squares(on.device, there_of(&t, x), n, there_of(&t, &got.sum)));
-    assert_ok(
-        on.backend->find_nonfinite(on.device, there_of(&t, x), n, there_of(&t, &got.index)));
+    assert_ok(on.backend->find_nonfinite(on.device, there_of(&t, x), n, there_of(&t, &got.index)));
     assert_ok(on.backend->add(on.device, there_of(&t, x), there_of(&t, y), n));
     there_end(&t);
     cgp__sha256 *hash = hash_begin();
@@ -248,16 +248,16 @@ static void print_sums(int64_t n) {
     free(y);
 }
 
-/* From one type to another: all numbers of 16 bits, infinities and NaNs among them, each with other bits behind it. */
+/* From one type to another: all numbers of 16 bits, infinities and NaNs among them, each with other
+ * bits behind it. */
 static void print_conversion(cgp_dtype to_type, cgp_dtype from_type) {
     enum { ALL = 1 << 16, ODD = ALL - 3 };
     static uint32_t from[ALL], to[ALL];
     uint64_t seed = seed_of("conversion");
     for (uint32_t i = 0; i < ALL; i++)
-        from[i] =
-            from_type == CGP_BF16
-                ? (2 * i + 1) << 16 | 2 * i % ALL
-                : i << 16 | (i % 4 == 0 ? 0x8000u : (uint32_t)test_between(&seed, 0, 65535));
+        from[i] = from_type == CGP_BF16
+                      ? (2 * i + 1) << 16 | 2 * i % ALL
+                      : i << 16 | (i % 4 == 0 ? 0x8000u : (uint32_t)test_between(&seed, 0, 65535));
     memset(to, 0, sizeof to);
     there t = {.on = &on};
     there_put(&t, from, sizeof from);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_ways.h -- a GEMM of the cuda backend with a tile's shape, in turns or not, as a test chooses. */
+/* gemm_ways.h -- a GEMM of the cuda backend with a tile's shape, in turns or not, as a test
+ * chooses. */
 #ifndef CGP_TESTS_CUDA_GEMM_WAYS_H
 #define CGP_TESTS_CUDA_GEMM_WAYS_H
 

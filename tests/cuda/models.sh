@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# models.sh SOURCE_DIR BUILD_DIR -- the four model families on cuda-host, with threads of a block ascending, descending and shuffled, on one
-# device, on two and on four, whose streams are late: the same weights. Nightly, and by hand: too long for the tests.
-# shellcheck source=tests/cli/support.sh
+# models.sh SOURCE_DIR BUILD_DIR -- the four model families on cuda-host, with threads of a block
+# ascending, descending and shuffled, on one device, on two and on four, whose streams are late: the
+# same weights. Nightly, and by hand: too long for the tests. shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_bits.c -- cuda and cpu with the kernels of x86-64-v4, whose sums have 16 lanes, have the same bits: in all ops but
- * ATTENTION and CACHED_ATTENTION, in commits of running statistics, and in updates; LINEAR in bf16 without cuBLASLt. A row's loss,
- * below 16, may differ in the last place of a double: cpu asks libm for a logarithm. */
+/* test_cuda_bits.c -- cuda and cpu with the kernels of x86-64-v4, whose sums have 16 lanes, have
+ * the same bits: in all ops but ATTENTION and CACHED_ATTENTION, in commits of running statistics,
+ * and in updates; LINEAR in bf16 without cuBLASLt. A row's loss, below 16, may differ in the last
+ * place of a double: cpu asks libm for a logarithm. */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -48,7 +49,8 @@ static void an_op_has_the_bits_of_cpu(void **state) {
     }
 }
 
-/* Rows of several tiles, a vocabulary, many rows of one id, a sample of several parts, matrices of several launches. */
+/* Rows of several tiles, a vocabulary, many rows of one id, a sample of several parts, matrices of
+ * several launches. */
 static void large_sizes_have_the_bits_of_cpu(void **state) {
     (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -139,9 +141,7 @@ static const update_case updates[] = {
     {"AdamW",
      {.rule = CGP_UPDATE_ADAMW, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8},
      2},
-    {"RMSprop",
-     {.rule = CGP_UPDATE_RMSPROP, .weight_decay = 0.01, .alpha = 0.99, .eps = 1e-8},
-     1},
+    {"RMSprop", {.rule = CGP_UPDATE_RMSPROP, .weight_decay = 0.01, .alpha = 0.99, .eps = 1e-8}, 1},
     {"RMSprop, momentum",
      {.rule = CGP_UPDATE_RMSPROP, .momentum = 0.9, .alpha = 0.9, .eps = 1e-8},
      2},
@@ -175,8 +175,8 @@ static void updates_have_the_bits_of_cpu(void **state) {
             for (int k = 0; k < BUFFERS; k++)
                 fill_random(a[k], N + 4, &seed);
             for (int k = 0; k < N + 4; k++) { /* mean squares */
-                a[FIRST][k] = updates[i].update.rule == CGP_UPDATE_RMSPROP ? fabsf(a[FIRST][k])
-                                                                           : a[FIRST][k];
+                a[FIRST][k] =
+                    updates[i].update.rule == CGP_UPDATE_RMSPROP ? fabsf(a[FIRST][k]) : a[FIRST][k];
                 a[SECOND][k] = fabsf(a[SECOND][k]);
             }
             memcpy(b, a, sizeof b);
@@ -209,9 +209,8 @@ int main(void) {
         if (op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION) continue;
         snprintf(names[op], sizeof names[op], "%s has the bits of cpu",
                  cgp__op_find(kinds[op])->op.name);
-        tests[n++] = (struct CMUnitTest){.name = names[op],
-                                         .test_func = an_op_has_the_bits_of_cpu,
-                                         .initial_state = &kinds[op]};
+        tests[n++] = (struct CMUnitTest){
+            .name = names[op], .test_func = an_op_has_the_bits_of_cpu, .initial_state = &kinds[op]};
     }
     seed = test_seed();
     cpu = runner_open(&cgp__backend_cpu, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_device.c -- the device of cuda, on the runtime of cuda-host: copies between host and devices, events on the host's clock,
- * failures with names, and every call of the runtime failing once. */
+/* test_cuda_device.c -- the device of cuda, on the runtime of cuda-host: copies between host and
+ * devices, events on the host's clock, failures with names, and every call of the runtime failing
+ * once. */
 #include "custom_ops.h"
 #include "in_program.h"
 
@@ -20,7 +21,8 @@ static void assert_fails(cgp_status status, cgp_status expected, const char *mes
     assert_string_equal(cgp_message(), message);
 }
 
-/* Host, device 0, and devices 0 (once more), 1 and 2: one that lets others in, and one that does not. */
+/* Host, device 0, and devices 0 (once more), 1 and 2: one that lets others in, and one that does
+ * not. */
 static void copies_arrive(void **state) {
     static const int peers[] = {0, 1, 2};
     enum { BYTES = 4099 };
@@ -38,16 +40,16 @@ static void copies_arrive(void **state) {
         for (int i = 0; i < BYTES; i++)
             ((char *)here)[i] = (char)(i * 7 + p);
         cgp__shim_get_settings()->delay_ns = 1000000;
-        assert_ok(b->copy(first, CGP_QUEUE_IN, (cgp_place){first, one}, (cgp_place){NULL, here},
-                          BYTES));
+        assert_ok(
+            b->copy(first, CGP_QUEUE_IN, (cgp_place){first, one}, (cgp_place){NULL, here}, BYTES));
         assert_ok(b->event_record(first, CGP_QUEUE_IN, event));
         assert_ok(b->event_wait(second, CGP_QUEUE_IN, event));
-        assert_ok(b->copy(second, CGP_QUEUE_IN, (cgp_place){second, two},
-                          (cgp_place){first, one}, BYTES));
+        assert_ok(b->copy(second, CGP_QUEUE_IN, (cgp_place){second, two}, (cgp_place){first, one},
+                          BYTES));
         assert_ok(b->finish(second));
         cgp__shim_get_settings()->delay_ns = 0;
-        assert_ok(b->copy(second, CGP_QUEUE_OUT, (cgp_place){NULL, back},
-                          (cgp_place){second, two}, BYTES));
+        assert_ok(b->copy(second, CGP_QUEUE_OUT, (cgp_place){NULL, back}, (cgp_place){second, two},
+                          BYTES));
         assert_ok(b->finish(second));
         assert_memory_equal(here, back, BYTES);
         assert_int_equal(cgp__shim_peer_enabled(peers[p], 0), peers[p] == 2);
@@ -75,7 +77,8 @@ static void events_have_times_of_the_hosts_clock(void **state) {
         assert_ok(b->event_record(device, CGP_QUEUE_OUT, event));
         assert_ok(b->event_sync(event));
         const int64_t time = b->event_time(event), after = cgp__now_ns();
-        /* The clock's zero is read after an event has ended: late by what the host took, here at most a second. */
+        /* The clock's zero is read after an event has ended: late by what the host took, here at
+         * most a second. */
         assert_true(time >= before - 1000 && time <= after + 1000000000);
         assert_true(time >= last);
         last = time;
@@ -157,8 +160,8 @@ static void memory_that_is_not_pinned_is_not_copied(void **state) {
     void *there = NULL;
     (void)state;
     assert_ok(b->memory_create(device, sizeof here, &there));
-    assert_fails(b->copy(device, CGP_QUEUE_IN, (cgp_place){device, there},
-                         (cgp_place){NULL, here}, sizeof here),
+    assert_fails(b->copy(device, CGP_QUEUE_IN, (cgp_place){device, there}, (cgp_place){NULL, here},
+                         sizeof here),
                  CGP_EDEVICE, "cuda-host: device 4: copy of 64 bytes: invalid argument");
     b->memory_destroy(device, there, sizeof here);
     b->device_destroy(device);
@@ -211,10 +214,9 @@ static void a_custom_op_is_refused_by_the_plan_with_the_way_out(void **state) {
     o.stages = 2;
     o.batch = o.chunks = 2;
     o.devices = (const char *const[]){"cuda-host", "cuda-host"};
-    assert_fails(
-        cgp_plan_create(&plan, model, &o), CGP_EINVAL,
-        "layer mine, op scale: device cuda-host:1 runs no custom ops (put that layer on "
-        "a cpu device)");
+    assert_fails(cgp_plan_create(&plan, model, &o), CGP_EINVAL,
+                 "layer mine, op scale: device cuda-host:1 runs no custom ops (put that layer on "
+                 "a cpu device)");
     o.devices = (const char *const[]){"cuda-host", "cpu"};
     assert_ok(cgp_plan_create(&plan, model, &o));
     cgp_plan_destroy(plan);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_fibers.c -- blocks of cuda-host: threads take turns at barriers only, in the order that is set; shuffles give the lane that
- * is asked; a barrier that a thread never reaches ends the program with a message. */
+/* test_cuda_fibers.c -- blocks of cuda-host: threads take turns at barriers only, in the order that
+ * is set; shuffles give the lane that is asked; a barrier that a thread never reaches ends the
+ * program with a message. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,8 +107,8 @@ static void come_back(void *stack) {
         cgp__shim_switch_to(stack, &host);
 }
 
-/* The system gives the pages of a stack to whatever asks next, while the address sanitizer would still forbid the edges of the frames
- * that were on it. */
+/* The system gives the pages of a stack to whatever asks next, while the address sanitizer would
+ * still forbid the edges of the frames that were on it. */
 static void a_stack_that_ends_leaves_nothing_forbidden(void **state) {
     (void)state;
     cgp__shim_stack *only = cgp__shim_stack_create(come_back);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_functions.c -- the cuda backend's own exp, erf, tanh and log are near libm's of a wider type, in units of the last place of
- * the true value, over all exponents; its random words are those of the dropout rule. */
+/* test_cuda_functions.c -- the cuda backend's own exp, erf, tanh and log are near libm's of a wider
+ * type, in units of the last place of the true value, over all exponents; its random words are
+ * those of the dropout rule. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -32,8 +33,7 @@ static void check_at(const function *f, float x) {
     const double want = f->want((double)x), error = fabs((double)f->got(x) - want);
     const double unit = unit_of(want, FLT_MANT_DIG, FLT_MIN_EXP);
     if (!(error <= f->units * unit && error <= f->absolute))
-        fail_msg("%s(%a) is off by %.3f units, by %.3g", f->name, (double)x, error / unit,
-                 error);
+        fail_msg("%s(%a) is off by %.3f units, by %.3g", f->name, (double)x, error / unit, error);
 }
 
 /* Numbers of every exponent and both signs: the least, the greatest, some between. */
@@ -114,8 +114,7 @@ static void random_words_are_the_rules(void **state) {
         const uint64_t index = (uint64_t)(values.sample + sample);
         const uint32_t counter[4] = {quad, group, (uint32_t)index, (uint32_t)(index >> 32)};
         uint32_t got[4], want[4];
-        cgp__philox(want, counter,
-                    cgp__rng_derive(values.seed, CGP__RNG_DROPOUT, values.step, id));
+        cgp__philox(want, counter, cgp__rng_derive(values.seed, CGP__RNG_DROPOUT, values.step, id));
         function_dropout_words(got, &values, id, sample, group, quad);
         assert_memory_equal(got, want, sizeof got);
     }

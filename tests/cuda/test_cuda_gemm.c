@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_gemm.c -- the cuda backend's GEMM is the written-down chain, whatever the tile's shape, and whether thread blocks take turns:
+/* test_cuda_gemm.c -- the cuda backend's GEMM is the written-down chain, whatever the tile's shape,
+ *and whether thread blocks take turns:
  *
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  */
@@ -91,8 +92,8 @@ static void check_rounded_way(const gemm_case *c, int shape, bool turns, const f
 static void check_case(gemm_case c) {
     int64_t depth;
     const int blocks = gemm_blocks(c.k, &depth);
-    float *a = random_floats(c.m * c.k), *b = random_floats(c.n * c.k),
-          *bias = random_floats(c.n), *before = random_floats(c.m * c.n);
+    float *a = random_floats(c.m * c.k), *b = random_floats(c.n * c.k), *bias = random_floats(c.n),
+          *before = random_floats(c.m * c.n);
     float *want = malloc((size_t)(c.m * c.n) * sizeof *want);
     c.a = a;
     c.b = b;

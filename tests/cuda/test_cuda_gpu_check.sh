@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_gpu_check.sh SOURCE_DIR BUILD_DIR -- tools/gpu_check.sh on cuda-host: digests are the committed ones, and one that is another
-# is noticed; a sanitizer that did not run is never clean; what is done is kept, what is left is said.
+# test_cuda_gpu_check.sh SOURCE_DIR BUILD_DIR -- tools/gpu_check.sh on cuda-host: digests are the
+# committed ones, and one that is another is noticed; a sanitizer that did not run is never clean;
+# what is done is kept, what is left is said.
 set -u
 source_dir=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
 command -v python3 >/dev/null || { echo "skip: needs python3"; exit 77; }
@@ -104,7 +105,8 @@ PATH=$work/bin:$PATH run 0 --part sanitizers
 says '^sanitizers +not run'
 says '^    no GPU$'
 
-# A test of ops that fails is named, with its seed and its words; of a part that is cut, what it has is said.
+# A test of ops that fails is named, with its seed and its words; of a part that is cut, what it has
+# is said.
 mkdir -p "$work/tests"
 printf '#!/bin/sh\necho CGP_TEST_SEED=7; echo "[  FAILED  ] x is y"; echo "ERROR: x is 1, not 2" >&2; exit 1\n' >"$work/tests/test_x"
 chmod +x "$work/tests/test_x"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_products.c -- LINEAR in bf16 by cuBLASLt, on its stand-in: its bits are those of plain loops over rounded weights; an algorithm
- * that lets a row depend on the number of rows, or has another fault, is not taken, and own kernels are where there is no other; every
- * call fails once. */
+/* test_cuda_products.c -- LINEAR in bf16 by cuBLASLt, on its stand-in: its bits are those of plain
+ * loops over rounded weights; an algorithm that lets a row depend on the number of rows, or has
+ * another fault, is not taken, and own kernels are where there is no other; every call fails once.
+ * */
 #include "tests/op/harness.h"
 
 #include "in_program.h"
@@ -98,8 +99,7 @@ static void expect_weight(operands *o, int64_t rows) {
         const int64_t out = transposed ? i % g->out : i / g->in;
         float sum = 0.0f, *dw = &o->at[SLOT_DPARAM][i];
         for (int64_t row = 0; row < rows; row++)
-            sum =
-                fmaf(o->at[SLOT_X][row * g->in + in], o->at[SLOT_DY][row * g->out + out], sum);
+            sum = fmaf(o->at[SLOT_X][row * g->in + in], o->at[SLOT_DY][row * g->out + out], sum);
         *dw = o->c.accumulate ? *dw + sum : sum;
     }
 }
@@ -206,7 +206,8 @@ static void an_algorithm_that_refuses_some_rows_is_not_taken(void **state) {
     }
 }
 
-/* Hopper's kernels round a product to c's type before they add it; PyTorch's sums of gradients do, too. */
+/* Hopper's kernels round a product to c's type before they add it; PyTorch's sums of gradients do,
+ * too. */
 static void an_algorithm_that_rounds_a_product_before_it_adds_is_taken(void **state) {
     (void)state;
     for (int i = 0; i < 12; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_recordings.c -- recorded launches of cuda, on the runtime of cuda-host: they change no bit, a launch that is missing from a
- * graph is noticed, and so is every call that fails. */
+/* test_cuda_recordings.c -- recorded launches of cuda, on the runtime of cuda-host: they change no
+ * bit, a launch that is missing from a graph is noticed, and so is every call that fails. */
 #include "graphs.h"
 #include "in_program.h"
 
@@ -15,8 +15,8 @@ static const cgp_backend *b;
 enum { BYTES = N * sizeof(float) };
 
 static void put(cgp_device *device, void *to, void *from) {
-    assert_ok(b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, to},
-                      (cgp_place){NULL, from}, BYTES));
+    assert_ok(b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){device, to}, (cgp_place){NULL, from},
+                      BYTES));
     assert_ok(b->finish(device));
 }
 
@@ -42,8 +42,8 @@ static void what_is_recorded_runs_each_time(void **state) {
     put(device, x, here); /* nothing has run */
     for (int i = 0; i < 3; i++)
         assert_ok(b->recording_run(recording, i));
-    assert_ok(b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, here},
-                      (cgp_place){device, x}, BYTES));
+    assert_ok(
+        b->copy(device, CGP_QUEUE_COMPUTE, (cgp_place){NULL, here}, (cgp_place){device, x}, BYTES));
     assert_ok(b->finish(device));
     for (int i = 0; i < N; i++)
         assert_true(((float *)here)[i] == 64.0f * (float)i);
@@ -53,7 +53,8 @@ static void what_is_recorded_runs_each_time(void **state) {
     b->device_destroy(device);
 }
 
-/* A life of a device with a recording; the first failure. `wrong`: with a call that no capture allows. */
+/* A life of a device with a recording; the first failure. `wrong`: with a call that no capture
+ * allows. */
 static cgp_status live(bool wrong) {
     const cgp_device_options options = {.struct_size = sizeof options, .ordinal = 6};
     cgp_device *device = NULL;
@@ -120,7 +121,8 @@ static const test_sizes sizes = {
 static cgp_model *model;
 static test_batch batch;
 
-/* Four steps. From the second on `at`, a setting of the runtime or NULL, is n. Nothing is made in the last step, and nothing stays. */
+/* Four steps. From the second on `at`, a setting of the runtime or NULL, is n. Nothing is made in
+ * the last step, and nothing stays. */
 static cgp_status train(int *at, int n, char sha256[65]) {
     const int64_t alive = cgp__shim_get_objects().alive;
     int64_t made = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_runtime.c -- the runtime of cuda-host does what CUDA's documents: streams run beside the host and each other, in order;
- * events order them; failures stick to a device. */
+/* test_cuda_runtime.c -- the runtime of cuda-host does what CUDA's documents: streams run beside
+ * the host and each other, in order; events order them; failures stick to a device. */
 #include "backend/cuda/host/runtime.h"
 #include "blocks.h"
 #include "support.h"
@@ -155,7 +155,8 @@ static cudaGraph_t captured(float *x, int kernels, cudaStream_t stream) {
     return graph;
 }
 
-/* Nothing runs while it is captured; every launch runs all, in order with what else the stream has. */
+/* Nothing runs while it is captured; every launch runs all, in order with what else the stream has.
+ * */
 static void a_graph_runs_when_it_is_launched(void **state) {
     cudaStream_t stream = new_stream();
     float *here = NULL, *x = memory_of(N * sizeof *x);
@@ -199,8 +200,7 @@ static void a_capture_refuses_what_cuda_refuses(void **state) {
         OK(blocks_step(x, N, 1, stream));
         const cudaError_t error = call == 0   ? cudaMalloc(&memory, 64)
                                   : call == 1 ? cudaFree(x)
-                                  : call == 2
-                                      ? cudaHostAlloc(&memory, 64, cudaHostAllocPortable)
+                                  : call == 2 ? cudaHostAlloc(&memory, 64, cudaHostAllocPortable)
                                   : call == 3 ? cudaStreamSynchronize(stream)
                                   : call == 4 ? cudaEventQuery(event)
                                   : call == 5 ? cudaEventRecord(event, stream)
@@ -208,8 +208,7 @@ static void a_capture_refuses_what_cuda_refuses(void **state) {
                                               : blocks_step(x, N, 1, NULL);
         assert_int_equal(error, cudaErrorStreamCaptureUnsupported);
         assert_int_equal(blocks_step(x, N, 1, stream), cudaErrorStreamCaptureInvalidated);
-        assert_int_equal(cudaStreamEndCapture(stream, &graph),
-                         cudaErrorStreamCaptureInvalidated);
+        assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
         assert_null(graph);
         OK(cudaStreamSynchronize(stream));
         OK(cudaEventQuery(event));

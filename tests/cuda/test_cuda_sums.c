@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_sums.c -- what the cuda backend does beside kernels of ops: sums of squares are the written-down chain, the first number
- * that is not finite is found wherever it is, copies keep their bits. */
+/* test_cuda_sums.c -- what the cuda backend does beside kernels of ops: sums of squares are the
+ * written-down chain, the first number that is not finite is found wherever it is, copies keep
+ * their bits. */
 #include <math.h>
 
 #include "backend/cuda/cuda.h"

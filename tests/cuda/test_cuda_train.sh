@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_cuda_train.sh SOURCE_DIR BUILD_DIR -- training on cuda-host: the same weights, bit for bit, on one device, on two, on two of one
-# ordinal, with streams that are late and threads in any order; near the cpu's; and beside the cpu.
-# shellcheck source=tests/cli/support.sh
+# test_cuda_train.sh SOURCE_DIR BUILD_DIR -- training on cuda-host: the same weights, bit for bit,
+# on one device, on two, on two of one ordinal, with streams that are late and threads in any order;
+# near the cpu's; and beside the cpu. shellcheck source=tests/cli/support.sh
 . "$(dirname "$0")/../cli/support.sh"
 export CGP_PLUGIN_PATH=$2/tests/plugins
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_cuda_waits.c -- each wait for a stream is needed, on cuda-host (waits.h), whose kernels and copies are slow in one queue. */
+/* test_cuda_waits.c -- each wait for a stream is needed, on cuda-host (waits.h), whose kernels and
+ * copies are slow in one queue. */
 #include "waits.h"
 
 #include <time.h>

@@ -6,8 +6,8 @@
 #     add COMMAND WORDS         run with these words behind it, to be short
 #     numbers COMMAND           its output is compared without its numbers: times, or figures of a text that changes
 #
-# COMMAND is as it stands, without its comment and with single spaces. An entry without its command in a page is an error, as is
-# a command that fails and has no entry.
+# COMMAND is as it stands, without its comment and with single spaces. An entry without its command
+# in a page is an error, as is a command that fails and has no entry.
 
 # --- cgpipe help ---
 add 'cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2' '--steps 1 --batch 4 --validation 0.005'

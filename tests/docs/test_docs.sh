@@ -56,8 +56,9 @@ while IFS= read -r name; do internal[$name]=1; done < <(grep -rhoE '\bcgp_?_[a-z
 # Without comment, spaces single.
 plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
-# True for a line of an indented block that is a command, not code, output or a drawing, whatever programs this machine has: it begins with
-# one that pages use, a script of the project, or any word with an option somewhere behind it.
+# True for a line of an indented block that is a command, not code, output or a drawing, whatever
+# programs this machine has: it begins with one that pages use, a script of the project, or any word
+# with an option somewhere behind it.
 is_command() {
     local words word
     read -ra words <<<"$1"
@@ -83,7 +84,8 @@ same() {
     [[ $got == $pattern ]]
 }
 
-# run_command COMMAND [EXPECTED_FILE]: in this shell, as it may change directory and variables. Prints faults.
+# run_command COMMAND [EXPECTED_FILE]: in this shell, as it may change directory and variables.
+# Prints faults.
 run_command() {
     local command expected=${2-} code began=${EPOCHREALTIME/./}
     command=$(plain "$1")
@@ -211,8 +213,9 @@ check_links() {
     done
 }
 
-# Make $directory, in which a page's commands run, with the project's own entries and no more: commands write through links, and a reader who
-# has followed the guide in the project's directory keeps a book.txt and runs there.
+# Make $directory, in which a page's commands run, with the project's own entries and no more:
+# commands write through links, and a reader who has followed the guide in the project's directory
+# keeps a book.txt and runs there.
 make_directory() {
     local entry
     directory=$(mktemp -d "$work/page-XXXXXX")
@@ -258,7 +261,8 @@ check_page() {
 
 # --- the guide's program and tables ---
 
-# The c blocks of a page: in order, those of examples/guide.c are all of it, but for its first comment; others stand in another example.
+# The c blocks of a page: in order, those of examples/guide.c are all of it, but for its first
+# comment; others stand in another example.
 check_program() {
     local file others=()
     for file in "$source_dir"/examples/*.c; do

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_checkpoint.c -- a checkpoint against damaged files, with checksums that fit the damage and with ones that do not:
+/* test_fuzz_checkpoint.c -- a checkpoint against damaged files, with checksums that fit the damage
+ *and with ones that do not:
  * loading never crashes, is refused or true of the bytes, and changes nothing when it is refused.
  *
- * As a test it drives itself: the files of a small model's checkpoint, mutated from a seed that is printed. With
- * CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=checkpoint), for the text of the manifest. */
+ * As a test it drives itself: the files of a small model's checkpoint, mutated from a seed that is
+ * printed. With CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=checkpoint), for the
+ * text of the manifest. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -27,7 +29,7 @@ static cgp_model *model;
 static cgp_plan *plan;
 static cgp_pipeline *pipeline;
 static char saved_sha256[65], other_sha256[65]; /* of what is in the files; in the pipeline */
-static float *other; /* parameter 0 of a pipeline that has not loaded */
+static float *other;                            /* parameter 0 of a pipeline that has not loaded */
 
 static const char *file_of(int file) {
     static char path[200];
@@ -117,8 +119,7 @@ static bool try_load(const char *what) {
         assert_true(cgp_pipeline_updates(pipeline) >= 0);
     } else if (status != CGP_EFORMAT || strcmp(hex, other_sha256) != 0 || note ||
                cgp_pipeline_updates(pipeline) != updates) {
-        print_error("%s: %s (%s), weights %s\n", what, cgp_status_name(status), cgp_message(),
-                    hex);
+        print_error("%s: %s (%s), weights %s\n", what, cgp_status_name(status), cgp_message(), hex);
         fail();
     }
     free(note);
@@ -360,8 +361,7 @@ static void without_fitting_checksums_nothing_is_accepted(void **unused) {
         content in = original[file];
         for (int times = test_between(&random, 1, 3); times > 0; times--)
             mutate_bytes(&in, &random);
-        if (in.size == original[file].size &&
-            memcmp(in.bytes, original[file].bytes, in.size) == 0)
+        if (in.size == original[file].size && memcmp(in.bytes, original[file].bytes, in.size) == 0)
             continue;
         write_back(file, &in);
         assert_false(try_load(names[file]));
@@ -451,12 +451,9 @@ static const struct {
     {"seed", "\"\"", "seed: "},
     {"seed", "\"-1\"", "seed: "},
     {"seed", "\"18446744073709551616\"", "seed: "},
-    {"optimizer", "\"adam\"",
-     "its optimizer is adam with 1 state (momentum), planned is sgd with"},
-    {"states", "[]",
-     "its optimizer is sgd with 0 states, planned is sgd with 1 state (momentum)"},
-    {"states", "[\"buffer\"]",
-     "sgd with 1 state (buffer), planned is sgd with 1 state (momentum)"},
+    {"optimizer", "\"adam\"", "its optimizer is adam with 1 state (momentum), planned is sgd with"},
+    {"states", "[]", "its optimizer is sgd with 0 states, planned is sgd with 1 state (momentum)"},
+    {"states", "[\"buffer\"]", "sgd with 1 state (buffer), planned is sgd with 1 state (momentum)"},
     {"states", "[1]", "states: number 0 is not a text"},
     {"states", "[\"a\",\"b\",\"c\",\"d\",\"e\"]", "states: expected a list of at most 4 names"},
     {"note", "null", "note: expected string, got null"},

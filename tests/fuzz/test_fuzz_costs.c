@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_costs.c -- damaged files of costs: one is refused with its name and the place, or every layer has finite times at every size
+/* test_fuzz_costs.c -- damaged files of costs: one is refused with its name and the place, or every
+ *layer has finite times at every size
  * of micro-batches, and writing and reading it gives the same.
  *
- * The seeds are files of three sizes, of one, and as an older cgpipe wrote them. With CGP_LIBFUZZER it is a target of libFuzzer
- * (make fuzz READERS=costs). */
+ * The seeds are files of three sizes, of one, and as an older cgpipe wrote them. With CGP_LIBFUZZER
+ * it is a target of libFuzzer (make fuzz READERS=costs). */
 #include "fuzz_files.h"
 
 #include "session/costs.h"
@@ -29,8 +30,7 @@ static const cgp_model *model_of_two_layers(void) {
 }
 
 static cgp_status read_costs(cli_costs *costs, const char *path) {
-    const cli_run_options options = {
-        .costs = path, .precision = "f32", .convolution = "direct"};
+    const cli_run_options options = {.costs = path, .precision = "f32", .convolution = "direct"};
     return cli_costs_read(costs, &options, model_of_two_layers(), model_spec);
 }
 
@@ -69,8 +69,8 @@ static void check_round_trip(const cli_costs *costs) {
     REQUIRE(read_costs(&again, fuzz_path("again")) == CGP_OK);
     REQUIRE(again.sizes == costs->sizes);
     REQUIRE(memcmp(again.samples, costs->samples, sizeof again.samples) == 0);
-    REQUIRE(memcmp(again.rows, costs->rows,
-                   (size_t)again.sizes * LAYERS * sizeof *again.rows) == 0);
+    REQUIRE(memcmp(again.rows, costs->rows, (size_t)again.sizes * LAYERS * sizeof *again.rows) ==
+            0);
     cli_costs_release(&again);
     json_decref(written);
     free(text);
@@ -144,8 +144,7 @@ static const char *const words[] = {
     "[[[[[[",
     "\xff",
 };
-static const fuzz_reader reader = {"costs", try_input, words, sizeof words / sizeof words[0],
-                                   6000};
+static const fuzz_reader reader = {"costs", try_input, words, sizeof words / sizeof words[0], 6000};
 
 static void mutated_costs_are_refused_or_complete(void **state) {
     (void)state;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_devices.c -- a list of devices against anything: it is refused, or it has names that are each a list of one, and
+/* test_fuzz_devices.c -- a list of devices against anything: it is refused, or it has names that
+ *are each a list of one, and
  * joined with commas they are the same list.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=devices). */
+ * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * READERS=devices). */
 #include "fuzz.h"
 
 #include <cgpipe/devices.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_diagnosis.c -- cgpipe diagnose refuses any files of ranks, with a file's path and the key that is wrong, or finds a culprit.
+/* test_fuzz_diagnosis.c -- cgpipe diagnose refuses any files of ranks, with a file's path and the
+ *key that is wrong, or finds a culprit.
  * Inputs are up to four files.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=diagnosis). */
+ * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * READERS=diagnosis). */
 #include "fuzz_files.h"
 
 #include "report/diagnosis.h"
@@ -56,8 +58,8 @@ static const char *const words[] = {
     "\"state\":", "\"action\":", "\"left\":",   "9223372036854775807",
     "rank 1: ",   "silent for ", "\xff",        FUZZ_BETWEEN,
 };
-static const fuzz_reader reader = {"diagnosis", try_input, words,
-                                   sizeof words / sizeof words[0], 8000};
+static const fuzz_reader reader = {"diagnosis", try_input, words, sizeof words / sizeof words[0],
+                                   8000};
 
 static void mutated_files_are_refused_or_lead_to_a_culprit(void **state) {
     (void)state;

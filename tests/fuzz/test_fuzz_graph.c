@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_graph.c -- a graph file against anything: it is refused with its name in front; or it is a model whose text is read again
+/* test_fuzz_graph.c -- a graph file against anything: it is refused with its name in front; or it
+ *is a model whose text is read again
  * as the same text, and which is planned or refused, however large its numbers: no size overflows.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=graph). */
+ * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * READERS=graph). */
 #include "fuzz.h"
 
 #include "custom_ops.h"
@@ -10,9 +12,9 @@
 #include <cgpipe/graph.h>
 #include <cgpipe/plan.h>
 
-static const cgp_op *const ops[] = {
-    &test_custom_noise,   &test_custom_meter,  &test_custom_gain,   &test_custom_product,
-    &test_custom_sigmoid, &test_custom_bucket, &test_custom_squares};
+static const cgp_op *const ops[] = {&test_custom_noise,   &test_custom_meter,   &test_custom_gain,
+                                    &test_custom_product, &test_custom_sigmoid, &test_custom_bucket,
+                                    &test_custom_squares};
 enum { OPS = sizeof ops / sizeof ops[0] };
 
 static void check_text(const cgp_model *model) {
@@ -119,8 +121,7 @@ static const char *const words[] = {
     ",",
     "\\u0000",
 };
-static const fuzz_reader reader = {"graph", try_input, words, sizeof words / sizeof words[0],
-                                   4000};
+static const fuzz_reader reader = {"graph", try_input, words, sizeof words / sizeof words[0], 4000};
 
 static void mutated_graphs_are_refused_or_planned(void **state) {
     (void)state;

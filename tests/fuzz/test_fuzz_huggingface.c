@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_huggingface.c -- a directory with config.json, an index and safetensors files, all of them damaged: it is refused
- * with the path of a file in it, or its GPT-2, Llama or ViT is built, and its weights are loaded or refused likewise.
+/* test_fuzz_huggingface.c -- a directory with config.json, an index and safetensors files, all of
+ *them damaged: it is refused
+ * with the path of a file in it, or its GPT-2, Llama or ViT is built, and its weights are loaded or
+ * refused likewise.
  *
- * An input is config.json and the files model.safetensors, model.safetensors.index.json, model-1.safetensors and
- * model-2.safetensors; an empty part is a file that is missing. As a test it drives itself; with CGP_LIBFUZZER it is a target
- * of libFuzzer (make fuzz READERS=huggingface). */
+ * An input is config.json and the files model.safetensors, model.safetensors.index.json,
+ * model-1.safetensors and model-2.safetensors; an empty part is a file that is missing. As a test
+ * it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=huggingface).
+ * */
 #include "fuzz_files.h"
 
 #include <cgpipe/models/weights.h>
@@ -136,8 +139,8 @@ static const char *const words[] = {
     "{\"a\":",
     "\xff",
 };
-static const fuzz_reader reader = {"huggingface", try_input, words,
-                                   sizeof words / sizeof words[0], 4000};
+static const fuzz_reader reader = {"huggingface", try_input, words, sizeof words / sizeof words[0],
+                                   4000};
 
 static void mutated_directories_are_refused_or_loaded(void **state) {
     (void)state;

@@ -26,8 +26,7 @@ static bool try_image(const uint8_t *bytes, size_t size) {
         return false;
     }
     REQUIRE(image.width >= 1 && image.height >= 1 && image.width * image.height <= PIXELS);
-    const cgp__crop crop =
-        cgp__crop_random(image.width, image.height, 16, (cgp__rng_key){1, 2});
+    const cgp__crop crop = cgp__crop_random(image.width, image.height, 16, (cgp__rng_key){1, 2});
     REQUIRE(cgp__image_resize(&image, &crop, out) == CGP_OK);
     for (size_t i = 0; i < sizeof out / sizeof out[0]; i++)
         REQUIRE(out[i] >= -0.001f && out[i] <= 255.001f);
@@ -102,8 +101,8 @@ static void repair(test_image *in) {
 }
 
 static void mutate(test_image *in, uint64_t *random) {
-    const uint8_t noise[4] = {(uint8_t)test_random(random), 0xff,
-                              (uint8_t)fuzz_below(random, 256), 0};
+    const uint8_t noise[4] = {(uint8_t)test_random(random), 0xff, (uint8_t)fuzz_below(random, 256),
+                              0};
     const size_t at = fuzz_below(random, in->size);
     switch (fuzz_below(random, 5)) {
     case 0:
@@ -122,8 +121,7 @@ static void mutate(test_image *in, uint64_t *random) {
         break;
     default: /* markers of JPEG and zeros */
         fuzz_replace(in->bytes, &in->size, sizeof in->bytes, at, 0,
-                     (uint8_t[64]){0x08, 0x06, 0xff, 0xc2, 0xff, 0xda},
-                     1 + fuzz_below(random, 64));
+                     (uint8_t[64]){0x08, 0x06, 0xff, 0xc2, 0xff, 0xda}, 1 + fuzz_below(random, 64));
     }
     if (in->bytes[0] == 0x89 && fuzz_below(random, 3)) repair(in);
 }
@@ -188,10 +186,10 @@ static void damaged_array_files_are_refused_or_give_labels_in_range(void **state
         for (size_t f = 0; f < 4; f++) {
             size_t size = f % 2 ? 8 + 3 : sizeof bytes;
             memset(bytes, 0, sizeof bytes);
-            memcpy(bytes,
-                   (uint8_t[16]){0, 0, 8, magics[f], 0, 0, 0, 3, 0, 0, 0, f % 2 ? 2 : 28, 0, 0,
-                                 0, 28},
-                   16);
+            memcpy(
+                bytes,
+                (uint8_t[16]){0, 0, 8, magics[f], 0, 0, 0, 3, 0, 0, 0, f % 2 ? 2 : 28, 0, 0, 0, 28},
+                16);
             if (f == victim) {
                 bytes[fuzz_below(&random, 16)] = (uint8_t)test_random(&random);
                 if (fuzz_below(&random, 2)) size = fuzz_below(&random, size + 1);

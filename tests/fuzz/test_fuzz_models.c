@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_models.c -- the text of a model against anything: it is refused, or written out it is the text of the same
- * model; and a model of few layers is built and planned, or refused, however wide its text makes it: no size overflows.
+/* test_fuzz_models.c -- the text of a model against anything: it is refused, or written out it is
+ *the text of the same
+ * model; and a model of few layers is built and planned, or refused, however wide its text makes
+ * it: no size overflows.
  *
- * An input is a text, and the numbers of stages and micro-batches as two letters before it (a is 1). As a test it drives
- * itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=models). */
+ * An input is a text, and the numbers of stages and micro-batches as two letters before it (a is
+ * 1). As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * READERS=models). */
 #include "fuzz.h"
 
 #include <cgpipe/models/spec.h>
@@ -67,8 +70,7 @@ static bool try_text(const char *text, int stages, int chunks) {
     cgp_model *model = NULL;
     cgp_status status = cgp_model_spec_parse(&spec, text);
     if (status != CGP_OK) {
-        REQUIRE(status == CGP_EINVAL && *cgp_message() &&
-                memcmp(&spec, &before, sizeof spec) == 0);
+        REQUIRE(status == CGP_EINVAL && *cgp_message() && memcmp(&spec, &before, sizeof spec) == 0);
         return false;
     }
     check_text(&spec);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_options.c -- any command line is refused with a message, or its options, written to JSON and inherited from there by
+/* test_fuzz_options.c -- any command line is refused with a message, or its options, written to
+ *JSON and inherited from there by
  * another start, are equal.
  *
- * An input is a command's name and its arguments, a line each. As a test it drives itself; with CGP_LIBFUZZER it is a
- * target of libFuzzer (make fuzz READERS=options). */
+ * An input is a command's name and its arguments, a line each. As a test it drives itself; with
+ * CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=options). */
 #include "fuzz.h"
 
 #include "commands/commands.h"
@@ -12,14 +13,12 @@
 enum { MAX_ARGUMENTS = 40 };
 
 /* Cut a text into arguments, each allocated exactly. Return their number. */
-static int cut_arguments(const uint8_t *bytes, size_t size,
-                         char *arguments[MAX_ARGUMENTS + 2]) {
+static int cut_arguments(const uint8_t *bytes, size_t size, char *arguments[MAX_ARGUMENTS + 2]) {
     int count = 0;
     for (size_t at = 0; at <= size && count < MAX_ARGUMENTS;) {
         const uint8_t *end = at < size ? memchr(bytes + at, '\n', size - at) : NULL;
         const size_t length = end ? (size_t)(end - bytes) - at : size - at;
-        arguments[count] =
-            fuzz_exact(bytes + at, length + 1 <= size - at ? length + 1 : length);
+        arguments[count] = fuzz_exact(bytes + at, length + 1 <= size - at ? length + 1 : length);
         arguments[count] = realloc(arguments[count], length + 1);
         arguments[count++][length] = '\0';
         at += length + 1;

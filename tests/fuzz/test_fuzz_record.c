@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_record.c -- cgpipe train --resume refuses any run.json, with its path or the option that is wrong, or its options
+/* test_fuzz_record.c -- cgpipe train --resume refuses any run.json, with its path or the option
+ *that is wrong, or its options
  * pass every check of the command line.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=record). */
+ * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * READERS=record). */
 #include "fuzz_files.h"
 
 #include "session/session.h"
@@ -15,8 +17,7 @@ static cgp_status inherit(const json_t *record) {
     cli_run_options run_options;
     cli_model model;
     REQUIRE(cli_run_options_parse(&run_options, CLI_TRAIN, 2, arguments) == CGP_OK);
-    cgp_status status =
-        cli_run_options_inherit(&run_options, json_object_get(record, "options"));
+    cgp_status status = cli_run_options_inherit(&run_options, json_object_get(record, "options"));
     if (status != CGP_OK)
         REQUIRE(status == CGP_EFORMAT && strncmp(cgp_message(), "options: ", 9) == 0);
     if (status == CGP_OK) status = cli_run_options_resolve(&run_options);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_run.c -- the directory of a run with any contents: cgpipe train --resume and --overwrite refuse it, or leave whole
+/* test_fuzz_run.c -- the directory of a run with any contents: cgpipe train --resume and
+ *--overwrite refuse it, or leave whole
  * lines of metrics whose steps ascend, no half-done entry, and foreign files as they were.
  *
- * An input is the bytes of metrics.jsonl, and a list of entries, a line each: "name/" is a directory with a file in it,
- * "name@target" a link, "name" a file. As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer
- * (make fuzz READERS=run). */
+ * An input is the bytes of metrics.jsonl, and a list of entries, a line each: "name/" is a
+ * directory with a file in it, "name@target" a link, "name" a file. As a test it drives itself;
+ * with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=run). */
 #include "fuzz_files.h"
 
 #include <cgpipe/checkpoint.h>
@@ -183,8 +184,7 @@ static const char *const words[] = {
     "999999999",
     "\xff",
 };
-static const fuzz_reader reader = {"run", try_input, words, sizeof words / sizeof words[0],
-                                   6000};
+static const fuzz_reader reader = {"run", try_input, words, sizeof words / sizeof words[0], 6000};
 
 static void mutated_runs_are_refused_or_put_in_order(void **state) {
     (void)state;

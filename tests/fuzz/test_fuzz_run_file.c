@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_run_file.c -- any run file is refused with a message, or its options, written as a run file, are read back the same.
+/* test_fuzz_run_file.c -- any run file is refused with a message, or its options, written as a run
+ *file, are read back the same.
  *
- * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=run_file). */
+ * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz
+ * READERS=run_file). */
 #include "fuzz_files.h"
 
 #include "options/options.h"

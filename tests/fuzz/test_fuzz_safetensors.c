@@ -260,8 +260,8 @@ static void mutate(input *in, uint64_t *random) {
             in->bytes[fuzz_below(random, in->size)] ^= (uint8_t)(1u << fuzz_below(random, 8));
         break;
     case 1: /* the end */
-        in->size = fuzz_below(random, 2) ? fuzz_below(random, in->size + 1)
-                                         : in->size - (in->size > 0);
+        in->size =
+            fuzz_below(random, 2) ? fuzz_below(random, in->size + 1) : in->size - (in->size > 0);
         break;
     case 2: /* more at the end */
         fuzz_replace(in->bytes, &in->size, CAPACITY, in->size, 0, "0123456789abcdef",

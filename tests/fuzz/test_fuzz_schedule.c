@@ -67,14 +67,14 @@ static void check_round_trip(const cgp_schedule *lowered) {
     REQUIRE(cgp_schedule_check(back, NULL) == CGP_OK);
     bool local = false;
     for (int j = 0; j + 1 < cgp_schedule_stages(lowered); j++)
-        local = local ||
-                cgp_schedule_device_of(lowered, j) == cgp_schedule_device_of(lowered, j + 1);
+        local =
+            local || cgp_schedule_device_of(lowered, j) == cgp_schedule_device_of(lowered, j + 1);
     REQUIRE(local || is_same(lowered, back));
     cgp_schedule_destroy(back);
 }
 
-/* Of a schedule that runs: its compute actions alone, whose messages are sent at once, take no longer;
- * where its receives are posted does not matter. */
+/* Of a schedule that runs: its compute actions alone, whose messages are sent at once, take no
+ * longer; where its receives are posted does not matter. */
 static void check_compute(const cgp_schedule *lowered, double makespan) {
     char *text = NULL;
     cgp_schedule *back = NULL;
@@ -216,8 +216,7 @@ static size_t find_cell(const input *in, size_t at, size_t *size) {
     while (at > 0 && in->bytes[at - 1] != ',' && in->bytes[at - 1] != '\n')
         at--;
     *size = 0;
-    while (at + *size < in->size && in->bytes[at + *size] != ',' &&
-           in->bytes[at + *size] != '\n')
+    while (at + *size < in->size && in->bytes[at + *size] != ',' && in->bytes[at + *size] != '\n')
         ++*size;
     return at;
 }
@@ -238,8 +237,7 @@ static void mutate(input *in, uint64_t *random) {
     case 2: /* a word */
     case 3: {
         const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
-        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 3), word,
-                     strlen(word));
+        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 3), word, strlen(word));
         break;
     }
     case 4: /* a digit */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_tokenizer.c -- vocab.json and merges.txt against damage: what is accepted encodes bytes to
+/* test_fuzz_tokenizer.c -- vocab.json and merges.txt against damage: what is accepted encodes bytes
+ *to
  * tokens that decode to them, all else is refused with its file and reason, and nothing crashes.
  *
- * As a test it drives itself: the files of small encodings, mutated 1500 times from a seed that is printed. With
- * CGP_LIBFUZZER it is a target of libFuzzer (tools/fuzz.sh builds it), whose scratch files stay in /tmp. Its input
- * is the text of vocab.json without the 256 bytes, a zero byte, merges.txt, a zero byte, and a text. */
+ * As a test it drives itself: the files of small encodings, mutated 1500 times from a seed that is
+ * printed. With CGP_LIBFUZZER it is a target of libFuzzer (tools/fuzz.sh builds it), whose scratch
+ * files stay in /tmp. Its input is the text of vocab.json without the 256 bytes, a zero byte,
+ * merges.txt, a zero byte, and a text. */
 #include "fuzz.h"
 
 #include <fcntl.h>
@@ -64,8 +66,8 @@ static bool try_inputs(const input in[2], const uint8_t *text, size_t size) {
         cgp_tokenizer_destroy(t);
         return true;
     }
-    REQUIRE(status == CGP_EFORMAT && (strstr(cgp_message(), "vocab.json: ") ||
-                                      strstr(cgp_message(), "merges.txt: line ")));
+    REQUIRE(status == CGP_EFORMAT &&
+            (strstr(cgp_message(), "vocab.json: ") || strstr(cgp_message(), "merges.txt: line ")));
     return false;
 }
 
@@ -80,8 +82,7 @@ static void start(input *in) {
     for (int b = 0; b < 256; b++) {
         const bool itself = (b > 0x20 && b < 0x7f) || (b > 0xa0 && b != 0xad);
         const int c = itself ? b : others++;
-        in->size +=
-            (size_t)sprintf(in->bytes + in->size, "%s\"\\u%04x\":%d", b ? "," : "{", c, b);
+        in->size += (size_t)sprintf(in->bytes + in->size, "%s\"\\u%04x\":%d", b ? "," : "{", c, b);
     }
 }
 
@@ -89,8 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     static input in[2];
     if (!directory[0] && make_scratch(NULL)) __builtin_trap();
     const uint8_t *first = memchr(bytes, 0, size);
-    const uint8_t *second =
-        first ? memchr(first + 1, 0, size - (size_t)(first + 1 - bytes)) : NULL;
+    const uint8_t *second = first ? memchr(first + 1, 0, size - (size_t)(first + 1 - bytes)) : NULL;
     if (!second || size > CAPACITY / 2) return 0;
     start(&in[0]);
     memcpy(in[0].bytes + in[0].size, bytes, (size_t)(first - bytes));
@@ -146,8 +146,7 @@ static void mutate(input *in, uint64_t *random) {
         fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 12), "", 0);
         break;
     case 3: /* something else */
-        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 4), word,
-                     strlen(word));
+        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 4), word, strlen(word));
         break;
     default: { /* a piece from elsewhere in the file */
         char piece[40];

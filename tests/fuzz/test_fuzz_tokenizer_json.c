@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_tokenizer_json.c -- tokenizer.json against damage: what is accepted encodes bytes to its own tokens, which decode, and
- * encodes a text in two parts as in one; all else is refused with the file and a reason; nothing crashes.
+/* test_fuzz_tokenizer_json.c -- tokenizer.json against damage: what is accepted encodes bytes to
+ *its own tokens, which decode, and
+ * encodes a text in two parts as in one; all else is refused with the file and a reason; nothing
+ * crashes.
  *
- * As a test it drives itself: the files of small encodings, mutated 600 times from a seed that is printed. With
- * CGP_LIBFUZZER it is a target of libFuzzer (tools/fuzz.sh builds it), whose scratch file stays in /tmp. Its input
- * is the text of tokenizer.json, a zero byte, and a text; the first @ in the former stands for the 256 bytes,
- * "..": 0, .. "..": 255. */
+ * As a test it drives itself: the files of small encodings, mutated 600 times from a seed that is
+ * printed. With CGP_LIBFUZZER it is a target of libFuzzer (tools/fuzz.sh builds it), whose scratch
+ * file stays in /tmp. Its input is the text of tokenizer.json, a zero byte, and a text; the first @
+ * in the former stands for the 256 bytes, "..": 0, .. "..": 255. */
 #include "bpe.h"
 #include "fuzz.h"
 
@@ -91,8 +93,7 @@ static void append_bytes(input *in) {
     for (int b = 0; b < 256; b++) {
         const bool itself = (b > 0x20 && b < 0x7f) || (b > 0xa0 && b != 0xad);
         const int c = itself ? b : others++;
-        in->size +=
-            (size_t)sprintf(in->bytes + in->size, "%s\"\\u%04x\":%d", b ? "," : "", c, b);
+        in->size += (size_t)sprintf(in->bytes + in->size, "%s\"\\u%04x\":%d", b ? "," : "", c, b);
     }
 }
 
@@ -160,8 +161,7 @@ static void mutate(input *in, uint64_t *random) {
         fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 12), "", 0);
         break;
     case 2: /* something else */
-        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 6), word,
-                     strlen(word));
+        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 6), word, strlen(word));
         break;
     case 3: { /* another truth */
         char *bool_at = strstr(in->bytes + (at < in->size ? at : 0), "false");
@@ -180,8 +180,7 @@ static void mutate(input *in, uint64_t *random) {
 }
 
 static bool play(int times, uint64_t *random) {
-    static const char *const pieces[] = {"<s>",        "</s>", " ",  "wo",
-                                         "e\xcc\x81t", "<m>",  "\n", "x"};
+    static const char *const pieces[] = {"<s>", "</s>", " ", "wo", "e\xcc\x81t", "<m>", "\n", "x"};
     static input in;
     uint8_t text[200];
     size_t size = 0;

@@ -76,14 +76,13 @@ static int expected_tokens(const input *in, int32_t *tokens) {
 }
 
 /* A sample is T + 1 expected tokens from a window's begin, or is refused for one of them. */
-static void check_sample(cgp_data *data, cgp_split split, int64_t position,
-                         const int32_t *expected, int n, bool *visits) {
+static void check_sample(cgp_data *data, cgp_split split, int64_t position, const int32_t *expected,
+                         int n, bool *visits) {
     const int64_t length = cgp_data_sequence(data), vocab = cgp_data_vocab_size(data);
     const int64_t windows = (n - 1) / length;
     int32_t *tokens = malloc((size_t)length * 4), *targets = malloc((size_t)length * 4);
     const cgp_status status = cgp_data_read(data, split, position, 1, tokens, targets);
-    REQUIRE(status == CGP_OK ||
-            (status == CGP_EFORMAT && strstr(cgp_message(), ".bin: at byte ")));
+    REQUIRE(status == CGP_OK || (status == CGP_EFORMAT && strstr(cgp_message(), ".bin: at byte ")));
     bool found = false;
     for (int64_t w = 0; w < windows && !found; w++) {
         bool low = true;
@@ -194,16 +193,15 @@ static void start(input *in, uint64_t *random) {
 }
 
 static void mutate(input *in, uint64_t *random) {
-    static const int32_t words[] = {MAGIC, 20240801, 20240522,  0,        1,
-                                    2,     -1,       INT32_MAX, INT32_MIN};
+    static const int32_t words[] = {MAGIC, 20240801, 20240522, 0, 1, 2, -1, INT32_MAX, INT32_MIN};
     switch (fuzz_below(random, 6)) {
     case 0: /* a bit */
         if (in->size > 0)
             in->bytes[fuzz_below(random, in->size)] ^= (uint8_t)(1u << fuzz_below(random, 8));
         break;
     case 1: /* the end */
-        in->size = fuzz_below(random, 2) ? fuzz_below(random, in->size + 1)
-                                         : in->size - (in->size > 0);
+        in->size =
+            fuzz_below(random, 2) ? fuzz_below(random, in->size + 1) : in->size - (in->size > 0);
         break;
     case 2: { /* more at the end */
         const size_t more = 1 + fuzz_below(random, 16);
@@ -244,9 +242,8 @@ static void mutated_files_are_refused_or_true(void **state) {
         start(&in[1], &random);
         for (int times = test_between(&random, 1, 3); times > 0; times--)
             mutate(&in[fuzz_below(&random, 2)], &random);
-        accepted +=
-            try_inputs(in, test_between(&random, 1, 100),
-                       fuzz_below(&random, 2) ? 65536 : test_between(&random, 1, 65536));
+        accepted += try_inputs(in, test_between(&random, 1, 100),
+                               fuzz_below(&random, 2) ? 65536 : test_between(&random, 1, 65536));
     }
     print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
     assert_in_range(accepted, MUTATIONS / 20, MUTATIONS - MUTATIONS / 20); /* both ways */

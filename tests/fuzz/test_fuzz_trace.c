@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_trace.c -- damaged traces of measured steps: one is refused with the name of the text, or drawn, compared with its
+/* test_fuzz_trace.c -- damaged traces of measured steps: one is refused with the name of the text,
+ *or drawn, compared with its
  * plan into parts that add up, and equal after it is written and read.
  *
- * As a test it drives itself: traces, mutated 4000 times from a seed that is printed. With CGP_LIBFUZZER it is a target of
- * libFuzzer (make fuzz READERS=trace). */
+ * As a test it drives itself: traces, mutated 4000 times from a seed that is printed. With
+ * CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=trace). */
 #include "fuzz.h"
 
 #include <math.h>

@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 # support.sh -- the examples as tests. Sourced.
 
-# run_examples FOLDER PREFIX WHAT: the programs PREFIX<name>, with the files of FOLDER, do what they say they do.
+# run_examples FOLDER PREFIX WHAT: the programs PREFIX<name>, with the files of FOLDER, do what they
+# say they do.
 run_examples() {
     local directory=$1 prefix=$2 what=$3
     run_example "$what" "${prefix}hello_pipeline" '^step 300  loss 0\.[0-4]'

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_install.sh SOURCE_DIR BUILD_DIR -- what `make install` leaves: files that know neither the source nor the build directory,
-# a library with the names it should have, and examples that build against it in C and C++, by pkg-config and by CMake.
+# test_install.sh SOURCE_DIR BUILD_DIR -- what `make install` leaves: files that know neither the
+# source nor the build directory, a library with the names it should have, and examples that build
+# against it in C and C++, by pkg-config and by CMake.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -13,7 +14,8 @@ unset PKG_CONFIG_PATH LD_LIBRARY_PATH CMAKE_PREFIX_PATH DESTDIR
 
 # --- two installations: with DESTDIR, and without, which is then moved ---
 
-# The build is the one under test: nothing is built here, and what CMake notes in it about an installation is taken away.
+# The build is the one under test: nothing is built here, and what CMake notes in it about an
+# installation is taken away.
 install_into() { # install_into DESTDIR PREFIX
     DESTDIR=$1 cmake --install "$build_dir" --prefix "$2"
     local code=$?

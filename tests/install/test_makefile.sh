@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_makefile.sh SOURCE_DIR BUILD_DIR -- make install, uninstall and demo, with spaces in PREFIX, DESTDIR, DATA and DEMO_RUN.
+# test_makefile.sh SOURCE_DIR BUILD_DIR -- make install, uninstall and demo, with spaces in PREFIX,
+# DESTDIR, DATA and DEMO_RUN.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -45,7 +46,8 @@ check "uninstall with PREFIX" run_make uninstall PREFIX="$work/a prefix"
 check "uninstall with DESTDIR" run_make uninstall PREFIX="/opt/a prefix" DESTDIR="$work/a stage"
 check "what others have there stays" test "$(files "$work/a prefix")$(files "$work/a stage")" = "./lib/theirs./opt/a prefix/theirs"
 
-# One file is trained on as the list of its parts is: so the demo's default, a list, says nothing else.
+# One file is trained on as the list of its parts is: so the demo's default, a list, says nothing
+# else.
 text() { find "$source_dir/docs" -maxdepth 1 -name '*.md' | LC_ALL=C sort; }
 text | tr '\n' '\0' | xargs -0 cat >"$work/a text.txt"
 demo() { # demo NAME VARIABLE...

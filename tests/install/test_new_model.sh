@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_new_model.sh SOURCE_DIR BUILD_DIR -- what `cgpipe new model` writes, against an installed copy: it builds without a warning, its
-# test passes, it is profiled, trained, killed and resumed, as the guide says.
+# test_new_model.sh SOURCE_DIR BUILD_DIR -- what `cgpipe new model` writes, against an installed
+# copy: it builds without a warning, its test passes, it is profiled, trained, killed and resumed,
+# as the guide says.
 set -u
 source "$(dirname "$0")/support.sh"
 build_dir=$(cd "$2" && pwd)

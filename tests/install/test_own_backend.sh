@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_own_backend.sh SOURCE_DIR BUILD_DIR -- examples/own_backend, built against the installed headers alone: a plug-in that trains on
-# its own kernels as `ref` does, in programs linked with the shared and with the static library, from CGP_PLUGIN_PATH, beside the
-# program, and from the directory of the installation, which was moved.
+# test_own_backend.sh SOURCE_DIR BUILD_DIR -- examples/own_backend, built against the installed
+# headers alone: a plug-in that trains on its own kernels as `ref` does, in programs linked with the
+# shared and with the static library, from CGP_PLUGIN_PATH, beside the program, and from the
+# directory of the installation, which was moved.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -29,7 +30,8 @@ check "the example builds against the installed headers" build_them
 check "the plug-in is not linked with the library" test -z "$(readelf -d "$work/build/libcgpipe-toy.so" | grep NEEDED | grep cgpipe)"
 check "it looks up no name of cgpipe" test -z "$(nm -u "$work/build/libcgpipe-toy.so" | grep cgp_)"
 
-# trained WORDS... : the loss falls, and is that of ref but for rounding (the toy sums in another order, in double)
+# trained WORDS... : the loss falls, and is that of ref but for rounding (the toy sums in another
+# order, in double)
 trained() {
     "$@" >"$work/said" 2>&1 || { cat "$work/said"; return 1; }
     cat "$work/said"
@@ -81,7 +83,8 @@ check "an ordinal that is not there is refused" sh -c '! CGP_PLUGIN_PATH=$1 "$1/
 mkdir -p "$lib/cgpipe" && cp "$work/build/libcgpipe-toy.so" "$lib/cgpipe/"
 check "installed, it needs no variable" trained "$work/build/train"
 
-# Where the loader found the library by a relative path, the program may have changed its directory since.
+# Where the loader found the library by a relative path, the program may have changed its directory
+# since.
 cat >"$work/moves.c" <<END
 #include <cgpipe/devices.h>
 #include <stdio.h>

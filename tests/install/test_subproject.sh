@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_subproject.sh SOURCE_DIR BUILD_DIR -- a project that has cgpipe inside, by add_subdirectory and by FetchContent: it builds
-# without cmocka, tests and examples, no flag passes from one to the other, and the library is that of this build, to the byte.
+# test_subproject.sh SOURCE_DIR BUILD_DIR -- a project that has cgpipe inside, by add_subdirectory
+# and by FetchContent: it builds without cmocka, tests and examples, no flag passes from one to the
+# other, and the library is that of this build, to the byte.
 #
-# An object whose compile command is that of this build, but for directories, is copied from there instead of compiled once more:
-# so the test takes seconds. CGP_TEST_COMPILE=1 compiles all of it (.ci/nightly does), and shows that a build elsewhere has the same bytes.
+# An object whose compile command is that of this build, but for directories, is copied from there
+# instead of compiled once more: so the test takes seconds. CGP_TEST_COMPILE=1 compiles all of it
+# (.ci/nightly does), and shows that a build elsewhere has the same bytes.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
@@ -13,8 +15,8 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"; }
 
 # --- a launcher of the compiler ---
 
-# $work/launch COMPILER ARGUMENT...: take the object from the build, or compile. Expects the commands of the build in
-# $work/commands, a line each: object, tab, normalized command.
+# $work/launch COMPILER ARGUMENT...: take the object from the build, or compile. Expects the
+# commands of the build in $work/commands, a line each: object, tab, normalized command.
 cat >"$work/normalize" <<END
 # The arguments, one on each line, without directories of builds and names of outputs. Sourced.
 normalize() {
@@ -37,7 +39,8 @@ for ((i = 1; i <= \$#; i++)); do
     if [ "\${!i}" = -o ]; then ((j = i + 1)); object=\${!j}; fi
     if [ "\${!i}" = -MF ]; then ((j = i + 1)); depfile=\${!j}; fi
 done
-# This one's directory below the subproject, that of the build below its root: the same from CMakeFiles on.
+# This one's directory below the subproject, that of the build below its root: the same from
+# CMakeFiles on.
 known=\$(awk -F '\t' -v object="CMakeFiles/\${object#*CMakeFiles/}" '\$1 == object {print \$2}' "$work/commands")
 if [ -z "\${CGP_TEST_COMPILE-}" ] && [ -n "\$known" ]; then
     if [ "\$known" = "\$(normalize "\$@")" ]; then
@@ -63,7 +66,8 @@ check "the build has its compile commands" test "$(wc -l <"$work/commands")" -gt
 weights() { (cd "$work" && timeout 300 "$@" "$work/run") 2>&1 | sed -n 's/^weights, resumed *//p'; }
 expected=$(weights "$build_dir/example_resume")
 
-# consume NAME CMAKE_LINES [-DOPTION...]: build the project with cgpipe brought in by CMAKE_LINES, and look at it.
+# consume NAME CMAKE_LINES [-DOPTION...]: build the project with cgpipe brought in by CMAKE_LINES,
+# and look at it.
 consume() {
     local name=$1 lines=$2 project=$work/$1
     shift 2

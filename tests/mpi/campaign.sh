@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- not a test of CI: kill and stop ranks at random actions of random steps, in random
-# layouts, half of them under a launcher that cleans up behind a process that ended, half under one that does not. After each:
+# campaign.sh SOURCE_DIR BUILD_DIR KILLS STOPS [SEED] -- not a test of CI: kill and stop ranks at
+# random actions of random steps, in random layouts, half of them under a launcher that cleans up
+# behind a process that ended, half under one that does not. After each:
 #
 #     time      living ranks end within the limit and 2 s (where the launcher did not kill them), with code 3
 #     culprit   cgpipe diagnose names the rank; how often it names the very action is counted

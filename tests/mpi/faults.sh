@@ -1,10 +1,11 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# faults.sh -- for scripts that injure ranks: run_fault, what it notes, and the culprit. After mpirun.sh.
+# faults.sh -- for scripts that injure ranks: run_fault, what it notes, and the culprit. After
+# mpirun.sh.
 
-# Run a command on N ranks with CGP_FAULT=FAULT, and note in $work/codes/RANK each rank's exit code and when it ended, in seconds since the
-# epoch; the launcher's own code is returned. $launcher: options of mpirun; --enable-recovery: it cleans nothing up. A rank that mpirun kills
-# has no note.
+# Run a command on N ranks with CGP_FAULT=FAULT, and note in $work/codes/RANK each rank's exit code
+# and when it ended, in seconds since the epoch; the launcher's own code is returned. $launcher:
+# options of mpirun; --enable-recovery: it cleans nothing up. A rank that mpirun kills has no note.
 run_fault() { # N FAULT COMMAND...
     local n=$1 fault=$2
     shift 2

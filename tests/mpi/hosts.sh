@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# hosts.sh -- hosts as network namespaces of this machine, for scripts that start ranks on several. Sourced before mpirun.sh:
+# hosts.sh -- hosts as network namespaces of this machine, for scripts that start ranks on several.
+# Sourced before mpirun.sh:
 #
 #     enter_namespaces SCRIPT WORDS...    the script once more, in namespaces of its own; a skip where there is no right to make them
 #     make_hosts N [RATE]                 host1 .. hostN, each with a name, an address, a network of RATE (1gbit), and, of as many as this
@@ -12,8 +13,9 @@
 #     10.77.0.1   10.77.0.2   10.77.0.3     a namespace of networks each, `tc tbf` on the way out
 #         └───────────┴───────────┘         a bridge
 #
-# Nothing is to be cleaned up: the script is process 1 of a namespace of processes, so the kernel ends all others when it ends, by SIGKILL
-# too, and with the last process the networks, which have no name outside.
+# Nothing is to be cleaned up: the script is process 1 of a namespace of processes, so the kernel
+# ends all others when it ends, by SIGKILL too, and with the last process the networks, which have
+# no name outside.
 
 namespaces=(unshare --mount --net --pid --fork --kill-child --mount-proc)
 [ "$(id -u)" = 0 ] || namespaces=(unshare --map-root-user "${namespaces[@]:1}")

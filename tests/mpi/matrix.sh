@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# matrix.sh [BUILD_DIR] -- `cgpipe check` of four models in both precisions with every schedule: on 2, 4 and 8 ranks of one host, and on ranks
-# of 2 and 4 hosts (hosts.sh). Each has the bits of one process. Nightly, and by hand: about 10 minutes.
+# matrix.sh [BUILD_DIR] -- `cgpipe check` of four models in both precisions with every schedule: on
+# 2, 4 and 8 ranks of one host, and on ranks of 2 and 4 hosts (hosts.sh). Each has the bits of one
+# process. Nightly, and by hand: about 10 minutes.
 set -u
 build_dir=${1:-build}
 # shellcheck source=tests/mpi/hosts.sh

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi, run_ranks N COMMAND..., check NAME CONDITION...,
-# make_text, and $work, a directory of the script's own; $plugins has the plug-in, which the program finds by itself.
-# The MPI is the one of the build; under a sanitizer, only its own code is left alone.
+# mpirun.sh -- for scripts that start ranks: needs_mpi BUILD_DIR, needs_open_mpi, run_ranks N
+# COMMAND..., check NAME CONDITION..., make_text, and $work, a directory of the script's own;
+# $plugins has the plug-in, which the program finds by itself. The MPI is the one of the build;
+# under a sanitizer, only its own code is left alone.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 suppressions=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- what MPI processes find out about each other when they begin: the lowest instruction set, the
-# results of libm, the memory that those of a host need together, the difference of their clocks, the run to resume.
+# test_mpi_agree.sh SOURCE_DIR BUILD_DIR -- what MPI processes find out about each other when they
+# begin: the lowest instruction set, the results of libm, the memory that those of a host need
+# together, the difference of their clocks, the run to resume.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -61,7 +62,8 @@ fi
 
 # --- memory of a host ---
 
-# Each rank fits, both do not: 16 bytes for each of the 12 width^2 parameters of a layer, a layer and a bit a rank.
+# Each rank fits, both do not: 16 bytes for each of the 12 width^2 parameters of a layer, a layer
+# and a bit a rank.
 bytes=$(awk '/MemAvailable/ { print 1024 * $2 }' /proc/meminfo)
 limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null)
 case $limit in '' | max) ;; *) bytes=$(awk -v a="$bytes" -v b="$((limit - $(cat /sys/fs/cgroup/memory.current)))" 'BEGIN { print a < b ? a : b }') ;; esac
@@ -97,7 +99,8 @@ else
     echo "skip: a clock that is a day ahead (no time namespaces)"
 fi
 
-# --- the run to resume: rank 0 looks for it, as a shared file system may show rank 1 an earlier state ---
+# --- the run to resume: rank 0 looks for it, as a shared file system may show rank 1 an earlier
+# state ---
 
 resume() { # STEPS VARIABLE=VALUE... of rank 1
     local steps=$1 variables=()

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- sample, check, profile and balances by time in several MPI processes; which rank reads
-# which data; exit codes of ranks that fail, and of those that hear of it.
+# test_mpi_commands.sh SOURCE_DIR BUILD_DIR -- sample, check, profile and balances by time in
+# several MPI processes; which rank reads which data; exit codes of ranks that fail, and of those
+# that hear of it.
 set -u
 source_dir=$1
 build_dir=$2
@@ -13,8 +14,8 @@ export TERM=dumb
 export codes=$work/codes
 mkdir "$codes"
 
-# A rank that leaves its exit code in a file. mpirun ends it with SIGTERM when another has ended, and with SIGKILL a second later.
-# shellcheck disable=SC2016 # variables of the rank
+# A rank that leaves its exit code in a file. mpirun ends it with SIGTERM when another has ended,
+# and with SIGKILL a second later. shellcheck disable=SC2016 # variables of the rank
 rank=(bash -c 'trap "" TERM; "$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 
 run() { # N COMMAND... : output, errors and each rank's exit code are kept
@@ -112,7 +113,8 @@ run 2 check "$work/mine.so" --batch 4 --stages 3
 check "check of a plug-in: exit codes 0" codes_are "0 0"
 check "check of a plug-in: the same" grep -q '^the same to the bit: ' "$work/out"
 
-# --- which rank reads which data: of images only the first; a broken one gives its place and label to another, of the next class ---
+# --- which rank reads which data: of images only the first; a broken one gives its place and label
+# to another, of the next class ---
 
 mkdir "$work/images" && "$build_dir/tests/draw_directory" "$work/images" 4 16
 (cd "$work/images" && for image in */2.png; do head -c 60 "$image" >"$image.cut" && mv "$image.cut" "$image"; done)
@@ -151,7 +153,8 @@ for words in "convert run out.safetensors" "tokenize text.txt" "bench gpt2 --gri
     check "$words: runs in one process" grep -q ': runs in one process, got 2 (without mpirun or srun)$' "$work/err"
 done
 
-# --- failures of one rank: said once, with its number; it ends with 1, the others with 3. MPICH's mpirun kills the others at once ---
+# --- failures of one rank: said once, with its number; it ends with 1, the others with 3. MPICH's
+# mpirun kills the others at once ---
 
 if [ "$mpi" = MPICH ]; then exit $failed; fi
 train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
@@ -173,8 +176,8 @@ train="train $model --batch 4 --stages 2 --steps 3 --run $work/none"
     check "no run file on rank 1: is said once" is_said_once "rank 1: $work/missing.yaml: "
     check "nothing is left of them" [ ! -e "$work/none" ]
 }
-# Rank 0 is in the midst of an action for a second after rank 1 has failed and has closed its links; rank 1 waits for it, as mpirun would
-# end it, here at once.
+# Rank 0 is in the midst of an action for a second after rank 1 has failed and has closed its links;
+# rank 1 waits for it, as mpirun would end it, here at once.
 # shellcheck disable=SC2016
 rank=(bash -c '"$@"; echo $? >"$codes/${OMPI_COMM_WORLD_RANK-$PMI_RANK}"' rank "$cgpipe")
 CGP_LOG=error CGP_FAULT=fail:1F0,delay:0F1:1.5 run 2 bench $model --stages 2 --batch 4 --chunks 4

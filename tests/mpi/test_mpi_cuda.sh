@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_cuda.sh SOURCE_DIR BUILD_DIR -- cuda-host devices in several MPI processes, alone and beside the cpu: messages go through
-# planned memory of the host, and the weights are those of one process, with late streams, too.
+# test_mpi_cuda.sh SOURCE_DIR BUILD_DIR -- cuda-host devices in several MPI processes, alone and
+# beside the cpu: messages go through planned memory of the host, and the weights are those of one
+# process, with late streams, too.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe

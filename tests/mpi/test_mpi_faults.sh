@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- ranks that are killed or stopped, and messages that are damaged, late or sent twice: the
-# others end in time with code 3, the culprit is named, the run can be resumed. campaign.sh does that at random.
+# test_mpi_faults.sh SOURCE_DIR BUILD_DIR -- ranks that are killed or stopped, and messages that are
+# damaged, late or sent twice: the others end in time with code 3, the culprit is named, the run can
+# be resumed. campaign.sh does that at random.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_hosts.sh SOURCE_DIR BUILD_DIR -- ranks on 2 and 4 hosts, which are network namespaces of this machine (hosts.sh): the bits of one
-# process; networks of a rate, and messages with a delay, as `cgpipe bench transport` measures them. CGP_TEST_SCALE [0.05] multiplies the
-# draws of test_bit_equality, CGP_TEST_SEED repeats some.
+# test_mpi_hosts.sh SOURCE_DIR BUILD_DIR -- ranks on 2 and 4 hosts, which are network namespaces of
+# this machine (hosts.sh): the bits of one process; networks of a rate, and messages with a delay,
+# as `cgpipe bench transport` measures them. CGP_TEST_SCALE [0.05] multiplies the draws of
+# test_bit_equality, CGP_TEST_SEED repeats some.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_supervise.sh SOURCE_DIR BUILD_DIR -- MPI processes under cgpipe supervise: ranks that fail are started again, fewer of
-# them, and end with the weights of one process; a stop request and a signal save; no process outlives supervise.
+# test_mpi_supervise.sh SOURCE_DIR BUILD_DIR -- MPI processes under cgpipe supervise: ranks that
+# fail are started again, fewer of them, and end with the weights of one process; a stop request and
+# a signal save; no process outlives supervise.
 set -u
 build_dir=$(cd "$2" && pwd)
 cgpipe=$build_dir/cgpipe

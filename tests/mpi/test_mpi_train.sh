@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_train.sh SOURCE_DIR BUILD_DIR -- cgpipe train in several MPI processes: the weights, losses and samples of one process;
-# resumed by other numbers of ranks; one directory, one output; failures and signals of one rank end all of them.
+# test_mpi_train.sh SOURCE_DIR BUILD_DIR -- cgpipe train in several MPI processes: the weights,
+# losses and samples of one process; resumed by other numbers of ranks; one directory, one output;
+# failures and signals of one rank end all of them.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -96,7 +97,8 @@ refused() { # NAME RANKS MESSAGE OPTION...
     refused "a run that is there" 2 "has a run already" $gpt2 --stages 2 --run "$work/files"
     refused "a loss that is not finite" 2 "not finite" $gpt2 --stages 2 --run "$work/none" --optimizer sgd --lr 1e30 --clip 1 --steps 9 --save-every 0
 }
-# MPICH's mpiexec kills all processes at once when one ends with an error, so rank 0 may not get to take back what it made.
+# MPICH's mpiexec kills all processes at once when one ends with an error, so rank 0 may not get to
+# take back what it made.
 [ "$mpi" = MPICH ] || check "nothing is left of them" [ ! -e "$work/none" ]
 
 # --- a bad token, which ranks 0 and 2 read: all end alike, and the steps before it are saved ---

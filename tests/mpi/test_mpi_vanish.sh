@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_mpi_vanish.sh SOURCE_DIR BUILD_DIR -- a host that vanishes in mid-step, as a network namespace of this machine (hosts.sh): its network goes
-# down, or all its processes are killed, mpirun's daemon too. The ranks that live end within --timeout and 2 s; the run resumes.
+# test_mpi_vanish.sh SOURCE_DIR BUILD_DIR -- a host that vanishes in mid-step, as a network
+# namespace of this machine (hosts.sh): its network goes down, or all its processes are killed,
+# mpirun's daemon too. The ranks that live end within --timeout and 2 s; the run resumes.
 set -u
 build_dir=$2
 cgpipe=$build_dir/cgpipe
@@ -17,7 +18,8 @@ timeout=2
 make_hosts 2
 make_text
 
-# vanish NAME COMMAND... : train, do that to host2 in the third step or later, and see all ranks end.
+# vanish NAME COMMAND... : train, do that to host2 in the third step or later, and see all ranks
+# end.
 vanish() {
     local name=$1 began
     shift

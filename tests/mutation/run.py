@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Break one promise after the other, and check that the test that guards it fails. Not part of `make test`: it builds.
+"""Break one promise after the other, and check that the test that guards it fails. Not part of
+`make test`: it builds.
 
     tests/mutation/run.py BUILD [NAME...]
 
-The sources are copied to BUILD/mutation. Each mutation of mutations.toml and cuda.toml, applied there alone, must make its test fail,
-hang for more than 60 s or crash in the function named; without mutation the test must pass. A mutation is a text and its replacement:
-the text stands exactly once in the sources, in any file and at any line, and spaces and line breaks in it match any others. A program
-NAME_cuda_host is NAME on the backend cuda-host, as in CTest.
-"""
+The sources are copied to BUILD/mutation. Each mutation of mutations.toml and cuda.toml, applied
+there alone, must make its test fail, hang for more than 60 s or crash in the function named;
+without mutation the test must pass. A mutation is a text and its replacement: the text stands
+exactly once in the sources, in any file and at any line, and spaces and line breaks in it match any
+others. A program NAME_cuda_host is NAME on the backend cuda-host, as in CTest. """
 import os
 import re
 import shutil
@@ -19,12 +20,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
-PARTS = ["CMakeLists.txt", "cmake", "include", "src", "data", "models", "cli", "examples", "bench", "tests", "tools", "python"]
+PARTS = ["CMakeLists.txt", "cmake", "include", "src", "data", "models", "cli", "examples", "bench",
+         "tests", "tools", "python"]
 TIMEOUT = 60
 
 
 def copy_sources(copy):
-    """Copy with times, so that what is built stays built, and delete what the sources no longer have."""
+    """Copy with times, so that what is built stays built, and delete what the sources no longer
+    have."""
     for part in PARTS:
         source, target = SOURCE / part, copy / part
         if not source.exists():
@@ -38,7 +41,8 @@ def copy_sources(copy):
 
 
 def find(copy, text):
-    """Return the file that has the text, and the match; an explanation instead if there is not exactly one."""
+    """Return the file that has the text, and the match; an explanation instead if there is not
+    exactly one."""
     pattern = re.compile(r"\s+".join(re.escape(word) for word in text.split()))
     found = []
     for directory in ("src", "data", "models"):
@@ -53,21 +57,26 @@ class Build:
     def __init__(self, copy):
         self.directory = copy / "build"
         arguments = os.environ.get("CMAKE_ARGS", "-G Ninja").split()
-        subprocess.run(["cmake", "-S", copy, "-B", self.directory, *arguments], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["cmake", "-S", copy, "-B", self.directory, *arguments], check=True,
+                       stdout=subprocess.DEVNULL)
 
     def run(self, program):
-        """Build and run a test program: its exit code and output; code None if it does not build."""
+        """Build and run a test program: its exit code and output; code None if it does not
+        build."""
         environment = dict(os.environ)
         if program.endswith("_cuda_host"):
             program = program.removesuffix("_cuda_host")
-            environment |= {"CGP_TEST_BACKEND": "cuda-host", "CGP_PLUGIN_PATH": str(self.directory / "tests/plugins"),
+            environment |= {"CGP_TEST_BACKEND": "cuda-host",
+                            "CGP_PLUGIN_PATH": str(self.directory / "tests/plugins"),
                             "CGP_CUDA_HOST_ORDER": "shuffled"}
-        built = subprocess.run(["cmake", "--build", self.directory, "--target", program], capture_output=True, text=True)
+        built = subprocess.run(["cmake", "--build", self.directory, "--target", program],
+                               capture_output=True, text=True)
         if built.returncode != 0:
             return None, built.stdout[-2000:]
         try:
-            done = subprocess.run([self.directory / "tests" / program], capture_output=True, text=True, errors="replace",
-                                  timeout=TIMEOUT, cwd=self.directory, env=environment)
+            done = subprocess.run([self.directory / "tests" / program], capture_output=True,
+                                  text=True, errors="replace", timeout=TIMEOUT, cwd=self.directory,
+                                  env=environment)
             return done.returncode, done.stdout + done.stderr
         except subprocess.TimeoutExpired as hung:
             return "hung", ((hung.stdout or b"") + (hung.stderr or b"")).decode(errors="replace")
@@ -92,7 +101,8 @@ def main():
         sys.exit("run.py: expected BUILD [NAME...]")
     copy = Path(sys.argv[1]).resolve() / "mutation"
     copy.mkdir(parents=True, exist_ok=True)
-    mutations = [m for name in ("mutations", "cuda") for m in tomllib.loads((HERE / f"{name}.toml").read_text())["mutation"]]
+    mutations = [m for name in ("mutations", "cuda")
+                 for m in tomllib.loads((HERE / f"{name}.toml").read_text())["mutation"]]
     unknown = set(sys.argv[2:]) - {m["name"] for m in mutations}
     if unknown:
         sys.exit(f"run.py: {', '.join(sorted(unknown))}: no such mutation in mutations.toml or cuda.toml")
@@ -117,7 +127,8 @@ def main():
             path.write_text(text[: match.start()] + m["replace"] + text[match.end() :])
             wrong = verdict(*build.run(program), function)
             path.write_text(text)
-        print(f"not ok - {m['name']}: {wrong}" if wrong else f"ok - {m['name']}: {function} fails", flush=True)
+        print(f"not ok - {m['name']}: {wrong}" if wrong else f"ok - {m['name']}: {function} fails",
+              flush=True)
         failed += bool(wrong)
     sys.exit(failed > 0)
 

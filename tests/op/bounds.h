@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bounds.h -- bounds of the difference between the cpu backend and ref.
  *
- * ref sums in double and rounds once; the other sums in float. With terms of at most about 1 in random
- * signs, a float sum of k terms is off by u/2 times the 2-norm of its partial sums, about u k / 8, u = 2^-23; the worst of
- * many elements is some 5 times that, so u k bounds it. Functions (exp, erf, rsqrt) are good to a few u of their result.
- * bound_of() widens the bound where a division by a deviation or a softmax follows.
+ * ref sums in double and rounds once; the other sums in float. With terms of at most about 1 in
+ * random signs, a float sum of k terms is off by u/2 times the 2-norm of its partial sums, about u
+ * k / 8, u = 2^-23; the worst of many elements is some 5 times that, so u k bounds it. Functions
+ * (exp, erf, rsqrt) are good to a few u of their result. bound_of() widens the bound where a
+ * division by a deviation or a softmax follows.
  *
- * In bf16 both backends begin with equal numbers and compute as in f32; a difference of d becomes, after both round to bf16,
- * one of d and half a unit of bf16 each, 2^-8 of the value.
+ * In bf16 both backends begin with equal numbers and compute as in f32; a difference of d becomes,
+ * after both round to bf16, one of d and half a unit of bf16 each, 2^-8 of the value.
  *
- * By AVX512_BF16, AMX and cuBLASLt, GEMMs in bf16 also round their f32 operands, by 2^-8 at most: weights, which the tests round to bf16
- * first (round_weights), and on the cpu attention's P and dS, for which the bounds are wider. cuBLASLt may also round the product to bf16
- * before it adds it to dx: the product, dx less a previous value of at most 1, is off by 2^-9 of itself. */
+ * By AVX512_BF16, AMX and cuBLASLt, GEMMs in bf16 also round their f32 operands, by 2^-8 at most:
+ * weights, which the tests round to bf16 first (round_weights), and on the cpu attention's P and
+ * dS, for which the bounds are wider. cuBLASLt may also round the product to bf16 before it adds it
+ * to dx: the product, dx less a previous value of at most 1, is off by 2^-9 of itself. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -51,9 +53,10 @@ static inline double attention_terms(const cgp_op_attributes *g) {
     return fmax((double)g->keys, (double)queries);
 }
 
-/* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by 2^-8 of 3.
- * Gradients are sums of up to `terms` dS, or P keep, times values up to 2. dS is scale P (keep dP - delta), scale
- * times sums of `depth` terms: some 1. Their roundings have random signs: 5 times the 2-norm, as above. */
+/* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by
+ * 2^-8 of 3. Gradients are sums of up to `terms` dS, or P keep, times values up to 2. dS is scale P
+ * (keep dP - delta), scale times sums of `depth` terms: some 1. Their roundings have random signs:
+ * 5 times the 2-norm, as above. */
 static inline double rounded_attention(const cgp_op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt(attention_terms(g)));
 }
@@ -70,7 +73,8 @@ static inline bound attention_bound(const cgp_op_attributes *g, int slot) {
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + attention_terms(g) + depth), 8 * U};
 }
 
-/* The maximum is a logit. An error of log_sum, of `in` exponentials, is a relative error of the softmax. */
+/* The maximum is a logit. An error of log_sum, of `in` exponentials, is a relative error of the
+ * softmax. */
 static inline bound cross_entropy_bound(const cgp_op_attributes *g, int slot) {
     const double sums = 16 + sqrt((double)g->in);
     if (slot == SLOT_SAVED) return (bound){0, 0};
@@ -138,12 +142,11 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     }
 }
 
-/* The loss is summed in double; its terms are functions good to a few u, of up to `in` exponentials. */
+/* The loss is summed in double; its terms are functions good to a few u, of up to `in`
+ * exponentials. */
 static inline double loss_bound(const operands *o) {
-    const double terms = (double)(o->c.n * o->c.attributes.rows),
-                 in = (double)o->c.attributes.in;
-    return o->c.op == CGP_OP_BCE_WITH_LOGITS ? 16 * U * terms * in
-                                             : terms * U * (40 + sqrt(in));
+    const double terms = (double)(o->c.n * o->c.attributes.rows), in = (double)o->c.attributes.in;
+    return o->c.op == CGP_OP_BCE_WITH_LOGITS ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
 }
 
 /* Index in `saved` of the divisor of element i of a slot. */
@@ -211,8 +214,8 @@ static inline bool is_near(const operands *got, const operands *want, int slot) 
         if (library_adds(got, slot)) close += 0x1p-9 * (fabs(b) + 1.0 + close);
         const double limit = rounds ? close + 0x1p-7 * (fabs(b) + close) : close;
         if (fabs(a - b) <= limit) continue;
-        print_error("%s: slot %d [%" PRId64 "] is %.9g, ref has %.9g +- %.3g\n",
-                    case_text(&got->c), slot, i, a, b, limit);
+        print_error("%s: slot %d [%" PRId64 "] is %.9g, ref has %.9g +- %.3g\n", case_text(&got->c),
+                    slot, i, a, b, limit);
         return false;
     }
     return true;

@@ -60,13 +60,12 @@ static inline cgp_op_attributes plain_attributes(int64_t rows, int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = width, .out = width, .slope = 1.0f};
 }
 
-static inline cgp_op_attributes embedding_attributes(int64_t rows, int64_t vocab,
-                                                     int64_t width) {
+static inline cgp_op_attributes embedding_attributes(int64_t rows, int64_t vocab, int64_t width) {
     return (cgp_op_attributes){.rows = rows, .in = vocab, .out = width};
 }
 
-static inline cgp_op_attributes linear_attributes(int64_t rows, int64_t in, int64_t out,
-                                                  bool bias, bool transposed) {
+static inline cgp_op_attributes linear_attributes(int64_t rows, int64_t in, int64_t out, bool bias,
+                                                  bool transposed) {
     return (cgp_op_attributes){
         .rows = rows, .in = in, .out = out, .has_bias = bias, .transposed = transposed};
 }
@@ -77,8 +76,7 @@ static inline cgp_op_attributes norm_attributes(int64_t rows, int64_t width) {
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
 }
 
-static inline cgp_op_attributes group_norm_attributes(int64_t rows, int64_t width,
-                                                      int64_t groups) {
+static inline cgp_op_attributes group_norm_attributes(int64_t rows, int64_t width, int64_t groups) {
     cgp_op_attributes g = norm_attributes(rows, width);
     g.groups = groups;
     return g;
@@ -100,7 +98,8 @@ static inline cgp_op_attributes attention_attributes(int64_t rows, int64_t heads
                                .causal = true};
 }
 
-/* q, k and v apart: `group` heads of q to each of `kv_heads`, of `depth` columns; those of v have `width`. Not causal. */
+/* q, k and v apart: `group` heads of q to each of `kv_heads`, of `depth` columns; those of v have
+ * `width`. Not causal. */
 static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, int64_t kv_heads,
                                                    int64_t group, int64_t depth, int64_t width,
                                                    double p) {
@@ -114,9 +113,9 @@ static inline cgp_op_attributes grouped_attributes(int64_t rows, int64_t keys, i
 }
 
 /* Causal, with a window; 0: none. */
-static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window,
-                                                    int64_t kv_heads, int64_t group,
-                                                    int64_t depth, int64_t width, double p) {
+static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window, int64_t kv_heads,
+                                                    int64_t group, int64_t depth, int64_t width,
+                                                    double p) {
     cgp_op_attributes g = grouped_attributes(rows, rows, kv_heads, group, depth, width, p);
     g.causal = true;
     g.window = window < rows ? window : 0;
@@ -124,9 +123,8 @@ static inline cgp_op_attributes windowed_attributes(int64_t rows, int64_t window
 }
 
 /* A cache of `length` rows, for rows of q and k of `depth` columns of each head. */
-static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window,
-                                                  int64_t kv_heads, int64_t group,
-                                                  int64_t depth, int64_t width) {
+static inline cgp_op_attributes cached_attributes(int64_t length, int64_t window, int64_t kv_heads,
+                                                  int64_t group, int64_t depth, int64_t width) {
     cgp_op_attributes g = windowed_attributes(1, 0, kv_heads, group, depth, width, 0.0);
     g.keys = length;
     g.window = window < length ? window : 0;
@@ -144,8 +142,7 @@ static inline int64_t value_width_of(const cgp_op_attributes *g) {
 
 /* `scaling`: a cgp_rotary_scaling, with the constants of Llama 3.1 for a shorter sequence. */
 static inline cgp_op_attributes rotary_attributes(int64_t rows, int64_t heads, int64_t width,
-                                                  int64_t rotated, bool interleaved,
-                                                  int scaling) {
+                                                  int64_t rotated, bool interleaved, int scaling) {
     cgp_op_attributes g = {.rows = rows,
                            .in = heads * width,
                            .out = heads * width,
@@ -207,8 +204,8 @@ static inline cgp_op_attributes slice_attributes(int64_t rows, int64_t in, int64
 }
 
 /* `count` matrices of `m` rows; bit k of `transposed`: x[k] lies transposed. */
-static inline cgp_op_attributes matmul_attributes(int64_t count, int64_t m, int64_t in,
-                                                  int64_t out, int transposed) {
+static inline cgp_op_attributes matmul_attributes(int64_t count, int64_t m, int64_t in, int64_t out,
+                                                  int transposed) {
     return (cgp_op_attributes){
         .rows = count * m, .in = in, .out = out, .heads = count, .transposed = transposed};
 }
@@ -248,27 +245,25 @@ static inline bool is_window_op(cgp_op_kind op) {
 
 /* --- drawn --- */
 
-/* Windows, padding before and behind, along one side of an image; the side that has `windows` of them. */
+/* Windows, padding before and behind, along one side of an image; the side that has `windows` of
+ * them. */
 static inline int64_t draw_side(cgp_op_kind op, int64_t windows, int side, cgp__attributes *a,
                                 uint64_t *seed) {
     static const int kernels[] = {1, 1, 2, 3, 3, 3, 5, 7};
     const bool pool = op == CGP_OP_MAX_POOL || op == CGP_OP_AVERAGE_POOL;
-    int *kernel = &a->kernel[side], *stride = &a->stride[side],
-        *padding = &a->padding[2 * side];
+    int *kernel = &a->kernel[side], *stride = &a->stride[side], *padding = &a->padding[2 * side];
     *kernel = op == CGP_OP_PAD ? 1 : kernels[test_random(seed) % 8];
     *stride = op == CGP_OP_PAD ? 1 : test_between(seed, 1, 3);
     for (int k = 0; k < 2; k++)
-        padding[k] =
-            pool ? test_between(seed, 0, *kernel - 1) : test_between(seed, -2, *kernel);
-    if (op == CGP_OP_CONV_TRANSPOSE2D)
-        a->output_padding[side] = test_between(seed, 0, *stride - 1);
+        padding[k] = pool ? test_between(seed, 0, *kernel - 1) : test_between(seed, -2, *kernel);
+    if (op == CGP_OP_CONV_TRANSPOSE2D) a->output_padding[side] = test_between(seed, 0, *stride - 1);
     if (op == CGP_OP_UPSAMPLE || op == CGP_OP_CONV_TRANSPOSE2D) return windows / *stride + 1;
     return (windows - 1) * *stride + *kernel - padding[0] - padding[1];
 }
 
 /* Some `rows` windows, whose sizes are drawn until they fit. */
-static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t width,
-                                           int64_t out, uint64_t *seed) {
+static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t width, int64_t out,
+                                           uint64_t *seed) {
     cgp_op_attributes g;
     for (;;) {
         cgp__attributes a = {.size = out, .bias = test_random(seed) & 1};
@@ -284,8 +279,7 @@ static inline cgp_op_attributes draw_image(cgp_op_kind op, int64_t rows, int64_t
 /* Of some `rows` rows in two dims, over one of the three. */
 static inline cgp_op_attributes draw_mean(int64_t rows, int64_t width, uint64_t *seed) {
     const int64_t first = test_between(seed, 1, rows < 14 ? (int)rows : 14);
-    return mean_attributes(3, (int64_t[]){first, rows / first, width},
-                           test_between(seed, 0, 2));
+    return mean_attributes(3, (int64_t[]){first, rows / first, width}, test_between(seed, 0, 2));
 }
 
 /* 1 and the number itself are drawn more often. */
@@ -315,8 +309,7 @@ static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, doub
     const int64_t width = test_random(seed) % 2 ? depth : test_between(seed, 1, 80);
     cgp_op_attributes g;
     if (test_random(seed) % 3 == 0)
-        g = grouped_attributes(rows, test_between(seed, 1, 150), kv_heads, group, depth, width,
-                               p);
+        g = grouped_attributes(rows, test_between(seed, 1, 150), kv_heads, group, depth, width, p);
     else
         g = windowed_attributes(rows, test_random(seed) % 2 ? test_between(seed, 1, 150) : rows,
                                 kv_heads, group, depth, width, p);
@@ -328,9 +321,8 @@ static inline cgp_op_attributes draw_attention(int64_t rows, int64_t depth, doub
 static inline cgp_op_attributes draw_cached(int64_t length, int64_t depth, uint64_t *seed) {
     const int64_t kv_heads = test_between(seed, 1, 2), group = test_between(seed, 1, 3);
     const int64_t width = test_random(seed) % 2 ? depth : test_between(seed, 1, 80);
-    return cached_attributes(length + 12,
-                             test_random(seed) % 2 ? test_between(seed, 1, 150) : 0, kv_heads,
-                             group, depth, width);
+    return cached_attributes(length + 12, test_random(seed) % 2 ? test_between(seed, 1, 150) : 0,
+                             kv_heads, group, depth, width);
 }
 
 /* Heads of at least `width` columns, of which some pairs are rotated. */
@@ -350,8 +342,7 @@ static inline cgp_op_attributes draw_transpose(int64_t rows, int64_t width, uint
     const int64_t a = test_between(seed, 1, 3), b = test_between(seed, 1, 3);
     const int64_t some = test_between(seed, 1, 7);
     if (test_random(seed) & 1) return transpose_attributes(a, width, b, rows, 1);
-    return transpose_attributes(a, rows / some + 1, b, some,
-                                test_random(seed) % 3 ? width : some);
+    return transpose_attributes(a, rows / some + 1, b, some, test_random(seed) % 3 ? width : some);
 }
 
 static inline cgp_op_attributes draw_slice(int64_t rows, int64_t width, uint64_t *seed) {
@@ -360,7 +351,8 @@ static inline cgp_op_attributes draw_slice(int64_t rows, int64_t width, uint64_t
     return slice_attributes(rows, begin + width + behind, begin, width);
 }
 
-/* Some `rows` rows (pixels of the result) of `width` columns or channels, in GEMMs multiplied to `out`. */
+/* Some `rows` rows (pixels of the result) of `width` columns or channels, in GEMMs multiplied to
+ * `out`. */
 static inline cgp_op_attributes draw_attributes(cgp_op_kind op, int64_t rows, int64_t width,
                                                 int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
@@ -458,24 +450,24 @@ static inline double case_work(const op_case *c) {
     return rows * window * (double)g->out;
 }
 
-/* Draw each length x width, for GEMMs each length x width x width; one in `rarely`, and the test scale's share of these, is checked. */
+/* Draw each length x width, for GEMMs each length x width x width; one in `rarely`, and the test
+ * scale's share of these, is checked. */
 static inline void for_each_case(cgp_op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
     static const int64_t widths[] = {1, 3, 17, 64, 768};
     for (int i = 0; i < 8 * 5 * (is_gemm(op) ? 5 : 1); i++) {
         op_case c = draw_case(op, 5, seed);
-        c.attributes =
-            draw_attributes(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
+        c.attributes = draw_attributes(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
         if (case_work(&c) > 4e6) c.n = 1;
-        if (case_work(&c) <= 1e7 / FEWER && test_between(seed, 1, one_in(rarely)) == 1)
-            check(&c);
+        if (case_work(&c) <= 1e7 / FEWER && test_between(seed, 1, one_in(rarely)) == 1) check(&c);
     }
 }
 
-/* Cases larger than the blocks of the cpu: of GEMM 256 rows, 1024 in place, and a depth of 512; of norms of channels 131072 elements, or 512
- * columns; of MAX_POOL's gradient 65536 windows; of convolutions 256 pixels of a row, or of rows, and a depth of 512. Or larger than a
- * launch of the cuda backend makes at a time. */
+/* Cases larger than the blocks of the cpu: of GEMM 256 rows, 1024 in place, and a depth of 512; of
+ * norms of channels 131072 elements, or 512 columns; of MAX_POOL's gradient 65536 windows; of
+ * convolutions 256 pixels of a row, or of rows, and a depth of 512. Or larger than a launch of the
+ * cuda backend makes at a time. */
 #define BLOCK_CASES 18
 
 static inline op_case block_case(int i) {
@@ -565,10 +557,10 @@ static inline const char *case_text(const op_case *c) {
              " add %u accumulate %d evaluate %d shift %d %s",
              cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, g->heads, g->kv_heads,
              g->keys, g->window, g->fused, g->causal, g->rotated, g->offset, g->interleaved,
-             g->scaling, g->groups, (double)g->p, g->has_bias, g->transposed, g->height,
-             g->width, g->out_height, g->out_width, g->kernel_height, g->kernel_width,
-             g->stride_height, g->stride_width, g->top, g->left, c->add, c->accumulate,
-             c->evaluate, c->shift, cgp_dtype_name(c->type));
+             g->scaling, g->groups, (double)g->p, g->has_bias, g->transposed, g->height, g->width,
+             g->out_height, g->out_width, g->kernel_height, g->kernel_width, g->stride_height,
+             g->stride_width, g->top, g->left, c->add, c->accumulate, c->evaluate, c->shift,
+             cgp_dtype_name(c->type));
     return text;
 }
 

@@ -19,10 +19,10 @@
 #define STEP 0x1p-6
 #define CHECKED 12 /* elements of each operand */
 
-#define FOR_EACH(variable, array)                                                              \
-    for (size_t variable##_at = 0; variable##_at < sizeof(array) / sizeof *(array);            \
-         variable##_at++)                                                                      \
-        for (int64_t variable = (array)[variable##_at], once_##variable = 1; once_##variable;  \
+#define FOR_EACH(variable, array)                                                                  \
+    for (size_t variable##_at = 0; variable##_at < sizeof(array) / sizeof *(array);                \
+         variable##_at++)                                                                          \
+        for (int64_t variable = (array)[variable##_at], once_##variable = 1; once_##variable;      \
              once_##variable = 0)
 
 /* L, and the 2-norm of y r */
@@ -39,8 +39,7 @@ static inline double value(const runner *on, operands *o, double *norm) {
     return sum;
 }
 
-static inline double difference(const runner *on, operands *o, float *x, double h,
-                                double *norm) {
+static inline double difference(const runner *on, operands *o, float *x, double h, double *norm) {
     const float middle = *x, high = (float)(middle + h), low = (float)(middle - h);
     *x = high;
     const double above = value(on, o, norm);
@@ -64,13 +63,14 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
         const double tolerance = fabs(fine - coarse) + 4.0 * 0x1p-24 * norm / STEP +
                                  0x1p-20 * (fabs(expected) + (double)o->loss_scale);
         if (!(fabs(got - expected) <= tolerance))
-            fail_msg("%s: slot %d [%" PRId64 "] is %g, differences give %g +- %g",
-                     case_text(&o->c), gradient, i, got, expected, tolerance);
+            fail_msg("%s: slot %d [%" PRId64 "] is %g, differences give %g +- %g", case_text(&o->c),
+                     gradient, i, got, expected, tolerance);
     }
     operands_destroy(&moved);
 }
 
-/* Neighbours in a norm 2 to 6 apart: where their deviation is as small as the step, a difference is no estimate. */
+/* Neighbours in a norm 2 to 6 apart: where their deviation is as small as the step, a difference is
+ * no estimate. */
 static inline void spread(operands *o) {
     const int64_t width = o->c.attributes.out;
     for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++) {
@@ -107,8 +107,7 @@ static inline void check(const op_case *c, uint64_t *seed) {
     part(&o, seed);
     op_run(&on, &o, CGP_OP_FORWARD);
     for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP_OP_DIRECTIONS; direction++) {
-        if (case_has(c, (cgp_op_direction)direction))
-            op_run(&on, &o, (cgp_op_direction)direction);
+        if (case_has(c, (cgp_op_direction)direction)) op_run(&on, &o, (cgp_op_direction)direction);
     }
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++)
         check_slot(&on, &o, SLOT_X + k, SLOT_DX + k, seed);

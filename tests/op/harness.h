@@ -6,12 +6,13 @@
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP_OP_FORWARD); // on a runner, a device of a backend
  *
- * Every operand is host memory of its own (there.h brings it to devices with other memory), `shift` floats after a multiple of 64 bytes and
- * between guards that op_run checks (state and accumulator: a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y
- * with x[k], only where a test calls operands_alias.
+ * Every operand is host memory of its own (there.h brings it to devices with other memory), `shift`
+ * floats after a multiple of 64 bytes and between guards that op_run checks (state and accumulator:
+ * a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y with x[k], only where a test
+ * calls operands_alias.
  *
- * A case in bf16 holds its operands as floats too; op_run rounds them to separate halves, shared and guarded likewise, and
- * widens the results. */
+ * A case in bf16 holds its operands as floats too; op_run rounds them to separate halves, shared
+ * and guarded likewise, and widens the results. */
 #ifndef CGP_TESTS_OP_HARNESS_H
 #define CGP_TESTS_OP_HARNESS_H
 
@@ -36,8 +37,8 @@ enum {
 };
 
 #define GUARD 16 /* floats on either side of an operand: one vector */
-/* Another NaN for each slot: a read outside shows in the results, a write in the guard, also if the kernel copies a NaN. The
- * workspace is slot SLOTS. */
+/* Another NaN for each slot: a read outside shows in the results, a write in the guard, also if the
+ * kernel copies a NaN. The workspace is slot SLOTS. */
 #define GUARD_BITS(slot) (0x7FC0BAD0u + (uint32_t)(slot))
 
 typedef struct operands {
@@ -95,7 +96,8 @@ static inline bool is_norm(cgp_op_kind op) {
            op == CGP_OP_GROUP_NORM;
 }
 
-/* Slot of the saved 1 / deviation of a norm; LAYER_NORM and those of channels have the mean before it. */
+/* Slot of the saved 1 / deviation of a norm; LAYER_NORM and those of channels have the mean before
+ * it. */
 static inline int rstd_slot(cgp_op_kind op) {
     return SLOT_SAVED + (op != CGP_OP_RMS_NORM);
 }
@@ -150,14 +152,12 @@ static inline void count_operands(operands *o) {
     count[SLOT_SAVED + 1] = op != CGP_OP_RMS_NORM ? count_saved(&o->c) : 0;
     count[SLOT_PARAM] = count[SLOT_DPARAM] = count_weight(&o->c);
     count[SLOT_PARAM + 1] = count[SLOT_DPARAM + 1] =
-        g->has_bias || (is_norm(op) && op != CGP_OP_RMS_NORM && count_weight(&o->c) > 0)
-            ? g->out
-            : 0;
+        g->has_bias || (is_norm(op) && op != CGP_OP_RMS_NORM && count_weight(&o->c) > 0) ? g->out
+                                                                                         : 0;
     count[SLOT_STATE] = count[SLOT_STATE + 1] = batch ? g->out : 0;
     if (count_cache(&o->c)) count[SLOT_STATE] = count_cache(&o->c);
     count[SLOT_STATE + 2] = batch;
-    count[SLOT_ACCUMULATOR] =
-        batch ? cgp__running_stats_bytes(g->out) / (int64_t)sizeof(float) : 0;
+    count[SLOT_ACCUMULATOR] = batch ? cgp__running_stats_bytes(g->out) / (int64_t)sizeof(float) : 0;
     for (int slot = 0; slot < SLOTS; slot++) {
         const bool parameter = slot >= SLOT_DPARAM || (slot >= SLOT_PARAM && slot < SLOT_DY);
         const bool saved = slot >= SLOT_SAVED && slot < SLOT_PARAM;
@@ -266,8 +266,7 @@ static inline void operands_create(operands *o, const op_case *c, uint64_t *seed
     count_operands(o);
     for (int slot = 0; slot < SLOTS; slot++) {
         if (o->count[slot] == 0) continue;
-        o->at[slot] =
-            guarded(&o->memory[slot], o->count[slot], slot_shift(slot, c->shift), slot);
+        o->at[slot] = guarded(&o->memory[slot], o->count[slot], slot_shift(slot, c->shift), slot);
         fill_slot(o, slot, seed);
     }
     o->seed = test_random(seed);
@@ -293,8 +292,7 @@ static inline void operands_slice(operands *o, const operands *from, int64_t fir
         if (each) o->count[slot] = each * n;
         if (!from->at[slot]) continue;
         o->at[slot] = guarded(&o->memory[slot], o->count[slot], slot_shift(slot, shift), slot);
-        memcpy(o->at[slot], from->at[slot] + first * each,
-               (size_t)o->count[slot] * sizeof(float));
+        memcpy(o->at[slot], from->at[slot] + first * each, (size_t)o->count[slot] * sizeof(float));
     }
 }
 
@@ -333,8 +331,7 @@ static inline void assert_same_bits(const operands *a, const operands *b, int sl
 }
 
 static inline void copy_slot(operands *to, const operands *from, int slot) {
-    if (to->at[slot])
-        memcpy(to->at[slot], from->at[slot], (size_t)to->count[slot] * sizeof(float));
+    if (to->at[slot]) memcpy(to->at[slot], from->at[slot], (size_t)to->count[slot] * sizeof(float));
 }
 
 /* --- bf16 --- */
@@ -355,7 +352,8 @@ static inline void operands_round(operands *o) {
     }
 }
 
-/* `out`: the operands for a kernel in bf16, shared alike; shifted by so many elements for each of the case. */
+/* `out`: the operands for a kernel in bf16, shared alike; shifted by so many elements for each of
+ * the case. */
 static inline void halves_create(operands *out, const operands *o, int step) {
     *out = *o;
     out->c.shift *= step;
@@ -369,8 +367,7 @@ static inline void halves_create(operands *out, const operands *o, int step) {
         for (int64_t i = 0; i < o->count[slot]; i++)
             to[i] = cgp__bf16_from_float(o->at[slot][i]);
         for (int other = 0; other < SLOTS; other++) {
-            if (!o->memory[other] && o->at[other] == o->at[slot])
-                out->at[other] = out->at[slot];
+            if (!o->memory[other] && o->at[other] == o->at[slot]) out->at[other] = out->at[slot];
         }
     }
 }
@@ -383,8 +380,8 @@ static inline void check_half_guards(const operands *halves, int slot) {
         if (i == begin) i = end;
         const uint16_t guard = (uint16_t)(GUARD_BITS(slot) >> (i % 2 ? 16 : 0));
         if (memory[i] != guard)
-            fail_msg("%s wrote element %" PRId64 " of slot %d", case_text(&halves->c),
-                     i - begin, slot);
+            fail_msg("%s wrote element %" PRId64 " of slot %d", case_text(&halves->c), i - begin,
+                     slot);
     }
 }
 
@@ -405,7 +402,8 @@ static inline bool has_tails(cgp_op_kind op) {
            op == CGP_OP_SIGMOID || op == CGP_OP_TANH;
 }
 
-/* Values far enough from 0 for the tails of GELU, SILU and their like and peaks of a softmax, rounded to the type. */
+/* Values far enough from 0 for the tails of GELU, SILU and their like and peaks of a softmax,
+ * rounded to the type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
     if (has_tails(c->op)) scale_slot(o, SLOT_X, 6.0f);
@@ -473,8 +471,8 @@ static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
-/* true: cuBLASLt, or its stand-in, may multiply in bf16: LINEAR, and CONV2D of a window of one pixel. It rounds f32 operands, too, and
- * takes operands at multiples of 16 bytes. */
+/* true: cuBLASLt, or its stand-in, may multiply in bf16: LINEAR, and CONV2D of a window of one
+ * pixel. It rounds f32 operands, too, and takes operands at multiples of 16 bytes. */
 static inline bool runner_has_library(const runner *on) {
     const char *algorithms = getenv("CGP_CUDA_HOST_ALGORITHMS");
     return strncmp(on->backend->name, "cuda", 4) == 0 &&
@@ -483,7 +481,7 @@ static inline bool runner_has_library(const runner *on) {
 
 /* A property as two tests, on the runners `ref` and `cpu`: their initial state. */
 #define ON_BOTH(property) ON_ONE(property, ref), ON_ONE(property, cpu)
-#define ON_ONE(property, runner)                                                               \
+#define ON_ONE(property, runner)                                                                   \
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
 /* Forward of a loss writes its own word of losses; nothing else writes any. */
@@ -501,8 +499,7 @@ static inline void take_loss(operands *o, cgp_op_direction direction, const doub
 /* `halves`: those of operands in bf16; NULL: there are none. */
 static inline void put_operands(there *t, const operands *o, const operands *halves) {
     for (int slot = 0; slot < SLOTS; slot++) {
-        there_put(t, o->memory[slot],
-                  guarded_bytes(o->count[slot], slot_shift(slot, o->c.shift)));
+        there_put(t, o->memory[slot], guarded_bytes(o->count[slot], slot_shift(slot, o->c.shift)));
         if (halves)
             there_put(t, halves->memory[slot],
                       guarded_bytes((o->count[slot] + halves->c.shift + 1) / 2, 0));

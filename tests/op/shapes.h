@@ -10,9 +10,9 @@ static inline cgp_op_type type_of(cgp_dtype dtype, int rank, const int64_t *dims
     return (cgp_op_type){.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
 }
 
-#define DIMS(...)                                                                              \
-    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                   \
-        __VA_ARGS__                                                                            \
+#define DIMS(...)                                                                                  \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                       \
+        __VA_ARGS__                                                                                \
     }
 #define F32(...) type_of(CGP_F32, DIMS(__VA_ARGS__))
 #define I32(...) type_of(CGP_I32, DIMS(__VA_ARGS__))
@@ -63,21 +63,18 @@ static inline void refuse(cgp_op_kind kind, cgp__attributes attributes, cgp_op_t
 
 /* FLOPs of a use. */
 static inline double flops_of3(cgp_op_kind kind, cgp_op_direction direction,
-                               cgp__attributes attributes, cgp_op_type first,
-                               cgp_op_type second, cgp_op_type third) {
-    cgp_op_node node = {.op = &cgp__op_find(kind)->op,
-                        .attributes = &attributes,
-                        .inputs = {first, second, third}};
+                               cgp__attributes attributes, cgp_op_type first, cgp_op_type second,
+                               cgp_op_type third) {
+    cgp_op_node node = {
+        .op = &cgp__op_find(kind)->op, .attributes = &attributes, .inputs = {first, second, third}};
     cgp_op_attributes sizes;
     assert_ok(cgp__op_infer(kind, &node, &sizes));
     return cgp__op_flops(kind, &node, direction);
 }
 
 static inline double flops_of(cgp_op_kind kind, cgp_op_direction direction,
-                              cgp__attributes attributes, cgp_op_type first,
-                              cgp_op_type second) {
-    return flops_of3(kind, direction, attributes, first, second,
-                     (cgp_op_type){.dtype = CGP_F32});
+                              cgp__attributes attributes, cgp_op_type first, cgp_op_type second) {
+    return flops_of3(kind, direction, attributes, first, second, (cgp_op_type){.dtype = CGP_F32});
 }
 
 static inline void assert_shape(const cgp_shape *shape, const char *expected) {
@@ -94,8 +91,7 @@ static inline void assert_attributes(const inferred *out, cgp_op_attributes expe
     assert_memory_equal(&out->sizes, &expected, sizeof expected);
 }
 
-static inline void assert_param(const inferred *out, int k, const char *suffix,
-                                const char *shape) {
+static inline void assert_param(const inferred *out, int k, const char *suffix, const char *shape) {
     assert_true(k < out->shapes.n_parameters);
     assert_string_equal(out->shapes.parameters[k].suffix, suffix);
     assert_shape(&out->shapes.parameters[k].shape, shape);

@@ -23,12 +23,11 @@ static void workspace_grows_like_the_sequence(void **unused) {
         int64_t before = workspace(512, 1, (cgp_op_direction)d);
         for (int64_t sequence = 1024; sequence <= 8192; sequence *= 2) {
             const int64_t bytes = workspace(sequence, 1, (cgp_op_direction)d);
-            print_message("direction %d, T %5d: %9d bytes, T x T floats are %d\n", d,
-                          (int)sequence, (int)bytes, (int)(4 * sequence * sequence));
+            print_message("direction %d, T %5d: %9d bytes, T x T floats are %d\n", d, (int)sequence,
+                          (int)bytes, (int)(4 * sequence * sequence));
             assert_true(bytes <= 2 * before);
             assert_true(bytes < 4 * sequence * sequence / 2);
-            assert_int_equal(bytes,
-                             workspace(sequence, 16, (cgp_op_direction)d)); /* nor like N */
+            assert_int_equal(bytes, workspace(sequence, 16, (cgp_op_direction)d)); /* nor like N */
             before = bytes;
         }
     }
@@ -39,8 +38,7 @@ static void a_window_needs_no_more_for_a_longer_sequence(void **unused) {
     (void)unused;
     for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {
         const cgp_device_options options = device_options(1);
-        cgp_kernel_spec spec = {
-            .op = CGP_OP_ATTENTION, .direction = (cgp_op_direction)d, .n = 1};
+        cgp_kernel_spec spec = {.op = CGP_OP_ATTENTION, .direction = (cgp_op_direction)d, .n = 1};
         int64_t bytes[2];
         for (int i = 0; i < 2; i++) {
             spec.attributes = windowed_attributes(i ? 8192 : 2048, 512, 2, 3, 64, 64, 0.0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_check.c -- cgp_op_check() accepts ops that keep the contract, and reports the broken rule of the others. */
+/* test_custom_check.c -- cgp_op_check() accepts ops that keep the contract, and reports the broken
+ * rule of the others. */
 #include "custom_ops.h"
 #include "support.h"
 
@@ -26,8 +27,7 @@ static void every_op_of_the_tests_passes(void **state) {
             cgp_op_check_options options = cgp_op_check_options_default();
             options.samples = samples;
             options.seed = seed;
-            assert_ok(
-                cgp_op_check(cases[i].op, cases[i].attributes, cases[i].inputs, &options));
+            assert_ok(cgp_op_check(cases[i].op, cases[i].attributes, cases[i].inputs, &options));
         }
 }
 
@@ -213,8 +213,7 @@ static void what_may_lie_in_place_is_tried_there(void **state) {
     expect(&op, "differs when it lies over dy (a loss: x), as dx_in_place allows");
 }
 
-static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t end,
-                     int thread) {
+static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t end, int thread) {
     (void)thread;
     for (int64_t i = begin; i < end; i++)
         *(float *)work += ((const float *)run->x[0])[i];
@@ -299,8 +298,7 @@ static cgp_status fails(const cgp_op_run *run) {
     return cgp_fail(CGP_EDEVICE, "sample %d is too dark", (int)run->n);
 }
 
-static cgp_status refuses(const void *attributes, const cgp_op_type *inputs,
-                          cgp_op_shapes *out) {
+static cgp_status refuses(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     (void)attributes;
     (void)inputs;
     (void)out;
@@ -360,8 +358,7 @@ static void gradients_of_parameters_come_without_dx_too(void **state) {
     (void)state;
     cgp_op op = test_custom_bias;
     op.backward_input = summed_with_dx;
-    expect(&op,
-           "op bias: backward_input: dparameters[0], element 0 differs when every dx is NULL");
+    expect(&op, "op bias: backward_input: dparameters[0], element 0 differs when every dx is NULL");
 }
 
 static cgp_status wild(const cgp_op_run *run) {
@@ -376,8 +373,7 @@ static void integers_are_in_their_range(void **state) {
     cgp_op op = test_custom_bucket;
     op.forward = wild;
     assert_status(cgp_op_check(&op, &bound, &rows, NULL), CGP_EINVAL);
-    assert_message(
-        "op bucket: forward: y, element 7 is 7, expected 0 to 6 (output.upper_bound)");
+    assert_message("op bucket: forward: y, element 7 is 7, expected 0 to 6 (output.upper_bound)");
 }
 
 static int64_t only_backward(const cgp_op_node *node, cgp_op_direction direction, int64_t n,
@@ -458,8 +454,7 @@ static void what_would_never_be_used_is_reported(void **state) {
     expect(&op, "op square: its shape rule says 8 accumulator bytes, expected a state");
     op = good;
     op.weight_needs_y = true;
-    expect(&op,
-           "op square: names operands of backward_weight, expected that function, got NULL");
+    expect(&op, "op square: names operands of backward_weight, expected that function, got NULL");
     op = test_custom_bucket;
     op.input_needs_x = 1;
     expect(&op, "op bucket: names operands of backward_input");

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_accuracy.c -- cross-entropy and attention against float64, with logits and scores of 0 to 1e8 and ties at the top. Prints the
- * largest error of a gradient for each size: of cross-entropy in parts of the loss' scale, of attention in parts of its terms.
+/* test_op_accuracy.c -- cross-entropy and attention against float64, with logits and scores of 0 to
+ *1e8 and ties at the top. Prints the
+ * largest error of a gradient for each size: of cross-entropy in parts of the loss' scale, of
+ * attention in parts of its terms.
  *
- * Logits and scores are exact in f32, and so are their differences: what is left are the errors of the softmax itself. */
+ * Logits and scores are exact in f32, and so are their differences: what is left are the errors of
+ * the softmax itself. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -11,7 +14,8 @@ static runner ref, cpu;
 static const double sizes[] = {0, 1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* The step from one score to the next: the unit in the last place of their size, and no less than 1/4. */
+/* The step from one score to the next: the unit in the last place of their size, and no less than
+ * 1/4. */
 static double step_of(double size) {
     return fmax(0.25, exp2(floor(log2(size + 1)) - 23));
 }
@@ -22,11 +26,11 @@ static double draw_difference(double step) {
     return test_random(&seed) % 3 == 0 ? 0.0 : -step * test_between(&seed, 1, steps);
 }
 
-/* The first result beyond its bound, reported when the errors of all sizes are printed; "": none. */
+/* The first result beyond its bound, reported when the errors of all sizes are printed; "": none.
+ * */
 static char failure[256];
 
-static void check_near(double got, double want, double close, double size, int slot,
-                       int64_t i) {
+static void check_near(double got, double want, double close, double size, int slot, int64_t i) {
     if (fabs(got - want) <= close || *failure) return;
     snprintf(failure, sizeof failure,
              "sizes of %g: slot %d [%" PRId64 "] is %.9g, expected %.9g +- %.3g", size, slot, i,
@@ -57,7 +61,8 @@ static double rounding_of(const op_case *c) {
 
 enum { ROWS = 12, CLASSES = 41 };
 
-/* Rows of logits around `size` and around -size, and, in every third row, one far below the others. */
+/* Rows of logits around `size` and around -size, and, in every third row, one far below the others.
+ * */
 static void fill_logits(operands *o, double size) {
     int32_t *targets = (int32_t *)(void *)o->at[SLOT_X + 1];
     for (int64_t i = 0; i < o->count[SLOT_X]; i++) {
@@ -102,7 +107,8 @@ static double check_logits(const runner *on, const op_case *c, double size) {
         for (int k = 0; k < CLASSES; k++) {
             const double want = o.loss_scale * (p[k] - (k == targets[row]));
             const double got = o.at[SLOT_DX][row * CLASSES + k];
-            /* The exponent is off by half a unit of log_sum < 4 and half a unit of itself, < 16: 6e-7; the exponential by 1.2e-7. */
+            /* The exponent is off by half a unit of log_sum < 4 and half a unit of itself, < 16:
+             * 6e-7; the exponential by 1.2e-7. */
             const double close = o.loss_scale * p[k] * 8e-7 + 2 * rounding_of(c) * fabs(want);
             check_near(got, want, close + 1e-38, size, SLOT_DX, row * CLASSES + k);
             worst = fmax(worst, fabs(got - want) / o.loss_scale);
@@ -137,7 +143,8 @@ static void fill_scores(operands *o, double size) {
     }
 }
 
-/* An element of a result in float64, and the sum of its terms' sizes, of which its error is a part. */
+/* An element of a result in float64, and the sum of its terms' sizes, of which its error is a part.
+ * */
 typedef struct element {
     double value, size;
 } element;
@@ -187,7 +194,8 @@ static void attend(results *out, const operands *o, int64_t row) {
     }
 }
 
-/* The largest error, in parts of the terms' sizes. On tiles probabilities and slopes are rounded to bf16, too. */
+/* The largest error, in parts of the terms' sizes. On tiles probabilities and slopes are rounded to
+ * bf16, too. */
 static double check_slot(const operands *o, int slot, const element *want, double size) {
     const double close = o->c.type == CGP_BF16 ? 0x1p-7 : 1e-6;
     double worst = 0.0;

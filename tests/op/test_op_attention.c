@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_attention.c -- properties of attention on each backend: q, k and v side by side or apart, a causal row and the keys before
- * it, groups, inputs that are one value. */
+/* test_op_attention.c -- properties of attention on each backend: q, k and v side by side or apart,
+ * a causal row and the keys before it, groups, inputs that are one value. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -21,8 +21,8 @@ static void assert_same_columns(const op_case *c, const char *name, const float 
         const float *a = got + i / width * got_stride + i % width;
         const float *b = want + i / width * want_stride + i % width;
         if (memcmp(a, b, sizeof *a) != 0)
-            fail_msg("%s: %s [%" PRId64 ", %" PRId64 "] is %.9g, expected %.9g", case_text(c),
-                     name, i / width, i % width, (double)*a, (double)*b);
+            fail_msg("%s: %s [%" PRId64 ", %" PRId64 "] is %.9g, expected %.9g", case_text(c), name,
+                     i / width, i % width, (double)*a, (double)*b);
     }
 }
 
@@ -44,8 +44,8 @@ static void fused_attention_has_the_bits_of_separate(void **state) {
         operands_create(&apart, &separate, &seed);
         apart.seed = fused.seed, apart.step = fused.step, apart.id = fused.id;
         for (int k = 0; k < 3; k++)
-            copy_columns(apart.at[SLOT_X + k], width, fused.at[SLOT_X] + k * width, 3 * width,
-                         all, width);
+            copy_columns(apart.at[SLOT_X + k], width, fused.at[SLOT_X] + k * width, 3 * width, all,
+                         width);
         copy_slot(&apart, &fused, SLOT_DY);
         for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {
             op_run(tested, &fused, (cgp_op_direction)d);
@@ -62,17 +62,17 @@ static void fused_attention_has_the_bits_of_separate(void **state) {
     }
 }
 
-/* Causal: rows 0 .. first - 1 of a longer sequence are those of one that ends there, also where keys are cut into blocks, with a
- * window or without. So a query may be run alone on the keys before it. */
+/* Causal: rows 0 .. first - 1 of a longer sequence are those of one that ends there, also where
+ * keys are cut into blocks, with a window or without. So a query may be run alone on the keys
+ * before it. */
 static void a_causal_row_depends_on_its_own_keys(void **state) {
     static const int64_t windows[] = {0, 1, 50, 64, 100, 570};
     tested = *state;
     for (int i = 0; i < 12; i++) {
         const bool large = tested != &ref && i < 6; /* above a block of 512 keys */
-        const int64_t rows =
-            large ? test_between(&seed, 520, 700) : test_between(&seed, 2, 200);
-        const int64_t first = large ? test_between(&seed, 513, (int)rows - 1)
-                                    : test_between(&seed, 1, (int)rows - 1);
+        const int64_t rows = large ? test_between(&seed, 520, 700) : test_between(&seed, 2, 200);
+        const int64_t first =
+            large ? test_between(&seed, 513, (int)rows - 1) : test_between(&seed, 1, (int)rows - 1);
         op_case c = draw_case(CGP_OP_ATTENTION, 1, &seed);
         c.attributes = windowed_attributes(rows, windows[i % 6], 1, 2, 5, 7, 0.0);
         op_case shorter = c;
@@ -87,14 +87,14 @@ static void a_causal_row_depends_on_its_own_keys(void **state) {
         op_run(tested, &part, CGP_OP_FORWARD);
         assert_same_bits(&part, &whole, SLOT_Y, 0, "of a longer sequence");
         for (int slot = SLOT_SAVED; slot < SLOT_SAVED + 2; slot++)
-            assert_same_columns(&c, "saved", part.at[slot], first, whole.at[slot], rows, 2,
-                                first);
+            assert_same_columns(&c, "saved", part.at[slot], first, whole.at[slot], rows, 2, first);
         operands_destroy(&whole);
         operands_destroy(&part);
     }
 }
 
-/* Head h of q reads head h / group of k and v: y has the bits of as many heads of k and v, repeated. */
+/* Head h of q reads head h / group of k and v: y has the bits of as many heads of k and v,
+ * repeated. */
 static void a_group_shares_a_head_of_keys(void **state) {
     tested = *state;
     for (int i = 0; i < 4; i++) {
@@ -112,11 +112,10 @@ static void a_group_shares_a_head_of_keys(void **state) {
         copy_slot(&each, &group, SLOT_X);
         for (int h = 0; h < KV * GROUP; h++) {
             copy_columns(each.at[SLOT_X + 1] + h * D, KV * GROUP * D,
-                         group.at[SLOT_X + 1] + h / GROUP * D, KV * D, c.n * c.attributes.keys,
-                         D);
+                         group.at[SLOT_X + 1] + h / GROUP * D, KV * D, c.n * c.attributes.keys, D);
             copy_columns(each.at[SLOT_X + 2] + h * DV, KV * GROUP * DV,
-                         group.at[SLOT_X + 2] + h / GROUP * DV, KV * DV,
-                         c.n * c.attributes.keys, DV);
+                         group.at[SLOT_X + 2] + h / GROUP * DV, KV * DV, c.n * c.attributes.keys,
+                         DV);
         }
         op_run(tested, &group, CGP_OP_FORWARD);
         op_run(tested, &each, CGP_OP_FORWARD);
@@ -128,7 +127,8 @@ static void a_group_shares_a_head_of_keys(void **state) {
     }
 }
 
-/* Slots that are one gradient, a bit for each; the first of them begins or adds, as `add` says of the last. */
+/* Slots that are one gradient, a bit for each; the first of them begins or adds, as `add` says of
+ * the last. */
 static void check_one_gradient(const op_case *c, uint32_t same) {
     operands one, apart;
     operands_create_bent(&one, c, &seed);
@@ -156,8 +156,8 @@ static void check_one_gradient(const op_case *c, uint32_t same) {
             size += fabs((double)apart.at[SLOT_DX + k][i]);
         }
         if (!(fabs(one.at[SLOT_DX + last][i] - want) <= 16 * unit * (size + 1)))
-            fail_msg("%s: inputs %u are one, dx [%" PRId64 "] is %.9g, expected %.9g",
-                     case_text(c), same, i, (double)one.at[SLOT_DX + last][i], want);
+            fail_msg("%s: inputs %u are one, dx [%" PRId64 "] is %.9g, expected %.9g", case_text(c),
+                     same, i, (double)one.at[SLOT_DX + last][i], want);
     }
     operands_destroy(&one);
     operands_destroy(&apart);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_backends.c -- the cpu backend, or the one that CGP_TEST_BACKEND names, equals ref within bounds.h, for every kind of op,
- * half of the cases in bf16. Exact properties of each backend are in test_op_properties.c. */
+/* test_op_backends.c -- the cpu backend, or the one that CGP_TEST_BACKEND names, equals ref within
+ * bounds.h, for every kind of op, half of the cases in bf16. Exact properties of each backend are
+ * in test_op_properties.c. */
 #include "bounds.h"
 
 static uint64_t seed;
 static runner ref;
-/* The test in progress: its cases, and what has failed in them. A test goes on after a failure, so that one run shows all. */
+/* The test in progress: its cases, and what has failed in them. A test goes on after a failure, so
+ * that one run shows all. */
 static int cases, failures;
 
 static bool loss_is_near(const operands *a, const operands *b) {

@@ -5,11 +5,12 @@
  *                            └─► kernel in bf16 ───────────┴─ the same bits
  *
  * Loads widen without loss, arithmetic is that of f32 in the same order, and a store rounds once,
- * also where it adds: no tolerance. Results that are f32 in both (saved values, gradients of parameters, the loss) are
- * equal unrounded.
+ * also where it adds: no tolerance. Results that are f32 in both (saved values, gradients of
+ * parameters, the loss) are equal unrounded.
  *
- * GEMM by AVX512_BF16 or AMX has another rule, in test_op_tiles.c, and so has cuBLASLt's, in test_cuda_products.c: for LINEAR,
- * CONV2D and ATTENTION this one is tested on a device without them, on cuda-host without the library. */
+ * GEMM by AVX512_BF16 or AMX has another rule, in test_op_tiles.c, and so has cuBLASLt's, in
+ * test_cuda_products.c: for LINEAR, CONV2D and ATTENTION this one is tested on a device without
+ * them, on cuda-host without the library. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -23,8 +24,7 @@ static void assert_same(const operands *got, const operands *want, cgp_op_direct
     for (int slot = 0; slot < SLOTS; slot++) {
         for (int64_t i = 0; got->at[slot] && i < got->count[slot]; i++) {
             if (memcmp(&got->at[slot][i], &want->at[slot][i], sizeof(float)) != 0)
-                fail_msg("%s: direction %d, slot %d [%" PRId64
-                         "] is %.9g, in f32 and rounded %.9g",
+                fail_msg("%s: direction %d, slot %d [%" PRId64 "] is %.9g, in f32 and rounded %.9g",
                          case_text(&got->c), (int)direction, slot, i, (double)got->at[slot][i],
                          (double)want->at[slot][i]);
         }
@@ -34,8 +34,8 @@ static void assert_same(const operands *got, const operands *want, cgp_op_direct
 }
 
 /* Slot `over`, if not -1, is written over by the result. */
-static void check(const runner *on, const operands *from, cgp_op_direction direction,
-                  int result, int over) {
+static void check(const runner *on, const operands *from, cgp_op_direction direction, int result,
+                  int over) {
     operands f32, bf16;
     operands_copy(&f32, from);
     operands_copy(&bf16, from);
@@ -72,16 +72,14 @@ static void check_case(const runner *on, const op_case *c) {
     const bool input = case_has(c, CGP_OP_BACKWARD_INPUT);
     if (input && (op->dx == CGP__DX_IN_PLACE || op->dx == CGP__DX_SAME))
         check(on, &o, CGP_OP_BACKWARD_INPUT, SLOT_DX, SLOT_DY);
-    if (input && op->dx == CGP__DX_OVER_X)
-        check(on, &o, CGP_OP_BACKWARD_INPUT, SLOT_DX, SLOT_X);
+    if (input && op->dx == CGP__DX_OVER_X) check(on, &o, CGP_OP_BACKWARD_INPUT, SLOT_DX, SLOT_X);
     operands_destroy(&o);
 }
 
 static bool on_tiles(const runner *on, const op_case *c) {
-    return runner_has_tiles(on) &&
-           (c->op == CGP_OP_LINEAR || c->op == CGP_OP_MATMUL || c->op == CGP_OP_ATTENTION ||
-            c->op == CGP_OP_CACHED_ATTENTION || c->op == CGP_OP_CONV2D ||
-            c->op == CGP_OP_CONV_TRANSPOSE2D);
+    return runner_has_tiles(on) && (c->op == CGP_OP_LINEAR || c->op == CGP_OP_MATMUL ||
+                                    c->op == CGP_OP_ATTENTION || c->op == CGP_OP_CACHED_ATTENTION ||
+                                    c->op == CGP_OP_CONV2D || c->op == CGP_OP_CONV_TRANSPOSE2D);
 }
 
 static void bf16_is_f32_rounded(void **state) {
@@ -109,8 +107,8 @@ static void convert(const there *t, cgp_dtype to_type, void *to, cgp_dtype from_
                                       there_of(t, from), n));
 }
 
-/* Not every float: infinities, NaNs, denormal and halfway ones are in test_bf16.c. Here they go through
- * vectors and tails, at odd addresses. */
+/* Not every float: infinities, NaNs, denormal and halfway ones are in test_bf16.c. Here they go
+ * through vectors and tails, at odd addresses. */
 static void converting_rounds_like_the_scalar_function(void **state) {
     static const uint32_t odd[] = {0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FFFFFFFu,
                                    0x00000001u, 0x80000000u, 0x00018000u, 0x00008000u,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_bits.c -- products are chains of FMAs over blocks of k that are written down: LINEAR, CONV2D, MATMUL and CONV_TRANSPOSE2D in f32 have the same bits on
- * the cpu backend, with narrow vectors, and on the backend that CGP_TEST_BACKEND names. */
+/* test_op_bits.c -- products are chains of FMAs over blocks of k that are written down: LINEAR,
+ * CONV2D, MATMUL and CONV_TRANSPOSE2D in f32 have the same bits on the cpu backend, with narrow
+ * vectors, and on the backend that CGP_TEST_BACKEND names. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -46,8 +47,8 @@ int main(void) {
          &kinds[1]},
         {"products_have_the_same_bits (matmul)", products_have_the_same_bits, NULL, NULL,
          &kinds[2]},
-        {"products_have_the_same_bits (conv_transpose2d)", products_have_the_same_bits, NULL,
-         NULL, &kinds[3]},
+        {"products_have_the_same_bits (conv_transpose2d)", products_have_the_same_bits, NULL, NULL,
+         &kinds[3]},
     };
     cgp_device_options options = device_options(1);
     options.isa = CGP_ISA_V3;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_gradients.c -- the ref backend's backward is the derivative of its forward (differences.h), is added
- * where a case requires it, and left out where dx is NULL. Ops over images: test_op_gradients_images.c. */
+/* test_op_gradients.c -- the ref backend's backward is the derivative of its forward
+ * (differences.h), is added where a case requires it, and left out where dx is NULL. Ops over
+ * images: test_op_gradients_images.c. */
 #include "differences.h"
 
 static uint64_t seed;
@@ -11,8 +12,7 @@ static const int64_t lengths[] = {1, 5, 130};
 static void check_plain(cgp_op_kind op) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
-            check(&(op_case){.op = op, .attributes = plain_attributes(rows, width), .n = 2},
-                  &seed);
+            check(&(op_case){.op = op, .attributes = plain_attributes(rows, width), .n = 2}, &seed);
         }
     }
 }
@@ -35,9 +35,7 @@ static void subtract_is_differentiated(void **state) {
 static void scale_is_differentiated(void **state) {
     (void)state;
     FOR_EACH(width, widths) {
-        check(&(op_case){.op = CGP_OP_SCALE,
-                         .attributes = relu_attributes(5, width, -1.7),
-                         .n = 2},
+        check(&(op_case){.op = CGP_OP_SCALE, .attributes = relu_attributes(5, width, -1.7), .n = 2},
               &seed);
     }
 }
@@ -90,19 +88,17 @@ static void linear_is_differentiated_in_both_layouts(void **state) {
     FOR_EACH(in, widths) {
         FOR_EACH(out, widths) {
             for (int kind = 0; kind < 4; kind++) {
-                check(
-                    &(op_case){.op = CGP_OP_LINEAR,
-                               .attributes = linear_attributes(5, in, out, kind & 1, kind & 2),
-                               .n = 2},
-                    &seed);
+                check(&(op_case){.op = CGP_OP_LINEAR,
+                                 .attributes = linear_attributes(5, in, out, kind & 1, kind & 2),
+                                 .n = 2},
+                      &seed);
             }
         }
     }
 }
 
 static void matmul_is_differentiated_however_its_inputs_lie(void **state) {
-    static const int64_t sides[][4] = {
-        {1, 1, 1, 1}, {2, 3, 5, 4}, {3, 17, 2, 1}, {1, 5, 33, 17}};
+    static const int64_t sides[][4] = {{1, 1, 1, 1}, {2, 3, 5, 4}, {3, 17, 2, 1}, {1, 5, 33, 17}};
     (void)state;
     for (int kind = 0; kind < 16; kind++) {
         const int64_t *s = sides[kind / 4];
@@ -116,8 +112,7 @@ static void matmul_is_differentiated_however_its_inputs_lie(void **state) {
 static void check_norm(cgp_op_kind op) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
-            check(&(op_case){.op = op, .attributes = norm_attributes(rows, width), .n = 2},
-                  &seed);
+            check(&(op_case){.op = op, .attributes = norm_attributes(rows, width), .n = 2}, &seed);
         }
     }
 }
@@ -153,12 +148,10 @@ static void attention_is_differentiated_with_dropout_and_without(void **state) {
 /* Groups, windows, all keys, heads of v of another width, a scale. */
 static void grouped_attention_is_differentiated(void **state) {
     (void)state;
-    const cgp_op_attributes uses[] = {windowed_attributes(5, 0, 2, 3, 5, 4, 0.0),
-                                      windowed_attributes(70, 9, 1, 2, 4, 6, 0.3),
-                                      windowed_attributes(130, 65, 1, 1, 3, 3, 0.0),
-                                      grouped_attributes(6, 9, 1, 3, 4, 2, 0.3),
-                                      grouped_attributes(70, 5, 2, 1, 4, 4, 0.0),
-                                      windowed_attributes(1, 0, 2, 2, 1, 1, 0.0)};
+    const cgp_op_attributes uses[] = {
+        windowed_attributes(5, 0, 2, 3, 5, 4, 0.0),    windowed_attributes(70, 9, 1, 2, 4, 6, 0.3),
+        windowed_attributes(130, 65, 1, 1, 3, 3, 0.0), grouped_attributes(6, 9, 1, 3, 4, 2, 0.3),
+        grouped_attributes(70, 5, 2, 1, 4, 4, 0.0),    windowed_attributes(1, 0, 2, 2, 1, 1, 0.0)};
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
         op_case c = {.op = CGP_OP_ATTENTION, .n = 2, .sample = 3, .attributes = uses[i]};
         check(&c, &seed);
@@ -200,9 +193,8 @@ static void cross_entropy_is_differentiated_with_ignored_targets(void **state) {
     (void)state;
     FOR_EACH(classes, widths) {
         FOR_EACH(rows, lengths) {
-            op_case c = {.op = CGP_OP_CROSS_ENTROPY,
-                         .attributes = loss_attributes(rows, classes),
-                         .n = 2};
+            op_case c = {
+                .op = CGP_OP_CROSS_ENTROPY, .attributes = loss_attributes(rows, classes), .n = 2};
             check(&c, &seed);
             c.attributes.ignore = 0; /* a class that is ignored */
             check(&c, &seed);
@@ -221,8 +213,8 @@ static void assert_sum(const operands *o, int slot, const float *before, const f
     for (int64_t i = 0; i < o->count[slot]; i++) {
         const float expected = before[i] + plain[i];
         if (o->at[slot][i] != expected)
-            fail_msg("%s: slot %d [%" PRId64 "] is %g, expected %g + %g", case_text(&o->c),
-                     slot, i, (double)o->at[slot][i], (double)before[i], (double)plain[i]);
+            fail_msg("%s: slot %d [%" PRId64 "] is %g, expected %g + %g", case_text(&o->c), slot, i,
+                     (double)o->at[slot][i], (double)before[i], (double)plain[i]);
     }
 }
 
@@ -256,8 +248,7 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);
     for (int op = 0; op < CGP_OP_KINDS; op++) {
-        for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP_OP_DIRECTIONS;
-             direction++) {
+        for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP_OP_DIRECTIONS; direction++) {
             for (uint32_t add = 0; add < 2u << CGP_OP_MAX_INPUTS; add++) {
                 if (op_has((cgp_op_kind)op, (cgp_op_direction)direction))
                     check_adding(&on, op, (cgp_op_direction)direction, add >> 1, add & 1);
@@ -299,8 +290,8 @@ static void a_direction_that_an_op_has_not_is_refused(void **state) {
     for (int op = 0; op < CGP_OP_KINDS; op++) {
         const op_case c = one_of(op);
         for (int direction = 0; direction < CGP_OP_DIRECTIONS; direction++) {
-            const cgp_kernel_spec spec = {
-                c.op, (cgp_op_direction)direction, c.attributes, 1, 0, CGP_F32};
+            const cgp_kernel_spec spec = {c.op,   (cgp_op_direction)direction, c.attributes, 1, 0,
+                                          CGP_F32};
             cgp_kernel *kernel = NULL;
             const bool has = op_has(c.op, (cgp_op_direction)direction);
             assert_status(cgp__backend_ref.kernel_create(on.device, &spec, &kernel),

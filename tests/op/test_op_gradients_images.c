@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_gradients_images.c -- the ref backend's backward is the derivative of its forward (differences.h): ops over
- * images, and those that came with them. */
+/* test_op_gradients_images.c -- the ref backend's backward is the derivative of its forward
+ * (differences.h): ops over images, and those that came with them. */
 #include "differences.h"
 
 static uint64_t seed;
@@ -108,16 +108,15 @@ static void upsampling_is_differentiated(void **state) {
     (void)state;
     for (int scale = 1; scale <= 3; scale++) {
         for (int64_t channels = 1; channels <= 3; channels++)
-            check_shape(CGP_OP_UPSAMPLE, &(shape){3, 4, .stride = {scale, 4 - scale}}, channels,
-                        0, false);
+            check_shape(CGP_OP_UPSAMPLE, &(shape){3, 4, .stride = {scale, 4 - scale}}, channels, 0,
+                        false);
     }
 }
 
 static void padding_is_differentiated_when_it_crops_too(void **state) {
     (void)state;
     for (int i = 0; i < 81; i++) {
-        const shape of = {3, 4,
-                          .padding = {i % 3 - 1, i / 3 % 3 - 1, i / 9 % 3 - 1, i / 27 - 1}};
+        const shape of = {3, 4, .padding = {i % 3 - 1, i / 3 % 3 - 1, i / 9 % 3 - 1, i / 27 - 1}};
         check_shape(CGP_OP_PAD, &of, 2, 0, false);
     }
     check_shape(CGP_OP_PAD, &(shape){3, 4, .padding = {-3, 3, 5, -4}}, 2, 0, false);
@@ -174,10 +173,7 @@ static void bce_is_differentiated(void **state) {
 
 /* One group, some, or as many as channels. */
 static cgp_op_attributes groups(int64_t rows, int64_t width) {
-    return group_norm_attributes(rows, width,
-                                 width % 11 == 0 ? width / 11
-                                 : width > 2     ? 1
-                                                 : width);
+    return group_norm_attributes(rows, width, width % 11 == 0 ? width / 11 : width > 2 ? 1 : width);
 }
 
 /* In training: the mean and variance move with x, those of every sample for BATCH_NORM. */

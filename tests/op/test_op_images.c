@@ -16,8 +16,8 @@ static void expect(const operands *o, int slot, const float *values) {
     for (int64_t i = 0; i < o->count[slot]; i++) {
         const float got = o->at[slot][i];
         if (!(fabsf(got - values[i]) <= 1e-6f * (1.0f + fabsf(values[i]))))
-            fail_msg("%s: slot %d [%" PRId64 "] is %.9g, expected %.9g", case_text(&o->c), slot,
-                     i, (double)got, (double)values[i]);
+            fail_msg("%s: slot %d [%" PRId64 "] is %.9g, expected %.9g", case_text(&o->c), slot, i,
+                     (double)got, (double)values[i]);
     }
 }
 
@@ -38,7 +38,8 @@ static void check_picture(const runner *on, cgp_op_kind op, cgp_op_attributes g,
 
 #define P(...) ((const float[]){__VA_ARGS__})
 
-/* x with a 1 at (u, v, c, o) of the weight: pixel (i stride + u - top, j stride + v - left) of channel c. */
+/* x with a 1 at (u, v, c, o) of the weight: pixel (i stride + u - top, j stride + v - left) of
+ * channel c. */
 static void check_element(const runner *on, const op_case *c) {
     const cgp_op_attributes *g = &c->attributes;
     const int u = test_between(&seed, 0, g->kernel_height - 1);
@@ -59,8 +60,8 @@ static void check_element(const runner *on, const op_case *c) {
         const int64_t from = ((sample * g->height + h) * g->width + w) * g->in + in;
         const float want = inside && e % g->out == out ? o.at[SLOT_X][from] : 0.0f;
         if (o.at[SLOT_Y][e] != want)
-            fail_msg("%s: y [%" PRId64 "] of element (%d, %d) is %g, expected %g", case_text(c),
-                     e, u, v, (double)o.at[SLOT_Y][e], (double)want);
+            fail_msg("%s: y [%" PRId64 "] of element (%d, %d) is %g, expected %g", case_text(c), e,
+                     u, v, (double)o.at[SLOT_Y][e], (double)want);
     }
     operands_destroy(&o);
 }
@@ -68,9 +69,8 @@ static void check_element(const runner *on, const op_case *c) {
 static void a_convolution_with_one_element_moves_the_image(void **state) {
     for (int i = 0; i < 200; i++) {
         op_case c = {.op = CGP_OP_CONV2D, .n = 2};
-        c.attributes =
-            draw_attributes(c.op, test_between(&seed, 1, 60), test_between(&seed, 1, 20),
-                            test_between(&seed, 1, 40), &seed);
+        c.attributes = draw_attributes(c.op, test_between(&seed, 1, 60), test_between(&seed, 1, 20),
+                                       test_between(&seed, 1, 40), &seed);
         check_element(*state, &c);
     }
 }
@@ -105,9 +105,8 @@ static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) 
 /* Windows of 1 x 2: the NaN is in the second and the third, and gets their gradients. */
 static void a_nan_is_the_largest_of_its_windows(void **state) {
     const cgp__attributes a = {.kernel = {1, 2}, .stride = {1, 1}};
-    const op_case c = {.op = CGP_OP_MAX_POOL,
-                       .attributes = image_attributes(CGP_OP_MAX_POOL, 1, 4, 1, a),
-                       .n = 1};
+    const op_case c = {
+        .op = CGP_OP_MAX_POOL, .attributes = image_attributes(CGP_OP_MAX_POOL, 1, 4, 1, a), .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, P(1, 2, NAN, 3));
@@ -123,8 +122,8 @@ static void a_nan_is_the_largest_of_its_windows(void **state) {
 static void a_mean_does_not_count_padding(void **state) {
     const cgp__attributes a = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}};
     const float s = 1 / 4.0f, l = 1 / 6.0f;
-    check_picture(*state, CGP_OP_AVERAGE_POOL,
-                  image_attributes(CGP_OP_AVERAGE_POOL, 3, 4, 1, a), image,
+    check_picture(*state, CGP_OP_AVERAGE_POOL, image_attributes(CGP_OP_AVERAGE_POOL, 3, 4, 1, a),
+                  image,
                   P(13 * s, 20 * l, //
                     20 * s, 16 * l),
                   P(4, 6, //
@@ -136,8 +135,7 @@ static void a_mean_does_not_count_padding(void **state) {
 
 static void a_pixel_is_upsampled_to_a_block(void **state) {
     const cgp__attributes a = {.stride = {2, 3}};
-    check_picture(*state, CGP_OP_UPSAMPLE, image_attributes(CGP_OP_UPSAMPLE, 1, 2, 1, a),
-                  P(5, 7),
+    check_picture(*state, CGP_OP_UPSAMPLE, image_attributes(CGP_OP_UPSAMPLE, 1, 2, 1, a), P(5, 7),
                   P(5, 5, 5, 7, 7, 7, //
                     5, 5, 5, 7, 7, 7),
                   P(1, 2, 3, 4, 5, 6, //
@@ -161,9 +159,8 @@ static void padding_adds_zeros_and_takes_pixels_off(void **state) {
 }
 
 static void values_are_laid_side_by_side(void **state) {
-    const op_case c = {.op = CGP_OP_CONCAT,
-                       .attributes = concat_attributes(2, (int64_t[]){1, 2, 1, 0}),
-                       .n = 1};
+    const op_case c = {
+        .op = CGP_OP_CONCAT, .attributes = concat_attributes(2, (int64_t[]){1, 2, 1, 0}), .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, P(1, 5));
@@ -219,8 +216,7 @@ static void norms_give_mean_0_and_variance_1(void **state) {
 
 /* log 2 for a logit of 0, 0 for a sure and right one, the logit for a sure and wrong one. */
 static void bce_of_large_logits_is_no_infinity(void **state) {
-    const op_case c = {
-        .op = CGP_OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
+    const op_case c = {.op = CGP_OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, P(0, 0, 1000, -1000, 1000, -1000));
@@ -236,8 +232,7 @@ static void bce_of_large_logits_is_no_infinity(void **state) {
 static void relu_leaves_nothing_of_what_is_below_0(void **state) {
     for (int k = 0; k < 2; k++) {
         const float slope = k ? 0.25f : 0.0f;
-        const op_case c = {
-            .op = CGP_OP_RELU, .attributes = relu_attributes(1, 5, slope), .n = 1};
+        const op_case c = {.op = CGP_OP_RELU, .attributes = relu_attributes(1, 5, slope), .n = 1};
         operands o;
         operands_create(&o, &c, &seed);
         set(&o, SLOT_X, P(-8, 0, 2, INFINITY, NAN));

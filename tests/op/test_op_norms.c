@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_norms.c -- a norm's statistics under cancellation, deviations far below the mean, and where squares overflow. */
+/* test_op_norms.c -- a norm's statistics under cancellation, deviations far below the mean, and
+ * where squares overflow. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
 
 /* Mean and 1 / standard deviation of `channels` channels of the rows of x, which a set has. */
-static void statistics(const float *x, int64_t rows, int64_t width, int64_t channels,
-                       double eps, double *mean, double *rstd) {
+static void statistics(const float *x, int64_t rows, int64_t width, int64_t channels, double eps,
+                       double *mean, double *rstd) {
     const double count = (double)(rows * channels);
     double sum = 0.0, squares = 0.0;
     for (int64_t i = 0; i < rows * channels; i++)
@@ -18,8 +19,8 @@ static void statistics(const float *x, int64_t rows, int64_t width, int64_t chan
     *rstd = 1.0 / sqrt(squares / count + eps);
 }
 
-/* y = (x - mean) rstd weight + bias to some units of its terms and of a deviation; not of mean rstd, which is 1e5
- * here. */
+/* y = (x - mean) rstd weight + bias to some units of its terms and of a deviation; not of mean
+ * rstd, which is 1e5 here. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t set) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;
@@ -32,8 +33,8 @@ static void check_channel(const operands *o, int64_t first, int64_t rows, int64_
                (double)o->c.attributes.eps, &mean, &rstd);
     const double close = 1e-5 * rstd;
     if (!(fabs(o->at[SLOT_SAVED + 1][index] - rstd) <= close))
-        fail_msg("%s: channel %" PRId64 ": rstd is %.9g, expected %.9g +- %.3g",
-                 case_text(&o->c), channel, (double)o->at[SLOT_SAVED + 1][index], rstd, close);
+        fail_msg("%s: channel %" PRId64 ": rstd is %.9g, expected %.9g +- %.3g", case_text(&o->c),
+                 channel, (double)o->at[SLOT_SAVED + 1][index], rstd, close);
     for (int64_t row = 0; row < rows; row++) {
         const double h = (o->at[SLOT_X][begin + row * width] - mean) * rstd;
         const double want = h * weight + bias, got = o->at[SLOT_Y][begin + row * width];
@@ -138,7 +139,7 @@ int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(backend_under_test(), 1);
-#define BOTH(name, runner)                                                                     \
+#define BOTH(name, runner)                                                                         \
     { #name " (" #runner ")", name, NULL, NULL, &runner }
     const struct CMUnitTest tests[] = {
         BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth, ref),

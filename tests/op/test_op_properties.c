@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_properties.c -- properties of each backend, mostly bit for bit: in place equals apart, a sample's result does not
- * depend on its neighbours, inputs that are one value get one gradient, masks follow their rule, fewer samples need no more
- * workspace; and BATCH_NORM's running statistics. */
+/* test_op_properties.c -- properties of each backend, mostly bit for bit: in place equals apart, a
+ * sample's result does not depend on its neighbours, inputs that are one value get one gradient,
+ * masks follow their rule, fewer samples need no more workspace; and BATCH_NORM's running
+ * statistics. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -15,13 +16,13 @@ static void fewer_samples_need_no_more_workspace(void **state) {
     static const int threads[] = {1, 2, 5};
     for (int i = 0; i < 600 / FEWER; i++) {
         const cgp_op_kind op = (cgp_op_kind)test_between(&seed, 0, CGP_OP_KINDS - 1);
-        cgp_kernel_spec spec = {
-            .op = op,
-            .direction = (cgp_op_direction)test_between(&seed, 0, CGP_OP_DIRECTIONS - 1),
-            .attributes =
-                draw_attributes(op, test_between(&seed, 1, 300), test_between(&seed, 1, 1100),
-                                test_between(&seed, 1, 1100), &seed),
-            .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32};
+        cgp_kernel_spec spec = {.op = op,
+                                .direction =
+                                    (cgp_op_direction)test_between(&seed, 0, CGP_OP_DIRECTIONS - 1),
+                                .attributes = draw_attributes(op, test_between(&seed, 1, 300),
+                                                              test_between(&seed, 1, 1100),
+                                                              test_between(&seed, 1, 1100), &seed),
+                                .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32};
         const int t = threads[test_random(&seed) % 3], max = test_between(&seed, 2, 12);
         const cgp_device_options options = device_options(t);
         int64_t before = 0, bytes = 0;
@@ -40,8 +41,8 @@ static void fewer_samples_need_no_more_workspace(void **state) {
 
 /* --- in place equals apart, bit for bit --- */
 
-static void check_shared(const operands *from, const operands *apart,
-                         cgp_op_direction direction, int slot, int over) {
+static void check_shared(const operands *from, const operands *apart, cgp_op_direction direction,
+                         int slot, int over) {
     operands o;
     operands_copy(&o, from);
     operands_alias(&o, slot, over);
@@ -73,8 +74,7 @@ static void check_in_place(const op_case *c) {
         check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX,
                      op->dx == CGP__DX_OVER_X ? SLOT_X : SLOT_DY);
     }
-    if (is_binary(c->op))
-        check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX + 1, SLOT_DY);
+    if (is_binary(c->op)) check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX + 1, SLOT_DY);
     operands_destroy(&from);
     operands_destroy(&apart);
 }
@@ -87,9 +87,9 @@ static void in_place_gives_the_same_bits(void **state) {
 
 /* --- a row's result depends on that row alone, an image's on that image --- */
 
-/* Samples from `first` on, elsewhere in memory, have the results that they have among the others. */
-static void check_slice(const operands *whole, const operands *before, int64_t first,
-                        int64_t n) {
+/* Samples from `first` on, elsewhere in memory, have the results that they have among the others.
+ * */
+static void check_slice(const operands *whole, const operands *before, int64_t first, int64_t n) {
     operands o;
     operands_slice(&o, before, first, n, test_between(&seed, 0, 15));
     op_run(tested, &o, CGP_OP_FORWARD);
@@ -167,8 +167,8 @@ static void check_attention_in_parts(int64_t rows, int64_t window) {
     op_run(tested, &whole, CGP_OP_FORWARD);
     c.op = CGP_OP_CACHED_ATTENTION;
     c.n = rows;
-    c.attributes = cached_attributes(rows + test_between(&seed, 0, 9), window, kv_heads, group,
-                                     depth, width);
+    c.attributes =
+        cached_attributes(rows + test_between(&seed, 0, 9), window, kv_heads, group, depth, width);
     operands_create_bent(&cached, &c, &seed);
     for (int64_t first = 0, n; first < rows; first += n) {
         n = test_random(&seed) % 2 ? 1 : test_between(&seed, 1, 90);
@@ -191,7 +191,8 @@ static void a_row_with_a_cache_is_that_row_of_attention(void **state) {
 
 /* --- inputs that are one value --- */
 
-/* dx[0] is added to dx[1], in the same memory, which may be dy's: as if dx[0] had begun with dx[1]. */
+/* dx[0] is added to dx[1], in the same memory, which may be dy's: as if dx[0] had begun with dx[1].
+ * */
 static void check_one_value(const op_case *c) {
     operands one, apart;
     op_case both = *c;
@@ -199,8 +200,7 @@ static void check_one_value(const op_case *c) {
     operands_create_bent(&one, &both, &seed);
     operands_copy(&apart, &one);
     op_run(tested, &apart, CGP_OP_BACKWARD_INPUT);
-    memcpy(apart.at[SLOT_DX], apart.at[SLOT_DX + 1],
-           (size_t)apart.count[SLOT_DX] * sizeof(float));
+    memcpy(apart.at[SLOT_DX], apart.at[SLOT_DX + 1], (size_t)apart.count[SLOT_DX] * sizeof(float));
     one.c.add = apart.c.add = 1;
     op_run(tested, &apart, CGP_OP_BACKWARD_INPUT);
     operands in_place;
@@ -232,8 +232,8 @@ static void inputs_that_are_one_value_add_their_gradients(void **state) {
             if (is_binary(c.op)) check_one_value(&c);
         }
         c.op = CGP_OP_MATMUL;
-        c.attributes = matmul_attributes(2, widths[i] / 2 + 1, widths[i] / 2 + 1,
-                                         widths[i] / 2 + 1, i % 4);
+        c.attributes =
+            matmul_attributes(2, widths[i] / 2 + 1, widths[i] / 2 + 1, widths[i] / 2 + 1, i % 4);
         check_one_value(&c);
     }
 }
@@ -253,8 +253,7 @@ static void statistics(const operands *o, int64_t c, double *mean, double *varia
 }
 
 static void commit(operands *o) {
-    const cgp_kernel_spec spec = {o->c.op, CGP_OP_FORWARD, o->c.attributes, o->c.n,
-                                  0,       o->c.type};
+    const cgp_kernel_spec spec = {o->c.op, CGP_OP_FORWARD, o->c.attributes, o->c.n, 0, o->c.type};
     value_row row = row_of(o);
     int64_t index = -2;
     there t = {.on = tested};
@@ -262,8 +261,7 @@ static void commit(operands *o) {
     there_put(&t, &index, sizeof index);
     put_operands(&t, o, NULL);
     const cgp_kernel_args args = there_args(&t, op_args(o, &row));
-    assert_ok(
-        tested->backend->check_commit(tested->device, &spec, &args, there_of(&t, &index)));
+    assert_ok(tested->backend->check_commit(tested->device, &spec, &args, there_of(&t, &index)));
     assert_ok(tested->backend->commit(tested->device, &spec, &args));
     there_end(&t);
     assert_int_equal(index, -1);
@@ -272,8 +270,8 @@ static void commit(operands *o) {
 static void assert_state(const operands *o, int k, int64_t c, double want) {
     const double got = (double)o->at[SLOT_STATE + k][c];
     if (!(fabs(got - want) <= 1e-5 * (1.0 + fabs(want))))
-        fail_msg("%s: state %d [%" PRId64 "] is %.9g, expected %.9g", case_text(&o->c), k, c,
-                 got, want);
+        fail_msg("%s: state %d [%" PRId64 "] is %.9g, expected %.9g", case_text(&o->c), k, c, got,
+                 want);
 }
 
 /* state' = (1 - momentum) state + momentum statistics, at the end of the step and not before. */
@@ -296,8 +294,7 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
             statistics(&o, channel, &batch[0], &batch[1]);
             for (int k = 0; k < 2; k++)
                 assert_state(&o, k, channel,
-                             0.75 * (double)before.at[SLOT_STATE + k][channel] +
-                                 0.25 * batch[k]);
+                             0.75 * (double)before.at[SLOT_STATE + k][channel] + 0.25 * batch[k]);
         }
         operands_destroy(&o);
         operands_destroy(&before);
@@ -309,8 +306,8 @@ static void only_training_with_accumulator_collects(void **state) {
     tested = *state;
     for (int i = 0; i < 40; i++) {
         op_case c = draw_case(CGP_OP_BATCH_NORM, 4, &seed);
-        c.attributes = draw_attributes(c.op, test_between(&seed, 1, 90),
-                                       test_between(&seed, 1, 70), 0, &seed);
+        c.attributes =
+            draw_attributes(c.op, test_between(&seed, 1, 90), test_between(&seed, 1, 70), 0, &seed);
         operands o, before, without;
         operands_create_bent(&before, &c, &seed);
         operands_copy(&o, &before);
@@ -350,8 +347,8 @@ static void check_mask(const op_case *c) {
     for (int64_t i = 0; i < o.count[SLOT_Y]; i++) {
         const bool keep = c->evaluate || kept(&o, i / size, 0, i % size % period);
         if (keep != (o.at[SLOT_Y][i] != 0.0f))
-            fail_msg("%s: [%" PRId64 "] is %g, kept: %d", case_text(c), i,
-                     (double)o.at[SLOT_Y][i], keep);
+            fail_msg("%s: [%" PRId64 "] is %g, kept: %d", case_text(c), i, (double)o.at[SLOT_Y][i],
+                     keep);
     }
     operands_destroy(&o);
 }
@@ -386,8 +383,8 @@ static void attention_follows_dropouts_rule(void **state) {
             const bool keep = key <= t && kept(&o, sample, head * rows + t, key);
             const double want = keep ? 1.0 / (double)(t + 1) / (1.0 - 0.3) : 0.0;
             if (!(fabs(o.at[SLOT_Y][i] - want) <= 16 * (double)FLT_EPSILON * want))
-                fail_msg("%s: query %" PRId64 ", key %" PRId64 " is %g, expected %g",
-                         case_text(&c), t, key, (double)o.at[SLOT_Y][i], want);
+                fail_msg("%s: query %" PRId64 ", key %" PRId64 " is %g, expected %g", case_text(&c),
+                         t, key, (double)o.at[SLOT_Y][i], want);
         }
         operands_destroy(&o);
     }

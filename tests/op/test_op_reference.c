@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_reference.c -- ops have PyTorch's values and gradients (tools/reference_ops.py made the numbers, in double), on ref and
- * cpu: most of them nearly, those that move elements and multiply small numbers exactly. */
+/* test_op_reference.c -- ops have PyTorch's values and gradients (tools/reference_ops.py made the
+ * numbers, in double), on ref and cpu: most of them nearly, those that move elements and multiply
+ * small numbers exactly. */
 #include "harness.h"
 #include "reference.h"
 
@@ -16,8 +17,7 @@ static void compare(const char *op, const char *name, const float *ours, const j
         const double expected = json_number_value(json_array_get(theirs, i));
         const double bound = units * 6e-8 * (fabs(expected) + 1.0);
         if (!(fabs((double)ours[i] - expected) <= bound))
-            fail_msg("%s: %s[%zu] is %.9g, PyTorch's %.9g", op, name, i, (double)ours[i],
-                     expected);
+            fail_msg("%s: %s[%zu] is %.9g, PyTorch's %.9g", op, name, i, (double)ours[i], expected);
     }
 }
 
@@ -51,11 +51,10 @@ static double real(const json_t *from, const char *name) {
 }
 
 static op_case attention_case(const json_t *from) {
-    const int64_t kv_heads = integer(from, "kv_heads"),
-                  group = integer(from, "heads") / kv_heads;
+    const int64_t kv_heads = integer(from, "kv_heads"), group = integer(from, "heads") / kv_heads;
     op_case c = {.op = CGP_OP_ATTENTION, .n = 1};
-    c.attributes = grouped_attributes(integer(from, "rows"), integer(from, "keys"), kv_heads,
-                                      group, integer(from, "depth"), integer(from, "width"), 0);
+    c.attributes = grouped_attributes(integer(from, "rows"), integer(from, "keys"), kv_heads, group,
+                                      integer(from, "depth"), integer(from, "width"), 0);
     c.attributes.causal = json_is_true(json_object_get(from, "causal"));
     c.attributes.window = integer(from, "window");
     if (real(from, "scale") > 0) c.attributes.scale = (float)real(from, "scale");
@@ -65,9 +64,9 @@ static op_case attention_case(const json_t *from) {
 static op_case rotary_case(const json_t *from) {
     const int scaling = (int)integer(from, "scaling");
     op_case c = {.op = CGP_OP_ROTARY, .n = 1};
-    c.attributes = rotary_attributes(
-        integer(from, "rows"), integer(from, "heads"), integer(from, "depth"),
-        integer(from, "width"), json_is_true(json_object_get(from, "interleaved")), scaling);
+    c.attributes = rotary_attributes(integer(from, "rows"), integer(from, "heads"),
+                                     integer(from, "depth"), integer(from, "width"),
+                                     json_is_true(json_object_get(from, "interleaved")), scaling);
     c.attributes.theta = (float)real(from, "theta");
     c.attributes.offset = integer(from, "offset");
     if (scaling != CGP_ROTARY_UNSCALED) c.attributes.factor = (float)real(from, "factor");
@@ -85,8 +84,8 @@ typedef struct named {
 } named;
 
 /* Attention sums up to 16 products of numbers up to 2, of such sums. */
-static void compare_case(const runner *on, const op_case *c, const json_t *from,
-                         const named *given, const named *made) {
+static void compare_case(const runner *on, const op_case *c, const json_t *from, const named *given,
+                         const named *made) {
     const char *name = cgp__op_find(c->op)->op.name;
     uint64_t seed = 1;
     operands o;
@@ -177,8 +176,7 @@ static void compare_square(const runner *on, const json_t *numbers, const op_cas
     for (size_t k = 0; k < OPERANDS; k++) {
         const json_t *theirs = json_object_get(expected, operand_names[k].gradient_name);
         assert_int_equal(json_array_size(theirs), o.count[operand_names[k].gradient]);
-        compare(name, operand_names[k].gradient_name, o.at[operand_names[k].gradient], theirs,
-                8);
+        compare(name, operand_names[k].gradient_name, o.at[operand_names[k].gradient], theirs, 8);
     }
     operands_destroy(&o);
 }
@@ -221,10 +219,7 @@ static const exact_case exact_cases[] = {
     {"matmul", CGP_OP_MATMUL, {0}, {{3, {3, 4, 5}}, {3, {3, 5, 2}}}},
     {"matmul a", CGP_OP_MATMUL, {.transpose = {true}}, {{3, {3, 5, 4}}, {3, {3, 5, 2}}}},
     {"matmul b", CGP_OP_MATMUL, {.transpose = {false, true}}, {{3, {3, 4, 5}}, {3, {3, 2, 5}}}},
-    {"matmul a b",
-     CGP_OP_MATMUL,
-     {.transpose = {true, true}},
-     {{3, {3, 5, 4}}, {3, {3, 2, 5}}}},
+    {"matmul a b", CGP_OP_MATMUL, {.transpose = {true, true}}, {{3, {3, 5, 4}}, {3, {3, 2, 5}}}},
     {"conv_transpose2d",
      CGP_OP_CONV_TRANSPOSE2D,
      {.size = 3, .bias = true, .kernel = {3, 2}, .stride = {1, 1}},

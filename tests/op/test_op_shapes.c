@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes.c -- the shape rule of each op, the messages of refused inputs, and the integers it takes. Shapes are without
- * N. */
+/* test_op_shapes.c -- the shape rule of each op, the messages of refused inputs, and the integers
+ * it takes. Shapes are without N. */
 #include "shapes.h"
 
 static void every_kind_has_its_table(void **state) {
@@ -29,8 +29,7 @@ static void embedding_refuses(void **state) {
     const cgp_op_kind op = CGP_OP_EMBEDDING;
     const cgp__attributes of = {.size = 50, .width = 8};
     refuse(op, of, F32(4), F32(1), "expects i32 ids, got f32");
-    refuse(op, of, I32(1, 2, 3, 4, 5), F32(1),
-           "expects ids of 0 to 4 dims, got [1, 2, 3, 4, 5]");
+    refuse(op, of, I32(1, 2, 3, 4, 5), F32(1), "expects ids of 0 to 4 dims, got [1, 2, 3, 4, 5]");
     refuse(op, of, I32(4, 0), F32(1), "expects ids of sizes >= 1, got [4, 0]");
     refuse(op, (cgp__attributes){.size = 0, .width = 8}, I32(4), F32(1),
            "expects vocabulary and width >= 1, got 0 and 8");
@@ -103,8 +102,7 @@ static void linear_replaces_the_width(void **state) {
     assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[7, 4]");
     assert_param(&out, 1, "bias", "[7]");
-    out =
-        infer(CGP_OP_LINEAR, (cgp__attributes){.size = 7, .transposed = true}, F32(4), F32(1));
+    out = infer(CGP_OP_LINEAR, (cgp__attributes){.size = 7, .transposed = true}, F32(4), F32(1));
     assert_type(&out.shapes.output, "[7]");
     assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 4, .out = 7, .transposed = 1});
     assert_int_equal(out.shapes.n_parameters, 1);
@@ -204,8 +202,7 @@ static void fused_attention_takes_three_widths(void **state) {
     assert_type(&out.shapes.saved[0], "[4, 5]");
     assert_type(&out.shapes.saved[1], "[4, 5]");
     refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
-    refuse(op, of, F32(5, 25), F32(1),
-           "expects input of width 3 C (q, k, v side by side), got 25");
+    refuse(op, of, F32(5, 25), F32(1), "expects input of width 3 C (q, k, v side by side), got 25");
     refuse(op, of, F32(5, 18), F32(1), "expects heads that divide C = 6, got 4");
     refuse(op, (cgp__attributes){.heads = 0, .fused = true}, F32(5, 24), F32(1),
            "expects heads >= 1, got 0");
@@ -219,13 +216,10 @@ static void attention_takes_queries_keys_and_values(void **state) {
     const cgp__attributes of = {.heads = 6, .kv_heads = 2, .scale = 0.25};
     const inferred out = infer3(op, of, F32(5, 24), F32(7, 8), F32(7, 20));
     assert_type(&out.shapes.output, "[5, 60]");
-    assert_attributes(&out, (cgp_op_attributes){.rows = 5,
-                                                .in = 24,
-                                                .out = 60,
-                                                .heads = 6,
-                                                .kv_heads = 2,
-                                                .keys = 7,
-                                                .scale = 0.25f});
+    assert_attributes(
+        &out,
+        (cgp_op_attributes){
+            .rows = 5, .in = 24, .out = 60, .heads = 6, .kv_heads = 2, .keys = 7, .scale = 0.25f});
     assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[6, 5]");
     assert_type(&out.shapes.saved[1], "[6, 5]");
@@ -256,8 +250,7 @@ static void refuse_cached(cgp__attributes of, cgp_op_type q, cgp_op_type k, cgp_
 
 static void attention_with_a_cache_takes_a_row_and_its_position(void **state) {
     (void)state;
-    const cgp__attributes of = {
-        .size = 9, .heads = 6, .kv_heads = 2, .scale = 0.25, .window = 4};
+    const cgp__attributes of = {.size = 9, .heads = 6, .kv_heads = 2, .scale = 0.25, .window = 4};
     const cgp_op_type q = F32(1, 24), k = F32(1, 8), v = F32(1, 20), at = I32(1);
     cgp_op_type made = I32(1);
     cgp__attributes other = of;
@@ -312,9 +305,8 @@ static void attention_refuses(void **state) {
             "expects as many keys as queries where it is causal, got 7 and 5");
     refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .window = 2}, q, k, v,
             "expects a window >= 0, and 0 where it is not causal, got 2");
-    refuse3(op, (cgp__attributes){.heads = 2, .window = -1, .causal = true}, F32(5, 8),
-            F32(5, 8), F32(5, 8),
-            "expects a window >= 0, and 0 where it is not causal, got -1");
+    refuse3(op, (cgp__attributes){.heads = 2, .window = -1, .causal = true}, F32(5, 8), F32(5, 8),
+            F32(5, 8), "expects a window >= 0, and 0 where it is not causal, got -1");
     refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .scale = -1}, q, k, v,
             "expects a scale above 0 and finite as f32, or 0, got -1");
     refuse3(op, (cgp__attributes){.heads = 6, .kv_heads = 2, .scale = 1e-60}, q, k, v,
@@ -419,11 +411,9 @@ static void dropout_takes_a_probability_below_1(void **state) {
     assert_attributes(&out, (cgp_op_attributes){.rows = 2, .in = 3, .out = 3, .p = 0.5f});
     refuse(op, (cgp__attributes){.p = -0.1}, F32(3), F32(1), "expects 0 <= p < 1, got -0.1");
     refuse(op, (cgp__attributes){.p = 1.0}, F32(3), F32(1), "expects 0 <= p < 1, got 1");
-    refuse(op, (cgp__attributes){.p = (double)NAN}, F32(3), F32(1),
-           "expects 0 <= p < 1, got nan");
+    refuse(op, (cgp__attributes){.p = (double)NAN}, F32(3), F32(1), "expects 0 <= p < 1, got nan");
     /* below 1, but 1 as a float */
-    refuse(op, (cgp__attributes){.p = 0.9999999999}, F32(3), F32(1),
-           "expects 0 <= p < 1, got 1");
+    refuse(op, (cgp__attributes){.p = 0.9999999999}, F32(3), F32(1), "expects 0 <= p < 1, got 1");
     refuse(op, none, F32((int64_t)1 << 35), F32(1),
            "expects a sample of at most 2^34 elements, got 34359738368");
 }
@@ -433,17 +423,14 @@ static void cross_entropy_saves_maxima_and_log_sums(void **state) {
     const cgp_op_kind op = CGP_OP_CROSS_ENTROPY;
     const cgp__attributes of = {.ignore = -100};
     inferred out = infer(op, of, F32(5, 11), I32(5));
-    assert_attributes(&out,
-                      (cgp_op_attributes){.rows = 5, .in = 11, .out = 11, .ignore = -100});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 5, .in = 11, .out = 11, .ignore = -100});
     assert_int_equal(out.shapes.n_saved, 2);
     assert_type(&out.shapes.saved[0], "[5]");
     assert_type(&out.shapes.saved[1], "[5]");
     out = infer(op, of, F32(11), I32(1));
-    assert_attributes(&out,
-                      (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
     out = infer(op, of, F32(11), SCALAR(CGP_I32));
-    assert_attributes(&out,
-                      (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
     refuse(op, of, I32(5, 11), I32(5), "expects f32 logits, got i32");
     refuse(op, of, F32(5, 11), F32(5), "expects i32 targets, got f32");
     refuse(op, of, F32(5, 11), I32(6), "expects targets [5] for logits [5, 11], got [6]");
@@ -468,8 +455,7 @@ static void assert_valid(cgp_op_kind kind, int k, const int32_t *data, int64_t c
     assert_int_equal(find_invalid(kind, k, data, count), -1);
 }
 
-static void assert_bad(cgp_op_kind kind, int k, const int32_t *data, int64_t count,
-                       int64_t at) {
+static void assert_bad(cgp_op_kind kind, int k, const int32_t *data, int64_t count, int64_t at) {
     assert_int_equal(find_invalid(kind, k, data, count), at);
 }
 
@@ -521,7 +507,8 @@ static void assert_init(const inferred *out, int k, cgp_init_kind kind, double s
         fail_msg("parameter %d: scale is %.17g, expected %.17g", k, init->scale, scale);
 }
 
-/* PyTorch's formulas, of a weight from 12 inputs to 7 outputs in either layout; the bias has the fans of the weight. */
+/* PyTorch's formulas, of a weight from 12 inputs to 7 outputs in either layout; the bias has the
+ * fans of the weight. */
 static void fans_follow_from_the_layout(void **state) {
     (void)state;
     for (int transposed = 0; transposed < 2; transposed++) {
@@ -539,7 +526,8 @@ static void fans_follow_from_the_layout(void **state) {
     }
 }
 
-/* A window of 3 x 2 pixels of 5 channels, to 7; rows of 8 of a table of 50; of 9 positions. Other kinds stay as they are. */
+/* A window of 3 x 2 pixels of 5 channels, to 7; rows of 8 of a table of 50; of 9 positions. Other
+ * kinds stay as they are. */
 static void fans_count_windows_and_tables(void **state) {
     (void)state;
     const cgp_init by_in = {CGP_INIT_KAIMING_UNIFORM, 1}, by_both = {CGP_INIT_XAVIER_NORMAL, 1};
@@ -558,7 +546,8 @@ static void fans_count_windows_and_tables(void **state) {
     assert_init(&out, 0, CGP_INIT_TRUNCATED_NORMAL, 0.02);
 }
 
-/* Invariants for the plan: a loss has a count, an operand that is overwritten is not read, one y per op. */
+/* Invariants for the plan: a loss has a count, an operand that is overwritten is not read, one y
+ * per op. */
 static void tables_are_consistent(void **state) {
     (void)state;
     for (int kind = 0; kind < CGP_OP_KINDS; kind++) {
@@ -569,12 +558,13 @@ static void tables_are_consistent(void **state) {
         assert_int_equal(op->op.is_loss, op->op.count != NULL);
         assert_int_equal(op->op.is_loss, op->dx == CGP__DX_OVER_X);
         if (op->dx == CGP__DX_SAME)
-            assert_int_equal(
-                op->op.input_needs_x | op->op.input_needs_saved | op->op.input_needs_y, 0);
+            assert_int_equal(op->op.input_needs_x | op->op.input_needs_saved | op->op.input_needs_y,
+                             0);
     }
 }
 
-/* Heads of 4 and of 10 columns: per pair and head of q 14 multiply-adds forward, 3 x 4 + 2 x 10 backward, and 12. */
+/* Heads of 4 and of 10 columns: per pair and head of q 14 multiply-adds forward, 3 x 4 + 2 x 10
+ * backward, and 12. */
 static void attention_counts_the_pairs_that_exist(void) {
     static const struct {
         cgp__attributes of;

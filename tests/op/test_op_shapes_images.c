@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes_images.c -- the shape rules of ops over images and the messages of refused inputs. Shapes are without N. */
+/* test_op_shapes_images.c -- the shape rules of ops over images and the messages of refused inputs.
+ * Shapes are without N. */
 #include "shapes.h"
 
 #include <limits.h>
@@ -24,23 +25,17 @@ static void windows_are_counted_on_each_side(void **state) {
         int kernel[2], stride[2], padding[4];
         const char *output;
     } cases[] = {
-        {{1, 1}, {1, 1}, {0, 0, 0, 0}, "[6, 7, 8]"},
-        {{3, 3}, {1, 1}, {0, 0, 0, 0}, "[4, 5, 8]"},
-        {{3, 3}, {1, 1}, {1, 1, 1, 1}, "[6, 7, 8]"},
-        {{3, 3}, {2, 2}, {1, 1, 1, 1}, "[3, 4, 8]"},
-        {{2, 2}, {2, 2}, {0, 0, 0, 0}, "[3, 3, 8]"},
-        {{1, 7}, {1, 1}, {0, 0, 3, 3}, "[6, 7, 8]"},
-        {{7, 1}, {1, 1}, {3, 3, 0, 0}, "[6, 7, 8]"},
-        {{6, 7}, {1, 1}, {0, 0, 0, 0}, "[1, 1, 8]"},
-        {{2, 3}, {3, 4}, {1, 0, 0, 2}, "[2, 2, 8]"},
-        {{1, 1}, {2, 2}, {-1, 1, -1, 1}, "[3, 4, 8]"},
-        {{3, 3}, {1, 1}, {9, 9, 0, 0}, "[22, 5, 8]"},
-        {{1, 1}, {1, 1}, {-5, 0, 0, -6}, "[1, 1, 8]"},
+        {{1, 1}, {1, 1}, {0, 0, 0, 0}, "[6, 7, 8]"},  {{3, 3}, {1, 1}, {0, 0, 0, 0}, "[4, 5, 8]"},
+        {{3, 3}, {1, 1}, {1, 1, 1, 1}, "[6, 7, 8]"},  {{3, 3}, {2, 2}, {1, 1, 1, 1}, "[3, 4, 8]"},
+        {{2, 2}, {2, 2}, {0, 0, 0, 0}, "[3, 3, 8]"},  {{1, 7}, {1, 1}, {0, 0, 3, 3}, "[6, 7, 8]"},
+        {{7, 1}, {1, 1}, {3, 3, 0, 0}, "[6, 7, 8]"},  {{6, 7}, {1, 1}, {0, 0, 0, 0}, "[1, 1, 8]"},
+        {{2, 3}, {3, 4}, {1, 0, 0, 2}, "[2, 2, 8]"},  {{1, 1}, {2, 2}, {-1, 1, -1, 1}, "[3, 4, 8]"},
+        {{3, 3}, {1, 1}, {9, 9, 0, 0}, "[22, 5, 8]"}, {{1, 1}, {1, 1}, {-5, 0, 0, -6}, "[1, 1, 8]"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cgp__attributes a = window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0],
-                                   cases[i].stride[1]);
+        cgp__attributes a =
+            window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0], cases[i].stride[1]);
         memcpy(a.padding, cases[i].padding, sizeof a.padding);
         const inferred out = infer(CGP_OP_CONV2D, a, IMAGE, F32(1));
         assert_type(&out.shapes.output, cases[i].output);
@@ -129,8 +124,8 @@ static void a_transposed_convolution_undoes_the_sides(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cgp__attributes a = window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0],
-                                   cases[i].stride[1]);
+        cgp__attributes a =
+            window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0], cases[i].stride[1]);
         memcpy(a.padding, cases[i].padding, sizeof a.padding);
         memcpy(a.output_padding, cases[i].more, sizeof a.output_padding);
         inferred out = infer(CGP_OP_CONV_TRANSPOSE2D, a, IMAGE, F32(1));
@@ -194,8 +189,7 @@ static void a_transposed_convolution_refuses(void **state) {
     a.size = 0;
     refuse(op, a, IMAGE, F32(1), "expects out >= 1, got 0");
     a.size = (int64_t)1 << 37;
-    refuse(op, a, IMAGE, F32(1),
-           "expects weight of at most 2^40 elements, got 137438953472 x 27");
+    refuse(op, a, IMAGE, F32(1), "expects weight of at most 2^40 elements, got 137438953472 x 27");
     refuse(op, window(1, 1, 32768, 1), F32(34, 1, 1), F32(1),
            "expects an output of at most 2^20 x 2^20 pixels, got 1081345 x 1");
 }
@@ -204,8 +198,7 @@ static void pools_keep_the_channels(void **state) {
     static const cgp_op_kind pools[] = {CGP_OP_MAX_POOL, CGP_OP_AVERAGE_POOL};
     (void)state;
     for (int i = 0; i < 2; i++) {
-        const inferred out =
-            infer(pools[i], padded(window(3, 2, 2, 1), 1, 2, 0, 1), IMAGE, F32(1));
+        const inferred out = infer(pools[i], padded(window(3, 2, 2, 1), 1, 2, 0, 1), IMAGE, F32(1));
         assert_type(&out.shapes.output, "[4, 7, 3]");
         assert_attributes(&out, (cgp_op_attributes){.rows = 28,
                                                     .in = 3,
@@ -244,8 +237,7 @@ static void a_global_pool_leaves_channels_alone(void **state) {
 
 static void upsampling_multiplies_the_sides(void **state) {
     (void)state;
-    const inferred out =
-        infer(CGP_OP_UPSAMPLE, (cgp__attributes){.stride = {2, 3}}, IMAGE, F32(1));
+    const inferred out = infer(CGP_OP_UPSAMPLE, (cgp__attributes){.stride = {2, 3}}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[12, 21, 3]");
     assert_attributes(&out, (cgp_op_attributes){.rows = 252,
                                                 .in = 3,
@@ -266,8 +258,7 @@ static void upsampling_multiplies_the_sides(void **state) {
 
 static void padding_widens_and_crops(void **state) {
     (void)state;
-    const inferred out =
-        infer(CGP_OP_PAD, padded(window(1, 1, 1, 1), 1, -2, -3, 4), IMAGE, F32(1));
+    const inferred out = infer(CGP_OP_PAD, padded(window(1, 1, 1, 1), 1, -2, -3, 4), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[5, 8, 3]");
     assert_int_equal(out.sizes.top, 1);
     assert_int_equal(out.sizes.left, -3);
@@ -299,9 +290,8 @@ static void concat_adds_the_widths(void **state) {
         assert_attributes(&out, expected);
     }
     const cgp__attributes two = {.n_inputs = 2};
-    refuse(
-        CGP_OP_CONCAT, two, F32(2, 5, 3), F32(5, 2, 3),
-        "expects inputs that differ in the last dimension only, got [2, 5, 3] and [5, 2, 3]");
+    refuse(CGP_OP_CONCAT, two, F32(2, 5, 3), F32(5, 2, 3),
+           "expects inputs that differ in the last dimension only, got [2, 5, 3] and [5, 2, 3]");
     refuse(CGP_OP_CONCAT, two, F32(2, 5, 3), F32(10, 3),
            "expects inputs that differ in the last dimension only, got [2, 5, 3] and [10, 3]");
     refuse(CGP_OP_CONCAT, two, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
@@ -350,9 +340,8 @@ static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
     inferred out = infer(op, a, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
     assert_attributes(
-        &out,
-        (cgp_op_attributes){
-            .rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f, .slope = 1.0f});
+        &out, (cgp_op_attributes){
+                  .rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f, .slope = 1.0f});
     assert_int_equal(out.shapes.n_saved, 2);
     for (int k = 0; k < 2; k++) {
         assert_type(&out.shapes.saved[k], "[3]");
@@ -386,8 +375,8 @@ static void norms_refuse(void **state) {
         snprintf(message, sizeof message,
                  "expects a momentum from 0 to 1 (or -1, a cumulative average), got %s",
                  bad[i].text);
-        refuse(CGP_OP_BATCH_NORM, (cgp__attributes){.eps = 1, .momentum = bad[i].momentum},
-               IMAGE, F32(1), message);
+        refuse(CGP_OP_BATCH_NORM, (cgp__attributes){.eps = 1, .momentum = bad[i].momentum}, IMAGE,
+               F32(1), message);
     }
     refuse(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e60}, IMAGE, F32(1),
            "expects eps > 0 and finite as f32, got 1e+60");
@@ -457,9 +446,9 @@ static void group_norm_saves_one_of_each_group_of_a_sample(void **state) {
     const cgp__attributes a = {.eps = 1e-5, .groups = 2};
     inferred out = infer(CGP_OP_GROUP_NORM, a, F32(6, 7, 8), F32(1));
     assert_type(&out.shapes.output, "[6, 7, 8]");
-    assert_attributes(
-        &out, (cgp_op_attributes){
-                  .rows = 42, .in = 8, .out = 8, .groups = 2, .eps = 1e-5f, .slope = 1.0f});
+    assert_attributes(&out,
+                      (cgp_op_attributes){
+                          .rows = 42, .in = 8, .out = 8, .groups = 2, .eps = 1e-5f, .slope = 1.0f});
     assert_int_equal(out.shapes.n_state, 0);
     assert_int_equal(out.shapes.n_saved, 2);
     for (int k = 0; k < 2; k++) {
@@ -475,8 +464,7 @@ static void group_norm_saves_one_of_each_group_of_a_sample(void **state) {
 
 static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
     (void)state;
-    const inferred out =
-        infer(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e-5}, IMAGE, F32(1));
+    const inferred out = infer(CGP_OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e-5}, IMAGE, F32(1));
     assert_type(&out.shapes.output, "[6, 7, 3]");
     assert_int_equal(out.shapes.n_parameters + out.shapes.n_state, 0);
     assert_int_equal(out.shapes.n_saved, 2);

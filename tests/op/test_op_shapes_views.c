@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes_views.c -- the shape rules of ops that move elements only, and of products of values: what they make of a shape,
- * and the messages of refused ones. Shapes are without N. */
+/* test_op_shapes_views.c -- the shape rules of ops that move elements only, and of products of
+ * values: what they make of a shape, and the messages of refused ones. Shapes are without N. */
 #include "shapes.h"
 
 #define IMAGE F32(6, 7, 3)
 
 /* --- RESHAPE --- */
 
-#define TO(...)                                                                                \
-    (cgp__attributes) {                                                                        \
-        .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dims = {           \
-            __VA_ARGS__                                                                        \
-        }                                                                                      \
+#define TO(...)                                                                                    \
+    (cgp__attributes) {                                                                            \
+        .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dims = { __VA_ARGS__ } \
     }
 
 static void reshape_keeps_the_elements(void **state) {
@@ -34,16 +32,14 @@ static void reshape_refuses(void **state) {
     const int64_t large = (int64_t)1 << 32;
     (void)state;
     refuse(op, TO(126), I32(6, 7, 3), F32(1), "expects f32 input, got i32");
-    refuse(op, TO(125), IMAGE, F32(1),
-           "expects dims of the 126 elements of [6, 7, 3], got [125]");
+    refuse(op, TO(125), IMAGE, F32(1), "expects dims of the 126 elements of [6, 7, 3], got [125]");
     refuse(op, TO(5, -1), IMAGE, F32(1),
            "expects dims of the 126 elements of [6, 7, 3], got [5, -1]");
     refuse(op, TO(252, -1), IMAGE, F32(1),
            "expects dims of the 126 elements of [6, 7, 3], got [252, -1]");
     refuse(op, TO(-1, 7, -1), IMAGE, F32(1),
            "expects dims >= 1, and at most one of -1, got [-1, 7, -1]");
-    refuse(op, TO(126, 0), IMAGE, F32(1),
-           "expects dims >= 1, and at most one of -1, got [126, 0]");
+    refuse(op, TO(126, 0), IMAGE, F32(1), "expects dims >= 1, and at most one of -1, got [126, 0]");
     refuse(op, TO(-126, -1), IMAGE, F32(1),
            "expects dims >= 1, and at most one of -1, got [-126, -1]");
     refuse(op, TO(large, large, -1), IMAGE, F32(1),
@@ -70,8 +66,8 @@ static void transpose_exchanges_two_dims(void **state) {
     assert_attributes(&out, middle);
     out = transposed(F32(2, 3, 4), 0, -1);
     assert_type(&out.shapes.output, "[4, 3, 2]");
-    assert_attributes(
-        &out, (cgp_op_attributes){.rows = 12, .in = 2, .out = 2, .parts = {2, 3, 4, 1}});
+    assert_attributes(&out,
+                      (cgp_op_attributes){.rows = 12, .in = 2, .out = 2, .parts = {2, 3, 4, 1}});
     out = transposed(F32(2, 3, 4), 1, -2);
     assert_type(&out.shapes.output, "[2, 3, 4]");
     assert_attributes(&out,
@@ -106,8 +102,7 @@ static void slice_takes_a_part_of_a_dim(void **state) {
     assert_attributes(&out, (cgp_op_attributes){.rows = 42, .in = 3, .out = 1});
     out = infer(CGP_OP_SLICE, part(-3, 5, 6), IMAGE, F32(1));
     assert_type(&out.shapes.output, "[1, 7, 3]");
-    assert_attributes(&out,
-                      (cgp_op_attributes){.rows = 1, .in = 126, .out = 21, .parts = {105}});
+    assert_attributes(&out, (cgp_op_attributes){.rows = 1, .in = 126, .out = 21, .parts = {105}});
 }
 
 static void slice_refuses(void **state) {
@@ -151,20 +146,17 @@ static void matmul_refuses(void **state) {
     const cgp_op_kind op = CGP_OP_MATMUL;
     refuse(op, none, F32(4), F32(4, 5), "expects input of 2 to 5 dims, got [4]");
     refuse(op, none, F32(5, 4), I32(4, 5), "expects f32 input, got i32");
-    refuse(
-        op, none, F32(2, 5, 4), F32(3, 4, 5),
-        "expects inputs that differ in their last two dimensions only, got [2, 5, 4] and [3, "
-        "4, 5]");
-    refuse(
-        op, none, F32(2, 5, 4), F32(4, 5),
-        "expects inputs that differ in their last two dimensions only, got [2, 5, 4] and [4, "
-        "5]");
+    refuse(op, none, F32(2, 5, 4), F32(3, 4, 5),
+           "expects inputs that differ in their last two dimensions only, got [2, 5, 4] and [3, "
+           "4, 5]");
+    refuse(op, none, F32(2, 5, 4), F32(4, 5),
+           "expects inputs that differ in their last two dimensions only, got [2, 5, 4] and [4, "
+           "5]");
     refuse(op, none, F32(5, 4), F32(5, 4),
            "expects as many columns of a as rows of b, got 4 of [5, 4] and 5 of [5, 4]");
-    refuse(
-        op, transposing(true, true), F32(5, 4), F32(5, 4),
-        "expects as many columns of a as rows of b, got 5 of [5, 4] transposed and 4 of [5, 4] "
-        "transposed");
+    refuse(op, transposing(true, true), F32(5, 4), F32(5, 4),
+           "expects as many columns of a as rows of b, got 5 of [5, 4] transposed and 4 of [5, 4] "
+           "transposed");
     refuse(op, none, F32(8, 1 << 20, 1), F32(8, 1, 1 << 20),
            "expects output of at most 2^40 elements, got 8388608 x 1048576");
 }
@@ -180,14 +172,10 @@ static void matmul_costs_its_products(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reshape_keeps_the_elements),
-        cmocka_unit_test(reshape_refuses),
-        cmocka_unit_test(transpose_exchanges_two_dims),
-        cmocka_unit_test(transpose_refuses),
-        cmocka_unit_test(slice_takes_a_part_of_a_dim),
-        cmocka_unit_test(slice_refuses),
-        cmocka_unit_test(matmul_multiplies_the_last_two_dims),
-        cmocka_unit_test(matmul_refuses),
+        cmocka_unit_test(reshape_keeps_the_elements),          cmocka_unit_test(reshape_refuses),
+        cmocka_unit_test(transpose_exchanges_two_dims),        cmocka_unit_test(transpose_refuses),
+        cmocka_unit_test(slice_takes_a_part_of_a_dim),         cmocka_unit_test(slice_refuses),
+        cmocka_unit_test(matmul_multiplies_the_last_two_dims), cmocka_unit_test(matmul_refuses),
         cmocka_unit_test(matmul_costs_its_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,8 @@
 /* test_op_threads.c -- the number of threads and the size of caches change no bit of a kernel.
  *
  * Every op and direction is run on devices of 1, 2, 3 and 5 threads, with other cache sizes, on
- * shapes of which most are large enough to be split (threads.h, gemm.c), with lengths that leave rests of blocks. */
+ * shapes of which most are large enough to be split (threads.h, gemm.c), with lengths that leave
+ * rests of blocks. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -32,7 +33,8 @@ static int64_t draw_width(void) {
     return widths[test_random(&seed) % 8];
 }
 
-/* Some `rows` rows of `width` elements; fewer of images, whose input may be larger, and of heads. */
+/* Some `rows` rows of `width` elements; fewer of images, whose input may be larger, and of heads.
+ * */
 static cgp_op_attributes attributes_of(cgp_op_kind op, int64_t rows, int64_t width) {
     const int64_t in = test_between(&seed, 1, 120);
     if (op == CGP_OP_ATTENTION || op == CGP_OP_CACHED_ATTENTION)
@@ -67,8 +69,8 @@ static void assert_same(const operands *got, const operands *want, int threads) 
         }
     }
     if (memcmp(&got->loss, &want->loss, sizeof got->loss) != 0)
-        fail_msg("%s: loss is %.17g with %d threads, %.17g with one", case_text(&got->c),
-                 got->loss, threads, want->loss);
+        fail_msg("%s: loss is %.17g with %d threads, %.17g with one", case_text(&got->c), got->loss,
+                 threads, want->loss);
 }
 
 static void run_all(const runner *on, operands *o) {
@@ -125,7 +127,8 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
                              .n = 1,
                              .attributes = linear_attributes(512, 512, 64, true, true),
                              .type = CGP_BF16});
-    /* Few columns: threads take blocks of rows, of which the last has one; with partial sums of a c in bf16. */
+    /* Few columns: threads take blocks of rows, of which the last has one; with partial sums of a c
+     * in bf16. */
     for (int i = 0; i < 4; i++) {
         const cgp_op_attributes deep = linear_attributes(33, 97, 1101, true, true);
         const cgp_op_attributes tall = linear_attributes(1170, 33, 99, true, true);
@@ -134,7 +137,8 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
                                  .attributes = i < 2 ? deep : tall,
                                  .type = i % 2 ? CGP_BF16 : CGP_F32});
     }
-    /* Few rows and columns of a weight: threads take blocks of k, or of pixels, whose sums are added in turn. */
+    /* Few rows and columns of a weight: threads take blocks of k, or of pixels, whose sums are
+     * added in turn. */
     const cgp__attributes filter = {
         .kernel = {3, 5}, .stride = {1, 2}, .padding = {1, 1, 1, 2}, .size = 9};
     for (int i = 0; i < 4; i++) {
@@ -202,8 +206,8 @@ static void updates_and_norms_give_the_same_bits(void **state) {
             runner_close(&on);
             if (i == 0) norm = sum;
             if (sum != norm)
-                fail_msg("rule %d: the norm is %.17g with %d threads, %.17g with one", rule,
-                         sum, all_threads[i], norm);
+                fail_msg("rule %d: the norm is %.17g with %d threads, %.17g with one", rule, sum,
+                         all_threads[i], norm);
             for (int r = 0; i > 0 && r < 4; r++)
                 assert_memory_equal(got[r], want[r], LARGE * sizeof(float));
         }
@@ -253,7 +257,8 @@ static void assert_threads(int want) {
     assert_int_equal(count_threads(), want);
 }
 
-/* After a device: `before`, or those of a team of 3 more, which LLVM's OpenMP keeps asleep for the next device. */
+/* After a device: `before`, or those of a team of 3 more, which LLVM's OpenMP keeps asleep for the
+ * next device. */
 static void assert_threads_left(int before) {
 #ifdef TEST_OPENMP_KEEPS_THREADS
     assert_in_range(count_threads(), before, before + 2);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles.c -- GEMM in bf16 by AVX512_BF16 and on AMX, bit for bit against plain loops of the rule in tiles.h; and the choice
+/* test_op_tiles.c -- GEMM in bf16 by AVX512_BF16 and on AMX, bit for bit against plain loops of the
+ *rule in tiles.h; and the choice
  * between them.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
  *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
- * LINEAR is such GEMMs; attention is, with a softmax in f32. On a processor without AVX512_BF16 those tests are skipped with a
- * message; CGP_CPU_ISA is tested everywhere. Where there is no AMX, its GEMM runs on a stand-in for the tiles. */
+ * LINEAR is such GEMMs; attention is, with a softmax in f32. On a processor without AVX512_BF16
+ * those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. Where there is no AMX,
+ * its GEMM runs on a stand-in for the tiles. */
 #include "tiles.h"
 
 static uint64_t seed;
@@ -85,11 +87,10 @@ static void check_result(const cgp__gemm *p, const void *before) {
             if (memcmp(&got, &want, sizeof got) != 0)
                 fail_msg("[%d, %d] of %dx%dx%d (a %s %s, b %s %s, c %s, add %d, bias %d) is "
                          "%.9g, expected %.9g",
-                         (int)i, (int)j, (int)p->m, (int)p->n, (int)p->k,
-                         cgp_dtype_name(p->a.type), p->a.column == 1 ? "rows" : "columns",
-                         cgp_dtype_name(p->b.type), p->b.column == 1 ? "rows" : "columns",
-                         cgp_dtype_name(p->type), p->add, p->bias != NULL, (double)got,
-                         (double)want);
+                         (int)i, (int)j, (int)p->m, (int)p->n, (int)p->k, cgp_dtype_name(p->a.type),
+                         p->a.column == 1 ? "rows" : "columns", cgp_dtype_name(p->b.type),
+                         p->b.column == 1 ? "rows" : "columns", cgp_dtype_name(p->type), p->add,
+                         p->bias != NULL, (double)got, (double)want);
         }
 }
 
@@ -144,8 +145,8 @@ static void denormals_count_as_zero(void **state) {
     numbers = USUAL;
 }
 
-/* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows, and of columns of a c that is written along its rows;
- * enough work for several threads. */
+/* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows, and of columns of a c that
+ * is written along its rows; enough work for several threads. */
 static void large_gemms_are_too(void **state) {
     static const int64_t sizes[][3] = {
         {33, 40, 513}, {64, 33, 800},  {40, 70, 1024},  {17, 50, 1025},  {70, 65, 2100},
@@ -171,8 +172,8 @@ static void plain_linear(operands *o) {
     const float *x = o->at[SLOT_X], *dy = o->at[SLOT_DY];
     plainly(rows, out, in, cgp__rows(CGP_F32, x, in), w, o->at[SLOT_PARAM + 1], CGP_BF16,
             o->at[SLOT_Y], out, false);
-    plainly(rows, in, out, cgp__rows(CGP_F32, dy, out), transposed, NULL, CGP_BF16,
-            o->at[SLOT_DX], in, o->c.add & 1);
+    plainly(rows, in, out, cgp__rows(CGP_F32, dy, out), transposed, NULL, CGP_BF16, o->at[SLOT_DX],
+            in, o->c.add & 1);
     const int64_t m = g->transposed ? in : out, n = g->transposed ? out : in;
     plainly(m, n, rows, cgp__columns(CGP_F32, g->transposed ? x : dy, m),
             cgp__rows(CGP_F32, g->transposed ? dy : x, n), NULL, CGP_F32, o->at[SLOT_DPARAM], n,
@@ -207,7 +208,8 @@ static void linear_is_such_gemms(void **state) {
 #define QUERIES 64 /* in a tile */
 #define MAX_ROWS 150
 
-/* One head of one sample, of floats that bf16 has: rows of q, k and v, 3 C from one to the next; of y and dy, C. */
+/* One head of one sample, of floats that bf16 has: rows of q, k and v, 3 C from one to the next; of
+ * y and dy, C. */
 typedef struct head {
     int64_t rows, depth, width; /* width: C */
     const float *q, *k, *v, *dy;
@@ -234,15 +236,15 @@ static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
             a->stride, false);
     plainly(a->rows, seen, h->depth, dy, cgp__columns(CGP_F32, h->v, row), NULL, CGP_F32, a->dp,
             a->stride, false);
-    cpu.device->kernels->row_dots(delta, CGP_F32, dy.at, h->y + first * h->width, a->rows,
-                                  h->depth, h->width);
+    cpu.device->kernels->row_dots(delta, CGP_F32, dy.at, h->y + first * h->width, a->rows, h->depth,
+                                  h->width);
     cpu.device->kernels->softmax_backward(a);
     for (int64_t begin = 0; begin < seen; begin = begin < first ? first : seen) {
         const int64_t keys = (begin < first ? first : seen) - begin;
-        plainly(keys, h->depth, a->rows, cgp__columns(CGP_F32, a->s + begin, a->stride), dy,
-                NULL, CGP_F32, h->dv + begin * row, row, begin < first);
-        plainly(keys, h->depth, a->rows, cgp__columns(CGP_F32, a->dp + begin, a->stride), q,
-                NULL, CGP_F32, h->dk + begin * row, row, begin < first);
+        plainly(keys, h->depth, a->rows, cgp__columns(CGP_F32, a->s + begin, a->stride), dy, NULL,
+                CGP_F32, h->dv + begin * row, row, begin < first);
+        plainly(keys, h->depth, a->rows, cgp__columns(CGP_F32, a->dp + begin, a->stride), q, NULL,
+                CGP_F32, h->dk + begin * row, row, begin < first);
     }
     plainly(a->rows, h->depth, seen, cgp__rows(CGP_F32, a->dp, a->stride),
             cgp__rows(CGP_F32, h->k, row), NULL, CGP_BF16, h->dq + first * row, row, false);
@@ -301,15 +303,13 @@ static void plain_attention(operands *o, bool backward) {
 }
 
 static void attention_is_such_gemms_and_a_softmax(void **state) {
-    static const int64_t rows[] = {1, 5, 63, 64, 65, 100, 128, MAX_ROWS},
-                         depths[] = {1, 8, 33, 64};
+    static const int64_t rows[] = {1, 5, 63, 64, 65, 100, 128, MAX_ROWS}, depths[] = {1, 8, 33, 64};
     (void)state;
     need_tiles();
     for (int i = 0; i < 32; i += FEWER) {
         const op_case c = {.op = CGP_OP_ATTENTION,
                            .n = 2,
-                           .attributes =
-                               attention_attributes(rows[i % 8], 2, depths[i / 8], 0.0),
+                           .attributes = attention_attributes(rows[i % 8], 2, depths[i / 8], 0.0),
                            .type = CGP_BF16};
         operands got, want;
         operands_create_bent(&got, &c, &seed);
@@ -416,8 +416,8 @@ int main(void) {
     by_vectors = runner_open(&cgp__backend_cpu, 1);
     by_tiles = runner_open(&cgp__backend_cpu, 1);
     by_vectors.device->tiles = &cgp__cpu_tiles_v4_bf16;
-    by_tiles.device->tiles = cpu.device->tiles == &cgp__cpu_tiles_amx ? &cgp__cpu_tiles_amx
-                                                                      : &cgp__cpu_tiles_standin;
+    by_tiles.device->tiles =
+        cpu.device->tiles == &cgp__cpu_tiles_amx ? &cgp__cpu_tiles_amx : &cgp__cpu_tiles_standin;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemms_are_the_promised_sums),
         cmocka_unit_test(denormals_count_as_zero),

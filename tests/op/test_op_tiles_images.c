@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles_images.c -- CONV2D in bf16 by AVX512_BF16 and on AMX, bit for bit the GEMMs of tiles.h:
+/* test_op_tiles_images.c -- CONV2D in bf16 by AVX512_BF16 and on AMX, bit for bit the GEMMs of
+ *tiles.h:
  *
  *     y  = windows of x  W               k: rows of the window, pixels of a row, channels
  *     dx = windows of dy W               k: the pixel's taps, last first, likewise
@@ -32,15 +33,15 @@ static float *windows_of(const operands *o) {
 }
 
 /* Taps of pixel i: the last one, and their number. */
-static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t padding,
-                       int64_t *last) {
+static int64_t taps_of(int64_t i, int64_t stride, int64_t kernel, int64_t padding, int64_t *last) {
     const int64_t first = ((i + padding) % stride + stride) % stride;
     const int64_t taps = kernel > first ? (kernel - first + stride - 1) / stride : 0;
     *last = first + (taps - 1) * stride;
     return taps;
 }
 
-/* Elements d of tap (u, v) of pixel (i, j): dy's row, if it exists, and the tap's weight as [out, in]. */
+/* Elements d of tap (u, v) of pixel (i, j): dy's row, if it exists, and the tap's weight as [out,
+ * in]. */
 static void plain_tap(const operands *o, const int64_t pixel[3], int64_t u, int64_t v, float *a,
                       float *b) {
     const cgp_op_attributes *g = &o->c.attributes;
@@ -62,15 +63,14 @@ static void plain_pixel(operands *o, const int64_t pixel[3], float *a, float *b)
     int64_t u, v, k = 0;
     const int64_t rows = taps_of(pixel[1], g->stride_height, g->kernel_height, g->top, &u);
     const int64_t columns = taps_of(pixel[2], g->stride_width, g->kernel_width, g->left, &v);
-    float *dx =
-        o->at[SLOT_DX] + ((pixel[0] * g->height + pixel[1]) * g->width + pixel[2]) * g->in;
+    float *dx = o->at[SLOT_DX] + ((pixel[0] * g->height + pixel[1]) * g->width + pixel[2]) * g->in;
     for (int64_t s = 0; s < rows; s++)
         for (int64_t t = 0; t < columns; t++, k += g->out)
             plain_tap(o, pixel, u - s * g->stride_height, v - t * g->stride_width, a + k,
                       b + k * g->in);
     if (k > 0)
-        plainly(1, g->in, k, cgp__rows(CGP_F32, a, k), cgp__rows(CGP_F32, b, g->in), NULL,
-                CGP_BF16, dx, g->in, o->c.add & 1);
+        plainly(1, g->in, k, cgp__rows(CGP_F32, a, k), cgp__rows(CGP_F32, b, g->in), NULL, CGP_BF16,
+                dx, g->in, o->c.add & 1);
     else if (!(o->c.add & 1))
         memset(dx, 0, (size_t)g->in * sizeof *dx);
 }
@@ -87,8 +87,8 @@ static void plain_convolution(operands *o) {
             cgp__rows(CGP_F32, o->at[SLOT_PARAM], g->out), o->at[SLOT_PARAM + 1], CGP_BF16,
             o->at[SLOT_Y], g->out, false);
     plainly(k, g->out, pixels, cgp__columns(CGP_F32, windows, k),
-            cgp__rows(CGP_F32, o->at[SLOT_DY], g->out), NULL, CGP_F32, o->at[SLOT_DPARAM],
-            g->out, o->c.accumulate);
+            cgp__rows(CGP_F32, o->at[SLOT_DY], g->out), NULL, CGP_F32, o->at[SLOT_DPARAM], g->out,
+            o->c.accumulate);
     for (int64_t n = 0; n < o->c.n; n++)
         for (int64_t i = 0; i < g->height; i++)
             for (int64_t j = 0; j < g->width; j++)
@@ -127,9 +127,9 @@ static void convolutions_are_the_gemms_of_their_windows(void **state) {
         op_case c = draw_case(CGP_OP_CONV2D, 2, &seed);
         c.type = CGP_BF16;
         do
-            c.attributes = draw_attributes(c.op, test_between(&seed, 1, 60),
-                                           channels[test_random(&seed) % 9],
-                                           channels[test_random(&seed) % 9], &seed);
+            c.attributes =
+                draw_attributes(c.op, test_between(&seed, 1, 60), channels[test_random(&seed) % 9],
+                                channels[test_random(&seed) % 9], &seed);
         while (c.n * c.attributes.rows > 512);
         check_convolution(&c);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_update.c -- optimizer updates: ref by hand, cpu against ref, over sizes with and
- * without tails; an element's result does not depend on its index; gradient_scale equals scaling the
- * gradient. */
+ * without tails; an element's result does not depend on its index; gradient_scale equals scaling
+ * the gradient. */
 #include "harness.h"
 
 #include <float.h>
@@ -34,10 +34,7 @@ static const cgp_update rules[RULES] = {
     [PLAIN] = {.rule = CGP_UPDATE_SGD},
     [DECAYED] = {.rule = CGP_UPDATE_SGD, .weight_decay = 0.01},
     [MOMENTUM] = {.rule = CGP_UPDATE_SGD, .weight_decay = 0.01, .momentum = 0.9},
-    [NESTEROV] = {.rule = CGP_UPDATE_SGD,
-                  .weight_decay = 0.01,
-                  .momentum = 0.9,
-                  .nesterov = true},
+    [NESTEROV] = {.rule = CGP_UPDATE_SGD, .weight_decay = 0.01, .momentum = 0.9, .nesterov = true},
     [ADAMW] = {.rule = CGP_UPDATE_ADAMW, .weight_decay = 0.01, MOMENTS},
     [ADAM] = {.rule = CGP_UPDATE_ADAM, .weight_decay = 0.01, MOMENTS},
     [RMSPROP] = {.rule = CGP_UPDATE_RMSPROP, .weight_decay = 0.01, .alpha = 0.99, .eps = 1e-8},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_winograd.c -- convolutions by Winograd's tiles (`tile` of their attributes): within bounds of ref; the same bits for narrow
- * vectors, any number of threads, and a sample alone; errors like those of direct sums; direct where tiles do not pay. */
+/* test_op_winograd.c -- convolutions by Winograd's tiles (`tile` of their attributes): within
+ * bounds of ref; the same bits for narrow vectors, any number of threads, and a sample alone;
+ * errors like those of direct sums; direct where tiles do not pay. */
 #include "bounds.h"
 
 static uint64_t seed;
@@ -32,7 +33,8 @@ static op_case draw_tiled(void) {
     return case_of(test_between(&seed, 1, 3), height, width, test_between(&seed, 16, 100), &a);
 }
 
-/* Rows of tiles in parts, many rows; channels in blocks of k, many panels; filters in parts, which take ref seconds. */
+/* Rows of tiles in parts, many rows; channels in blocks of k, many panels; filters in parts, which
+ * take ref seconds. */
 #define LARGE_CASES 6
 static op_case large_case(int i) {
     static const struct {

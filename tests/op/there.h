@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* there.h -- a device of a backend, and runs of its kernels on operands that lie in host memory. Where the device's memory is not the
- * host's, all that a kernel may touch, guards included, goes there and comes back. */
+/* there.h -- a device of a backend, and runs of its kernels on operands that lie in host memory.
+ * Where the device's memory is not the host's, all that a kernel may touch, guards included, goes
+ * there and comes back. */
 #ifndef CGP_TESTS_OP_THERE_H
 #define CGP_TESTS_OP_THERE_H
 
@@ -71,8 +72,7 @@ static inline void there_copy(const runner *on, cgp_place to, cgp_place from, si
     assert_ok(b->host_memory_create(on->device, bytes, &pinned));
     if (to.device) memcpy(pinned, from.at, bytes);
     const cgp_place host = {NULL, pinned};
-    assert_ok(
-        b->copy(on->device, queue, to.device ? to : host, to.device ? host : from, bytes));
+    assert_ok(b->copy(on->device, queue, to.device ? to : host, to.device ? host : from, bytes));
     if (b->asynchronous) assert_ok(b->finish(on->device));
     if (!to.device) memcpy(to.at, pinned, bytes);
     b->host_memory_destroy(on->device, pinned, bytes);
@@ -144,9 +144,9 @@ static inline size_t there_packed_bytes(const runner *on, const cgp_kernel_spec 
     return (size_t)bytes;
 }
 
-/* Make the packed parameters of a kernel whose arguments are there. Owned by the caller; NULL: it has none. */
-static inline void *there_pack(const there *t, const cgp_kernel_spec *spec,
-                               cgp_kernel_args *args) {
+/* Make the packed parameters of a kernel whose arguments are there. Owned by the caller; NULL: it
+ * has none. */
+static inline void *there_pack(const there *t, const cgp_kernel_spec *spec, cgp_kernel_args *args) {
     const cgp_backend *b = t->on->backend;
     const size_t bytes = there_packed_bytes(t->on, spec);
     void *packed = NULL;
@@ -163,8 +163,7 @@ static inline int64_t find_nonfinite(const runner *on, const float *x, int64_t n
     there t = {.on = on};
     there_put(&t, (void *)(uintptr_t)x, (size_t)n * sizeof *x);
     there_put(&t, &index, sizeof index);
-    assert_ok(
-        on->backend->find_nonfinite(on->device, there_of(&t, x), n, there_of(&t, &index)));
+    assert_ok(on->backend->find_nonfinite(on->device, there_of(&t, x), n, there_of(&t, &index)));
     there_end(&t);
     return index;
 }

@@ -30,8 +30,7 @@ static inline float add_product(float sum, float a, float b) {
 }
 
 /* k from `begin` on, up to `end`; beyond the end, zeros. */
-static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin,
-                          int64_t end) {
+static inline float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
     float sum = 0.0f;
     for (int64_t q = begin; q < end; q += 32) {
         float pair[2] = {0.0f, 0.0f};
@@ -60,8 +59,7 @@ static inline float expected(const cgp__gemm *p, int64_t i, int64_t j, float bef
 
 /* c = or += a b + bias, as the tiles compute it. */
 static inline void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
-                           const float *bias, cgp_dtype type, float *c, int64_t stride,
-                           bool add) {
+                           const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {
     const cgp__gemm p = {.m = m,
                          .n = n,
                          .k = k,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles_standin.c -- amx.c on a stand-in for the tiles, by plain loops of their definition (Intel's Software Developer's Manual,
- * TDPBF16PS), for processors that have AVX512_BF16 but no AMX. */
+/* tiles_standin.c -- amx.c on a stand-in for the tiles, by plain loops of their definition (Intel's
+ * Software Developer's Manual, TDPBF16PS), for processors that have AVX512_BF16 but no AMX. */
 #include <immintrin.h>
 #include <math.h>
 #include <stdint.h>

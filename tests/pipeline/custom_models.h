@@ -49,17 +49,15 @@ static inline parts begin(void) {
     p.features = cgp_model_input(p.model, "features", CGP_F32, 2, (int64_t[]){T, C});
     p.kinds = cgp_model_input(p.model, "kinds", CGP_I32, 1, (int64_t[]){T});
     cgp_model_layer(p.model, "first");
-    p.x = cgp_linear(
-        p.model, p.features, "first",
-        (cgp_linear_options){.out = C, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}});
+    p.x = cgp_linear(p.model, p.features, "first",
+                     (cgp_linear_options){.out = C, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}});
     return p;
 }
 
 static inline void layer(parts *p, const char *name) {
     cgp_model_layer(p->model, name);
-    p->x = cgp_linear(
-        p->model, p->x, name,
-        (cgp_linear_options){.out = C, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}});
+    p->x = cgp_linear(p->model, p->x, name,
+                      (cgp_linear_options){.out = C, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}});
 }
 
 static inline cgp_model *finish(parts *p) {
@@ -109,16 +107,14 @@ static inline cgp_plan_options options(void) {
     return o;
 }
 
-static inline void start(world *r, const cgp_model *model, int stages,
-                         cgp_recompute recompute) {
+static inline void start(world *r, const cgp_model *model, int stages, cgp_recompute recompute) {
     cgp_plan_options o = options();
     o.stages = stages;
     o.recompute = recompute;
     start_with(r, model, &o);
 }
 
-static inline void start_in(world *r, const cgp_model *model, int chunks,
-                            cgp_precision precision) {
+static inline void start_in(world *r, const cgp_model *model, int chunks, cgp_precision precision) {
     cgp_plan_options o = options();
     o.chunks = chunks;
     o.precision = precision;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank_calls.h -- ranks that make calls with arguments of their own, unlike those of ranks.c. Each is a thread, which notes what its
+/* rank_calls.h -- ranks that make calls with arguments of their own, unlike those of ranks.c. Each
+ *is a thread, which notes what its
  * calls returned; the test's thread compares the notes afterwards.
  *
  *     note    0                1            2
@@ -73,8 +74,8 @@ static inline void run_ranks(rank *ranks, int n) {
         assert_int_equal(ranks[r].notes, ranks[0].notes);
 }
 
-/* Note k is of this status on all ranks, its message contains `part`; if it is the failure of one rank, `by`, the others' say so.
- * by -1: of all. */
+/* Note k is of this status on all ranks, its message contains `part`; if it is the failure of one
+ * rank, `by`, the others' say so. by -1: of all. */
 static inline void assert_note(const rank *ranks, int n, int k, cgp_status status, int by,
                                const char *part) {
     char prefix[16];
@@ -82,8 +83,7 @@ static inline void assert_note(const rank *ranks, int n, int k, cgp_status statu
     for (int r = 0; r < n; r++) {
         const char *message = ranks[r].message[k];
         const bool named = strncmp(message, prefix, strlen(prefix)) == 0;
-        if (ranks[r].status[k] == status && strstr(message, part) &&
-            (by < 0 || named == (r != by)))
+        if (ranks[r].status[k] == status && strstr(message, part) && (by < 0 || named == (r != by)))
             continue;
         print_error("call %d, rank %d: %s (%s), expected %s (%s%s)\n", k, r,
                     cgp_status_name(ranks[r].status[k]), message, cgp_status_name(status),

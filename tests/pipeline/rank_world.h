@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank_world.h -- a small GPT-2 on three ranks, for tests of calls that differ from rank to rank (rank_calls.h). */
+/* rank_world.h -- a small GPT-2 on three ranks, for tests of calls that differ from rank to rank
+ * (rank_calls.h). */
 #ifndef CGP_TESTS_RANK_WORLD_H
 #define CGP_TESTS_RANK_WORLD_H
 
@@ -19,7 +20,8 @@ static inline cgp_plan_options options(int ranks) {
     return o;
 }
 
-/* A GPT-2, its plan on three ranks and a batch: rank 0 reads the ids, rank 2 the targets, rank 1 nothing. */
+/* A GPT-2, its plan on three ranks and a batch: rank 0 reads the ids, rank 2 the targets, rank 1
+ * nothing. */
 typedef struct world {
     cgp_model *model;
     cgp_plan *plan;

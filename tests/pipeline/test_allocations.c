@@ -31,8 +31,7 @@ static void build_graph(cgp_model *m) {
         .out = WIDTH, .bias = true, .transposed = true, .init = init};
     const cgp_value tokens = cgp_model_input(m, "tokens", CGP_I32, 1, (int64_t[]){SEQUENCE});
     const cgp_value targets = cgp_model_input(m, "targets", CGP_I32, 1, (int64_t[]){SEQUENCE});
-    const cgp_value floats =
-        cgp_model_input(m, "floats", CGP_F32, 2, (int64_t[]){SEQUENCE, WIDTH});
+    const cgp_value floats = cgp_model_input(m, "floats", CGP_F32, 2, (int64_t[]){SEQUENCE, WIDTH});
     cgp_model_layer(m, "a");
     const cgp_value x = cgp_embedding(m, tokens, "embed", VOCAB, WIDTH, init);
     cgp_model_stash(m, "skips", "x", x);
@@ -51,8 +50,7 @@ static void build_graph(cgp_model *m) {
         cgp_linear(m, y, "head", (cgp_linear_options){.out = VOCAB, .init = init});
     cgp_model_output(m, logits);
     cgp_model_loss_cross_entropy(m, logits, targets, -100, 1);
-    cgp_model_loss_cross_entropy(m, cgp_linear(m, x, "side", square), cgp_argmax(m, y), -100,
-                                 2);
+    cgp_model_loss_cross_entropy(m, cgp_linear(m, x, "side", square), cgp_argmax(m, y), -100, 2);
 }
 
 static cgp_status create_graph(cgp_model **out) {
@@ -133,8 +131,8 @@ static void note_text(outcome *out, char *text) {
     free(text);
 }
 
-/* A graph is written; another one is read, whose strings are short: jansson 2.14 reads past a longer one that it has no memory for
- * (json.c). */
+/* A graph is written; another one is read, whose strings are short: jansson 2.14 reads past a
+ * longer one that it has no memory for (json.c). */
 static cgp_status write_and_read(outcome *out) {
     static const char small[] = "{\"format\":\"cgpipe-graph\",\"version\":2,\"name\":\"g\","
                                 "\"values\":[{\"dtype\":\"f32\",\"shape\":[2]}"
@@ -183,8 +181,7 @@ static cgp_status make_schedule(const char *name, cgp_recompute mode, outcome *o
     DO(cgp_schedule_simulate(schedule, NULL, &timeline));
     DO(draw(schedule, out));
     if (status == CGP_OK)
-        note(out, "%d %d %g\n", report.peak_slots[0], report.min_capacity[2],
-             timeline.makespan);
+        note(out, "%d %d %g\n", report.peak_slots[0], report.min_capacity[2], timeline.makespan);
     cgp_schedule_timeline_release(&timeline);
     cgp_schedule_report_release(&report);
     cgp_schedule_destroy(schedule);
@@ -516,8 +513,7 @@ static void a_timeout_is_reported_without_memory_for_a_report(void **state) {
         const cgp_status status = cgp_pipeline_step(pipeline, b.inputs, 2, NULL);
         shortage_end();
         failed = shortage_function() != NULL;
-        print_message("%s fails: %s\n", failed ? shortage_function() : "nothing",
-                      cgp_message());
+        print_message("%s fails: %s\n", failed ? shortage_function() : "nothing", cgp_message());
         assert_int_equal(status, CGP_EDEVICE);
         assert_message("(timeout)");
         assert_int_equal(cgp_pipeline_report(pipeline)[0] == 0, failed);

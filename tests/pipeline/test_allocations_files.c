@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_allocations_files.c -- every allocation of checkpoints, tensor files, published weights, data sets and tokenizers fails
- * once (support/scenario.h has the checks; the rest: test_allocations.c). */
+/* test_allocations_files.c -- every allocation of checkpoints, tensor files, published weights,
+ * data sets and tokenizers fails once (support/scenario.h has the checks; the rest:
+ * test_allocations.c). */
 #define _GNU_SOURCE
 #include "scenario.h"
 
@@ -33,8 +34,8 @@ static cgp_status create_model(cgp_model **out) {
         cgp_batch_norm(m, cgp_embedding(m, x, "embed", 4, 2, init), "norm", 0.1, 0.1);
     cgp_model_layer(m, "head");
     cgp_model_loss_cross_entropy(
-        m, cgp_linear(m, y, "head", (cgp_linear_options){.out = 4, .bias = true, .init = init}),
-        x, -100, 1);
+        m, cgp_linear(m, y, "head", (cgp_linear_options){.out = 4, .bias = true, .init = init}), x,
+        -100, 1);
     *out = m;
     return cgp_model_finish(m);
 }
@@ -99,7 +100,8 @@ static cgp_status load(outcome *out) {
     return status;
 }
 
-/* Damage is reported; out of memory, the message may leave out the complete checkpoint before it. */
+/* Damage is reported; out of memory, the message may leave out the complete checkpoint before it.
+ * */
 static cgp_status find_damage(const char *directory, outcome *out) {
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, directory);
     const char *reported = strstr(cgp_message(), "damaged");
@@ -121,8 +123,8 @@ static cgp_status find_all(outcome *out) {
     return status;
 }
 
-/* Three directories of three steps: saved, without `latest`; newer, whose `latest` is step 1; damaged,
- * in whose step 3 a byte is wrong. */
+/* Three directories of three steps: saved, without `latest`; newer, whose `latest` is step 1;
+ * damaged, in whose step 3 a byte is wrong. */
 static void make_directories(void) {
     char *const directories[] = {saved, newer, damaged};
     const char *const names[] = {"saved", "newer", "damaged"};
@@ -313,7 +315,8 @@ static int count_reading(cgp_data *data, int64_t first, int32_t *tokens, int32_t
     return asked;
 }
 
-/* A rank that has the first stage reads inputs alone, one that has the last targets. The first batch makes room. */
+/* A rank that has the first stage reads inputs alone, one that has the last targets. The first
+ * batch makes room. */
 static void reading_one_part_of_custom_samples_asks_for_no_memory(void **state) {
     (void)state;
     int32_t tokens[4 * SEQUENCE], targets[4 * SEQUENCE];
@@ -392,8 +395,7 @@ static cgp_status use_tokenizer(outcome *out) {
     cgp_token_list list = {0};
     char *back = NULL;
     int64_t count = 0;
-    DO(cgp_tokenizer_create(&tokenizer, test_path_of("vocab.json"),
-                            test_path_of("merges.txt")));
+    DO(cgp_tokenizer_create(&tokenizer, test_path_of("vocab.json"), test_path_of("merges.txt")));
     DO(cgp_tokenizer_encode(tokenizer, text, sizeof text - 1, &list));
     DO(cgp_tokenizer_decode(tokenizer, list.ids, list.count, &back, &count));
     for (int64_t i = 0; i < list.count; i++)
@@ -405,7 +407,8 @@ static cgp_status use_tokenizer(outcome *out) {
     return status;
 }
 
-/* Every part of a tokenizer.json: NFC, added tokens of both kinds, a template, white space before and behind. */
+/* Every part of a tokenizer.json: NFC, added tokens of both kinds, a template, white space before
+ * and behind. */
 static cgp_status use_tokenizer_json(outcome *out) {
     static const char text[] = "<s> e\xcc\x81t wo  <m> s\xcc\x87\xcc\xa3\xff wor";
     cgp_status status = CGP_OK;

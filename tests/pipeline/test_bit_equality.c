@@ -2,8 +2,9 @@
 /* test_bit_equality.c -- the same numbers, weights and running statistics, bit for bit, whatever
  * the stages, balance, schedule, recompute mode or threads.
  *
- * Shapes, graphs, balances and seeds are random in each run and printed. With CGP_TEST_TRANSPORT=mpi all processes that mpirun started
- * run the draws of `loopback` on that transport instead; CGP_TEST_SEED is the same for all. With CGP_TEST_DEVICES=cuda-host all devices
+ * Shapes, graphs, balances and seeds are random in each run and printed. With
+ * CGP_TEST_TRANSPORT=mpi all processes that mpirun started run the draws of `loopback` on that
+ * transport instead; CGP_TEST_SEED is the same for all. With CGP_TEST_DEVICES=cuda-host all devices
  * are of that backend, which runs no custom ops and may have other bits than the cpu. */
 #include "graphs.h"
 #include "processes.h"
@@ -14,8 +15,7 @@
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 enum { STEPS = 3 };
 
-static void print_case(const char *what, const cgp_plan_options *o,
-                       const test_outcome *outcome) {
+static void print_case(const char *what, const cgp_plan_options *o, const test_outcome *outcome) {
     print_message("%s: %s, stages %d, batch %d, chunks %d, %s (%d, %d), %s%s, balance", what,
                   cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
                   o->schedule, o->virtual_stages, o->group, cgp_recompute_name(o->recompute),
@@ -26,8 +26,7 @@ static void print_case(const char *what, const cgp_plan_options *o,
                   outcome->losses[2], outcome->sha256);
 }
 
-static void assert_same(const cgp_plan_options *o, const test_outcome *a,
-                        const test_outcome *b) {
+static void assert_same(const cgp_plan_options *o, const test_outcome *a, const test_outcome *b) {
     if (memcmp(a->losses, b->losses, sizeof a->losses) == 0 && a->evaluation == b->evaluation &&
         (a->prediction == b->prediction || (test_transport && isnan(b->prediction))) &&
         a->gradients == b->gradients && strcmp(a->sha256, b->sha256) == 0 &&
@@ -44,8 +43,8 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a,
 /* Of draws on the transport between processes: those with as many stages as ranks. */
 static int drawn_on_ranks;
 
-/* Devices and ranks of a run, by what is tested: a backend; "late", most devices of it and the others on the cpu; "loopback", on
- * the cpu, several ranks; "late on loopback". */
+/* Devices and ranks of a run, by what is tested: a backend; "late", most devices of it and the
+ * others on the cpu; "loopback", on the cpu, several ranks; "late on loopback". */
 static void draw_devices(const char *what, uint64_t *state, cgp_plan_options *o,
                          const char *devices[5]) {
     const bool late = strncmp(what, "late", 4) == 0, ranks = strstr(what, "loopback");
@@ -65,7 +64,8 @@ static const char *plain_device(const char *what) {
     return strncmp(what, "late", 4) != 0 && strcmp(what, "loopback") != 0 ? what : "cpu";
 }
 
-/* One model, one number of micro-batches: one stage without recomputation against everything else. */
+/* One model, one number of micro-batches: one stage without recomputation against everything else.
+ * */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         cgp_precision precision, uint64_t *state, int max) {
     const char *devices[5] = {plain_device(device)};
@@ -113,14 +113,12 @@ static test_sizes draw_sizes(uint64_t *state) {
     return sizes;
 }
 
-static void random_graphs_are_bit_equal(const char *device, cgp_precision precision,
-                                        int graphs) {
+static void random_graphs_are_bit_equal(const char *device, cgp_precision precision, int graphs) {
     uint64_t state = test_seed();
     for (int i = 0; i < graphs; i++) {
         const test_sizes sizes = draw_sizes(&state);
         print_message("graph of %d layers, T %d, C %d, %d heads, V %d\n", sizes.layers,
-                      (int)sizes.sequence, (int)sizes.width, (int)sizes.heads,
-                      (int)sizes.vocab);
+                      (int)sizes.sequence, (int)sizes.width, (int)sizes.heads, (int)sizes.vocab);
         cgp_model *model = test_random_graph(&state, &sizes);
         check_model(model, &sizes, device, precision, &state, 5);
         cgp_model_destroy(model);
@@ -153,10 +151,9 @@ static void random_images_are_bit_equal(const char *device, int graphs) {
         test_sizes sizes = draw_sizes(&state);
         sizes.rough = true;
         cgp_model *model = test_random_images(&state, &sizes);
-        print_message("%d layers over images, %d states\n", sizes.layers,
-                      cgp_model_states(model));
-        check_model(model, &sizes, device, i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32,
-                    &state, 5);
+        print_message("%d layers over images, %d states\n", sizes.layers, cgp_model_states(model));
+        check_model(model, &sizes, device, i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, &state,
+                    5);
         cgp_model_destroy(model);
     }
 }
@@ -213,8 +210,8 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
         sizes.sequence = i < 2 ? test_between(&state, 120, 140)
                                : sizes.sequence; /* over the tile of attention */
         cgp_model *model = test_gpt2(&sizes);
-        check_model(model, &sizes, "cpu", i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32,
-                    &state, 5);
+        check_model(model, &sizes, "cpu", i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, &state,
+                    5);
         cgp_model_destroy(model);
     }
 }

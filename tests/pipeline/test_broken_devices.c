@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_broken_devices.c -- a device of which a function fails: before, between and behind the actions of lists, on one rank or several;
- * and as a kernel is enqueued. Its backend is a copy of a sound one. */
+/* test_broken_devices.c -- a device of which a function fails: before, between and behind the
+ * actions of lists, on one rank or several; and as a kernel is enqueued. Its backend is a copy of a
+ * sound one. */
 #include "graphs.h"
 
 #include <sched.h>
@@ -40,8 +41,7 @@ static cgp_status broken_add(cgp_device *device, float *to, const float *from, i
     return sound.add(device, to, from, n);
 }
 
-static cgp_status broken_sum_squares(cgp_device *device, const float *x, int64_t n,
-                                     double *sum) {
+static cgp_status broken_sum_squares(cgp_device *device, const float *x, int64_t n, double *sum) {
     CGP_TRY(outcome("sum_squares", 4 * (size_t)n));
     return sound.sum_squares(device, x, n, sum);
 }
@@ -91,7 +91,8 @@ static cgp_model *tied_norms(void) {
     return model;
 }
 
-/* A function, how many bytes it gets (0: any), on which device (1 is rank 1's) of which ranks and backends. */
+/* A function, how many bytes it gets (0: any), on which device (1 is rank 1's) of which ranks and
+ * backends. */
 typedef struct breakage {
     const char *function;
     size_t bytes;
@@ -110,8 +111,8 @@ static cgp_plan *plan_to_break(const cgp_model *model, const breakage *b) {
     return plan;
 }
 
-/* Work behind the lists, or before them, fails: so does the call, on all ranks (the test's pipeline is rank 0's), and
- * no rank waits for ever. */
+/* Work behind the lists, or before them, fails: so does the call, on all ranks (the test's pipeline
+ * is rank 0's), and no rank waits for ever. */
 static void break_once(const cgp_model *model, const test_batch *batch, const breakage *b) {
     cgp_plan *plan = plan_to_break(model, b);
     cgp_pipeline *pipeline = NULL;

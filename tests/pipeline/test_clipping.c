@@ -119,9 +119,8 @@ static void check_stages(const char *device, uint64_t *state) {
     s.options.optim.clip_norm = first_norm(&s, state) / 2;
     const outcome expected = train(&s, 1, state);
     print_message("%s, %s: norms %.9g %.9g %.9g, clipped to %.9g, %.12s\n", device,
-                  cgp_optim_kind_name(s.options.optim.kind), expected.norms[0],
-                  expected.norms[1], expected.norms[2], s.options.optim.clip_norm,
-                  expected.sha256);
+                  cgp_optim_kind_name(s.options.optim.kind), expected.norms[0], expected.norms[1],
+                  expected.norms[2], s.options.optim.clip_norm, expected.sha256);
     assert_string_not_equal(expected.sha256, free.sha256);
     for (int stages = 1; stages <= 4; stages++) {
         for (int k = 0; k < 2; k++) {
@@ -268,9 +267,8 @@ static void a_loss_that_is_not_finite_updates_nothing(void **unused) {
     step(&r, &s.batches[0]);
     float *before = collect(&r, s.model, cgp_pipeline_get_parameter);
     assert_status(cgp_optim_step(r.pipeline), CGP_ESTATE);
-    assert_message(
-        "loss: is not finite, got nan (nothing was updated, no state changed; another "
-        "cgp_pipeline_step is due)");
+    assert_message("loss: is not finite, got nan (nothing was updated, no state changed; another "
+                   "cgp_pipeline_step is due)");
     assert_false(isfinite(cgp_pipeline_gradient_norm(r.pipeline)));
     assert_int_equal(cgp_pipeline_updates(r.pipeline), 0);
     assert_status(cgp_optim_step(r.pipeline), CGP_ESTATE);
@@ -342,8 +340,8 @@ static void check_decay(const cgp_model *model, cgp_optim optim) {
         assert_ok(cgp_pipeline_get_parameter(r.pipeline, p, end));
         for (int64_t k = 0; k < n; k++) {
             if ((end[k] < start[k]) != (optim.decay_all || !spared) || end[k] > start[k])
-                fail_msg("%s, %s[%d]: %.9g to %.9g", cgp_optim_kind_name(optim.kind), name,
-                         (int)k, (double)start[k], (double)end[k]);
+                fail_msg("%s, %s[%d]: %.9g to %.9g", cgp_optim_kind_name(optim.kind), name, (int)k,
+                         (double)start[k], (double)end[k]);
         }
     }
     stop(&r);

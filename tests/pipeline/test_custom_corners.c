@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_corners.c -- rare uses of custom ops: one value as two inputs, no gradient required, nested parallel_for,
- * failures without a message. */
+/* test_custom_corners.c -- rare uses of custom ops: one value as two inputs, no gradient required,
+ * nested parallel_for, failures without a message. */
 #include "custom_models.h"
 
 /* --- two inputs of one value --- */
@@ -32,7 +32,8 @@ static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradie
     cgp_model_destroy(model);
 }
 
-/* In f32 the product's two gradients of one value add up exactly; in bf16 the first is rounded before. */
+/* In f32 the product's two gradients of one value add up exactly; in bf16 the first is rounded
+ * before. */
 static void the_gradient_of_a_product_with_itself_is_that_of_a_square(void **unused) {
     (void)unused;
     cgp_op one = custom_relu;
@@ -91,8 +92,7 @@ static cgp_status powers_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static cgp_status no_result(const void *attributes, const cgp_op_type *inputs,
-                            cgp_op_shapes *out) {
+static cgp_status no_result(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     (void)attributes;
     (void)inputs;
     (void)out;
@@ -143,8 +143,8 @@ static void memory_of_a_value_that_is_two_inputs_is_left_alone(void **unused) {
 static void an_op_on_an_input_of_the_model_trains_its_parameters(void **unused) {
     (void)unused;
     parts p = begin();
-    p.x = cgp_add(p.model, p.x,
-                  cgp_op_apply(p.model, &test_custom_bias, &p.features, "bias", NULL));
+    p.x =
+        cgp_add(p.model, p.x, cgp_op_apply(p.model, &test_custom_bias, &p.features, "bias", NULL));
     cgp_model *model = finish(&p);
     world w;
     start(&w, model, 2, CGP_RECOMPUTE_NEVER);
@@ -160,16 +160,14 @@ static void an_op_on_an_input_of_the_model_trains_its_parameters(void **unused) 
     cgp_model_destroy(model);
 }
 
-static void inner_part(const cgp_op_run *run, void *work, int64_t begin_, int64_t end,
-                       int thread) {
+static void inner_part(const cgp_op_run *run, void *work, int64_t begin_, int64_t end, int thread) {
     (void)thread;
     float *y = run->y;
     for (int64_t i = begin_; i < end; i++)
         y[*(int64_t *)work + i] += 1;
 }
 
-static void outer_part(const cgp_op_run *run, void *work, int64_t begin_, int64_t end,
-                       int thread) {
+static void outer_part(const cgp_op_run *run, void *work, int64_t begin_, int64_t end, int thread) {
     (void)work;
     (void)thread;
     for (int64_t row = begin_; row < end; row++) {
@@ -203,8 +201,8 @@ static void a_parallel_for_in_another_runs_whole(void **unused) {
     start_with(&w, p.model, &o);
     float got[B * T * C];
     const cgp_tensor output = {CGP_F32, {3, {B, T, C}}, got};
-    assert_ok(cgp_pipeline_predict(w.pipeline, w.batch.inputs, 2,
-                                   (const cgp_tensor *[]){&output}, 1));
+    assert_ok(
+        cgp_pipeline_predict(w.pipeline, w.batch.inputs, 2, (const cgp_tensor *[]){&output}, 1));
     for (int i = 0; i < B * T * C; i++)
         assert_true(got[i] == w.batch.features[i] + 1);
     stop(&w);

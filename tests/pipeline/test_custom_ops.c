@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_ops.c -- custom ops in a pipeline: planned, run, recomputed and refused as built-in ones. (Random
- * graphs have them too: their bits, gradients, memory and messages are tried by the tests of those.) */
+/* test_custom_ops.c -- custom ops in a pipeline: planned, run, recomputed and refused as built-in
+ * ones. (Random graphs have them too: their bits, gradients, memory and messages are tried by the
+ * tests of those.) */
 #include "custom_models.h"
 
 #include <stdatomic.h>
@@ -44,9 +45,8 @@ static void an_op_knows_when_it_is_recomputed(void **unused) {
     const struct {
         cgp_recompute mode;
         int again; /* of 4 micro-batches */
-    } cases[] = {{CGP_RECOMPUTE_NEVER, 0},
-                 {CGP_RECOMPUTE_ALWAYS, 4},
-                 {CGP_RECOMPUTE_NEVER_SELECTIVE, 4}};
+    } cases[] = {
+        {CGP_RECOMPUTE_NEVER, 0}, {CGP_RECOMPUTE_ALWAYS, 4}, {CGP_RECOMPUTE_NEVER_SELECTIVE, 4}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         parts p = begin();
         p.x = cgp_relu(p.model, p.x); /* backward reads its result, so noise can be redone */
@@ -112,8 +112,8 @@ static void a_custom_loss_counts_its_targets(void **unused) {
     cgp_tensor output = {CGP_F32, {3, {B, T, C}}, got};
     double loss, sum = 0;
     int counted = 0;
-    assert_ok(cgp_pipeline_predict(r.pipeline, r.batch.inputs, 2,
-                                   (const cgp_tensor *[]){&output}, 1));
+    assert_ok(
+        cgp_pipeline_predict(r.pipeline, r.batch.inputs, 2, (const cgp_tensor *[]){&output}, 1));
     for (int row = 0; row < B * T; row++) {
         if (r.batch.features[row * C] <= 0) continue;
         counted++;
@@ -151,8 +151,7 @@ static void integers_out_of_range_are_refused(void **unused) {
     assert_ok(cgp_pipeline_weights_sha256(r.pipeline, before));
     r.batch.kinds[2 * T + 1] = C;
     assert_status(cgp_pipeline_step(r.pipeline, r.batch.inputs, 2, &loss), CGP_EINVAL);
-    assert_message(
-        "input kinds: sample 2, element 1 is 6, expected 0 to 5 (layer first, gain)");
+    assert_message("input kinds: sample 2, element 1 is 6, expected 0 to 5 (layer first, gain)");
     assert_ok(cgp_pipeline_weights_sha256(r.pipeline, after));
     assert_string_equal(before, after);
     stop(&r);
@@ -170,7 +169,8 @@ static cgp_status numbers(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Predictions of two ops that are nothing but random, in `chunks` micro-batches, before and after a step. */
+/* Predictions of two ops that are nothing but random, in `chunks` micro-batches, before and after a
+ * step. */
 static void draw_numbers(int chunks, float out[2][2 * B * T * C]) {
     cgp_op op = custom_relu;
     op.name = "numbers";
@@ -222,8 +222,7 @@ static void random_numbers_are_those_of_seed_step_op_sample_and_element(void **u
 
 static cgp_status fails_in_the_third(const cgp_op_run *run) {
     float u;
-    cgp_op_random(run, 0, 0, 1,
-                  &u); /* its operands are complete, also in a run that will fail */
+    cgp_op_random(run, 0, 0, 1, &u); /* its operands are complete, also in a run that will fail */
     const float *x = run->x[0];
     for (int64_t i = 0; i < test_custom_count(run); i++) {
         if (x[i] > 1000) return cgp_fail(CGP_EDEVICE, "%g is too bright", (double)x[i]);
@@ -278,16 +277,13 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     cgp_op op = custom_relu;
     expect_refused(&test_custom_scale, NULL,
                    "layer first, scale: has parameters or state, expected a name");
-    expect_refused(&test_custom_squares, NULL,
-                   "layer first, squares: is a loss and has no result");
+    expect_refused(&test_custom_squares, NULL, "layer first, squares: is a loss and has no result");
     expect_refused(&test_custom_gain, "g",
                    "layer first, gain: op gain: expected 8 bytes of attributes");
     op.infer = says;
-    expect_refused(&op, NULL,
-                   "layer first, custom_relu: expects output of 1 to 5 dims, got []");
+    expect_refused(&op, NULL, "layer first, custom_relu: expects output of 1 to 5 dims, got []");
     rule_result.output = (cgp_op_type){.shape = {2, {T, 0}}};
-    expect_refused(&op, NULL,
-                   "layer first, custom_relu: expects output of sizes >= 1, got [4, 0]");
+    expect_refused(&op, NULL, "layer first, custom_relu: expects output of sizes >= 1, got [4, 0]");
     rule_result.output = (cgp_op_type){.dtype = CGP_I32, .shape = {2, {T, C}}};
     expect_refused(&op, NULL, "its shape rule says integers below 0, expected 1 to ");
     rule_result.output = (cgp_op_type){.shape = {2, {T, C}}};
@@ -308,11 +304,10 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     assert_message("layer first, custom_relu: is no loss");
     cgp_model_destroy(p.model);
     p = begin();
-    p.x = cgp_op_apply(p.model, &test_custom_product,
-                       (cgp_value[]){p.x, cgp_flatten(p.model, p.x)}, NULL, NULL);
+    p.x = cgp_op_apply(p.model, &test_custom_product, (cgp_value[]){p.x, cgp_flatten(p.model, p.x)},
+                       NULL, NULL);
     assert_status(cgp_model_finish(p.model), CGP_EINVAL);
-    assert_message(
-        "layer first, product: expects two values of one shape, got [4, 6] and [24]");
+    assert_message("layer first, product: expects two values of one shape, got [4, 6] and [24]");
     cgp_model_destroy(p.model);
 }
 

@@ -58,10 +58,9 @@ static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
         const bool counts = targets[r] != -100;
         if (counts) loss += (log(sum) + max - row[targets[r]]) / (double)count;
         for (int64_t c = 0; c < classes; c++)
-            row[c] =
-                !counts
-                    ? 0.0f
-                    : (float)((exp(row[c] - max) / sum - (c == targets[r])) / (double)count);
+            row[c] = !counts
+                         ? 0.0f
+                         : (float)((exp(row[c] - max) / sum - (c == targets[r])) / (double)count);
     }
     return loss;
 }
@@ -71,8 +70,8 @@ static void step(cgp_pipeline *pipeline, const cgp_model *model, const test_batc
                  loss_function *loss_of, double *loss, double *gradients) {
     test_results r;
     test_results_make(&r, model, batch->tensors[0].shape.dims[0]);
-    assert_ok(cgp_pipeline_forward(pipeline, batch->inputs, cgp_model_inputs(model),
-                                   r.output_list, r.n_outputs));
+    assert_ok(cgp_pipeline_forward(pipeline, batch->inputs, cgp_model_inputs(model), r.output_list,
+                                   r.n_outputs));
     *loss = 0;
     for (int k = 0; k < r.n_outputs; k++) {
         if (r.outputs[k].dtype == CGP_F32)
@@ -110,8 +109,7 @@ static void draw_schedule(uint64_t *state, int layers, cgp_plan_options *o) {
     o->virtual_stages = twice ? test_between(state, 1, 2) : 1;
 }
 
-static void check_graph(uint64_t *state, const char *device, cgp_precision precision,
-                        bool images) {
+static void check_graph(uint64_t *state, const char *device, cgp_precision precision, bool images) {
     test_sizes sizes = {.layers = test_between(state, 1, 6),
                         .sequence = test_between(state, 1, 9),
                         .no_loss = true,
@@ -147,8 +145,7 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
                                 balance);
             train(model, &o, seed, batches, square_loss, &got);
             if (memcmp(expected.losses, got.losses, sizeof got.losses) != 0 ||
-                expected.gradients != got.gradients ||
-                strcmp(expected.sha256, got.sha256) != 0 ||
+                expected.gradients != got.gradients || strcmp(expected.sha256, got.sha256) != 0 ||
                 strcmp(expected.state_sha256, got.state_sha256) != 0)
                 fail_msg("stages %d, %s, %s: losses %.9g %.9g %.9g, expected %.9g %.9g %.9g, "
                          "gradients of inputs %.17g, expected %.17g",
@@ -167,11 +164,11 @@ static void two_calls_are_bit_equal_over_layouts(void **unused) {
     uint64_t state = test_seed();
     test_graph_extras = (test_extras){.outputs = 2, .input_gradients = true};
     for (int i = 0; i < 16; i++)
-        check_graph(&state, i % 2 ? "cpu" : "ref",
-                    i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, false);
+        check_graph(&state, i % 2 ? "cpu" : "ref", i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32,
+                    false);
     for (int i = 0; i < 8; i++)
-        check_graph(&state, i % 2 ? "cpu" : "ref",
-                    i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, true);
+        check_graph(&state, i % 2 ? "cpu" : "ref", i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32,
+                    true);
 }
 
 static cgp_model *gpt2(bool loss) {
@@ -212,8 +209,8 @@ static void check_against_inside(const char *device, cgp_precision precision, do
     train(external, &o, 7, batches, cross_entropy, &got);
     for (int s = 0; s < STEPS; s++) {
         if (!(fabs(got.losses[s] - expected.losses[s]) <= limit * expected.losses[s]))
-            fail_msg("%s, step %d: loss %.9g outside, %.9g inside",
-                     cgp_precision_name(precision), s, got.losses[s], expected.losses[s]);
+            fail_msg("%s, step %d: loss %.9g outside, %.9g inside", cgp_precision_name(precision),
+                     s, got.losses[s], expected.losses[s]);
     }
     for (int s = 0; s < STEPS; s++)
         test_batch_release(&batches[s]);
@@ -259,13 +256,11 @@ static void any_other_order_is_refused(void **unused) {
     assert_status(cgp_pipeline_save(pipeline, "unused", 0, NULL), CGP_ESTATE);
     assert_status(cgp_pipeline_load(pipeline, "unused", NULL), CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
-    assert_status(
-        cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1),
-        CGP_ESTATE);
+    assert_status(cgp_pipeline_forward(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1),
+                  CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
-    assert_status(
-        cgp_pipeline_predict(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1),
-        CGP_ESTATE);
+    assert_status(cgp_pipeline_predict(pipeline, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1),
+                  CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
@@ -273,8 +268,7 @@ static void any_other_order_is_refused(void **unused) {
     assert_message("cgp_pipeline_backward is due");
     cgp_pipeline_times times = cgp_pipeline_last_times(pipeline, NULL);
     assert_true(times.forward_seconds == times.seconds && times.backward_seconds == 0);
-    assert_status(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&wrong}, 1),
-                  CGP_EINVAL);
+    assert_status(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&wrong}, 1), CGP_EINVAL);
     assert_message("gradient: expected f32 of shape [3]");
     assert_ok(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&y}, 1));
     times = cgp_pipeline_last_times(pipeline, NULL);
@@ -334,12 +328,10 @@ static void a_forward_may_go_without_its_backward(void **unused) {
     assert_status(cgp_pipeline_skip_backward(skipped), CGP_ESTATE);
     assert_message("cgp_pipeline_forward is due");
     assert_ok(cgp_pipeline_set_seed(skipped, 1));
-    for (int s = 0; s < STEPS;
-         s++) { /* the same states and masks, whether a backward ran or not */
+    for (int s = 0; s < STEPS; s++) { /* the same states and masks, whether a backward ran or not */
         assert_ok(cgp_pipeline_forward(whole, batch.inputs, 1, (const cgp_tensor *[]){&y}, 1));
         assert_ok(cgp_pipeline_backward(whole, (const cgp_tensor *[]){&y}, 1));
-        assert_ok(
-            cgp_pipeline_forward(skipped, batch.inputs, 1, (const cgp_tensor *[]){&z}, 1));
+        assert_ok(cgp_pipeline_forward(skipped, batch.inputs, 1, (const cgp_tensor *[]){&z}, 1));
         assert_status(cgp_pipeline_set_seed(skipped, 1), CGP_ESTATE);
         assert_ok(cgp_pipeline_skip_backward(skipped));
         assert_memory_equal(y.data, z.data, bytes);

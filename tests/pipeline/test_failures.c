@@ -30,8 +30,7 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_a
     assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
     unsetenv("CGP_FAULT");
     if (evaluate)
-        assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL),
-                      CGP_EDEVICE);
+        assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_EDEVICE);
     else
         assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EDEVICE);
     snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: %s", which->stage,
@@ -68,8 +67,7 @@ static void every_action_may_fail(void **unused) {
             for (int i = 0; i < n; i++) {
                 const cgp_action_kind kind = actions[i].kind;
                 fail_once(plan, &batch, &actions[i], false);
-                if (kind == CGP_ACTION_F || kind == CGP_ACTION_SEND_F ||
-                    kind == CGP_ACTION_RECV_F)
+                if (kind == CGP_ACTION_F || kind == CGP_ACTION_SEND_F || kind == CGP_ACTION_RECV_F)
                     fail_once(plan, &batch, &actions[i], true);
             }
         }
@@ -105,8 +103,7 @@ static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
     const int32_t target = targets[3];
     targets[3] = 12;
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
-    assert_message(
-        "input targets: sample 0, element 3 is 12, expected 0 to 10 or the ignored one");
+    assert_message("input targets: sample 0, element 3 is 12, expected 0 to 10 or the ignored one");
     targets[3] = target;
 
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, 1, NULL), CGP_EINVAL);
@@ -139,8 +136,8 @@ static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
 }
 
 /* Evaluate samples first .. first + count - 1, and add the parts of the loss up. */
-static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t first,
-                     int64_t count, cgp_loss_part *total) {
+static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t first, int64_t count,
+                     cgp_loss_part *total) {
     cgp_tensor tensors[2] = {batch->tensors[0], batch->tensors[1]};
     for (int k = 0; k < 2; k++) {
         tensors[k].shape.dims[0] = count;
@@ -154,7 +151,8 @@ static void add_part(cgp_pipeline *pipeline, const test_batch *batch, int64_t fi
     total->count += part.count;
 }
 
-/* Where targets are ignored, the loss of all samples is no mean of the losses of mini-batches, one of which may have no target. */
+/* Where targets are ignored, the loss of all samples is no mean of the losses of mini-batches, one
+ * of which may have no target. */
 static void parts_of_a_loss_add_up(void **unused) {
     test_needs_one_rank();
     (void)unused;
@@ -227,8 +225,7 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
     test_batch_release(&large);
 
     float *still = gradients_of(pipeline, model);
-    assert_memory_equal(gradients, still,
-                        (size_t)cgp_model_parameter_count(model) * sizeof *still);
+    assert_memory_equal(gradients, still, (size_t)cgp_model_parameter_count(model) * sizeof *still);
     free(gradients);
     free(still);
     assert_ok(cgp_pipeline_weights_sha256(pipeline, after));
@@ -343,7 +340,8 @@ static cgp_status memory_of_ordinal(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* Devices that do not share the host's memory are held to that of their hardware, all on one together; and each rank to its own. */
+/* Devices that do not share the host's memory are held to that of their hardware, all on one
+ * together; and each rank to its own. */
 static void devices_are_held_to_their_own_memory(void **unused) {
     (void)unused;
     test_seed();
@@ -361,9 +359,8 @@ static void devices_are_held_to_their_own_memory(void **unused) {
         o.ranks = ranks;
         assert_ok(cgp_plan_create(&plan, model, &o));
         for (int d = 0; d < 4; d += 2)
-            most =
-                cgp__max(most, (d / 2 + 1) * (cgp_plan_device_at(plan, d)->planned_bytes +
-                                              cgp_plan_device_at(plan, d + 1)->planned_bytes));
+            most = cgp__max(most, (d / 2 + 1) * (cgp_plan_device_at(plan, d)->planned_bytes +
+                                                 cgp_plan_device_at(plan, d + 1)->planned_bytes));
         memory_of_own = most;
         assert_ok(cgp_pipeline_check_memory(plan, NULL));
         memory_of_own = most - 1;

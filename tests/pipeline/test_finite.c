@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_finite.c -- numbers that are not finite: a step that has them returns, and neither it nor its update changes anything
- * that a later step could see; nor are they saved with check_finite. */
+/* test_finite.c -- numbers that are not finite: a step that has them returns, and neither it nor
+ * its update changes anything that a later step could see; nor are they saved with check_finite. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -171,7 +171,8 @@ static void a_step_that_is_not_finite_leaves_everything_as_it_was(void **unused)
     }
 }
 
-/* Without a loss of the library's, what counts is what the norms collected and, with clipping, the gradients. */
+/* Without a loss of the library's, what counts is what the norms collected and, with clipping, the
+ * gradients. */
 static void check_external(int stages, int how, double clip_norm) {
     uint64_t state = 1 + (uint64_t)how;
     cgp_model *model = make_model(false, 1);
@@ -277,7 +278,8 @@ static void assert_refused(const training *t, const char *message, int entries) 
     assert_int_equal(count_names(run, ""), entries);
 }
 
-/* Each tensor by itself, and of several the first of the files: weights, states, then the optimizer's. */
+/* Each tensor by itself, and of several the first of the files: weights, states, then the
+ * optimizer's. */
 static void what_is_not_finite_is_not_saved_where_that_is_asked_for(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

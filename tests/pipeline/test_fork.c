@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fork.c -- handles in the child after fork(): their threads stay with the parent. Destroying them there
- * returns and frees nothing, reading them is CGP_ESTATE, and the parent goes on as if nothing had been. (That every call
- * on a pipeline is refused is a test of test_arguments.) */
+/* test_fork.c -- handles in the child after fork(): their threads stay with the parent. Destroying
+ * them there returns and frees nothing, reading them is CGP_ESTATE, and the parent goes on as if
+ * nothing had been. (That every call on a pipeline is refused is a test of test_arguments.) */
 #include "directory.h"
 
 #include <cgpipe/cgpipe.h>
@@ -14,7 +14,8 @@
 
 enum { SECONDS = 30, SAMPLES = 16 };
 
-/* Run `work` in a child; 0 is what it should return. A child that hangs is ended, and that is a failure. */
+/* Run `work` in a child; 0 is what it should return. A child that hangs is ended, and that is a
+ * failure. */
 static void in_a_child(int (*work)(void *), void *argument) {
     int status = 0;
     fflush(NULL);
@@ -25,8 +26,7 @@ static void in_a_child(int (*work)(void *), void *argument) {
         _exit(work(argument));
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status))
-        fail_msg("the child hung or crashed: %s", strsignal(WTERMSIG(status)));
+    if (WIFSIGNALED(status)) fail_msg("the child hung or crashed: %s", strsignal(WTERMSIG(status)));
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
@@ -41,8 +41,8 @@ static cgp_model *make_model(void) {
     const cgp_value y =
         cgp_linear(model, x, "one", (cgp_linear_options){.out = 4, .init = {CGP_INIT_ONE, 0}});
     cgp_model_layer(model, "two");
-    cgp_model_loss_cross_entropy(
-        model, cgp_linear(model, y, "two", (cgp_linear_options){.out = 3}), labels, -100, 1);
+    cgp_model_loss_cross_entropy(model, cgp_linear(model, y, "two", (cgp_linear_options){.out = 3}),
+                                 labels, -100, 1);
     assert_ok(cgp_model_finish(model));
     return model;
 }
@@ -72,8 +72,8 @@ static int destroy_it(void *argument) {
     return cgp_optim_step(t->pipeline) == CGP_ESTATE ? 0 : 1;
 }
 
-/* The plan and the model are plain memory: the child makes a pipeline of its own of them. Not under the thread sanitizer,
- * which allows a child no threads. */
+/* The plan and the model are plain memory: the child makes a pipeline of its own of them. Not under
+ * the thread sanitizer, which allows a child no threads. */
 static int train_another(void *argument) {
     const training *t = argument;
 #ifdef TEST_TSAN
@@ -111,8 +111,8 @@ static void a_pipeline_is_left_alone(void **state) {
 
 /* --- data that threads prepare --- */
 
-static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
-                       void *input, void *target) {
+static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
+                       void *target) {
     (void)context;
     (void)split;
     (void)position;

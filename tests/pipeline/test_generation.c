@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_generation.c -- generation with a cache gives what recomputation gives: logits are those of the model over the whole sequence, bit
+/* test_generation.c -- generation with a cache gives what recomputation gives: logits are those of
+ *the model over the whole sequence, bit
  * for bit, however many tokens come at a time, in whatever layout.
  *
  *     whole     T tokens at once                          logits [T, V]
@@ -30,8 +31,7 @@ static network network_of(const cgp_model_spec *spec, cgp_plan_options options) 
     options.inference = true;
     given.gpt2.loss = given.llama.loss = false;
     assert_ok(cgp_model_spec_create(&net.model, &given));
-    if (options.stages > cgp_model_layers(net.model))
-        options.stages = cgp_model_layers(net.model);
+    if (options.stages > cgp_model_layers(net.model)) options.stages = cgp_model_layers(net.model);
     assert_ok(cgp_plan_create(&net.plan, net.model, &options));
     assert_ok(cgp_pipeline_create(&net.pipeline, net.plan, 7));
     return net;
@@ -109,8 +109,7 @@ static void release_text(text *t) {
 }
 
 static void predict_whole(network *net, text *t) {
-    const cgp_tensor tokens = {CGP_I32, cgp_shape_make(2, (int64_t[]){1, t->length}),
-                               t->tokens};
+    const cgp_tensor tokens = {CGP_I32, cgp_shape_make(2, (int64_t[]){1, t->length}), t->tokens};
     const cgp_tensor logits = {CGP_F32, cgp_shape_make(3, (int64_t[]){1, t->length, t->vocab}),
                                t->logits};
     assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&tokens}, 1,
@@ -118,8 +117,7 @@ static void predict_whole(network *net, text *t) {
 }
 
 /* n tokens from `first` on, to `logits` [n, V]. */
-static cgp_status predict(network *net, const text *t, int64_t first, int64_t n,
-                          float *logits) {
+static cgp_status predict(network *net, const text *t, int64_t first, int64_t n, float *logits) {
     const cgp_shape one = cgp_shape_make(2, (int64_t[]){n, 1});
     const cgp_tensor tokens = {CGP_I32, one, t->tokens + first};
     const cgp_tensor positions = {CGP_I32, one, t->positions + first};
@@ -135,8 +133,8 @@ static void check_part(network *net, const text *t, int64_t first, int64_t n) {
     assert_ok(predict(net, t, first, n, got));
     for (int64_t i = 0; i < n * t->vocab; i++) {
         if (memcmp(got + i, expected + i, 4) != 0)
-            fail_msg("of %" PRId64 " tokens from %" PRId64 " on, token %" PRId64
-                     ", logit %" PRId64 ": %.9g, expected %.9g",
+            fail_msg("of %" PRId64 " tokens from %" PRId64 " on, token %" PRId64 ", logit %" PRId64
+                     ": %.9g, expected %.9g",
                      n, first, i / t->vocab, i % t->vocab, (double)got[i], (double)expected[i]);
     }
     free(got);
@@ -160,8 +158,7 @@ static cgp_plan_options draw_layout(const cgp_model_spec *spec, uint64_t *seed) 
     o.batch = test_between(seed, o.chunks, 90);
     o.threads_per_device = test_between(seed, 1, 2);
     /* in bf16 GPT-2's embeddings are rounded before they are added */
-    if (spec->kind == CGP_MODEL_LLAMA && test_random(seed) % 2)
-        o.precision = CGP_PRECISION_BF16;
+    if (spec->kind == CGP_MODEL_LLAMA && test_random(seed) % 2) o.precision = CGP_PRECISION_BF16;
     return o;
 }
 

@@ -2,12 +2,12 @@
 /* test_gradients.c -- the gradients that a pipeline leaves are those of the loss it computes.
  *
  * On random graphs (values with many uses, skips over stages) on the reference backend: along a
- * random direction d in the space of all parameters, and of all inputs that have a gradient, (loss(p + h d) - loss(p - h d)) / 2h
- * against sum g d. h is halved until the quotient stays (a norm over nearly equal numbers bends
- * sharply) or the rounding of the losses, about 2e-7 relative, shows, and is not far below the
- * bend; besides these two, 5e-3 relative is allowed, far below any wrong term. Where the two are
- * more than a fifth of the slope, the graph tells nothing (a saturated one has hardly any slope):
- * few may be so. */
+ * random direction d in the space of all parameters, and of all inputs that have a gradient,
+ * (loss(p + h d) - loss(p - h d)) / 2h against sum g d. h is halved until the quotient stays (a
+ * norm over nearly equal numbers bends sharply) or the rounding of the losses, about 2e-7 relative,
+ * shows, and is not far below the bend; besides these two, 5e-3 relative is allowed, far below any
+ * wrong term. Where the two are more than a fifth of the slope, the graph tells nothing (a
+ * saturated one has hardly any slope): few may be so. */
 #include "graphs.h"
 
 static int64_t parameter_size(const cgp_model *model, int p) {
@@ -41,8 +41,7 @@ static void move_inputs(test_batch *batch, const test_batch *start, float *const
 /* A direction in which each parameter counts alike, whatever the size of its gradient, and in
  * which one whose gradient is zero is moved too: the gradient and a random vector, both of
  * length 1. Returns sum g d. */
-static double draw_direction(float *direction, const float *gradient, int64_t n,
-                             uint64_t *state) {
+static double draw_direction(float *direction, const float *gradient, int64_t n, uint64_t *state) {
     double slope = 0, gradient_norm = 0, random_norm = 0;
     for (int64_t i = 0; i < n; i++) {
         direction[i] = (float)test_between(state, -1000, 1000);
@@ -59,8 +58,7 @@ static double draw_direction(float *direction, const float *gradient, int64_t n,
 
 /* Returns whether the slope stands out of rounding and bend. */
 static bool check_graph(uint64_t *state, bool images) {
-    test_sizes sizes = {.layers = test_between(state, 1, 6),
-                        .sequence = test_between(state, 1, 6)};
+    test_sizes sizes = {.layers = test_between(state, 1, 6), .sequence = test_between(state, 1, 6)};
     sizes.heads = test_between(state, 1, 2);
     sizes.width = sizes.heads * test_between(state, 2, 5);
     sizes.vocab = test_between(state, 3, 9);
@@ -94,8 +92,7 @@ static bool check_graph(uint64_t *state, bool images) {
           **direction = calloc((size_t)n, sizeof *direction);
     double slope = 0, losses[2], quotients[3] = {INFINITY, INFINITY, INFINITY};
     assert_ok(cgp_pipeline_create(&pipeline, plan, seed));
-    assert_ok(
-        cgp_pipeline_set_input_gradients(pipeline, results.gradient_list, results.n_inputs));
+    assert_ok(cgp_pipeline_set_input_gradients(pipeline, results.gradient_list, results.n_inputs));
     assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
     for (int p = 0; p < n; p++) {
         const int64_t count = parameter_size(model, p);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_input_gradients.c -- gradients of inputs and several outputs on models small enough to know the numbers: where they come to, what is
+/* test_input_gradients.c -- gradients of inputs and several outputs on models small enough to know
+ *the numbers: where they come to, what is
  * zero, what is refused.
  *
- * (That they are those of the loss is in test_gradients.c, that they are bit-equal over layouts in test_bit_equality.c and
- * test_external_loss.c.) */
+ * (That they are those of the loss is in test_gradients.c, that they are bit-equal over layouts in
+ * test_bit_equality.c and test_external_loss.c.) */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -12,7 +13,8 @@
 
 enum { N = 5, C = 3 };
 
-/* y = 2 x in layer a, z = 3 y in b: outputs y, z, argmax(z); `unread` is read by nothing. No parameters. */
+/* y = 2 x in layer a, z = 3 y in b: outputs y, z, argmax(z); `unread` is read by nothing. No
+ * parameters. */
 static cgp_model *scales(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "scales"));
@@ -83,8 +85,8 @@ static void check_numbers(const cgp_model *model, int stages, cgp_precision prec
         b.y[i] = (float)(i + 1);
         b.z[i] = (float)(i % 4);
     }
-    assert_ok(cgp_pipeline_backward(
-        pipeline, (const cgp_tensor *[]){b.outputs[0], b.outputs[1], NULL}, 3));
+    assert_ok(cgp_pipeline_backward(pipeline,
+                                    (const cgp_tensor *[]){b.outputs[0], b.outputs[1], NULL}, 3));
     for (int i = 0; i < N * C; i++)
         assert_true(b.dx[i] == 2 * (b.y[i] + 3 * b.z[i]) && b.du[i] == 0);
     cgp_pipeline_destroy(pipeline);
@@ -118,8 +120,8 @@ static void a_prediction_fills_the_outputs_that_are_wanted(void **unused) {
                                    (const cgp_tensor *[]){NULL, b.outputs[1], NULL}, 3));
     for (int i = 0; i < N * C; i++)
         assert_true(b.y[i] == 0 && b.z[i] == 6 * b.x[i]);
-    assert_ok(cgp_pipeline_predict(
-        pipeline, b.inputs, 2, (const cgp_tensor *[]){b.outputs[0], NULL, b.outputs[2]}, 3));
+    assert_ok(cgp_pipeline_predict(pipeline, b.inputs, 2,
+                                   (const cgp_tensor *[]){b.outputs[0], NULL, b.outputs[2]}, 3));
     for (int i = 0; i < N * C; i++)
         assert_true(b.y[i] == 2 * b.x[i]);
     for (int n = 0; n < N; n++)
@@ -152,8 +154,7 @@ static void tensors_that_do_not_fit_are_refused(void **unused) {
     assert_status(cgp_pipeline_set_input_gradients(pipeline, NULL, 2), CGP_EINVAL);
     cgp_tensor few = b.tensors[3];
     few.shape.dims[0] = N - 1;
-    assert_ok(
-        cgp_pipeline_set_input_gradients(pipeline, (const cgp_tensor *[]){&few, NULL}, 2));
+    assert_ok(cgp_pipeline_set_input_gradients(pipeline, (const cgp_tensor *[]){&few, NULL}, 2));
     assert_ok(cgp_pipeline_forward(pipeline, b.inputs, 2, b.outputs, 3));
     const cgp_tensor *gradients[] = {b.outputs[0], b.outputs[1], NULL};
     assert_status(cgp_pipeline_backward(pipeline, gradients, 3), CGP_EINVAL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_late_waits.c -- each wait is needed, on `late` (waits.h); and how far the host is ahead. (On cuda-host: test_cuda_waits.) */
+/* test_late_waits.c -- each wait is needed, on `late` (waits.h); and how far the host is ahead. (On
+ * cuda-host: test_cuda_waits.) */
 #include "waits.h"
 
 #include "backend/late/late.h"
@@ -8,7 +9,8 @@ int cgp__site_off = -1;
 
 /* --- how far the host is ahead --- */
 
-/* `late`, counted on one device without transfers: an action has two records, of its start and of its end. */
+/* `late`, counted on one device without transfers: an action has two records, of its start and of
+ * its end. */
 static struct { int records, landed, most; } ahead;
 
 static cgp_status counted_record(cgp_device *device, cgp_queue queue, cgp_event *event) {

@@ -80,8 +80,7 @@ static void check_cycles(int stages) {
     assert_int_equal(threads, threads_warm);
     assert_int_equal(threads, TEST_THREADS);
     if (SANITIZED)
-        print_message(
-            "a sanitizer is on: its quarantine hides what resident memory would tell\n");
+        print_message("a sanitizer is on: its quarantine hides what resident memory would tell\n");
     else
         assert_in_range(kib - kib_warm + MAX_KIB, 0, 2 * MAX_KIB);
 }

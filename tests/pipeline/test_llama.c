@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_llama.c -- a Llama, a Mistral and a Qwen2 compute what Hugging Face's transformers computes with the same files: logits, and the
+/* test_llama.c -- a Llama, a Mistral and a Qwen2 compute what Hugging Face's transformers computes
+ *with the same files: logits, and the
  * losses of ten steps of AdamW; and come out as they went in.
  *
- * tests/data/weights has them, with numbers in double (tools/reference_llama.py). Logits may be off by 1e-5 of the largest, losses by
- * 2e-5 of themselves: ten steps of f32, whose single one is within 1e-6. */
+ * tests/data/weights has them, with numbers in double (tools/reference_llama.py). Logits may be off
+ * by 1e-5 of the largest, losses by 2e-5 of themselves: ten steps of f32, whose single one is
+ * within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -136,8 +138,8 @@ static void losses_are_those_of_transformers(void **state) {
         make_training(&net, cases[c], &o);
         for (int s = 0; s < STEPS; s++) {
             double loss = 0;
-            assert_ok(cgp_pipeline_step(
-                net.pipeline, (const cgp_tensor *[]){&n.tokens, &n.targets}, 2, &loss));
+            assert_ok(cgp_pipeline_step(net.pipeline, (const cgp_tensor *[]){&n.tokens, &n.targets},
+                                        2, &loss));
             assert_ok(cgp_optim_step(net.pipeline));
             far = fmax(far, fabs(loss / (double)((float *)n.losses.data)[s] - 1));
         }
@@ -170,15 +172,16 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
 
 /* --- what is refused --- */
 
-#define BASE                                                                                   \
-    "\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 2, "               \
+#define BASE                                                                                       \
+    "\"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 2, "                   \
     "\"intermediate_size\": 8, \"vocab_size\": 8, \"max_position_embeddings\": 8"
 
-#define QWEN2                                                                                  \
-    "\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"use_sliding_window\": true, "    \
+#define QWEN2                                                                                      \
+    "\"model_type\": \"qwen2\", \"num_key_value_heads\": 2, \"use_sliding_window\": true, "        \
     "\"sliding_window\": 4, "
 
-/* As in Qwen2Config of transformers: layer_types, or else the layers from max_window_layers on, by default 28. */
+/* As in Qwen2Config of transformers: layer_types, or else the layers from max_window_layers on, by
+ * default 28. */
 static void a_qwen2_has_the_window_that_transformers_computes(void **state) {
     (void)state;
     static const struct {
@@ -190,8 +193,7 @@ static void a_qwen2_has_the_window_that_transformers_computes(void **state) {
         {"\"max_window_layers\": 28", 0},
         {"\"tie_word_embeddings\": false", 0}, /* without max_window_layers */
         {"\"layer_types\": null", 0},
-        {"\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", \"full_attention\"]",
-         0},
+        {"\"max_window_layers\": 1, \"layer_types\": [\"full_attention\", \"full_attention\"]", 0},
         {"\"layer_types\": [\"sliding_attention\", \"sliding_attention\"]", 4},
         {"\"use_sliding_window\": true, \"max_window_layers\": 0, \"sliding_window\": null", 0},
         {"\"max_window_layers\": 1, \"use_sliding_window\": false", 0},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_bits.c -- small ResNets, AmoebaNets, U-Nets and ViTs end with the same bits, weights, running statistics, loss and output,
- * whatever the stages, balance, schedule and recomputation; batch norms follow micro-batches or, deferred, the mini-batch; convolutions
- * are direct or Winograd's. */
+/* test_models_bits.c -- small ResNets, AmoebaNets, U-Nets and ViTs end with the same bits, weights,
+ * running statistics, loss and output, whatever the stages, balance, schedule and recomputation;
+ * batch norms follow micro-batches or, deferred, the mini-batch; convolutions are direct or
+ * Winograd's. */
 #include "graphs.h"
 
 #include <cgpipe/models/spec.h>
@@ -103,17 +104,15 @@ static outcome compare(const char *text, bool deferred, cgp_convolution convolut
         o.balance = balance;
         o.threads_per_device = test_between(state, 1, 2);
         test_random_schedule(state, cgp_model_layers(model), 4, &o);
-        test_random_balance(state, cgp_model_layers(model), cgp_plan_options_stages(&o),
-                            balance);
+        test_random_balance(state, cgp_model_layers(model), cgp_plan_options_stages(&o), balance);
         assert_ok(cgp_recompute_parse(&o.recompute, mode));
         const outcome got = train(model, &o, &b);
         if (memcmp(&got, &expected, sizeof got) != 0)
-            fail_msg(
-                "%s%s, %d stages, %s, %s: losses %.9g %.9g, weights %s, states %s; one stage: "
-                "%.9g %.9g, %s, %s",
-                text, deferred ? ", deferred" : "", o.stages, o.schedule, mode, got.losses[0],
-                got.losses[1], got.weights, got.states, expected.losses[0], expected.losses[1],
-                expected.weights, expected.states);
+            fail_msg("%s%s, %d stages, %s, %s: losses %.9g %.9g, weights %s, states %s; one stage: "
+                     "%.9g %.9g, %s, %s",
+                     text, deferred ? ", deferred" : "", o.stages, o.schedule, mode, got.losses[0],
+                     got.losses[1], got.weights, got.states, expected.losses[0], expected.losses[1],
+                     expected.weights, expected.states);
     }
     free(b.tensors[0].data);
     free(b.tensors[1].data);

@@ -21,8 +21,8 @@ static void count(void) {
 }
 
 /* glibc's own, under the names it keeps for this purpose. */
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t),
-    *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
 
 CGP_API void *malloc(size_t bytes) {
     count();
@@ -110,8 +110,8 @@ static void check(cgp_model *model, int stages, int threads, cgp_recompute recom
     for (int i = 0; i < 3; i++)
         train(pipeline, &batch);
     atomic_store(&counting, false);
-    print_message("%s, %d stages, %d threads, %s: %d allocations\n", cgp_model_name(model),
-                  stages, threads, cgp_recompute_name(recompute), allocations);
+    print_message("%s, %d stages, %d threads, %s: %d allocations\n", cgp_model_name(model), stages,
+                  threads, cgp_recompute_name(recompute), allocations);
     assert_int_equal(allocations, 0);
     test_batch_release(&batch);
     cgp_pipeline_destroy(pipeline);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_packed_parameters.c -- packed parameters: every kernel finds those of now, made once between two changes, and each in one place.
- * On `ref`, whose kernels check them: LINEAR's in one layout, LAYER_NORM's in one for each direction. And those of `cpu`. */
+/* test_packed_parameters.c -- packed parameters: every kernel finds those of now, made once between
+ * two changes, and each in one place. On `ref`, whose kernels check them: LINEAR's in one layout,
+ * LAYER_NORM's in one for each direction. And those of `cpu`. */
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -39,8 +40,8 @@ static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spe
     return CGP_OK;
 }
 
-static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec,
-                       const float *const *param, void *to) {
+static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
+                       void *to) {
     (void)device;
     packs++;
     memcpy(to, param[0], 4 * (size_t)elements(spec, 0));
@@ -49,8 +50,7 @@ static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec,
     return CGP_OK;
 }
 
-static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
-                                cgp_kernel **out) {
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
     CGP_TRY(cgp__backend_ref.kernel_create(device, spec, out));
     const int i = n_kernels++;
     if (i >= KERNELS) return cgp_fail(CGP_ELIMIT, "too many kernels");
@@ -254,7 +254,8 @@ static int64_t round_up(int64_t n) {
     return (n + 31) / 32 * 32;
 }
 
-/* Of the linear layers, b of forward [in, out] and of backward [out, in] in whole tiles of bf16; the head's weight is the embedding's. */
+/* Of the linear layers, b of forward [in, out] and of backward [out, in] in whole tiles of bf16;
+ * the head's weight is the embedding's. */
 static int64_t count_tile_bytes(bool trains) {
     const int64_t w = WIDTH, sides[][2] = {{w, 3 * w}, {w, w}, {w, 4 * w}, {4 * w, w}};
     int64_t elements = round_up(w) * round_up(VOCAB);
@@ -282,15 +283,14 @@ static void the_room_of_a_limit_has_packed_weights(void **unused) {
     for (int c = 0; c < 8; c++) {
         const bool bf16 = c & 1, inference = c & 2;
         const int chunks = c & 4 ? 3 : 1;
-        const int64_t bytes =
-            bf16 && (inference || chunks > 1) ? count_tile_bytes(!inference) : 0;
+        const int64_t bytes = bf16 && (inference || chunks > 1) ? count_tile_bytes(!inference) : 0;
         cgp_plan *plan = cpu_plan(model, bf16, inference, chunks, 0);
         const int64_t without = cgp_plan_device_at(plan, 0)->planned_bytes;
         assert_int_equal(packed_bytes(plan), 0);
         cgp_plan_destroy(plan);
         for (int short_of = -1; short_of <= 1; short_of++) {
-            plan = cpu_plan(model, bf16, inference, chunks,
-                            without + bytes + (bytes ? -short_of : 0));
+            plan =
+                cpu_plan(model, bf16, inference, chunks, without + bytes + (bytes ? -short_of : 0));
             const int64_t expected = short_of > 0 ? 0 : bytes;
             assert_int_equal(packed_bytes(plan), expected);
             assert_int_equal(cgp_plan_device_at(plan, 0)->planned_bytes, without + expected);
@@ -306,14 +306,8 @@ static void packed_weights_change_no_bit(void **unused) {
     test_needs_cpu();
     uint64_t seed = test_seed();
     for (int round = 0; round < 6; round++) {
-        const test_sizes random = {test_between(&seed, 2, 6),
-                                   8,
-                                   16 * test_between(&seed, 1, 5),
-                                   2,
-                                   11,
-                                   0.1,
-                                   false,
-                                   false};
+        const test_sizes random = {
+            test_between(&seed, 2, 6), 8, 16 * test_between(&seed, 1, 5), 2, 11, 0.1, false, false};
         cgp_model *model = round % 2 ? test_random_graph(&seed, &random) : test_gpt2(&random);
         test_batch batches[3];
         test_outcome outcomes[2];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pipeline_resume.c -- 10 steps are 5, a checkpoint, and 5 more: bit for bit, also with other stages, balance, schedule,
+/* test_pipeline_resume.c -- 10 steps are 5, a checkpoint, and 5 more: bit for bit, also with other
+ *stages, balance, schedule,
  * recomputation and seed; and a checkpoint that does not fit or is damaged changes nothing.
  *
  *     expected   1 2 3 4 5 6 7 8 9 10
@@ -55,7 +56,8 @@ static cgp_optim optimizer(int i) {
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_adam(1e-3, 0.01),
         cgp_optim_rmsprop(1e-3, 0, 1e-4),    cgp_optim_rmsprop(1e-3, 0.9, 1e-4),
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_sgd(0.05, 0.9, false, 0)};
-    /* Random graphs diverge under long steps: SGD's are limited, and those of the others by their nature. */
+    /* Random graphs diverge under long steps: SGD's are limited, and those of the others by their
+     * nature. */
     optims[0].clip_norm = optims[1].clip_norm = optims[7].clip_norm = 1;
     optims[6].clip_norm = 0.1;
     optims[6].schedule =
@@ -77,8 +79,8 @@ static void draw_layout(cgp_plan_options *o, const cgp_model *model, int *balanc
 }
 
 static void print_layout(const char *what, const cgp_plan_options *o, int optim) {
-    print_message("%s: optimizer %d, %d stages, batch %d, %d chunks, %s, %s, balance", what,
-                  optim, o->stages, (int)o->batch, o->chunks, o->schedule,
+    print_message("%s: optimizer %d, %d stages, batch %d, %d chunks, %s, %s, balance", what, optim,
+                  o->stages, (int)o->batch, o->chunks, o->schedule,
                   cgp_recompute_name(o->recompute));
     for (int j = 0; j < o->stages; j++)
         print_message(" %d", o->balance[j]);
@@ -239,8 +241,7 @@ static void the_files_do_not_show_the_layout(void **unused) {
     /* it has the sums of the other files */
     const int bytes = test_read_file(test_path_of("run/latest/checkpoint.json"), first);
     assert_in_range(bytes, 400, 4095);
-    assert_int_equal(test_read_file(test_path_of("other/latest/checkpoint.json"), second),
-                     bytes);
+    assert_int_equal(test_read_file(test_path_of("other/latest/checkpoint.json"), second), bytes);
     assert_memory_equal(first, second, (size_t)bytes);
     for (int s = 0; s < 3; s++)
         test_batch_release(&batches[s]);
@@ -393,19 +394,16 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **unused) {
                        "\"transformer.h.2.ln_1.weight\" (is it of another model?)");
     save_other(&fewer, &o.optim);
     assert_refused(
-        &w,
-        "weights.safetensors: \"transformer.h.1.ln_1.weight\" of model gpt2 is missing (is it "
-        "of another model?)");
+        &w, "weights.safetensors: \"transformer.h.1.ln_1.weight\" of model gpt2 is missing (is it "
+            "of another model?)");
     save_other(&wider, &o.optim);
     assert_refused(
-        &w,
-        "weights.safetensors: \"transformer.wte.weight\": model gpt2 has F32 [20, 12], got F32 "
-        "[21, 12] (is it of another model?)");
+        &w, "weights.safetensors: \"transformer.wte.weight\": model gpt2 has F32 [20, 12], got F32 "
+            "[21, 12] (is it of another model?)");
     save_other(&small, &adam);
-    assert_refused(&w,
-                   "run/step-00000000: its optimizer is adam with 2 states (exp_avg, "
-                   "exp_avg_sq), planned is adamw with 2 states (exp_avg, exp_avg_sq) (plan "
-                   "the optimizer of the checkpoint, or plan for inference");
+    assert_refused(&w, "run/step-00000000: its optimizer is adam with 2 states (exp_avg, "
+                       "exp_avg_sq), planned is adamw with 2 states (exp_avg, exp_avg_sq) (plan "
+                       "the optimizer of the checkpoint, or plan for inference");
     save_other(&small, &sgd);
     assert_refused(&w, "its optimizer is sgd with 1 state (momentum), planned is adamw");
     save_other(&small, &plain);
@@ -440,11 +438,9 @@ static void damage_is_reported_and_changes_nothing(void **unused) {
         byte ^= (unsigned char)(1 << test_between(&state, 0, 7));
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
         close(fd);
-        snprintf(message, sizeof message, "run/step-00000002/%s: damaged between byte ",
-                 files[f]);
+        snprintf(message, sizeof message, "run/step-00000002/%s: damaged between byte ", files[f]);
         assert_refused(&w, message);
-        snprintf(message, sizeof message, "; step-00000001 is whole (load %s/step-00000001)",
-                 run);
+        snprintf(message, sizeof message, "; step-00000001 is whole (load %s/step-00000001)", run);
         assert_message(message);
     }
     release_witness(&w);
@@ -564,8 +560,7 @@ static void a_step_without_update_is_not_saved(void **unused) {
     assert_message("keep: expected at least 1, or 0 for all, got -1");
     assert_status(cgp_pipeline_save(w.t.pipeline, run, 0, "\xff"), CGP_EINVAL);
     /* before anything is written: else it would be the directory that is missing */
-    assert_status(cgp_pipeline_save(w.t.pipeline, test_path_of("no/run"), 0, "\xff"),
-                  CGP_EINVAL);
+    assert_status(cgp_pipeline_save(w.t.pipeline, test_path_of("no/run"), 0, "\xff"), CGP_EINVAL);
     assert_message("note: is not UTF-8 text");
     assert_status(cgp_pipeline_load(w.t.pipeline, run, NULL), CGP_EIO);
     release_witness(&w);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_hash.c -- the hash that ranks compare: equal for equal models and options, another one for each change. */
+/* test_plan_hash.c -- the hash that ranks compare: equal for equal models and options, another one
+ * for each change. */
 #include <cgpipe/ext/op.h>
 
 #include "graphs.h"
@@ -28,10 +29,10 @@ static const char *change(cgp_plan_options *o, int k) {
     static const char *const devices[] = {"cpu", "cpu:1", "cpu"}, *const limited[] = {
                                                                       "cpu", "cpu@1GiB", "cpu"};
     cgp_lr_schedule *rate = &o->optim.schedule;
-#define CHANGES(field, value)                                                                  \
-    if (k-- == 0) {                                                                            \
-        (field) = (value);                                                                     \
-        return #field " = " #value;                                                            \
+#define CHANGES(field, value)                                                                      \
+    if (k-- == 0) {                                                                                \
+        (field) = (value);                                                                         \
+        return #field " = " #value;                                                                \
     }
     if (k-- == 0) {
         o->inference = true;
@@ -107,7 +108,8 @@ static cgp_status nothing(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* An op with a parameter and a state, whose attributes are the two things about them that can change. It never runs. */
+/* An op with a parameter and a state, whose attributes are the two things about them that can
+ * change. It never runs. */
 static const cgp_op counter = {.struct_size = sizeof(cgp_op),
                                .name = "counter",
                                .n_inputs = 1,
@@ -131,9 +133,8 @@ static cgp_model *make_model(const knobs *k) {
     changed.cheap = true;
     assert_ok(cgp_model_create(&model, "knobs"));
     cgp_value x = cgp_model_input(model, k->input_name ? "y" : "x", CGP_F32, 1, wide);
-    const cgp_value more =
-        cgp_model_input(model, "more", k->input_dtype ? CGP_I32 : CGP_F32,
-                        k->input_shape ? 2 : 1, k->input_shape ? rows : flat);
+    const cgp_value more = cgp_model_input(model, "more", k->input_dtype ? CGP_I32 : CGP_F32,
+                                           k->input_shape ? 2 : 1, k->input_shape ? rows : flat);
     (void)more;
     cgp_model_layer(model, "unused");
     if (k->dropped) (void)cgp_dropout(model, x, 0.5); /* takes a number, and goes */

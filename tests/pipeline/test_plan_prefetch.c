@@ -37,8 +37,8 @@ static bool prefetches(const cgp__call *call, cgp__location location) {
     return false;
 }
 
-/* Within one action: calls behind call i, down to the next linear, read every entry of its list; the list has all of their
- * parameters, if it has capacity. */
+/* Within one action: calls behind call i, down to the next linear, read every entry of its list;
+ * the list has all of their parameters, if it has capacity. */
 static void check_call(const cgp_plan *plan, const cgp__program *program, int i, int end) {
     const cgp__call *call = &program->calls[i];
     int last = i + 1;
@@ -53,10 +53,8 @@ static void check_call(const cgp_plan *plan, const cgp__program *program, int i,
     }
     for (int j = i + 1; j <= last && j < end && call->n_prefetch < CGP_MAX_PREFETCH; j++) {
         const cgp__call *next = &program->calls[j];
-        for (int k = 0; k < CGP_OP_MAX_PARAMETERS && next->direction != CGP_OP_BACKWARD_WEIGHT;
-             k++)
-            assert_true(next->param[k].arena == CGP__NOWHERE ||
-                        prefetches(call, next->param[k]));
+        for (int k = 0; k < CGP_OP_MAX_PARAMETERS && next->direction != CGP_OP_BACKWARD_WEIGHT; k++)
+            assert_true(next->param[k].arena == CGP__NOWHERE || prefetches(call, next->param[k]));
     }
 }
 

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_replay.c -- the plan against a replay with values, lifetimes and the action list, but no allocator.
+/* test_plan_replay.c -- the plan against a replay with values, lifetimes and the action list, but
+ *no allocator.
  *
- * The replay walks each device's list and counts the bytes in use, value by value. This gives a lower bound for a plan with
- * slots and a workspace: as many slots of each kind as are held at one time, times the bytes of their values; and, for the
- * workspace, the maximum over actions of the live bytes that do not fit into the unused parts of the action's own saved
- * slot. No offsets, so no fragmentation: the plan's excess over the bound is the waste of its layout: at most 3 %.
+ * The replay walks each device's list and counts the bytes in use, value by value. This gives a
+ * lower bound for a plan with slots and a workspace: as many slots of each kind as are held at one
+ * time, times the bytes of their values; and, for the workspace, the maximum over actions of the
+ * live bytes that do not fit into the unused parts of the action's own saved slot. No offsets, so
+ * no fragmentation: the plan's excess over the bound is the waste of its layout: at most 3 %.
  *
- * The bound leaves out that every range must be contiguous. For models so small that GEMM packing (some 0.5 MB whatever the
- * batch) is a large part of a slot, one scratchpad more is allowed; for random images, whose stages have a few values of any
- * size, one of the largest range; for the GPT-2 benchmark nothing. */
+ * The bound leaves out that every range must be contiguous. For models so small that GEMM packing
+ * (some 0.5 MB whatever the batch) is a large part of a slot, one scratchpad more is allowed; for
+ * random images, whose stages have a few values of any size, one of the largest range; for the
+ * GPT-2 benchmark nothing. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -25,7 +28,8 @@ typedef struct replay {
     int64_t *forward_end;
     /* [values] lowest node whose backward reads the stored value, n if none */
     int *backward_end;
-    /* [values] first and last step of backward of a value that backward recomputes; -1: it does not */
+    /* [values] first and last step of backward of a value that backward recomputes; -1: it does not
+     * */
     int *recomputed_from, *recomputed_to;
     /* bytes of the saved slot, of the input slot */
     int64_t slot, input;
@@ -64,7 +68,8 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     return false;
 }
 
-/* Return true if a stage passes on the gradient of a value (as its producer or user), and a stage above does. */
+/* Return true if a stage passes on the gradient of a value (as its producer or user), and a stage
+ * above does. */
 static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     const int producer = producer_of(plan, value);
     if (producer < 0 || producer > stage || !plan->model->values[value].has_grad) return false;
@@ -135,8 +140,8 @@ static void widen(int *from, int *to, int step) {
     *to = step > *to ? step : *to;
 }
 
-/* Find the steps that read value v: by an op's table, or to recompute a result of it. From the last node to the first, so that
- * the recomputation of all users of v is known. */
+/* Find the steps that read value v: by an op's table, or to recompute a result of it. From the last
+ * node to the first, so that the recomputation of all users of v is known. */
 static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {
@@ -153,15 +158,14 @@ static void find_steps(replay *r, int v, int *from, int *to) {
                 widen(from, to, step_of(r, i, (cgp_op_direction)d));
         }
         for (int k = 0; k < node->n_inputs; k++) {
-            if (node->inputs[k] == v && node->output >= 0 &&
-                r->recomputed_from[node->output] >= 0)
+            if (node->inputs[k] == v && node->output >= 0 && r->recomputed_from[node->output] >= 0)
                 widen(from, to, r->recomputed_from[node->output]);
         }
     }
 }
 
-/* +selective: the output of a cheap op is recomputed if backward reads it, and reads all of the op's inputs anyway or has them
- * from elsewhere. */
+/* +selective: the output of a cheap op is recomputed if backward reads it, and reads all of the
+ * op's inputs anyway or has them from elsewhere. */
 static void find_recomputed(replay *r) {
     bool *recomputed = calloc((size_t)r->model->n_values, sizeof *recomputed);
     int from, to;
@@ -178,8 +182,7 @@ static void find_recomputed(replay *r) {
     }
     for (int i = r->n - 1; i >= 0; i--) {
         const int y = node_at(r, i)->output;
-        if (y >= 0 && recomputed[y])
-            find_steps(r, y, &r->recomputed_from[y], &r->recomputed_to[y]);
+        if (y >= 0 && recomputed[y]) find_steps(r, y, &r->recomputed_from[y], &r->recomputed_to[y]);
     }
     free(recomputed);
 }
@@ -226,17 +229,18 @@ static bool keeps_stats(const replay *r, int i) {
             (node->use.op->weight_needs_saved && has(r, i, CGP_OP_BACKWARD_WEIGHT)));
 }
 
-/* At one time: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that need memory besides. The scratchpad
- * is contiguous, so it goes to the workspace whole if the rest of the slot is smaller. `fixed`: in the workspace anyway. */
+/* At one time: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that need
+ * memory besides. The scratchpad is contiguous, so it goes to the workspace whole if the rest of
+ * the slot is smaller. `fixed`: in the workspace anyway. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t capacity = r->slot - saved;
     int64_t beyond = tensors + scratchpad > capacity ? tensors + scratchpad - capacity : 0;
-    if (scratchpad > capacity)
-        beyond = scratchpad + (tensors > capacity ? tensors - capacity : 0);
+    if (scratchpad > capacity) beyond = scratchpad + (tensors > capacity ? tensors - capacity : 0);
     if (fixed + beyond > r->work) r->work = fixed + beyond;
 }
 
-/* Forward node by node. In use at node i: saved values so far, and temporary values with a later reader. */
+/* Forward node by node. In use at node i: saved values so far, and temporary values with a later
+ * reader. */
 static void replay_forward(replay *r) {
     int64_t saved = 0, temporary = 0;
     for (int i = 0; i < r->n; i++) {
@@ -254,11 +258,11 @@ static void replay_forward(replay *r) {
             if (made_here(r, v) && !kept(r, v) && r->forward_end[v] == i && !twice)
                 freed += bytes_of(r, v);
         }
-        /* An op may write over an input that dies here: then the two are never live at the same time. */
+        /* An op may write over an input that dies here: then the two are never live at the same
+         * time. */
         int64_t during = temporary, made = node->output >= 0 ? bytes_of(r, node->output) : 0;
         int64_t reused = 0;
-        if (node->use.op->overwrites && freed > 0 && made > 0)
-            reused = freed < made ? freed : made;
+        if (node->use.op->overwrites && freed > 0 && made > 0) reused = freed < made ? freed : made;
         if (node->output >= 0 && kept(r, node->output)) {
             saved += made;
             during -= reused;
@@ -275,8 +279,9 @@ static void replay_forward(replay *r) {
 
 /* Gradients are cells that values share (rules: src/plan/program/backward.c).
  *
- * ANYWHERE: in the slot or the workspace. OVER: it took over the memory of a saved value. OUTSIDE: when it came into use the
- * rest of the slot was smaller, so it is in the workspace, for all its life. */
+ * ANYWHERE: in the slot or the workspace. OVER: it took over the memory of a saved value. OUTSIDE:
+ * when it came into use the rest of the slot was smaller, so it is in the workspace, for all its
+ * life. */
 enum { ANYWHERE, OVER, EXTERNAL };
 
 typedef struct cells {
@@ -318,8 +323,8 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
     return bytes;
 }
 
-/* The logits' gradient replaces the logits; any other input is dead once weight backward has read it, if it is the last
- * reader. */
+/* The logits' gradient replaces the logits; any other input is dead once weight backward has read
+ * it, if it is the last reader. */
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
     if (!made_here(r, v) || r->backward_end[v] != i) return false;
@@ -466,7 +471,8 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     free(r->recomputed_to);
 }
 
-/* Count the slots held at one time on a stage, from its list. Inputs are held until backward if it or R reads them. */
+/* Count the slots held at one time on a stage, from its list. Inputs are held until backward if it
+ * or R reads them. */
 static void count_slots(const replay *r, int *inputs, int *saved) {
     int n = 0, in = 0, out = 0;
     const cgp_action *a = cgp_schedule_actions(cgp_plan_schedule(r->plan), r->stage, &n);
@@ -500,7 +506,8 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Return the workspace of the owner of a parameter of several stages: it receives their gradients in pieces. */
+/* Return the workspace of the owner of a parameter of several stages: it receives their gradients
+ * in pieces. */
 static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int p = 0; p < plan->model->n_params; p++) {
@@ -521,8 +528,7 @@ static int64_t state_bytes(const cgp_plan *plan, int stage) {
         const int64_t channels = plan->model->nodes[i].sizes.out;
         const int64_t parts[4] = {4 * channels, 4 * channels, 4, 8 * (2 + 2 * channels)};
         for (int k = 0; k < 4 && stage_of(plan, i) == stage; k++) {
-            if (plan->model->nodes[i].kind == CGP_OP_BATCH_NORM)
-                bytes += (parts[k] + 63) / 64 * 64;
+            if (plan->model->nodes[i].kind == CGP_OP_BATCH_NORM) bytes += (parts[k] + 63) / 64 * 64;
         }
     }
     return bytes;
@@ -535,8 +541,9 @@ static int find_edge(const cgp_plan *plan, int from, int to) {
     return e;
 }
 
-/* Return the bytes that a stage sends: each value to each later stage that uses it, and one gradient of each value it received
- * to the next lower stage of its chain; as many buffers as the simulated step takes at once, at least 2. */
+/* Return the bytes that a stage sends: each value to each later stage that uses it, and one
+ * gradient of each value it received to the next lower stage of its chain; as many buffers as the
+ * simulated step takes at once, at least 2. */
 static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     int64_t total = 0;
     for (int to = 0; to < cgp_plan_stages(plan); to++) {
@@ -544,8 +551,8 @@ static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
         for (int v = 0; v < plan->model->n_values; v++) {
             const int producer = producer_of(plan, v);
             bool sent = to > stage && producer == stage && uses(plan, to, v, false);
-            if (to < stage && producer >= 0 && producer <= to &&
-                plan->model->values[v].has_grad && uses(plan, stage, v, true)) {
+            if (to < stage && producer >= 0 && producer <= to && plan->model->values[v].has_grad &&
+                uses(plan, stage, v, true)) {
                 sent = producer == to || uses(plan, to, v, true);
                 for (int between = to + 1; between < stage; between++)
                     sent = sent && !uses(plan, between, v, true);
@@ -572,8 +579,7 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowa
         int inputs, saved;
         count_slots(&r, &inputs, &saved);
         if (r.work < piece_bytes(plan, j)) r.work = piece_bytes(plan, j);
-        int64_t activation =
-            inputs * r.input + saved * r.slot + r.work + transfer_bytes(plan, j);
+        int64_t activation = inputs * r.input + saved * r.slot + r.work + transfer_bytes(plan, j);
         const int64_t bound = (2 + cgp_optim_states(&o->optim)) * raw_parameter_bytes(plan, j) +
                               activation + state_bytes(plan, j);
         const cgp_plan_device *device = &plan->devices[j].info;
@@ -587,17 +593,16 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowa
                                                       : 0;
         if ((double)device->activation_bytes > 1.03 * (double)activation + more ||
             (double)device->planned_bytes > 1.03 * (double)bound + more || ratio < 1) {
-            print_message(
-                "%s, stages %d, batch %d, chunks %d, %s, %s: device %d plans %lld bytes, "
-                "bound %lld (%.4f), of it "
-                "activations %lld, bound %lld (%.4f: slots %d x %lld, %d x %lld, "
-                "workspace %lld of %lld)\n",
-                cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
-                o->schedule, cgp_recompute_name(o->recompute), j,
-                (long long)device->planned_bytes, (long long)bound, ratio,
-                (long long)device->activation_bytes, (long long)activation, activation_ratio,
-                inputs, (long long)r.input, saved, (long long)r.slot, (long long)r.work,
-                (long long)device->workspace_bytes);
+            print_message("%s, stages %d, batch %d, chunks %d, %s, %s: device %d plans %lld bytes, "
+                          "bound %lld (%.4f), of it "
+                          "activations %lld, bound %lld (%.4f: slots %d x %lld, %d x %lld, "
+                          "workspace %lld of %lld)\n",
+                          cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
+                          o->schedule, cgp_recompute_name(o->recompute), j,
+                          (long long)device->planned_bytes, (long long)bound, ratio,
+                          (long long)device->activation_bytes, (long long)activation,
+                          activation_ratio, inputs, (long long)r.input, saved, (long long)r.slot,
+                          (long long)r.work, (long long)device->workspace_bytes);
             fail();
         }
     }
@@ -713,8 +718,7 @@ static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(
 }
 
 /* The GPT-2 benchmark: 16 layers in its balances, batch 64. */
-static void
-plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent(void **unused) {
+static void plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     static const int balances[3][4] = {{16}, {8, 8}, {5, 3, 3, 5}};
     static const int stages[3] = {1, 2, 4};
@@ -745,8 +749,7 @@ int main(void) {
         cmocka_unit_test(plans_of_images_exceed_the_replay_by_at_most_three_percent),
         cmocka_unit_test(plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent),
         cmocka_unit_test(plans_of_gpt2_exceed_the_replay_by_at_most_three_percent),
-        cmocka_unit_test(
-            plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent),
+        cmocka_unit_test(plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,8 @@
  * resident size (VmHWM) from before cgp_pipeline_create to after three steps is at most planned
  * + 48 MiB and at least 0.95 planned.
  *
- * Half of the configurations are drawn, all with CGP_TEST_SCALE=2; each runs in a process of its own, whose high-water mark is its own. */
+ * Half of the configurations are drawn, all with CGP_TEST_SCALE=2; each runs in a process of its
+ * own, whose high-water mark is its own. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -96,8 +97,8 @@ static int run(const configuration *c) {
     print_message("%s, stages %d, batch %d, chunks %d, %s, %s: planned %.1f MiB, allocated "
                   "%.1f, grew by %.1f (%+.1f)\n",
                   cgp_model_name(model), c->stages, c->batch, c->chunks, c->schedule,
-                  cgp_recompute_name(c->recompute), planned / mib, allocated / mib,
-                  growth / mib, (growth - planned) / mib);
+                  cgp_recompute_name(c->recompute), planned / mib, allocated / mib, growth / mib,
+                  (growth - planned) / mib);
     const bool holds = growth <= planned + 48 * mib && growth >= 0.95 * planned;
     test_batch_release(&batch);
     cgp_pipeline_destroy(pipeline);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_split_backward.c -- the programs of plans whose schedules have I and W, checked without running them.
+/* test_plan_split_backward.c -- the programs of plans whose schedules have I and W, checked without
+ *running them.
  *
- * Between I and W of a micro-batch other actions use the workspace, so all operands of W must lie elsewhere or be recomputed
- * by W itself; the same for I, but for gradients that arrive right before it. */
+ * Between I and W of a micro-batch other actions use the workspace, so all operands of W must lie
+ * elsewhere or be recomputed by W itself; the same for I, but for gradients that arrive right
+ * before it. */
 #include "graphs.h"
 
 #include "plan/plan.h"
@@ -26,8 +28,7 @@ static void read_range(const written *w, cgp__location location) {
     for (int i = 0; i < w->n; i++) {
         if (w->begin[i] == location.offset) return;
     }
-    print_message("workspace + %lld is read, but was not written\n",
-                  (long long)location.offset);
+    print_message("workspace + %lld is read, but was not written\n", (long long)location.offset);
     fail();
 }
 

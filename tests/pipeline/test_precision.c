@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_precision.c -- precision bf16: half the activation bytes, almost the same losses, f32
- * at the API. (That its bits depend on no layout is in test_bit_equality.c and test_external_loss.c, that
- * its plans waste nothing in test_plan_replay.c.) */
+ * at the API. (That its bits depend on no layout is in test_bit_equality.c and
+ * test_external_loss.c, that its plans waste nothing in test_plan_replay.c.) */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -24,8 +24,8 @@ static int64_t other_bytes(const cgp_plan *plan) {
     return bytes;
 }
 
-/* GPT-2's values are f32 in 4 bytes or bf16 in 2; a row's mean, rstd, max and log_sum are few. Weights, gradients
- * and optimizer keep their bytes. */
+/* GPT-2's values are f32 in 4 bytes or bf16 in 2; a row's mean, rstd, max and log_sum are few.
+ * Weights, gradients and optimizer keep their bytes. */
 static void activations_of_gpt2_take_half_the_bytes(void **unused) {
     (void)unused;
     test_needs_cpu();
@@ -44,10 +44,9 @@ static void activations_of_gpt2_take_half_the_bytes(void **unused) {
             assert_ok(cgp_plan_create(&plans[p], model, &o));
         }
         const int64_t f32 = activation_bytes(plans[0]), bf16 = activation_bytes(plans[1]);
-        print_message(
-            "stages %d, %s, %s: %lld bytes of activations in f32, %lld in bf16 (%.4f)\n",
-            o.stages, o.schedule, cgp_recompute_name(o.recompute), (long long)f32,
-            (long long)bf16, (double)bf16 / (double)f32);
+        print_message("stages %d, %s, %s: %lld bytes of activations in f32, %lld in bf16 (%.4f)\n",
+                      o.stages, o.schedule, cgp_recompute_name(o.recompute), (long long)f32,
+                      (long long)bf16, (double)bf16 / (double)f32);
         assert_true((double)bf16 <= 0.55 * (double)f32);
         assert_true((double)bf16 >= 0.50 * (double)f32);
         assert_int_equal(other_bytes(plans[0]), other_bytes(plans[1]));
@@ -115,12 +114,10 @@ static void check_losses(const char *device) {
     for (int s = 0; s < STEPS; s++) {
         const double off = fabs(bf16[s] - f32[s]) / f32[s];
         worst = off > worst ? off : worst;
-        if (!(off <= 0.01))
-            fail_msg("step %d: loss %.6f in bf16, %.6f in f32", s, bf16[s], f32[s]);
+        if (!(off <= 0.01)) fail_msg("step %d: loss %.6f in bf16, %.6f in f32", s, bf16[s], f32[s]);
     }
-    print_message(
-        "%s: losses %.4f to %.4f in f32, %.4f to %.4f in bf16, at most %.3f %% apart\n", device,
-        f32[0], f32[STEPS - 1], bf16[0], bf16[STEPS - 1], 100 * worst);
+    print_message("%s: losses %.4f to %.4f in f32, %.4f to %.4f in bf16, at most %.3f %% apart\n",
+                  device, f32[0], f32[STEPS - 1], bf16[0], bf16[STEPS - 1], 100 * worst);
     assert_true(worst > 0);
     assert_true(f32[STEPS - 1] < f32[0] / 2);
     for (int i = 0; i < BATCH * 12 * 17; i++) {
@@ -140,8 +137,8 @@ static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
     check_losses("cpu");
 }
 
-/* BCE's targets are floats that devices keep in bf16, and that nothing but the loss reads: a prediction neither needs nor
- * reads them. */
+/* BCE's targets are floats that devices keep in bf16, and that nothing but the loss reads: a
+ * prediction neither needs nor reads them. */
 static void check_prediction_without_targets(const char *device, int stages,
                                              cgp_precision precision) {
     enum { SAMPLES = 5, WIDTH = 3 };
@@ -177,8 +174,7 @@ static void check_prediction_without_targets(const char *device, int stages,
     test_batch_fill(&batch, model, &none, SAMPLES, &state);
     const cgp_tensor *alone[] = {batch.inputs[0], NULL};
     assert_ok(cgp_pipeline_predict(pipeline, alone, 2, (const cgp_tensor *[]){&to_without}, 1));
-    assert_ok(
-        cgp_pipeline_predict(pipeline, batch.inputs, 2, (const cgp_tensor *[]){&to_with}, 1));
+    assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 2, (const cgp_tensor *[]){&to_with}, 1));
     assert_memory_equal(with, without, sizeof with);
     assert_status(cgp_pipeline_evaluate(pipeline, alone, 2, NULL), CGP_EINVAL);
     assert_message("input targets: is missing");
@@ -224,8 +220,7 @@ static void what_is_not_possible_is_refused(void **unused) {
     assert_status(cgp_convolution_parse(&convolution, "winogard"), CGP_EINVAL);
     assert_message(
         "convolution: expected direct or winograd, got \"winogard\" (did you mean winograd?)");
-    assert_ok(
-        cgp_convolution_parse(&convolution, cgp_convolution_name(CGP_CONVOLUTION_WINOGRAD)));
+    assert_ok(cgp_convolution_parse(&convolution, cgp_convolution_name(CGP_CONVOLUTION_WINOGRAD)));
     assert_int_equal(convolution, CGP_CONVOLUTION_WINOGRAD);
     assert_ok(cgp_model_create(&model, "m"));
     (void)cgp_model_input(model, "x", CGP_BF16, 1, (int64_t[]){4});

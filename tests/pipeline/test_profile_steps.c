@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile_steps.c -- costs of layers measured in whole steps: every layer that has kernels has times, in any model, alone or beside
- * other pipelines; operations and bytes are those of the plan; and no failure changes the caller's costs. */
+/* test_profile_steps.c -- costs of layers measured in whole steps: every layer that has kernels has
+ * times, in any model, alone or beside other pipelines; operations and bytes are those of the plan;
+ * and no failure changes the caller's costs. */
 #include "graphs.h"
 
 #include "partition/partition.h"
@@ -37,8 +38,8 @@ static void check(const cgp_model *model, const cgp_layer_cost *costs, int64_t s
     double bytes = 0, update = 0;
     const int layers = cgp_model_layers(model);
     assert_true(layers <= LAYERS);
-    assert_ok(cgp__layer_costs(
-        model, samples, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT}, &timer, expected));
+    assert_ok(cgp__layer_costs(model, samples, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
+                               &timer, expected));
     for (int i = 0; i < layers; i++) {
         const cgp_layer_cost *c = &costs[i], *e = &expected[i];
         assert_int_equal(c->forward_seconds > 0, e->forward_seconds > 0);
@@ -82,7 +83,8 @@ static void layers_of_random_models_have_times(void **unused) {
     }
 }
 
-/* A layer with a hundred times the operations takes longest, alone and beside others: the first plan's times are returned. */
+/* A layer with a hundred times the operations takes longest, alone and beside others: the first
+ * plan's times are returned. */
 static void the_first_plan_is_measured(void **unused) {
     (void)unused;
     const test_sizes small = {2, 8, 16, 2, 11, 0, false, false};
@@ -132,8 +134,9 @@ static void failures_leave_the_costs_as_they_were(void **unused) {
     expect_refused(plans, 3, 1, CGP_EINVAL, "plan 2 of 3 is NULL");
     expect_refused((const cgp_plan *[]){inference}, 1, 1, CGP_ESTATE, "inference");
     expect_refused((const cgp_plan *[]){one, inference}, 2, 1, CGP_ESTATE, "inference");
-    /* Only the second plan has a stage 1: another pipeline fails while the first one is measured, or before. The delay
-     * makes 1,000 steps take 20 s, so that the first one cannot be done by the second one's third. */
+    /* Only the second plan has a stage 1: another pipeline fails while the first one is measured,
+     * or before. The delay makes 1,000 steps take 20 s, so that the first one cannot be done by the
+     * second one's third. */
     setenv("CGP_FAULT", "fail:1F0", 1);
     expect_refused(plans, 2, 1000, CGP_EDEVICE, "1F0");
     setenv("CGP_FAULT", "delay:0B0:0.02,fail:1F0@2", 1);
@@ -219,15 +222,16 @@ static void kinds_of_ops_add_up_to_the_layers(void **unused) {
     compare(times, n, costs, cgp_model_layers(model));
     for (int i = 1; i < n; i++)
         assert_true(times[i].seconds[0] + times[i].seconds[1] + times[i].seconds[2] <=
-                    times[i - 1].seconds[0] + times[i - 1].seconds[1] +
-                        times[i - 1].seconds[2]);
-    /* Forward of layer norms reads x, weight, bias and writes y and what backward needs of each row. */
+                    times[i - 1].seconds[0] + times[i - 1].seconds[1] + times[i - 1].seconds[2]);
+    /* Forward of layer norms reads x, weight, bias and writes y and what backward needs of each
+     * row. */
     const cgp_op_time *norm = find(times, n, "layer_norm");
     const double runs = RUNS * (2 * BLOCKS + 1), rows = SAMPLES * T;
     assert_int_equal(norm->runs[0], (int)runs);
     assert_true(norm->bytes[0] >= runs * 4 * (2 * rows * W + 2 * W));
     assert_true(norm->bytes[0] <= runs * 4 * (2 * rows * W + 2 * W + 2 * rows));
-    /* W of the linear layers reads x and dy, and adds to dW and dbias in the second of two micro-batches. */
+    /* W of the linear layers reads x and dy, and adds to dW and dbias in the second of two
+     * micro-batches. */
     const cgp_op_time *linear = find(times, n, "linear");
     double values = 0, parameters = 0;
     const int sides[][2] = {{W, 3 * W}, {W, W}, {W, 4 * W}, {4 * W, W}};

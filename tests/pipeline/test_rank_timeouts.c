@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rank_timeouts.c -- the time limit is one of all ranks: none gives up while another goes on; a rank that hangs, is silent, or whose
- * message does not come ends the calls of all, with one message; one that is late is waited for. */
+/* test_rank_timeouts.c -- the time limit is one of all ranks: none gives up while another goes on;
+ * a rank that hangs, is silent, or whose message does not come ends the calls of all, with one
+ * message; one that is late is waited for. */
 #include "rank_calls.h"
 
 #include <time.h>
@@ -9,7 +10,8 @@
 
 static const double timeout = 0.4; /* seconds; an action of these models takes less than 1 ms */
 
-/* Seconds after the limit in which every call has failed on a machine that is busy. A call that misses the failure never ends. */
+/* Seconds after the limit in which every call has failed on a machine that is busy. A call that
+ * misses the failure never ends. */
 static const double soon = 20;
 
 /* The call begins after `pause` seconds on rank 1. */
@@ -73,7 +75,8 @@ static void run(rank *ranks, int n, int chunks, const char *faults) {
     cgp_model_destroy(model);
 }
 
-/* The call fails on all ranks with a message that contains `part`, soon after the limit; on rank `by` by itself. */
+/* The call fails on all ranks with a message that contains `part`, soon after the limit; on rank
+ * `by` by itself. */
 static void assert_end(const rank *ranks, int n, int by, const char *part) {
     for (int r = 0; r < n; r++) {
         const cgp_status expected = r == by ? CGP_EDEVICE : CGP_EPEER;
@@ -93,8 +96,8 @@ static void assert_text(int r, const char *part) {
     fail();
 }
 
-/* One micro-batch goes through 8 ranks in 2 s and comes back: the first and the last one wait for longer than a rank that waits in
- * vain, which is the limit and 1.1 s. */
+/* One micro-batch goes through 8 ranks in 2 s and comes back: the first and the last one wait for
+ * longer than a rank that waits in vain, which is the limit and 1.1 s. */
 static void a_bubble_longer_than_the_limit_is_no_hang(void **unused) {
     (void)unused;
     rank ranks[8];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rank_waits.c -- a rank that waits, for another one or for its own device: how the wait ends, and what goes on meanwhile. */
+/* test_rank_waits.c -- a rank that waits, for another one or for its own device: how the wait ends,
+ * and what goes on meanwhile. */
 #include "graphs.h"
 
 #include <stdatomic.h>
@@ -74,13 +75,13 @@ static _Atomic(cgp_pipeline *) to_stop;
 
 static cgp_status stop_and_pass(const cgp_op_run *run) {
     cgp_pipeline *pipeline = atomic_exchange(&to_stop, NULL);
-    if (pipeline)
-        pipeline->executor.ranks.transport->stop(pipeline->executor.ranks.communicator);
+    if (pipeline) pipeline->executor.ranks.transport->stop(pipeline->executor.ranks.communicator);
     pass(run, run->x[0], run->y);
     return CGP_OK;
 }
 
-/* Rank 0 is stopped while it computes: its next wait fails, and rank 1, which waits for it, knows. */
+/* Rank 0 is stopped while it computes: its next wait fails, and rank 1, which waits for it, knows.
+ * */
 static void a_rank_that_is_stopped_fails_on_all(void **unused) {
     (void)unused;
     static const cgp_op op = {.struct_size = sizeof(cgp_op),
@@ -111,7 +112,8 @@ static void count_progress(cgp_communicator *communicator) {
     progress(communicator);
 }
 
-/* Take until messages went on more often than they do between the kernels that a worker gives its device. */
+/* Take until messages went on more often than they do between the kernels that a worker gives its
+ * device. */
 static cgp_status pass_in_time(const cgp_op_run *run) {
     const int64_t limit = cgp__now_ns() + (int64_t)100e9;
     while (atomic_load(&counts) && atomic_load(&n_progress) < 500) {

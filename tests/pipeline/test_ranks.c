@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks.c -- ranks whose arguments differ: all are refused or none, none waits for ever, and the message names the rank. */
+/* test_ranks.c -- ranks whose arguments differ: all are refused or none, none waits for ever, and
+ * the message names the rank. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 
@@ -100,10 +101,10 @@ static void call_in_two_parts(rank *r) {
                                  (const cgp_tensor *[]){r->number == 2 ? NULL : &y}, 1));
     note(r, cgp_pipeline_forward(r->pipeline, own, 1,
                                  (const cgp_tensor *[]){r->number == 2 ? &y : NULL}, 1));
-    note(r, cgp_pipeline_backward(r->pipeline,
-                                  (const cgp_tensor *[]){r->number == 2 ? NULL : &y}, 1));
-    note(r, cgp_pipeline_backward(r->pipeline,
-                                  (const cgp_tensor *[]){r->number == 2 ? &y : NULL}, 1));
+    note(r,
+         cgp_pipeline_backward(r->pipeline, (const cgp_tensor *[]){r->number == 2 ? NULL : &y}, 1));
+    note(r,
+         cgp_pipeline_backward(r->pipeline, (const cgp_tensor *[]){r->number == 2 ? &y : NULL}, 1));
 }
 
 static void outputs_and_gradients_are_those_of_their_rank(void **unused) {
@@ -142,8 +143,7 @@ static void outputs_and_gradients_are_those_of_their_rank(void **unused) {
 
 /* --- losses whose targets no rank reads --- */
 
-static cgp_status infer_sum(const void *attributes, const cgp_op_type *inputs,
-                            cgp_op_shapes *out) {
+static cgp_status infer_sum(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     (void)attributes, (void)inputs, (void)out;
     return CGP_OK;
 }
@@ -173,7 +173,8 @@ static const cgp_op sum_of_squares = {.struct_size = sizeof(cgp_op),
                                       .forward = sum_squares,
                                       .backward_input = sum_squares_dx};
 
-/* Two linears, the second on a stage that reads no input; then three losses whose targets the graph makes. */
+/* Two linears, the second on a stage that reads no input; then three losses whose targets the graph
+ * makes. */
 static cgp_model *model_of_own_targets(void) {
     cgp_model *model = NULL;
     const cgp_linear_options linear = {.out = 5, .bias = true, .init = {CGP_INIT_NORMAL, 0.5}};

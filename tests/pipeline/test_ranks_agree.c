@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_agree.c -- what ranks find out about each other before anything is allocated: memory of a host for all of its ranks, the
- * lowest instruction set, libm; and in a step: rates are those of rank 0. The linker sends the functions that look at a process to
- * this file, where each rank, a thread, has a machine of its own. */
+/* test_ranks_agree.c -- what ranks find out about each other before anything is allocated: memory
+ * of a host for all of its ranks, the lowest instruction set, libm; and in a step: rates are those
+ * of rank 0. The linker sends the functions that look at a process to this file, where each rank, a
+ * thread, has a machine of its own. */
 #include "rank_calls.h"
 
 #include "optim/optim.h"
@@ -65,7 +66,8 @@ static void create_only(rank *r) {
     note_create(r);
 }
 
-/* Create a pipeline on all ranks, each on the machine that `how` gives to it; compare the status. */
+/* Create a pipeline on all ranks, each on the machine that `how` gives to it; compare the status.
+ * */
 static void create_on(world *w, rank *ranks, void (*how)(int, cgp__place *), cgp_status status,
                       const char *part) {
     make_ranks(ranks, RANKS, w->plan, &w->batch, create_only);
@@ -190,8 +192,7 @@ static void an_instruction_set_that_is_none_is_refused_on_all_ranks(void **unuse
     setenv("CGP_CPU_ISA", "v5", 1);
     run_ranks(ranks, RANKS);
     unsetenv("CGP_CPU_ISA");
-    assert_note(ranks, RANKS, 0, CGP_EINVAL, -1,
-                "CGP_CPU_ISA: expects v1, v3, v4, v4-bf16 or amx");
+    assert_note(ranks, RANKS, 0, CGP_EINVAL, -1, "CGP_CPU_ISA: expects v1, v3, v4, v4-bf16 or amx");
     assert_note(ranks, RANKS, 1, CGP_OK, -1, "");
     free_world(&w);
 }

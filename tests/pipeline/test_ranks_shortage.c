@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_shortage.c -- each allocation of a rank's user thread fails once, in the calls around steps and in first runs of a size: all of them end on both ranks.
- * They are refused on both, or the other one is told. */
+/* test_ranks_shortage.c -- each allocation of a rank's user thread fails once, in the calls around
+ * steps and in first runs of a size: all of them end on both ranks. They are refused on both, or
+ * the other one is told. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_calls.h"
 
@@ -15,8 +16,7 @@ static cgp_model *two_linears(void) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "linears"));
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (const int64_t[]){3});
-    const cgp_value targets =
-        cgp_model_input(model, "targets", CGP_I32, 1, (const int64_t[]){1});
+    const cgp_value targets = cgp_model_input(model, "targets", CGP_I32, 1, (const int64_t[]){1});
     cgp_model_layer(model, "first");
     x = cgp_linear(model, x, "first", linear);
     cgp_model_layer(model, "second");
@@ -69,7 +69,8 @@ static int next_failure(const rank *r, int k) {
     return k;
 }
 
-/* Both ranks fail, or none. But a call may be short behind its last exchange: then one fails, and no later one. */
+/* Both ranks fail, or none. But a call may be short behind its last exchange: then one fails, and
+ * no later one. */
 static void check_notes(const rank *ranks, int failing, int number) {
     const rank *r = &ranks[failing], *other = &ranks[1 - failing];
     const int n = r->notes, k = next_failure(r, 0), o = next_failure(other, 0);

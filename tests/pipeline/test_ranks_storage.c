@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ranks_storage.c -- ranks that see different directories under one path, or different checkpoints: all are refused, and the message
- * names the rank. Copies of one checkpoint are as good as the checkpoint. */
+/* test_ranks_storage.c -- ranks that see different directories under one path, or different
+ * checkpoints: all are refused, and the message names the rank. Copies of one checkpoint are as
+ * good as the checkpoint. */
 #define _GNU_SOURCE /* nftw */
 #include "rank_world.h"
 
@@ -94,7 +95,8 @@ static void storage_that_ranks_do_not_share_is_refused(void **unused) {
     free_world(&w);
 }
 
-/* By chance the other directory has an entry of the same name, say of a process with the same number on its host. */
+/* By chance the other directory has an entry of the same name, say of a process with the same
+ * number on its host. */
 static void an_entry_of_the_same_name_is_not_enough(void **unused) {
     (void)unused;
     static const char *const nonces[] = {NULL, "", "7 1763885000.000000001\n"};
@@ -139,7 +141,7 @@ static cgp_status count_gather(cgp_communicator *communicator, const void *mine,
 static void save_counted(rank *r) {
     note(r, cgp_pipeline_create_on(&r->pipeline, r->plan, r->seed, &counting, r->communicator));
     note(r, cgp_pipeline_weights_sha256(r->pipeline, r->sha256));
-    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE); /* of the largest matrices */
+    note(r, largest_part >= 4096 ? CGP_OK : CGP_ESTATE);              /* of the largest matrices */
     note(r, cgp_pipeline_check_directory(r->pipeline, r->directory)); /* all have looked */
     if (r->number == 0) largest_part = 0;
     note(r, cgp_pipeline_check_directory(r->pipeline, r->directory));
@@ -248,8 +250,7 @@ static void damage_in_a_copy_of_one_rank_is_refused_on_all(void **unused) {
             fputc(times == 0 ? first ^ 1 : first, damaged);
             fflush(damaged);
             load_with_a_copy_on_rank_1(&w, ranks);
-            if (times == 0)
-                assert_note(ranks, 3, 1, CGP_EFORMAT, 1, "damaged between byte 0 and");
+            if (times == 0) assert_note(ranks, 3, 1, CGP_EFORMAT, 1, "damaged between byte 0 and");
             if (times == 1) assert_note(ranks, 3, 1, CGP_OK, -1, "");
         }
         fclose(damaged);

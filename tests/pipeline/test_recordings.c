@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recordings.c -- recorded launches change no bit: on `late`, and with every action recorded once more at each use, which must give
- * what was recorded. (On cuda-host: test_cuda_recordings.) */
+/* test_recordings.c -- recorded launches change no bit: on `late`, and with every action recorded
+ * once more at each use, which must give what was recorded. (On cuda-host: test_cuda_recordings.)
+ * */
 #include "graphs.h"
 
 #include <limits.h>
@@ -82,8 +83,7 @@ static void make_draw(draw *d, uint64_t *state, bool images, bool external) {
     *d = (draw){.sizes = {.layers = 5, .sequence = 5, .width = 8, .heads = 2, .vocab = 11}};
     d->sizes.dropout = 0.2;
     d->sizes.no_loss = external;
-    d->model =
-        images ? test_random_images(state, &d->sizes) : test_random_graph(state, &d->sizes);
+    d->model = images ? test_random_images(state, &d->sizes) : test_random_graph(state, &d->sizes);
     d->options = cgp_plan_options_default();
     test_random_training(state, d->model, &d->options, d->balance);
     if (external) {
@@ -100,9 +100,9 @@ static void make_draw(draw *d, uint64_t *state, bool images, bool external) {
     if (d->options.chunks > 1) d->options.batch = 2 * d->options.chunks - 1; /* a rest of one */
     d->options.deferred_batch_norm = test_between(state, 0, 1);
     for (int s = 0; s < STEPS; s++)
-        test_batch_fill(
-            &d->batches[s], d->model, &d->sizes,
-            s == 1 ? test_between(state, 1, (int)d->options.batch) : d->options.batch, state);
+        test_batch_fill(&d->batches[s], d->model, &d->sizes,
+                        s == 1 ? test_between(state, 1, (int)d->options.batch) : d->options.batch,
+                        state);
 }
 
 static void release_draw(draw *d) {
@@ -162,8 +162,7 @@ static void train(const draw *d, const char *const *devices, outcome *out) {
         assert_ok(cgp_optim_step(pipeline));
         if (!o.external_loss)
             assert_ok(cgp_pipeline_evaluate(pipeline, b->inputs, b->n, &out->evaluations[s]));
-        assert_ok(
-            cgp_pipeline_predict(pipeline, b->inputs, b->n, (const cgp_tensor *[]){&y}, 1));
+        assert_ok(cgp_pipeline_predict(pipeline, b->inputs, b->n, (const cgp_tensor *[]){&y}, 1));
         out->outputs[s] = sum_of(&y);
         free(y.data);
     }
@@ -213,8 +212,7 @@ typedef struct training {
     test_batch batch;
 } training;
 
-static void open_training(training *t, const char *schedule, int stages,
-                          cgp_recompute recompute) {
+static void open_training(training *t, const char *schedule, int stages, cgp_recompute recompute) {
     uint64_t state = 1;
     cgp_plan_options o = cgp_plan_options_default();
     add_counted();

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_reference_models.c -- small ResNets, AmoebaNets and U-Nets compute what PyTorch computes: the loss, the gradient of every
+/* test_reference_models.c -- small ResNets, AmoebaNets and U-Nets compute what PyTorch computes:
+ *the loss, the gradient of every
  * parameter, the running statistics after a step, and then the output of evaluation.
  *
- * The numbers are PyTorch's in float64, of networks written in Python for this (tools/reference_models.py; `make
- * reference-numbers` makes them again); weights and images are formulas of their index. How far PyTorch's own float32 is from them
- * is beside them; ours, which adds up in another order, may be ten times as far, and at least 1e-5: float32 resolves 6e-8, and
+ * The numbers are PyTorch's in float64, of networks written in Python for this
+ * (tools/reference_models.py; `make reference-numbers` makes them again); weights and images are
+ * formulas of their index. How far PyTorch's own float32 is from them is beside them; ours, which
+ * adds up in another order, may be ten times as far, and at least 1e-5: float32 resolves 6e-8, and
  * sums of some hundred terms stand behind each number.
  *
- * A tensor is compared by its norm and by its product with a vector of hashes, which depends on the order of its elements. Differences are
- * relative to the norm, that of the product to norm sqrt(1/12), the deviation it would have for a random order; a norm counts as a
- * thousandth of the largest at least. */
+ * A tensor is compared by its norm and by its product with a vector of hashes, which depends on the
+ * order of its elements. Differences are relative to the norm, that of the product to norm
+ * sqrt(1/12), the deviation it would have for a random order; a norm counts as a thousandth of the
+ * largest at least. */
 #include "graphs.h"
 #include "reference.h"
 
@@ -53,9 +56,8 @@ static void make_batch(batch *b, const cgp_model *model, int64_t samples) {
         int64_t dims[CGP_MAX_RANK] = {samples};
         memcpy(dims + 1, shape.dims, (size_t)shape.rank * sizeof *dims);
         const int64_t n = samples * cgp_shape_count(&shape);
-        b->tensors[k] =
-            (cgp_tensor){cgp_model_input_dtype(model, k), cgp_shape_make(shape.rank + 1, dims),
-                         calloc((size_t)n, 4)};
+        b->tensors[k] = (cgp_tensor){cgp_model_input_dtype(model, k),
+                                     cgp_shape_make(shape.rank + 1, dims), calloc((size_t)n, 4)};
         b->inputs[k] = &b->tensors[k];
         for (int64_t i = 0; i < n; i++) {
             if (k == 0)
@@ -83,8 +85,7 @@ static double largest_norm(const json_t *reported) {
 }
 
 /* The difference of a tensor from reference number i. */
-static double difference(const float *t, int64_t n, const json_t *reported, int i,
-                         double largest) {
+static double difference(const float *t, int64_t n, const json_t *reported, int i, double largest) {
     const double norm = entry(reported, "norms", i);
     double square = 0, product = 0;
     for (int64_t e = 0; e < n; e++) {
@@ -180,11 +181,10 @@ static void compare(cgp_pipeline *pipeline, const cgp_model *model, const json_t
     assert_ok(cgp_pipeline_step(pipeline, b.inputs, 2, &loss));
     good &= near("loss", fabs(loss - expected) / fabs(expected), run);
     good &= near("gradients", gradients_differ(pipeline, model, gradients), run);
+    good &= near("statistics",
+                 statistics_differ(pipeline, model, statistics, deferred ? 1 : micro_batches), run);
     good &=
-        near("statistics",
-             statistics_differ(pipeline, model, statistics, deferred ? 1 : micro_batches), run);
-    good &= near("output", output_differs(pipeline, model, &b, json_object_get(run, "output")),
-                 run);
+        near("output", output_differs(pipeline, model, &b, json_object_get(run, "output")), run);
     print_message("\n");
     assert_true(good);
     free(b.tensors[0].data);

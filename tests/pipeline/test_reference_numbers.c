@@ -48,8 +48,8 @@ static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, cons
         free(data);
         const double expected = json_number_value(json_array_get(sums, (size_t)p));
         if (!(fabs(sum - expected) <= (loose ? 1e-3 : 1e-5) * expected))
-            fail_msg("%s: sum of |w| %.9g, PyTorch's %.9g", cgp_model_parameter_name(model, p),
-                     sum, expected);
+            fail_msg("%s: sum of |w| %.9g, PyTorch's %.9g", cgp_model_parameter_name(model, p), sum,
+                     expected);
     }
 }
 
@@ -102,8 +102,7 @@ static void train(cgp_pipeline *pipeline, const json_t *theirs, const test_sizes
         assert_ok(cgp_pipeline_step(pipeline, b.inputs, 2, &loss));
         assert_ok(cgp_optim_step(pipeline));
         keep_worst(worst_loss, relative(loss, losses, s));
-        if (norms)
-            keep_worst(worst_norm, relative(cgp_pipeline_gradient_norm(pipeline), norms, s));
+        if (norms) keep_worst(worst_norm, relative(cgp_pipeline_gradient_norm(pipeline), norms, s));
     }
     free(b.tensors[0].data);
     free(b.tensors[1].data);

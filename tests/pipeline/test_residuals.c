@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_residuals.c -- a GPT-2 with attention residuals computes what PyTorch computes from its definition: logits, and the losses of ten
- * steps of AdamW; and its skips over any distance change no bit, whatever the stages, schedule, balance and recomputation.
+/* test_residuals.c -- a GPT-2 with attention residuals computes what PyTorch computes from its
+ *definition: logits, and the losses of ten
+ * steps of AdamW; and its skips over any distance change no bit, whatever the stages, schedule,
+ * balance and recomputation.
  *
- * tests/data/weights/gpt2-residuals has weights that fit groups of any size, with numbers in double (tools/reference_residuals.py). Logits
- * may be off by 1e-5 of the largest, losses by 2e-5 of themselves: ten steps of f32, whose single one is within 1e-6. */
+ * tests/data/weights/gpt2-residuals has weights that fit groups of any size, with numbers in double
+ * (tools/reference_residuals.py). Logits may be off by 1e-5 of the largest, losses by 2e-5 of
+ * themselves: ten steps of f32, whose single one is within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "graphs.h"
 #include "published.h"
@@ -41,8 +44,7 @@ static cgp_model_spec spec_of(int group) {
 
 /* The largest difference of logits, relative to the largest. */
 static double logits_differ(int group, int expected_group, int stages) {
-    cgp_tensor tokens = read_tensor("inputs", 0),
-               expected = read_tensor("outputs", expected_group),
+    cgp_tensor tokens = read_tensor("inputs", 0), expected = read_tensor("outputs", expected_group),
                got = read_tensor("outputs", expected_group);
     const int64_t count = cgp_shape_count(&got.shape);
     network net = {.spec = spec_of(group)};
@@ -95,8 +97,8 @@ static void losses_are_those_of_pytorch(void **state) {
         double far = 0;
         for (int s = 0; s < STEPS; s++) {
             double loss = 0;
-            assert_ok(cgp_pipeline_step(net.pipeline, (const cgp_tensor *[]){&tokens, &targets},
-                                        2, &loss));
+            assert_ok(cgp_pipeline_step(net.pipeline, (const cgp_tensor *[]){&tokens, &targets}, 2,
+                                        &loss));
             assert_ok(cgp_optim_step(net.pipeline));
             far = fmax(far, fabs(loss / (double)((float *)losses.data)[s] - 1));
         }
@@ -111,9 +113,10 @@ static void losses_are_those_of_pytorch(void **state) {
 
 /* --- bits --- */
 
-/* The layouts that are compared: 1 to 5 stages of each schedule, with modes of recomputation in turn. */
-static void compare_layouts(const cgp_model *model, const test_batch *batches,
-                            cgp_plan_options o, uint64_t *state) {
+/* The layouts that are compared: 1 to 5 stages of each schedule, with modes of recomputation in
+ * turn. */
+static void compare_layouts(const cgp_model *model, const test_batch *batches, cgp_plan_options o,
+                            uint64_t *state) {
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
     enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
     test_outcome expected, got;
@@ -123,18 +126,15 @@ static void compare_layouts(const cgp_model *model, const test_batch *batches,
     for (int k = 0; k < 5 * SCHEDULES; k++) {
         o.stages = k / SCHEDULES + 1;
         o.schedule = schedules[k % SCHEDULES];
-        o.recompute =
-            (cgp_recompute)test_between(state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
+        o.recompute = (cgp_recompute)test_between(state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
         o.virtual_stages = strcmp(o.schedule, "interleaved") == 0 ? 2 : 0;
-        test_random_balance(state, cgp_model_layers(model), cgp_plan_options_stages(&o),
-                            balance);
+        test_random_balance(state, cgp_model_layers(model), cgp_plan_options_stages(&o), balance);
         test_train(model, &o, 7, batches, 2, &got);
         if (memcmp(&got, &expected, sizeof got) != 0)
-            fail_msg(
-                "%d stages, %s, %s: losses %.9g %.9g, weights %s; one stage: %.9g %.9g, %s",
-                o.stages, o.schedule, cgp_recompute_name(o.recompute), got.losses[0],
-                got.losses[1], got.sha256, expected.losses[0], expected.losses[1],
-                expected.sha256);
+            fail_msg("%d stages, %s, %s: losses %.9g %.9g, weights %s; one stage: %.9g %.9g, %s",
+                     o.stages, o.schedule, cgp_recompute_name(o.recompute), got.losses[0],
+                     got.losses[1], got.sha256, expected.losses[0], expected.losses[1],
+                     expected.sha256);
     }
 }
 
@@ -203,8 +203,7 @@ static void a_spec_has_them(void **state) {
     cgp_model_spec spec = cgp_model_spec_default();
     assert_ok(cgp_model_spec_parse(&spec, "gpt2:layers=3,residuals=100"));
     assert_ok(cgp_model_spec_text(&spec, text, sizeof text));
-    assert_string_equal(text,
-                        "gpt2:layers=3,width=768,heads=12,vocab=50257,seq=1024,residuals=3");
+    assert_string_equal(text, "gpt2:layers=3,width=768,heads=12,vocab=50257,seq=1024,residuals=3");
     assert_status(cgp_model_spec_parse(&spec, "gpt2:residuals=0"), CGP_EINVAL);
     assert_message("gpt2: residuals: expected a whole number from 1 to 10000, got \"0\"");
 }

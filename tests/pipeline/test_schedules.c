@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedules.c -- every schedule that is generated, and a caller's own, is run.
  *
- * With as few buffers as the checker says are enough, and random delays before the actions: nothing hangs, and the weights
- * are those of one stage. */
+ * With as few buffers as the checker says are enough, and random delays before the actions: nothing
+ * hangs, and the weights are those of one stage. */
 #define _GNU_SOURCE
 #include "graphs.h"
 
@@ -21,8 +21,7 @@ typedef struct fixture {
 } fixture;
 
 /* Train, optionally with minimum buffers, and return the hash of the weights. */
-static void train(const fixture *f, const cgp_plan_options *options, bool min,
-                  char sha256[65]) {
+static void train(const fixture *f, const cgp_plan_options *options, bool min, char sha256[65]) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
     assert_ok(cgp_plan_create(&plan, f->model, options));
@@ -120,8 +119,7 @@ static void tables_from_csv_run(void **unused) {
         char *text = NULL;
         assert_ok(cgp_schedule_create(&made, names[k / 2], 2, 4, NULL));
         assert_ok(cgp_schedule_lower_chain(made));
-        assert_ok(
-            cgp_schedule_to_csv(made, k % 2 ? CGP_CSV_TRANSFERS : CGP_CSV_COMPUTE, &text));
+        assert_ok(cgp_schedule_to_csv(made, k % 2 ? CGP_CSV_TRANSFERS : CGP_CSV_COMPUTE, &text));
         cgp_schedule *table = read_csv(text);
         cgp_plan_options o = f.options;
         o.table = table;
@@ -134,8 +132,8 @@ static void tables_from_csv_run(void **unused) {
     tear_down(&f);
 }
 
-/* Three stages on two devices, in an order that no generator has; recomputed where the table says; I and W mixed with
- * B. Likewise for fewer micro-batches than in the table. */
+/* Three stages on two devices, in an order that no generator has; recomputed where the table says;
+ * I and W mixed with B. Likewise for fewer micro-batches than in the table. */
 static void a_custom_table_runs(void **unused) {
     (void)unused;
     static const char table_text[] = "0F0,0F1,2F0,2B0,0F2,2F1,2I1,0R0,0B0,2F2,2W1,2B2,0B1,0B2\n"
@@ -180,7 +178,8 @@ static void wrong_tables_are_refused(void **unused) {
     tear_down(&f);
 }
 
-/* W of micro-batch 1 before that of 0: it runs, and the sums are others than ascending ones, but only just. */
+/* W of micro-batch 1 before that of 0: it runs, and the sums are others than ascending ones, but
+ * only just. */
 static void a_table_that_descends_runs(void **unused) {
     (void)unused;
     fixture f;

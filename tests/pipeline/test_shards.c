@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shards.c -- a checkpoint that several ranks wrote, each its own files: any number of ranks loads it, bit for bit, as it loads one of
- * a single process; the index is Hugging Face's; and damage, or files that disagree, change nothing on any rank.
+/* test_shards.c -- a checkpoint that several ranks wrote, each its own files: any number of ranks
+ *loads it, bit for bit, as it loads one of
+ * a single process; the index is Hugging Face's; and damage, or files that disagree, change nothing
+ * on any rank.
  *
  * Graphs, layouts and numbers of ranks are random in each run and printed. */
 #ifndef _GNU_SOURCE
@@ -63,8 +65,8 @@ static char *step_directory(int64_t step) {
 
 /* --- saved by n ranks, loaded by m --- */
 
-static void draw_layout(cgp_plan_options *o, const cgp_model *model, int *balance,
-                        uint64_t *state, const char *what) {
+static void draw_layout(cgp_plan_options *o, const cgp_model *model, int *balance, uint64_t *state,
+                        const char *what) {
     static const char *const schedules[] = {"gpipe", "1f1b"};
     const int layers = cgp_model_layers(model);
     o->stages = test_between(state, 1, layers < MAX_STAGES ? layers : MAX_STAGES);
@@ -76,18 +78,18 @@ static void draw_layout(cgp_plan_options *o, const cgp_model *model, int *balanc
 }
 
 static cgp_optim optimizer(int i) {
-    const cgp_optim optims[] = {
-        cgp_optim_sgd(0.05, 0, false, 1e-4), cgp_optim_sgd(0.05, 0.9, true, 1e-4),
-        cgp_optim_adamw(1e-3, 0.01), cgp_optim_rmsprop(1e-3, 0.9, 1e-4)};
+    const cgp_optim optims[] = {cgp_optim_sgd(0.05, 0, false, 1e-4),
+                                cgp_optim_sgd(0.05, 0.9, true, 1e-4), cgp_optim_adamw(1e-3, 0.01),
+                                cgp_optim_rmsprop(1e-3, 0.9, 1e-4)};
     return optims[i % 4];
 }
 
-/* Two kinds of files of each rank, the index, the manifest and its sum; or, of one process, one of each kind. */
+/* Two kinds of files of each rank, the index, the manifest and its sum; or, of one process, one of
+ * each kind. */
 static void check_files(const cgp_plan_options *o, int64_t step) {
     const int kinds = cgp_optim_states(&o->optim) > 0 ? 2 : 1;
     const char *directory = step_directory(step);
-    assert_int_equal(count_names(directory, ""),
-                     o->ranks == 1 ? kinds + 2 : kinds * o->ranks + 3);
+    assert_int_equal(count_names(directory, ""), o->ranks == 1 ? kinds + 2 : kinds * o->ranks + 3);
     assert_int_equal(count_names(directory, "weights."), o->ranks == 1);
     assert_int_equal(count_names(directory, "model-"), o->ranks == 1 ? 0 : o->ranks);
 }
@@ -343,8 +345,7 @@ static void damage_of_any_file_is_refused_on_all_ranks(void **unused) {
         fclose(file);
         for (int what = 0; what < 4; what++) {
             if (what == 0) flip_a_bit(path.text, &state);
-            if (what == 1)
-                assert_int_equal(truncate(path.text, test_between(&state, 0, 60)), 0);
+            if (what == 1) assert_int_equal(truncate(path.text, test_between(&state, 0, 60)), 0);
             if (what == 2) append_a_byte(path.text);
             if (what == 3) assert_int_equal(unlink(path.text), 0);
             assert_refused(&w, files[f]);
@@ -436,8 +437,7 @@ static void an_index_that_lies_is_refused(void **unused) {
         if (lie == 2)
             json_object_set_new(map, "more", json_string("model-00002-of-00002.safetensors"));
         if (lie == 3)
-            json_object_set_new(json_object_get(root, "metadata"), "total_size",
-                                json_integer(7));
+            json_object_set_new(json_object_get(root, "metadata"), "total_size", json_integer(7));
         if (lie == 4) json_object_set_new(root, "weight_map", json_array());
         write_json(directory, CGP__INDEX, root);
         if (lie == 5)
@@ -458,8 +458,8 @@ static void merge(const char *to, const char *const from[2]) {
     cgp_safetensors_writer *out = NULL;
     int n = 0;
     for (int f = 0; f < 2; f++) {
-        assert_ok(cgp_safetensors_open(&files[f],
-                                       cgp__path_text_of(step_directory(0), from[f]).text));
+        assert_ok(
+            cgp_safetensors_open(&files[f], cgp__path_text_of(step_directory(0), from[f]).text));
         for (int i = 0; i < cgp_safetensors_count(files[f]) && n < MOST; i++) {
             names[n] = cgp_safetensors_name(files[f], i);
             shapes[n] = *cgp_safetensors_shape(files[f], i);
@@ -470,8 +470,7 @@ static void merge(const char *to, const char *const from[2]) {
     assert_ok(cgp_safetensors_create(&out, path.text, n, names, types, shapes, NULL, 0));
     for (int f = 0; f < 2; f++) {
         for (int i = 0; i < cgp_safetensors_count(files[f]); i++) {
-            const size_t bytes =
-                4 * (size_t)cgp_shape_count(cgp_safetensors_shape(files[f], i));
+            const size_t bytes = 4 * (size_t)cgp_shape_count(cgp_safetensors_shape(files[f], i));
             float *data = malloc(bytes);
             assert_ok(cgp_safetensors_read(files[f], i, data));
             assert_ok(cgp_safetensors_append(out, data, bytes));
@@ -488,8 +487,7 @@ static void exchange(const char *one, const char *other) {
     const cgp__path_text a = cgp__path_text_of(directory, one),
                          b = cgp__path_text_of(directory, other),
                          c = cgp__path_text_of(directory, "c");
-    assert_int_equal(rename(a.text, c.text) || rename(b.text, a.text) || rename(c.text, b.text),
-                     0);
+    assert_int_equal(rename(a.text, c.text) || rename(b.text, a.text) || rename(c.text, b.text), 0);
 }
 
 #define MODEL_1 "model-00001-of-00002.safetensors"
@@ -497,7 +495,8 @@ static void exchange(const char *one, const char *other) {
 #define STATES_1 "optimizer-00001-of-00002.safetensors"
 #define STATES_2 "optimizer-00002-of-00002.safetensors"
 
-/* Change the files of a checkpoint of two shards, or the list of them; returns the manifest. Owned. */
+/* Change the files of a checkpoint of two shards, or the list of them; returns the manifest. Owned.
+ * */
 static json_t *change_shards(int what) {
     json_t *root = read_json(step_directory(0), CGP__MANIFEST);
     json_t *files = json_object_get(root, "files");
@@ -525,8 +524,7 @@ static void shards_that_do_not_belong_together_are_refused(void **unused) {
         "step-00000000: expected 5 files of 2 shards, got 6",
         "which has it, got " MODEL_1,
         MODEL_2 ": \"transformer.wte.weight\" is in " MODEL_1 " too",
-        MODEL_2
-        ": model gpt2 has no \"transformer.wte.weight.exp_avg\" (is it of another model?)",
+        MODEL_2 ": model gpt2 has no \"transformer.wte.weight.exp_avg\" (is it of another model?)",
         "model-*-of-00002.safetensors: \"transformer.wte.weight\" of model gpt2 is missing",
         STATES_2 ": \"transformer.wte.weight.exp_avg\" is in " STATES_1 " too",
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sharing.c -- views of parameters, gradients and states; and pipelines that share them: two that take turns train as one does,
- * bit for bit, and what does not fit is refused. */
+/* test_sharing.c -- views of parameters, gradients and states; and pipelines that share them: two
+ * that take turns train as one does, bit for bit, and what does not fit is refused. */
 #include "graphs.h"
 
 #include "pipeline/pipeline.h"
@@ -23,8 +23,7 @@ static void draw(setting *s, uint64_t *state, const char *device, bool images) {
                             .heads = 2,
                             .width = 8,
                             .vocab = test_between(state, 3, 9)};
-    s->model =
-        images ? test_random_images(state, &s->sizes) : test_random_graph(state, &s->sizes);
+    s->model = images ? test_random_images(state, &s->sizes) : test_random_graph(state, &s->sizes);
     s->options = cgp_plan_options_default();
     s->options.batch = 6;
     s->options.chunks = 3;

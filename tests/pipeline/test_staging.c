@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_staging.c -- a device that does not share the host's memory reaches it through planned memory alone: of that size, whatever the
- * caller's data are. (`late` refuses to copy from or to other memory of the host: so all tests on it are tests of this.) */
+/* test_staging.c -- a device that does not share the host's memory reaches it through planned
+ * memory alone: of that size, whatever the caller's data are. (`late` refuses to copy from or to
+ * other memory of the host: so all tests on it are tests of this.) */
 #include "graphs.h"
 
 #include "backend/late/late.h"

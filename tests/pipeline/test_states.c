@@ -13,8 +13,8 @@ enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const test_sizes sizes = {.vocab = 5};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
-/* Its first norm sees the input itself, which no parameter changes, its second what the first has made of
- * a micro-batch. */
+/* Its first norm sees the input itself, which no parameter changes, its second what the first has
+ * made of a micro-batch. */
 static cgp_model *make_model(double momentum, int channels, bool loss) {
     cgp_model *model = NULL;
     assert_ok(cgp_model_create(&model, "norms"));
@@ -113,7 +113,8 @@ static void see(statistics *s, const test_batch *batch, int first, int n, double
     }
 }
 
-/* The inputs are within 1, so are mean and variance: rounded to f32 by kernel and state, 6e-8 each time. */
+/* The inputs are within 1, so are mean and variance: rounded to f32 by kernel and state, 6e-8 each
+ * time. */
 static void assert_near(const statistics *got, const statistics *expected, const char *what) {
     for (int c = 0; c < CHANNELS; c++) {
         if (!(fabs(got->mean[c] - expected->mean[c]) <= 1e-6) ||
@@ -124,8 +125,8 @@ static void assert_near(const statistics *got, const statistics *expected, const
     assert_int_equal(got->batches, expected->batches);
 }
 
-/* All numbers of micro-batches, more than there are samples too, and all modes; the last mini-batch is
- * smaller. Deferred, a mini-batch counts as one, whatever its micro-batches. */
+/* All numbers of micro-batches, more than there are samples too, and all modes; the last mini-batch
+ * is smaller. Deferred, a mini-batch counts as one, whatever its micro-batches. */
 static void check_statistics(double momentum, bool deferred) {
     uint64_t state = test_seed();
     cgp_model *model = make_model(momentum, CHANNELS, true);
@@ -148,8 +149,7 @@ static void check_statistics(double momentum, bool deferred) {
                         momentum);
                 step(&t, &batches[s]);
             }
-            snprintf(what, sizeof what, "%d chunks, %s", chunks,
-                     cgp_recompute_name(o.recompute));
+            snprintf(what, sizeof what, "%d chunks, %s", chunks, cgp_recompute_name(o.recompute));
             const statistics got = statistics_of(&t);
             assert_near(&got, &expected, what);
             stop(&t);
@@ -270,8 +270,7 @@ static void evaluation_normalises_by_the_state(void **unused) {
     cgp_model *model = make_model(0.1, CHANNELS, true);
     test_batch batch;
     float all[BATCH * 5], one[5];
-    const cgp_tensor to_all = {CGP_F32, {2, {BATCH, 5}}, all},
-                     to_one = {CGP_F32, {2, {1, 5}}, one};
+    const cgp_tensor to_all = {CGP_F32, {2, {BATCH, 5}}, all}, to_one = {CGP_F32, {2, {1, 5}}, one};
     test_batch_fill(&batch, model, &sizes, BATCH, &state);
     const cgp_plan_options o = options(2, 2);
     training t = start(model, &o);
@@ -283,8 +282,7 @@ static void evaluation_normalises_by_the_state(void **unused) {
                               {3, {1, ROWS, CHANNELS}},
                               (float *)batch.tensors[0].data + i * ROWS * CHANNELS};
         const cgp_tensor *inputs[2] = {&x, NULL};
-        assert_ok(
-            cgp_pipeline_predict(t.pipeline, inputs, 2, (const cgp_tensor *[]){&to_one}, 1));
+        assert_ok(cgp_pipeline_predict(t.pipeline, inputs, 2, (const cgp_tensor *[]){&to_one}, 1));
         assert_memory_equal(one, all + 5 * i, sizeof one);
     }
     stop(&t);
@@ -387,8 +385,7 @@ static void a_plan_has_their_bytes_where_they_are(void **unused) {
                              device->parameter_bytes + device->gradient_bytes +
                                  device->optimizer_bytes + device->state_bytes +
                                  device->activation_bytes);
-            assert_int_equal(cgp_pipeline_allocated_bytes(t.pipeline, d),
-                             device->planned_bytes);
+            assert_int_equal(cgp_pipeline_allocated_bytes(t.pipeline, d), device->planned_bytes);
         }
         stop(&t);
     }

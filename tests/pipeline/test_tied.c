@@ -57,8 +57,7 @@ static int find(const cgp_model *model, const char *name) {
 }
 
 /* Values or gradient of a parameter by name; the caller frees it. */
-static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *name,
-                  bool gradient) {
+static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *name, bool gradient) {
     const int p = find(model, name);
     assert_true(p >= 0);
     float *data = calloc((size_t)cgp_shape_count(cgp_model_parameter_shape(model, p)), 4);
@@ -171,8 +170,7 @@ static void what_only_integers_reach_is_not_trained(void **unused) {
     const cgp_value x = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){3, 4});
     const cgp_value t = cgp_model_input(model, "t", CGP_I32, 1, (int64_t[]){3});
     cgp_model_layer(model, "encode");
-    cgp_value y =
-        cgp_linear(model, x, "encode", (cgp_linear_options){.out = 8, .init = normal});
+    cgp_value y = cgp_linear(model, x, "encode", (cgp_linear_options){.out = 8, .init = normal});
     y = cgp_argmax(model, y);
     cgp_model_layer(model, "decode");
     y = cgp_embedding(model, y, "decode", 8, 6, normal);
@@ -182,8 +180,7 @@ static void what_only_integers_reach_is_not_trained(void **unused) {
     int32_t targets[15] = {0};
     for (int i = 0; i < 60; i++)
         in[i] = (float)cos(i);
-    const cgp_tensor tensors[2] = {{CGP_F32, {3, {5, 3, 4}}, in},
-                                   {CGP_I32, {2, {5, 3}}, targets}};
+    const cgp_tensor tensors[2] = {{CGP_F32, {3, {5, 3, 4}}, in}, {CGP_I32, {2, {5, 3}}, targets}};
     test_batch batch = {.n = 2, .inputs = {&tensors[0], &tensors[1]}};
     for (int stages = 1; stages <= 2; stages++) {
         running r = start(model, stages, &batch);
@@ -230,12 +227,11 @@ static cgp_model *two_losses(double first, double second) {
     const cgp_value t = cgp_model_input(model, "t", CGP_I32, 1, (int64_t[]){1});
     const cgp_value u = cgp_model_input(model, "u", CGP_I32, 1, (int64_t[]){1});
     cgp_model_layer(model, "a");
-    const cgp_value a =
-        cgp_linear(model, x, "a", (cgp_linear_options){.out = 5, .init = normal});
+    const cgp_value a = cgp_linear(model, x, "a", (cgp_linear_options){.out = 5, .init = normal});
     if (first > 0) cgp_model_loss_cross_entropy(model, a, t, -100, first);
     cgp_model_layer(model, "b");
-    const cgp_value b = cgp_linear(model, cgp_gelu(model, a), "b",
-                                   (cgp_linear_options){.out = 4, .init = normal});
+    const cgp_value b =
+        cgp_linear(model, cgp_gelu(model, a), "b", (cgp_linear_options){.out = 4, .init = normal});
     if (second > 0) cgp_model_loss_cross_entropy(model, b, u, -100, second);
     cgp_model_output(model, b);
     assert_ok(cgp_model_finish(model));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_timeline.c -- the last step as a timeline: the workers' own times, in the order of the plan's
- * lists, and an error where the last run was no step of those. */
+/* test_timeline.c -- the last step as a timeline: the workers' own times, in the order of the
+ * plan's lists, and an error where the last run was no step of those. */
 #include "graphs.h"
 
 #include "pipeline/pipeline.h"

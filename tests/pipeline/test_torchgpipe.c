@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_torchgpipe.c -- promises that torchgpipe's tests ask about, or its defects break, and no other test of ours shows
+/* test_torchgpipe.c -- promises that torchgpipe's tests ask about, or its defects break, and no
+ *other test of ours shows
  * alone. docs/reference/torchgpipe.md has all of them.
  *
  *     layer    first        middle      last
@@ -30,8 +31,7 @@ static cgp_value begin(cgp_model **model, const char *name) {
 
 static cgp_model *end(cgp_model *model, cgp_value logits) {
     const cgp_value targets = cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1});
-    cgp_model_loss_cross_entropy(model, linear(model, logits, "head", CLASSES), targets, -100,
-                                 1);
+    cgp_model_loss_cross_entropy(model, linear(model, logits, "head", CLASSES), targets, -100, 1);
     assert_ok(cgp_model_finish(model));
     return model;
 }
@@ -117,8 +117,7 @@ static void check_balances(const cgp_model *model, const int (*balances)[LAYERS]
 }
 
 /* Bytes of a sample's message, 0 if there is no such way. */
-static int64_t message(const cgp_model *model, const int *balance, int stages, int from,
-                       int to) {
+static int64_t message(const cgp_model *model, const int *balance, int stages, int from, int to) {
     cgp_plan *plan = NULL;
     int64_t bytes = 0;
     const cgp_plan_options o = cut(stages, balance, 1, 1);
@@ -288,8 +287,7 @@ static void inference_plans_nothing_for_backward(void **unused) {
         const cgp_action *actions = cgp_schedule_actions(cgp_plan_schedule(plan), d, &n);
         assert_int_equal(device->gradient_bytes + device->optimizer_bytes, 0);
         for (int i = 0; i < n; i++)
-            assert_true(actions[i].kind == CGP_ACTION_F ||
-                        actions[i].kind == CGP_ACTION_SEND_F ||
+            assert_true(actions[i].kind == CGP_ACTION_F || actions[i].kind == CGP_ACTION_SEND_F ||
                         actions[i].kind == CGP_ACTION_RECV_F);
     }
     assert_int_equal(cgp_plan_edges(plan), 1); /* no way back */
@@ -503,8 +501,7 @@ static void a_failure_stops_the_stages_before_it_early(void **unused) {
     const int noted =
         getenv("CGP_TEST_DEVICES") ? 0 : 2; /* its last actions are not noted any more */
     assert_in_range(cgp__trace_written(&r.pipeline->executor.workers[0].trace), noted, 4);
-    assert_int_equal(cgp__trace_written(&r.pipeline->executor.workers[1].trace),
-                     1); /* 1RECV_F0 */
+    assert_int_equal(cgp__trace_written(&r.pipeline->executor.workers[1].trace), 1); /* 1RECV_F0 */
     end_run(&r);
 }
 

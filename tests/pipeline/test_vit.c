@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_vit.c -- a Vision Transformer computes what Hugging Face's transformers computes with the same files: logits, and the losses of
+/* test_vit.c -- a Vision Transformer computes what Hugging Face's transformers computes with the
+ *same files: logits, and the losses of
  * ten steps of AdamW; and comes out as it went in.
  *
- * tests/data/weights has them, with numbers in double (tools/reference_vit.py). Logits may be off by 1e-5 of the largest, losses by
- * 2e-5 of themselves: ten steps of f32, whose single one is within 1e-6. */
+ * tests/data/weights has them, with numbers in double (tools/reference_vit.py). Logits may be off
+ * by 1e-5 of the largest, losses by 2e-5 of themselves: ten steps of f32, whose single one is
+ * within 1e-6. */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -133,8 +135,8 @@ static void losses_are_those_of_transformers(void **state) {
         make_training(&net, cases[c], &o);
         for (int s = 0; s < STEPS; s++) {
             double loss = 0;
-            assert_ok(cgp_pipeline_step(
-                net.pipeline, (const cgp_tensor *[]){&n.images, &n.targets}, 2, &loss));
+            assert_ok(cgp_pipeline_step(net.pipeline, (const cgp_tensor *[]){&n.images, &n.targets},
+                                        2, &loss));
             assert_ok(cgp_optim_step(net.pipeline));
             far = fmax(far, fabs(loss / (double)((float *)n.losses.data)[s] - 1));
         }
@@ -167,8 +169,8 @@ static void a_directory_that_we_write_is_the_same_network(void **state) {
 
 /* --- what is refused --- */
 
-#define BASE                                                                                   \
-    "\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2, "               \
+#define BASE                                                                                       \
+    "\"num_hidden_layers\": 1, \"hidden_size\": 8, \"num_attention_heads\": 2, "                   \
     "\"intermediate_size\": 8, \"image_size\": 8, \"patch_size\": 4, \"model_type\": \"vit\""
 
 static void what_is_not_computed_is_refused(void **state) {
@@ -178,8 +180,7 @@ static void what_is_not_computed_is_refused(void **state) {
         {"\"qkv_bias\": false",
          "qkv_bias: expected true, got false (cgpipe does not compute that)"},
         {"\"num_channels\": 1", "num_channels: expected 3, got 1"},
-        {"\"num_labels\": 0",
-         "num_labels: expected a whole number from 1 to 2147483647, got 0"},
+        {"\"num_labels\": 0", "num_labels: expected a whole number from 1 to 2147483647, got 0"},
         {"\"id2label\": {}", "id2label: expected an object of the classes' names, got {}"},
         {"\"layer_norm_eps\": 0", "layer_norm_eps: expected a number from 1e-30 to 1, got 0"},
         {"\"hidden_dropout_prob\": 1",
@@ -209,8 +210,7 @@ static void presets_are_those_of_transformers(void **state) {
         {"\"qkv_bias\": true", 2, 1e-12, 0},
         {"\"num_labels\": 9, \"layer_norm_eps\": 1e-6", 9, 1e-6, 0},
         {"\"id2label\": {\"0\": \"cat\", \"1\": \"dog\", \"2\": \"cow\"}", 3, 1e-12, 0},
-        {"\"hidden_dropout_prob\": 0.25, \"attention_probs_dropout_prob\": 0.25", 2, 1e-12,
-         0.25},
+        {"\"hidden_dropout_prob\": 0.25, \"attention_probs_dropout_prob\": 0.25", 2, 1e-12, 0.25},
         {"\"hidden_dropout_prob\": 0.25", 2, 1e-12, 0},
     };
     for (size_t i = 0; i < sizeof read / sizeof read[0]; i++) {

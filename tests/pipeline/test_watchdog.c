@@ -2,8 +2,9 @@
 /* test_watchdog.c -- a run without progress ends soon after the timeout, with a report that
  * is right about every device.
  *
- * The expected report is computed without threads: simulate() runs the action lists, the stalled action
- * left out, until no device can go on. Bounded buffers and ordered lists have one such state. */
+ * The expected report is computed without threads: simulate() runs the action lists, the stalled
+ * action left out, until no device can go on. Bounded buffers and ordered lists have one such
+ * state. */
 #include "graphs.h"
 
 #include <dirent.h>
@@ -19,11 +20,10 @@
 
 enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 
-static const double timeout =
-    0.25; /* seconds; an action of these models takes less than 1 ms */
+static const double timeout = 0.25; /* seconds; an action of these models takes less than 1 ms */
 
-/* Seconds in which a call with that limit, or the end of a pipeline, is over on a machine that is busy. A wait for the thread that
- * hangs would take 60 s or for ever. */
+/* Seconds in which a call with that limit, or the end of a pipeline, is over on a machine that is
+ * busy. A wait for the thread that hangs would take 60 s or for ever. */
 static const double soon = 20;
 
 static double now(void) {
@@ -161,8 +161,7 @@ static void assert_report(const cgp_pipeline *pipeline, const char *part) {
 }
 
 /* The device that a device waits for, -1 if for none. */
-static int waits_for(const simulation *s, const cgp_plan *plan, int d,
-                     const cgp_action *stalled) {
+static int waits_for(const simulation *s, const cgp_plan *plan, int d, const cgp_action *stalled) {
     const position *p = &s->devices[d];
     if (p->at == p->n || is_same(&p->actions[p->at], stalled)) return -1;
     const cgp_edge *edge = &plan->edges[p->actions[p->at].edge].edge;
@@ -212,14 +211,12 @@ static void check_report(const cgp_pipeline *pipeline, const cgp_schedule *sched
         ended += p->at;
         if (p->at < p->n) cgp_action_text(action, name, sizeof name);
         if (p->at == p->n)
-            snprintf(expected + size, sizeof expected - (size_t)size,
-                     "is done with its list\n");
+            snprintf(expected + size, sizeof expected - (size_t)size, "is done with its list\n");
         else if (is_same(action, stalled))
             snprintf(expected + size, sizeof expected - (size_t)size, "runs %s for ", name);
         else
             snprintf(expected + size, sizeof expected - (size_t)size,
-                     "waits in %s for stage %d to %s, for ", name,
-                     waits_for(&s, plan, d, stalled),
+                     "waits in %s for stage %d to %s, for ", name, waits_for(&s, plan, d, stalled),
                      is_send(action) ? "free a buffer" : "send it");
         assert_report(pipeline, expected);
     }
@@ -258,8 +255,7 @@ static cgp_status call_once(cgp_pipeline *pipeline, const world *w, enum call ca
     const int64_t count = w->options.batch * cgp_shape_count(&one);
     cgp_tensor output = {CGP_F32, {one.rank + 1, {w->options.batch}}, NULL};
     if (call == STEP) return cgp_pipeline_step(pipeline, w->batch.inputs, w->batch.n, NULL);
-    if (call == EVALUATE)
-        return cgp_pipeline_evaluate(pipeline, w->batch.inputs, w->batch.n, NULL);
+    if (call == EVALUATE) return cgp_pipeline_evaluate(pipeline, w->batch.inputs, w->batch.n, NULL);
     for (int i = 0; i < one.rank; i++)
         output.shape.dims[i + 1] = one.dims[i];
     output.data = calloc((size_t)count, sizeof(float));
@@ -422,8 +418,7 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     world w;
     make_world(&w, &state, 2, "gpipe", false);
     cgp_pipeline *pipeline = start(&w, NULL, timeout);
-    cgp__bound_action *actions = pipeline->executor.runs[0]->lists[0].actions,
-                      kept = actions[0];
+    cgp__bound_action *actions = pipeline->executor.runs[0]->lists[0].actions, kept = actions[0];
     int i = 0;
     while (actions[i].action.kind != CGP_ACTION_RECV_B)
         i++;
@@ -439,8 +434,7 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     snprintf(expected, sizeof expected,
              "  device 1 (%s:1): waits in 1RECV_F0 for stage 0 to send it, for", backend);
     assert_report(pipeline, expected);
-    assert_report(pipeline,
-                  "  device 0 waits for device 1, which waits for device 0: a cycle\n");
+    assert_report(pipeline, "  device 0 waits for device 1, which waits for device 0: a cycle\n");
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
@@ -464,8 +458,7 @@ static void a_backward_alone_is_watched(void **unused) {
     cgp_pipeline *pipeline = start(&w, "stall:1B1", timeout);
     assert_ok(cgp_pipeline_forward(pipeline, w.batch.inputs, w.batch.n,
                                    (const cgp_tensor *[]){&output}, 1));
-    assert_status(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&output}, 1),
-                  CGP_EDEVICE);
+    assert_status(cgp_pipeline_backward(pipeline, (const cgp_tensor *[]){&output}, 1), CGP_EDEVICE);
     assert_message("stage 1, micro-batch 1, 1B1: did not end");
     assert_report(pipeline, "): waits in 0RECV_B1 for stage 1 to send it");
     assert_report(pipeline, "): runs 1B1 for");
@@ -495,10 +488,9 @@ static void bad_faults_do_nothing(void **unused) {
     static const char *const faults[] = {
         "", ",", ":", "stall", "stall:", "stal:0F0", "stall:0F", "stall:F0", "stall:0X0",
         "stall:0F0x", "fail:0F0:1", "delay:0F0", "delay:0F0:", "delay:0F0:x", "delay:-1",
-        "delay:nan", "delay:inf", "delay:0F0:1e9", "stall:-1F0", "fail:0f0",
-        "fail:99999999990F0", "kill:rank=0,at=", "kill:rank=0", "kill:rank=,at=0F0",
-        "stop:0F0@", "stop:0F0@x", "exit:0F0:1", "lost:0F0", "late:0SEND_F0",
-        "corrupt:0RECV_F0", "twice:0SEND_F0:1",
+        "delay:nan", "delay:inf", "delay:0F0:1e9", "stall:-1F0", "fail:0f0", "fail:99999999990F0",
+        "kill:rank=0,at=", "kill:rank=0", "kill:rank=,at=0F0", "stop:0F0@", "stop:0F0@x",
+        "exit:0F0:1", "lost:0F0", "late:0SEND_F0", "corrupt:0RECV_F0", "twice:0SEND_F0:1",
         /* of another rank, of another step */
         "kill:rank=1,at=0F0", "kill:0F0@1,kill:1B0@2"};
     uint64_t state = test_seed();
@@ -535,7 +527,7 @@ static void timeouts_are_checked(void **unused) {
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool kernels_hang, updates_hang;
-static atomic_int at_gate; /* also orders what came before, for the thread sanitizer */
+static atomic_int at_gate;           /* also orders what came before, for the thread sanitizer */
 static cgp_pipeline *left_behind[4]; /* so that no sanitizer takes it for lost */
 
 static void pass_gate(void) {
@@ -656,7 +648,8 @@ static cgp_model *hanging_model(void) {
     return model;
 }
 
-/* The backward of layer two hangs on the last of the devices; the other one, if there is one, receives its gradient. */
+/* The backward of layer two hangs on the last of the devices; the other one, if there is one,
+ * receives its gradient. */
 static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
     world w = {.model = hanging_model(), .options = cgp_plan_options_default()};
     w.options.stages = stages;
@@ -683,7 +676,8 @@ static void hang_on(uint64_t *state, int stages, const char *const devices[]) {
     release_world(&w);
 }
 
-/* A receiver that waits for the copy behind the kernel, by its device or by itself, has waited for longer and is not to blame. */
+/* A receiver that waits for the copy behind the kernel, by its device or by itself, has waited for
+ * longer and is not to blame. */
 static void a_device_that_runs_ahead_is_blamed_for_its_kernel(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -692,8 +686,9 @@ static void a_device_that_runs_ahead_is_blamed_for_its_kernel(void **unused) {
     hang_on(&state, 2, (const char *const[]){"cpu", "late"});
 }
 
-/* A receiver waits by itself for the event of a device that hangs, until the pipeline and the plan are gone (cleared, so that a look
- * at the plan is noticed without a sanitizer, too). What both may touch is left behind. */
+/* A receiver waits by itself for the event of a device that hangs, until the pipeline and the plan
+ * are gone (cleared, so that a look at the plan is noticed without a sanitizer, too). What both may
+ * touch is left behind. */
 static void a_worker_that_waited_for_another_device_touches_no_plan(void **unused) {
     (void)unused;
     static world w;

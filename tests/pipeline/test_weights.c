@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weights.c -- published weights compute here what they compute in PyTorch, whatever they are stored as, and come out as
+/* test_weights.c -- published weights compute here what they compute in PyTorch, whatever they are
+ *stored as, and come out as
  * they went in (what is refused: test_weights_refused.c).
  *
- * tests/data/weights has them: directories that Hugging Face's transformers wrote and a ResNet-20 with torchvision's names, each
- * with inputs and with the outputs that PyTorch computes in double (tools/reference_weights.py; `make reference-weights`). */
+ * tests/data/weights has them: directories that Hugging Face's transformers wrote and a ResNet-20
+ * with torchvision's names, each with inputs and with the outputs that PyTorch computes in double
+ * (tools/reference_weights.py; `make reference-weights`). */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 

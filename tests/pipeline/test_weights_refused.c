@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_weights_refused.c -- published weights that are not what they should be are refused: files of tensors, config.json, and the
- * index of several files. */
+/* test_weights_refused.c -- published weights that are not what they should be are refused: files
+ * of tensors, config.json, and the index of several files. */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
 
@@ -135,18 +135,15 @@ static void a_config_that_cannot_be_computed_is_refused(void **state) {
         {"n_embd", "null", "n_embd: expected a whole number from 1 to 1048576, got null"},
         {"n_head", "3", "config.json: gpt2: heads: expected a divisor of the width"},
         {"n_head", "-16", "n_head: expected a whole number"},
-        {"vocab_size", "2147483648",
-         "vocab_size: expected a whole number from 1 to 2147483647"},
-        {"n_positions", "-",
-         "n_positions: expected a whole number from 1 to 2147483647, got none"},
+        {"vocab_size", "2147483648", "vocab_size: expected a whole number from 1 to 2147483647"},
+        {"n_positions", "-", "n_positions: expected a whole number from 1 to 2147483647, got none"},
         {"n_inner", "0", "n_inner: expected a whole number from 1 to 4194304, got 0"},
         {"n_inner", "{}", "got {}"},
         {"activation_function", "\"relu\"",
          "activation_function: expected gelu_new, gelu_pytorch_tanh, gelu_fast or gelu, got "
          "\"relu\""},
         {"activation_function", "null", "got null"},
-        {"layer_norm_epsilon", "0",
-         "layer_norm_epsilon: expected a number above 0 and at most 1"},
+        {"layer_norm_epsilon", "0", "layer_norm_epsilon: expected a number above 0 and at most 1"},
         {"layer_norm_epsilon", "\"1e-5\"", "got \"1e-5\""},
         {"layer_norm_epsilon", "2", "got 2"},
         {"tie_word_embeddings", "1", "tie_word_embeddings: expected true or false, got 1"},
@@ -156,8 +153,7 @@ static void a_config_that_cannot_be_computed_is_refused(void **state) {
          "scale_attn_by_inverse_layer_idx: expected false, got true"},
         {"add_cross_attention", "true", "add_cross_attention: expected false, got true"},
         {"attn_pdrop", "1", "attn_pdrop: expected a number from 0 on and below 1, got 1"},
-        {"resid_pdrop", "true",
-         "resid_pdrop: expected a number from 0 on and below 1, got true"},
+        {"resid_pdrop", "true", "resid_pdrop: expected a number from 0 on and below 1, got true"},
     };
     cgp_model_spec spec = cgp_model_spec_default();
     spec.gpt2.layers = 77;
@@ -175,20 +171,17 @@ static void a_config_says_what_is_not_the_default(void **state) {
         const char *key, *value, *text;
         double dropout;
     } cases[] = {
-        {"use_cache", "-", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh",
+        {"use_cache", "-", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh", 0.1},
+        {"tie_word_embeddings", "false", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,gelu=tanh",
          0.1},
-        {"tie_word_embeddings", "false",
-         "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,gelu=tanh", 0.1},
         {"activation_function", "-",
          "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh", 0.1},
-        {"activation_function", "\"gelu\"",
-         "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1", 0.1},
+        {"activation_function", "\"gelu\"", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1",
+         0.1},
         {"layer_norm_epsilon", "1e-6",
          "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh,eps=1e-06", 0.1},
-        {"n_inner", "64", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh",
-         0.1},
-        {"attn_pdrop", "0", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh",
-         0},
+        {"n_inner", "64", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh", 0.1},
+        {"attn_pdrop", "0", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh", 0},
         {"n_ctx", "99", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh", 0.1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -243,8 +236,7 @@ static void a_config_that_is_no_json_is_refused(void **state) {
 
 /* The published shards, to be damaged. */
 static void copy_shards(void) {
-    static const char *const names[] = {SHARD("1"), SHARD("2"), SHARD("3"), SHARD("4"),
-                                        SHARD("5")};
+    static const char *const names[] = {SHARD("1"), SHARD("2"), SHARD("3"), SHARD("4"), SHARD("5")};
     for (int i = 0; i < 5; i++) {
         static tensors t;
         char path[256];
@@ -319,8 +311,7 @@ static void a_tensor_in_two_files_is_refused(void **state) {
     add_tensor(&t, "transformer.wpe.weight", cgp_shape_make(2, (int64_t[]){12, 16}), CGP_F32);
     write_tensors(&t, test_path_of(SHARD("5")));
     assert_status(load(&net, test_directory), CGP_EFORMAT);
-    assert_message(
-        SHARD("5") ": transformer.wpe.weight: is there twice, here and in " SHARD("1"));
+    assert_message(SHARD("5") ": transformer.wpe.weight: is there twice, here and in " SHARD("1"));
     release_tensors(&t);
     release(&net);
 }

@@ -26,7 +26,7 @@ typedef struct field {
     kind kind;
 } field;
 
-#define F(type, name, kind)                                                                    \
+#define F(type, name, kind)                                                                        \
     { #type "." #name, offsetof(type, name), kind }
 
 static int failures, tried;
@@ -34,8 +34,7 @@ static int failures, tried;
 /* Memory of the field's kind becomes bad value number `i`; false: there is none of that number. */
 static bool put(void *at, kind k, int i) {
     static const double reals[] = {NAN, INFINITY, -INFINITY, -0.5};
-    static const int ints[] = {-1, INT_MIN}, enums[] = {-1, 99, INT_MAX},
-                     dims[] = {99, INT_MIN};
+    static const int ints[] = {-1, INT_MIN}, enums[] = {-1, 99, INT_MAX}, dims[] = {99, INT_MIN};
     static const int64_t int64s[] = {-1, INT64_MIN};
     if (i >= (k == REAL ? 4 : k == SIGNED ? 3 : k == ENUM ? 3 : 2)) return false;
     if (k == REAL || k == SIGNED) memcpy(at, &reals[i], sizeof reals[i]);
@@ -71,7 +70,7 @@ static void try_fields(void *options, size_t size, const field *fields, size_t n
     }
 }
 
-#define TRY(options, fields, use)                                                              \
+#define TRY(options, fields, use)                                                                  \
     try_fields(&(options), sizeof(options), fields, sizeof(fields) / sizeof(fields)[0], use)
 
 static cgp_model *make_model(void) {
@@ -120,10 +119,10 @@ static int drop_whole(void **state) {
 }
 
 /* Each test ends in a look at what it found. */
-#define TEST(name)                                                                             \
-    static void name##_all(void **state) {                                                     \
-        failures = 0;                                                                          \
-        name(state);                                                                           \
-        assert_int_equal(failures, 0);                                                         \
+#define TEST(name)                                                                                 \
+    static void name##_all(void **state) {                                                         \
+        failures = 0;                                                                              \
+        name(state);                                                                               \
+        assert_int_equal(failures, 0);                                                             \
     }
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_arguments.c -- every public function with each of its pointers NULL, one at a time: it says CGP_EINVAL and names the
- * parameter, or does what the header says of NULL; it never crashes, and writes nothing through its other pointers.
+/* test_arguments.c -- every public function with each of its pointers NULL, one at a time: it says
+ *CGP_EINVAL and names the
+ * parameter, or does what the header says of NULL; it never crashes, and writes nothing through its
+ * other pointers.
  *
- * The calls are made of the headers by the build (support/arguments.awk), so a new function is here as soon as it is in a
- * header, and does not build before its arguments are known. Each runs in a process of its own: a crash is one line here. */
+ * The calls are made of the headers by the build (support/arguments.awk), so a new function is here
+ * as soon as it is in a header, and does not build before its arguments are known. Each runs in a
+ * process of its own: a crash is one line here. */
 #include "arguments.h"
 
 #include "argument_calls.h"
@@ -48,9 +51,8 @@ static int judge(const call_case *c, frame *f) {
     char expected[160];
     if (c->index == FORKED) return judge_forked(c, f);
     if (!c->parameter || c->accepted)
-        return f->status == c->expected
-                   ? AS_EXPECTED
-                   : complain(c, f, "expected the status of arguments.txt");
+        return f->status == c->expected ? AS_EXPECTED
+                                        : complain(c, f, "expected the status of arguments.txt");
     snprintf(expected, sizeof expected, "%s: expected a pointer, got NULL", c->parameter);
     if (!strstr(cgp_message(), expected)) return complain(c, f, "expected another message");
     if (strcmp(c->result, "cgp_status") == 0 && f->status != CGP_EINVAL)

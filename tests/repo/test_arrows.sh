@@ -1,14 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_arrows.sh -- every include in src/ and data/ is an arrow of the table of modules below, and models/, cli/, examples/ and bench/
-# include public headers only; and models/ and cli/ base/json.h.
+# test_arrows.sh -- every include in src/ and data/ is an arrow of the table of modules below, and
+# models/, cli/, examples/ and bench/ include public headers only; and models/ and cli/ base/json.h.
 #
 #     bash test_arrows.sh SOURCE_DIR BUILD_DIR
 #
-# A plug-in is a module of its own: mpi is src/transport/mpi, cuda src/backend/cuda. A header has an owner: "module/x.h" belongs to module/, <cgpipe/X.h> to module X; <cgpipe/tensor.h> and <cgpipe/op.h> to base, <cgpipe/images.h> and
-# <cgpipe/tokenizer.h> to data, <cgpipe/devices.h> to backend, <cgpipe/graph.h> to model. A module may include what it owns and what the modules in its row own. <cgpipe/cgpipe.h> and
-# <cgpipe/models/...> are for programs. Exit code 1 if there is a forbidden arrow (printed as file:line) or if the check itself does
-# not find one that it is shown.
+# A plug-in is a module of its own: mpi is src/transport/mpi, cuda src/backend/cuda. A header has an
+# owner: "module/x.h" belongs to module/, <cgpipe/X.h> to module X; <cgpipe/tensor.h> and
+# <cgpipe/op.h> to base, <cgpipe/images.h> and <cgpipe/tokenizer.h> to data, <cgpipe/devices.h> to
+# backend, <cgpipe/graph.h> to model. A module may include what it owns and what the modules in its
+# row own. <cgpipe/cgpipe.h> and <cgpipe/models/...> are for programs. Exit code 1 if there is a
+# forbidden arrow (printed as file:line) or if the check itself does not find one that it is shown.
 set -u
 export LC_ALL=C
 
@@ -34,7 +36,8 @@ checkpoint: base
 # Directories of programs: no module is theirs.
 PROGRAMS="models cli examples bench"
 
-# check DIR: print "file:line: reason" for each forbidden include below DIR; then "checked N", the number of includes seen.
+# check DIR: print "file:line: reason" for each forbidden include below DIR; then "checked N", the
+# number of includes seen.
 check() {
     (cd "$1" && for directory in src data $PROGRAMS; do
         [ -d "$directory" ] && find "$directory" -type f \( -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bad_options.c -- every number and enum of every options struct with values that none may have: NaN, infinite, negative, not
- * in the enum. Each is CGP_EINVAL, and the message has the value or names what is wrong. Then NULL in lists of paths and devices. */
+/* test_bad_options.c -- every number and enum of every options struct with values that none may
+ * have: NaN, infinite, negative, not in the enum. Each is CGP_EINVAL, and the message has the value
+ * or names what is wrong. Then NULL in lists of paths and devices. */
 #include "bad_values.h"
 
 #include <cgpipe/data.h>
@@ -267,8 +268,7 @@ static cgp_status draw_tokens(const void *options) {
     int32_t tokens[8];
     cgp_data *data = NULL;
     CGP_TRY(cgp_data_random(&data, d->vocab, d->sequence, 0));
-    const cgp_status status =
-        cgp_data_read(data, d->split, d->first, d->count, tokens, tokens + 4);
+    const cgp_status status = cgp_data_read(data, d->split, d->first, d->count, tokens, tokens + 4);
     cgp_data_destroy(data);
     return status;
 }
@@ -299,10 +299,9 @@ static cgp_status tokens(const void *options) {
     return missing_is_fine(cgp_data_tokens(&data, paths, 1, options), data);
 }
 
-static const field token_fields[] = {F(cgp_token_options, sequence, INT64),
-                                     F(cgp_token_options, vocab, INT64),
-                                     F(cgp_token_options, validation_fraction, REAL),
-                                     F(cgp_token_options, n_validation_paths, INT)};
+static const field token_fields[] = {
+    F(cgp_token_options, sequence, INT64), F(cgp_token_options, vocab, INT64),
+    F(cgp_token_options, validation_fraction, REAL), F(cgp_token_options, n_validation_paths, INT)};
 
 static cgp_status cifar(const void *options) {
     cgp_data *data = NULL;
@@ -367,18 +366,17 @@ static void lists_of_paths_are_checked(void **state) {
     expect_refused(cgp_data_tokens(&data, paths, 1, &k), "tokens: validation_paths = NULL", 0);
     t.validation_paths = k.validation_paths = nothing;
     expect_refused(cgp_data_text(&data, paths, 1, &t), "text: validation_paths = {NULL}", 0);
-    expect_refused(cgp_data_tokens(&data, paths, 1, &k), "tokens: validation_paths = {NULL}",
-                   0);
+    expect_refused(cgp_data_tokens(&data, paths, 1, &k), "tokens: validation_paths = {NULL}", 0);
 }
 
 /* --- models --- */
 
-#define CREATE(name)                                                                           \
-    static cgp_status name(const void *options) {                                              \
-        cgp_model *model = NULL;                                                               \
-        const cgp_status status = cgp_##name##_create(&model, options);                        \
-        cgp_model_destroy(model);                                                              \
-        return status;                                                                         \
+#define CREATE(name)                                                                               \
+    static cgp_status name(const void *options) {                                                  \
+        cgp_model *model = NULL;                                                                   \
+        const cgp_status status = cgp_##name##_create(&model, options);                            \
+        cgp_model_destroy(model);                                                                  \
+        return status;                                                                             \
     }
 CREATE(gpt2)
 CREATE(resnet)

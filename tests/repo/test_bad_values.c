@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bad_values.c -- the same for the calls of the builder, custom ops, pipelines and files; and names that are not UTF-8. */
+/* test_bad_values.c -- the same for the calls of the builder, custom ops, pipelines and files; and
+ * names that are not UTF-8. */
 #include "bad_values.h"
 
 #include <cgpipe/data.h>
@@ -29,8 +30,7 @@ static cgp_status build(const void *options) {
     cgp_model *model = NULL;
     CGP_TRY(cgp_model_create(&model, "m"));
     const cgp_value ids = cgp_model_input(model, "ids", CGP_I32, 1, (const int64_t[]){4});
-    const cgp_value image =
-        cgp_model_input(model, "image", CGP_F32, 3, (const int64_t[]){8, 8, 4});
+    const cgp_value image = cgp_model_input(model, "image", CGP_F32, 3, (const int64_t[]){8, 8, 4});
     const cgp_value mask = cgp_model_input(model, "mask", CGP_F32, 1, (const int64_t[]){4});
     const cgp_value label = cgp_model_input(model, "label", CGP_I32, 1, (const int64_t[]){1});
     const cgp_value more =
@@ -48,8 +48,7 @@ static cgp_status build(const void *options) {
     cgp_value y = cgp_conv2d(model, image, "c", b->conv);
     y = cgp_conv_transpose2d(model, y, "t", b->transposed);
     y = cgp_slice(model, y, -1, b->slice_begin, b->slice_end);
-    y = cgp_reshape(model, y, b->reshape_rank,
-                    (const int64_t[CGP_MAX_RANK]){8, 8, -1, 1, 1, 1});
+    y = cgp_reshape(model, y, b->reshape_rank, (const int64_t[CGP_MAX_RANK]){8, 8, -1, 1, 1, 1});
     y = cgp_batch_norm(model, y, "b", b->eps, b->momentum);
     y = cgp_instance_norm(model, y, b->eps);
     y = cgp_group_norm(model, y, "g", b->groups, b->eps);
@@ -214,8 +213,7 @@ static cgp_status backward_weight(const cgp_op_run *run) {
     for (int64_t i = 0; i < 4; i++) {
         run->dparameters[0][i] = 0;
         for (int64_t s = 0; s < run->n; s++)
-            run->dparameters[0][i] +=
-                run->dy[4 * s + i] * ((const float *)run->x[0])[4 * s + i];
+            run->dparameters[0][i] += run->dy[4 * s + i] * ((const float *)run->x[0])[4 * s + i];
     }
     return CGP_OK;
 }
@@ -342,11 +340,11 @@ static void what_a_file_is_made_of_is_checked(void **state) {
     cgp_safetensors_writer *writer = NULL;
     const char *const nothing[] = {NULL, NULL}, *const names[] = {"a"};
     TRY(w, written_fields, write_file);
-    expect_refused(cgp_safetensors_create(&writer, test_path_of("written.safetensors"), 1,
-                                          nothing, &w.type, &w.shape, NULL, 0),
+    expect_refused(cgp_safetensors_create(&writer, test_path_of("written.safetensors"), 1, nothing,
+                                          &w.type, &w.shape, NULL, 0),
                    "names = {NULL}", 0);
-    expect_refused(cgp_safetensors_create(&writer, test_path_of("written.safetensors"), 1,
-                                          names, &w.type, &w.shape, nothing, 1),
+    expect_refused(cgp_safetensors_create(&writer, test_path_of("written.safetensors"), 1, names,
+                                          &w.type, &w.shape, nothing, 1),
                    "metadata = {NULL, NULL}", 0);
 }
 

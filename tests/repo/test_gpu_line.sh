@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# README.md says when these kernels last ran on a GPU: the line that tools/gpu_check.sh makes of bench/results, or "never".
+# README.md says when these kernels last ran on a GPU: the line that tools/gpu_check.sh makes of
+# bench/results, or "never".
 #
 #     bash test_gpu_line.sh SOURCE_DIR BUILD_DIR
 set -u
@@ -13,7 +14,8 @@ trap 'rm -rf "$example"' EXIT
 line=$(PYTHON=python3 tools/gpu_check.sh --when) || { echo "not ok: gpu_check.sh --when fails"; exit 1; }
 grep -qF -- "$line" README.md || { echo "not ok: README.md lacks: $line"; failed=1; }
 
-# The line of a tree with a report: of these kernels, of others, of digests that differ, of a GPU that gave none.
+# The line of a tree with a report: of these kernels, of others, of digests that differ, of a GPU
+# that gave none.
 tree=$(PYTHONDONTWRITEBYTECODE=1 python3 -c 'import sys; sys.path.insert(0, "tools/gpu_check"); import machine; print(machine.tree_hash())')
 if git diff --quiet HEAD -- src/backend/cuda 2>/dev/null && [ -z "$(git ls-files --others src/backend/cuda)" ]; then
     [ "$tree" = "$(git rev-parse HEAD:src/backend/cuda)" ] || { echo "not ok: tree_hash() gives $tree, git another"; failed=1; }

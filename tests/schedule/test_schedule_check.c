@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_check.c -- the tables that the checker refuses, and its messages. A table is one string of actions per
- * device; a transfer takes the edge that fits its stage, or names one, "0SEND_F1@2". */
+/* test_schedule_check.c -- the tables that the checker refuses, and its messages. A table is one
+ * string of actions per device; a transfer takes the edge that fits its stage, or names one,
+ * "0SEND_F1@2". */
 #include "support.h"
 
 #include "schedule_lists.h"
@@ -84,8 +85,7 @@ static void assert_refused(const layout *l, const char *const *rows, const char 
     cgp_schedule_destroy(schedule);
 }
 
-static void assert_two_stages_refused(const char *first, const char *second,
-                                      const char *message) {
+static void assert_two_stages_refused(const char *first, const char *second, const char *message) {
     assert_refused(&two_stages, (const char *const[]){first, second}, message);
 }
 
@@ -123,10 +123,9 @@ static void a_missing_action_is_named(void **state) {
 
 static void a_duplicate_is_named_with_both_positions(void **state) {
     (void)state;
-    assert_two_stages_refused(
-        FIRST " 0F0", SECOND,
-        "schedule: device 0, position 8, 0F0: expected once, got it again "
-        "(first at position 0)");
+    assert_two_stages_refused(FIRST " 0F0", SECOND,
+                              "schedule: device 0, position 8, 0F0: expected once, got it again "
+                              "(first at position 0)");
     assert_two_stages_refused(
         FIRST, SECOND " 1SEND_B0",
         "schedule: device 1, position 8, 1SEND_B0: expected once, got it again "
@@ -167,10 +166,9 @@ static void recomputation_stands_between_forward_and_backward(void **state) {
         FIRST " 0R1", SECOND,
         "schedule: device 0, position 7, 0B1: expected after 0R1, got it before "
         "(position 8)");
-    assert_two_stages_refused(
-        "0F0 0SEND_F0 0F1 0SEND_F1 0R1", "1RECV_F0 1F0 1RECV_F1 1F1",
-        "schedule: device 0, position 4, 0R1: expected F only in a schedule "
-        "without backward, got R");
+    assert_two_stages_refused("0F0 0SEND_F0 0F1 0SEND_F1 0R1", "1RECV_F0 1F0 1RECV_F1 1F1",
+                              "schedule: device 0, position 4, 0R1: expected F only in a schedule "
+                              "without backward, got R");
 }
 
 static void a_backward_comes_in_one_piece_or_in_two(void **state) {
@@ -205,24 +203,20 @@ static void a_transfer_fits_its_edge(void **state) {
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {1, 0}};
     const layout three = {3, 1, 3, (const int[]){0, 1, 2}, edges, 3};
     assert_refused(
-        &three,
-        (const char *const[]){"0F0 0SEND_F0@1 0B0", "1RECV_F0 1F0 1SEND_F0 1B0", "2F0 2B0"},
+        &three, (const char *const[]){"0F0 0SEND_F0@1 0B0", "1RECV_F0 1F0 1SEND_F0 1B0", "2F0 2B0"},
         "schedule: device 0, position 1, 0SEND_F0: expected stage 1 as edge 1 is 1 -> 2, got "
         "stage 0");
     assert_refused(
-        &three,
-        (const char *const[]){"0F0 0SEND_B0@0 0B0", "1RECV_F0 1F0 1SEND_F0 1B0", "2F0 2B0"},
+        &three, (const char *const[]){"0F0 0SEND_B0@0 0B0", "1RECV_F0 1F0 1SEND_F0 1B0", "2F0 2B0"},
         "schedule: device 0, position 1, 0SEND_B0: expected a gradient on edge 0, which is 0 "
         "-> 1");
     assert_refused(
-        &three,
-        (const char *const[]){"0F0 0SEND_F0@2 0B0", "1RECV_F0 1F0 1SEND_F0 1B0", "2F0 2B0"},
+        &three, (const char *const[]){"0F0 0SEND_F0@2 0B0", "1RECV_F0 1F0 1SEND_F0 1B0", "2F0 2B0"},
         "schedule: device 0, position 1, 0SEND_F0: expected an activation on edge 2, which is "
         "1 -> 0");
-    assert_two_stages_refused(
-        "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0", "1RECV_F0 1F0 1RECV_F1 1F1",
-        "schedule: device 0, position 4, 0RECV_B0: expected no gradient in a "
-        "schedule without backward");
+    assert_two_stages_refused("0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0", "1RECV_F0 1F0 1RECV_F1 1F1",
+                              "schedule: device 0, position 4, 0RECV_B0: expected no gradient in a "
+                              "schedule without backward");
 }
 
 static void numbers_out_of_range_are_refused_at_once(void **state) {
@@ -233,29 +227,26 @@ static void numbers_out_of_range_are_refused_at_once(void **state) {
     const layout bad_edge = {2, 2, 2, (const int[]){0, 1}, (const cgp_edge[]){{0, 2}}, 1};
     assert_status(make(&schedule, &two_stages, (const char *const[]){"2F0", ""}), CGP_EINVAL);
     assert_message("schedule: device 0, position 0, 2F0: expected stage 0 to 1, got 2");
-    assert_status(make(&schedule, &two_stages, (const char *const[]){"0F0 0F2", ""}),
-                  CGP_EINVAL);
+    assert_status(make(&schedule, &two_stages, (const char *const[]){"0F0 0F2", ""}), CGP_EINVAL);
     assert_message("schedule: device 0, position 1, 0F2: expected micro-batch 0 to 1, got 2");
     assert_status(make(&schedule, &two_stages, (const char *const[]){"1F0", ""}), CGP_EINVAL);
-    assert_message(
-        "schedule: device 0, position 0, 1F0: expected on device 1 as all of stage 1");
+    assert_message("schedule: device 0, position 0, 1F0: expected on device 1 as all of stage 1");
     assert_status(make(&schedule, &two_stages, (const char *const[]){"0SEND_F0@2", ""}),
                   CGP_EINVAL);
     assert_message("0SEND_F0: expected one of 2 edges, got edge 2");
-    assert_status(make(&schedule, &no_edges, (const char *const[]){"0SEND_F0", ""}),
-                  CGP_EINVAL);
+    assert_status(make(&schedule, &no_edges, (const char *const[]){"0SEND_F0", ""}), CGP_EINVAL);
     assert_message("0SEND_F0: expected one of 0 edges, got edge 0");
     assert_status(make(&schedule, &two_stages, (const char *const[]){"0F0@1", ""}), CGP_EINVAL);
     assert_message("0F0: expected edge -1, got 1");
-    assert_status(make(&schedule, &bad_device, (const char *const[]){FIRST, SECOND}),
-                  CGP_EINVAL);
+    assert_status(make(&schedule, &bad_device, (const char *const[]){FIRST, SECOND}), CGP_EINVAL);
     assert_message("schedule: stage 1: expected a device 0 to 1, got 2");
     assert_status(make(&schedule, &bad_edge, (const char *const[]){"", ""}), CGP_EINVAL);
     assert_message("schedule: edge 0: expected stages 0 to 1, got 0 -> 2");
     assert_null(schedule);
 }
 
-/* Device 0 needs the gradient of 0 before it sends 1; device 1 needs 1 before it runs any backward. */
+/* Device 0 needs the gradient of 0 before it sends 1; device 1 needs 1 before it runs any backward.
+ * */
 static void a_deadlock_is_named_by_its_cycle(void **state) {
     (void)state;
     assert_two_stages_refused(
@@ -269,16 +260,15 @@ static void a_device_outside_the_cycle_is_not_named(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}, {1, 2}, {2, 1}};
     const layout three = {3, 2, 3, (const int[]){0, 1, 2}, edges, 4};
-    assert_refused(
-        &three,
-        (const char *const[]){
-            "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
-            "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1RECV_F1 1F1 1SEND_F1 1RECV_B1 "
-            "1B1 1SEND_B1",
-            "2RECV_F0 2F0 2RECV_F1 2F1 2B0 2SEND_B0 2B1 2SEND_B1"},
-        "schedule: deadlock: device 1 waits at 1RECV_B0 for 2SEND_B0; device 2 waits at "
-        "2RECV_F1 for "
-        "1SEND_F1");
+    assert_refused(&three,
+                   (const char *const[]){
+                       "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
+                       "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0 1RECV_F1 1F1 1SEND_F1 1RECV_B1 "
+                       "1B1 1SEND_B1",
+                       "2RECV_F0 2F0 2RECV_F1 2F1 2B0 2SEND_B0 2B1 2SEND_B1"},
+                   "schedule: deadlock: device 1 waits at 1RECV_B0 for 2SEND_B0; device 2 waits at "
+                   "2RECV_F1 for "
+                   "1SEND_F1");
 }
 
 /* Both stages on one device, which runs stage 1 first. */
@@ -297,8 +287,7 @@ static void a_long_cycle_is_cut_short(void **state) {
     const cgp_action *pointers[N];
     int device_of[N], counts[N];
     cgp_edge edges[N];
-    for (int j = 0; j < N;
-         j++) { /* a ring: 0 -> 1 -> ... -> N-1, and a gradient from N-1 to 0 */
+    for (int j = 0; j < N; j++) { /* a ring: 0 -> 1 -> ... -> N-1, and a gradient from N-1 to 0 */
         const bool last = j == N - 1;
         device_of[j] = j;
         counts[j] = 4;
@@ -313,8 +302,7 @@ static void a_long_cycle_is_cut_short(void **state) {
         lists[j][3].kind = last ? CGP_ACTION_SEND_B : j ? CGP_ACTION_B : CGP_ACTION_SEND_F;
         for (int i = 0; i < 4; i++) {
             const cgp_action_kind kind = lists[j][i].kind;
-            if (cgp__is_transfer(kind))
-                lists[j][i].edge = cgp__is_send(kind) ? j : (j + N - 1) % N;
+            if (cgp__is_transfer(kind)) lists[j][i].edge = cgp__is_send(kind) ? j : (j + N - 1) % N;
         }
     }
     const test_schedule_table table = {.name = "ring",
@@ -355,10 +343,9 @@ static void too_few_buffers_are_named_by_their_cycle(void **state) {
     const cgp_schedule_costs one = {.capacity = (const int[]){1}},
                              two = {.capacity = (const int[]){2}};
     assert_status(cgp_schedule_simulate(schedule, &one, &timeline), CGP_EINVAL);
-    assert_string_equal(
-        cgp_message(),
-        "schedule: deadlock: device 0 waits at 0SEND_F1 (edge 0, capacity 1) for "
-        "1RECV_F1; device 1 waits at 1RECV_F1 for 0SEND_F1");
+    assert_string_equal(cgp_message(),
+                        "schedule: deadlock: device 0 waits at 0SEND_F1 (edge 0, capacity 1) for "
+                        "1RECV_F1; device 1 waits at 1RECV_F1 for 0SEND_F1");
     assert_ok(cgp_schedule_simulate(schedule, &two, &timeline));
     assert_int_equal(timeline.free_capacity[0], 2);
     cgp_schedule_timeline_release(&timeline);
@@ -372,11 +359,11 @@ static void stages_of_one_device_share_its_slots(void **state) {
     const layout one = {2, 3, 1, (const int[]){0, 0}, chain, 2};
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report;
-    assert_ok(make(
-        &schedule, &one,
-        (const char *const[]){
-            "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 "
-            "1B1 1SEND_B1 1RECV_F2 1F2 1B2 1SEND_B2 0RECV_B0 0B0 0RECV_B1 0B1 0RECV_B2 0B2"}));
+    assert_ok(
+        make(&schedule, &one,
+             (const char *const[]){
+                 "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 "
+                 "1B1 1SEND_B1 1RECV_F2 1F2 1B2 1SEND_B2 0RECV_B0 0B0 0RECV_B1 0B1 0RECV_B2 0B2"}));
     assert_ok(cgp_schedule_check(schedule, &report));
     assert_int_equal(report.devices, 1);
     assert_int_equal(report.peak_in_flight[0], 3);

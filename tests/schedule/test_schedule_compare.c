@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_compare.c -- a measured step: drawn to scale, written and read back, beside its plan, and the parts of its
- * time. The times are set by hand here, or simulated and used as measured ones. */
+/* test_schedule_compare.c -- a measured step: drawn to scale, written and read back, beside its
+ * plan, and the parts of its time. The times are set by hand here, or simulated and used as
+ * measured ones. */
 #include "schedules.h"
 
 #include "schedule/simulator/timeline.h"
@@ -9,8 +10,8 @@
 
 /* --- simulated steps used as measured ones --- */
 
-/* A simulated step with the events of workers: a transfer begins when the action before it ends, and waits until its
- * message comes. */
+/* A simulated step with the events of workers: a transfer begins when the action before it ends,
+ * and waits until its message comes. */
 static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
                                                const cgp_schedule_costs *costs) {
     cgp_schedule_timeline simulated, t;
@@ -47,8 +48,7 @@ static void assert_parts_add_up(const cgp_schedule_comparison *c, double makespa
 
 static void assert_parts(const double *parts, double compute, double bubble, double imbalance,
                          double variation, double copy, double wakeup, double other) {
-    const double expected[CGP_PARTS] = {compute, bubble, imbalance, variation,
-                                        copy,    wakeup, other};
+    const double expected[CGP_PARTS] = {compute, bubble, imbalance, variation, copy, wakeup, other};
     for (int part = 0; part < CGP_PARTS; part++) {
         if (fabs(parts[part] - expected[part]) < 1e-9) continue;
         print_error("%s: %g, expected %g\n", cgp_schedule_part_name((cgp_schedule_part)part),
@@ -75,8 +75,7 @@ static void a_step_that_goes_as_planned_is_compute_and_bubble(void **state) {
         for (int n = 1; n <= 4; n++) {
             cgp_schedule *s = test_generate(info->name, n, 2 * n + 1, 0);
             test_lower(s);
-            cgp_schedule_timeline t =
-                take_for_measured(s, test_plain_costs(&plain, 3, 2, 1.5, 0));
+            cgp_schedule_timeline t = take_for_measured(s, test_plain_costs(&plain, 3, 2, 1.5, 0));
             cgp_schedule_comparison c = compare(s, &t);
             assert_float_equal(c.planned.makespan, t.makespan, 1e-9);
             assert_float_equal(c.equal_makespan, t.makespan, 1e-9);
@@ -115,8 +114,8 @@ static void unequal_stages_are_imbalance_where_others_wait_for_them(void **state
 /* --- times set by hand --- */
 
 /* The trace of a forward-only step of two stages; each device: F, SEND, F, SEND .. or RECV, F .. */
-static char *trace_text(const char *csv, const char *start, const char *end,
-                        const char *released, const char *ready) {
+static char *trace_text(const char *csv, const char *start, const char *end, const char *released,
+                        const char *ready) {
     char *text = malloc(2048);
     assert_non_null(text);
     snprintf(text, 2048,
@@ -140,10 +139,9 @@ static cgp_schedule *read_step(char *text, cgp_schedule_timeline *t) {
 static void copies_and_wake_ups_are_not_waiting(void **state) {
     (void)state;
     cgp_schedule_timeline t;
-    cgp_schedule *s =
-        read_step(trace_text("0F0\\n,1F0\\n", "[0,1],[0.1,2.1]", "[1,1.5],[2,3.1]",
-                             "[0,0],[1.5,0]", "[0,1],[1.7,2.1]"),
-                  &t);
+    cgp_schedule *s = read_step(trace_text("0F0\\n,1F0\\n", "[0,1],[0.1,2.1]", "[1,1.5],[2,3.1]",
+                                           "[0,0],[1.5,0]", "[0,1],[1.7,2.1]"),
+                                &t);
     cgp_schedule_comparison c = compare(s, &t);
     assert_parts(c.parts[0], 1, 1, 0, 0, 0.5, 0, 0.6);
     assert_parts(c.parts[1], 1, 1, 0, 0, 0.3, 0.2, 0.6);
@@ -204,11 +202,10 @@ static void idle_time_is_bubble_then_imbalance_then_variation(void **state) {
 static void the_critical_path_goes_through_an_awaited_buffer(void **state) {
     (void)state;
     cgp_schedule_timeline t;
-    cgp_schedule *s =
-        read_step(trace_text("0F0,0F1\\n,1F0,1F1\\n", "[0,1,1,2],[0,4,4.05,4.1]",
-                             "[1,1,2,4.1],[4,4.05,4.1,5]", "[0,0,0,3.99],[1,0,4.1,0]",
-                             "[0,1,1,4],[1,4,4.1,4.1]"),
-                  &t);
+    cgp_schedule *s = read_step(trace_text("0F0,0F1\\n,1F0,1F1\\n", "[0,1,1,2],[0,4,4.05,4.1]",
+                                           "[1,1,2,4.1],[4,4.05,4.1,5]", "[0,0,0,3.99],[1,0,4.1,0]",
+                                           "[0,1,1,4],[1,4,4.1,4.1]"),
+                                &t);
     const bool expected[2][4] = {{true, true, false, true}, {true, false, true, true}};
     for (int d = 0; d < 2; d++) {
         for (int i = 0; i < 4; i++)
@@ -342,7 +339,8 @@ static void assert_same_step(const cgp_schedule *s, const cgp_schedule_timeline 
     assert_true(t->makespan == u->makespan && t->bubble_span == u->bubble_span);
 }
 
-/* Times with all their digits, recomputation, an edge that skips stages, several stages per device. */
+/* Times with all their digits, recomputation, an edge that skips stages, several stages per device.
+ * */
 static void what_is_written_is_read_back_exactly(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -444,8 +442,7 @@ static void broken_traces_are_refused_with_the_position(void **state) {
     assert_changed_refused(t, "end_seconds", -1, 0, "[[]]", "each of the 2 devices");
     assert_changed_refused(t, "end_seconds", 1, -1, "[1]", "the 8 actions of device 1");
     assert_changed_refused(t, "end_seconds", 1, 3, "null", "the 8 actions of device 1");
-    assert_changed_refused(t, "end_seconds", 1, 3, "0",
-                           "t.json: times: device 1, position 3, ");
+    assert_changed_refused(t, "end_seconds", 1, 3, "0", "t.json: times: device 1, position 3, ");
     assert_changed_refused(t, "end_seconds", 1, 7, "1e300", "device 1, position 7, 1SEND_B1");
     assert_changed_refused(t, "start_seconds", 0, 0, "-1", "device 0, position 0, 0F0: ");
     assert_changed_refused(t, "given_seconds", 1, 0, "50", "device 1, position 0, 1RECV_F0: ");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_csv.c -- schedules as CSV: both dialects written and read back, and the messages of texts that are
- * refused. */
+/* test_schedule_csv.c -- schedules as CSV: both dialects written and read back, and the messages of
+ * texts that are refused. */
 #include "schedules.h"
 
 static cgp_schedule *parse(const char *text) {
@@ -112,8 +112,8 @@ static void every_schedule_comes_back_as_it_was_in_both_dialects(void **state) {
                     if (info->has_backward && m % 2)
                         assert_ok(cgp_schedule_recompute(s, CGP_RECOMPUTE_EXCEPT_LAST));
                     if (lowered) assert_ok(cgp_schedule_lower_chain(s));
-                    assert_ok(cgp_schedule_to_csv(
-                        s, lowered ? CGP_CSV_TRANSFERS : CGP_CSV_COMPUTE, &text));
+                    assert_ok(cgp_schedule_to_csv(s, lowered ? CGP_CSV_TRANSFERS : CGP_CSV_COMPUTE,
+                                                  &text));
                     back = parse(text);
                     if (lowered && n == 1) assert_ok(cgp_schedule_lower_chain(back));
                     assert_same(s, back);
@@ -170,9 +170,8 @@ static void cells_in_quotes_and_a_byte_order_mark_are_read(void **state) {
 
 static void quotes_that_do_not_end_are_refused(void **state) {
     (void)state;
-    assert_refused("0F0,\"0B0",
-                   "x.csv: row 1, column 2, \"\"0B0\": expected a quote at the end "
-                   "of the cell");
+    assert_refused("0F0,\"0B0", "x.csv: row 1, column 2, \"\"0B0\": expected a quote at the end "
+                                "of the cell");
     assert_refused("0F0\n\"1F0,1B0\n",
                    "x.csv: row 2, column 1, \"\"1F0,1B0?\": expected a quote at "
                    "the end of the cell");
@@ -183,8 +182,7 @@ static void quotes_that_do_not_end_are_refused(void **state) {
                                   "after the action, as in 2F0");
     assert_refused("\"0F\"\"0\"", "x.csv: row 1, column 1, \"0F\"\"0\": expected a micro-batch "
                                   "after the action, as in 2F0");
-    assert_refused("\"",
-                   "x.csv: row 1, column 1, \"\"\": expected a quote at the end of the cell");
+    assert_refused("\"", "x.csv: row 1, column 1, \"\"\": expected a quote at the end of the cell");
 }
 
 static void other_encodings_are_refused(void **state) {
@@ -210,10 +208,9 @@ static void other_encodings_are_refused(void **state) {
         cgp_schedule *s = NULL;
         assert_status(cgp_schedule_from_csv(&s, "x.csv", marks[i].bytes, marks[i].size),
                       CGP_EFORMAT);
-        assert_string_equal(
-            cgp_message(),
-            "x.csv: begins with the byte order mark of UTF-16 or UTF-32, expected "
-            "UTF-8 or ASCII (save it as UTF-8)");
+        assert_string_equal(cgp_message(),
+                            "x.csv: begins with the byte order mark of UTF-16 or UTF-32, expected "
+                            "UTF-8 or ASCII (save it as UTF-8)");
         assert_null(s);
     }
 }
@@ -244,9 +241,8 @@ static void a_cell_that_is_no_action_is_named(void **state) {
     assert_refused("0F0,0X1\n", "x.csv: row 1, column 2, \"0X1\": " ACTION);
     assert_refused("0F0\n\n, ,0f0 ", "x.csv: row 3, column 3, \"0f0\": " ACTION);
     assert_refused("F0", "x.csv: row 1, column 1, \"F0\": " FORM);
-    assert_refused("0F0;0B0",
-                   "x.csv: row 1, column 1, \"0F0;0B0\": expected a micro-batch after "
-                   "the action, as in 2F0");
+    assert_refused("0F0;0B0", "x.csv: row 1, column 1, \"0F0;0B0\": expected a micro-batch after "
+                              "the action, as in 2F0");
     assert_refused("0F", "x.csv: row 1, column 1, \"0F\": expected a micro-batch after the "
                          "action, as in 2F0");
     assert_refused("0F-1", "x.csv: row 1, column 1, \"0F-1\": expected a micro-batch after the "
@@ -294,14 +290,12 @@ static void older_letters_are_read(void **state) {
         cgp_schedule_destroy(now);
         cgp_schedule_destroy(older);
     }
-    assert_refused(
-        "0F0,0F1,0B0,0W0,0B1",
-        "x.csv: row 1, column 5, \"0B1\": expected a W of it as well, as B is the older "
-        "letter for I in a file that has BW, or B and W of one micro-batch");
-    assert_refused(
-        "0F0,0B0,0BW0",
-        "x.csv: row 1, column 2, \"0B0\": expected a W of it as well, as B is the older "
-        "letter for I in a file that has BW, or B and W of one micro-batch");
+    assert_refused("0F0,0F1,0B0,0W0,0B1",
+                   "x.csv: row 1, column 5, \"0B1\": expected a W of it as well, as B is the older "
+                   "letter for I in a file that has BW, or B and W of one micro-batch");
+    assert_refused("0F0,0B0,0BW0",
+                   "x.csv: row 1, column 2, \"0B0\": expected a W of it as well, as B is the older "
+                   "letter for I in a file that has BW, or B and W of one micro-batch");
     cgp_schedule *s = parse("0F0,0I0,0B0,0W0"); /* B, read as I, is there twice */
     assert_ok(cgp_schedule_lower_chain(s));
     assert_status(cgp_schedule_check(s, NULL), CGP_EINVAL);
@@ -322,28 +316,22 @@ static void forwards_of_the_last_stage_may_count_from_one(void **state) {
         cgp_schedule_destroy(zero);
         cgp_schedule_destroy(one);
     }
-    assert_refused(
-        "0F1,0F2,0B0,0B1\n1F0,1B0,1F1,1B1",
-        "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F0");
-    assert_refused(
-        "0F0,0F1,0B0,0B1\n1F1,1B1,1F2,1B2",
-        "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F2");
-    assert_refused(
-        "0F1,0F2",
-        "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 0, got no 0F0");
-    assert_refused(
-        "0F0,0F1,0B0,0B1\n1F1,1B0,1F3,1B1",
-        "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F2");
+    assert_refused("0F1,0F2,0B0,0B1\n1F0,1B0,1F1,1B1",
+                   "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F0");
+    assert_refused("0F0,0F1,0B0,0B1\n1F1,1B1,1F2,1B2",
+                   "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F2");
+    assert_refused("0F1,0F2",
+                   "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 0, got no 0F0");
+    assert_refused("0F0,0F1,0B0,0B1\n1F1,1B0,1F3,1B1",
+                   "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F2");
 }
 
 static void stages_and_micro_batches_are_all_there(void **state) {
     (void)state;
-    assert_refused("0F0,0F2",
-                   "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 0, "
-                   "got no 0F1");
-    assert_refused("0F0,2F0",
-                   "x.csv: expected every micro-batch, 0 to 0, on every stage, 0 to 2, "
-                   "got no 1F0");
+    assert_refused("0F0,0F2", "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 0, "
+                              "got no 0F1");
+    assert_refused("0F0,2F0", "x.csv: expected every micro-batch, 0 to 0, on every stage, 0 to 2, "
+                              "got no 1F0");
     assert_refused("0F0,99999999F99999999",
                    "x.csv: expected every micro-batch, 0 to 99999999, on every stage, 0 to "
                    "99999999, got no 0F1");
@@ -352,9 +340,8 @@ static void stages_and_micro_batches_are_all_there(void **state) {
                    "x.csv: row 2: expected the actions of a device, got none");
     assert_refused("0B0", "x.csv: expected every micro-batch, 0 to 0, on every stage, 0 to 0, "
                           "got no 0F0");
-    assert_refused("0F0\n0B0",
-                   "x.csv: row 2, column 1, \"0B0\": expected all of a stage in one "
-                   "row");
+    assert_refused("0F0\n0B0", "x.csv: row 2, column 1, \"0B0\": expected all of a stage in one "
+                               "row");
 }
 
 static void transfers_lead_somewhere(void **state) {
@@ -371,9 +358,8 @@ static void a_deadlock_in_a_text_is_found_before_it_runs(void **state) {
     cgp_schedule *s = parse("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
     assert_ok(cgp_schedule_lower_chain(s));
     assert_status(cgp_schedule_check(s, NULL), CGP_EINVAL);
-    assert_message(
-        "schedule: deadlock: device 0 waits at 0RECV_B0 for 1SEND_B0; device 1 waits "
-        "at 1RECV_F1 for 0SEND_F1");
+    assert_message("schedule: deadlock: device 0 waits at 0RECV_B0 for 1SEND_B0; device 1 waits "
+                   "at 1RECV_F1 for 0SEND_F1");
     cgp_schedule_destroy(s);
 }
 

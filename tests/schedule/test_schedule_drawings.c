@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_drawings.c -- the SVG, the trace events, the critical path, and the grid of a wrong schedule. */
+/* test_schedule_drawings.c -- the SVG, the trace events, the critical path, and the grid of a wrong
+ * schedule. */
 #include "schedules.h"
 
 #include <jansson.h>
@@ -19,7 +20,8 @@ static int count(const char *text, const char *part) {
 
 /* --- critical path --- */
 
-/* Each action of the path starts when another of it ends, or after a latency; together they fill the makespan. */
+/* Each action of the path starts when another of it ends, or after a latency; together they fill
+ * the makespan. */
 static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -144,9 +146,8 @@ static void bubble_and_memory_are_in_the_title(void **state) {
     int boxes;
     char *text = svg_of("zb-h1", 4, 8, &boxes);
     assert_non_null(strstr(text, "zb-h1: 4 devices, 4 stages, 8 micro-batches<"));
-    assert_non_null(strstr(text,
-                           "makespan 27, bubble 11.11 %; span 27, bubble 11.11 %; at most "
-                           "4 slots on a device<"));
+    assert_non_null(strstr(text, "makespan 27, bubble 11.11 %; span 27, bubble 11.11 %; at most "
+                                 "4 slots on a device<"));
     assert_non_null(strstr(text, ">W7</text>"));
     free(text);
 }

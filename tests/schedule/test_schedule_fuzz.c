@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_fuzz.c -- random tables: correct ones, whose least capacities are compared to trying all smaller ones, and
- * damaged ones, for which the checker must agree with a reference executor that has no index and finds no cycle. */
+/* test_schedule_fuzz.c -- random tables: correct ones, whose least capacities are compared to
+ * trying all smaller ones, and damaged ones, for which the checker must agree with a reference
+ * executor that has no index and finds no cycle. */
 #include "support.h"
 
 #include "schedule_lists.h"
@@ -67,8 +68,7 @@ static bool is_ready(const tables *t, const progress *p, cgp_action_kind kind, i
     case CGP_ACTION_B:
     case CGP_ACTION_I:
         return split == (kind == CGP_ACTION_I) && forward &&
-               (!again || p->done[CGP_ACTION_R][j][i]) &&
-               (last || started_backward(p, j + 1, i));
+               (!again || p->done[CGP_ACTION_R][j][i]) && (last || started_backward(p, j + 1, i));
     default:
         return split && p->done[CGP_ACTION_I][j][i];
     }
@@ -159,8 +159,7 @@ static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *see
 
 /* A correct table, lowered: as lists in `t`, and as a schedule. */
 static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
-    *t = (tables){.stages = test_between(seed, 1, STAGES),
-                  .chunks = test_between(seed, 1, CHUNKS)};
+    *t = (tables){.stages = test_between(seed, 1, STAGES), .chunks = test_between(seed, 1, CHUNKS)};
     t->devices = test_between(seed, 1, t->stages);
     for (int j = 0; j < t->stages; j++)
         t->device_of[j] = test_between(seed, 0, t->devices - 1);
@@ -182,7 +181,8 @@ static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
 
 /* --- the reference executor --- */
 
-/* The messages of one kind for (stage, micro-batch) are all there, and a receive was posted for each. */
+/* The messages of one kind for (stage, micro-batch) are all there, and a receive was posted for
+ * each. */
 static bool all_received(const tables *t, const progress *p, int stage, int microbatch,
                          bool gradient) {
     for (int e = 0; e < t->n_edges; e++) {
@@ -233,8 +233,7 @@ static bool is_complete(const tables *t, const progress *p, bool backward) {
                 return false;
         }
         for (int e = 0; e < t->n_edges; e++) {
-            if ((backward || !cgp__is_gradient(t->edges[e])) &&
-                !(p->sent[e][i] && p->posted[e][i]))
+            if ((backward || !cgp__is_gradient(t->edges[e])) && !(p->sent[e][i] && p->posted[e][i]))
                 return false;
         }
     }
@@ -365,8 +364,7 @@ static void with_the_free_capacity_no_sender_waits_and_with_less_one_does(void *
         costs.capacity = capacity;
         assert_ok(cgp_schedule_simulate(schedule, &costs, &bounded));
         assert_true(same_times(schedule, &unbounded, &bounded));
-        assert_memory_equal(capacity, bounded.free_capacity,
-                            (size_t)t.n_edges * sizeof *capacity);
+        assert_memory_equal(capacity, bounded.free_capacity, (size_t)t.n_edges * sizeof *capacity);
         cgp_schedule_timeline_release(&bounded);
         for (int e = 0; e < t.n_edges; e++) {
             if (capacity[e] == 1) continue;
@@ -385,8 +383,7 @@ static void with_the_free_capacity_no_sender_waits_and_with_less_one_does(void *
 }
 
 /* The latest arrival that a compute action waits for. */
-static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS],
-                           const cgp_action *a) {
+static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS], const cgp_action *a) {
     double last = 0.0;
     if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return last;
     for (int e = 0; e < t->n_edges; e++) {
@@ -397,8 +394,9 @@ static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS],
     return last;
 }
 
-/* The timeline is the earliest that the rules allow: each action starts when the one before it on the device has ended and,
- * F, B or I, its messages are there. The time of a RECV, wherever it stands, is when its message is taken. */
+/* The timeline is the earliest that the rules allow: each action starts when the one before it on
+ * the device has ended and, F, B or I, its messages are there. The time of a RECV, wherever it
+ * stands, is when its message is taken. */
 static void every_action_starts_as_soon_as_it_can(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -440,7 +438,8 @@ static void every_action_starts_as_soon_as_it_can(void **state) {
     }
 }
 
-/* Compare the compute actions of a schedule with receives right before their use and one with receives posted early. */
+/* Compare the compute actions of a schedule with receives right before their use and one with
+ * receives posted early. */
 static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeline *x,
                                 const cgp_schedule *b, const cgp_schedule_timeline *y) {
     for (int device = 0; device < a->devices; device++) {
@@ -456,7 +455,8 @@ static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeli
     }
 }
 
-/* Every compute action of the critical path starts when its predecessor on the path ends, back to 0. */
+/* Every compute action of the critical path starts when its predecessor on the path ends, back to
+ * 0. */
 static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timeline *t) {
     double last = 0.0;
     for (int device = 0; device < s->devices; device++) {
@@ -477,8 +477,7 @@ static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timel
 
 /* A schedule runs with these capacities, each action when it runs without limit. */
 static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs costs,
-                                    const int *capacity,
-                                    const cgp_schedule_timeline *unlimited) {
+                                    const int *capacity, const cgp_schedule_timeline *unlimited) {
     cgp_schedule_timeline limited;
     costs.capacity = capacity;
     assert_ok(cgp_schedule_simulate(s, &costs, &limited));
@@ -486,8 +485,9 @@ static void assert_capacity_is_free(const cgp_schedule *s, cgp_schedule_costs co
     cgp_schedule_timeline_release(&limited);
 }
 
-/* An early RECV may only need more buffers: what suffices for it suffices for a late one. Not edge by edge: a deadlock
- * that a buffer of one edge resolves may be one that a buffer of another resolves too. */
+/* An early RECV may only need more buffers: what suffices for it suffices for a late one. Not edge
+ * by edge: a deadlock that a buffer of one edge resolves may be one that a buffer of another
+ * resolves too. */
 static void a_receive_posted_early_changes_no_time(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -547,8 +547,7 @@ static void damage(tables *t, uint64_t *seed) {
         insert_action(t, device, there, remove_action(t, device, here));
         return;
     case 1: /* swap neighbours */
-        if (here + 1 < count)
-            insert_action(t, device, here, remove_action(t, device, here + 1));
+        if (here + 1 < count) insert_action(t, device, here, remove_action(t, device, here + 1));
         return;
     case 2: /* swap any two */
         list[there] = *a;
@@ -626,9 +625,8 @@ static void a_damaged_table_is_refused_exactly_if_it_cannot_run(void **state) {
         }
         cgp_schedule_destroy(schedule);
     }
-    print_message(
-        "%d refused at once, %d by the checker, %d of them for a deadlock; %d accepted\n",
-        refused_at_once, refused, deadlocked, accepted);
+    print_message("%d refused at once, %d by the checker, %d of them for a deadlock; %d accepted\n",
+                  refused_at_once, refused, deadlocked, accepted);
     assert_true(refused_at_once > 500 && refused > 500 && deadlocked > 50 && accepted > 500);
 }
 
@@ -643,8 +641,7 @@ static void damage_before_lowering_is_found_after_it(void **state) {
         for (int device = 0; device < t.devices; device++) {
             for (int i = t.counts[device] - 1; i >= 0; i--) {
                 const cgp_action_kind kind = t.lists[device][i].kind;
-                if (cgp__is_transfer(kind) || kind == CGP_ACTION_R)
-                    remove_action(&t, device, i);
+                if (cgp__is_transfer(kind) || kind == CGP_ACTION_R) remove_action(&t, device, i);
             }
         }
         t.lowered = false;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_generators.c -- every schedule, for all n <= 8, m <= 24, v <= 3: complete, ascending, without deadlock in
- * the least capacity, with the bubble and the memory of its formula. */
+/* test_schedule_generators.c -- every schedule, for all n <= 8, m <= 24, v <= 3: complete,
+ * ascending, without deadlock in the least capacity, with the bubble and the memory of its formula.
+ * */
 #include "schedules.h"
 
 enum { MAX_DEVICES = 8, MAX_CHUNKS = 24, MAX_VIRTUAL = 3 };
@@ -42,9 +43,7 @@ static void assert_ascending(const cgp_schedule_info *info, int n, int m, int v)
         const cgp_action *list = cgp_schedule_actions(s, device, &count);
         for (int i = 0; i < count; i++) {
             if (list[i].stage != j) continue;
-            const int row = list[i].kind == CGP_ACTION_F   ? 0
-                            : list[i].kind == CGP_ACTION_W ? 2
-                                                           : 1;
+            const int row = list[i].kind == CGP_ACTION_F ? 0 : list[i].kind == CGP_ACTION_W ? 2 : 1;
             if (list[i].kind == CGP_ACTION_B) assert_int_equal(next[2]++, list[i].microbatch);
             halves += list[i].kind == CGP_ACTION_I;
             assert_int_equal(list[i].microbatch, next[row]++);
@@ -168,8 +167,8 @@ static void assert_formula(const cgp_schedule_info *info, int n, int m, int v) {
     }
     const test_measures next = measure(info->name, n, f.next, v);
     if (now.span > next.span || now.peak > next.peak)
-        print_error("%s n=%d m=%d v=%d: span %g and peak %d, at m=%d %g and %d\n", info->name,
-                    n, m, v, now.span, now.peak, f.next, next.span, next.peak);
+        print_error("%s n=%d m=%d v=%d: span %g and peak %d, at m=%d %g and %d\n", info->name, n, m,
+                    v, now.span, now.peak, f.next, next.span, next.peak);
     assert_true(now.span <= next.span && now.peak <= next.peak);
 }
 
@@ -180,7 +179,8 @@ static void bubble_and_memory_are_those_of_the_formula(void **state) {
 
 /* --- the unit --- */
 
-/* Default costs are 1 / v on a stage: times are a v-th of those with 1 on each, to the bit, and equal times stay equal. */
+/* Default costs are 1 / v on a stage: times are a v-th of those with 1 on each, to the bit, and
+ * equal times stay equal. */
 static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v) {
     if (m > 9 || v == 1) return;
     cgp_schedule *s = test_generate(info->name, n, m, v);

@@ -29,8 +29,8 @@ static double idle_fraction(test_measures t) {
     return t.bubble_span / t.span;
 }
 
-/* Table 5 of the zero-bubble paper from the times in its table 6: cost is the largest span, the bubble rate its idle
- * fraction. */
+/* Table 5 of the zero-bubble paper from the times in its table 6: cost is the largest span, the
+ * bubble rate its idle fraction. */
 static void the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit(void **state) {
     (void)state;
     test_costs c;
@@ -38,12 +38,10 @@ static void the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit(void
         const int p = table_5[k].p, m = table_5[k].m;
         const cgp_schedule_costs *costs =
             test_plain_costs(&c, table_5[k].f, table_5[k].i, table_5[k].w, table_5[k].latency);
-        assert_float_equal(idle_fraction(measure("1f1b", p, m, 0, costs)),
-                           table_5[k].one_f_one_b, 0.00005);
-        assert_float_equal(idle_fraction(measure("zb-h1", p, m, 0, costs)), table_5[k].h1,
+        assert_float_equal(idle_fraction(measure("1f1b", p, m, 0, costs)), table_5[k].one_f_one_b,
                            0.00005);
-        assert_float_equal(idle_fraction(measure("zb-h2", p, m, 0, costs)), table_5[k].h2,
-                           0.00005);
+        assert_float_equal(idle_fraction(measure("zb-h1", p, m, 0, costs)), table_5[k].h1, 0.00005);
+        assert_float_equal(idle_fraction(measure("zb-h2", p, m, 0, costs)), table_5[k].h2, 0.00005);
     }
 }
 
@@ -76,7 +74,8 @@ static void heuristic_schedules_are_no_worse_than_fixed_ones(void **state) {
     }
 }
 
-/* Random costs, different on each stage: never longer than ZB-H1 or ZB-H2, never more in flight than the limit. */
+/* Random costs, different on each stage: never longer than ZB-H1 or ZB-H2, never more in flight
+ * than the limit. */
 static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -93,8 +92,7 @@ static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
         for (int depth = 1; depth <= 2; depth++) {
             const test_measures heuristic =
                 measure_heuristic(depth == 1 ? "zb-1p" : "zb-2p", n, m, &c);
-            const test_measures fixed =
-                measure(depth == 1 ? "zb-h1" : "zb-h2", n, m, 0, &c.costs);
+            const test_measures fixed = measure(depth == 1 ? "zb-h1" : "zb-h2", n, m, 0, &c.costs);
             assert_true(heuristic.span <= fixed.span * (1 + 1e-9));
             assert_in_range(heuristic.peak, 1, depth * n);
             shorter += heuristic.span < fixed.span - 1e-9;
@@ -111,8 +109,7 @@ static void few_micro_batches_take_the_time_of_the_formula(void **state) {
     const cgp_schedule_costs *costs = test_plain_costs(&c, 5, 4, 3, 0);
     for (int n = 1; n <= 8; n++) {
         for (int m = 1; m <= n; m++) {
-            assert_float_equal(measure("1f1b", n, m, 0, costs).makespan, 12.0 * (m + n - 1),
-                               1e-9);
+            assert_float_equal(measure("1f1b", n, m, 0, costs).makespan, 12.0 * (m + n - 1), 1e-9);
             assert_float_equal(measure("zb-h1", n, m, 0, costs).makespan, 9.0 * (m + n - 1) + 3,
                                1e-9);
         }
@@ -179,8 +176,7 @@ static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;
     test_costs c;
     const double without = measure(name, n, 4 * n, v, NULL).makespan;
-    return (measure(name, n, 4 * n, v, test_plain_costs(&c, 1, 1, 1, latency)).makespan -
-            without) /
+    return (measure(name, n, 4 * n, v, test_plain_costs(&c, 1, 1, 1, latency)).makespan - without) /
            latency;
 }
 
@@ -196,8 +192,7 @@ static void latency_costs_as_much_as_the_fits_say(void **state) {
 }
 
 /* 2.6: the largest entry of the least capacities is the least capacity for all edges alike. */
-static void
-breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one(void **state) {
+static void breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one(void **state) {
     (void)state;
     assert_int_equal(measure("looped-bfs", 2, 8, 2, NULL).capacity, 4);
     assert_int_equal(measure("looped-bfs", 4, 8, 2, NULL).capacity, 2);
@@ -227,8 +222,7 @@ int main(void) {
         cmocka_unit_test(zero_bubble_is_a_claim_about_the_span),
         cmocka_unit_test(v_half_and_v_min_keep_to_their_memory),
         cmocka_unit_test(latency_costs_as_much_as_the_fits_say),
-        cmocka_unit_test(
-            breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one),
+        cmocka_unit_test(breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

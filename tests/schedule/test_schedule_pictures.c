@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_pictures.c -- the schedules of the generators as pictures: a row per device, a column per tick; and the
- * names that users type. */
+/* test_schedule_pictures.c -- the schedules of the generators as pictures: a row per device, a
+ * column per tick; and the names that users type. */
 #include "support.h"
 
 #include "schedule_lists.h"
@@ -106,7 +106,8 @@ static void except_last_spares_the_micro_batch_that_comes_back_first(void **stat
                    " .  . F0 B0 F1 B1 F2 B2 F3 B3  .  .\n");
 }
 
-/* After lowering, the edges of cgp_schedule_lower() count: here stage 1 waits for no stage, stage 2 for stage 0 only. */
+/* After lowering, the edges of cgp_schedule_lower() count: here stage 1 waits for no stage, stage 2
+ * for stage 0 only. */
 static void a_lowered_schedule_is_drawn_with_its_own_edges(void **state) {
     (void)state;
     const cgp_edge chain[] = {{0, 1}, {1, 2}, {2, 1}, {1, 0}}, jump[] = {{0, 2}};
@@ -271,8 +272,7 @@ static void sizes_out_of_range_are_refused(void **state) {
         assert_message("stages: expected 1 or more, got 0");
         assert_status(cgp_schedule_create(&schedule, names[i], 4, -3, NULL), CGP_EINVAL);
         assert_message("chunks: expected 1 or more, got -3");
-        assert_status(cgp_schedule_create(&schedule, names[i], 1 << 16, 1 << 16, NULL),
-                      CGP_EINVAL);
+        assert_status(cgp_schedule_create(&schedule, names[i], 1 << 16, 1 << 16, NULL), CGP_EINVAL);
         assert_message("got 65536 x 65536");
     }
     assert_null(schedule);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_properties.c -- properties of the generators and of the recompute modes, for all small n and m. */
+/* test_schedule_properties.c -- properties of the generators and of the recompute modes, for all
+ * small n and m. */
 #include "support.h"
 
 #include "schedule/table.h"
@@ -16,7 +17,8 @@ static cgp_schedule *create(const char *name, int n, int m, cgp_recompute mode) 
     return schedule;
 }
 
-/* A chain, and with `skips` also every other pair of stages, forward and back. Return the number of edges. */
+/* A chain, and with `skips` also every other pair of stages, forward and back. Return the number of
+ * edges. */
 static int make_edges(cgp_edge *edges, int n, bool skips) {
     int count = 0;
     for (int from = 0; from < n; from++) {
@@ -71,14 +73,14 @@ static void backward_ascends_on_every_stage(void **state) {
     }
 }
 
-/* GPipe has all m in flight on every stage, 1F1B n - j, at most m; one buffer is enough on every edge of a chain. */
+/* GPipe has all m in flight on every stage, 1F1B n - j, at most m; one buffer is enough on every
+ * edge of a chain. */
 static void gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= MAX_STAGES; n++) {
             for (int m = 1; m <= MAX_CHUNKS; m++) {
-                cgp_schedule *schedule =
-                    lowered(generators[g], n, m, CGP_RECOMPUTE_ALWAYS, false);
+                cgp_schedule *schedule = lowered(generators[g], n, m, CGP_RECOMPUTE_ALWAYS, false);
                 cgp_schedule_report report;
                 assert_ok(cgp_schedule_check(schedule, &report));
                 assert_int_equal(report.devices, n);
@@ -179,8 +181,8 @@ static void except_last_under_gpipe_spares_micro_batch_0(void **state) {
     }
 }
 
-/* On the last stage each backward follows its forward. On the others only micro-batch 0, whose backward is the first of
- * all, is spared; with one micro-batch it is the only one. */
+/* On the last stage each backward follows its forward. On the others only micro-batch 0, whose
+ * backward is the first of all, is spared; with one micro-batch it is the only one. */
 static void except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0(void **state) {
     (void)state;
     bool recomputed[MAX_CHUNKS];
@@ -188,8 +190,7 @@ static void except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0(void 
         for (int m = 1; m <= MAX_CHUNKS; m++) {
             cgp_schedule *schedule = create("1f1b", n, m, CGP_RECOMPUTE_EXCEPT_LAST);
             for (int j = 0; j < n; j++) {
-                assert_int_equal(count_recomputed(schedule, j, recomputed),
-                                 j == n - 1 ? 0 : m - 1);
+                assert_int_equal(count_recomputed(schedule, j, recomputed), j == n - 1 ? 0 : m - 1);
                 assert_false(recomputed[0]);
             }
             cgp_schedule_destroy(schedule);
@@ -197,8 +198,8 @@ static void except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0(void 
     }
 }
 
-/* The memory of `always`: a micro-batch that is not recomputed has the saved slot until its backward is done. Count the
- * actions that fill a slot: F of a spared one, R of the others. */
+/* The memory of `always`: a micro-batch that is not recomputed has the saved slot until its
+ * backward is done. Count the actions that fill a slot: F of a spared one, R of the others. */
 static void except_last_fills_one_saved_slot_per_stage_at_a_time(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_reference.c -- the tables that PyTorch writes of all its schedules (tests/data/schedules, made by
- * tools/reference_schedules.py): read, checked, simulated, and with transfers the same step as without. */
+/* test_schedule_reference.c -- the tables that PyTorch writes of all its schedules
+ * (tests/data/schedules, made by tools/reference_schedules.py): read, checked, simulated, and with
+ * transfers the same step as without. */
 #include "schedules.h"
 
 #include <dirent.h>
@@ -27,8 +28,8 @@ static void split(const char *name, char *text) {
             next += 2;
         }
         assert_in_range(n_tables, 1, MAX_TABLES);
-        assert_int_equal(sscanf(part, "# %63s devices=%d stages=%d chunks=%d format=%31s",
-                                t->name, &t->devices, &t->stages, &t->chunks, t->format),
+        assert_int_equal(sscanf(part, "# %63s devices=%d stages=%d chunks=%d format=%31s", t->name,
+                                &t->devices, &t->stages, &t->chunks, t->format),
                          5);
         snprintf(t->file, sizeof t->file, "%.63s", name);
         t->text = strchr(part, '\n') + 1;
@@ -103,8 +104,8 @@ static void every_table_is_read_and_accepted(void **state) {
         cgp_schedule_report_release(&report);
         cgp_schedule_destroy(s);
     }
-    print_message("%d tables, %d in older letters, %d of schedules without transfers\n",
-                  n_tables, older, orders);
+    print_message("%d tables, %d in older letters, %d of schedules without transfers\n", n_tables,
+                  older, orders);
     assert_true(n_files == 4 && n_tables >= 60 && older >= 8 && orders >= 10);
 }
 
@@ -225,9 +226,9 @@ static void bubbles_are_those_of_the_schedules(void **state) {
     for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
         static const char *const formats[] = {"compute_only", "compute_comms"};
         for (int f = 0; f < 2; f++)
-            assert_float_equal(bubble_of(find("torch-2.15.0.txt", known[k].name, 4,
-                                              known[k].chunks, formats[f])),
-                               known[k].percent, 0.005);
+            assert_float_equal(
+                bubble_of(find("torch-2.15.0.txt", known[k].name, 4, known[k].chunks, formats[f])),
+                known[k].percent, 0.005);
     }
 }
 
@@ -270,8 +271,7 @@ static void our_schedules_of_the_same_name_are_equal(void **state) {
             cgp_schedule *ours = test_generate(pairs[p][1], t->devices, t->chunks, 0);
             char *x = cgp_schedule_draw(theirs), *y = cgp_schedule_draw(ours);
             if (strcmp(x, y) != 0)
-                print_error("%s %s %dx%d\n%s\n%s\n", t->file, t->name, t->devices, t->chunks, x,
-                            y);
+                print_error("%s %s %dx%d\n%s\n%s\n", t->file, t->name, t->devices, t->chunks, x, y);
             assert_string_equal(x, y);
             compared++;
             free(y);
@@ -283,7 +283,8 @@ static void our_schedules_of_the_same_name_are_equal(void **state) {
     assert_true(compared >= 25);
 }
 
-/* A table that is read with its transfers and written again is the same text, without the skipped actions. */
+/* A table that is read with its transfers and written again is the same text, without the skipped
+ * actions. */
 static void receives_stay_where_they_were_posted(void **state) {
     (void)state;
     const table *t = find("torch-2.6.0.txt", "ScheduleInterleaved1F1B", 2, 4, "compute_comms");

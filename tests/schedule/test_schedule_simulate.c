@@ -67,13 +67,13 @@ static void gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1(void **state) 
 
 static void the_default_is_a_backward_of_two_forwards(void **state) {
     (void)state;
+    assert_float_equal(finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_NEVER), NULL).makespan,
+                       3.0, 0.0);
+    assert_float_equal(finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_ALWAYS), NULL).makespan,
+                       4.0, 0.0);
     assert_float_equal(
-        finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_NEVER), NULL).makespan, 3.0, 0.0);
-    assert_float_equal(
-        finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_ALWAYS), NULL).makespan, 4.0, 0.0);
-    assert_float_equal(
-        finish_timeline(generate("forward-only", 3, 5, CGP_RECOMPUTE_NEVER), NULL).makespan,
-        7.0, 0.0);
+        finish_timeline(generate("forward-only", 3, 5, CGP_RECOMPUTE_NEVER), NULL).makespan, 7.0,
+        0.0);
 }
 
 /* R does not wait for the gradient: that saves (n-1) x R of the (m+n-1)(F+R+B) that a
@@ -92,14 +92,13 @@ static void early_recomputation_shortens_the_ramp(void **state) {
             finish_timeline(generate(generators[g], 4, 8, CGP_RECOMPUTE_ALWAYS), NULL).makespan,
             41.0, 0.0);
         assert_float_equal(
-            finish_timeline(generate(generators[g], 8, 32, CGP_RECOMPUTE_ALWAYS), NULL)
-                .makespan,
+            finish_timeline(generate(generators[g], 8, 32, CGP_RECOMPUTE_ALWAYS), NULL).makespan,
             149.0, 0.0);
     }
 }
 
-/* A latency that nothing hides: in GPipe it counts on the way there and back, in 1F1B about twice for each micro-batch:
- * pipelines.md 2.5. Here m is a multiple of n, and Tc a power of two,
+/* A latency that nothing hides: in GPipe it counts on the way there and back, in 1F1B about twice
+ * for each micro-batch: pipelines.md 2.5. Here m is a multiple of n, and Tc a power of two,
  * small against the costs. */
 static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
     (void)state;
@@ -111,13 +110,12 @@ static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
             const double gpipe = finish_timeline(generate("gpipe", n, m, CGP_RECOMPUTE_NEVER),
                                                  test_plain_costs(&c, 1.0, 1.0, 1.0, tc))
                                      .makespan;
-            const double one_f_one_b =
-                finish_timeline(generate("1f1b", n, m, CGP_RECOMPUTE_NEVER),
-                                test_plain_costs(&c, 1.0, 1.0, 1.0, tc))
-                    .makespan;
+            const double one_f_one_b = finish_timeline(generate("1f1b", n, m, CGP_RECOMPUTE_NEVER),
+                                                       test_plain_costs(&c, 1.0, 1.0, 1.0, tc))
+                                           .makespan;
             assert_float_equal((gpipe - without) / tc, 2.0 * (n - 1), 1e-9);
-            assert_float_equal((one_f_one_b - without) / tc,
-                               2.0 * (n - 1) * m / n + 2.0 * (n - 2), 1e-9);
+            assert_float_equal((one_f_one_b - without) / tc, 2.0 * (n - 1) * m / n + 2.0 * (n - 2),
+                               1e-9);
         }
     }
 }
@@ -174,7 +172,8 @@ static void a_send_waits_for_a_free_buffer(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* A buffer is in use while its message is on the way, too: with a latency of 2.5 three are, at 3. */
+/* A buffer is in use while its message is on the way, too: with a latency of 2.5 three are, at 3.
+ * */
 static void latency_delays_receives_and_keeps_buffers(void **state) {
     (void)state;
     cgp_schedule *schedule = generate("forward-only", 2, 6, CGP_RECOMPUTE_NEVER);
@@ -182,15 +181,14 @@ static void latency_delays_receives_and_keeps_buffers(void **state) {
     cgp_schedule_timeline t;
     assert_ok(cgp_schedule_simulate(schedule, &costs, &t));
     assert_starts(schedule, &t, 0, CGP_ACTION_SEND_F, (const double[]){1, 2, 3, 4, 5, 6});
-    assert_starts(schedule, &t, 1, CGP_ACTION_F,
-                  (const double[]){3.5, 4.5, 5.5, 6.5, 7.5, 8.5});
+    assert_starts(schedule, &t, 1, CGP_ACTION_F, (const double[]){3.5, 4.5, 5.5, 6.5, 7.5, 8.5});
     assert_int_equal(t.free_capacity[0], 3);
     cgp_schedule_timeline_release(&t);
     cgp_schedule_destroy(schedule);
 }
 
-/* Under GPipe a message that skips to d stages later arrives d-1 forwards early; under 1F1B the sender, a forward ahead,
- * has one more. */
+/* Under GPipe a message that skips to d stages later arrives d-1 forwards early; under 1F1B the
+ * sender, a forward ahead, has one more. */
 static void skips_need_a_buffer_for_each_stage_between(void **state) {
     (void)state;
     for (int n = 3; n <= 8; n++) {
@@ -216,7 +214,8 @@ static void skips_need_a_buffer_for_each_stage_between(void **state) {
     }
 }
 
-/* Stages 0 and 1 wait for each other, stage 2 for none; device 0 and device 2 both take 6, of which 3 and 6 compute. */
+/* Stages 0 and 1 wait for each other, stage 2 for none; device 0 and device 2 both take 6, of which
+ * 3 and 6 compute. */
 static void of_equal_spans_the_idlest_counts(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
@@ -269,8 +268,9 @@ static void invalid_costs_are_refused(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* Forward only on 2 devices with 3 stages each: times are counted in thirds. Costs times 2^1018 give the times of the
- * step times 2^1018, though in thirds these are above DBL_MAX; twice that is above it in the caller's unit, too. */
+/* Forward only on 2 devices with 3 stages each: times are counted in thirds. Costs times 2^1018
+ * give the times of the step times 2^1018, though in thirds these are above DBL_MAX; twice that is
+ * above it in the caller's unit, too. */
 static void costs_near_the_largest_double_do_not_overflow(void **state) {
     (void)state;
     enum { STAGES = 6, EDGES = 10 };
@@ -287,8 +287,7 @@ static void costs_near_the_largest_double_do_not_overflow(void **state) {
         latency[e] = 0.1 * e;
     const cgp_schedule_costs costs = {.forward = forward, .latency = latency};
     assert_ok(cgp_schedule_simulate(s, &costs, &small));
-    assert_in_range((int)small.makespan, 33,
-                    63); /* times 3 above 2^6, where 2^1018 overflows */
+    assert_in_range((int)small.makespan, 33, 63); /* times 3 above 2^6, where 2^1018 overflows */
     for (int j = 0; j < STAGES; j++)
         forward[j] *= 0x1p1018;
     for (int e = 0; e < EDGES; e++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arguments.h -- valid arguments for each public function: the expressions of arguments.txt. Each call has a process of its
- * own, which makes what it needs and never frees it. */
+/* arguments.h -- valid arguments for each public function: the expressions of arguments.txt. Each
+ * call has a process of its own, which makes what it needs and never frees it. */
 #ifndef CGP_TESTS_ARGUMENTS_H
 #define CGP_TESTS_ARGUMENTS_H
 
@@ -27,7 +27,8 @@ enum {
     SECONDS = 60
 };
 
-/* A call: which pointer is missing, what came of it, and the memory that its other pointers lead to. */
+/* A call: which pointer is missing, what came of it, and the memory that its other pointers lead
+ * to. */
 typedef struct frame {
     int missing;
     cgp_status status;
@@ -49,11 +50,11 @@ typedef struct call_case {
 static frame whole_frame;
 
 /* End the process of a call whose arguments could not be made. */
-#define need(call)                                                                             \
-    do {                                                                                       \
-        if ((call) == CGP_OK) break;                                                           \
-        fprintf(stderr, "%s: %s\n", #call, cgp_message());                                     \
-        _exit(2);                                                                              \
+#define need(call)                                                                                 \
+    do {                                                                                           \
+        if ((call) == CGP_OK) break;                                                               \
+        fprintf(stderr, "%s: %s\n", #call, cgp_message());                                         \
+        _exit(2);                                                                                  \
     } while (0)
 
 /* Go on as a child of the process that made the arguments; that one ends as its child does. */
@@ -118,10 +119,10 @@ static inline bool no_loss(cgp_model_loss r) {
 static inline bool no_rank(cgp_rank_info r) {
     return !r.host && !r.cores;
 }
-#define OPTIONS_RESULT(type)                                                                   \
-    static inline bool no_##type(type r) {                                                     \
-        (void)r;                                                                               \
-        return false;                                                                          \
+#define OPTIONS_RESULT(type)                                                                       \
+    static inline bool no_##type(type r) {                                                         \
+        (void)r;                                                                                   \
+        return false;                                                                              \
     }
 OPTIONS_RESULT(cgp_init)
 OPTIONS_RESULT(cgp_padding)
@@ -149,10 +150,10 @@ OPTIONS_RESULT(cgp_model_spec)
 OPTIONS_RESULT(cgp_backend_info)
 OPTIONS_RESULT(cgp_transport_info)
 OPTIONS_RESULT(cgp_plugin_info)
-#define OF(type, r)                                                                            \
-    type:                                                                                      \
+#define OF(type, r)                                                                                \
+    type:                                                                                          \
     no_##type
-#define NOTHING(r)                                                                             \
+#define NOTHING(r)                                                                                 \
     _Generic((r), const char *: no_text, char *: no_text, cgp_value: no_value,                 \
              cgp_shape: no_shape, cgp_plan_edge: no_edge, cgp_pipeline_times: no_times,        \
              cgp_rank_info: no_rank, cgp_loss_part: no_part, cgp_model_loss: no_loss,          \
@@ -181,11 +182,11 @@ static const float floats[64] = {1};
 static const cgp_edge edges[] = {{0, 1}};
 
 /* Defaults, in memory of their own. */
-#define DEFAULTS(name)                                                                         \
-    static cgp_##name *name(void) {                                                            \
-        static cgp_##name options;                                                             \
-        options = cgp_##name##_default();                                                      \
-        return &options;                                                                       \
+#define DEFAULTS(name)                                                                             \
+    static cgp_##name *name(void) {                                                                \
+        static cgp_##name options;                                                                 \
+        options = cgp_##name##_default();                                                          \
+        return &options;                                                                           \
     }
 DEFAULTS(schedule_options)
 DEFAULTS(profile_options)
@@ -282,7 +283,8 @@ static cgp_model *open_model(void) {
     return model;
 }
 
-/* Trains: rows of 4 to 3 classes, with a norm that keeps statistics. Without a loss it has an output alone. */
+/* Trains: rows of 4 to 3 classes, with a norm that keeps statistics. Without a loss it has an
+ * output alone. */
 static cgp_model *make_model(bool loss) {
     cgp_model *model = NULL;
     need(cgp_model_create(&model, "whole"));
@@ -512,8 +514,7 @@ static cgp_pipeline *outside(bool forward) {
     options->external_loss = true;
     need(cgp_plan_create(&plan, make_model(false), options));
     need(cgp_pipeline_create(&pipeline, plan, 1));
-    if (forward)
-        need(cgp_pipeline_forward(pipeline, inputs(), 2, (const cgp_tensor *[]){&y}, 1));
+    if (forward) need(cgp_pipeline_forward(pipeline, inputs(), 2, (const cgp_tensor *[]){&y}, 1));
     return pipeline;
 }
 
@@ -530,8 +531,7 @@ static const cgp_schedule_timeline *measured(void) {
 
 static const char *trace_text(void) {
     static char *text;
-    if (!text)
-        need(cgp_schedule_trace(cgp_plan_schedule(whole_plan()), measured(), 1e6, &text));
+    if (!text) need(cgp_schedule_trace(cgp_plan_schedule(whole_plan()), measured(), 1e6, &text));
     return text;
 }
 
@@ -543,8 +543,8 @@ static cgp_data *data(void) {
     return set;
 }
 
-static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
-                       void *input, void *target) {
+static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
+                       void *target) {
     (void)context;
     (void)split;
     (void)index;
@@ -578,8 +578,8 @@ static const char *const *data_paths(void) {
 static cgp_safetensors_writer *writer_at(const char *name) {
     cgp_safetensors_writer *writer = NULL;
     need(cgp_safetensors_create(&writer, path(name), 1, texts, (const cgp_dtype[]){CGP_F32},
-                                &(const cgp_shape){1, {4}},
-                                (const char *const[]){"key", "value"}, 1));
+                                &(const cgp_shape){1, {4}}, (const char *const[]){"key", "value"},
+                                1));
     return writer;
 }
 
@@ -600,13 +600,13 @@ static const char *tensor_file(void) {
     return path("tensors.safetensors");
 }
 
-#define GRAPH_TEXT                                                                             \
-    "{\"format\": \"cgpipe-graph\", \"version\": 2, \"name\": \"m\", \"values\": "             \
-    "[{\"dtype\": \"f32\", "                                                                   \
-    "\"shape\": [2]}, {\"dtype\": \"f32\", \"shape\": [2]}], \"inputs\": [{\"name\": \"x\", "  \
-    "\"value\": 0}], "                                                                         \
-    "\"layers\": [\"a\"], \"parameters\": [], \"nodes\": [{\"op\": \"gelu\", \"layer\": 0, "   \
-    "\"inputs\": [0], "                                                                        \
+#define GRAPH_TEXT                                                                                 \
+    "{\"format\": \"cgpipe-graph\", \"version\": 2, \"name\": \"m\", \"values\": "                 \
+    "[{\"dtype\": \"f32\", "                                                                       \
+    "\"shape\": [2]}, {\"dtype\": \"f32\", \"shape\": [2]}], \"inputs\": [{\"name\": \"x\", "      \
+    "\"value\": 0}], "                                                                             \
+    "\"layers\": [\"a\"], \"parameters\": [], \"nodes\": [{\"op\": \"gelu\", \"layer\": 0, "       \
+    "\"inputs\": [0], "                                                                            \
     "\"output\": 1}], \"losses\": [], \"outputs\": [1]}"
 
 static const char *graph_file(void) {

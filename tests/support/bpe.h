@@ -25,13 +25,13 @@ bool test_bpe_merge(test_bpe *bpe, int left, int right);
 /* vocab.json and merges.txt, as texts. */
 void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_TEXT]);
 
-/* tokenizer.json, as a text: Qwen2's pattern, NFC, ignore_merges, six added tokens with the ids behind the others, and a template
- * of the first two. */
+/* tokenizer.json, as a text: Qwen2's pattern, NFC, ignore_merges, six added tokens with the ids
+ * behind the others, and a template of the first two. */
 enum { BPE_JSON = 3 * BPE_TEXT, BPE_ADDED = 6 };
 void test_bpe_json(const test_bpe *bpe, char text[BPE_JSON]);
 
-/* The tokens of a word, the slow way: of all neighbours that have a merge the first, among those with the
- * first merge. Returns how many. */
+/* The tokens of a word, the slow way: of all neighbours that have a merge the first, among those
+ * with the first merge. Returns how many. */
 int test_bpe_encode(const test_bpe *bpe, const uint8_t *word, int size, int32_t *ids);
 
 #endif

@@ -62,16 +62,16 @@ static inline cgp_status write_random(const char *path, size_t bytes, uint64_t r
     return status;
 }
 
-static inline cgp_status add_random(cgp__checkpoint_writer *writer, const char *name,
-                                    size_t bytes, uint64_t random) {
+static inline cgp_status add_random(cgp__checkpoint_writer *writer, const char *name, size_t bytes,
+                                    uint64_t random) {
     const cgp__path_text path = cgp__checkpoint_file(writer, name);
     const cgp_status status = write_random(path.text, bytes, random);
     return status == CGP_OK ? cgp__checkpoint_add(writer, name) : status;
 }
 
 /* A checkpoint of two files of these sizes, whose bytes `random` draws. */
-static inline cgp_status save_plain(const char *directory, int64_t step, int keep,
-                                    const char *note, const size_t bytes[2], uint64_t random) {
+static inline cgp_status save_plain(const char *directory, int64_t step, int keep, const char *note,
+                                    const size_t bytes[2], uint64_t random) {
     cgp__checkpoint_writer *writer = NULL;
     const cgp__checkpoint_info info = {.step = step,
                                        .dropout_step = step + 1,

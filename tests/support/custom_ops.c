@@ -48,8 +48,7 @@ static cgp_status scale_infer(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-static void scale_rows(const cgp_op_run *run, void *work, int64_t begin, int64_t end,
-                       int thread) {
+static void scale_rows(const cgp_op_run *run, void *work, int64_t begin, int64_t end, int thread) {
     (void)work;
     (void)thread;
     const int64_t C = width_of(&run->node->inputs[0]);
@@ -101,8 +100,7 @@ const cgp_op test_custom_scale = {.struct_size = sizeof(cgp_op),
 
 /* --- rms --- */
 
-static cgp_status rms_infer(const void *attributes, const cgp_op_type *inputs,
-                            cgp_op_shapes *out) {
+static cgp_status rms_infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     CGP_TRY(infer_weighted(attributes, inputs, out));
     out->n_saved = 1;
     out->saved[0].dtype = CGP_F32;

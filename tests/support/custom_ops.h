@@ -20,9 +20,9 @@
  *   squares   (loss) sum of (x - t)^2 / 2    I: x, t                both may have gradients
  *   weighted  (loss) likewise over rows      I: x, t                counts the rows of t that begin above 0
  */
-extern const cgp_op test_custom_scale, test_custom_rms, test_custom_sigmoid,
-    test_custom_product, test_custom_noise, test_custom_meter, test_custom_bias,
-    test_custom_bucket, test_custom_gain, test_custom_squares, test_custom_weighted;
+extern const cgp_op test_custom_scale, test_custom_rms, test_custom_sigmoid, test_custom_product,
+    test_custom_noise, test_custom_meter, test_custom_bias, test_custom_bucket, test_custom_gain,
+    test_custom_squares, test_custom_weighted;
 
 typedef struct test_noise {
     double strength;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.c -- plans of tests that name neither devices nor ranks: CGP_TEST_DEVICES=late puts them on the backend `late`,
- * CGP_TEST_RANKS=2 on two ranks (ranks.c), or on as many as they have devices. The linker sends calls of cgp_plan_create() here. */
+/* devices.c -- plans of tests that name neither devices nor ranks: CGP_TEST_DEVICES=late puts them
+ * on the backend `late`, CGP_TEST_RANKS=2 on two ranks (ranks.c), or on as many as they have
+ * devices. The linker sends calls of cgp_plan_create() here. */
 #include <cgpipe/plan.h>
 
 #include <stdlib.h>

@@ -9,7 +9,8 @@
 
 extern char test_directory[64];
 
-/* cmocka's set-up and tear-down of a group: make the directory, delete it; set-up of a test: empty it. */
+/* cmocka's set-up and tear-down of a group: make the directory, delete it; set-up of a test: empty
+ * it. */
 int test_make_directory(void **state);
 int test_remove_directory(void **state);
 int test_empty_before(void **state);
@@ -29,9 +30,11 @@ void test_write_file(const char *path, const void *bytes, size_t count);
 int test_read_file(const char *path, char bytes[4096]);
 void test_assert_file(const char *path, const char *expected);
 
-/* Set some locale that writes 0,5: an installed one, or one made in the directory. Its name; NULL: there is none. */
+/* Set some locale that writes 0,5: an installed one, or one made in the directory. Its name; NULL:
+ * there is none. */
 const char *test_set_comma_locale(void);
-/* Make a locale in the directory and set it: "de_DE", "UTF-8". Its name; NULL: there is no localedef. */
+/* Make a locale in the directory and set it: "de_DE", "UTF-8". Its name; NULL: there is no
+ * localedef. */
 const char *test_set_locale(const char *language, const char *charset);
 void test_set_c_locale(void);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_directory.c -- write drawn shapes as a directory of PNG files, a directory a class, as people keep images.
+/* draw_directory.c -- write drawn shapes as a directory of PNG files, a directory a class, as
+ *people keep images.
  *
  *     draw_directory FOLDER IMAGES_A_CLASS SIZE */
 #include <cgpipe/cgpipe.h>

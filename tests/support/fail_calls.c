@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fail_calls.c -- a library for LD_PRELOAD that lets one call on files fail: the n-th of its kind, on a path in one
+/* fail_calls.c -- a library for LD_PRELOAD that lets one call on files fail: the n-th of its kind,
+ *on a path in one
  * directory.
  *
  *     FAIL_BELOW=/tmp/x           calls on paths in this directory count
@@ -26,9 +27,9 @@
  *     lock       flock                                                    EIO
  *     close      close, fclose                                            EIO
  *
- * A full disk stays full: after ENOSPC everything that needs space fails, too. A write that fails with ENOSPC, and one in
- * which the process is killed, leaves half of its bytes in the file. SHORT writes or reads half, and says so. Nothing is
- * synced in earnest: no machine goes down here. */
+ * A full disk stays full: after ENOSPC everything that needs space fails, too. A write that fails
+ * with ENOSPC, and one in which the process is killed, leaves half of its bytes in the file. SHORT
+ * writes or reads half, and says so. Nothing is synced in earnest: no machine goes down here. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -105,9 +106,7 @@ static void take_call(const char *text) {
     }
     wanted.kill = strcmp(how, "KILL") == 0;
     wanted.stop = strcmp(how, "STOP") == 0;
-    wanted.error = strcmp(how, "ENOSPC") == 0  ? ENOSPC
-                   : strcmp(how, "SHORT") == 0 ? SHORT
-                                               : EIO;
+    wanted.error = strcmp(how, "ENOSPC") == 0 ? ENOSPC : strcmp(how, "SHORT") == 0 ? SHORT : EIO;
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -129,7 +128,8 @@ __attribute__((destructor)) static void end(void) {
 
 /* --- which call it is --- */
 
-/* The path of `name` in the directory `at`, or of the file `at` itself (name NULL), is below ours. */
+/* The path of `name` in the directory `at`, or of the file `at` itself (name NULL), is below ours.
+ * */
 static bool is_below(int at, const char *name, char path[PATH_MAX]) {
     char base[PATH_MAX] = "", link[64];
     const size_t length = strlen(wanted.below);
@@ -167,7 +167,8 @@ static bool needs_space(kind k) {
     return k == CREATE || k == WRITE || k == FLUSH;
 }
 
-/* Count a call. Returns NOTHING, SHORT or an error; does not return from a kill, but of what writes, where half comes first. */
+/* Count a call. Returns NOTHING, SHORT or an error; does not return from a kill, but of what
+ * writes, where half comes first. */
 static int intercept(kind k, int at, const char *name) {
     char path[PATH_MAX];
     const int before = errno;
@@ -185,17 +186,17 @@ static int intercept(kind k, int at, const char *name) {
 }
 
 /* The function that this one stands before. */
-#define NEXT(name)                                                                             \
-    static __typeof__(&(name)) next;                                                           \
+#define NEXT(name)                                                                                 \
+    static __typeof__(&(name)) next;                                                               \
     if (!next) next = (__typeof__(&(name)))dlsym(RTLD_NEXT, #name)
 
-#define FAIL_WITH(code, result)                                                                \
-    do {                                                                                       \
-        const int code_ = (code);                                                              \
-        if (code_ > 0) {                                                                       \
-            errno = code_;                                                                     \
-            return result;                                                                     \
-        }                                                                                      \
+#define FAIL_WITH(code, result)                                                                    \
+    do {                                                                                           \
+        const int code_ = (code);                                                                  \
+        if (code_ > 0) {                                                                           \
+            errno = code_;                                                                         \
+            return result;                                                                         \
+        }                                                                                          \
     } while (0)
 
 /* --- open --- */
@@ -205,13 +206,13 @@ static int open_any(int at, const char *path, int flags, mode_t mode) {
     return (int)syscall(SYS_openat, at, path, flags, mode);
 }
 
-#define MODE_OF(flags, mode)                                                                   \
-    mode_t mode = 0;                                                                           \
-    if ((flags) & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) {                                    \
-        va_list rest;                                                                          \
-        va_start(rest, flags);                                                                 \
-        mode = va_arg(rest, mode_t);                                                           \
-        va_end(rest);                                                                          \
+#define MODE_OF(flags, mode)                                                                       \
+    mode_t mode = 0;                                                                               \
+    if ((flags) & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) {                                        \
+        va_list rest;                                                                              \
+        va_start(rest, flags);                                                                     \
+        mode = va_arg(rest, mode_t);                                                               \
+        va_end(rest);                                                                              \
     }
 
 int open(const char *path, int flags, ...) {
@@ -282,8 +283,7 @@ ssize_t write(int fd, const void *bytes, size_t count) {
     const bool first =
         result == ENOSPC && wanted.kind == WRITE && atomic_load(&counts[WRITE]) == wanted.n;
     if (result == NOTHING) return syscall(SYS_write, fd, bytes, count);
-    const ssize_t half =
-        result == SHORT || wanted.kill || first ? write_half(fd, bytes, count) : 0;
+    const ssize_t half = result == SHORT || wanted.kill || first ? write_half(fd, bytes, count) : 0;
     if (wanted.kill) die();
     if (half > 0) return half;
     if (result == SHORT) return syscall(SYS_write, fd, bytes, count);
@@ -311,13 +311,13 @@ ssize_t read(int fd, void *bytes, size_t count) {
 ssize_t pread(int fd, void *bytes, size_t count, off_t at) {
     const int result = intercept(READ, fd, NULL);
     FAIL_WITH(result, -1);
-    return syscall(SYS_pread64, fd, bytes, result == SHORT && count > 1 ? count / 2 : count,
-                   at);
+    return syscall(SYS_pread64, fd, bytes, result == SHORT && count > 1 ? count / 2 : count, at);
 }
 
 ssize_t pread64(int, void *, size_t, off_t) __attribute__((alias("pread")));
 
-// NOLINTBEGIN(readability-redundant-declaration): with fortified headers they are declared, else not
+// NOLINTBEGIN(readability-redundant-declaration): with fortified headers they are declared, else
+// not
 ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity);
 ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t at, size_t capacity);
 // NOLINTEND(readability-redundant-declaration)
@@ -336,7 +336,8 @@ ssize_t __pread64_chk(int, void *, size_t, off_t, size_t) __attribute__((alias("
 
 /* --- streams --- */
 
-/* Half of what waits in `file` goes out; the rest meets a full disk and stays where it is, as it would. */
+/* Half of what waits in `file` goes out; the rest meets a full disk and stays where it is, as it
+ * would. */
 static int flush_half(FILE *file, int (*flush)(FILE *), int error) {
     const int fd = fileno(file), kept = dup(fd);
     const int none = (int)syscall(SYS_openat, AT_FDCWD, "/dev/full", O_WRONLY, 0);

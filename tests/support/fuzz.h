@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz.h -- shared by all fuzz tests. With CGP_LIBFUZZER they are targets of that fuzzer, and a property
+/* fuzz.h -- shared by all fuzz tests. With CGP_LIBFUZZER they are targets of that fuzzer, and a
+ *property
  * that does not hold is a crash; otherwise they are test programs with mutations of their own.
  *
- * A corpus is one file, tests/fuzz/corpus/NAME: each input is its length, 4 bytes little-endian, and its bytes. libFuzzer wants
- * a directory of files: its targets write one before they start, and pack one, as the environment says (tools/fuzz.sh). */
+ * A corpus is one file, tests/fuzz/corpus/NAME: each input is its length, 4 bytes little-endian,
+ * and its bytes. libFuzzer wants a directory of files: its targets write one before they start, and
+ * pack one, as the environment says (tools/fuzz.sh). */
 #ifndef CGP_TESTS_FUZZ_H
 #define CGP_TESTS_FUZZ_H
 
@@ -13,9 +15,9 @@
 #include <time.h>
 
 #ifdef CGP_LIBFUZZER
-#define REQUIRE(condition)                                                                     \
-    do {                                                                                       \
-        if (!(condition)) __builtin_trap();                                                    \
+#define REQUIRE(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) __builtin_trap();                                                        \
     } while (0)
 #else
 #define REQUIRE(condition) assert_true(condition)
@@ -30,8 +32,8 @@ static inline void *fuzz_exact(const void *bytes, size_t size) {
 }
 
 /* Replace `out` bytes at `at` by `count` others, if that fits in `room`. */
-static inline void fuzz_replace(void *bytes, size_t *size, size_t capacity, size_t at,
-                                size_t out, const void *with, size_t count) {
+static inline void fuzz_replace(void *bytes, size_t *size, size_t capacity, size_t at, size_t out,
+                                const void *with, size_t count) {
     char *to = bytes;
     if (at + out > *size || *size - out + count > capacity) return;
     memmove(to + at + count, to + at + out, *size - at - out);
@@ -45,8 +47,7 @@ static inline void fuzz_replace(void *bytes, size_t *size, size_t capacity, size
 static inline bool fuzz_next(FILE *corpus, void *bytes, size_t capacity, size_t *size) {
     uint8_t length[4];
     if (fread(length, 1, 4, corpus) != 4) return false;
-    *size =
-        length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
+    *size = length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
     return *size <= capacity && fread(bytes, 1, *size, corpus) == *size;
 }
 
@@ -80,8 +81,7 @@ static inline void fuzz_pack(const char *corpus, const char *from) {
         snprintf(path, sizeof path, "%s/%s", from, items[i]->d_name);
         FILE *in = items[i]->d_name[0] == '.' ? NULL : fopen(path, "rb");
         const size_t size = in ? fread(bytes, 1, sizeof bytes, in) : 0;
-        const uint8_t length[4] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16),
-                                   0};
+        const uint8_t length[4] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16), 0};
         if (size > 0)
             REQUIRE(fwrite(length, 1, 4, out) == 4 && fwrite(bytes, 1, size, out) == size);
         if (in) fclose(in);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_files.h -- one input of a fuzzer as several files in a directory: they stand one after the other, with a line
- * "=====" between. */
+/* fuzz_files.h -- one input of a fuzzer as several files in a directory: they stand one after the
+ * other, with a line "=====" between. */
 #ifndef CGP_TESTS_FUZZ_FILES_H
 #define CGP_TESTS_FUZZ_FILES_H
 

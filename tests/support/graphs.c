@@ -112,13 +112,12 @@ static cgp_value random_custom(graph *g, cgp_value x, const char *name) {
     case 1:
         return cgp_op_apply(g->model, &test_custom_noise, &x, NULL, &noise);
     case 2:
-        return cgp_op_apply(g->model, &test_custom_gain, (cgp_value[]){x, g->kinds}, name,
-                            &vocab);
+        return cgp_op_apply(g->model, &test_custom_gain, (cgp_value[]){x, g->kinds}, name, &vocab);
     case 3:
         if (!g->sizes->rough) return x;
         return cgp_embedding(g->model,
-                             cgp_op_apply(g->model, &test_custom_bucket, &x, NULL, &vocab),
-                             name, vocab, g->sizes->width, normal);
+                             cgp_op_apply(g->model, &test_custom_bucket, &x, NULL, &vocab), name,
+                             vocab, g->sizes->width, normal);
     default:
         return cgp_op_apply(g->model, plain[test_between(g->state, 0, 4)], &x, name, NULL);
     }
@@ -132,7 +131,8 @@ static cgp_value random_projection(graph *g, cgp_value x, const char *name, cons
     return cgp_linear(g->model, x, full, (cgp_linear_options){.out = width, .init = normal});
 }
 
-/* Attention with q, k and v apart, of x and an earlier value; or x itself as all three, whose gradients are one. */
+/* Attention with q, k and v apart, of x and an earlier value; or x itself as all three, whose
+ * gradients are one. */
 static cgp_value random_attention(graph *g, cgp_value x, const char *name) {
     const cgp_value from = g->seen[test_between(g->state, 0, g->n - 1)];
     cgp_attention_options options = {.heads = g->sizes->heads,
@@ -179,7 +179,8 @@ static cgp_value random_view(graph *g, cgp_value x) {
     }
 }
 
-/* Products of values, which may be one: y = norm(x z^T) z, or with x^T z [C, C]; norms keep them small. */
+/* Products of values, which may be one: y = norm(x z^T) z, or with x^T z [C, C]; norms keep them
+ * small. */
 static cgp_value random_products(graph *g, cgp_value x, const char *name) {
     const cgp_value z = g->seen[test_between(g->state, 0, g->n - 1)];
     const bool by_rows = test_between(g->state, 0, 1);
@@ -242,11 +243,11 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     }
 }
 
-/* Enter in the middle: a second integer input and a float input, perhaps as they are; and a loss of its own. */
+/* Enter in the middle: a second integer input and a float input, perhaps as they are; and a loss of
+ * its own. */
 static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value targets) {
     const test_sizes *sizes = g->sizes;
-    cgp_value y =
-        cgp_embedding(g->model, g->kinds, "kinds", sizes->vocab, sizes->width, normal);
+    cgp_value y = cgp_embedding(g->model, g->kinds, "kinds", sizes->vocab, sizes->width, normal);
     x = cgp_add(g->model, x, y);
     y = cgp_linear(g->model, features, "features",
                    (cgp_linear_options){.out = sizes->width, .init = normal});
@@ -257,8 +258,7 @@ static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value tar
     }
     if (sizes->no_loss) return x;
     if (devices_run_custom_ops() && test_between(g->state, 0, 2) == 0)
-        cgp_op_apply_loss(g->model, &test_custom_squares, (cgp_value[]){x, features}, NULL,
-                          0.01);
+        cgp_op_apply_loss(g->model, &test_custom_squares, (cgp_value[]){x, features}, NULL, 0.01);
     if (test_between(g->state, 0, 2)) return x;
     y = cgp_linear(g->model, x, "side",
                    (cgp_linear_options){.out = sizes->vocab, .bias = true, .init = normal});
@@ -333,8 +333,7 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
             snprintf(name, sizeof name, "layer%d.op%d", layer, k);
             x = grow(&g, x, name);
         }
-        if (layer == sizes->layers / 2 &&
-            (!sizes->no_loss || test_graph_extras.input_gradients)) {
+        if (layer == sizes->layers / 2 && (!sizes->no_loss || test_graph_extras.input_gradients)) {
             x = middle(&g, x, features, targets);
             g.seen[g.n++] = x;
         }
@@ -364,8 +363,7 @@ void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes
         const int64_t count = cgp_shape_count(&batch->tensors[k].shape);
         for (int64_t i = 0; i < count; i++) {
             if (batch->tensors[k].dtype == CGP_F32)
-                ((float *)batch->tensors[k].data)[i] =
-                    (float)test_between(state, min, 1000) / 1000;
+                ((float *)batch->tensors[k].data)[i] = (float)test_between(state, min, 1000) / 1000;
             else if (strcmp(name, "targets") == 0 && i > 0 && test_between(state, 0, 9) == 0)
                 ((int32_t *)batch->tensors[k].data)[i] = -100;
             else
@@ -445,8 +443,7 @@ double test_results_gradients(const test_results *r) {
 }
 
 /* A checksum of all outputs of a batch; targets and masks are not needed for it. */
-static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
-                       const test_batch *batch) {
+static double checksum(cgp_pipeline *pipeline, const cgp_model *model, const test_batch *batch) {
     const cgp_tensor *inputs[4];
     test_results results;
     for (int k = 0; k < batch->n; k++) {
@@ -455,8 +452,8 @@ static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
         inputs[k] = is_target ? NULL : batch->inputs[k];
     }
     test_results_make(&results, model, batch->tensors[0].shape.dims[0]);
-    assert_ok(cgp_pipeline_predict(pipeline, inputs, batch->n, results.output_list,
-                                   results.n_outputs));
+    assert_ok(
+        cgp_pipeline_predict(pipeline, inputs, batch->n, results.output_list, results.n_outputs));
     const double sum = test_results_outputs(&results);
     test_results_release(&results);
     return sum;
@@ -521,8 +518,8 @@ void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_
     for (int s = 0; s < steps; s++) {
         test_results results;
         test_results_make(&results, model, batches[s].tensors[0].shape.dims[0]);
-        assert_ok(cgp_pipeline_set_input_gradients(pipeline, results.gradient_list,
-                                                   results.n_inputs));
+        assert_ok(
+            cgp_pipeline_set_input_gradients(pipeline, results.gradient_list, results.n_inputs));
         assert_ok(
             cgp_pipeline_step(pipeline, batches[s].inputs, batches[s].n, &outcome->losses[s]));
         assert_ok(cgp_optim_step(pipeline));

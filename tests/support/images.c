@@ -109,8 +109,8 @@ static image random_padding(graph *g, image x) {
     const cgp_padding p = {test_between(g->state, x.h > 2 ? -1 : 0, 1),
                            test_between(g->state, 0, 1), test_between(g->state, 0, 1),
                            test_between(g->state, x.w > 2 ? -1 : 0, 1)};
-    return (image){cgp_pad(g->model, x.value, p), x.h + p.top + p.bottom,
-                   x.w + p.left + p.right, x.c};
+    return (image){cgp_pad(g->model, x.value, p), x.h + p.top + p.bottom, x.w + p.left + p.right,
+                   x.c};
 }
 
 static image random_activation(graph *g, image x) {
@@ -179,9 +179,8 @@ static image random_op(graph *g, image x, const char *name) {
     case 7:
         return random_activation(g, x);
     case 8:
-        x.value = test_between(g->state, 0, 1)
-                      ? cgp_dropout2d(g->model, x.value, g->sizes->dropout)
-                      : cgp_dropout(g->model, x.value, g->sizes->dropout);
+        x.value = test_between(g->state, 0, 1) ? cgp_dropout2d(g->model, x.value, g->sizes->dropout)
+                                               : cgp_dropout(g->model, x.value, g->sizes->dropout);
         return x;
     case 9:
         return random_pool(g, x);
@@ -216,9 +215,8 @@ static void finish(graph *g, image x, cgp_value targets) {
                                         .init = {CGP_INIT_NORMAL, 0.1},
                                         .bias_init = normal});
     const bool beside = !g->sizes->no_loss && test_between(g->state, 0, 3) == 0;
-    cgp_model_output(
-        g->model, /* trained by nothing, its statistics are collected all the same */
-        beside ? cgp_batch_norm(g->model, y, "output", 0.1, 0.1) : y);
+    cgp_model_output(g->model, /* trained by nothing, its statistics are collected all the same */
+                     beside ? cgp_batch_norm(g->model, y, "output", 0.1, 0.1) : y);
     const cgp_value early = g->seen[test_between(g->state, 0, g->n - 1)].value;
     if (test_graph_extras.outputs > 0 && early.id != g->seen[0].value.id && early.id != y.id)
         cgp_model_output(g->model, early);

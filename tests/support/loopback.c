@@ -77,8 +77,7 @@ static void communicator_destroy(cgp_communicator *communicator) {
     for (const edge *e = net->edges; e; e = e->next) {
         for (int end = 0; end < 2; end++) {
             if (e->ends[end] && e->ends[end]->communicator == communicator)
-                loopback_broken(communicator->rank, e->number,
-                                "is open as its rank is destroyed");
+                loopback_broken(communicator->rank, e->number, "is open as its rank is destroyed");
         }
     }
     communicator->mine.left = true;
@@ -161,8 +160,8 @@ static cgp_status open_end(cgp_communicator *communicator, cgp_link *link) {
     edge *e = NULL;
     CGP_TRY(edge_for(net, options->edge, &e));
     if (e->opened[options->sends])
-        return cgp_fail(CGP_EINVAL, "loopback, edge %d: expected one %s, got another",
-                        e->number, options->sends ? "sender" : "receiver");
+        return cgp_fail(CGP_EINVAL, "loopback, edge %d: expected one %s, got another", e->number,
+                        options->sends ? "sender" : "receiver");
     const cgp_status status = loopback_reserve(&e->lanes[options->sends], options->capacity,
                                                options->sends ? (size_t)options->bytes : 0);
     if (status != CGP_OK) {
@@ -268,8 +267,7 @@ static bool take(cgp_link *link, int microbatch, int64_t timeout_ns, cgp_link_me
 }
 
 /* The index of the buffer of a message that its holder hands over. */
-static int held_buffer(const cgp_link *link, const cgp_link_message *message,
-                       const char *call) {
+static int held_buffer(const cgp_link *link, const cgp_link_message *message, const char *call) {
     const int rank = link->communicator->rank;
     const int number = link->edge->number;
     for (int i = 0; i < link->options.capacity; i++) {
@@ -372,8 +370,7 @@ static cgp_status end_of_rank(const cgp_communicator *communicator) {
     if (other->status != CGP_OK)
         return cgp_fail(CGP_EPEER, "rank %d: %s", other->rank, other->message);
     return cgp_fail(CGP_EPEER, "rank %d: %s", communicator->rank,
-                    communicator->own.status != CGP_OK ? communicator->own.message
-                                                       : "was stopped");
+                    communicator->own.status != CGP_OK ? communicator->own.message : "was stopped");
 }
 
 /* Receive the agreement of a rank; called with the lock held. */
@@ -435,8 +432,7 @@ static void fail_all(cgp_communicator *communicator, cgp_status status, const ch
     pthread_mutex_unlock(&communicator->net->lock);
 }
 
-static cgp_status failure(cgp_communicator *communicator, int *rank, char *message,
-                          size_t size) {
+static cgp_status failure(cgp_communicator *communicator, int *rank, char *message, size_t size) {
     pthread_mutex_lock(&communicator->net->lock);
     const cgp_status status = communicator->other.status;
     if (status != CGP_OK) {

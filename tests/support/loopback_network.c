@@ -28,8 +28,7 @@ void loopback_init_condition(pthread_cond_t *condition) {
 }
 
 /* Block until the condition is signalled; false: the deadline is over. INT64_MAX: no deadline. */
-bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock,
-                         int64_t deadline_ns) {
+bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns) {
     const struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / 1000000000),
                                       .tv_nsec = (long)(deadline_ns % 1000000000)};
     if (deadline_ns == INT64_MAX) return pthread_cond_wait(condition, lock) == 0;

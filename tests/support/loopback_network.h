@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loopback_network.h -- inside loopback: ranks, links, and the lanes between them.
  *
- * One lock is over the network and all its ranks: it is slow by intention. Without another remark a function is called with the
- * lock held. */
+ * One lock is over the network and all its ranks: it is slow by intention. Without another remark a
+ * function is called with the lock held. */
 #ifndef CGP_TESTS_LOOPBACK_NETWORK_H
 #define CGP_TESTS_LOOPBACK_NETWORK_H
 
@@ -10,19 +10,15 @@
 
 #include <pthread.h>
 
-enum {
-    FREE = -1,
-    HELD = -2,
-    AWAY = -3
-};                      /* of a buffer; or the micro-batch that arrived in it */
-enum { POISON = 0xFF }; /* NaN in every floating-point type */
+enum { FREE = -1, HELD = -2, AWAY = -3 }; /* of a buffer; or the micro-batch that arrived in it */
+enum { POISON = 0xFF };                   /* NaN in every floating-point type */
 enum { TEXT_BYTES = 1024 };
 
 /* A message or a release on its way, with storage of its own. */
 typedef struct item {
     struct item *next;
     int64_t due_ns, late_ns;
-    int slot;   /* the sender's buffer */
+    int slot; /* the sender's buffer */
     int number; /* the micro-batch; of an agreement, true: gather; of a failure, its status, and in slot the rank */
     size_t bytes;
     bool fails, lost;
@@ -72,7 +68,7 @@ struct cgp_communicator {
     bool mute;                        /* sends no beats, as if it had been stopped */
     int64_t drowsy_ns;                /* a wait returns so much later after the end */
     cgp_beat mine, *known;            /* [n] */
-    item *inbox[]; /* [n] agreements that came from each rank, first to last */
+    item *inbox[];                    /* [n] agreements that came from each rank, first to last */
 };
 
 typedef struct buffer {
@@ -97,7 +93,8 @@ _Noreturn void loopback_broken(int rank, int number, const char *format, ...) CG
 /* A condition for loopback_wait_until. */
 void loopback_init_condition(pthread_cond_t *condition);
 
-/* Block until the condition is signalled; false: the deadline, by cgp__now_ns(), is over. INT64_MAX: no deadline. */
+/* Block until the condition is signalled; false: the deadline, by cgp__now_ns(), is over.
+ * INT64_MAX: no deadline. */
 bool loopback_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
 
 /* NULL when short of memory. */
@@ -109,7 +106,8 @@ cgp_status loopback_reserve(lane *l, int count, size_t bytes);
 item *loopback_take_spare(lane *l);
 void loopback_clear_lane(lane *l);
 
-/* Add an item to a lane, which owns it from now on. It is delivered after a random delay, and after those before it. */
+/* Add an item to a lane, which owns it from now on. It is delivered after a random delay, and after
+ * those before it. */
 void loopback_send(network *net, lane *l, item *sent);
 
 /* The first buffer in a state; -1: none. */
@@ -119,7 +117,8 @@ char *loopback_buffer_at(const cgp_link *link, int i);
 /* Wake all that wait on a rank, now and later. */
 void loopback_end_waits(cgp_communicator *communicator);
 
-/* Let a rank's failure, or that of the silent rank `culprit` which it has found, travel to all others. */
+/* Let a rank's failure, or that of the silent rank `culprit` which it has found, travel to all
+ * others. */
 void loopback_send_failure(cgp_communicator *from, int culprit, cgp_status status,
                            const char *message);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* many_plugin.c -- a model plug-in for tests with many inputs, each with a bound of its own, several outputs and losses. The first output
- * is no logits; one is of integers; the heavier loss comes second. */
+/* many_plugin.c -- a model plug-in for tests with many inputs, each with a bound of its own,
+ * several outputs and losses. The first output is no logits; one is of integers; the heavier loss
+ * comes second. */
 #include <cgpipe/ext/model_plugin.h>
 
 #include <stdio.h>
@@ -28,9 +29,8 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
     cgp_model_output(model, sum);
     const cgp_value early = cgp_linear(model, sum, "early", head);
     cgp_model_layer(model, "hidden");
-    const cgp_value x =
-        cgp_relu(model, cgp_linear(model, sum, "hidden",
-                                   (cgp_linear_options){.out = WIDTH, .init = init}));
+    const cgp_value x = cgp_relu(
+        model, cgp_linear(model, sum, "hidden", (cgp_linear_options){.out = WIDTH, .init = init}));
     cgp_model_layer(model, "head");
     const cgp_value logits = cgp_linear(model, x, "head", head);
     cgp_model_output(model, cgp_argmax(model, logits));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_plugin.c -- a model plug-in for tests: layers of a custom op behind linear ones, and a data set. Built once for each of these
+/* model_plugin.c -- a model plug-in for tests: layers of a custom op behind linear ones, and a data
+ *set. Built once for each of these
  * definitions, or none:
  *
  *     OTHER                  code that differs, and computes the same
@@ -68,8 +69,7 @@ const cgp_model_key cgpipe_model_keys[] = {
 #else
     {"layers", CGP_KEY_WHOLE, "3", 1, 100, NULL},
 #endif
-    {"act", CGP_KEY_WORD, "swish", 0, 0, acts},
-    {"eps", CGP_KEY_REAL, "1e-5", 1e-12, 1, NULL},
+    {"act", CGP_KEY_WORD, "swish", 0, 0, acts},      {"eps", CGP_KEY_REAL, "1e-5", 1e-12, 1, NULL},
     {NULL, CGP_KEY_WHOLE, NULL, 0, 0, NULL},
 };
 
@@ -127,8 +127,7 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
     const cgp_value labels = cgp_model_input(model, "labels", CGP_I32, 1, (int64_t[]){1});
 #endif
 #ifdef BUILD_REFUSES
-    return cgp_fail(CGP_EINVAL, "width: expected an even number, got %d",
-                    (int)values[WIDTH].whole);
+    return cgp_fail(CGP_EINVAL, "width: expected an even number, got %d", (int)values[WIDTH].whole);
 #endif
 #ifdef BUILD_SAYS_NOTHING
     return CGP_ENOMEM;
@@ -170,14 +169,15 @@ static bool is_named(const char *variable, cgp_split split, int64_t position) {
     return text && split == CGP_SPLIT_TRAIN && strtoll(text, NULL, 10) == position;
 }
 
-/* Tell whether the target of this validation sample is ignored: from the position in UNLABELLED on. */
+/* Tell whether the target of this validation sample is ignored: from the position in UNLABELLED on.
+ * */
 static bool ignores(cgp_split split, int64_t position) {
     const char *text = getenv("UNLABELLED");
     return text && split == CGP_SPLIT_VALIDATION && position >= strtoll(text, NULL, 10);
 }
 
-static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
-                       void *input, void *target) {
+static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
+                       void *target) {
     (void)context;
     if (is_named("NO_SAMPLE", split, position)) return cgp_fail(CGP_EIO, "the disk is gone");
     float *x = input;

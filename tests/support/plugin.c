@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c -- plug-ins for tests, one for each fault: built once for each of these definitions, or none.
+/* plugin.c -- plug-ins for tests, one for each fault: built once for each of these definitions, or
+ *none.
  *
  *     PLUGIN_OTHER_ABI           built for another version
  *     PLUGIN_MISSING             its backend has no function `copy`
@@ -68,8 +69,7 @@ static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_
     (void)options, (void)spec, (void)bytes;
     return host->fail(CGP_EINVAL, "%s: has no kernels", PLUGIN_NAME);
 }
-static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
-                                cgp_kernel **out) {
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
     (void)device, (void)spec, (void)out;
     return refuse("kernel");
 }
@@ -94,8 +94,7 @@ static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, dou
     (void)device, (void)x, (void)n, (void)sum;
     return refuse("sum");
 }
-static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n,
-                                 int64_t *index) {
+static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *index) {
     (void)device, (void)x, (void)n, (void)index;
     return refuse("search");
 }
@@ -157,8 +156,7 @@ static int ranks(const cgp_communicator *c) {
     (void)c;
     return 1;
 }
-static cgp_status link_open(cgp_communicator *c, const cgp_link_options *options,
-                            cgp_link **out) {
+static cgp_status link_open(cgp_communicator *c, const cgp_link_options *options, cgp_link **out) {
     (void)c, (void)options, (void)out;
     return refuse("link");
 }
@@ -184,8 +182,7 @@ static cgp_status barrier(cgp_communicator *c) {
     (void)c;
     return refuse("barrier");
 }
-static cgp_status gather(cgp_communicator *c, const void *mine, void *all,
-                         const size_t *bytes) {
+static cgp_status gather(cgp_communicator *c, const void *mine, void *all, const size_t *bytes) {
     (void)c, (void)mine, (void)all, (void)bytes;
     return refuse("gather");
 }

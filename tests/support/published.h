@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* published.h -- published weights in a pipeline, and files of them with something changed. Include it behind
- * `#define _GNU_SOURCE`. */
+/* published.h -- published weights in a pipeline, and files of them with something changed. Include
+ * it behind `#define _GNU_SOURCE`. */
 #ifndef CGP_TESTS_PUBLISHED_H
 #define CGP_TESTS_PUBLISHED_H
 
@@ -101,8 +101,7 @@ static inline void write_tensors(const tensors *t, const char *path) {
     cgp_safetensors_writer *writer = NULL;
     for (int i = 0; i < t->count; i++)
         names[i] = t->names[i];
-    assert_ok(
-        cgp_safetensors_create(&writer, path, t->count, names, t->types, t->shapes, NULL, 0));
+    assert_ok(cgp_safetensors_create(&writer, path, t->count, names, t->types, t->shapes, NULL, 0));
     for (int i = 0; i < t->count; i++)
         assert_ok(cgp_safetensors_append(writer, t->data[i],
                                          (size_t)cgp_shape_count(&t->shapes[i]) *

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.c -- a pipeline of several ranks as tests see it: one object. The linker sends the pipeline's public functions here; for a
- * plan of several ranks each has a pipeline of its own on a communicator of loopback, and a user thread, which makes the same
- * calls. The object of the test is that of rank 0.
+/* ranks.c -- a pipeline of several ranks as tests see it: one object. The linker sends the
+ *pipeline's public functions here; for a
+ * plan of several ranks each has a pipeline of its own on a communicator of loopback, and a user
+ * thread, which makes the same calls. The object of the test is that of rank 0.
  *
  *     test ── cgp_pipeline_step ──► user thread 0 ──► pipeline of rank 0
  *                               ──► user thread 1 ──► pipeline of rank 1
  *
- * Each rank gets the inputs that its stages read, and NULL for others; so with the output. All ranks fail or none, and what comes
- * back is the same on all, to the bit; otherwise the process ends. A failure is that of the first rank that has one of its own. */
+ * Each rank gets the inputs that its stages read, and NULL for others; so with the output. All
+ * ranks fail or none, and what comes back is the same on all, to the bit; otherwise the process
+ * ends. A failure is that of the first rank that has one of its own. */
 #include <cgpipe/cgpipe.h>
 
 #include <pthread.h>
@@ -123,8 +125,8 @@ static cgp_status first_failure(const group *g) {
     for (int r = 0; r < g->n; r++) {
         const user *u = &g->users[r];
         const bool own = u->status != CGP_EPEER && strncmp(u->message, "rank ", 5) != 0;
-        const bool better = failed && (failed->status == CGP_EPEER ||
-                                       strncmp(failed->message, "rank ", 5) == 0);
+        const bool better =
+            failed && (failed->status == CGP_EPEER || strncmp(failed->message, "rank ", 5) == 0);
         if (u->status != CGP_OK && (!failed || (better && own))) failed = u;
     }
     return failed ? cgp_fail(failed->status, "%s", failed->message) : CGP_OK;
@@ -202,15 +204,15 @@ const cgp_transport *test_transport;
 cgp_communicator *test_communicator;
 
 #define REAL(function) __real_##function
-#define WRAPPED(result, function, ...)                                                         \
-    result __real_##function(__VA_ARGS__);                                                     \
-    result __wrap_##function(__VA_ARGS__);                                                     \
+#define WRAPPED(result, function, ...)                                                             \
+    result __real_##function(__VA_ARGS__);                                                         \
+    result __wrap_##function(__VA_ARGS__);                                                         \
     result __wrap_##function(__VA_ARGS__)
 
 /* --- life --- */
 
-WRAPPED(cgp_status, cgp_pipeline_create_on, cgp_pipeline **out, const cgp_plan *plan,
-        uint64_t seed, const cgp_transport *transport, cgp_communicator *communicator) {
+WRAPPED(cgp_status, cgp_pipeline_create_on, cgp_pipeline **out, const cgp_plan *plan, uint64_t seed,
+        const cgp_transport *transport, cgp_communicator *communicator) {
     return REAL(cgp_pipeline_create_on)(out, plan, seed, transport, communicator);
 }
 
@@ -222,8 +224,7 @@ static cgp_status create(const call *c, int rank, cgp_pipeline *unused, void *re
 
 static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void *result);
 
-WRAPPED(cgp_status, cgp_pipeline_create, cgp_pipeline **out, const cgp_plan *plan,
-        uint64_t seed) {
+WRAPPED(cgp_status, cgp_pipeline_create, cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {
     if (!out || !plan || plan->ranks == 1) return REAL(cgp_pipeline_create)(out, plan, seed);
     if (test_transport)
         return REAL(cgp_pipeline_create_on)(out, plan, seed, test_transport, test_communicator);
@@ -259,21 +260,21 @@ static cgp_status destroy(const call *c, int rank, cgp_pipeline *pipeline, void 
     return CGP_OK;
 }
 
-/* Define the wrapper of a function that returns a status: its group's ranks make `body`, with c, rank, pipeline and result;
- * `arguments` are the fields of the call. */
-#define ON_RANKS(function, body, parameters, names, ...)                                       \
-    cgp_status __real_##function parameters;                                                   \
-    cgp_status __wrap_##function parameters;                                                   \
-    static cgp_status rank_##function(const call *c, int rank, cgp_pipeline *pipeline,         \
-                                      void *result) {                                          \
-        (void)c, (void)rank, (void)result;                                                     \
-        body                                                                                   \
-    }                                                                                          \
-    cgp_status __wrap_##function parameters {                                                  \
-        group *g = group_of(pipeline);                                                         \
-        if (!g || pipeline->process != getpid()) return __real_##function names;               \
-        return call_all(                                                                       \
-            g, &(call){.run = rank_##function, .name = #function, .group = g, __VA_ARGS__});   \
+/* Define the wrapper of a function that returns a status: its group's ranks make `body`, with c,
+ * rank, pipeline and result; `arguments` are the fields of the call. */
+#define ON_RANKS(function, body, parameters, names, ...)                                           \
+    cgp_status __real_##function parameters;                                                       \
+    cgp_status __wrap_##function parameters;                                                       \
+    static cgp_status rank_##function(const call *c, int rank, cgp_pipeline *pipeline,             \
+                                      void *result) {                                              \
+        (void)c, (void)rank, (void)result;                                                         \
+        body                                                                                       \
+    }                                                                                              \
+    cgp_status __wrap_##function parameters {                                                      \
+        group *g = group_of(pipeline);                                                             \
+        if (!g || pipeline->process != getpid()) return __real_##function names;                   \
+        return call_all(                                                                           \
+            g, &(call){.run = rank_##function, .name = #function, .group = g, __VA_ARGS__});       \
     }
 
 /* Add to a digest, which is compared in place of the thing itself. */
@@ -293,8 +294,8 @@ static const cgp_tensor *const *read_inputs(const call *c, const cgp_pipeline *p
     return own;
 }
 
-#define INPUTS                                                                                 \
-    const cgp_tensor *own[MAX_INPUTS];                                                         \
+#define INPUTS                                                                                     \
+    const cgp_tensor *own[MAX_INPUTS];                                                             \
     const cgp_tensor *const *inputs = read_inputs(c, pipeline, own);
 
 /* The outputs, or their gradients, on their ranks. */
@@ -310,13 +311,12 @@ static const cgp_tensor *const *own_tensors(const call *c, const cgp_pipeline *p
     return own;
 }
 
-#define OUTPUTS                                                                                \
-    const cgp_tensor *own_outputs[MAX_OUTPUTS];                                                \
+#define OUTPUTS                                                                                    \
+    const cgp_tensor *own_outputs[MAX_OUTPUTS];                                                    \
     const cgp_tensor *const *tensors = own_tensors(c, pipeline, own_outputs);
 
 ON_RANKS(
-    cgp_pipeline_step,
-    { INPUTS return __real_cgp_pipeline_step(pipeline, inputs, c->n, result); },
+    cgp_pipeline_step, { INPUTS return __real_cgp_pipeline_step(pipeline, inputs, c->n, result); },
     (cgp_pipeline * pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss),
     (pipeline, inputs, n_inputs, loss), .inputs = inputs, .n = n_inputs,
     .result = loss ? loss : &(double){0}, .bytes = sizeof *loss)
@@ -376,8 +376,7 @@ ON_RANKS(
         norm_and_updates[1] = (double)cgp_pipeline_updates(pipeline);
         return status;
     },
-    (cgp_pipeline * pipeline), (pipeline), .result = (double[2]){0},
-    .bytes = 2 * sizeof(double))
+    (cgp_pipeline * pipeline), (pipeline), .result = (double[2]){0}, .bytes = 2 * sizeof(double))
 ON_RANKS(
     cgp_pipeline_set_timeout, { return __real_cgp_pipeline_set_timeout(pipeline, c->seconds); },
     (cgp_pipeline * pipeline, double seconds), (pipeline, seconds), .seconds = seconds)
@@ -393,8 +392,7 @@ ON_RANKS(
     (cgp_pipeline * pipeline, const char *directory, int keep, const char *note),
     (pipeline, directory, keep, note), .text = directory, .n = keep, .in = note)
 ON_RANKS(
-    cgp_pipeline_save_with,
-    { return __real_cgp_pipeline_save_with(pipeline, c->text, c->save); },
+    cgp_pipeline_save_with, { return __real_cgp_pipeline_save_with(pipeline, c->text, c->save); },
     (cgp_pipeline * pipeline, const char *directory, const cgp_save_options *options),
     (pipeline, directory, options), .text = directory, .save = options)
 ON_RANKS(
@@ -454,18 +452,15 @@ ON_RANKS(
     (cgp_pipeline * pipeline, int parameter, int state, const float *data),
     (pipeline, parameter, state, data), .number = parameter, .state = state, .in = data)
 ON_RANKS(
-    cgp_pipeline_get_state,
-    { return __real_cgp_pipeline_get_state(pipeline, c->number, result); },
+    cgp_pipeline_get_state, { return __real_cgp_pipeline_get_state(pipeline, c->number, result); },
     (cgp_pipeline * pipeline, int state, void *data), (pipeline, state, data), .number = state,
     .result = data, .bytes = state_bytes(pipeline, state))
 ON_RANKS(
-    cgp_pipeline_set_state,
-    { return __real_cgp_pipeline_set_state(pipeline, c->number, c->in); },
+    cgp_pipeline_set_state, { return __real_cgp_pipeline_set_state(pipeline, c->number, c->in); },
     (cgp_pipeline * pipeline, int state, const void *data), (pipeline, state, data),
     .number = state, .in = data)
 ON_RANKS(
-    cgp_pipeline_weights_sha256,
-    { return __real_cgp_pipeline_weights_sha256(pipeline, result); },
+    cgp_pipeline_weights_sha256, { return __real_cgp_pipeline_weights_sha256(pipeline, result); },
     (cgp_pipeline * pipeline, char hex[65]), (pipeline, hex), .result = hex, .bytes = 65)
 ON_RANKS(
     cgp_pipeline_state_sha256, { return __real_cgp_pipeline_state_sha256(pipeline, result); },
@@ -496,21 +491,17 @@ static cgp_status last_times(const call *c, int rank, cgp_pipeline *pipeline, vo
 
 cgp_pipeline_times __wrap_cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     group *g = group_of(pipeline);
-    if (!g || pipeline->process != getpid())
-        return __real_cgp_pipeline_last_times(pipeline, busy);
+    if (!g || pipeline->process != getpid()) return __real_cgp_pipeline_last_times(pipeline, busy);
     all_times all = {.busy = {0}};
     if (pipeline->plan->n_devices > MAX_DEVICES) abort();
     (void)call_all(
-        g,
-        &(call){.run = last_times, .name = "last_times", .result = &all, .bytes = sizeof all});
+        g, &(call){.run = last_times, .name = "last_times", .result = &all, .bytes = sizeof all});
     if (busy) memcpy(busy, all.busy, (size_t)pipeline->plan->n_devices * sizeof *busy);
     return all.times;
 }
 
-cgp_status __real_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times,
-                                        int *n);
-cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times,
-                                        int *n);
+cgp_status __real_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n);
+cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n);
 
 typedef struct all_op_times {
     cgp_op_time times[CGP_OP_TIMES];
@@ -525,8 +516,7 @@ static cgp_status op_times(const call *c, int rank, cgp_pipeline *pipeline, void
                                         c->n & 2 ? &all->n : NULL);
 }
 
-cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times,
-                                        int *n) {
+cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_time *times, int *n) {
     group *g = group_of(pipeline);
     if (!g || pipeline->process != getpid())
         return __real_cgp_pipeline_op_times(pipeline, times, n);
@@ -542,8 +532,7 @@ cgp_status __wrap_cgp_pipeline_op_times(const cgp_pipeline *pipeline, cgp_op_tim
 }
 
 /* The times of all actions. */
-static void digest_timeline(uint64_t *sum, const cgp_plan *plan,
-                            const cgp_schedule_timeline *t) {
+static void digest_timeline(uint64_t *sum, const cgp_plan *plan, const cgp_schedule_timeline *t) {
     for (int d = 0; d < t->devices; d++) {
         int n = 0;
         (void)cgp_schedule_actions(plan->schedule, d, &n);
@@ -567,8 +556,8 @@ ON_RANKS(
             cgp_schedule_timeline_release(&own);
         return status;
     },
-    (const cgp_pipeline *pipeline, cgp_schedule_timeline *out), (pipeline, out),
-    .timeline = out, .result = &(uint64_t){0}, .bytes = sizeof(uint64_t))
+    (const cgp_pipeline *pipeline, cgp_schedule_timeline *out), (pipeline, out), .timeline = out,
+    .result = &(uint64_t){0}, .bytes = sizeof(uint64_t))
 ON_RANKS(
     cgp_pipeline_layer_costs, { return __real_cgp_pipeline_layer_costs(pipeline, result); },
     (const cgp_pipeline *pipeline, cgp_layer_cost *costs), (pipeline, costs), .result = costs,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reference.h -- numbers that PyTorch made (tools/reference_numbers.py and its siblings), and the formulas that both sides
- * begin from. */
+/* reference.h -- numbers that PyTorch made (tools/reference_numbers.py and its siblings), and the
+ * formulas that both sides begin from. */
 #ifndef CGP_TESTS_REFERENCE_H
 #define CGP_TESTS_REFERENCE_H
 

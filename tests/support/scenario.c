@@ -47,8 +47,7 @@ static bool is_clean(cgp_status status) {
 
 bool scenario_came_short(const char *call, cgp_status status) {
     if (status == CGP_OK || !shortage_function()) return false;
-    if (!is_clean(status))
-        complain("%s: %s: \"%s\"", call, cgp_status_name(status), cgp_message());
+    if (!is_clean(status)) complain("%s: %s: \"%s\"", call, cgp_status_name(status), cgp_message());
     reported = true;
     return !place.lasting;
 }
@@ -88,8 +87,7 @@ static void check_footprint(const footprint *before) {
     const shortage_alive *a = &before->alive, *b = &now.alive;
     if (memcmp(a, b, sizeof *a) != 0)
         complain("leaks %lld blocks, %lld mapped bytes, %lld streams, %lld threads",
-                 (long long)(b->blocks - a->blocks),
-                 (long long)(b->mapped_bytes - a->mapped_bytes),
+                 (long long)(b->blocks - a->blocks), (long long)(b->mapped_bytes - a->mapped_bytes),
                  (long long)(b->streams - a->streams), (long long)(b->threads - a->threads));
     if (now.tasks > TEST_THREADS || now.descriptors != before->descriptors)
         complain("%d threads and %d descriptors before, %d and %d now", TEST_THREADS,
@@ -105,8 +103,7 @@ static bool check_place(scenario *act, shortage chosen, const outcome *expected,
     if (!shortage_function()) complain("there was no such call this time");
     if (status == CGP_OK && strcmp(got.text, expected->text) != 0)
         complain("got\n%sexpected\n%s", got.text, expected->text);
-    if (status != CGP_OK && !reported)
-        complain("not reported as a shortage: %s", cgp_message());
+    if (status != CGP_OK && !reported) complain("not reported as a shortage: %s", cgp_message());
     if (status != CGP_OK && !chosen.lasting)
         complain("does not work when tried again: %s", cgp_message());
     check_footprint(before);
@@ -140,10 +137,9 @@ void scenario_check(const char *name, scenario *act) {
     for (int t = 0; t < SHORTAGE_THREADS; t++) {
         for (int i = 0; i < calls[t] && complaints < 20; i++) {
             if (!is_asked_for(name, t, i) || test_between(&random, 1, stride) != 1) continue;
-            unnoticed +=
-                check_place(act, (shortage){.thread = t, .number = i}, &expected, &before);
-            (void)check_place(act, (shortage){.thread = t, .number = i, .lasting = true},
-                              &expected, &before);
+            unnoticed += check_place(act, (shortage){.thread = t, .number = i}, &expected, &before);
+            (void)check_place(act, (shortage){.thread = t, .number = i, .lasting = true}, &expected,
+                              &before);
         }
     }
     assert_ok(play(act, (shortage){.thread = -1}, &again));

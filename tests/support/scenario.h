@@ -29,13 +29,13 @@ typedef cgp_status scenario(outcome *out);
 void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
 
 /* Make a call of the API unless one has failed (`status`); once more if memory was short. */
-#define DO(call)                                                                               \
-    do {                                                                                       \
-        if (status == CGP_OK) {                                                                \
-            (void)cgp_fail(CGP_EINVAL, "none");                                                \
-            status = (call);                                                                   \
-            if (scenario_came_short(#call, status)) status = (call);                           \
-        }                                                                                      \
+#define DO(call)                                                                                   \
+    do {                                                                                           \
+        if (status == CGP_OK) {                                                                    \
+            (void)cgp_fail(CGP_EINVAL, "none");                                                    \
+            status = (call);                                                                       \
+            if (scenario_came_short(#call, status)) status = (call);                               \
+        }                                                                                          \
     } while (0)
 
 /* Return true if a call that returned `status` is to be repeated. */

@@ -17,8 +17,8 @@ typedef struct test_schedule_table {
     int n_edges;
 } test_schedule_table;
 
-/* Make a schedule of these lists. CGP_EINVAL if a number is out of range or an action is not on the device of its
- * stage; the rules are left to cgp_schedule_check(). */
+/* Make a schedule of these lists. CGP_EINVAL if a number is out of range or an action is not on the
+ * device of its stage; the rules are left to cgp_schedule_check(). */
 cgp_status test_schedule_from_lists(cgp_schedule **out, const test_schedule_table *table);
 
 #endif

@@ -28,8 +28,7 @@ test_measures test_measure(cgp_schedule *schedule, const cgp_schedule_costs *cos
 /* The same costs on every stage and edge. */
 enum { TEST_STAGES = 192 };
 typedef struct test_costs {
-    double forward[TEST_STAGES], input[TEST_STAGES], weight[TEST_STAGES],
-        latency[2 * TEST_STAGES];
+    double forward[TEST_STAGES], input[TEST_STAGES], weight[TEST_STAGES], latency[2 * TEST_STAGES];
     cgp_schedule_costs costs;
 } test_costs;
 

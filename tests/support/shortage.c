@@ -64,17 +64,17 @@ shortage_alive shortage_count_alive(void) {
 /* --- the C library --- */
 
 /* A function that returns a pointer: NULL and ENOMEM, or one more of `kind`. */
-#define POINTER(type, function, kind, parameters, ...)                                         \
-    type __real_##function parameters;                                                         \
-    type __wrap_##function parameters;                                                         \
-    type __wrap_##function parameters {                                                        \
-        type made = NULL;                                                                      \
-        if (denied(#function))                                                                 \
-            errno = ENOMEM;                                                                    \
-        else                                                                                   \
-            made = __real_##function(__VA_ARGS__);                                             \
-        if (made) atomic_fetch_add(&(kind), 1);                                                \
-        return made;                                                                           \
+#define POINTER(type, function, kind, parameters, ...)                                             \
+    type __real_##function parameters;                                                             \
+    type __wrap_##function parameters;                                                             \
+    type __wrap_##function parameters {                                                            \
+        type made = NULL;                                                                          \
+        if (denied(#function))                                                                     \
+            errno = ENOMEM;                                                                        \
+        else                                                                                       \
+            made = __real_##function(__VA_ARGS__);                                                 \
+        if (made) atomic_fetch_add(&(kind), 1);                                                    \
+        return made;                                                                               \
     }
 
 POINTER(void *, calloc, blocks, (size_t count, size_t bytes), count, bytes)
@@ -89,12 +89,12 @@ POINTER(DIR *, opendir, streams, (const char *path), path)
 POINTER(DIR *, fdopendir, streams, (int fd), fd)
 
 /* A function that ends one of `kind`. */
-#define END(type, result, function, kind)                                                      \
-    result __real_##function(type thing);                                                      \
-    result __wrap_##function(type thing);                                                      \
-    result __wrap_##function(type thing) {                                                     \
-        if (thing) atomic_fetch_sub(&(kind), 1);                                               \
-        return __real_##function(thing);                                                       \
+#define END(type, result, function, kind)                                                          \
+    result __real_##function(type thing);                                                          \
+    result __wrap_##function(type thing);                                                          \
+    result __wrap_##function(type thing) {                                                         \
+        if (thing) atomic_fetch_sub(&(kind), 1);                                                   \
+        return __real_##function(thing);                                                           \
     }
 
 END(void *, void, free, blocks)

@@ -20,23 +20,23 @@
 /* The call succeeds; if not, its message is printed. */
 #define assert_ok(call) assert_status((call), CGP_OK)
 
-#define assert_status(call, expected)                                                          \
-    do {                                                                                       \
-        const cgp_status status_ = (call);                                                     \
-        if (status_ != (expected)) {                                                           \
-            print_error("%s: %s (%s), expected %s\n", #call, cgp_status_name(status_),         \
-                        cgp_message(), cgp_status_name(expected));                             \
-            fail();                                                                            \
-        }                                                                                      \
+#define assert_status(call, expected)                                                              \
+    do {                                                                                           \
+        const cgp_status status_ = (call);                                                         \
+        if (status_ != (expected)) {                                                               \
+            print_error("%s: %s (%s), expected %s\n", #call, cgp_status_name(status_),             \
+                        cgp_message(), cgp_status_name(expected));                                 \
+            fail();                                                                                \
+        }                                                                                          \
     } while (0)
 
 /* The last message contains `part`. */
-#define assert_message(part)                                                                   \
-    do {                                                                                       \
-        if (!strstr(cgp_message(), (part))) {                                                  \
-            print_error("message \"%s\" does not contain \"%s\"\n", cgp_message(), (part));    \
-            fail();                                                                            \
-        }                                                                                      \
+#define assert_message(part)                                                                       \
+    do {                                                                                           \
+        if (!strstr(cgp_message(), (part))) {                                                      \
+            print_error("message \"%s\" does not contain \"%s\"\n", cgp_message(), (part));        \
+            fail();                                                                                \
+        }                                                                                          \
     } while (0)
 
 /* A seed for this run: the environment variable CGP_TEST_SEED, or drawn anew. Printed, so that
@@ -59,7 +59,8 @@ int test_between(uint64_t *state, int low, int high);
  * kernel has cleared it away: waits while there are more than TEST_THREADS, 10 s at most. */
 int test_count_threads(void);
 
-/* Threads of a process without workers: the test's own, and one of the thread sanitizer's once there were others. */
+/* Threads of a process without workers: the test's own, and one of the thread sanitizer's once
+ * there were others. */
 #ifdef TEST_TSAN
 enum { TEST_THREADS = 2 };
 #else

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* waits.h -- each wait for another queue is left out, with that one slow: a result differs. With all of them none does.
+/* waits.h -- each wait for another queue is left out, with that one slow: a result differs. With
+ *all of them none does.
  *
  *     [COMPUTE][IN]    a kernel reads a slot into which a message is being copied
  *     [COMPUTE][OUT]   a kernel writes what a message is still copied from
@@ -9,8 +10,9 @@
  *     message          the receiver copies before the sender has filled the buffer
  *     buffer           the sender fills a buffer that the receiver still copies from
  *
- * These are all: a wait that the plan has beside them, or that no draw has, fails the test, as does one without effect. The plan
- * leaves out waits for actions that have ended, as the host is at most CGP__AHEAD actions ahead: that is counted.
+ * These are all: a wait that the plan has beside them, or that no draw has, fails the test, as does
+ * one without effect. The plan leaves out waits for actions that have ended, as the host is at most
+ * CGP__AHEAD actions ahead: that is counted.
  *
  * A test that includes it is built with CGP_TEST_SITES, and defines cgp__site_off. */
 #ifndef CGP_TESTS_SUPPORT_WAITS_H
@@ -19,7 +21,8 @@
 #include "graphs.h"
 #include "pipeline/pipeline.h"
 
-/* The device, and one with the same bits whose queues need no waits; how a queue becomes slow, 0: quick. */
+/* The device, and one with the same bits whose queues need no waits; how a queue becomes slow, 0:
+ * quick. */
 typedef struct waits_device {
     const char *name, *reference;
     void (*make_slow)(int queue, int64_t ns);
@@ -31,8 +34,7 @@ static waits_device waits_on;
 enum { STEPS = 2, MAX_DRAWS = 400, SLOW_DRAWS = 12 };
 #define SLOW_NS 400000
 
-#define QUEUES(queue, other)                                                                   \
-    CGP__SITE_QUEUES + CGP_QUEUES *CGP_QUEUE_##queue + CGP_QUEUE_##other
+#define QUEUES(queue, other) CGP__SITE_QUEUES + CGP_QUEUES *CGP_QUEUE_##queue + CGP_QUEUE_##other
 /* clang-format off */
 static const char *const names[CGP__SITES] = { /* NULL: there is no such wait */
     [QUEUES(COMPUTE, IN)] = "[COMPUTE][IN]", [QUEUES(COMPUTE, OUT)] = "[COMPUTE][OUT]",
@@ -48,8 +50,8 @@ typedef struct result {
     char sha256[65];
 } result;
 
-static inline void train(const cgp_model *model, const cgp_plan_options *o,
-                         const test_batch *batch, result *out) {
+static inline void train(const cgp_model *model, const cgp_plan_options *o, const test_batch *batch,
+                         result *out) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
     memset(out, 0, sizeof *out);
@@ -64,7 +66,8 @@ static inline void train(const cgp_model *model, const cgp_plan_options *o,
     cgp_plan_destroy(plan);
 }
 
-/* Find the waits that a training has; every one with a transfer has those for messages and buffers. */
+/* Find the waits that a training has; every one with a transfer has those for messages and buffers.
+ * */
 static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
                               bool there[CGP__SITES]) {
     cgp_plan *plan = NULL;
@@ -85,8 +88,7 @@ static inline void find_sites(const cgp_model *model, const cgp_plan_options *o,
     }
     there[CGP__SITE_MESSAGE] = plan->n_edges > 0;
     for (int e = 0; e < plan->n_edges; e++)
-        there[CGP__SITE_BUFFER] =
-            there[CGP__SITE_BUFFER] || plan->edges[e].capacity < plan->chunks;
+        there[CGP__SITE_BUFFER] = there[CGP__SITE_BUFFER] || plan->edges[e].capacity < plan->chunks;
     cgp_plan_destroy(plan);
 }
 
@@ -131,7 +133,8 @@ static inline void release_draw(draw *d) {
     cgp_model_destroy(d->model);
 }
 
-/* Train with a slow queue, and without the wait of a site (-1: with all); return whether the result differs. */
+/* Train with a slow queue, and without the wait of a site (-1: with all); return whether the result
+ * differs. */
 static inline bool differs(const draw *d, int slow, int site) {
     result got;
     cgp__site_off = site;

@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 
-/* Names like a model's, which differ in a few letters; each is found, in few steps, and no other. */
+/* Names like a model's, which differ in a few letters; each is found, in few steps, and no other.
+ * */
 static void an_index_finds_each_of_many_entries(void **state) {
     (void)state;
     enum { ENTRIES = 100000 };
@@ -145,7 +146,8 @@ static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
     free(array);
 }
 
-/* Above 2^30 doubling overflows int. Allocates 2 GiB without touching them; a machine may not have them. */
+/* Above 2^30 doubling overflows int. Allocates 2 GiB without touching them; a machine may not have
+ * them. */
 static void arrays_of_more_than_2_30_elements_grow_or_are_refused(void **state) {
     (void)state;
     char *array = NULL;
@@ -341,14 +343,12 @@ static void messages_have_no_control_characters(void **state) {
     static const char *const cases[][2] = {
         {"plain", "plain"},
         {"a\033[2Jb\n\r\t\177", "a\\x1b[2Jb\\x0a\\x0d\\x09\\x7f"},
-        {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80",
-         "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"\xc2\x9b"
          "31m",
          "\\xc2\\x9b31m"},
         {"caf\xe9", "caf\\xe9"},
-        {"\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80",
-         "\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80"},
+        {"\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80", "\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80"},
         {"cut \xe2\x82", "cut \\xe2\\x82"},
         {"\\x1b stays", "\\x1b stays"}};
     char shown[64];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- a run's directory: its checkpoints, the one found, and the state after a failure. */
+/* test_checkpoint.c -- a run's directory: its checkpoints, the one found, and the state after a
+ * failure. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -73,8 +74,7 @@ static void the_files_are_these_and_sha256sum_agrees(void **state) {
     const json_t *weights = json_object_get(json_array_get(files, 0), "sha256");
     const json_t *optimizer = json_object_get(json_array_get(files, 1), "sha256");
     assert_int_equal(json_integer_value(json_object_get(root, "step")), 42);
-    assert_string_equal(json_string_value(json_object_get(root, "seed")),
-                        "18446744073709551573");
+    assert_string_equal(json_string_value(json_object_get(root, "seed")), "18446744073709551573");
     assert_int_equal(json_array_size(weights), 2);   /* a block and one byte */
     assert_int_equal(json_array_size(optimizer), 1); /* one block, so its sum is the file's */
     assert_int_equal(test_read_file(test_path_of("sum"), bytes), 64);
@@ -177,8 +177,8 @@ static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
 
 enum { HIGHEST = 12 };
 
-/* Save steps at random and compare the directory with a list: a save deletes all but keep - 1 of the
- * lower ones and touches no higher one. */
+/* Save steps at random and compare the directory with a list: a save deletes all but keep - 1 of
+ * the lower ones and touches no higher one. */
 static void as_many_are_kept_as_were_asked_for(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -268,7 +268,8 @@ static void save_numbers(int files) {
     assert_ok(cgp__checkpoint_commit(writer, &info, 0));
 }
 
-/* Change a file of the checkpoint: replace it by a copy of the same time, write to it, or delete it. */
+/* Change a file of the checkpoint: replace it by a copy of the same time, write to it, or delete
+ * it. */
 static void change_file(const char *path, int how) {
     char bytes[4096];
     struct stat info;
@@ -344,7 +345,8 @@ static pid_t dead_process(void) {
     return child;
 }
 
-/* In the run's directory; `kind` 0: a file, 1: a directory with a file and an empty directory, 2: a link, 3: an old one. */
+/* In the run's directory; `kind` 0: a file, 1: a directory with a file and an empty directory, 2: a
+ * link, 3: an old one. */
 static void leave(const char *name, int kind) {
     char path[200];
     snprintf(path, sizeof path, "%s/run/%s", test_directory, name);
@@ -442,8 +444,7 @@ static pid_t begin_elsewhere(const char *name_of_host, int told[2]) {
     }
     close(told[1]);
     host = name_of_host;
-    if (cgp__checkpoint_create(&writer, run, 3) != CGP_OK || write(begun[1], "x", 1) != 1)
-        _exit(1);
+    if (cgp__checkpoint_create(&writer, run, 3) != CGP_OK || write(begun[1], "x", 1) != 1) _exit(1);
     if (read(told[0], &byte, 1) != 1) _exit(2);
     if (add_random(writer, "a", 10, 1) != CGP_OK) _exit(3);
     _exit(cgp__checkpoint_commit(writer, &info, 0) == CGP_OK ? 0 : 4);
@@ -463,7 +464,8 @@ static void kill_elsewhere(pid_t child, const int told[2]) {
     close(told[1]);
 }
 
-/* Its lock is not seen here, as on NFS, whose locks of directories are a host's own, or there are none. */
+/* Its lock is not seen here, as on NFS, whose locks of directories are a host's own, or there are
+ * none. */
 static void what_another_host_writes_stays(void **state) {
     (void)state;
     int told[2];

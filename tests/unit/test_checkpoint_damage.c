@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_damage.c -- every damage of a checkpoint's files is found, with file and bytes, and the complete
- * checkpoint before it is named. */
+/* test_checkpoint_damage.c -- every damage of a checkpoint's files is found, with file and bytes,
+ * and the complete checkpoint before it is named. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -59,8 +59,7 @@ static void do_flip(const char *path, damage *done, uint64_t *random) {
     done->begin = below(random, size_of(path));
     done->end = done->begin + 1;
     flip_bit(path, done->begin, test_between(random, 0, 7));
-    snprintf(done->what, sizeof done->what, "a bit of byte %lld flipped",
-             (long long)done->begin);
+    snprintf(done->what, sizeof done->what, "a bit of byte %lld flipped", (long long)done->begin);
 }
 
 /* At random, at the edge of a block, or to nothing. */
@@ -104,8 +103,7 @@ static void do_delete(const char *path, damage *done, uint64_t *random) {
     done->begin = -1;
     if (test_between(random, 0, 2) == 0) { /* or replace it by another kind of entry */
         assert_int_equal(unlink(path), 0);
-        assert_int_equal(test_between(random, 0, 1) ? mkdir(path, 0700) : mkfifo(path, 0600),
-                         0);
+        assert_int_equal(test_between(random, 0, 1) ? mkdir(path, 0700) : mkfifo(path, 0600), 0);
         snprintf(done->what, sizeof done->what, "no file any more");
         return;
     }
@@ -140,8 +138,7 @@ static bool names_place(const char *message, const damage *done) {
 static void assert_found(const char *directory, const damage *done, int offered) {
     char expected[256], offer[300];
     int64_t step = 0;
-    snprintf(expected, sizeof expected, "%s/step-%08d/%s: ", run, CHECKPOINTS,
-             files[done->file]);
+    snprintf(expected, sizeof expected, "%s/step-%08d/%s: ", run, CHECKPOINTS, files[done->file]);
     snprintf(offer, sizeof offer, "; step-%08d is whole (load %s/step-%08d)", offered, run,
              offered);
     if (offered == 0) snprintf(offer, sizeof offer, "; there is no whole checkpoint before it");
@@ -181,8 +178,8 @@ static void every_damage_of_every_file_is_found_with_its_place(void **state) {
                 damage done = {.file = file};
                 make_run();
                 damages[kind](file_of(CHECKPOINTS, file), &done, &random);
-                /* the manifest of step 1 in the directory of step 3 says so; only for that one is the
-                 * first checkpoint left as it is */
+                /* the manifest of step 1 in the directory of step 3 says so; only for that one is
+                 * the first checkpoint left as it is */
                 const int offered = damages[kind] == do_replace ? 2 : damage_lower(&random);
                 assert_found(run, &done, offered);
                 assert_found(step, &done, offered);
@@ -230,7 +227,8 @@ static void every_damaged_block_is_counted(void **state) {
                    "differs; the file has 2097157 bytes, expected 2101473)");
 }
 
-/* checkpoint.json is read with three descriptors open (run, checkpoint, file), a complete checkpoint is checked with four. */
+/* checkpoint.json is read with three descriptors open (run, checkpoint, file), a complete
+ * checkpoint is checked with four. */
 static void what_could_not_be_looked_for_is_not_denied(void **state) {
     (void)state;
     static const char *const unknown = "; not all checkpoints before it could be read";

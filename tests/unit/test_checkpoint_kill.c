@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_kill.c -- a process that trains and saves is killed at random moments: there is always a complete checkpoint,
- * the next start leaves nothing temporary, and the training ends where one without a kill does. Every other child has two ranks, which
- * write shards.
+/* test_checkpoint_kill.c -- a process that trains and saves is killed at random moments: there is
+ *always a complete checkpoint,
+ * the next start leaves nothing temporary, and the training ends where one without a kill does.
+ * Every other child has two ranks, which write shards.
  *
  *     child    clean, load, step, save, step, save, ...   KILL    clean, load, step, save, ...
  *     parent                                 find, check       find, check
@@ -60,8 +61,7 @@ static void train_and_save(int64_t until, int ranks) {
     start(&t, ranks);
     if (cgp_checkpoint_clean(run) != CGP_OK) _exit(2);
     if (count_names(run, ".cgpipe-") > 0) _exit(3);
-    if (count_names(run, "") > 0 && cgp_pipeline_load(t.pipeline, run, NULL) != CGP_OK)
-        _exit(4);
+    if (count_names(run, "") > 0 && cgp_pipeline_load(t.pipeline, run, NULL) != CGP_OK) _exit(4);
     while (cgp_pipeline_updates(t.pipeline) < until) {
         step(&t);
         snprintf(note, sizeof note, "%lld", (long long)cgp_pipeline_updates(t.pipeline));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_links.c -- links in a run's directory and in a checkpoint: nothing is read, replaced or deleted through them. The
- * run itself may be one. */
+/* test_checkpoint_links.c -- links in a run's directory and in a checkpoint: nothing is read,
+ * replaced or deleted through them. The run itself may be one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -48,8 +48,7 @@ static void a_link_with_the_name_of_a_step_is_no_checkpoint(void **state) {
     assert_int_equal(symlink("step-00000001", test_path_of("run/step-00000003")), 0);
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("run/step-00000003")),
                   CGP_EFORMAT);
-    assert_int_equal(symlink("run/step-00000001", test_path_of("best")),
-                     0); /* the caller's own */
+    assert_int_equal(symlink("run/step-00000001", test_path_of("best")), 0); /* the caller's own */
     assert_int_equal(found_step(test_path_of("best")), 1);
     assert_thesis();
 }
@@ -150,11 +149,11 @@ static void what_a_deleted_checkpoint_linked_to_stays(void **state) {
     link_out(".cgpipe-step-00000001-1-1.old");
     link_out(".cgpipe-step-00000001-1-2.tmp");
     const struct timespec before[2] = {{1, 0}, {1, 0}};
-    assert_int_equal(utimensat(AT_FDCWD, test_path_of("run/.cgpipe-step-00000001-1-1.old"),
-                               before, AT_SYMLINK_NOFOLLOW),
+    assert_int_equal(utimensat(AT_FDCWD, test_path_of("run/.cgpipe-step-00000001-1-1.old"), before,
+                               AT_SYMLINK_NOFOLLOW),
                      0);
-    assert_int_equal(utimensat(AT_FDCWD, test_path_of("run/.cgpipe-step-00000001-1-2.tmp"),
-                               before, AT_SYMLINK_NOFOLLOW),
+    assert_int_equal(utimensat(AT_FDCWD, test_path_of("run/.cgpipe-step-00000001-1-2.tmp"), before,
+                               AT_SYMLINK_NOFOLLOW),
                      0);
     assert_ok(cgp_checkpoint_clean(run)); /* an .old link does not become a checkpoint */
     assert_int_equal(count_names(run, ""), 2);
@@ -188,8 +187,8 @@ static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **
     test_assert_file(test_path_of("moved/other"), "");
     test_write_file(test_path_of("target"), "mine", 4);
     for (int dangling = 0; dangling < 2; dangling++) {
-        assert_int_equal(
-            symlink(dangling ? "../nowhere" : "../target", test_path_of("moved/link")), 0);
+        assert_int_equal(symlink(dangling ? "../nowhere" : "../target", test_path_of("moved/link")),
+                         0);
         assert_status(cgp_file_replace_at(fd, "link", "run/link", "x", 1), CGP_EIO);
         assert_message("run/link: is a link, which is not followed here (put a file there)");
         assert_int_equal(unlink(test_path_of("moved/link")), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_clocks.c -- clocks of ranks: readings keep the shortest round trip, and times come to rank 0's clock within the uncertainty. */
+/* test_clocks.c -- clocks of ranks: readings keep the shortest round trip, and times come to rank
+ * 0's clock within the uncertainty. */
 #include "support.h"
 
 #include "pipeline/run/clocks.h"
@@ -23,7 +24,8 @@ static int64_t below(uint64_t *state, int64_t n) {
     return (int64_t)(test_random(state) % (uint64_t)n);
 }
 
-/* Sixteen round trips from `ns` on, of up to 1 ms each way, of which one of both directions is short. */
+/* Sixteen round trips from `ns` on, of up to 1 ms each way, of which one of both directions is
+ * short. */
 static void read_clocks(cgp__reading *reading, int64_t ns, uint64_t *state) {
     reading->uncertainty_ns = INT64_MAX;
     const int best = (int)below(state, 16);

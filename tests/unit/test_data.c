@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data.c -- properties of token streams: the sequences of a pass, their order, and the targets. */
+/* test_data.c -- properties of token streams: the sequences of a pass, their order, and the
+ * targets. */
 #include "support.h"
 
 #include <dirent.h>
@@ -84,7 +85,8 @@ static void release(numbered *text) {
     free(text->targets);
 }
 
-/* The number of the sequence at `sample` of the batch, after checking all of its bytes and targets. */
+/* The number of the sequence at `sample` of the batch, after checking all of its bytes and targets.
+ * */
 static int64_t sequence_at(const numbered *text, int64_t sample) {
     const int32_t *tokens = text->tokens + sample * text->length;
     const int32_t *targets = text->targets + sample * text->length;
@@ -100,8 +102,7 @@ static int64_t sequence_at(const numbered *text, int64_t sample) {
 /* The sequences of training pass `pass`, in order. */
 static void read_pass(numbered *text, int64_t pass, int64_t *sequences) {
     const int64_t n = cgp_data_samples(text->data, CGP_SPLIT_TRAIN);
-    assert_ok(
-        cgp_data_read(text->data, CGP_SPLIT_TRAIN, pass * n, n, text->tokens, text->targets));
+    assert_ok(cgp_data_read(text->data, CGP_SPLIT_TRAIN, pass * n, n, text->tokens, text->targets));
     for (int64_t i = 0; i < n; i++)
         sequences[i] = sequence_at(text, i);
 }
@@ -113,9 +114,8 @@ static void every_training_sequence_is_visited_once_in_each_pass(void **state) {
     uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
         const int n = test_between(&random, 2, 400);
-        numbered text =
-            numbered_text(n, test_between(&random, 3, 9), test_between(&random, 0, 50) / 100.0,
-                          test_random(&random));
+        numbered text = numbered_text(n, test_between(&random, 3, 9),
+                                      test_between(&random, 0, 50) / 100.0, test_random(&random));
         const int64_t n_train = cgp_data_samples(text.data, CGP_SPLIT_TRAIN);
         const int64_t n_validation = cgp_data_samples(text.data, CGP_SPLIT_VALIDATION);
         assert_int_equal(n_train + n_validation, n);
@@ -126,8 +126,7 @@ static void every_training_sequence_is_visited_once_in_each_pass(void **state) {
             for (int64_t i = 0; i < n_train; i++)
                 visits[sequences[i]]++;
             for (int64_t w = 0; w < n; w++)
-                assert_int_equal(visits[w],
-                                 w < n_train); /* and no validation sequence at all */
+                assert_int_equal(visits[w], w < n_train); /* and no validation sequence at all */
         }
         release(&text);
     }
@@ -174,8 +173,8 @@ static void passes_and_seeds_have_different_permutations(void **state) {
     release(&other);
 }
 
-/* All 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square with 23 degrees of freedom is above 60 once
- * in 30000 draws; the seed is fixed, so the outcome is too. */
+/* All 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square with 23 degrees of
+ * freedom is above 60 once in 30000 draws; the seed is fixed, so the outcome is too. */
 static void all_permutations_are_equally_likely(void **state) {
     (void)state;
     numbered text = numbered_text(4, 3, 0, 99);
@@ -282,8 +281,7 @@ static void the_validation_fraction_is_rounded_up(void **state) {
                  {100, 1e-9, 1}, {100, 0, 0},  {4, 0.75, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         numbered text = numbered_text(cases[i].sequences, 3, cases[i].fraction, 0);
-        assert_int_equal(cgp_data_samples(text.data, CGP_SPLIT_VALIDATION),
-                         cases[i].validation);
+        assert_int_equal(cgp_data_samples(text.data, CGP_SPLIT_VALIDATION), cases[i].validation);
         assert_int_equal(cgp_data_samples(text.data, CGP_SPLIT_TRAIN),
                          cases[i].sequences - cases[i].validation);
         release(&text);
@@ -317,10 +315,8 @@ static void a_text_one_byte_too_short_is_refused_with_the_bytes_needed(void **st
                  {10, 0.9, 101},  {10, 0.95, 201}, {7, 0.5, 15}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char part[64];
-        snprintf(part, sizeof part, "sized.txt: needs at least %" PRId64 " bytes",
-                 cases[i].need);
-        assert_status(open_text(cases[i].need - 1, cases[i].length, cases[i].fraction),
-                      CGP_EINVAL);
+        snprintf(part, sizeof part, "sized.txt: needs at least %" PRId64 " bytes", cases[i].need);
+        assert_status(open_text(cases[i].need - 1, cases[i].length, cases[i].fraction), CGP_EINVAL);
         assert_message(part);
         assert_ok(open_text(cases[i].need, cases[i].length, cases[i].fraction));
     }
@@ -348,8 +344,7 @@ static void a_file_that_cannot_be_read_is_named(void **state) {
     assert_string_equal(cgp_message(), part);
     const char *empty = write_file("empty.txt", (const uint8_t *)"", 0);
     assert_status(open_path(empty), CGP_EINVAL);
-    snprintf(part, sizeof part, "%s: is empty (a text needs at least T + 1 = 129 bytes)",
-             empty);
+    snprintf(part, sizeof part, "%s: is empty (a text needs at least T + 1 = 129 bytes)", empty);
     assert_string_equal(cgp_message(), part);
     const char *pipe_path = path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_custom.c -- custom data sets: read in the order of the built-in ones, with any number of threads, and a failure
- * of the caller's function loses nothing. */
+/* test_data_custom.c -- custom data sets: read in the order of the built-in ones, with any number
+ * of threads, and a failure of the caller's function loses nothing. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "data/source.h"
@@ -20,8 +20,8 @@ typedef struct book {
     const char *message;    /* and this, or nothing where NULL */
 } book;
 
-static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
-                       void *input, void *target) {
+static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
+                       void *target) {
     book *b = context;
     float *x = input;
     uint64_t state = (uint64_t)position * 2 + (uint64_t)split;
@@ -69,8 +69,7 @@ typedef struct samples {
     int32_t labels[4 * N];
 } samples;
 
-static void read_into(cgp_data *data, cgp_split split, int64_t first, int64_t count,
-                      samples *to) {
+static void read_into(cgp_data *data, cgp_split split, int64_t first, int64_t count, samples *to) {
     memset(to, 0, sizeof *to);
     assert_ok(cgp_data_read(data, split, first, count, to->x, to->labels));
 }
@@ -181,8 +180,7 @@ static void threads_and_where_one_begins_change_no_bit(void **unused) {
             const int count =
                 test_between(&state, 1, (int)(end - at[split] < 9 ? end - at[split] : 9));
             read_into(data, (cgp_split)split, at[split], count, &got);
-            assert_memory_equal(got.x, all[split].x[at[split]],
-                                (size_t)count * sizeof got.x[0]);
+            assert_memory_equal(got.x, all[split].x[at[split]], (size_t)count * sizeof got.x[0]);
             assert_memory_equal(got.labels, &all[split].labels[at[split]],
                                 (size_t)count * sizeof got.labels[0]);
             at[split] += count;
@@ -216,8 +214,9 @@ static int64_t address_space(void) {
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Samples of 64 bytes, any number at a time: the overhead of a slot counts, too. The splits are empty, so that nothing is
- * prepared. 32 MiB are for the allocator and the beginning of a thread. */
+/* Samples of 64 bytes, any number at a time: the overhead of a slot counts, too. The splits are
+ * empty, so that nothing is prepared. 32 MiB are for the allocator and the beginning of a thread.
+ * */
 static void prefetched_samples_take_256_mib_at_most(void **unused) {
     (void)unused;
     static const cgp__data_kind kind = {.fill = fill_nothing};
@@ -335,8 +334,7 @@ static void a_wrong_description_is_refused(void **unused) {
         if (c == 9) source.input.shape.rank = 0;
         if (c == 10) source.target.shape.rank = 6;
         if (c == 11) source.input.shape.dims[0] = 0;
-        if (c == 12)
-            source.target.shape = cgp_shape_make(2, (int64_t[]){1 << 20, (1 << 20) + 1});
+        if (c == 12) source.target.shape = cgp_shape_make(2, (int64_t[]){1 << 20, (1 << 20) + 1});
         if (c == 13) source.training = 0;
         if (c == 14) source.training = (int64_t)1 << 32;
         if (c == 15) source.validation = -1;
@@ -376,13 +374,13 @@ static void what_fixes_the_samples_is_in_the_identity(void **unused) {
 
 /* --- training --- */
 
-/* Train from step `first` on with batches of 4; a run is its weights and its step count, with no state of the data. */
+/* Train from step `first` on with batches of 4; a run is its weights and its step count, with no
+ * state of the data. */
 static void train(const cgp_model *model, cgp_data *data, int stages, int first, int steps,
                   const char *from, const char *to, char hex[65]) {
     float x[4 * WIDTH];
     int32_t labels[4];
-    const cgp_tensor tensors[2] = {{CGP_F32, {2, {4, WIDTH}}, x},
-                                   {CGP_I32, {2, {4, 1}}, labels}};
+    const cgp_tensor tensors[2] = {{CGP_F32, {2, {4, WIDTH}}, x}, {CGP_I32, {2, {4, 1}}, labels}};
     const cgp_tensor *inputs[2] = {&tensors[0], &tensors[1]};
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
@@ -413,8 +411,7 @@ static cgp_model *make_model(void) {
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){WIDTH});
     const cgp_value labels = cgp_model_input(model, "labels", CGP_I32, 1, (int64_t[]){1});
     cgp_model_layer(model, "one");
-    x = cgp_gelu(model,
-                 cgp_linear(model, x, "one", (cgp_linear_options){.out = 8, .init = init}));
+    x = cgp_gelu(model, cgp_linear(model, x, "one", (cgp_linear_options){.out = 8, .init = init}));
     cgp_model_layer(model, "two");
     x = cgp_linear(model, x, "two", (cgp_linear_options){.out = N, .init = init});
     cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
@@ -455,8 +452,7 @@ int main(void) {
         cmocka_unit_test(a_failure_without_a_message_or_a_status_is_reported),
         cmocka_unit_test(a_wrong_description_is_refused),
         cmocka_unit_test(what_fixes_the_samples_is_in_the_identity),
-        cmocka_unit_test_setup(a_run_goes_on_bit_for_bit_from_its_step_alone,
-                               empty_tree_before),
+        cmocka_unit_test_setup(a_run_goes_on_bit_for_bit_from_its_step_alone, empty_tree_before),
     };
     return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

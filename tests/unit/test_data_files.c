@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_files.c -- texts in directories, separate validation files, and the identity of data sets. */
+/* test_data_files.c -- texts in directories, separate validation files, and the identity of data
+ * sets. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -282,9 +283,8 @@ static void each_text_needs_a_sequence(void **state) {
             assert_message("train.txt: needs at least 5 bytes for one training sequence of T = "
                            "4 bytes, got 4 (a smaller T, or a longer text)");
         if (i == 2)
-            assert_message(
-                "held.txt: needs at least 5 bytes for one validation sequence of T = "
-                "4 bytes, got 4 (a smaller T, or a longer text)");
+            assert_message("held.txt: needs at least 5 bytes for one validation sequence of T = "
+                           "4 bytes, got 4 (a smaller T, or a longer text)");
         cgp_data_destroy(data);
     }
 }
@@ -390,8 +390,7 @@ static void the_identity_is_this_number(void **state) {
     (void)state;
     char hex[65];
     identity_of(&plain, hex);
-    assert_string_equal(hex,
-                        "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
+    assert_string_equal(hex, "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
 }
 
 /* By the first bytes; a short text that begins like one is still a text. */
@@ -429,8 +428,7 @@ static void the_identity_is_the_same_in_every_locale(void **state) {
     third.fraction = 1.0 / 3;
     identity_of(&third, hex[0]);
     const char *name = test_set_comma_locale();
-    if (!name)
-        print_message("no locale with a decimal comma is installed, nor can one be made\n");
+    if (!name) print_message("no locale with a decimal comma is installed, nor can one be made\n");
     if (!name) skip();
     snprintf(half, sizeof half, "%.1f", 0.5);
     identity_of(&third, hex[1]);

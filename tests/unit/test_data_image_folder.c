@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_image_folder.c -- image folders: classes by name, every image once a pass, the same bits with any number of
- * workers, and broken files. */
+/* test_data_image_folder.c -- image folders: classes by name, every image once a pass, the same
+ * bits with any number of workers, and broken files. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "pictures.h"
@@ -73,8 +73,7 @@ static cgp_data *open_directory(const char *root, const cgp_image_folder_options
 
 /* The byte of a value. */
 static int byte_of(const float *pixels, int channel) {
-    static const float mean[] = {0.485f, 0.456f, 0.406f},
-                       deviation[] = {0.229f, 0.224f, 0.225f};
+    static const float mean[] = {0.485f, 0.456f, 0.406f}, deviation[] = {0.229f, 0.224f, 0.225f};
     return (int)lroundf((pixels[channel] * deviation[channel] + mean[channel]) * 255);
 }
 
@@ -141,8 +140,7 @@ static void any_number_of_workers_gives_the_same_bits_in_any_order_of_reading(vo
             test_between(&random, 0, 3) ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION;
         const int count = test_between(&random, 0, split == CGP_SPLIT_TRAIN ? COUNT : 6);
         if (test_between(&random, 0, 3) == 0) first = test_between(&random, 0, 100);
-        const int64_t at =
-            split == CGP_SPLIT_TRAIN ? first : test_between(&random, 0, 6 - count);
+        const int64_t at = split == CGP_SPLIT_TRAIN ? first : test_between(&random, 0, 6 - count);
         assert_ok(cgp_data_read(all[0], split, at, count, expected, expected_labels));
         for (int i = 1; i < 4; i++) {
             assert_ok(cgp_data_read(all[i], split, at, count, picture, labels));
@@ -325,8 +323,8 @@ static void a_file_that_disappears_is_an_error(void **state) {
 
 /* --- refusals --- */
 
-static void refused(const char *root, const cgp_image_folder_options *options,
-                    cgp_status expected, const char *message) {
+static void refused(const char *root, const cgp_image_folder_options *options, cgp_status expected,
+                    const char *message) {
     cgp_data *data = NULL;
     assert_status(cgp_data_image_folder(&data, test_path_of(root), options), expected);
     assert_null(data);
@@ -348,8 +346,7 @@ static void directories_without_classes_of_images_are_refused(void **state) {
     refused("set", &options, CGP_EINVAL,
             "set/a: a validation fraction of 0.25 leaves none of its 1 images for training");
     options.validation_fraction = 1;
-    refused("set", &options, CGP_EINVAL,
-            "validation_fraction is at least 0 and below 1, got 1");
+    refused("set", &options, CGP_EINVAL, "validation_fraction is at least 0 and below 1, got 1");
     options = small();
     options.size = 7;
     refused("set", &options, CGP_EINVAL, "size is between 8 and 1024 pixels, got 7");
@@ -374,15 +371,12 @@ static void the_identity_covers_names_sizes_and_options(void **state) {
     options.plain = true;
     data[3] = open_directory("set", &options);
     options = small();
-    assert_int_equal(rename(test_path_of("copy/bee/3.jpeg"), test_path_of("copy/bee/3b.jpeg")),
-                     0);
+    assert_int_equal(rename(test_path_of("copy/bee/3.jpeg"), test_path_of("copy/bee/3b.jpeg")), 0);
     data[4] = open_directory("copy", &options);
-    assert_int_equal(rename(test_path_of("copy/bee/3b.jpeg"), test_path_of("copy/bee/3.jpeg")),
-                     0);
+    assert_int_equal(rename(test_path_of("copy/bee/3b.jpeg"), test_path_of("copy/bee/3.jpeg")), 0);
     for (int i = 0; i < 4; i++)
         assert_ok(cgp_data_identity(data[i], hex[i]));
-    assert_int_equal(rename(test_path_of("copy/bee/3.jpeg"), test_path_of("copy/bee/3b.jpeg")),
-                     0);
+    assert_int_equal(rename(test_path_of("copy/bee/3.jpeg"), test_path_of("copy/bee/3b.jpeg")), 0);
     assert_ok(cgp_data_identity(data[4], hex[4]));
     assert_string_equal(hex[0], hex[1]);
     for (int i = 2; i < 5; i++)

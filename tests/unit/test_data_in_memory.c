@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_in_memory.c -- CIFAR and MNIST from files of a few images: the samples are those of the bytes, and invalid files
- * are refused with file, offset and value. */
+/* test_data_in_memory.c -- CIFAR and MNIST from files of a few images: the samples are those of the
+ * bytes, and invalid files are refused with file, offset and value. */
 #include "directory.h"
 
 #include <cgpipe/images.h>
@@ -16,7 +16,8 @@ static uint8_t byte_of(int image, int at) {
     return (uint8_t)(image * 37 + at * 11 + (at * at) % 251);
 }
 
-/* A file of `n` records from image number `first` on; labels are the numbers mod 10 (and 20, 100). */
+/* A file of `n` records from image number `first` on; labels are the numbers mod 10 (and 20, 100).
+ * */
 static void write_records(const char *name, int first, int n, int labels) {
     uint8_t *bytes = malloc((size_t)n * (size_t)(labels + 3 * PLANE)), *to = bytes;
     for (int i = first; i < first + n; i++) {
@@ -259,8 +260,7 @@ static cgp_data *open_digits(int64_t size, int64_t channels) {
     return data;
 }
 
-static void
-mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels(void **state) {
+static void mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels(void **state) {
     (void)state;
     static float small[DIGIT], large[36 * 36 * 3];
     int32_t label = -1, same = -1;
@@ -305,22 +305,18 @@ static void invalid_mnist_files_are_refused(void **state) {
         int value;
         const char *expected;
     } cases[] = {
-        {"train-images-idx3-ubyte", 3, 1,
-         "ubyte: at byte 0: expected the magic 2051, got 2049"},
-        {"train-labels-idx1-ubyte", 3, 3,
-         "ubyte: at byte 0: expected the magic 2049, got 2051"},
+        {"train-images-idx3-ubyte", 3, 1, "ubyte: at byte 0: expected the magic 2051, got 2049"},
+        {"train-labels-idx1-ubyte", 3, 3, "ubyte: at byte 0: expected the magic 2049, got 2051"},
         {"t10k-images-idx3-ubyte", 11, 27, "ubyte: at byte 8: expected rows: 28, got 27"},
         {"t10k-images-idx3-ubyte", 15, 29, "ubyte: at byte 12: expected columns: 28, got 29"},
         {"t10k-images-idx3-ubyte", 7, 0, "ubyte: at byte 4: expected at least 1, got 0"},
-        {"t10k-images-idx3-ubyte", 7, 4,
-         "got 4, which needs 3152 (a file cut short, or damaged)"},
+        {"t10k-images-idx3-ubyte", 7, 4, "got 4, which needs 3152 (a file cut short, or damaged)"},
         {"t10k-images-idx3-ubyte", 4, 255, "got 4278190083, which needs"},
         {"t10k-images-idx3-ubyte", 15, -1,
          "ubyte: at byte 15: expected a header, in bytes: 16, got 15"},
         {"t10k-labels-idx1-ubyte", 0, -1,
          "ubyte: at byte 0: expected a header, in bytes: 8, got 0"},
-        {"train-labels-idx1-ubyte", 10, 10,
-         "ubyte: at byte 10: expected a label below 10, got 10"},
+        {"train-labels-idx1-ubyte", 10, 10, "ubyte: at byte 10: expected a label below 10, got 10"},
     };
     mnist_refused("train-images-idx3-ubyte: no such file");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_parts.c -- inputs alone and targets alone, as ranks read them, are those of a whole read, of every kind of data set. */
+/* test_data_parts.c -- inputs alone and targets alone, as ranks read them, are those of a whole
+ * read, of every kind of data set. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "pictures.h"
@@ -21,8 +22,7 @@ static memory make_memory(const cgp_data *data) {
     memory m;
     for (int k = 0; k < 2; k++) {
         const cgp_data_field *field = cgp_data_field_at(data, k);
-        m.bytes[k] =
-            COUNT * (size_t)cgp_shape_count(&field->shape) * cgp_dtype_bytes(field->dtype);
+        m.bytes[k] = COUNT * (size_t)cgp_shape_count(&field->shape) * cgp_dtype_bytes(field->dtype);
         m.whole[k] = malloc(m.bytes[k]);
         m.part[k] = malloc(m.bytes[k]);
     }
@@ -41,8 +41,7 @@ static void check_parts(cgp_data *data) {
     memory m = make_memory(data);
     for (int split = 0; split < 2; split++) {
         for (int64_t first = 0; first < (split == 0 ? 40 : 1); first += 13) {
-            assert_ok(
-                cgp_data_read(data, (cgp_split)split, first, COUNT, m.whole[0], m.whole[1]));
+            assert_ok(cgp_data_read(data, (cgp_split)split, first, COUNT, m.whole[0], m.whole[1]));
             for (int fields = 0; fields < 4; fields++) { /* none, input, target, both */
                 const bool wanted[2] = {fields & 1, fields & 2};
                 for (int k = 0; k < 2; k++)
@@ -136,7 +135,8 @@ static cgp_data *open_folder(int workers, bool strict) {
     return data;
 }
 
-/* The label of a broken image's place is that of the image which takes it, here often of the other class. */
+/* The label of a broken image's place is that of the image which takes it, here often of the other
+ * class. */
 static void a_folder_in_parts_is_that_of_a_whole_read(void **unused) {
     (void)unused;
     make_folder();
@@ -167,8 +167,7 @@ static void labels_of_a_strict_folder_are_read_without_its_images(void **unused)
         data = open_folder(workers, true);
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 5, COUNT, NULL, again));
         assert_memory_equal(again, labels, sizeof labels);
-        assert_status(cgp_data_read(data, CGP_SPLIT_TRAIN, 5, COUNT, pixels, again),
-                      CGP_EFORMAT);
+        assert_status(cgp_data_read(data, CGP_SPLIT_TRAIN, 5, COUNT, pixels, again), CGP_EFORMAT);
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 5, COUNT, NULL, again));
         cgp_data_destroy(data);
     }
@@ -176,8 +175,8 @@ static void labels_of_a_strict_folder_are_read_without_its_images(void **unused)
 
 /* --- custom --- */
 
-static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
-                       void *input, void *target) {
+static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
+                       void *target) {
     (void)context, (void)split;
     for (int k = 0; k < 3; k++)
         ((float *)input)[k] = (float)(position * 3 + k);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_shapes.c -- properties of the drawn pictures, and that a linear model is not enough for them. */
+/* test_data_shapes.c -- properties of the drawn pictures, and that a linear model is not enough for
+ * them. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -128,8 +129,8 @@ static void pictures_have_any_size_and_values_within_1(void **state) {
             assert_true(pixels[i] >= -1 && pixels[i] <= 1);
         snprintf(text, sizeof text, "[%d, %d, 1]", (int)sizes[s], (int)sizes[s]);
         char shape[64];
-        assert_string_equal(
-            cgp_shape_text(&cgp_data_field_at(data, 1)->shape, shape, sizeof shape), text);
+        assert_string_equal(cgp_shape_text(&cgp_data_field_at(data, 1)->shape, shape, sizeof shape),
+                            text);
         assert_null(cgp_data_field_at(data, 2));
         free(mask);
         free(pixels);
@@ -208,8 +209,7 @@ static void a_linear_model_is_better_than_chance_and_wrong_more_often_than_right
                   100.0 * (double)train.top1 / TESTS, 100.0 * (double)test.top1 / TESTS);
     assert_in_range(test.samples, TESTS, TESTS);
     assert_true(test.top1 < TESTS / 2);
-    assert_true(test.top1 >
-                TESTS / 10 + 4 * 10); /* four deviations, sqrt(1024 0.1 0.9) = 9.6 */
+    assert_true(test.top1 > TESTS / 10 + 4 * 10); /* four deviations, sqrt(1024 0.1 0.9) = 9.6 */
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);

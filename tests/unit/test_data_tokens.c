@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_tokens.c -- files of uint16 and uint32 tokens: all formats, sequences over several files, and invalid files. */
+/* test_data_tokens.c -- files of uint16 and uint32 tokens: all formats, sequences over several
+ * files, and invalid files. */
 #include "directory.h"
 
 #include <dirent.h>
@@ -196,8 +197,7 @@ static void tokens_are_read_by_position_alone(void **state) {
     for (int i = 0; i < N; i++) /* more than three passes of 29, a sample at a time */
         assert_ok(cgp_data_read(one, CGP_SPLIT_TRAIN, i, 1, tokens + i * T, targets + i * T));
     for (int round = 0; round < 100; round++) {
-        const int first = test_between(&random, 0, N),
-                  count = test_between(&random, 0, N - first);
+        const int first = test_between(&random, 0, N), count = test_between(&random, 0, N - first);
         assert_ok(cgp_data_read(two, CGP_SPLIT_TRAIN, first, count, again, next));
         assert_memory_equal(again, tokens + first * T, (size_t)count * T * 4);
         assert_memory_equal(next, targets + first * T, (size_t)count * T * 4);
@@ -346,17 +346,15 @@ static void too_few_tokens_are_refused_with_the_number_needed(void **state) {
                    "a.bin: needs at least 9 tokens for one training sequence and a "
                    "validation fraction of T = 4 tokens, got 2 (a smaller T, or more tokens)");
     assert_status(cgp_data_tokens(&data, paths, 2, &options), CGP_EINVAL);
-    assert_string_equal(cgp_message(),
-                        "tokens: needs at least 5 tokens for one training sequence "
-                        "of T = 4 tokens, got 4 (a smaller T, or more tokens)");
+    assert_string_equal(cgp_message(), "tokens: needs at least 5 tokens for one training sequence "
+                                       "of T = 4 tokens, got 4 (a smaller T, or more tokens)");
     assert_null(data);
 }
 
 static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
     (void)state;
     const uint16_t tokens[] = {1, 2, 3, 4, 9, 8, 7, 10, 5};
-    const char *paths[] = {write_raw("raw.bin", tokens, 9),
-                           write_shard("shard.bin", tokens, 9)};
+    const char *paths[] = {write_raw("raw.bin", tokens, 9), write_shard("shard.bin", tokens, 9)};
     cgp_token_options options = options_of(4, 0.5);
     int32_t t[4], u[4];
     for (int i = 0; i < 2; i++) {
@@ -366,11 +364,10 @@ static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
         assert_int_equal(cgp_data_vocab_size(data), 10);
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u));
         assert_status(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 1, t, u), CGP_EFORMAT);
-        assert_message(
-            i ? "shard.bin: at byte 1038: expected a token below 10, got 10 (a larger "
-                "vocabulary, or files of its own tokenizer)"
-              : "raw.bin: at byte 14: expected a token below 10, got 10 (a larger "
-                "vocabulary, or files of its own tokenizer)");
+        assert_message(i ? "shard.bin: at byte 1038: expected a token below 10, got 10 (a larger "
+                           "vocabulary, or files of its own tokenizer)"
+                         : "raw.bin: at byte 14: expected a token below 10, got 10 (a larger "
+                           "vocabulary, or files of its own tokenizer)");
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u)); /* and stays usable */
         cgp_data_destroy(data);
     }
@@ -536,8 +533,7 @@ int main(void) {
         cmocka_unit_test_setup(validation_files_of_tokens_are_separate, test_empty_before),
         cmocka_unit_test_setup(tokens_of_four_bytes_are_read_beside_others, test_empty_before),
         cmocka_unit_test_setup(a_wrong_header_is_refused_with_its_offset, test_empty_before),
-        cmocka_unit_test_setup(files_of_llm_c_with_other_contents_are_refused,
-                               test_empty_before),
+        cmocka_unit_test_setup(files_of_llm_c_with_other_contents_are_refused, test_empty_before),
         cmocka_unit_test_setup(invalid_token_files_are_refused, test_empty_before),
         cmocka_unit_test_setup(too_few_tokens_are_refused_with_the_number_needed,
                                test_empty_before),
@@ -545,11 +541,9 @@ int main(void) {
                                test_empty_before),
         cmocka_unit_test_setup(a_file_that_becomes_shorter_is_named, test_empty_before),
         cmocka_unit_test_setup(bad_options_are_named_with_their_value, test_empty_before),
-        cmocka_unit_test_setup(too_many_files_are_refused_and_none_stays_open,
-                               test_empty_before),
+        cmocka_unit_test_setup(too_many_files_are_refused_and_none_stays_open, test_empty_before),
         cmocka_unit_test_setup(the_identity_sees_size_and_ends_of_a_file, test_empty_before),
-        cmocka_unit_test_setup(the_identity_of_tokens_changes_with_the_options,
-                               test_empty_before),
+        cmocka_unit_test_setup(the_identity_of_tokens_changes_with_the_options, test_empty_before),
     };
     return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_devices.c -- devices by name: lists of them, ordinals, limits; and ops that a device does not have. */
+/* test_devices.c -- devices by name: lists of them, ordinals, limits; and ops that a device does
+ * not have. */
 #include "custom_ops.h"
 #include "support.h"
 
@@ -95,8 +96,7 @@ static void a_list_of_another_form_is_refused_and_leaves_the_result(void **state
         {"cpu,", CGP_EINVAL, "got no name in one place"},
         {"cpu,,ref", CGP_EINVAL, "got no name in one place"},
         {"*3", CGP_EINVAL, "expected KIND"},
-        {"cpu*", CGP_EINVAL,
-         "devices: \"cpu*\": expected a number >= 1 behind \"*\", got \"\""},
+        {"cpu*", CGP_EINVAL, "devices: \"cpu*\": expected a number >= 1 behind \"*\", got \"\""},
         {"cpu*0", CGP_EINVAL, "got \"0\" (as in cpu*3)"},
         {"cpu*2*3", CGP_EINVAL, "got \"2*3\""},
         {"ref,cpu*x", CGP_EINVAL, "devices: \"cpu*x\""},
@@ -178,9 +178,8 @@ static void a_plan_over_its_limit_names_sections_that_add_up(void **state) {
     static const struct {
         const char *devices[2], *section; /* that others have not */
         int ranks;
-    } cases[] = {{{"cpu", "cpu"}, NULL, 1},
-                 {{"late", "late"}, "step", 1},
-                 {{"cpu", "cpu"}, "receive", 2}};
+    } cases[] = {
+        {{"cpu", "cpu"}, NULL, 1}, {{"late", "late"}, "step", 1}, {{"cpu", "cpu"}, "receive", 2}};
     cgp_model *model = make_model(NULL);
     assert_ok(cgp__backend_add(&cgp__backend_late));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -193,9 +192,9 @@ static void a_plan_over_its_limit_names_sections_that_add_up(void **state) {
         options.ranks = cases[i].ranks;
         assert_ok(cgp_plan_create(&plan, model, &options));
         const cgp_plan_device d = *cgp_plan_device_at(plan, 0);
-        assert_int_equal(d.parameter_bytes + d.gradient_bytes + d.optimizer_bytes +
-                             d.state_bytes + d.slot_bytes + d.workspace_bytes +
-                             d.transfer_bytes + d.step_bytes + d.receive_bytes,
+        assert_int_equal(d.parameter_bytes + d.gradient_bytes + d.optimizer_bytes + d.state_bytes +
+                             d.slot_bytes + d.workspace_bytes + d.transfer_bytes + d.step_bytes +
+                             d.receive_bytes,
                          d.planned_bytes);
         if (cases[i].section)
             snprintf(sections, sizeof sections, ", %s %s", cases[i].section,
@@ -232,11 +231,9 @@ static void an_unknown_kind_or_form_is_refused(void **state) {
     (void)state;
     cgp_model *model = make_model(NULL);
     cgp_plan *plan = NULL;
-    assert_status(plan_on(&plan, model, (const char *const[]){"cpu", "cqu:1@2G"}, 0),
-                  CGP_EINVAL);
+    assert_status(plan_on(&plan, model, (const char *const[]){"cpu", "cqu:1@2G"}, 0), CGP_EINVAL);
     assert_message("got \"cqu\" (did you mean cpu?)");
-    assert_status(plan_on(&plan, model, (const char *const[]){"cpu", "cpu:one"}, 0),
-                  CGP_EINVAL);
+    assert_status(plan_on(&plan, model, (const char *const[]){"cpu", "cpu:one"}, 0), CGP_EINVAL);
     assert_message("devices: \"cpu:one\"");
     assert_status(plan_on(&plan, model, (const char *const[]){"cpu", NULL}, 0), CGP_EINVAL);
     cgp_model_destroy(model);
@@ -273,9 +270,8 @@ static void a_kernel_that_a_backend_lacks_is_refused_with_layer_and_op(void **st
     cgp_plan_destroy(plan);
     plan = NULL;
     assert_status(plan_on(&plan, model, (const char *const[]){"cpu", "small"}, 0), CGP_EINVAL);
-    assert_message(
-        "op cross_entropy, device small:1: small: has no kernel but linear's (put that "
-        "layer on a cpu device)");
+    assert_message("op cross_entropy, device small:1: small: has no kernel but linear's (put that "
+                   "layer on a cpu device)");
     assert_message("layer ");
     assert_null(plan);
     cgp_model_destroy(model);

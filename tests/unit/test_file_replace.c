@@ -43,8 +43,7 @@ static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state)
     assert_ok(create(&writer, path, 1, names, 1));
     assert_ok(cgp_safetensors_append(writer, "ab", 2));
     assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
-    assert_message(
-        "w.safetensors: 2 bytes of data are missing (cgp_safetensors_append is due)");
+    assert_message("w.safetensors: 2 bytes of data are missing (cgp_safetensors_append is due)");
     assert_ok(create(&writer, path, 1, names, 1));
     cgp_safetensors_abandon(writer);
     cgp_safetensors_abandon(NULL);
@@ -169,7 +168,8 @@ static void the_longest_names_and_names_without_directory_work(void **state) {
     assert_int_equal(test_empty_directory(), 2);
 }
 
-/* Where a host has no /proc, another process may have the same name: its files are stepped over, not written to. */
+/* Where a host has no /proc, another process may have the same name: its files are stepped over,
+ * not written to. */
 static void temporary_files_of_others_are_not_touched(void **state) {
     (void)state;
     char process[CGP_PROCESS_BYTES], name[CGP_TEMPORARY_BYTES];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_graph_files.c -- models as JSON: every op and attribute has its line in the tables; written and read, a model is the same to the
- * bit; a text that is no such file is refused with its place. */
+/* test_graph_files.c -- models as JSON: every op and attribute has its line in the tables; written
+ * and read, a model is the same to the bit; a text that is no such file is refused with its place.
+ * */
 #include "graphs.h"
 
 #include "custom_ops.h"
@@ -144,7 +145,8 @@ static void random_graphs_are_the_same(void **unused) {
     }
 }
 
-/* Weights begin by the number of a parameter, dropout by that of an op, among all that were ever built. */
+/* Weights begin by the number of a parameter, dropout by that of an op, among all that were ever
+ * built. */
 static void they_train_to_the_same_bits(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -173,7 +175,8 @@ static void they_train_to_the_same_bits(void **unused) {
     }
 }
 
-/* Ops that nothing needs leave numbers behind: of values, of ops, and of a parameter whose first op is gone. */
+/* Ops that nothing needs leave numbers behind: of values, of ops, and of a parameter whose first op
+ * is gone. */
 static void what_was_left_out_leaves_its_numbers(void **unused) {
     (void)unused;
     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
@@ -277,15 +280,13 @@ static void what_is_wrong_is_named_with_its_place(void **unused) {
         {"\"name\": \"small\"", "\"nam\": \"small\"", "nam: unknown key (keys: format version"},
         {"\"layers\"", "\"weights\": [], \"layers\"", "weights: unknown key"},
         {"\"linear\"", "\"liner\"", "nodes[0]: op: unknown op liner (did you mean linear?)"},
-        {"\"op\": \"relu\"", "\"custom\": \"mine\"",
-         "nodes[1]: custom: unknown custom op mine"},
+        {"\"op\": \"relu\"", "\"custom\": \"mine\"", "nodes[1]: custom: unknown custom op mine"},
         {"\"op\": \"relu\"", "\"op\": \"relu\", \"custom\": \"bias\"",
          "expected op or custom, got both"},
         {"\"size\": 3", "\"sizes\": 3",
          "nodes[0]: attributes: sizes: unknown attribute of linear, which has size"},
         {"\"size\": 3, ", "", "nodes[0]: attributes: size: is missing"},
-        {"\"size\": 3", "\"size\": \"3\"",
-         "attributes: size: expected a whole number, got \"3\""},
+        {"\"size\": 3", "\"size\": \"3\"", "attributes: size: expected a whole number, got \"3\""},
         {"\"bias\": false", "\"bias\": 0", "attributes: bias: expected true or false, got 0"},
         {"\"slope\": 0", "\"slope\": 2", "nodes[1]: layer head, relu: "},
         {"\"inputs\": [0]", "\"inputs\": [3]",
@@ -360,12 +361,10 @@ static void a_large_file_is_refused(void **unused) {
     (void)unused;
     cgp_model *model = NULL;
     assert_int_equal(setenv("CGP_LIMITS", "header=100", 1), 0);
-    assert_status(cgp_model_from_json(&model, "large", whole, strlen(whole), NULL, 0),
-                  CGP_EFORMAT);
+    assert_status(cgp_model_from_json(&model, "large", whole, strlen(whole), NULL, 0), CGP_EFORMAT);
     assert_message("large: expected a graph of at most 100 bytes, got ");
     assert_int_equal(setenv("CGP_LIMITS", "json=100", 1), 0);
-    assert_status(cgp_model_from_json(&model, "large", whole, strlen(whole), NULL, 0),
-                  CGP_EFORMAT);
+    assert_status(cgp_model_from_json(&model, "large", whole, strlen(whole), NULL, 0), CGP_EFORMAT);
     assert_message("of memory");
     assert_int_equal(unsetenv("CGP_LIMITS"), 0);
     assert_status(cgp_model_read(&model, "/nowhere/model.json", NULL, 0), CGP_EIO);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_image.c -- decoding against known pixels, resizing against its formula, properties of crops. */
+/* test_image.c -- decoding against known pixels, resizing against its formula, properties of crops.
+ * */
 #include "pictures.h"
 
 #include "data/image.h"
@@ -64,8 +65,7 @@ static void check_png(int colour, int bits, bool interlaced) {
         const int x = i / 3 % W, y = i / 3 / W, k = i % 3;
         const unsigned value = (byte_at(x, y, channels < 3 ? 0 : k) * 257u) & max;
         const int palette[3] = {(int)value, 255 - (int)value, (int)value / 2};
-        const int expected =
-            colour == PNG_COLOR_TYPE_PALETTE ? palette[k] : widened(value, bits);
+        const int expected = colour == PNG_COLOR_TYPE_PALETTE ? palette[k] : widened(value, bits);
         assert_int_equal(image.pixels[i], expected);
     }
     cgp__image_release(&image);
@@ -205,8 +205,8 @@ static void resizing_is_a_triangle_as_wide_as_the_reduction(void **state) {
     for (size_t i = 0; i < sizeof pixels; i++)
         pixels[i] = (uint8_t)test_random(&random);
     for (int round = 0; round < 100; round++) {
-        const cgp__image image = {test_between(&random, 1, SIDE),
-                                  test_between(&random, 1, SIDE), pixels};
+        const cgp__image image = {test_between(&random, 1, SIDE), test_between(&random, 1, SIDE),
+                                  pixels};
         cgp__crop c = {.size = test_between(&random, 1, MOST), .mirrored = round % 2};
         c.x = test_between(&random, 0, (int)image.width - 1);
         c.y = test_between(&random, 0, (int)image.height - 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_layout.c -- the layout of a stage against a plain one that visits every range each time: the same locations, to the
- * byte; and the growth of the work of planning. */
+/* test_layout.c -- the layout of a stage against a plain one that visits every range each time: the
+ * same locations, to the byte; and the growth of the work of planning. */
 #include "support.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -102,8 +102,7 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
         depth += list[i]->bytes;
         for (int k = 0; k < *n_placed; k++) {
             const cgp__live_range *below = placed[k];
-            if (below->end >= list[i]->start &&
-                depth + below->location.offset + below->bytes > top)
+            if (below->end >= list[i]->start && depth + below->location.offset + below->bytes > top)
                 top = depth + below->location.offset + below->bytes;
         }
         top = depth > top ? depth : top;
@@ -119,8 +118,8 @@ static int64_t plain_saved(cgp__live_range **list, int n, cgp__layout_starts sta
     return top;
 }
 
-static int64_t plain_others(cgp__live_range **list, int n, order *before,
-                            cgp__live_range **placed, int n_placed, int64_t slot) {
+static int64_t plain_others(cgp__live_range **list, int n, order *before, cgp__live_range **placed,
+                            int n_placed, int64_t slot) {
     int64_t workspace = 0;
     sort(list, n, before);
     for (int i = 0; i < n; i++) {
@@ -156,8 +155,8 @@ static void plain_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts
 
 /* --- random ranges --- */
 
-/* Ranges like those of programs with `nodes` nodes: saved ones live from forward into backward, if split some from I into W;
- * others live shortly, and a few for long. */
+/* Ranges like those of programs with `nodes` nodes: saved ones live from forward into backward, if
+ * split some from I into W; others live shortly, and a few for long. */
 static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
                  cgp__layout_starts starts, bool split) {
     const int last = 4 * nodes + 3;
@@ -167,16 +166,15 @@ static void draw(uint64_t *state, cgp__live_range *ranges, int n, int nodes,
         *range = (cgp__live_range){.bytes = 64 * test_between(state, 1, 40)};
         range->saved = test_between(state, 0, 2) == 0;
         range->start = test_between(state, 0, range->saved ? nodes - 1 : last);
-        range->end = range->start +
-                     test_between(state, 0, test_between(state, 0, 19) == 0 ? longest : 6);
+        range->end =
+            range->start + test_between(state, 0, test_between(state, 0, 19) == 0 ? longest : 6);
         if (range->saved && split && test_between(state, 0, 1) == 0) {
             range->start = test_between(state, starts.input, starts.weight - 1);
             range->end = test_between(state, starts.weight, last);
         } else if (range->saved) {
             /* roughly last in, first out */
             const int start = split && test_between(state, 0, 1) ? starts.weight : starts.input;
-            range->end = start +
-                         2 * (nodes - 1 - range->start) / (start == starts.weight ? 2 : 1) +
+            range->end = start + 2 * (nodes - 1 - range->start) / (start == starts.weight ? 2 : 1) +
                          test_between(state, 0, 3);
         }
         range->end = range->end > last ? last : range->end;
@@ -253,14 +251,14 @@ static cgp_model *unet(int convolutions) {
 }
 
 static void assert_near_linear(const char *what, int64_t steps, int64_t twice) {
-    print_message("%s: %lld steps, %lld for twice as much: %.2f times\n", what,
-                  (long long)steps, (long long)twice, (double)twice / (double)steps);
+    print_message("%s: %lld steps, %lld for twice as much: %.2f times\n", what, (long long)steps,
+                  (long long)twice, (double)twice / (double)steps);
     assert_true(steps > 1000);
     assert_true((double)twice < 2.5 * (double)steps);
 }
 
-/* Not seconds but iterations of the loops that search locations, messages and kernels: twice the layers take little more than
- * twice as many. */
+/* Not seconds but iterations of the loops that search locations, messages and kernels: twice the
+ * layers take little more than twice as many. */
 static void twice_the_layers_take_twice_the_steps(void **unused) {
     (void)unused;
     assert_near_linear("gpt2, one stage", steps_of(gpt2(100), 1, 4, "gpipe"),
@@ -271,8 +269,7 @@ static void twice_the_layers_take_twice_the_steps(void **unused) {
                        steps_of(gpt2(320), 4, 8, "zb-h1"));
     assert_near_linear("gpt2, a stage for two layers", steps_of(gpt2(100), 50, 4, "1f1b"),
                        steps_of(gpt2(200), 100, 4, "1f1b"));
-    assert_near_linear("unet", steps_of(unet(20), 3, 4, "1f1b"),
-                       steps_of(unet(40), 3, 4, "1f1b"));
+    assert_near_linear("unet", steps_of(unet(20), 3, 4, "1f1b"), steps_of(unet(40), 3, 4, "1f1b"));
 }
 
 int main(void) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_limits.c -- small files that need much memory or time: refused by a limit, which the message names and CGP_LIMITS
- * raises. */
+/* test_limits.c -- small files that need much memory or time: refused by a limit, which the message
+ * names and CGP_LIMITS raises. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -73,7 +73,8 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-/* 18 MB that take jansson 1.6 GB, and 3 GB as they are read twice. In a child process, which has its own peak. */
+/* 18 MB that take jansson 1.6 GB, and 3 GB as they are read twice. In a child process, which has
+ * its own peak. */
 static void a_header_of_empty_objects_takes_no_memory(void **state) {
     (void)state;
     size_t length = 0;
@@ -91,8 +92,7 @@ static void a_header_of_empty_objects_takes_no_memory(void **state) {
         const long more = peak_kib() - before;
         fprintf(stderr, "%s, %ld MiB more: %s\n", cgp_status_name(opened), more / 1024,
                 cgp_message());
-        _exit(opened == CGP_EFORMAT &&
-                      strstr(cgp_message(), "(CGP_LIMITS=json=N allows more)") &&
+        _exit(opened == CGP_EFORMAT && strstr(cgp_message(), "(CGP_LIMITS=json=N allows more)") &&
                       more < 100 * 1024
                   ? 0
                   : 1);
@@ -181,9 +181,8 @@ static void nesting_is_limited(void **state) {
 static void the_variable_is_checked(void **state) {
     (void)state;
     static const char *const wrong[][2] = {
-        {"pixel=5",
-         "CGP_LIMITS: expected header, json, pixels, image-memory, chunks or scans, got "
-         "\"pixel\" (did you mean pixels?)"},
+        {"pixel=5", "CGP_LIMITS: expected header, json, pixels, image-memory, chunks or scans, got "
+                    "\"pixel\" (did you mean pixels?)"},
         {"pixels", "CGP_LIMITS: expected name=number, got \"pixels\""},
         {"pixels=", "CGP_LIMITS: pixels: expected a whole number of 1 or more, got \"\""},
         {"scans=0", "CGP_LIMITS: scans: expected a whole number of 1 or more, got \"0\""},
@@ -331,7 +330,8 @@ static void scans_are_counted(void **state) {
     set_limits(NULL);
 }
 
-/* 11,000 x 11,000 in the header, below the limit of pixels: 1.1 GB to decode, 726 MB of them coefficients. */
+/* 11,000 x 11,000 in the header, below the limit of pixels: 1.1 GB to decode, 726 MB of them
+ * coefficients. */
 static void a_progressive_file_of_many_pixels_is_refused(void **state) {
     (void)state;
     static test_image image;

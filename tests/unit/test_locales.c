@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_locales.c -- every text that the library writes or reads has the same bytes in a program whose locale writes 0,5: each writer runs in the
- * C locale and in other ones, each reader reads in them what was written in the C locale. */
+/* test_locales.c -- every text that the library writes or reads has the same bytes in a program
+ * whose locale writes 0,5: each writer runs in the C locale and in other ones, each reader reads in
+ * them what was written in the C locale. */
 #include "directory.h"
 #include "schedules.h"
 
@@ -18,9 +19,8 @@
 /* A decimal comma; a decimal point of two bytes; an i without a dot in lower case. */
 static const struct {
     const char *language, *charset, *half;
-} locales[] = {{"de_DE", "ISO-8859-1", "0,5"},
-               {"ps_AF", "UTF-8", "0\u066b5"},
-               {"tr_TR", "ISO-8859-9", "0,5"}};
+} locales[] = {
+    {"de_DE", "ISO-8859-1", "0,5"}, {"ps_AF", "UTF-8", "0\u066b5"}, {"tr_TR", "ISO-8859-9", "0,5"}};
 
 #define SPEC "gpt2:layers=1,width=8,heads=2,vocab=11,seq=4,eps=1.5e-05"
 
@@ -93,8 +93,7 @@ static char *trace_read(const char *before) {
     drawn d = {0};
     char *text = NULL;
     if (!before) return trace(NULL);
-    assert_ok(
-        cgp_schedule_from_trace(&d.schedule, &d.measured, "t.json", before, strlen(before)));
+    assert_ok(cgp_schedule_from_trace(&d.schedule, &d.measured, "t.json", before, strlen(before)));
     assert_ok(cgp_schedule_trace(d.schedule, &d.measured, 1e6, &text));
     drop(&d);
     return text;
@@ -105,8 +104,7 @@ static char *timeline_drawn(const char *before) {
     drawn d = {0};
     char *text = NULL;
     draw(&d);
-    assert_ok(
-        cgp_schedule_draw_timeline(d.schedule, &d.planned, d.planned.makespan, 77, &text));
+    assert_ok(cgp_schedule_draw_timeline(d.schedule, &d.planned, d.planned.makespan, 77, &text));
     drop(&d);
     return text;
 }
@@ -249,8 +247,7 @@ static void texts_are_the_same_in_every_locale(void **state) {
                 while (text[same] == plain[k][same])
                     same++;
                 print_error("%s, %s: at byte %zu \"%.60s\", expected \"%.60s\"\n",
-                            locales[i].language, kinds[k].name, same, text + same,
-                            plain[k] + same);
+                            locales[i].language, kinds[k].name, same, text + same, plain[k] + same);
                 different++;
             }
             free(text);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_loopback.c -- the transport of the tests notices a broken contract, and shares nothing between ranks. */
+/* test_loopback.c -- the transport of the tests notices a broken contract, and shares nothing
+ * between ranks. */
 #include "loopback.h"
 #include "support.h"
 
@@ -71,7 +72,8 @@ static cgp_link_message taken(pair *p) {
 
 /* --- nothing is shared --- */
 
-/* Each rank has its own bytes: the sender's are overwritten once posted, the receiver's once released. */
+/* Each rank has its own bytes: the sender's are overwritten once posted, the receiver's once
+ * released. */
 static void ranks_share_no_memory(void **unused) {
     (void)unused;
     pair p;
@@ -90,7 +92,8 @@ static void ranks_share_no_memory(void **unused) {
     close_pair(&p);
 }
 
-/* In order on one edge; and with 100 messages on each of two edges one of them overtakes another's. */
+/* In order on one edge; and with 100 messages on each of two edges one of them overtakes another's.
+ * */
 static void edges_overtake_each_other(void **unused) {
     (void)unused;
     pair p;

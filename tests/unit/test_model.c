@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_model.c -- the builder: errors stick and name layer and op; unneeded ops are removed; layers may be empty. */
+/* test_model.c -- the builder: errors stick and name layer and op; unneeded ops are removed; layers
+ * may be empty. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -16,14 +17,12 @@ static cgp_model *start(void) {
     return model;
 }
 
-static cgp_value input(cgp_model *model, const char *name, cgp_dtype dtype, int64_t a,
-                       int64_t b) {
+static cgp_value input(cgp_model *model, const char *name, cgp_dtype dtype, int64_t a, int64_t b) {
     return cgp_model_input(model, name, dtype, b ? 2 : 1, (int64_t[]){a, b});
 }
 
 static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t out) {
-    return cgp_linear(model, x, name,
-                      (cgp_linear_options){.out = out, .bias = true, .init = zero});
+    return cgp_linear(model, x, name, (cgp_linear_options){.out = out, .bias = true, .init = zero});
 }
 
 static void the_first_error_sticks_and_names_layer_and_op(void **unused) {
@@ -155,7 +154,8 @@ static void a_tied_parameter_knows_its_uses(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Integers that the graph computes are in the range of the table or classes that they index, or the model is refused. */
+/* Integers that the graph computes are in the range of the table or classes that they index, or the
+ * model is refused. */
 static void integers_out_of_range_are_refused_by_the_builder(void **unused) {
     (void)unused;
     static const char *const expected[] = {
@@ -192,7 +192,8 @@ static void a_finished_model_takes_nothing_more(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* An unused branch costs nothing: its ops and parameters are removed, and the others keep their order. */
+/* An unused branch costs nothing: its ops and parameters are removed, and the others keep their
+ * order. */
 static void unneeded_ops_are_left_out(void **unused) {
     (void)unused;
     cgp_model *model = start();
@@ -214,13 +215,13 @@ static void unneeded_ops_are_left_out(void **unused) {
     assert_int_equal(model->n_losses, 1);
     assert_true(model->nodes[2].use.op->is_loss);
     for (int p = 0; p < 4; p++)
-        assert_int_equal(
-            model->nodes[model->uses[model->params[p].first_use].node].params[p % 2], p);
+        assert_int_equal(model->nodes[model->uses[model->params[p].first_use].node].params[p % 2],
+                         p);
     cgp_model_destroy(model);
 }
 
-/* Mean within 5 standard errors of 0; variance within 5 of what the distribution has. `kurtosis`: fourth moment over the square of
- * the second, less 1. */
+/* Mean within 5 standard errors of 0; variance within 5 of what the distribution has. `kurtosis`:
+ * fourth moment over the square of the second, less 1. */
 static void assert_moments(const float *x, int n, double variance, double kurtosis) {
     double sum = 0, squares = 0;
     for (int i = 0; i < n; i++) {
@@ -231,7 +232,8 @@ static void assert_moments(const float *x, int n, double variance, double kurtos
     assert_true(fabs(squares / n - variance) < 5 * variance * sqrt(kurtosis / n));
 }
 
-/* Initial weights are a function of (seed, parameter, element), for every cut of the elements into pieces. */
+/* Initial weights are a function of (seed, parameter, element), for every cut of the elements into
+ * pieces. */
 static void initial_weights_do_not_depend_on_pieces(void **unused) {
     (void)unused;
     /* A normal distribution cut at +-2 has variance 1 - 4 phi(2) / (2 Phi(2) - 1). */
@@ -257,7 +259,8 @@ static void initial_weights_do_not_depend_on_pieces(void **unused) {
     }
 }
 
-/* Of a normal distribution 4.6 % lie outside of two deviations: they are drawn again, not moved to the edge; the others stay. */
+/* Of a normal distribution 4.6 % lie outside of two deviations: they are drawn again, not moved to
+ * the edge; the others stay. */
 static void a_truncated_normal_draws_the_tails_again(void **unused) {
     (void)unused;
     const cgp_init normal = {CGP_INIT_NORMAL, 0.02}, cut = {CGP_INIT_TRUNCATED_NORMAL, 0.02};

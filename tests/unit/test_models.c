@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models.c -- ResNet, AmoebaNet-D and U-Net: layers, exact numbers of parameters, shapes, names. */
+/* test_models.c -- ResNet, AmoebaNet-D and U-Net: layers, exact numbers of parameters, shapes,
+ * names. */
 #include "support.h"
 
 #include <time.h>
@@ -54,11 +55,11 @@ static void resnet_has_the_published_layers_and_parameters(void **state) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* By hand, n blocks a group: stem 27 16 + 2 16; convolutions 9 (16^2 2n + 16 32 + 32^2 (2n - 1) + 32 64 + 64^2 (2n - 1));
- * norms 2 2n (16 + 32 + 64); two shortcuts 16 32 + 2 32 + 32 64 + 2 64; classifier 64 10 + 10. */
+/* By hand, n blocks a group: stem 27 16 + 2 16; convolutions 9 (16^2 2n + 16 32 + 32^2 (2n - 1) +
+ * 32 64 + 64^2 (2n - 1)); norms 2 2n (16 + 32 + 64); two shortcuts 16 32 + 2 32 + 32 64 + 2 64;
+ * classifier 64 10 + 10. */
 static int64_t small_resnet_parameters(int64_t n) {
-    return 27 * 16 + 32 +
-           9 * (256 * 2 * n + 512 + 1024 * (2 * n - 1) + 2048 + 4096 * (2 * n - 1)) +
+    return 27 * 16 + 32 + 9 * (256 * 2 * n + 512 + 1024 * (2 * n - 1) + 2048 + 4096 * (2 * n - 1)) +
            4 * n * 112 + 512 + 64 + 2048 + 128 + 650;
 }
 
@@ -112,8 +113,7 @@ static void old_amoebanetd_has_the_published_parameters(void **state) {
         {"amoebanetd:old=1,L=24,D=512,classes=1000", 1525, 2011988968},
     };
     ASSERT_PUBLISHED(cases);
-    cgp_model *model =
-        make("amoebanetd:old=1,L=4,D=512"); /* torchgpipe's balances add up to 325 */
+    cgp_model *model = make("amoebanetd:old=1,L=4,D=512"); /* torchgpipe's balances add up to 325 */
     assert_int_equal(cgp_model_layers(model), 325);
     cgp_model_destroy(model);
 }
@@ -131,8 +131,9 @@ static void unet_has_the_published_layers_and_parameters(void **state) {
     ASSERT_PUBLISHED(cases);
 }
 
-/* Table 1 of Dosovitskiy et al. has 86, 307 and 632 million; by hand, W the width, T patches of side P: 3 P^2 W + W + W + (T + 1) W;
- * a block 12 W^2 + 13 W; 2 W; 1000 W + 1000. ViT-B/16 is google/vit-base-patch16-224 to the last one. */
+/* Table 1 of Dosovitskiy et al. has 86, 307 and 632 million; by hand, W the width, T patches of
+ * side P: 3 P^2 W + W + W + (T + 1) W; a block 12 W^2 + 13 W; 2 W; 1000 W + 1000. ViT-B/16 is
+ * google/vit-base-patch16-224 to the last one. */
 static void vit_has_the_published_layers_and_parameters(void **state) {
     (void)state;
     static const published cases[] = {
@@ -181,7 +182,8 @@ static void the_largest_models_are_made_within_seconds(void **state) {
 
 /* --- shapes --- */
 
-/* The values that cross a cut before a layer, in the order of their ops: "[56, 56, 312] [112, 112, 52]". */
+/* The values that cross a cut before a layer, in the order of their ops: "[56, 56, 312] [112, 112,
+ * 52]". */
 static void crossing(const cgp_model *model, const char *layer, char *text, size_t size) {
     int at = 0;
     while (strcmp(cgp_model_layer_name(model, at), layer) != 0)
@@ -216,8 +218,7 @@ static void assert_crossings(const char *text, const char *const (*expected)[2],
     cgp_model_destroy(model);
 }
 
-#define ASSERT_CROSSINGS(text, cases)                                                          \
-    assert_crossings(text, cases, sizeof cases / sizeof cases[0])
+#define ASSERT_CROSSINGS(text, cases) assert_crossings(text, cases, sizeof cases / sizeof cases[0])
 
 /* The skip comes before x, as its op does. */
 static void amoebanetd_passes_on_pairs_of_values(void **state) {
@@ -347,7 +348,8 @@ static int count_ops(const cgp_model *model, cgp_op_kind kind) {
     return count;
 }
 
-/* Normal cells have three 3 x 3 pools and reductions three: "max" twice in each, or once with a 2 x 2. */
+/* Normal cells have three 3 x 3 pools and reductions three: "max" twice in each, or once with a 2 x
+ * 2. */
 static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void **state) {
     (void)state;
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
@@ -362,7 +364,8 @@ static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void 
     cgp_model_destroy(largest);
 }
 
-/* The counter of each batch norm is one element; published: 168,391 (18, 208), 207,187 (18, 256), 105,448. */
+/* The counter of each batch norm is one element; published: 168,391 (18, 208), 207,187 (18, 256),
+ * 105,448. */
 static void batch_norms_keep_the_published_running_statistics(void **state) {
     (void)state;
     static const char *const texts[] = {"amoebanetd:D=208", "amoebanetd", "resnet101", "unet"};
@@ -377,7 +380,8 @@ static void batch_norms_keep_the_published_running_statistics(void **state) {
     }
 }
 
-/* GMAC of a sample, forward, convolutions and linear maps, as PyTorch counts them: 7.801, 15.170, 10.019, 48.987. */
+/* GMAC of a sample, forward, convolutions and linear maps, as PyTorch counts them: 7.801, 15.170,
+ * 10.019, 48.987. */
 static void forward_takes_the_published_multiplications(void **state) {
     (void)state;
     static const char *const texts[] = {"resnet101", "amoebanetd", "amoebanetd:D=208", "unet"};
@@ -473,8 +477,8 @@ static void assert_init(const cgp_model *model, const char *name, cgp_init_kind 
 
 static void initial_weights_are_those_of_pytorch(void **state) {
     (void)state;
-    cgp_model *resnet = make("resnet50"), *amoebanetd = make("amoebanetd"),
-              *unet = make("unet"), *vit = make("vit");
+    cgp_model *resnet = make("resnet50"), *amoebanetd = make("amoebanetd"), *unet = make("unet"),
+              *vit = make("vit");
     assert_init(resnet, "conv1.weight", CGP_INIT_NORMAL, 2.0 / (64 * 49));
     assert_init(resnet, "layer2.0.conv3.weight", CGP_INIT_NORMAL, 2.0 / 512);
     assert_init(resnet, "layer2.0.bn3.weight", CGP_INIT_ONE, 0);
@@ -482,8 +486,7 @@ static void initial_weights_are_those_of_pytorch(void **state) {
     assert_init(resnet, "fc.bias", CGP_INIT_UNIFORM, 1.0 / 2048);
     assert_init(amoebanetd, "stem1.conv.weight", CGP_INIT_UNIFORM, 1.0 / 27);
     assert_init(amoebanetd, "stem3.reduce2.conv1.weight", CGP_INIT_UNIFORM, 1.0 / 64);
-    assert_init(amoebanetd, "stem2.operations.4.module.4.weight", CGP_INIT_UNIFORM,
-                1.0 / (32 * 7));
+    assert_init(amoebanetd, "stem2.operations.4.module.4.weight", CGP_INIT_UNIFORM, 1.0 / (32 * 7));
     assert_init(unet, "encoder.1.encode.0.conv.weight", CGP_INIT_UNIFORM, 1.0 / (64 * 9));
     assert_init(unet, "segment.weight", CGP_INIT_UNIFORM, 1.0 / 32);
     assert_init(vit, "vit.embeddings.cls_token.weight", CGP_INIT_NORMAL, 4e-4);

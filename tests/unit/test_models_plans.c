@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_plans.c -- the memory tables of torchgpipe's benchmarks, planned: published balances, bounds below the published
- * figures, and the time that planning them takes. */
+/* test_models_plans.c -- the memory tables of torchgpipe's benchmarks, planned: published balances,
+ * bounds below the published figures, and the time that planning them takes. */
 #include "support.h"
 
 #include <time.h>
@@ -50,8 +50,8 @@ static bytes plan_bytes(const session *e, const cgp_optim *optim) {
     bytes sum = {0, 0, 0};
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const cgp_plan_device *device = cgp_plan_device_at(plan, d);
-        sum.model += (double)(device->parameter_bytes + device->gradient_bytes +
-                              device->optimizer_bytes);
+        sum.model +=
+            (double)(device->parameter_bytes + device->gradient_bytes + device->optimizer_bytes);
         sum.activation += (double)device->activation_bytes;
         sum.all += (double)device->planned_bytes;
     }
@@ -59,8 +59,7 @@ static bytes plan_bytes(const session *e, const cgp_optim *optim) {
                   "planned in %.2f s\n",
                   e->text, e->stages, sum.model / gib, sum.activation / gib, sum.all / gib,
                   e->published, taken);
-    assert_true(taken <
-                30); /* half a second here; a sanitizer's build takes ten times as long */
+    assert_true(taken < 30); /* half a second here; a sanitizer's build takes ten times as long */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
     return sum;
@@ -73,13 +72,7 @@ static void amoebanetd_needs_less_than_the_published_activations(void **state) {
         {"amoebanetd:L=18,D=416", 1, {24}, 128, 128, "except_last", 0.91},
         {"amoebanetd:L=18,D=544", 2, {16, 8}, 128, 128, "except_last", 3.39},
         {"amoebanetd:L=36,D=544", 4, {16, 12, 7, 7}, 128, 128, "except_last", 6.91},
-        {"amoebanetd:L=72,D=512",
-         8,
-         {23, 16, 11, 6, 6, 5, 5, 6},
-         128,
-         128,
-         "except_last",
-         10.83},
+        {"amoebanetd:L=72,D=512", 8, {23, 16, 11, 6, 6, 5, 5, 6}, 128, 128, "except_last", 10.83},
     };
     static const double bounds[] = {0.75, 2.1, 4.5, 8.5};
     static const double model[] = {3.565, 6.066, 11.800, 20.618}; /* 12 bytes a parameter */

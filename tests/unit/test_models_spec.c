@@ -40,8 +40,7 @@ static void a_spec_has_all_sizes_and_parses_to_the_same_model(void **state) {
 
 static void a_spec_has_a_decimal_point_in_every_locale(void **state) {
     (void)state;
-    static const char text[] =
-        "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,eps=1.5e-05";
+    static const char text[] = "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,eps=1.5e-05";
     static const char *const refused[] = {"gpt2:eps=1.5.5", "gpt2:eps=.", "gpt2:eps=1e-5.",
                                           "gpt2:eps=1.5"};
     cgp_model_spec spec = cgp_model_spec_default();
@@ -107,22 +106,19 @@ static void bad_specs_are_refused_with_a_way_out(void **state) {
         {"resnet99999999999999999999", "resnet: depth: expected a whole number"},
         {"resnet21", "resnet: depth: expected 18, 34, 50, 101 or 152, or 6 n + 2"},
         {"resnet:depth=1208", "from 8 to 1202, got \"1208\""},
-        {"resnet20:image=0",
-         "resnet: image: expected a whole number from 1 to 16384, got \"0\""},
+        {"resnet20:image=0", "resnet: image: expected a whole number from 1 to 16384, got \"0\""},
         {"amoebanetd:L=4", "amoebanetd: L: expected a multiple of 3, got 4"},
         {"amoebanetd:D=12", "amoebanetd: D: expected a multiple of 8, got 12"},
         {"amoebanetd:image=100", "amoebanetd: image: expected a multiple of 32, got 100"},
         {"amoebanetd:l=3", "amoebanetd: l: unknown key (did you mean L?)"},
-        {"amoebanetd:maxpool=mean",
-         "amoebanetd: maxpool: expected average or max, got \"mean\""},
+        {"amoebanetd:maxpool=mean", "amoebanetd: maxpool: expected average or max, got \"mean\""},
         {"amoebanetd:old=2", "amoebanetd: old: expected a whole number from 0 to 1, got \"2\""},
         {"unet:C=3", "unet: C: expected an even number, got 3"},
         {"unet:image=32", "unet: image: expected at least 64 for depth=5, got 32"},
         {"unet:depth=11", "unet: depth: expected a whole number from 1 to 10, got \"11\""},
         {"unet:dropout=1", "unet: dropout: unknown key"},
         {"vit:heads=5", "vit: heads: expected a divisor of the width, got heads=5, width=768"},
-        {"vit:patch=15",
-         "vit: patch: expected a divisor of the image, got patch=15, image=224"},
+        {"vit:patch=15", "vit: patch: expected a divisor of the image, got patch=15, image=224"},
         {"vit:patch=0", "vit: patch: expected a whole number from 1 to 16384, got \"0\""},
         {"vit:path=8", "vit: path: unknown key (did you mean patch?)"},
     };

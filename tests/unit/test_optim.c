@@ -70,8 +70,8 @@ static void the_usual_constants_are_accepted(void **unused) {
         optim.lr = optim.weight_decay = 0;
         optim.schedule = (cgp_lr_schedule){.kind = CGP_LR_COSINE, .steps = 1};
         assert_ok(cgp_optim_check(&optim));
-        optim.schedule = (cgp_lr_schedule){
-            .kind = CGP_LR_STEP, .warmup = 100, .step_size = 1, .gamma = 1e-3};
+        optim.schedule =
+            (cgp_lr_schedule){.kind = CGP_LR_STEP, .warmup = 100, .step_size = 1, .gamma = 1e-3};
         assert_ok(cgp_optim_check(&optim));
     }
 }
@@ -97,7 +97,7 @@ typedef struct wrong {
     const char *message;
 } wrong;
 
-#define WRONG(kind, field, value, text)                                                        \
+#define WRONG(kind, field, value, text)                                                            \
     { CGP_OPTIM_##kind, offsetof(cgp_optim, field), value, "optimizer: " text }
 
 static void a_wrong_constant_is_named_with_its_range(void **unused) {
@@ -245,8 +245,7 @@ static void cosine_ends_at_the_lowest_lr_and_stays(void **unused) {
 
 static void steps_fall_at_whole_intervals(void **unused) {
     (void)unused;
-    const cgp_lr_schedule step = {
-        .kind = CGP_LR_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5};
+    const cgp_lr_schedule step = {.kind = CGP_LR_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5};
     static const double expected[] = {2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 0.25};
     for (int i = 0; i < 10; i++)
         assert_lr(step, 4 + i, expected[i]);
@@ -255,7 +254,8 @@ static void steps_fall_at_whole_intervals(void **unused) {
     assert_lr(bare, 3, 2 * pow(0.1, 3));
 }
 
-/* Epochs of 10 updates: warm-up over 4 of them, cut after 6 and 8 (the shape of the ImageNet recipe). */
+/* Epochs of 10 updates: warm-up over 4 of them, cut after 6 and 8 (the shape of the ImageNet
+ * recipe). */
 static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
     (void)unused;
     const cgp_lr_schedule epochs = {.kind = CGP_LR_MILESTONES,
@@ -286,8 +286,8 @@ static void an_update_gets_the_lr_and_corrections_of_its_number(void **unused) {
                                             CGP_UPDATE_RMSPROP};
     for (int kind = 0; kind < 4; kind++) {
         cgp_optim optim = of_kind(kind);
-        optim.schedule = (cgp_lr_schedule){
-            .kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1};
+        optim.schedule =
+            (cgp_lr_schedule){.kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1};
         const cgp_update_values values = cgp__optim_values(&optim, 3);
         cgp_update u = {.n = 7, .values = &values};
         cgp__optim_constants(&optim, &u);

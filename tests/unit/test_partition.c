@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_partition.c -- the balance is the leftmost optimum: against every cut, and against a table of all optima, with the same
- * rounding. */
+/* test_partition.c -- the balance is the leftmost optimum: against every cut, and against a table
+ * of all optima, with the same rounding. */
 #include "support.h"
 
 #include <cgpipe/partition.h>
@@ -64,7 +64,8 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* min[k][i]: the least maximum of a stage where layers i.. are cut into k; then each stage from the left as short as possible. */
+/* min[k][i]: the least maximum of a stage where layers i.. are cut into k; then each stage from the
+ * left as short as possible. */
 static void balance_by_table(const double *costs, int layers, int stages, int *balance) {
     const int row = layers + 1;
     double *min = calloc((size_t)(stages + 1) * (size_t)row, sizeof *min);
@@ -105,8 +106,7 @@ static void rounded_sums_change_no_balance(void **unused) {
         for (int k = 0; k < kinds; k++)
             kind[k] = (double)test_random(&state) * pow(2, test_between(&state, -80, 20));
         for (int i = 0; i < layers; i++)
-            costs[i] =
-                test_between(&state, 0, 9) ? kind[test_between(&state, 0, kinds - 1)] : 0;
+            costs[i] = test_between(&state, 0, 9) ? kind[test_between(&state, 0, kinds - 1)] : 0;
         balance_by_table(costs, layers, stages, expected);
         assert_ok(cgp_balance_solve(costs, layers, stages, got));
         assert_memory_equal(got, expected, (size_t)stages * sizeof *got);
@@ -226,7 +226,8 @@ static void costs_are_interpolated_between_sizes(void **unused) {
     }
 }
 
-/* Two sizes are a line, at their left too; one is in proportion, but for the parameters and their update. */
+/* Two sizes are a line, at their left too; one is in proportion, but for the parameters and their
+ * update. */
 static void few_sizes_are_enough(void **unused) {
     (void)unused;
     const int64_t samples[] = {2, 4};
@@ -258,8 +259,8 @@ static void bad_sizes_are_refused(void **unused) {
         {{0, 2, 3}, 3, 1, 1}, {{1, 1, 3}, 3, 1, 1}, {{1, 4, 3}, 3, 1, 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_status(cgp_layer_costs_at(rows, cases[i].samples, cases[i].sizes,
-                                         cases[i].layers, cases[i].at, &got),
+        assert_status(cgp_layer_costs_at(rows, cases[i].samples, cases[i].sizes, cases[i].layers,
+                                         cases[i].at, &got),
                       CGP_EINVAL);
         assert_message("costs: expected");
         assert_memory_equal(&got, &before, sizeof got);
@@ -288,8 +289,8 @@ static double time_at(const double *t, int64_t at) {
     return value > 0 ? value : 0;
 }
 
-/* Layers that gain differently by larger micro-batches: the balance by time is the optimum of the times at the plan's size, against
- * every cut; it changes with the size. */
+/* Layers that gain differently by larger micro-batches: the balance by time is the optimum of the
+ * times at the plan's size, against every cut; it changes with the size. */
 static void the_balance_is_optimal_at_every_size(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -330,8 +331,7 @@ static void the_balance_is_optimal_at_every_size(void **unused) {
             assert_ok(cgp_balance_by_time(models[layers], at, true, stages, balances[which]));
             assert_memory_equal(balances[which], expected, (size_t)stages * sizeof *expected);
         }
-        changes +=
-            memcmp(balances[0], balances[1], (size_t)stages * sizeof balances[0][0]) != 0;
+        changes += memcmp(balances[0], balances[1], (size_t)stages * sizeof balances[0][0]) != 0;
     }
     assert_true(changes > 100);
     for (int n = 1; n <= MAX_LAYERS; n++)

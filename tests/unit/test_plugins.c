@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plugins.c -- plug-ins are opened once, from the directories that may have them, and a broken one is left out with a reason.
- * The tests are linked with the static library, of which a plug-in can look up nothing. A process opens its plug-ins once, so each
- * case is a child. */
+/* test_plugins.c -- plug-ins are opened once, from the directories that may have them, and a broken
+ * one is left out with a reason. The tests are linked with the static library, of which a plug-in
+ * can look up nothing. A process opens its plug-ins once, so each case is a child. */
 #include "plugin/find.h"
 #include "support.h"
 
@@ -19,12 +19,11 @@
 #include "transport/transport.h"
 
 /* In a child: end it with the line of a condition that does not hold. */
-#define NEED(condition)                                                                        \
-    do {                                                                                       \
-        if (condition) break;                                                                  \
-        fprintf(stderr, "line %d: %s (message \"%s\")\n", __LINE__, #condition,                \
-                cgp_message());                                                                \
-        _exit(1);                                                                              \
+#define NEED(condition)                                                                            \
+    do {                                                                                           \
+        if (condition) break;                                                                      \
+        fprintf(stderr, "line %d: %s (message \"%s\")\n", __LINE__, #condition, cgp_message());    \
+        _exit(1);                                                                                  \
     } while (0)
 
 /* Run a case in a child with a CGP_PLUGIN_PATH; `said`: [1024] its standard error, or NULL. */
@@ -172,10 +171,8 @@ static void find_broken(void) {
     static const struct {
         const char *file, *reason;
     } expected[] = {
-        {"/abi/libcgpipe-abi.so",
-         "expected CGP_PLUGIN_ABI 1, got 99 (build it with the headers"},
-        {"/missing/libcgpipe-missing.so",
-         "backend missing: expected a function copy, got NULL"},
+        {"/abi/libcgpipe-abi.so", "expected CGP_PLUGIN_ABI 1, got 99 (build it with the headers"},
+        {"/missing/libcgpipe-missing.so", "backend missing: expected a function copy, got NULL"},
         {"/same/libcgpipe-same.so", "backend cpu: expected a name of its own"},
         {"/entry/libcgpipe-entry.so", "expected a function cgp_plugin_entry, got none"},
         {"/refuses/libcgpipe-refuses.so", "refuses: no driver here"},
@@ -201,10 +198,9 @@ static void find_broken(void) {
 
 static void a_broken_one_is_left_out_with_the_reason_and_no_other(void **state) {
     (void)state;
-    in_child(
-        DIRECTORY("abi") ":" DIRECTORY("missing") ":" DIRECTORY("same") ":" DIRECTORY(
-            "entry") ":" DIRECTORY("refuses") ":" DIRECTORY("transport") ":" DIRECTORY("good"),
-        find_broken, NULL);
+    in_child(DIRECTORY("abi") ":" DIRECTORY("missing") ":" DIRECTORY("same") ":" DIRECTORY(
+                 "entry") ":" DIRECTORY("refuses") ":" DIRECTORY("transport") ":" DIRECTORY("good"),
+             find_broken, NULL);
 }
 
 static void find_none(void) {
@@ -225,8 +221,7 @@ static void find_damaged(void) {
 static void a_file_that_is_none_is_left_out(void **state) {
     (void)state;
     static const char *const names[] = {"libcgpipe-damaged.so", "libcgpipe-.so",
-                                        "libother-plugin.so", "libcgpipe-a.so.1",
-                                        "libcgpipe.so"};
+                                        "libother-plugin.so", "libcgpipe-a.so.1", "libcgpipe.so"};
     char path[128];
     char said[1024];
     assert_non_null(mkdtemp(empty));

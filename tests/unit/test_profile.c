@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile.c -- costs of layers: with made-up times they add up to the plan's FLOPs and bytes; measured ones are sane; and
- * balances follow from them. */
+/* test_profile.c -- costs of layers: with made-up times they add up to the plan's FLOPs and bytes;
+ * measured ones are sane; and balances follow from them. */
 #include "graphs.h"
 
 #include "partition/partition.h"
@@ -17,8 +17,8 @@ static cgp_status flops_as_seconds(void *self, const cgp_model *model,
     const cgp__node *node = &model->nodes[kernels->node];
     (void)self;
     for (int d = 0; d < CGP_OP_DIRECTIONS; d++)
-        seconds[d] = cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) *
-                     (double)kernels->spec[d].n;
+        seconds[d] =
+            cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) * (double)kernels->spec[d].n;
     return CGP_OK;
 }
 
@@ -52,9 +52,8 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);
-    assert_ok(cgp__layer_costs(model, samples,
-                               (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT}, &flops_timer,
-                               costs));
+    assert_ok(cgp__layer_costs(model, samples, (cgp__arithmetic){CGP_F32, CGP_CONVOLUTION_DIRECT},
+                               &flops_timer, costs));
     const cgp_layer_cost sum = sum_of(costs, cgp_model_layers(model));
     cgp_plan *never = plan_of(model, samples, CGP_RECOMPUTE_NEVER);
     cgp_plan *always = plan_of(model, samples, CGP_RECOMPUTE_ALWAYS);
@@ -63,8 +62,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
     const double backward = sum.input_seconds + sum.weight_seconds;
     assert_float_equal(sum.forward_seconds, plain->forward_flops, 0.5);
     assert_float_equal(backward, plain->backward_flops, 0.5);
-    assert_float_equal(sum.recompute_seconds, cgp_plan_stage_at(always, 0)->recompute_flops,
-                       0.5);
+    assert_float_equal(sum.recompute_seconds, cgp_plan_stage_at(always, 0)->recompute_flops, 0.5);
     assert_float_equal(backward + sum.selective_seconds,
                        cgp_plan_stage_at(selective, 0)->backward_flops, 0.5);
     assert_int_equal(sum.parameter_bytes, 4 * cgp_model_parameter_count(model));
@@ -114,8 +112,7 @@ static void operations_are_counted_by_layer(void **unused) {
     cgp_model_destroy(model);
 }
 
-static cgp_status no_kernel(void *self, const cgp_model *model,
-                            const cgp__node_kernels *kernels,
+static cgp_status no_kernel(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
                             double seconds[CGP_OP_DIRECTIONS]) {
     int *left = self;
     (void)model;
@@ -186,8 +183,8 @@ static void the_balance_follows_the_times(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* The wide layer, index 4 of 6, has most of the parameters and few saved values: a large parameter_scale gives it a stage of its
- * own, 0 cuts by saved bytes. */
+/* The wide layer, index 4 of 6, has most of the parameters and few saved values: a large
+ * parameter_scale gives it a stage of its own, 0 cuts by saved bytes. */
 static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused) {
     (void)unused;
     cgp_model *model = row_of_linears(6, 4);
@@ -258,8 +255,7 @@ static void random_images_can_be_profiled(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     for (int round = 0; round < 4; round++) {
-        const test_sizes sizes = {
-            .layers = 8, .vocab = 5, .dropout = 0.2, .no_loss = round == 0};
+        const test_sizes sizes = {.layers = 8, .vocab = 5, .dropout = 0.2, .no_loss = round == 0};
         cgp_model *model = test_random_images(&state, &sizes);
         cgp_layer_cost costs[LAYERS];
         cgp_profile_options o = cgp_profile_options_default();
@@ -273,7 +269,8 @@ static void random_images_can_be_profiled(void **unused) {
     }
 }
 
-/* The parts that ranks measure are the whole together; what is not measured is known all the same. */
+/* The parts that ranks measure are the whole together; what is not measured is known all the same.
+ * */
 static void a_part_of_the_layers_can_be_profiled(void **unused) {
     (void)unused;
     const test_sizes sizes = {3, 4, 8, 2, 7, 0, false, false};

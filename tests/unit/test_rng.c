@@ -4,8 +4,7 @@
 #include "base/base.h"
 #include "support.h"
 
-static void assert_philox(const uint32_t counter[4], cgp__rng_key key,
-                          const uint32_t expected[4]) {
+static void assert_philox(const uint32_t counter[4], cgp__rng_key key, const uint32_t expected[4]) {
     uint32_t out[4];
     cgp__philox(out, counter, key);
     for (int i = 0; i < 4; i++)
@@ -29,8 +28,8 @@ static int compare_keys(const void *a, const void *b) {
     return memcmp(a, b, sizeof(cgp__rng_key));
 }
 
-/* Philox being a bijection of the counter, two keys can only collide by chance in the half of the output
- * that is used: 2 * 3 * 40 * 40 = 9600 keys collide with probability 2e-12. */
+/* Philox being a bijection of the counter, two keys can only collide by chance in the half of the
+ * output that is used: 2 * 3 * 40 * 40 = 9600 keys collide with probability 2e-12. */
 static void keys_differ_by_seed_use_step_and_id(void **state) {
     (void)state;
     enum { SEEDS = 2, USES = 3, STEPS = 40, IDS = 40, KEYS = SEEDS * USES * STEPS * IDS };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_running_stats.c -- running statistics against those of all rows at once.
  *
- * Rows are small integers and a micro-batch has 1, 2, 4, .. 16 of them: its mean and its variance are exact as f32,
- * and whatever is off came from collecting them. */
+ * Rows are small integers and a micro-batch has 1, 2, 4, .. 16 of them: its mean and its variance
+ * are exact as f32, and whatever is off came from collecting them. */
 #include "backend/running_stats.h"
 #include "support.h"
 
@@ -232,7 +232,8 @@ static void a_step_that_is_not_committed_leaves_no_trace(void **state) {
     }
 }
 
-/* The check before a commit says what commit would leave: a number beyond float's is infinite there. */
+/* The check before a commit says what commit would leave: a number beyond float's is infinite
+ * there. */
 static void the_check_names_the_state_that_would_not_be_finite(void **state) {
     (void)state;
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};

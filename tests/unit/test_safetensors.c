@@ -104,8 +104,8 @@ static void write_tensors(const tensors *made, const char *path) {
     for (int i = 0; i < made->count; i++) {
         const size_t half = made->bytes[i] / 3; /* in pieces, as they come */
         assert_ok(cgp_safetensors_append(writer, made->data[i], half));
-        assert_ok(cgp_safetensors_append(writer, (char *)made->data[i] + half,
-                                         made->bytes[i] - half));
+        assert_ok(
+            cgp_safetensors_append(writer, (char *)made->data[i] + half, made->bytes[i] - half));
     }
     assert_ok(cgp_safetensors_commit(writer));
 }
@@ -126,11 +126,9 @@ static void assert_same_tensors(const tensors *made, const char *path) {
         assert_string_equal(cgp_safetensors_type(file, found),
                             made->types[i] == CGP_F32 ? "F32" : "I32");
         assert_true(cgp_shape_equal(cgp_safetensors_shape(file, found), &made->shapes[i]));
-        if (made->bytes[i] > 0 && i > 0 &&
-            made->bytes[i - 1] > 0) /* data order is header order */
+        if (made->bytes[i] > 0 && i > 0 && made->bytes[i - 1] > 0) /* data order is header order */
             assert_int_equal(found, cgp_safetensors_find(file, made->names[i - 1]) + 1);
-        char *data =
-            malloc(made->bytes[i]); /* exactly: the address sanitizer sees one byte more */
+        char *data = malloc(made->bytes[i]); /* exactly: the address sanitizer sees one byte more */
         assert_ok(cgp_safetensors_read(file, found, data));
         assert_memory_equal(data, made->data[i], made->bytes[i]);
         free(data);
@@ -204,13 +202,13 @@ static void tensors_are_listed_in_order_of_their_data(void **state) {
 
 static void types_without_use_are_listed_and_skipped_over(void **state) {
     (void)state;
-    const char *path = write_safetensors(
-        "{\"half\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"
-        "\"long\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[6,14]},"
-        "\"nibbles\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[14,15]},"
-        "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[15,16]},"
-        "\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[16,20]}}",
-        20);
+    const char *path =
+        write_safetensors("{\"half\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"
+                          "\"long\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[6,14]},"
+                          "\"nibbles\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[14,15]},"
+                          "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[15,16]},"
+                          "\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[16,20]}}",
+                          20);
     cgp_safetensors *file = NULL;
     char data[8];
     assert_ok(cgp_safetensors_open(&file, path));
@@ -231,8 +229,7 @@ static double value_of_half(int half) {
     const int exponent = half >> 10 & 31, fraction = half & 1023;
     const double sign = half >> 15 ? -1 : 1;
     if (exponent == 31) return fraction ? NAN : sign * INFINITY;
-    return sign *
-           (exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25));
+    return sign * (exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25));
 }
 
 static void halves_are_widened_exactly(void **state) {
@@ -252,11 +249,10 @@ static void halves_are_widened_exactly(void **state) {
     assert_ok(cgp_safetensors_read_f32(file, 0, got));
     for (int i = 0; i < ALL; i++) {
         const double expected = value_of_half(i);
-        const bool same = isnan(expected) ? isnan(got[i])
-                                          : (double)got[i] == expected &&
-                                                !signbit(got[i]) == !signbit(expected);
-        if (!same)
-            fail_msg("half %04x is %g, expected %g", (unsigned)i, (double)got[i], expected);
+        const bool same =
+            isnan(expected) ? isnan(got[i])
+                            : (double)got[i] == expected && !signbit(got[i]) == !signbit(expected);
+        if (!same) fail_msg("half %04x is %g, expected %g", (unsigned)i, (double)got[i], expected);
     }
     assert_ok(cgp_safetensors_read_f32(file, 1, got));
     for (int i = 0; i < ALL; i++) {
@@ -329,8 +325,7 @@ static const struct {
     {"{\"__metadata__\":{\"a\":1}}", 0, 8, false, "__metadata__ of key \"a\" is not a string"},
     {"{\"x\":3}", 0, 8, false, "tensor \"x\": is not a JSON object"},
     {T(SHAPE RANGE), 8, 8, false, "tensor \"x\": dtype is missing or not a string"},
-    {T("\"dtype\":32," SHAPE RANGE), 8, 8, false,
-     "tensor \"x\": dtype is missing or not a string"},
+    {T("\"dtype\":32," SHAPE RANGE), 8, 8, false, "tensor \"x\": dtype is missing or not a string"},
     {T("\"dtype\":\"F33\"," SHAPE RANGE), 8, 8, false,
      "tensor \"x\": no dtype of the format, got \"F33\""},
     {T("\"dtype\":\"f32\"," SHAPE RANGE), 8, 8, false,
@@ -353,8 +348,7 @@ static const struct {
      "tensor \"x\": shape overflows"},
     {T(F32 "\"shape\":[0,4611686018427387904,4]," RANGE), 8, 8, false,
      "tensor \"x\": shape overflows"},
-    {T(F32 "\"shape\":[99999999999999999999]," RANGE), 8, 8, false,
-     "header is not JSON (byte "},
+    {T(F32 "\"shape\":[99999999999999999999]," RANGE), 8, 8, false, "header is not JSON (byte "},
     {T(F32 "\"shape\":[2]"), 8, 8, false,
      "tensor \"x\": data_offsets are missing or not two integers"},
     {T(F32 SHAPE "\"data_offsets\":[0]"), 8, 8, false,
@@ -377,8 +371,7 @@ static const struct {
      "tensor \"x\": type and shape need 8 bytes, data_offsets give 6"},
     {T(F32 "\"shape\":[]," RANGE), 8, 0, true,
      "tensor \"x\": type and shape need 4 bytes, data_offsets give 8"},
-    {T(F32 SHAPE RANGE), 5, 5, true,
-     "file ends early: tensor \"x\" needs data to 8, got 5 bytes"},
+    {T(F32 SHAPE RANGE), 5, 5, true, "file ends early: tensor \"x\" needs data to 8, got 5 bytes"},
     {T(F32 SHAPE RANGE), 9, 8, true, "1 bytes after the last tensor belong to none"},
     {"{}", 4, 0, true, "4 bytes after the last tensor belong to none"},
     {T(F32 SHAPE "\"data_offsets\":[3,11]"), 11, 0, true,
@@ -419,19 +412,15 @@ static void a_header_length_that_does_not_fit_is_refused(void **state) {
     assert_refused(path, "at byte 0: header is at most 100000000 bytes, got 100000001");
     file.length = UINT64_MAX;
     test_write_file(path, &file, 24);
-    assert_refused(path,
-                   "at byte 0: header is at most 100000000 bytes, got 18446744073709551615");
+    assert_refused(path, "at byte 0: header is at most 100000000 bytes, got 18446744073709551615");
     test_write_file(path, &file, 7);
-    assert_refused(path,
-                   "at byte 0: file ends early: the header's length takes 8 bytes, got 7");
+    assert_refused(path, "at byte 0: file ends early: the header's length takes 8 bytes, got 7");
     test_write_file(path, "", 0);
-    assert_refused(path,
-                   "at byte 0: file ends early: the header's length takes 8 bytes, got 0");
+    assert_refused(path, "at byte 0: file ends early: the header's length takes 8 bytes, got 0");
     file.length = 16;
     test_write_file(path, &file, 24);
     cgp_safetensors *opened = NULL;
-    assert_ok(
-        cgp_safetensors_open(&opened, path)); /* none of it was refused for another reason */
+    assert_ok(cgp_safetensors_open(&opened, path)); /* none of it was refused for another reason */
     assert_int_equal(cgp_safetensors_count(opened), 0);
     cgp_safetensors_close(opened);
 }
@@ -449,8 +438,7 @@ static void deep_json_is_refused_and_does_not_overflow_the_stack(void **state) {
 static void what_is_no_file_is_not_opened(void **state) {
     (void)state;
     cgp_safetensors *file = NULL;
-    const char *missing = test_path_of("missing.safetensors"),
-               *pipe_path = test_path_of("pipe");
+    const char *missing = test_path_of("missing.safetensors"), *pipe_path = test_path_of("pipe");
     assert_status(cgp_safetensors_open(&file, missing), CGP_EIO);
     assert_message("missing.safetensors: no such file");
     assert_status(cgp_safetensors_open(&file, test_directory), CGP_EIO);
@@ -508,8 +496,8 @@ static void more_data_than_the_shapes_need_are_refused(void **state) {
     assert_ok(cgp_safetensors_append(writer, "abcd", 4));
     assert_status(cgp_safetensors_append(writer, "efghi", 5), CGP_EINVAL);
     assert_message("m.safetensors: 4 bytes of data are due, got 5");
-    assert_ok(cgp_safetensors_append(writer, "EFGH",
-                                     4)); /* nothing of the refused piece was written */
+    assert_ok(
+        cgp_safetensors_append(writer, "EFGH", 4)); /* nothing of the refused piece was written */
     assert_ok(cgp_safetensors_commit(writer));
     assert_ok(cgp_safetensors_open(&file, path));
     assert_ok(cgp_safetensors_read(file, 0, data));

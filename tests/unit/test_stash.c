@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stash.c -- values passed by name: the model equals that of plain values, to the bit, and an unmatched name is refused
+/* test_stash.c -- values passed by name: the model equals that of plain values, to the bit, and an
+ *unmatched name is refused
  * with its namespace and layer.
  *
  *     layer    in           down          middle       up           out
@@ -107,8 +108,7 @@ static int64_t message(const cgp_model *model, const int *balance, int from, int
 
 static void skips_by_name_are_bit_equal_to_plain_values_in_any_stages(void **unused) {
     (void)unused;
-    static const int balances[][LAYERS] = {{5},    {1, 4},    {2, 3},
-                                           {4, 1}, {2, 1, 2}, {1, 1, 1, 1, 1}};
+    static const int balances[][LAYERS] = {{5}, {1, 4}, {2, 3}, {4, 1}, {2, 1, 2}, {1, 1, 1, 1, 1}};
     uint64_t state = test_seed();
     cgp_model *spec = by_name(), *plain = by_hand();
     test_batch batches[STEPS];
@@ -166,7 +166,8 @@ static void a_stash_adds_nothing_to_the_graph(void **unused) {
     cgp_model_destroy(spec);
 }
 
-/* A layer may take one name and leave another, and a name may begin and end in one layer, or begin with an input. */
+/* A layer may take one name and leave another, and a name may begin and end in one layer, or begin
+ * with an input. */
 static void names_may_be_stashed_and_popped_in_one_layer(void **unused) {
     (void)unused;
     cgp_model *model = start();

@@ -213,7 +213,8 @@ static void every_sequence_of_bytes_comes_back(void **state) {
     free(list.ids);
 }
 
-/* tokens(a + byte + b) = tokens(a), token(byte), tokens(b), if no character begins or goes on with it. */
+/* tokens(a + byte + b) = tokens(a), token(byte), tokens(b), if no character begins or goes on with
+ * it. */
 static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -336,8 +337,7 @@ static void a_list_keeps_its_tokens(void **state) {
     encode(reference, "one", 3, &list);
     encode(reference, "one", 3, &once);
     assert_status(cgp_tokenizer_encode(reference, "x", -1, &list), CGP_EINVAL);
-    assert_status(cgp_tokenizer_encode(reference, "x", (int64_t)INT32_MAX + 1, &list),
-                  CGP_EINVAL);
+    assert_status(cgp_tokenizer_encode(reference, "x", (int64_t)INT32_MAX + 1, &list), CGP_EINVAL);
     assert_message("tokenizer: expected from 0 to 2147483647 bytes at a time, got 2147483648");
     assert_tokens(&list, once.ids, once.count);
     const int32_t bad[][2] = {{5, 2257}, {5, -1}};
@@ -356,7 +356,8 @@ static void a_list_keeps_its_tokens(void **state) {
 
 /* --- damage --- */
 
-/* Replace `what` (NULL: everything) in a file by `with`; assert that the message ends with `message`. */
+/* Replace `what` (NULL: everything) in a file by `with`; assert that the message ends with
+ * `message`. */
 typedef struct damage {
     int file; /* 0 vocab.json, 1 merges.txt */
     const char *what, *with, *message;
@@ -372,15 +373,13 @@ static const damage damages[] = {
     {0, "\"b\": 157", "\"c\": 157", "vocab.json: line "},
     {0, "\"b\": 157", "\"b\": 156", "vocab.json: token \"b\": its id 156 is there twice"},
     {0, "\"b\": 157", "\"b\": 158", "vocab.json: token \"a\": its id 158 is there twice"},
-    {0, "\"b\": 157", "\"b\": -1",
-     "token \"b\": expected an id below 258, the number of tokens"},
+    {0, "\"b\": 157", "\"b\": -1", "token \"b\": expected an id below 258, the number of tokens"},
     {0, "\"b\": 157", "\"b\": 258", "token \"b\": expected an id below 258, the number of "},
     {0, "\"b\": 157", "\"b\": 4294967296", "token \"b\": expected an id below 258"},
     {0, "\"b\": 157", "\"b\": 157.0", "token \"b\": expected an id, got no whole number"},
     {0, "\"b\": 157", "\"b\": \"157\"", "token \"b\": expected an id, got no whole number"},
     {0, "\"b\": 157", "\"\": 157", "token \"\": expected characters that stand for bytes, got"},
-    {0, "\"b\": 157", "\"b b\": 157",
-     "token \"b b\": expected characters that stand for bytes"},
+    {0, "\"b\": 157", "\"b b\": 157", "token \"b b\": expected characters that stand for bytes"},
     {0, "\"b\": 157", "\"\xe4\xb8\xad\": 157", "expected characters that stand for bytes, got"},
     {0, "\"b\": 157", "\"\xc5\x84\": 157", "expected characters that stand for bytes, got ano"},
     {0, "\"b\": 157", "\"b\xff\": 157", "vocab.json: line "},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_tokenizer_json.c -- tokenizer.json: the tokens and texts of Hugging Face's tokenizers on 2,000 hard strings for GPT-2's,
- * Llama 3's and Qwen2's parts and for added tokens of all kinds (made by tools/reference_tokens.py); what is refused. */
+/* test_tokenizer_json.c -- tokenizer.json: the tokens and texts of Hugging Face's tokenizers on
+ * 2,000 hard strings for GPT-2's, Llama 3's and Qwen2's parts and for added tokens of all kinds
+ * (made by tools/reference_tokens.py); what is refused. */
 #include "directory.h"
 
 #include <jansson.h>
@@ -77,8 +78,7 @@ static void assert_same(const cgp_token_list *got, const cgp_token_list *expecte
     print_error("%s: %s.json: \"%.200s\"\n", about, names[k], text);
     for (int64_t i = 0; i < got->count || i < expected->count; i++)
         print_error("token %d: expected %d, got %d\n", (int)i,
-                    i < expected->count ? expected->ids[i] : -1,
-                    i < got->count ? got->ids[i] : -1);
+                    i < expected->count ? expected->ids[i] : -1, i < got->count ? got->ids[i] : -1);
     fail();
 }
 
@@ -87,7 +87,8 @@ static void encode(cgp_tokenizer *t, const void *bytes, size_t size, cgp_token_l
     assert_ok(cgp_tokenizer_encode(t, bytes, (int64_t)size, list));
 }
 
-/* Compare a text with bytes of which each ill-formed piece reads as U+FFFD: the longest beginning of a character, or a byte. */
+/* Compare a text with bytes of which each ill-formed piece reads as U+FFFD: the longest beginning
+ * of a character, or a byte. */
 static bool reads_as(const char *bytes, int64_t count, const char *text, size_t size) {
     const uint8_t *b = (const uint8_t *)bytes;
     size_t used = 0;
@@ -97,14 +98,8 @@ static bool reads_as(const char *bytes, int64_t count, const char *text, size_t 
         bool good = first < 0x80 || (first >= 0xc2 && first <= 0xf4);
         for (; good && there < more && at + 1 + there < count; there++) {
             const int c = b[at + 1 + there];
-            const int low = there > 0       ? 0x80
-                            : first == 0xe0 ? 0xa0
-                            : first == 0xf0 ? 0x90
-                                            : 0x80;
-            const int high = there > 0       ? 0xbf
-                             : first == 0xed ? 0x9f
-                             : first == 0xf4 ? 0x8f
-                                             : 0xbf;
+            const int low = there > 0 ? 0x80 : first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+            const int high = there > 0 ? 0xbf : first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
             if (c < low || c > high) break;
         }
         good = good && there == more;
@@ -319,7 +314,8 @@ static void texts_may_be_split_at_the_split_point(void **state) {
     free(parts.ids);
 }
 
-/* The time of half a million equal characters, of each kind, is not quadratic: it would be hours. */
+/* The time of half a million equal characters, of each kind, is not quadratic: it would be hours.
+ * */
 static void long_runs_take_no_longer_a_byte(void **state) {
     (void)state;
     enum { LONG = 1 << 19 };
@@ -497,19 +493,15 @@ static const refusal refusals[] = {
     {GPT2, "model.fuse_unk", "\"\"", "model.fuse_unk: expected true or false, got \"\""},
     {GPT2, "model.new_key", "1", "model: unknown key \"new_key\""},
     {GPT2, "model.vocab", "[]", "model.vocab: expected an object from tokens to ids, got a li"},
-    {GPT2, "model.vocab", "{}",
-     "\"<|endoftext|>\": expected the id 0, which tokenizers gives it"},
-    {GPT2, "model.vocab.a", NULL,
-     "\"<|endoftext|>\": expected the id 855, which tokenizers gives"},
+    {GPT2, "model.vocab", "{}", "\"<|endoftext|>\": expected the id 0, which tokenizers gives it"},
+    {GPT2, "model.vocab.a", NULL, "\"<|endoftext|>\": expected the id 855, which tokenizers gives"},
     {GPT2, "model.vocab.a", "\"64\"", "token \"a\": expected an id, got no whole number"},
     {GPT2, "model.vocab.a", "856", "token \"a\": expected an id below 856, the number of tok"},
     {GPT2, "model.vocab.a", "65", "its id 65 is there twice"},
     {GPT2, "model.merges.0", "\"ab\"", "merge 1: expected two tokens with a space between"},
-    {GPT2, "model.merges.0", "[\"a\"]",
-     "model.merges[0]: expected \"left right\" or [\"left\","},
+    {GPT2, "model.merges.0", "[\"a\"]", "model.merges[0]: expected \"left right\" or [\"left\","},
     {GPT2, "model.merges.0", "[\"a\",1]", "model.merges[0]: expected \"left right\" or"},
-    {GPT2, "model.merges.0", "[\"a \",\"b\"]",
-     "merge 1: expected two tokens with a space betw"},
+    {GPT2, "model.merges.0", "[\"a \",\"b\"]", "merge 1: expected two tokens with a space betw"},
     {GPT2, "model.merges.0", "1", "model.merges[0]: expected \"left right\" or"},
     {GPT2, "model.merges.0", "\"! !\"", "merge 1: the vocabulary has no token \"!!\""},
     {GPT2, "version", "\"2.0\"", "version: expected 1.0, got \"2.0\""},
@@ -518,8 +510,7 @@ static const refusal refusals[] = {
     {GPT2, "extra", "1", "the file: unknown key \"extra\""},
     {GPT2, "normalizer", "{\"type\":\"NFKC\"}",
      "normalizer: expected null or NFC (GPT-2, Llama 3, Qwen2), got \"NFKC\""},
-    {GPT2, "normalizer", "7",
-     "normalizer: expected null or NFC (GPT-2, Llama 3, Qwen2), got 7"},
+    {GPT2, "normalizer", "7", "normalizer: expected null or NFC (GPT-2, Llama 3, Qwen2), got 7"},
     {QWEN2, "normalizer.form", "1", "normalizer: unknown key \"form\""},
     {GPT2, "pre_tokenizer", "{\"type\":\"Metaspace\"}",
      "pre_tokenizer: expected ByteLevel, alone "
@@ -528,8 +519,7 @@ static const refusal refusals[] = {
     {GPT2, "pre_tokenizer", "null", "not supported), got null"},
     {GPT2, "pre_tokenizer.add_prefix_space", NULL,
      "pre_tokenizer.add_prefix_space: expected true or false, got nothing"},
-    {GPT2, "pre_tokenizer.use_regex", "0",
-     "pre_tokenizer.use_regex: expected true or false, g"},
+    {GPT2, "pre_tokenizer.use_regex", "0", "pre_tokenizer.use_regex: expected true or false, g"},
     {LLAMA3, SEQUENCE, "[]", SEQUENCE ": expected a list of Split and ByteLevel, got a list"},
     {LLAMA3, SEQUENCE ".0.type", "\"Digits\"",
      SEQUENCE "[0]: expected Split, by a regular expression, before ByteLevel, got \"Digits\""},
@@ -553,8 +543,7 @@ static const refusal refusals[] = {
     {GPT2, "added_tokens.0.new", "7", "added_tokens[0]: unknown key \"new\""},
     {GPT2, "added_tokens.0.content", "\"\"",
      "added_tokens[0]: expected a content of 1 to 4096 bytes, got \"\""},
-    {GPT2, "added_tokens.0.lstrip", NULL,
-     "added_tokens[0].lstrip: expected true or false, got n"},
+    {GPT2, "added_tokens.0.lstrip", NULL, "added_tokens[0].lstrip: expected true or false, got n"},
     {GPT2, "added_tokens.0.id", "857",
      "added token \"<|endoftext|>\": expected the id 856, which tokenizers gives it, got 857"},
     {GPT2, "added_tokens.0.content", "\"a\"",

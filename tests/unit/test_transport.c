@@ -5,7 +5,8 @@
  *     released    0                |  post             |  release
  *     receiver                   take     release ─────┘
  *
- * Edge e leads from rank e to rank e + 1, around; inproc has one rank. cmocka has a macro `fail`, hence (t->fail)(...). */
+ * Edge e leads from rank e to rank e + 1, around; inproc has one rank. cmocka has a macro `fail`,
+ * hence (t->fail)(...). */
 #include "loopback.h"
 #include "support.h"
 
@@ -73,7 +74,8 @@ static cgp_link_options options_of(int edge, bool sends, int capacity, char *mem
                               .memory = memory};
 }
 
-/* Even edges begin with the sender's end, odd ones with the receiver's; they close in the same order. */
+/* Even edges begin with the sender's end, odd ones with the receiver's; they close in the same
+ * order. */
 static wire open_wire(int edge, int capacity, int64_t spin) {
     wire w = {NULL, NULL, {NULL, NULL}};
     for (int k = 0; k < 2; k++) {
@@ -184,8 +186,8 @@ static void messages_are_matched_by_micro_batch(void **unused) {
     close_wire(1, &w);
 }
 
-/* Edges of three ranks, a thread at each end. Receivers take FEW messages at a time, in random order, as senders have FEW
- * buffers. A message is as many bytes as its contents say. */
+/* Edges of three ranks, a thread at each end. Receivers take FEW messages at a time, in random
+ * order, as senders have FEW buffers. A message is as many bytes as its contents say. */
 typedef struct end {
     cgp_link *link;
     int edge;
@@ -399,8 +401,7 @@ static void bad_links_are_refused(void **unused) {
     assert_refused(o, "edge 2: expected buffers, got NULL");
     wire w = open_wire(2, 1, 0);
     assert_refused(good, "edge 2: expected one sender, got another");
-    assert_refused(options_of(2, false, 1, memory),
-                   "edge 2: expected one receiver, got another");
+    assert_refused(options_of(2, false, 1, memory), "edge 2: expected one receiver, got another");
     assert_true(send_number(w.sender, 0, 0)); /* which did it no harm */
     close_wire(2, &w);
     t->link_close(NULL);
@@ -421,7 +422,8 @@ static void run_on_ranks(void *(*run)(void *)) {
     }
 }
 
-/* In round i rank r has (r + 1) i % 5 bytes, all of them r + 1; true if `all` has them, and zeros behind. */
+/* In round i rank r has (r + 1) i % 5 bytes, all of them r + 1; true if `all` has them, and zeros
+ * behind. */
 static bool is_collected(const unsigned char *all, const size_t *bytes, int n) {
     for (int r = 0; r < n; r++) {
         for (size_t k = 0; k < bytes[r]; k++) {
@@ -485,7 +487,8 @@ static void *meet(void *argument) {
     return NULL;
 }
 
-/* The last rank fails while the others wait: in a barrier, and their workers in acquire and take. */
+/* The last rank fails while the others wait: in a barrier, and their workers in acquire and take.
+ * */
 static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     (void)unused;
     wire full = open_wire(0, 2, 0), empty = open_wire(1, 2, 0);
@@ -527,7 +530,8 @@ static void a_failure_ends_the_waits_of_every_rank(void **unused) {
     close_wire(1, &empty);
 }
 
-/* A message is held at either end of an edge when all ranks end; buffers are handed back, and nothing waits. */
+/* A message is held at either end of an edge when all ranks end; buffers are handed back, and
+ * nothing waits. */
 static void hand_back(bool fails) {
     cgp_link_message sent, taken, other;
     wire w = open_wire(0, 2, 0);
@@ -652,14 +656,11 @@ static void both_ends_have_as_many_buffers_of_as_many_bytes(void **unused) {
         const cgp_link_options good = options_of(1, sends, 2, sends ? memory : NULL);
         assert_ok(t->link_open(ranks[0], &good, &first));
         other.capacity = 3;
-        assert_refused(other,
-                       "expected 2 buffers of 64 bytes as at the other end, got 3 of 64");
+        assert_refused(other, "expected 2 buffers of 64 bytes as at the other end, got 3 of 64");
         other.capacity = 1;
-        assert_refused(other,
-                       "expected 2 buffers of 64 bytes as at the other end, got 1 of 64");
+        assert_refused(other, "expected 2 buffers of 64 bytes as at the other end, got 1 of 64");
         other.capacity = 2, other.bytes = 32;
-        assert_refused(other,
-                       "expected 2 buffers of 64 bytes as at the other end, got 2 of 32");
+        assert_refused(other, "expected 2 buffers of 64 bytes as at the other end, got 2 of 32");
         t->link_close(first);
     }
 }

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part `build`: the library, the program, both plug-ins, the digests program and the tests of ops."""
+"""The part `build`: the library, the program, both plug-ins, the digests program and the tests of
+ops."""
 import os
 import shutil
 
 from check import Failed, ROOT, result
 from machine import find_nvcc, gpu
 
-TARGETS = ("cgpipe_program", "cgpipe_plugins", "cuda_digests", "test_op_backends", "test_op_properties")
+TARGETS = ("cgpipe_program", "cgpipe_plugins", "cuda_digests", "test_op_backends",
+           "test_op_properties")
 
 
 def options(check):
@@ -17,7 +19,8 @@ def options(check):
         if found:
             words.append(f"-DCGP_CUDA_ARCHITECTURES={found['capability']}")
     if check.packed:
-        words += [f"-DPKG_CONFIG_EXECUTABLE={check.packed / 'pkg-config'}", f"-DCMAKE_PREFIX_PATH={check.packed}",
+        words += [f"-DPKG_CONFIG_EXECUTABLE={check.packed / 'pkg-config'}",
+                  f"-DCMAKE_PREFIX_PATH={check.packed}",
                   f"-DCMAKE_C_FLAGS=-isystem {check.packed}/include -isystem {check.packed}/include/libpng16"]
     if shutil.which("ninja"):
         words += ["-G", "Ninja"]
@@ -36,7 +39,8 @@ def build(check):
             log.write(" ".join(map(str, words)) + "\n" + done.stdout + done.stderr)
         if done.returncode != 0:
             raise Failed(f"{' '.join(map(str, words[:3]))} ...: {(done.stderr or done.stdout).strip()[-600:]} ({check.build}/gpu_check.log)")
-    plugin = check.build / ("plugins" if check.backend == "cuda" else "tests/plugins") / f"libcgpipe-{check.backend}.so"
+    plugin = check.build / ("plugins" if check.backend == "cuda"
+                            else "tests/plugins") / f"libcgpipe-{check.backend}.so"
     if not plugin.exists():
         raise Failed(f"the build has no {plugin.name} ({check.build}/gpu_check.log says why)")
     return result("passed", [f"{len(TARGETS)} targets in {check.build}"])

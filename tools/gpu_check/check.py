@@ -14,7 +14,8 @@ from machine import find_nvcc
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 # A result is of the defaults: nothing that a caller has set for cgpipe or bench/ counts.
-for name in [name for name in os.environ if name.startswith("CGP_") or name in ("TINY", "STEPS", "ROUNDS")]:
+for name in [name for name in os.environ if name.startswith("CGP_")
+             or name in ("TINY", "STEPS", "ROUNDS")]:
     del os.environ[name]
 
 
@@ -27,13 +28,15 @@ class Failed(Exception):
 
 
 class OutOfTime(Exception):
-    """A part's time, or the check's, is up; `done` is what a command that was stopped had said, without an exit code."""
+    """A part's time, or the check's, is up; `done` is what a command that was stopped had said,
+    without an exit code."""
     done = None
 
 
 @dataclasses.dataclass
 class Check:
-    """The build, backend and results of the parts. `cuda-host` stands in for a GPU: everything is small, and no speed counts."""
+    """The build, backend and results of the parts. `cuda-host` stands in for a GPU: everything is
+    small, and no speed counts."""
     backend: str
     build: pathlib.Path
     results: pathlib.Path  # a JSON file for each part
@@ -53,15 +56,17 @@ class Check:
         return min(self.deadline, self.part_deadline) - time.monotonic()
 
     def environment(self, **variables):
-        """For programs of this build: what was packed, and the toolkit's libraries, which cuda opens."""
+        """For programs of this build: what was packed, and the toolkit's libraries, which cuda
+        opens."""
         toolkit = find_nvcc()
         places = [str(self.packed / "lib")] if self.packed else []
         places += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
         if toolkit:
             directory = pathlib.Path(toolkit).resolve().parent.parent
-            places += [str(directory / name) for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
-        return {**os.environ, "CGP_PLUGIN_PATH": f"{self.build}/plugins:{self.build}/tests/plugins", "CGP_LOG": "error", "LD_LIBRARY_PATH": ":".join(places),
-                **variables}
+            places += [str(directory / name)
+                       for name in ("lib64", "lib", "targets/x86_64-linux/lib")]
+        return {**os.environ, "CGP_PLUGIN_PATH": f"{self.build}/plugins:{self.build}/tests/plugins",
+                "CGP_LOG": "error", "LD_LIBRARY_PATH": ":".join(places), **variables}
 
     def devices(self, count=1, limit=""):
         return f"{self.backend}:0{limit}*{count}"
@@ -73,8 +78,8 @@ class Check:
             raise OutOfTime(self.part)
         words = [str(word) for word in words]
         try:
-            child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                                     **{"cwd": ROOT, **options})
+            child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     text=True, start_new_session=True, **{"cwd": ROOT, **options})
         except OSError as error:
             raise NotRun(f"{words[0]}: {error.strerror}") from error
         try:
@@ -98,8 +103,10 @@ class Check:
         return json.loads(done.stdout.strip().splitlines()[-1] if not ours else done.stdout)
 
     def cgpipe(self, command, *operands, variables=None, **options):
-        words = [word for key, value in options.items() for word in ("--" + key.replace("_", "-"), str(value))]
-        return self.json_of([self.build / "cgpipe", command, *operands, *words, "--json", "-", "--quiet"], **(variables or {}))
+        words = [word for key, value in options.items()
+                 for word in ("--" + key.replace("_", "-"), str(value))]
+        return self.json_of([self.build / "cgpipe", command, *operands, *words, "--json", "-",
+                             "--quiet"], **(variables or {}))
 
     def cell(self, key, function):
         """The result of `function`, kept: a part that goes on, goes on behind it."""
@@ -116,13 +123,16 @@ class Check:
         at.with_suffix(".new").replace(at)
 
     def rounds(self, cases, rounds, key="samples_per_second"):
-        """Run the cases {name: function} in turn, A B A B; the medians of a key, without cases that have failed. Every run is kept."""
+        """Run the cases {name: function} in turn, A B A B; the medians of a key, without cases that
+        have failed. Every run is kept."""
         failed = set()
         for number in range(1, rounds + 1):
             for name, function in cases.items():
-                if name not in failed and "failed" in self.cell(f"{name}, round {number}", function):
+                if name not in failed and "failed" in self.cell(f"{name}, round {number}",
+                                                                function):
                     failed.add(name)
-        return {name: statistics.median(self.state[f"{name}, round {number}"][key] for number in range(1, rounds + 1))
+        return {name: statistics.median(self.state[f"{name}, round {number}"][key]
+                                        for number in range(1, rounds + 1))
                 for name in cases if name not in failed}
 
 

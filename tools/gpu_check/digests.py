@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print the digests of cuda-host, as tests/cuda/digests.txt has them: tools/gpu_check/digests.py BUILD"""
+"""Print the digests of cuda-host, as tests/cuda/digests.txt has them: tools/gpu_check/digests.py
+BUILD"""
 import pathlib
 import sys
 import time
@@ -12,4 +13,5 @@ if len(sys.argv) != 2:
     sys.exit(__doc__)
 build = pathlib.Path(sys.argv[1]).resolve()
 never = time.monotonic() + 3600
-print(digest_lines(all_digests(Check("cuda-host", build, build, None, sys.executable, {}, never, "digests", never), "cuda-host")), end="")
+print(digest_lines(all_digests(Check("cuda-host", build, build, None, sys.executable, {}, never,
+                                     "digests", never), "cuda-host")), end="")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that have one right answer: digests, sanitizers, bits over layouts, memory, properties of bf16."""
+"""Parts that have one right answer: digests, sanitizers, bits over layouts, memory, properties of
+bf16."""
 import concurrent.futures
 import math
 import pathlib
@@ -10,7 +11,8 @@ from check import Failed, NotRun, OutOfTime, ROOT, result, verdict_of
 from machine import find_nvcc
 
 COMMITTED = ROOT / "tests" / "cuda" / "digests.txt"
-# 10 steps of a model of each family. bench draws its data with Philox alone; initial weights ask libm.
+# 10 steps of a model of each family. bench draws its data with Philox alone; initial weights ask
+# libm.
 TRAININGS = [
     ("gpt2:layers=2,width=24,heads=2,vocab=50,seq=16", {"optimizer": "adamw", "dropout": 0.1}),
     ("resnet:depth=8,width=4,classes=10,image=16", {"optimizer": "sgd"}),
@@ -33,7 +35,8 @@ def training_digests(check, backend):
     """({name: digest} of weights and states after 10 steps, the digest of this machine's libm)."""
     digests, libm = {}, None
     for model, options in TRAININGS:
-        run = check.cgpipe("bench", model, devices=f"{backend}:0", stages=1, batch=4, chunks=2, steps=10, seed=7, lr=0.01, **options)
+        run = check.cgpipe("bench", model, devices=f"{backend}:0", stages=1, batch=4, chunks=2,
+                           steps=10, seed=7, lr=0.01, **options)
         libm = run["libm"]
         for key in ("weights_sha256", "state_sha256"):
             if run[key]:
@@ -48,7 +51,8 @@ def all_digests(check, backend):
 
 def digest_lines(found):
     """As they are committed."""
-    lines = [f"{digest}  {name}" for part in ("ops", "trainings") for name, digest in found[part].items()]
+    lines = [f"{digest}  {name}" for part in ("ops", "trainings")
+             for name, digest in found[part].items()]
     return "\n".join([f"libm {found['libm']}", *lines]) + "\n"
 
 
@@ -56,13 +60,16 @@ def committed_digests():
     libm, *lines = COMMITTED.read_text().splitlines()
     names = {line[66:]: line[:64] for line in lines}
     is_training = re.compile(r"\d+ steps, ").match
-    return {"libm": libm.split()[1], "ops": {name: digest for name, digest in names.items() if not is_training(name)},
+    return {"libm": libm.split()[1],
+            "ops": {name: digest for name, digest in names.items() if not is_training(name)},
             "trainings": {name: digest for name, digest in names.items() if is_training(name)}}
 
 
 def compare(what, found, expected):
     """A line: equal, or which differ."""
-    wrong = [name for name in expected if found.get(name) != expected[name]] + [name for name in found if name not in expected]
+    wrong = [name for name in expected
+             if found.get(name) != expected[name]] + [name for name in found
+                                                      if name not in expected]
     if not wrong:
         return f"{what}: all {len(expected)} equal"
     return f"FAILED {what}: {len(wrong)} of {len(expected)} differ: " + "; ".join(wrong[:8]) + (" ..." if len(wrong) > 8 else "")
@@ -73,7 +80,8 @@ def digests(check):
     committed = committed_digests()
     lines = [compare("ops, cuda-host here and committed", host["ops"], committed["ops"])]
     if host["libm"] == committed["libm"]:
-        lines.append(compare("10 steps, cuda-host here and committed", host["trainings"], committed["trainings"]))
+        lines.append(compare("10 steps, cuda-host here and committed", host["trainings"],
+                             committed["trainings"]))
     else:
         lines.append("10 steps, committed: of another libm, whose initial weights are others")
     if check.backend == "cuda-host":
@@ -90,14 +98,18 @@ SANITIZER_SECONDS = 150  # for all of them, which run at once; fewer, if fewer a
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 RACED = "linear matmul conv2d attention softmax cross_entropy layer_norm rms_norm batch_norm embedding".split()  # ops that share memory
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")
-ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)", re.M)  # before there is a summary
+ERROR = re.compile(r"^========= (?:Invalid|Error:|Barrier error|Uninitialized)",
+                   re.M)  # before there is a summary
 
 
 def sanitize(check, tool, sanitizer):
-    """"clean", "N errors" or "not run (why)": clean only if it says so of a program that came to its end. What it said stays in a file."""
-    words = [check.build / "tests" / "cuda_digests", check.backend, *(RACED if tool == "racecheck" else [])]
+    """"clean", "N errors" or "not run (why)": clean only if it says so of a program that came to
+    its end. What it said stays in a file."""
+    words = [check.build / "tests" / "cuda_digests", check.backend,
+             *(RACED if tool == "racecheck" else [])]
     try:
-        done = check.run([sanitizer, "--tool", tool, "--print-limit", "20", *words], limit=SANITIZER_SECONDS, env=check.environment())
+        done = check.run([sanitizer, "--tool", tool, "--print-limit", "20", *words],
+                         limit=SANITIZER_SECONDS, env=check.environment())
     except NotRun as reason:
         return f"not run ({reason})"
     except OutOfTime as stopped:
@@ -125,12 +137,14 @@ def sanitizers(check):
         raise NotRun("no GPU")
     nvcc = find_nvcc()
     places = [str(pathlib.Path(nvcc).resolve().parent)] if nvcc else []
-    sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=":".join([*places, "/usr/local/cuda/bin"]))
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer",
+                                                                  path=":".join([*places, "/usr/local/cuda/bin"]))
     if not sanitizer:
         raise NotRun("no compute-sanitizer")
     with concurrent.futures.ThreadPoolExecutor(len(TOOLS)) as pool:
         said = dict(zip(TOOLS, pool.map(lambda tool: sanitize(check, tool, sanitizer), TOOLS)))
-    lines = [f"{'FAILED ' if text.endswith('errors') else ''}{tool}: {text}" for tool, text in said.items()]
+    lines = [f"{'FAILED ' if text.endswith('errors') else ''}{tool}: {text}"
+             for tool, text in said.items()]
     verdict = verdict_of(lines)
     if verdict == "passed" and set(said.values()) != {"clean"}:
         verdict = "not run"  # not in full
@@ -139,16 +153,20 @@ def sanitizers(check):
 
 # --- bits ---
 
-MODELS = {"gpt2": ("gpt2:layers=4,width=32,heads=2,vocab=50,seq=16", {"dropout": 0.1, "optimizer": "adamw"}),
+MODELS = {"gpt2": ("gpt2:layers=4,width=32,heads=2,vocab=50,seq=16",
+                   {"dropout": 0.1, "optimizer": "adamw"}),
           "amoebanetd": ("amoebanetd:L=3,D=8,classes=10,image=32", {})}
-LAYOUTS = [(1, "gpipe", "never", "on"), (2, "gpipe", "except_last", "on"), (4, "1f1b", "never", "on"), (4, "zb-h1", "never", "off")]
+LAYOUTS = [(1, "gpipe", "never", "on"), (2, "gpipe", "except_last", "on"),
+           (4, "1f1b", "never", "on"), (4, "zb-h1", "never", "off")]
 MIXED = [("gpipe", "never"), ("1f1b", "always"), ("zb-h1", "never")]
 
 
 def trained(check, model, devices, stages, schedule, recompute, graphs="on", **options):
-    """Weights and loss after three steps: launches are recorded in the second, and run again in the third."""
+    """Weights and loss after three steps: launches are recorded in the second, and run again in the
+    third."""
     text, more = MODELS[model]
-    run = check.cgpipe("bench", text, devices=devices, stages=stages, schedule=schedule, recompute=recompute, batch=8, chunks=4, steps=3,
+    run = check.cgpipe("bench", text, devices=devices, stages=stages, schedule=schedule,
+                       recompute=recompute, batch=8, chunks=4, steps=3,
                        variables={"CGP_GRAPHS": graphs}, **more, **options)
     return {"weights": run["weights_sha256"], "loss": run["loss_last"]}
 
@@ -163,24 +181,29 @@ def same(what, found):
         return f"FAILED {what}: the loss is not finite: " + ", ".join(wrong)
     if len({cell["weights"] for cell in found.values()}) == 1:
         return f"{what}: {len(found)} layouts, the same bits"
-    return f"FAILED {what}: " + ", ".join(f"{name} {cell['weights'][:8]}" for name, cell in found.items())
+    return f"FAILED {what}: " + ", ".join(f"{name} {cell['weights'][:8]}"
+                                          for name, cell in found.items())
 
 
 def layouts(check, model, **options):
     return {f"K={k} {schedule} {recompute} graphs {graphs}":
-            check.cell(" ".join(map(str, (model, k, schedule, recompute, graphs, *options.values()))),
-                       lambda: trained(check, model, check.devices(k), k, schedule, recompute, graphs, **options))
+            check.cell(" ".join(map(str, (model, k, schedule, recompute, graphs,
+                                          *options.values()))),
+                       lambda: trained(check, model, check.devices(k), k, schedule, recompute,
+                                       graphs, **options))
             for k, schedule, recompute, graphs in LAYOUTS}
 
 
 def bits(check):
-    lines = [same(f"{model}, devices of one {check.backend}", layouts(check, model)) for model in MODELS]
+    lines = [same(f"{model}, devices of one {check.backend}", layouts(check, model))
+             for model in MODELS]
     mixed = {}
     for backend in dict.fromkeys((check.backend, "cuda-host")):
         for schedule, recompute in MIXED:
             mixed[f"{backend},cpu {schedule} {recompute}"] = check.cell(
                 f"mixed {backend} {schedule} {recompute}",
-                lambda: trained(check, "gpt2", f"{backend}:0,cpu", 2, schedule, recompute, balance="4,4"))
+                lambda: trained(check, "gpt2", f"{backend}:0,cpu", 2, schedule, recompute,
+                                balance="4,4"))
     lines.append(same("gpt2, beside a cpu", mixed))
     return result(verdict_of(lines), lines)
 
@@ -188,9 +211,12 @@ def bits(check):
 # --- memory ---
 
 def memory_cell(check, stages, chunks):
-    sizes = {"model": "gpt2:layers=4,width=32,heads=2,vocab=50,seq=16", "batch": 8} if check.small else {"batch": 64}
-    report = check.cgpipe("bench", "gpt2", devices=check.devices(stages), stages=stages, chunks=chunks, steps=3, **sizes)
-    return {key: [device[key + "_bytes"] for device in report["devices"]] for key in ("planned", "allocated", "driver")}
+    sizes = {"model": "gpt2:layers=4,width=32,heads=2,vocab=50,seq=16",
+             "batch": 8} if check.small else {"batch": 64}
+    report = check.cgpipe("bench", "gpt2", devices=check.devices(stages), stages=stages,
+                          chunks=chunks, steps=3, **sizes)
+    return {key: [device[key + "_bytes"] for device in report["devices"]]
+            for key in ("planned", "allocated", "driver")}
 
 
 def memory(check):
@@ -209,11 +235,13 @@ def memory(check):
 
 # --- bf16 ---
 
-PROPERTIES = ("test_op_backends", "test_op_properties")  # digests hold bf16 to f32, rounded, but for cuBLASLt's GEMMs
+PROPERTIES = ("test_op_backends",
+              "test_op_properties")  # digests hold bf16 to f32, rounded, but for cuBLASLt's GEMMs
 
 
 def property_test(check, name):
-    """A quarter of its random cases: on a GPU each size of a GEMM has cuBLASLt's algorithms tested first. All it says is in NAME.log."""
+    """A quarter of its random cases: on a GPU each size of a GEMM has cuBLASLt's algorithms tested
+    first. All it says is in NAME.log."""
     variables = {"CGP_TEST_BACKEND": check.backend, "CGP_TEST_SCALE": "0.25"}
     done = check.run([check.build / "tests" / name], env={**check.environment(), **variables})
     said = done.stdout + done.stderr
@@ -222,7 +250,8 @@ def property_test(check, name):
     if done.returncode == 0:
         return "passed"
     wrong = re.findall(r"^\[  FAILED  \] (?!\d+ test)(.*)", said, re.M)
-    why = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines() if line and not line.startswith("[")]
+    why = [line.removeprefix("ERROR: ") for line in done.stderr.splitlines()
+           if line and not line.startswith("[")]
     seed = re.findall(r"CGP_TEST_SEED=\d+", said)
     return f"{', '.join(dict.fromkeys(wrong[:4])) or f'exit code {done.returncode}'} ({' '.join(seed)}): {'; '.join(why[:2])[:400]}"
 
@@ -230,25 +259,30 @@ def property_test(check, name):
 def gemms(check):
     """The log's lines about GEMMs in bf16: cuBLASLt's algorithms, or own kernels and why."""
     model = "gpt2:layers=1,width=32,heads=2,vocab=64,seq=16" if check.small else "gpt2:layers=1,width=768,heads=12,vocab=3000,seq=128"
-    done = check.run([check.build / "cgpipe", "bench", model, "--devices", f"{check.backend}:0", "--precision", "bf16", "--batch", 8,
-                      "--chunks", 1, "--steps", 1, "--quiet"], env=check.environment(CGP_LOG="info"))
+    done = check.run([check.build / "cgpipe", "bench", model, "--devices", f"{check.backend}:0",
+                      "--precision", "bf16", "--batch", 8, "--chunks", 1, "--steps", 1, "--quiet"],
+                     env=check.environment(CGP_LOG="info"))
     if done.returncode != 0:
         raise Failed(f"a step in bf16: exit code {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
-    return sorted(set(re.findall(r"(?:GEMM [^,\n]*|weight's gradient) in bf16.*|GEMMs in bf16 by.*", done.stderr)))
+    return sorted(set(re.findall(r"(?:GEMM [^,\n]*|weight's gradient) in bf16.*|GEMMs in bf16 by.*",
+                                 done.stderr)))
 
 
 def near_cpu(found, cpu):
     """A line: the loss beside that of a cpu, whose GEMMs are rounded otherwise."""
-    far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf for cell in found.values())
+    far = max(abs(cell["loss"] - cpu["loss"]) if is_finite(cell) and is_finite(cpu) else math.inf
+              for cell in found.values())
     return f"{'' if far < 0.02 else 'FAILED '}gpt2 in bf16: the loss is {far:.2g} from a cpu's (less than 0.02)"
 
 
 def bf16(check):
     lines = list(check.cell("gemms", lambda: gemms(check)))
-    if not lines or not (check.small or any(re.search(r"cuBLASLt's algorithm \d", line) for line in lines)):
+    if not lines or not (check.small
+                         or any(re.search(r"cuBLASLt's algorithm \d", line) for line in lines)):
         lines.append("FAILED GEMMs: the log names no algorithm of cuBLASLt")
     found = layouts(check, "gpt2", precision="bf16")
-    cpu = check.cell("cpu", lambda: trained(check, "gpt2", "cpu", 1, "gpipe", "never", precision="bf16"))
+    cpu = check.cell("cpu", lambda: trained(check, "gpt2", "cpu", 1, "gpipe", "never",
+                                            precision="bf16"))
     lines += [same("gpt2 in bf16", found), near_cpu(found, cpu)]
     for name in PROPERTIES:
         said = check.cell(name, lambda name=name: property_test(check, name))

@@ -3,11 +3,12 @@
 import re
 import subprocess
 
-# Of a multiprocessor of sm_90. A warp takes registers in units of 256, a thread block 1 KiB of shared memory besides its own.
+# Of a multiprocessor of sm_90. A warp takes registers in units of 256, a thread block 1 KiB of
+# shared memory besides its own.
 REGISTERS, SHARED, THREADS, BLOCKS = 65536, 227 * 1024, 2048, 32
 BLOCK = 256  # most kernels' threads (cuda.cuh)
-OTHERS = {"forward_tile": 256, "queries_tile": 256, "keys_tile": 256, "norm_weight": 128, "embedding_forward": 128, "embedding_weight": 128,
-          "sum_groups": 512}
+OTHERS = {"forward_tile": 256, "queries_tile": 256, "keys_tile": 256, "norm_weight": 128,
+          "embedding_forward": 128, "embedding_weight": 128, "sum_groups": 512}
 
 
 def threads_of(kernel):
@@ -29,20 +30,24 @@ def resident(registers, shared, threads):
 def plain(names):
     """Names without a compiler's marks, arguments and types of results."""
     try:
-        told = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True).stdout.splitlines()
+        told = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True,
+                              text=True).stdout.splitlines()
     except OSError:
         told = names
     return [re.sub(r"\(.*", "", name.replace("void ", "", 1)) for name in told]
 
 
 def said_by_ptxas(build):
-    """(file, kernel, registers, bytes of shared memory) of one architecture, sm_90 where it is among them."""
+    """(file, kernel, registers, bytes of shared memory) of one architecture, sm_90 where it is
+    among them."""
     found = []
     for path in sorted((build / "cuda").glob("*.ptxas")):
         for part in path.read_text().split("Compiling entry function ")[1:]:
             name, arch = re.match(r"'(.*)' for '(.*)'", part).groups()
-            used, shared = re.search(r"Used (\d+) registers", part), re.search(r"(\d+) bytes smem", part)
-            found.append((arch, path.stem.removesuffix("_cu"), name, int(used[1]), int(shared[1]) if shared else 0))
+            used, shared = re.search(r"Used (\d+) registers",
+                                     part), re.search(r"(\d+) bytes smem", part)
+            found.append((arch, path.stem.removesuffix("_cu"), name, int(used[1]), int(shared[1])
+                          if shared else 0))
     archs = {arch for arch, *_ in found}
     one = "sm_90" if "sm_90" in archs else min(archs, default="")
     return [row for arch, *row in found if arch == one]

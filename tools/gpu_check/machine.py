@@ -28,7 +28,8 @@ def git_object(kind, data):
 
 
 def tree_hash(directory=KERNELS):
-    """git's hash of a directory as it is on disk: a copy of the sources has no .git, and may have changes."""
+    """git's hash of a directory as it is on disk: a copy of the sources has no .git, and may have
+    changes."""
     def entries(at):
         for path in at.iterdir():
             if path.is_dir():
@@ -39,15 +40,20 @@ def tree_hash(directory=KERNELS):
 
     def tree(at):
         return git_object("tree", b"".join(f"{mode} {name}\0".encode() + digest
-                                           for _, mode, name, digest in sorted(entries(at)))).digest()
+                                           for _, mode, name,
+                                           digest in sorted(entries(at)))).digest()
     return tree(directory).hex()
 
 
 def sources_hash():
-    """Of all that a result depends on: the sources, the benchmarks without their results, the digests."""
-    paths = [path for name in ("src", "include", "bench") for path in (ROOT / name).rglob("*") if path.is_file()]
-    names = [path.relative_to(ROOT) for path in [*paths, *(ROOT / "tests" / "cuda").glob("digests*")]]
-    lines = [f"{name} {git_object('blob', (ROOT / name).read_bytes()).hexdigest()}\n" for name in sorted(names)
+    """Of all that a result depends on: the sources, the benchmarks without their results, the
+    digests."""
+    paths = [path for name in ("src", "include", "bench") for path in (ROOT / name).rglob("*")
+             if path.is_file()]
+    names = [path.relative_to(ROOT)
+             for path in [*paths, *(ROOT / "tests" / "cuda").glob("digests*")]]
+    lines = [f"{name} {git_object('blob', (ROOT / name).read_bytes()).hexdigest()}\n"
+             for name in sorted(names)
              if "__pycache__" not in name.parts and name.parts[:2] != ("bench", "results")]
     return hashlib.sha1("".join(lines).encode()).hexdigest()
 
@@ -73,9 +79,11 @@ def find_nvcc():
 
 def gpu():
     """Name, driver and compute capability ("90") of the first GPU; None: there is none."""
-    line = output("nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader").partition("\n")[0]
+    line = output("nvidia-smi", "--query-gpu=name,driver_version,compute_cap",
+                  "--format=csv,noheader").partition("\n")[0]
     parts = [part.strip() for part in line.split(",")]
-    return {"name": parts[0], "driver": parts[1], "capability": parts[2].replace(".", "")} if len(parts) == 3 else None
+    return {"name": parts[0], "driver": parts[1],
+            "capability": parts[2].replace(".", "")} if len(parts) == 3 else None
 
 
 def facts(backend, python, packed):
@@ -89,7 +97,8 @@ def facts(backend, python, packed):
         "device": found["name"] if found else f"{backend} on {cpu_name()}",
         "driver": found["driver"] if found else None,
         "toolkit": toolkit[0] if toolkit else None,
-        "torch": output(python, "-c", "from importlib.metadata import version; print(version('torch'))") or None,
+        "torch": output(python, "-c",
+                        "from importlib.metadata import version; print(version('torch'))") or None,
         "commit": commit(packed),
         "kernels_tree": tree_hash(),
         "sources": sources_hash(),

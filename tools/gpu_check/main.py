@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Run the parts of tools/gpu_check.sh, in the order of their importance, and go on where an earlier call has stopped."""
+"""Run the parts of tools/gpu_check.sh, in the order of their importance, and go on where an earlier
+call has stopped."""
 import argparse
 import math
 import os
@@ -13,8 +14,9 @@ import machine
 import report
 from check import Check, Failed, NotRun, OutOfTime, ROOT
 
-# Name, module and function, seconds that have to be left for it to begin on a GPU, seconds at most. A part that is cut goes on in the next
-# call. `--part` lifts the limit: a run that is longer than its part could not end otherwise.
+# Name, module and function, seconds that have to be left for it to begin on a GPU, seconds at most.
+# A part that is cut goes on in the next call. `--part` lifts the limit: a run that is longer than
+# its part could not end otherwise.
 PARTS = [
     ("digests", "exactness.digests", 20, 120),
     ("bits", "exactness.bits", 20, 90),
@@ -32,22 +34,31 @@ PARTS = [
 
 
 def parse():
-    parser = argparse.ArgumentParser(prog="tools/gpu_check.sh", description="Check and measure the CUDA kernels on this machine's GPU.",
-                                     epilog="Exit code 0: all parts are done, none has failed; 1: one has failed; 2: nothing was run; "
+    parser = argparse.ArgumentParser(prog="tools/gpu_check.sh",
+                                     description="Check and measure the CUDA kernels on this machine's GPU.", epilog="Exit code 0: all parts are done, none has failed; 1: one has failed; 2: nothing was run; "
                                             "3: parts are left, call again.")
     names = [name for name, *_ in PARTS]
     parser.add_argument("--part", action="append", choices=names, metavar="NAME",
-                        help="this part alone, anew if it is done, without a limit but --minutes: " + " ".join(names))
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build-gpu" / "results", metavar="DIR",
-                        help="where parts leave their JSON [build-gpu/results]")
-    parser.add_argument("--minutes", type=float, default=8, metavar="N", help="no part begins that would end later [8]")
-    parser.add_argument("--backend", choices=["cuda", "cuda-host"], default="cuda", help="cuda-host tries this script without a GPU [cuda]")
-    parser.add_argument("--packed", type=pathlib.Path, metavar="DIR", help="what --pack has made: libraries that this machine lacks")
-    parser.add_argument("--built", type=pathlib.Path, metavar="DIR", help="a build that is there, instead of build-gpu/build")
-    parser.add_argument("--report", type=pathlib.Path, metavar="DIR", help="where the report goes [bench/results; of cuda-host --out]")
-    parser.add_argument("--pack", type=pathlib.Path, metavar="DIR", help="on a machine that has all: copy what the build needs, and end")
-    parser.add_argument("--llmc", type=pathlib.Path, metavar="DIR", help="with --pack: a checkout of llm.c, to be measured beside")
-    parser.add_argument("--when", action="store_true", help="print when these kernels last ran on a GPU, for README.md, and end")
+                        help="this part alone, anew if it is done, without a limit but --minutes: "
+                        + " ".join(names))
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build-gpu" / "results",
+                        metavar="DIR", help="where parts leave their JSON [build-gpu/results]")
+    parser.add_argument("--minutes", type=float, default=8, metavar="N",
+                        help="no part begins that would end later [8]")
+    parser.add_argument("--backend", choices=["cuda", "cuda-host"], default="cuda",
+                        help="cuda-host tries this script without a GPU [cuda]")
+    parser.add_argument("--packed", type=pathlib.Path, metavar="DIR",
+                        help="what --pack has made: libraries that this machine lacks")
+    parser.add_argument("--built", type=pathlib.Path, metavar="DIR",
+                        help="a build that is there, instead of build-gpu/build")
+    parser.add_argument("--report", type=pathlib.Path, metavar="DIR",
+                        help="where the report goes [bench/results; of cuda-host --out]")
+    parser.add_argument("--pack", type=pathlib.Path, metavar="DIR",
+                        help="on a machine that has all: copy what the build needs, and end")
+    parser.add_argument("--llmc", type=pathlib.Path, metavar="DIR",
+                        help="with --pack: a checkout of llm.c, to be measured beside")
+    parser.add_argument("--when", action="store_true",
+                        help="print when these kernels last ran on a GPU, for README.md, and end")
     return parser.parse_args()
 
 
@@ -57,7 +68,8 @@ def function_of(path):
 
 
 def run_part(check, name, path, limit, anew):
-    """Run a part; what it left is {"verdict", "lines", "goals", "seconds", "date", "commit", ..}."""
+    """Run a part; what it left is {"verdict", "lines", "goals", "seconds", "date", "commit",
+    ..}."""
     check.part, check.part_deadline = name, time.monotonic() + (math.inf if check.small else limit)
     kept = report.kept(check.results, name)
     check.state = {} if anew else kept.get("cells", {})
@@ -69,13 +81,15 @@ def run_part(check, name, path, limit, anew):
     except Failed as failure:
         found = {"verdict": "failed", "lines": [f"FAILED {failure}"], "goals": []}
     except OutOfTime as late:
-        lines = [f"{late}: call again; {len(check.state)} cells are kept", *report.so_far(check.state)]
+        lines = [f"{late}: call again; {len(check.state)} cells are kept",
+                 *report.so_far(check.state)]
         found = {"verdict": "not finished", "lines": lines, "goals": []}
     except Exception as bug:  # of this script: the time on a GPU is for the other parts, too
         traceback.print_exc()
         found = {"verdict": "failed", "lines": [f"FAILED {type(bug).__name__}: {bug}"], "goals": []}
     seconds = time.monotonic() - begin + (0 if anew else kept.get("seconds", 0))
-    check.keep(seconds=round(seconds, 1), **{key: check.facts[key] for key in report.OF_A_PART}, **found)
+    check.keep(seconds=round(seconds, 1), **{key: check.facts[key] for key in report.OF_A_PART},
+               **found)
     return found["verdict"]
 
 
@@ -91,7 +105,8 @@ def run_parts(check, wanted):
         if done and not wanted:
             continue
         if check.deadline - time.monotonic() < (0 if check.small else estimate):
-            print(f"{name}: is left for the next call (begins with {estimate} s or more)", flush=True)
+            print(f"{name}: is left for the next call (begins with {estimate} s or more)",
+                  flush=True)
             continue
         print(f"{name} ...", flush=True)
         verdict = run_part(check, name, path, math.inf if wanted else limit, done)
@@ -118,7 +133,8 @@ def main():
     os.environ.update(BUILD=str(build), PYTHON=python)
     facts = machine.facts(options.backend, python, packed)
     results = options.out.resolve() / f"{machine.slug(facts['device'])}-{facts['sources'][:12]}"
-    check = Check(options.backend, build, results, packed, python, facts, begin + 60 * options.minutes)
+    check = Check(options.backend, build, results, packed, python, facts,
+                  begin + 60 * options.minutes)
     built = "passed"
     if not options.built and needs_a_build(check, options.part):
         print("build ...", flush=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that measure: the GPT-2 benchmark, published tables, images, several devices on one GPU; PyTorch and llm.c beside them."""
+"""Parts that measure: the GPT-2 benchmark, published tables, images, several devices on one GPU;
+PyTorch and llm.c beside them."""
 import sys
 
 from check import Failed, NotRun, ROOT, goal, result
@@ -14,7 +15,8 @@ STEPS = 12  # the first two are not counted
 
 
 def bench_cases():
-    """bench/cases.py, which reads the environment and the command line when it is imported; main.py sees to both."""
+    """bench/cases.py, which reads the environment and the command line when it is imported; main.py
+    sees to both."""
     import cases
     return cases
 
@@ -22,16 +24,19 @@ def bench_cases():
 def sizes(check, **changes):
     """The model of the GPT-2 benchmark at its full batch; of a stand-in, a tiny one."""
     tiny = {"layers": 4, "width": 16, "heads": 2, "vocab": 50, "seq": 8, "batch": 64, "steps": 3}
-    return {**(tiny if check.small else {**bench_cases().GPT2, "batch": 64, "steps": STEPS}), **changes}
+    return {**(tiny if check.small else {**bench_cases().GPT2, "batch": 64, "steps": STEPS}),
+            **changes}
 
 
 def gpt2_ours(check, chunks, stages=1, **options):
     of = sizes(check, **{key: options.pop(key) for key in ("seq", "steps") if key in options})
-    return check.json_of(bench_cases().ours(of, stages=stages, chunks=chunks, devices=check.devices(stages), **options))
+    return check.json_of(bench_cases().ours(of, stages=stages, chunks=chunks,
+                                            devices=check.devices(stages), **options))
 
 
 def of_others(function):
-    """The result of a program that is not ours, or {"failed": text}: it is measured beside, and fails no part."""
+    """The result of a program that is not ours, or {"failed": text}: it is measured beside, and
+    fails no part."""
     try:
         return function()
     except (Failed, NotRun, ValueError, IndexError) as failure:
@@ -40,14 +45,16 @@ def of_others(function):
 
 def did_not_run(check):
     """A line for each case of others that has failed."""
-    failed = {key.partition(", round ")[0]: cell["failed"] for key, cell in check.state.items() if "failed" in cell}
+    failed = {key.partition(", round ")[0]: cell["failed"] for key, cell in check.state.items()
+              if "failed" in cell}
     return [f"{name}: did not run: {text}" for name, text in failed.items()]
 
 
 def peer(check, script, options, flags=()):
     """A script of PyTorch in bench/, on the same device."""
     words = [check.python, ROOT / "bench" / script, *bench_cases().options_of(options), *flags]
-    return of_others(lambda: check.json_of([*words, "--device", "cpu" if check.small else "cuda"], ours=False))
+    return of_others(lambda: check.json_of([*words, "--device", "cpu" if check.small else "cuda"],
+                                           ours=False))
 
 
 def gpt2_torch(check, chunks, *flags, **changes):
@@ -72,7 +79,8 @@ def gpt2(check):
     medians = check.rounds(cases, 1)
     lines = ["f32, B=64, T=128, K=1", *table(medians), *did_not_run(check)]
     kept = goal(check, "M=64 over M=1", medians["cgpipe M=64"] / medians["cgpipe M=1"], 0.40)
-    goals = [kept, *(goal(check, f"M={m} over PyTorch eager", medians[f"cgpipe M={m}"] / medians[f"PyTorch eager M={m}"], bound)
+    goals = [kept, *(goal(check, f"M={m} over PyTorch eager",
+                          medians[f"cgpipe M={m}"] / medians[f"PyTorch eager M={m}"], bound)
                      for m, bound in ((1, 0.90), (64, 2.0)) if f"PyTorch eager M={m}" in medians)]
     if kept and not kept["met"]:
         lines += occupancy(check.build)
@@ -85,7 +93,8 @@ def grid(check):
     for k in (1, 2, 4):
         row = []
         for m in (1, 64) if check.small else (1, 4, 16, 64):
-            cell = check.cell(f"K={k} M={m}", lambda: gpt2_ours(check, m, stages=k, steps=3 if check.small else 6))
+            cell = check.cell(f"K={k} M={m}",
+                              lambda: gpt2_ours(check, m, stages=k, steps=3 if check.small else 6))
             row.append(cell[SPEED])
         lines.append(f"K={k}: " + " ".join(f"{speed:,.1f}" for speed in row))
     return result("measured", lines)
@@ -95,7 +104,8 @@ def stages(check):
     """Four devices on one GPU, which share it, against one."""
     cases = {f"K={k} M=16": lambda k=k: gpt2_ours(check, 16, stages=k) for k in (1, 4)}
     medians = check.rounds(cases, 1)
-    return result("measured", table(medians), [goal(check, "K=4 over K=1", medians["K=4 M=16"] / medians["K=1 M=16"], 0.95)])
+    return result("measured", table(medians),
+                  [goal(check, "K=4 over K=1", medians["K=4 M=16"] / medians["K=1 M=16"], 0.95)])
 
 
 def bf16_speed(check):
@@ -124,7 +134,8 @@ def of_stand_in(cell):
 
 
 def tables(check):
-    """AmoebaNet-D's memory: every cell runs in devices of 22 GiB on one GPU. Only planned bytes have to fit: speeds say nothing here."""
+    """AmoebaNet-D's memory: every cell runs in devices of 22 GiB on one GPU. Only planned bytes
+    have to fit: speeds say nothing here."""
     from published import TABLES
     from tables import options_of
     lines, goals = [], []
@@ -135,11 +146,13 @@ def tables(check):
         options = options_of(published, used, steps=2, devices=check.devices(cell[4], limit))
         options = {key.replace("-", "_"): value for key, value in options.items() if value}
         run = check.cell(cell[0], lambda: check.cgpipe("bench", used[1], **options))
-        activation, largest = run["activation_bytes_total"] / GIB, max(device["planned_bytes"] for device in run["devices"]) / GIB
+        activation, largest = run["activation_bytes_total"] / GIB, max(device["planned_bytes"]
+                                                                       for device in run["devices"]) / GIB
         lines.append(f"AmoebaNet-D {cell[0]}: ran, loss {run['loss_last']:.4g}; activations {activation:.2f} GiB, "
                      f"published {cell[7][1] or '-'}; largest device {largest:.2f} GiB")
         if cell[7][1]:
-            goals.append(goal(check, f"{cell[0]}: activations over the published", activation / cell[7][1], 0.9, at_most=True))
+            goals.append(goal(check, f"{cell[0]}: activations over the published",
+                              activation / cell[7][1], 0.9, at_most=True))
     lines.append(unet_plan(check, TABLES["unet-memory"], options_of))
     return result("measured", lines, goals)
 
@@ -160,13 +173,16 @@ def unet_plan(check, published, options_of):
 # Model, batch, script of PyTorch and its options, the ratio that is meant to be reached.
 IMAGES = {
     "ResNet-101": ("resnet101", 128, "resnet_torch.py", {}, 0.7),
-    "AmoebaNet-D(18, 256)": ("amoebanetd:L=18,D=256", 96, "images_torch.py", {"model": "amoebanetd"}, None),
+    "AmoebaNet-D(18, 256)": ("amoebanetd:L=18,D=256", 96, "images_torch.py",
+                             {"model": "amoebanetd"}, None),
     "U-Net(5, 64)": ("unet:B=5,C=64", 40, "images_torch.py", {"model": "unet", "image": 192}, None),
 }
 SMALL_IMAGES = {
-    "ResNet-101": ("resnet:depth=8,width=4,classes=10,image=16", 4, "resnet_torch.py", {"depth": 50, "image": 32}, None),
+    "ResNet-101": ("resnet:depth=8,width=4,classes=10,image=16", 4, "resnet_torch.py",
+                   {"depth": 50, "image": 32}, None),
     "AmoebaNet-D(18, 256)": ("amoebanetd:L=3,D=8,classes=10,image=32", 4, "images_torch.py",
-                             {"model": "amoebanetd", "layers": 3, "filters": 16, "image": 32}, None),
+                             {"model": "amoebanetd", "layers": 3, "filters": 16, "image": 32},
+                             None),
     "U-Net(5, 64)": ("unet:B=1,C=2,depth=2,image=16", 4, "images_torch.py",
                      {"model": "unet", "convs": 1, "channels": 4, "depth": 2, "image": 16}, None),
 }
@@ -176,13 +192,16 @@ def images(check):
     """One device, one micro-batch, f32, no dropout; PyTorch eager in both layouts of memory."""
     lines, goals = [], []
     steps = 3 if check.small else 6
-    for name, (model, batch, script, options, bound) in (SMALL_IMAGES if check.small else IMAGES).items():
+    for name, (model, batch, script, options, bound) in (SMALL_IMAGES if check.small
+                                                         else IMAGES).items():
         dropout = {"dropout": 0} if model.startswith("unet") else {}
-        cases = {name: lambda: check.cgpipe("bench", model, devices=check.devices(), batch=batch, chunks=1, steps=steps, **dropout)}
+        cases = {name: lambda: check.cgpipe("bench", model, devices=check.devices(), batch=batch,
+                                            chunks=1, steps=steps, **dropout)}
         if check.facts["torch"]:
             for last in (0, 1):
                 cases[f"{name}, PyTorch {'channels-last' if last else 'eager'}"] = lambda last=last: peer(
-                    check, script, {**options, "batch": batch, "steps": steps, "channels-last": last})
+                    check, script,
+                    {**options, "batch": batch, "steps": steps, "channels-last": last})
         medians = check.rounds(cases, 1)
         lines += table(medians)
         if len(medians) > 1 and bound:
@@ -200,7 +219,8 @@ def llmc(check):
     source = check.packed / "llm.c" if check.packed else None
     if not source or not source.exists():
         raise NotRun("the pack has no llm.c (tools/gpu_check.sh --pack DIR --llmc CHECKOUT)")
-    cases = {"llm.c f32": lambda: of_others(lambda: llmc_run(check, source, sizes(check))), "cgpipe M=1": lambda: gpt2_ours(check, 1)}
+    cases = {"llm.c f32": lambda: of_others(lambda: llmc_run(check, source, sizes(check))),
+             "cgpipe M=1": lambda: gpt2_ours(check, 1)}
     medians = check.rounds(cases, 1)
     about = "llm.c: TF32 off, tied embeddings, 3072 columns of vocabulary, AdamW; ours: untied, SGD"
     return result("measured", [about, *table(medians), *did_not_run(check)])

@@ -81,8 +81,7 @@ const cgp_op *const cgpipe_model_ops[] = {&snake, NULL};
 /* --- the model --- */
 
 /* A weight of `in` columns begins with a standard deviation of 1 / sqrt(in). */
-static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t in,
-                        int64_t out) {
+static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t in, int64_t out) {
     const cgp_linear_options options = {
         .out = out, .bias = true, .init = {CGP_INIT_NORMAL, 1 / sqrt((double)in)}};
     return cgp_linear(model, x, name, options);
@@ -128,8 +127,8 @@ static float number(uint64_t sample, uint64_t k) {
     return (float)(bits >> 40) * 0x1p-24F;
 }
 
-static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
-                       void *input, void *target) {
+static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input,
+                       void *target) {
     const uint64_t sample = (uint64_t)index + (split == CGP_SPLIT_VALIDATION ? 1U << 30 : 0);
     const int spirals = (int)(intptr_t)context;
     const int spiral = (int)(number(sample, 0) * (float)spirals);

@@ -14,8 +14,7 @@ int main(void) {
         const cgp_op *op = cgpipe_model_ops[i];
         printf("%s: ", op->name); /* if it crashes: an operand is NULL, see the guide on ops */
         fflush(stdout);
-        if (cgp_op_check(op, op->attribute_bytes > 0 ? attributes : NULL, inputs, NULL) !=
-            CGP_OK) {
+        if (cgp_op_check(op, op->attribute_bytes > 0 ? attributes : NULL, inputs, NULL) != CGP_OK) {
             fprintf(stderr, "%s\n", cgp_message());
             return 1;
         }

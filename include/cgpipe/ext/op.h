@@ -19,19 +19,22 @@
  *     ...
  *     x = cgp_op_apply(model, &swish, &x, NULL, NULL);
  *
- * cgp_op_check() tests that table and functions keep this contract. Then the op runs under every schedule, recompute mode,
- * precision and number of stages, and its memory is planned like that of any other.
+ * cgp_op_check() tests that table and functions keep this contract. Then the op runs under every
+ * schedule, recompute mode, precision and number of stages, and its memory is planned like that of
+ * any other.
  *
- * A function reads and writes the memory of its `cgp_op_run` and no other mutable memory: no static variables, no memory from one
- * call to the next (that is `state`), no allocation (that is `workspace`), no random numbers but cgp_op_random(). Its results
- * are then a function of its operands, bit for bit. All tensors are in host memory, row-major, at multiples of 64 bytes (except
- * inputs of the model, which are where the caller has them), [n, ...] with the n samples of a micro-batch; floats are f32
- * under every precision of the plan (in bf16 they are widened before a call and rounded after it). Results are uninitialized
- * before a call: y, saved, dx and dparameters are garbage. Gradients are *overwritten*, never added to: where a value has several
+ * A function reads and writes the memory of its `cgp_op_run` and no other mutable memory: no static
+ * variables, no memory from one call to the next (that is `state`), no allocation (that is
+ * `workspace`), no random numbers but cgp_op_random(). Its results are then a function of its
+ * operands, bit for bit. All tensors are in host memory, row-major, at multiples of 64 bytes
+ * (except inputs of the model, which are where the caller has them), [n, ...] with the n samples of
+ * a micro-batch; floats are f32 under every precision of the plan (in bf16 they are widened before
+ * a call and rounded after it). Results are uninitialized before a call: y, saved, dx and
+ * dparameters are garbage. Gradients are *overwritten*, never added to: where a value has several
  * uses, or a parameter several micro-batches, the library adds.
  *
- * Threads: the functions run on the workers of the devices, several at once for several stages; a C++ function lets no
- * exception out. */
+ * Threads: the functions run on the workers of the devices, several at once for several stages; a
+ * C++ function lets no exception out. */
 #ifndef CGPIPE_EXT_OP_H
 #define CGPIPE_EXT_OP_H
 
@@ -53,8 +56,9 @@ extern "C" {
 CGP_API cgp_value cgp_op_apply(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
                                const char *name, const void *attributes);
 
-/** End a model in a custom loss; like the built-in losses it is in no layer, runs on the last stage, and has no
- *  parameters. The loss of a step is `weight` x the sum over its samples / count. @param[in] weight > 0 */
+/** End a model in a custom loss; like the built-in losses it is in no layer, runs on the last
+ *  stage, and has no parameters. The loss of a step is `weight` x the sum over its samples / count.
+ *  @param[in] weight > 0 */
 CGP_API void cgp_op_apply_loss(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
                                const void *attributes, double weight);
 
@@ -79,18 +83,21 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
 /**
  * Test that an op keeps its contract, on inputs drawn at random; nothing is trained.
  *
- * Gradients of inputs and parameters are compared with central differences (with smaller steps near a kink). Each backward
- * function is repeated with NaN and other numbers in every operand of forward that it does not name, one by one, and with
- * rotated elements in each that it names: operands that are read must be named, and operands that are named must be read. All
- * of y, saved, dx and dparameters is written, and nothing else; the previous contents of results and workspace do not matter;
- * repeated calls give equal bits, also with parallel_for ranges in another order, without `accumulator`, in place where the
- * table allows, with each dx alone, and with the backward functions in either order; fewer samples need no more workspace.
+ * Gradients of inputs and parameters are compared with central differences (with smaller steps near
+ * a kink). Each backward function is repeated with NaN and other numbers in every operand of
+ * forward that it does not name, one by one, and with rotated elements in each that it names:
+ * operands that are read must be named, and operands that are named must be read. All of y, saved,
+ * dx and dparameters is written, and nothing else; the previous contents of results and workspace
+ * do not matter; repeated calls give equal bits, also with parallel_for ranges in another order,
+ * without `accumulator`, in place where the table allows, with each dx alone, and with the backward
+ * functions in either order; fewer samples need no more workspace.
  *
  * @param[in] attributes  As of cgp_op_apply().
  * @param[in] inputs      [op->n_inputs] types; integers are drawn from 0 .. upper_bound - 1, upper_bound > 0. Borrowed.
  * @param[in] options     Borrowed; NULL for the defaults.
  *
- * @retval CGP_EINVAL  The contract is broken, or an argument bad; the message names the function, the operand and the element.
+ * @retval CGP_EINVAL  The contract is broken, or an argument bad; the message names the function,
+ * the operand and the element.
  * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: some forward runs for each element compared.

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amoebanetd.h -- AmoebaNet-D(L, D), an evolved network of cells: parameters named as torchgpipe's benchmark has them.
+/* amoebanetd.h -- AmoebaNet-D(L, D), an evolved network of cells: parameters named as torchgpipe's
+ *benchmark has them.
  *
  *    stem1 | stem2, stem3 | cell1_normal1 .. | cell2_reduction | cell3_normal1 .. | cell4_reduction | cell5_normal1 .. | classify
  *
- * L + 6 layers, L / 3 normal cells in each of the three groups. A cell takes the results of the two cells before it, s1 and s2,
- * both converted to its width c, and adds up operations in pairs:
+ * L + 6 layers, L / 3 normal cells in each of the three groups. A cell takes the results of the two
+ * cells before it, s1 and s2, both converted to its width c, and adds up operations in pairs:
  *
  *                 normal, c = D/4 x 2^reductions               reduction, sides halved, c doubled
  *     h0, h1      s1, s2                                       s1, s2
@@ -15,17 +16,18 @@
  *     h6          average3x3(h1) + conv1x1(h5)                 average3x3(h2) + conv1x1(h3)
  *     result      h0 h3 h4 h6 concatenated                     h4 h5 h6 concatenated
  *
- * Every convolution follows a ReLU and ends in a batch norm. Values of the pair cross a cut directly, s1 as s2 of the next
- * cell, and a ReLU that several operations begin with is computed once. The last average is over all pixels: at 224 the
- * published 7 x 7, so that images of other multiples of 32 work. The reference's max_pool_3x3 is an average pool there, and by
- * default here.
+ * Every convolution follows a ReLU and ends in a batch norm. Values of the pair cross a cut
+ * directly, s1 as s2 of the next cell, and a ReLU that several operations begin with is computed
+ * once. The last average is over all pixels: at 224 the published 7 x 7, so that images of other
+ * multiples of 32 work. The reference's max_pool_3x3 is an average pool there, and by default here.
  *
- * `old` is the definition of torchgpipe v0.0.2 to v0.0.4: L counts the normal cells of one group, every pool is followed by a
- * 1 x 1 convolution and a batch norm, a normal cell results in h3 h4 h6 only, and it is cut inside of its cells, in 20 layers
- * each: 4 + 20 (3 L + 4) + 1.
+ * `old` is the definition of torchgpipe v0.0.2 to v0.0.4: L counts the normal cells of one group,
+ * every pool is followed by a 1 x 1 convolution and a batch norm, a normal cell results in h3 h4 h6
+ * only, and it is cut inside of its cells, in 20 layers each: 4 + 20 (3 L + 4) + 1.
  *
- * Weights start as PyTorch's: convolutions, the linear map and its bias uniform in +-1 / sqrt(fan_in), batch norms 1 and 0.
- * Source: Real et al. 2018, arXiv:1802.01548; Huang et al. 2018, arXiv:1811.06965; torchgpipe, benchmarks/models/amoebanet.
+ * Weights start as PyTorch's: convolutions, the linear map and its bias uniform in +-1 /
+ * sqrt(fan_in), batch norms 1 and 0. Source: Real et al. 2018, arXiv:1802.01548; Huang et al. 2018,
+ * arXiv:1811.06965; torchgpipe, benchmarks/models/amoebanet.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_AMOEBANETD_H
@@ -62,8 +64,8 @@ static inline cgp_amoebanetd_options cgp_amoebanetd_options_default(void) {
 }
 
 /**
- * Build and finish an AmoebaNet-D. Inputs: "images" [image, image, 3] f32, and "labels" if `loss`. Output: the logits
- * [classes].
+ * Build and finish an AmoebaNet-D. Inputs: "images" [image, image, 3] f32, and "labels" if `loss`.
+ * Output: the logits [classes].
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
  * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
@@ -72,8 +74,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_amoebanetd_create(cgp_model **out,
                                                         const cgp_amoebanetd_options *options);
 
 /**
- * Parse "amoebanetd" or "amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0" into options; other options
- * keep their values.
+ * Parse "amoebanetd" or "amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0" into
+ * options; other options keep their values.
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is invalid or out of range.
  */

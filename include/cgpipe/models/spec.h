@@ -55,10 +55,12 @@ static inline cgp_model_spec cgp_model_spec_default(void) {
 CGP_API const char *cgp_model_kind_name(cgp_model_kind kind);
 
 /**
- * Parse a model spec, "kind:key=value,...": sets the kind and the options in it. See cgp_gpt2_parse(), cgp_resnet_parse(),
- * cgp_amoebanetd_parse(), cgp_unet_parse(), cgp_llama_parse(), cgp_vit_parse().
+ * Parse a model spec, "kind:key=value,...": sets the kind and the options in it. See
+ * cgp_gpt2_parse(), cgp_resnet_parse(), cgp_amoebanetd_parse(), cgp_unet_parse(),
+ * cgp_llama_parse(), cgp_vit_parse().
  *
- * @retval CGP_EINVAL  Unknown model (with the nearest), or an error of these functions; `spec` is unchanged.
+ * @retval CGP_EINVAL  Unknown model (with the nearest), or an error of these functions; `spec` is
+ * unchanged.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unet.h -- U-Net(B, C) for masks, cut at every layer, with long skips: parameters named as torchgpipe's benchmark has them.
+/* unet.h -- U-Net(B, C) for masks, cut at every layer, with long skips: parameters named as
+ *torchgpipe's benchmark has them.
  *
  *     images [S, S, 3] -- encoder.0 ------------- skip ------------- decoder.(d-1) -- segment -- logits [S, S, 1]
  *                            down                                    up
@@ -7,14 +8,17 @@
  *                                     down                  up
  *                                         .. bottleneck ..
  *
- * Each of encoder.i, bottleneck and decoder.j is B times: 3 x 3 convolution without bias, dropout of whole channels, instance
- * norm without parameters, leaky ReLU of slope 0.01. C 2^i channels in encoder i; 2^depth C in the bottleneck, whose last
- * convolution goes back to half of them; C 2^(i-1) where decoder meets encoder i. `down` is a 2 x 2 maximum, `up` doubles
- * pixels; where a side was odd, `up` is padded with zeros at the bottom and right; then [up, skip] concatenated. `segment` is
- * a 1 x 1 convolution without bias. 4 B (2 depth + 1) + 4 depth + 1 layers, `skip` of an encoder empty.
+ * Each of encoder.i, bottleneck and decoder.j is B times: 3 x 3 convolution without bias, dropout
+ * of whole channels, instance norm without parameters, leaky ReLU of slope 0.01. C 2^i channels in
+ * encoder i; 2^depth C in the bottleneck, whose last convolution goes back to half of them; C
+ * 2^(i-1) where decoder meets encoder i. `down` is a 2 x 2 maximum, `up` doubles pixels; where a
+ * side was odd, `up` is padded with zeros at the bottom and right; then [up, skip] concatenated.
+ * `segment` is a 1 x 1 convolution without bias. 4 B (2 depth + 1) + 4 depth + 1 layers, `skip` of
+ * an encoder empty.
  *
  * Weights start as PyTorch's convolutions: uniform in +-1 / sqrt(fan_in).
- * Source: Ronneberger et al. 2015, arXiv:1505.04597, in the form of torchgpipe's benchmarks/models/unet.
+ * Source: Ronneberger et al. 2015, arXiv:1505.04597, in the form of torchgpipe's
+ * benchmarks/models/unet.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_UNET_H
@@ -44,13 +48,13 @@ static inline cgp_unet_options cgp_unet_options_default(void) {
 }
 
 /**
- * Build and finish a U-Net. Inputs: "images" [image, image, 3] f32, and "masks" if `loss`. Output: the logits [image, image, 1].
+ * Build and finish a U-Net. Inputs: "images" [image, image, 3] f32, and "masks" if `loss`. Output:
+ * the logits [image, image, 1].
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
  * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_unet_create(cgp_model **out,
-                                                  const cgp_unet_options *options);
+CGP_API CGP_MUST_CHECK cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options);
 
 /**
  * Parse "unet" or "unet:B=5,C=64,depth=5,image=192" into options; other options keep their values.

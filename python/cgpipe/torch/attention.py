@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention, however it is spelled: products whose softmax may be an attention are kept back until it is known what becomes of them."""
+"""Attention, however it is spelled: products whose softmax may be an attention are kept back until
+it is known what becomes of them."""
 
 from __future__ import annotations
 
@@ -22,16 +23,19 @@ MASKED = -1e4
 
 
 class Positions:
-    """Rows of a learned table of positions, the same for all samples: they will be added to a value."""
+    """Rows of a learned table of positions, the same for all samples: they will be added to a
+    value."""
 
     def __init__(self, weight: "Parameter", ids: Tensor) -> None:
         self.weight, self.ids = weight, ids
 
 
 class Scores:
-    """A product a b of matrices, scaled, masked, and its softmax: until it meets values it is none of the graph's."""
+    """A product a b of matrices, scaled, masked, and its softmax: until it meets values it is none
+    of the graph's."""
 
-    def __init__(self, t: "Translator", a: Value, b: Value, scale: Optional[float] = None, grouped: bool = False) -> None:
+    def __init__(self, t: "Translator", a: Value, b: Value, scale: Optional[float] = None,
+                 grouped: bool = False) -> None:
         self.t, self.merged = t, len(a.layout.dims) == 3 and len(a.layout.dims[0]) > 1
         self.a, self.b = (_unmerged(a), _unmerged(b)) if self.merged else (a, b)
         self.scale = 1.0 if scale is None else scale
@@ -102,7 +106,8 @@ class Scores:
         shape = [rows, heads * count(made)]
         fused = t.fused(q, k, v) if kv_heads == heads and causal else None
         if fused is not None:
-            return Value(t.graph.add("attention", [fused], shape, dict(attributes, fused=True)), layout)
+            return Value(t.graph.add("attention", [fused], shape, dict(attributes, fused=True)),
+                         layout)
         numbers = [t.graph.arrange(q, [dims[2], [*dims[1], *dims[3]]])]
         for x, axes in zip((k, v), own):
             numbers.append(t.graph.arrange(x, [x.layout.dims[2], [*axes, *x.layout.dims[3]]]))
@@ -161,10 +166,12 @@ class Scores:
         m, k, n = a.dims[-2], b.dims[-2], b.dims[-1]
         turned = bool(k) and b.order[-1] is k[-1] and bool(n)
         x = graph.arrange(Value(self.a.number, left), [axes, m, a.dims[-1]])
-        y = graph.arrange(Value(self.b.number, right), [right.logical(), n, k] if turned else [right.logical(), k, n])
+        y = graph.arrange(Value(self.b.number, right), [right.logical(), n, k] if turned
+                          else [right.logical(), k, n])
         made = tuple(Axis(axis.size) for axis in n)
         rows = tuple(Axis(axis.size) for axis in m)
-        number = graph.add("matmul", [x, y], [count(axes), count(m), count(n)], {"transpose": [False, turned]})
+        number = graph.add("matmul", [x, y], [count(axes), count(m), count(n)],
+                           {"transpose": [False, turned]})
         return Value(number, Layout([*left.dims[:lead], rows, made], [*axes, *rows, *made]))
 
 

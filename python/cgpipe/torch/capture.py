@@ -3,9 +3,9 @@
 
     module --> torch.export --> nodes of aten --> Translator --> graph, and what PyTorch does outside of it
 
-Dimension 0 of each input is that of the samples, and stays a symbol in the exported program; what does not have it is the same for all
-samples. Nothing runs but the module's forward on fake tensors, and constants.
-"""
+Dimension 0 of each input is that of the samples, and stays a symbol in the exported program; what
+does not have it is the same for all samples. Nothing runs but the module's forward on fake tensors,
+and constants. """
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from cgpipe.torch.graph import Value, from_memory, to_memory
 from cgpipe.torch.layout import BATCH, Layout, MixesSamples, Unlike, count
 from cgpipe.torch.ops import OPS, names
 from cgpipe.torch.patterns import find_patterns
-from cgpipe.torch.translator import (Constant, Hidden, Loss, Outside, Parameter, Samples, Translator, Unsupported, nearest, shape_of)
+from cgpipe.torch.translator import (Constant, Hidden, Loss, Outside, Parameter, Samples,
+                                     Translator, Unsupported, nearest, shape_of)
 
 __all__ = ["CaptureError", "Captured", "Named", "capture"]
 
@@ -35,7 +36,8 @@ OLDEST, NEWEST = (2, 6), (2, 15)
 
 
 class CaptureError(ArgumentError):
-    """A module that cannot be captured. The message has the path of the module, the op, and what is covered."""
+    """A module that cannot be captured. The message has the path of the module, the op, and what is
+    covered."""
 
 
 # --- what was captured ---
@@ -43,7 +45,8 @@ class CaptureError(ArgumentError):
 
 @dataclass(frozen=True)
 class Named:
-    """A parameter or a running statistic: its name in the module, and how its memory becomes the module's tensor."""
+    """A parameter or a running statistic: its name in the module, and how its memory becomes the
+    module's tensor."""
 
     name: str
     shape: Tuple[int, ...]
@@ -85,14 +88,17 @@ class Captured:
     # --- inputs ---
 
     def to_engine(self, inputs: Sequence[Any]) -> List[Any]:
-        """Return the graph's inputs, of the module's inputs [N, ...]. What lies in memory as the engine reads it is not copied."""
+        """Return the graph's inputs, of the module's inputs [N, ...]. What lies in memory as the
+        engine reads it is not copied."""
         tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in inputs]
         if len(tensors) < len(self.inputs):
             raise ArgumentError(f"inputs: {len(self.inputs)} are expected, got {len(tensors)}")
         tensors, added = tensors[:len(self.inputs)], tensors[len(self.inputs):]  # targets of Model.with_loss()
         samples = tensors[0].shape[0]
-        found = [self._input(x, layout, i) for i, (x, layout) in enumerate(zip(tensors, self.inputs)) if layout is not None]
-        outside = self.evaluator.run([h.outside.node for h in self.hidden if h.outside is not None], tensors)
+        found = [self._input(x, layout, i)
+                 for i, (x, layout) in enumerate(zip(tensors, self.inputs)) if layout is not None]
+        outside = self.evaluator.run([h.outside.node for h in self.hidden if h.outside is not None],
+                                     tensors)
         for hidden in self.hidden:
             if hidden.outside is not None:
                 x = to_memory(outside[hidden.outside.node], hidden.layout)
@@ -116,12 +122,14 @@ class Captured:
             self._rows[key] = hidden.rows.expand(samples, *hidden.rows.shape[1:]).contiguous()
         return self._rows[key]
 
-    def new_input_gradients(self, inputs: Sequence[Tensor], wants: Sequence[bool]) -> List[Optional[Tensor]]:
+    def new_input_gradients(self, inputs: Sequence[Tensor],
+                            wants: Sequence[bool]) -> List[Optional[Tensor]]:
         """Return tensors for the gradients of the graph's inputs; None: not wanted."""
         found: List[Optional[Tensor]] = []
         for x, layout, want in zip(inputs, self.inputs, wants):
             if layout is not None:
-                shape = [x.shape[0], *(axis.size for axis in layout.order)] if layout.order else [x.shape[0], 1]
+                shape = [x.shape[0],
+                         *(axis.size for axis in layout.order)] if layout.order else [x.shape[0], 1]
                 found.append(torch.empty(shape) if want and x.is_floating_point() else None)
         return found + [None] * len(self.hidden)
 
@@ -131,7 +139,8 @@ class Captured:
         found: List[Optional[Tensor]] = []
         for layout in self.inputs:
             gradient = left.pop(0) if layout is not None else None
-            found.append(None if gradient is None or layout is None else from_memory(gradient, layout))
+            found.append(None if gradient is None or layout is None
+                         else from_memory(gradient, layout))
         return found
 
     # --- outputs ---
@@ -145,19 +154,24 @@ class Captured:
         return shape
 
     def to_torch(self, outputs: Sequence[Any]) -> Tuple[Tensor, ...]:
-        """Return the module's outputs, of the graph's; one tensor where the module returns a tensor that the graph has."""
+        """Return the module's outputs, of the graph's; one tensor where the module returns a tensor
+        that the graph has."""
         tensors = [x if isinstance(x, Tensor) else torch.from_numpy(x) for x in outputs]
-        return tuple(from_memory(tensors[i], self.layouts[i]) for kind, i in self.outputs if kind == "output")
+        return tuple(from_memory(tensors[i], self.layouts[i]) for kind, i in self.outputs
+                     if kind == "output")
 
-    def output_gradients(self, gradients: Sequence[Optional[Tensor]], samples: int) -> List[Optional[Tensor]]:
-        """Return the gradients of the graph's outputs; what has none gets zeros. An output that is there twice has their sum."""
+    def output_gradients(self, gradients: Sequence[Optional[Tensor]],
+                         samples: int) -> List[Optional[Tensor]]:
+        """Return the gradients of the graph's outputs; what has none gets zeros. An output that is
+        there twice has their sum."""
         sums: List[Optional[Tensor]] = [None] * len(self.layouts)
         for (kind, i), gradient in zip([o for o in self.outputs if o[0] == "output"], gradients):
             if gradient is not None:
                 before = sums[i]
                 sums[i] = gradient if before is None else before + gradient
         return [torch.zeros([samples, *self._shape(i)]) if x is None else
-                to_memory(x, self.layouts[i]).reshape(samples, *self._shape(i)) for i, x in enumerate(sums)]
+                to_memory(x, self.layouts[i]).reshape(samples,
+                                                      *self._shape(i)) for i, x in enumerate(sums)]
 
 
 #: Bytes from which on an output is large: a loss of it takes several times as much of the C library's memory.
@@ -165,8 +179,9 @@ LARGE = 1 << 20
 
 
 def _new_output(shape: List[int]) -> Tensor:
-    """Return a tensor for an output. A large one has pages of its own, which its last use returns to the system: on the C library's
-    heap it would leave a gap beside the values that a loss saves."""
+    """Return a tensor for an output. A large one has pages of its own, which its last use returns
+    to the system: on the C library's heap it would leave a gap beside the values that a loss
+    saves."""
     count = math.prod(shape)
     if 4 * count < LARGE:
         return torch.empty(shape)
@@ -185,16 +200,19 @@ def _check_version() -> None:
 
 
 class _Form:
-    """The structure of a module's output, and what of it is no tensor. (No attribute of the module, which an export watches.)"""
+    """The structure of a module's output, and what of it is no tensor. (No attribute of the module,
+    which an export watches.)"""
 
     spec: Any = None
     leaves: Sequence[Any] = ()
 
 
 class _Flat(nn.Module):
-    """A module of positional tensors, whose outputs are a tuple of tensors. Its forward takes as many as there are (_flatten())."""
+    """A module of positional tensors, whose outputs are a tuple of tensors. Its forward takes as
+    many as there are (_flatten())."""
 
-    def __init__(self, module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence[Any]) -> None:
+    def __init__(self, module: nn.Module, spec: Any, places: Sequence[int],
+                 rest: Sequence[Any]) -> None:
         super().__init__()
         self.module = module
         self._spec, self._places, self._rest = spec, list(places), list(rest)
@@ -216,7 +234,8 @@ def _flatten(module: nn.Module, spec: Any, places: Sequence[int], rest: Sequence
     names = ", ".join(f"x{i}" for i in range(len(places)))
     scope: Dict[str, Any] = {}
     exec(f"def forward(self, {names}): return self.run({names})", scope)
-    return type("_Flat", (_Flat,), {"forward": scope["forward"]})(module, spec, places, rest)  # type: ignore[no-any-return]
+    return type("_Flat", (_Flat,), {"forward": scope["forward"]})(module, spec, places,
+                                                                  rest)  # type: ignore[no-any-return]
 
 
 def _export(flat: _Flat, tensors: Sequence[Tensor]) -> Any:
@@ -234,7 +253,8 @@ def _explain(error: BaseException) -> Optional[str]:
     text = str(error)
     if "onstraint" in text and ("specializ" in text or "violated" in text):
         return "dimension 0 of the inputs is that of the samples, of any number: the module takes a certain number"
-    if type(error).__module__.startswith(("torch._dynamo", "torch._export", "torch.export", "torch.fx", "torch._subclasses")):
+    if type(error).__module__.startswith(("torch._dynamo", "torch._export", "torch.export",
+                                          "torch.fx", "torch._subclasses")):
         return text.splitlines()[0] if text else type(error).__name__
     return None
 
@@ -251,7 +271,8 @@ def _two_samples(x: Tensor) -> Tensor:
 
 
 class _Layers:
-    """Where a module may be cut: at the children of an nn.Sequential; else where its lists and sequences have their elements."""
+    """Where a module may be cut: at the children of an nn.Sequential; else where its lists and
+    sequences have their elements."""
 
     def __init__(self, module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
         self.names: List[str] = []
@@ -266,7 +287,8 @@ class _Layers:
         for name, child in module.named_children():
             own = f"{path}.{name}" if path else name
             lists = (nn.ModuleList, nn.ModuleDict)
-            if isinstance(child, (nn.Sequential, *lists)) or any(isinstance(m, lists) for m in child.modules()):
+            if isinstance(child, (nn.Sequential, *lists)) or any(isinstance(m, lists)
+                                                                 for m in child.modules()):
                 self._descend(child, own)
             else:
                 self.names.append(own)
@@ -286,7 +308,8 @@ def check_cuts(module: nn.Module, cut_at: Optional[Sequence[str]]) -> None:
     for path in cut_at or ():
         if path not in known:
             near = nearest(path, known)
-            raise CaptureError(f"cut_at: {path}: the module has none of this path" + (f" (did you mean {near}?)" if near else ""))
+            raise CaptureError(f"cut_at: {path}: the module has none of this path"
+                               + (f" (did you mean {near}?)" if near else ""))
 
 
 # --- translation ---
@@ -302,7 +325,8 @@ class _Walk:
         self.t, self.layers, self.evaluator = t, layers, evaluator
         self.env: Dict[Any, Any] = {}
 
-    def run(self, module: Any, patterns: Dict[Any, Tuple[str, List[Any]]], absorbed: Set[Any]) -> Any:
+    def run(self, module: Any, patterns: Dict[Any, Tuple[str, List[Any]]],
+            absorbed: Set[Any]) -> Any:
         """Translate a graph; return its output."""
         for node in module.graph.nodes:
             if node.op == "output":
@@ -326,7 +350,8 @@ class _Walk:
             except Unlike as error:
                 raise CaptureError(_message(path, node, f"{error}: not covered here")) from None
             except MixesSamples:
-                raise CaptureError(_message(path, node, "mixes samples: dimension 0 is theirs, and stays in front")) from None
+                raise CaptureError(_message(path, node,
+                                            "mixes samples: dimension 0 is theirs, and stays in front")) from None
         return None
 
     def _begin(self, layer: Optional[str]) -> None:
@@ -345,10 +370,12 @@ class _Walk:
             return
         if name == "getitem":
             container = self.env[node.args[0]]
-            self.env[node] = container[node.args[1]] if isinstance(container, (list, tuple)) else self._evaluate(node)
+            self.env[node] = container[node.args[1]] if isinstance(container,
+                                                                   (list, tuple)) else self._evaluate(node)
             return
         arguments = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: self.env[n])
-        leaves = [x for x in torch.utils._pytree.tree_leaves(arguments, is_leaf=lambda x: x is None)]
+        leaves = [x for x in torch.utils._pytree.tree_leaves(arguments,
+                                                             is_leaf=lambda x: x is None)]
         live = [x for x in leaves if isinstance(x, (Value, Scores, Positions, Parameter, Loss))]
         if not live:
             self.env[node] = self._evaluate(node, leaves)
@@ -376,7 +403,9 @@ class _Walk:
     @staticmethod
     def _check_in_place(node: Any) -> None:
         source = node.args[0]
-        if isinstance(source, torch.fx.Node) and name_of(source) in ("slice", "select", "narrow", "split", "chunk", "getitem", "unbind"):
+        if isinstance(source, torch.fx.Node) and name_of(source) in ("slice", "select", "narrow",
+                                                                     "split", "chunk", "getitem",
+                                                                     "unbind"):
             raise Unsupported("writing in place to whole tensors, not to parts of one,")
 
     def _evaluate(self, node: Any, leaves: Sequence[Any] = ()) -> Any:
@@ -384,10 +413,13 @@ class _Walk:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
             return Samples(int(self.evaluator.example(node))) if isinstance(value, torch.SymInt) else value
-        if any(isinstance(x, Outside) for x in leaves) or (name_of(node) == "getitem" and isinstance(self.env[node.args[0]], Outside)):
+        if any(isinstance(x, Outside) for x in leaves) or (name_of(node) == "getitem"
+                                                           and isinstance(self.env[node.args[0]],
+                                                                          Outside)):
             if isinstance(value, Tensor):
                 return Outside(node, shape_of(value.shape), value.dtype)
-            return [Outside(_Item(node, i), shape_of(x.shape), x.dtype) for i, x in enumerate(value)]
+            return [Outside(_Item(node, i), shape_of(x.shape),
+                            x.dtype) for i, x in enumerate(value)]
         found = self.evaluator.example(node)
         batched = isinstance(value, Tensor) and any(batch for batch, _ in shape_of(value.shape))
         if isinstance(found, Tensor):
@@ -452,7 +484,8 @@ def _message(path: str, node: Any, text: str) -> str:
 # --- the whole ---
 
 
-def capture(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Optional[Dict[str, Any]] = None, *,
+def capture(module: nn.Module, example_inputs: Sequence[Any],
+            example_kwargs: Optional[Dict[str, Any]] = None, *,
             cut_at: Optional[Sequence[str]] = None, name: Optional[str] = None) -> Captured:
     """Capture a module in its mode, training or evaluation.
 
@@ -469,7 +502,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Op
     """
     _check_version()
     check_cuts(module, cut_at)
-    leaves, spec = torch.utils._pytree.tree_flatten((tuple(example_inputs), dict(example_kwargs or {})))
+    leaves, spec = torch.utils._pytree.tree_flatten((tuple(example_inputs),
+                                                     dict(example_kwargs or {})))
     places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
     if not places:
         raise CaptureError("example: at least one tensor [N, ...] is expected, got none")
@@ -479,7 +513,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Op
     flat.training = module.training  # and no other's: parts may have their own
     examples = [x[:least] for x in examples]
     buffers = {key: buffer.clone() for key, buffer in module.named_buffers()}
-    cumulative = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum is None]
+    cumulative = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)
+                  and m.momentum is None]
     for m in cumulative:  # PyTorch would compute the factor from a tensor; -1 is the engine's word for it
         m.momentum = -1.0
     try:
@@ -498,8 +533,8 @@ def capture(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Op
     return _translate(program, flat, module, examples, cut_at, name or type(module).__name__)
 
 
-def _translate(program: Any, flat: _Flat, module: nn.Module, examples: Sequence[Tensor], cut_at: Optional[Sequence[str]],
-               name: str) -> Captured:
+def _translate(program: Any, flat: _Flat, module: nn.Module, examples: Sequence[Tensor],
+               cut_at: Optional[Sequence[str]], name: str) -> Captured:
     t = Translator(name, module.training, OPS)
     graph_module = program.graph_module
     evaluator = Evaluator(graph_module, examples)
@@ -510,11 +545,12 @@ def _translate(program: Any, flat: _Flat, module: nn.Module, examples: Sequence[
     outputs, out_layouts = _outputs(t, program, used, walk)
     graph = t.graph.json()
     shapes = {key: tuple(p.shape) for key, p in module.named_parameters(remove_duplicate=False)}
-    parameters = [Named(p["name"], shapes[p["name"]], t.orders[p["name"]][1]) for p in graph["parameters"]]
+    parameters = [Named(p["name"], shapes[p["name"]], t.orders[p["name"]][1])
+                  for p in graph["parameters"]]
     state_shapes = {key: tuple(b.shape) for key, b in module.named_buffers(remove_duplicate=False)}
     states = [Named(s, state_shapes[s]) for s in t.graph.states]
-    captured = Captured(graph, parameters, states, module.training, t.has_dropout, t.has_batch_norm, layouts, t.hidden, outputs,
-                        out_layouts, evaluator, _unflattener(flat))
+    captured = Captured(graph, parameters, states, module.training, t.has_dropout, t.has_batch_norm,
+                        layouts, t.hidden, outputs, out_layouts, evaluator, _unflattener(flat))
     _check_outside(captured, evaluator, examples)
     evaluator.forget(everything=all(h.outside is None for h in t.hidden))
     return captured
@@ -552,7 +588,8 @@ def _real_input(walk: _Walk, node: Any, index: int, example: Tensor) -> Optional
     walk.evaluator.set_input(node, index)
     if example.is_floating_point() and example.dtype != torch.float32:
         raise CaptureError(f"input {index}: float32 is expected, got {str(example.dtype).replace('torch.', '')}")
-    layout = Layout.of_shape(sizes, [1, 2, 0] if len(sizes) == 3 and example.is_floating_point() else None)
+    layout = Layout.of_shape(sizes, [1, 2, 0] if len(sizes) == 3 and example.is_floating_point()
+                             else None)
     dtype = "f32" if example.is_floating_point() else "i32"
     value = walk.t.graph.input(f"input {index}", dtype, layout)
     if example.is_floating_point():
@@ -563,7 +600,8 @@ def _real_input(walk: _Walk, node: Any, index: int, example: Tensor) -> Optional
     return layout
 
 
-def _outputs(t: Translator, program: Any, found: Sequence[Any], walk: _Walk) -> Tuple[List[Tuple[str, int]], List[Layout]]:
+def _outputs(t: Translator, program: Any, found: Sequence[Any],
+             walk: _Walk) -> Tuple[List[Tuple[str, int]], List[Layout]]:
     """List the outputs of the graph, each value once, and what each output of the module is."""
     outputs: List[Tuple[str, int]] = []
     layouts: List[Layout] = []
@@ -585,12 +623,14 @@ def _outputs(t: Translator, program: Any, found: Sequence[Any], walk: _Walk) -> 
             raise CaptureError(f"output {i}: a tensor [N, ...] is expected, dimension 0 that of the samples")
         number = value.number
         if number in of_inputs:  # an output that is an input: one more node hands it on
-            number = t.graph.add("reshape", [number], t.graph.shape(number), _same_shape(t.graph.shape(number)))
+            number = t.graph.add("reshape", [number], t.graph.shape(number),
+                                 _same_shape(t.graph.shape(number)))
         if number in places and layouts[places[number]].dims == value.layout.dims:
             outputs.append(("output", places[number]))
             continue
         if number in places:
-            number = t.graph.add("reshape", [number], t.graph.shape(number), _same_shape(t.graph.shape(number)))
+            number = t.graph.add("reshape", [number], t.graph.shape(number),
+                                 _same_shape(t.graph.shape(number)))
         places[number] = len(layouts)
         outputs.append(("output", len(layouts)))
         layouts.append(value.layout)
@@ -607,7 +647,8 @@ def _unflattener(flat: _Flat) -> Callable[[Sequence[Any]], Any]:
 
     def unflatten(tensors: Sequence[Any]) -> Any:
         left = list(tensors)
-        return torch.utils._pytree.tree_unflatten([left.pop(0) if x is None else x for x in leaves], spec)
+        return torch.utils._pytree.tree_unflatten([left.pop(0) if x is None else x for x in leaves],
+                                                  spec)
     return unflatten
 
 

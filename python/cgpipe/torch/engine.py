@@ -48,7 +48,8 @@ class Options:
 
 
 class _Handles:
-    """Model, plan and pipeline of an engine. Views of the pipeline's memory hold this, so it lasts as long as they do."""
+    """Model, plan and pipeline of an engine. Views of the pipeline's memory hold this, so it lasts
+    as long as they do."""
 
     def __init__(self, worker: Worker) -> None:
         self.model, self.plan, self.pipeline = (ctypes.c_void_p() for _ in range(3))
@@ -62,7 +63,8 @@ def destroy(pipeline: ctypes.c_void_p, plan: ctypes.c_void_p, model: ctypes.c_vo
     _c.lib.cgp_model_destroy(model)
 
 
-_TYPES: Dict[int, Tuple[Any, torch.dtype]] = {0: (ctypes.c_float, torch.float32), 1: (ctypes.c_int32, torch.int32)}
+_TYPES: Dict[int, Tuple[Any, torch.dtype]] = {0: (ctypes.c_float, torch.float32),
+                                              1: (ctypes.c_int32, torch.int32)}
 
 
 def _view(tensor: Any, owner: Any) -> Tensor:
@@ -80,7 +82,8 @@ def _view(tensor: Any, owner: Any) -> Tensor:
 def _as_tensor(tensor: Tensor) -> Any:
     """Return a cgp_tensor over a contiguous tensor of PyTorch's, f32 or i32."""
     dims = (ctypes.c_int64 * 6)(*tensor.shape)
-    return _c.cgp_tensor(0 if tensor.dtype == torch.float32 else 1, _c.cgp_shape(tensor.dim(), dims), tensor.data_ptr())
+    return _c.cgp_tensor(0 if tensor.dtype == torch.float32 else 1,
+                         _c.cgp_shape(tensor.dim(), dims), tensor.data_ptr())
 
 
 def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
@@ -94,7 +97,8 @@ def _pointers(tensors: Sequence[Optional[Tensor]]) -> Any:
 
 
 def return_memory() -> None:
-    """Give the system the pages that the C library keeps: of a capture, of parameters that moved, of the loss of a large output."""
+    """Give the system the pages that the C library keeps: of a capture, of parameters that moved,
+    of the loss of a large output."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -107,30 +111,36 @@ def read_model(model: ctypes.c_void_p, captured: Any, input_gradients: Sequence[
     """Make a captured module's model, with the gradients of these inputs."""
     graph = dict(captured.graph)
     wanted = list(input_gradients) + [False] * len(graph["inputs"])
-    graph["inputs"] = [dict(entry, gradient=True) if want and graph["values"][entry["value"]]["dtype"] == "f32" else entry
+    graph["inputs"] = [dict(entry, gradient=True)
+                       if want and graph["values"][entry["value"]]["dtype"] == "f32" else entry
                        for entry, want in zip(graph["inputs"], wanted)]
     text = json.dumps(graph).encode()
-    _c.check(_c.lib.cgp_model_from_json(ctypes.byref(model), graph["name"].encode(), text, len(text), None, 0))
+    _c.check(_c.lib.cgp_model_from_json(ctypes.byref(model), graph["name"].encode(), text,
+                                        len(text), None, 0))
 
 
 def layer_stages(model: ctypes.c_void_p, prefixes: Sequence[str]) -> List[int]:
-    """Return the stage of each layer: that whose prefix its name has; a layer of none is with the one before it."""
+    """Return the stage of each layer: that whose prefix its name has; a layer of none is with the
+    one before it."""
     stages, stage = [], 0
     for i in range(_c.lib.cgp_model_layers(model)):
         name = _c.text(_c.lib.cgp_model_layer_name(model, i))
-        stage = next((j for j, prefix in enumerate(prefixes) if name == prefix or name.startswith(prefix + ".")), stage)
+        stage = next((j for j, prefix in enumerate(prefixes) if name == prefix
+                      or name.startswith(prefix + ".")), stage)
         stages.append(stage)
     return stages
 
 
 def device_name(device: str) -> str:
-    """Return the engine's name of a device of PyTorch's; each stage on "cpu" has a device of its own."""
+    """Return the engine's name of a device of PyTorch's; each stage on "cpu" has a device of its
+    own."""
     kind, _, ordinal = device.partition(":")
     return kind if kind == "cpu" else f"{kind}:{ordinal or 0}"
 
 
 def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int]]:
-    """Return the balance with each stage cut in two of about equal FLOPs; None: one has a single layer."""
+    """Return the balance with each stage cut in two of about equal FLOPs; None: one has a single
+    layer."""
     halves: List[int] = []
     first = 0
     for layers in balance:
@@ -143,8 +153,10 @@ def _halves(model: ctypes.c_void_p, balance: Sequence[int]) -> Optional[List[int
     return halves
 
 
-def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List[int], devices: Sequence[str]) -> None:
-    """Give each device its layers: one stage, or the r-th and the (n + r)-th half of a stage. Results are the same to the bit."""
+def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List[int],
+                 devices: Sequence[str]) -> None:
+    """Give each device its layers: one stage, or the r-th and the (n + r)-th half of a stage.
+    Results are the same to the bit."""
     o.stages = len(balance)
     o.balance = _c.array(ctypes.c_int, balance, "balance")
     halves = _halves(model, balance) if options.halves and len(balance) > 1 and set(devices) == {"cpu"} else None
@@ -153,12 +165,14 @@ def _set_balance(o: Any, model: ctypes.c_void_p, options: Options, balance: List
         o.balance = _c.array(ctypes.c_int, halves, "balance")
 
 
-def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options, samples: int) -> None:
+def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options,
+              samples: int) -> None:
     """Plan a model: a stage for each prefix that layers have."""
     microbatch = -(-samples // options.chunks)
     chunks = -(-samples // microbatch)  # as torch.chunk() cuts, which may be fewer than asked for
-    o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples, chunks=chunks, ranks=1,
-                            external_loss=True, deferred_batch_norm=options.deferred_batch_norm)
+    o = _c.cgp_plan_options(struct_size=ctypes.sizeof(_c.cgp_plan_options), batch=samples,
+                            chunks=chunks, ranks=1, external_loss=True,
+                            deferred_batch_norm=options.deferred_batch_norm)
     o.optim.lr = 0.01  # PyTorch's optimizers update the parameters, this one never does
     devices = [device_name(device) for device in options.devices]
     if options.stages is None:
@@ -168,7 +182,8 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options, s
         used = sorted(set(of_layers))
         devices = [devices[stage] for stage in used]
         _set_balance(o, model, options, [of_layers.count(stage) for stage in used], devices)
-    o.devices = _c.array(ctypes.c_char_p, [_c.encode(device, "devices") for device in devices[:o.stages]], "devices")
+    o.devices = _c.array(ctypes.c_char_p,
+                         [_c.encode(device, "devices") for device in devices[:o.stages]], "devices")
     o.threads_per_device = options.threads or max(1, torch.get_num_threads() // o.stages)
     o.recompute = _c.parse("recompute", options.recompute)
     _c.check(_c.lib.cgp_plan_create(ctypes.byref(plan), model, ctypes.byref(o)))
@@ -178,10 +193,11 @@ def make_plan(plan: ctypes.c_void_p, model: ctypes.c_void_p, options: Options, s
 
 
 class Engine:
-    """A plan of a captured module and its pipeline. All methods but the views' are called on the Runtime's thread."""
+    """A plan of a captured module and its pipeline. All methods but the views' are called on the
+    Runtime's thread."""
 
-    def __init__(self, worker: Worker, captured: Any, options: Options, samples: int, input_gradients: Sequence[bool],
-                 owner: Optional["Engine"] = None) -> None:
+    def __init__(self, worker: Worker, captured: Any, options: Options, samples: int,
+                 input_gradients: Sequence[bool], owner: Optional["Engine"] = None) -> None:
         self.captured, self.samples = captured, samples
         self.versions: Optional[int] = None  # of the parameters that it was last told of
         self.forwards = 0  # number of the last forward
@@ -199,7 +215,8 @@ class Engine:
         handles = self.handles
         if owner is not None:
             try:
-                _c.check(_c.lib.cgp_pipeline_create_sharing(ctypes.byref(handles.pipeline), handles.plan, owner.handles.pipeline))
+                _c.check(_c.lib.cgp_pipeline_create_sharing(ctypes.byref(handles.pipeline),
+                                                            handles.plan, owner.handles.pipeline))
                 handles.owner = owner.handles  # outlives this one
                 return
             except ArgumentError:
@@ -234,7 +251,8 @@ class Engine:
             self.call("skip_backward")
 
     def backward(self, gradients: List[Tensor], input_gradients: List[Optional[Tensor]]) -> None:
-        """Run the backward of the last forward, into the engine's gradients and the given tensors."""
+        """Run the backward of the last forward, into the engine's gradients and the given
+        tensors."""
         wanted = any(gradient is not None for gradient in input_gradients)
         if wanted:
             self.call("set_input_gradients", _pointers(input_gradients), len(input_gradients))
@@ -255,7 +273,8 @@ class Engine:
 
 
 def view_of(pipeline: Any, what: str, index: int) -> Tensor:
-    """Return the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state" as a tensor, which keeps the memory."""
+    """Return the memory of a cgpipe.Pipeline's "parameter", "gradient" or "state" as a tensor,
+    which keeps the memory."""
     tensor = _c.cgp_tensor()
     function = getattr(_c.lib, f"cgp_pipeline_{what}_tensor")
     pipeline._call(lambda: _c.check(function(pipeline._handle, index, ctypes.byref(tensor))))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch computes beside the graph: constants, once, and integers that follow from the inputs, in front of each step."""
+"""What PyTorch computes beside the graph: constants, once, and integers that follow from the
+inputs, in front of each step."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Evaluator:
         self._same[node] = output.args[0]
 
     def forget(self, everything: bool) -> None:
-        """Let go of the example's values, or of the exported program too: nothing is computed any more."""
+        """Let go of the example's values, or of the exported program too: nothing is computed any
+        more."""
         self._example.clear()
         self.examples = []
         if everything:
@@ -75,7 +77,8 @@ class Evaluator:
             for part in node.target.split("."):
                 value = getattr(value, part)
         else:
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: self._value(n, memo, inputs))
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs),
+                                                 lambda n: self._value(n, memo, inputs))
             with torch.no_grad():
                 value = node.target(*args, **kwargs)
         memo[node] = value

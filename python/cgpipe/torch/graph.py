@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph while a module is captured: nodes, parameters, states and hidden inputs, as docs/reference/graph-files.md has them."""
+"""The graph while a module is captured: nodes, parameters, states and hidden inputs, as
+docs/reference/graph-files.md has them."""
 
 from __future__ import annotations
 
@@ -43,9 +44,9 @@ class Graph:
 
     def json(self) -> Dict[str, Any]:
         """Return the graph as a graph file has it."""
-        return {"format": "cgpipe-graph", "version": 2, "name": self.name, "values": self.values, "inputs": self.inputs,
-                "layers": self.layers, "parameters": self.parameters, "nodes": self.nodes, "losses": self.losses,
-                "outputs": self.outputs}
+        return {"format": "cgpipe-graph", "version": 2, "name": self.name, "values": self.values,
+                "inputs": self.inputs, "layers": self.layers, "parameters": self.parameters,
+                "nodes": self.nodes, "losses": self.losses, "outputs": self.outputs}
 
     def shape(self, number: int) -> List[int]:
         """Return a value's shape."""
@@ -72,13 +73,15 @@ class Graph:
         self.inputs.append({"name": name, "value": number})
         return Value(number, layout)
 
-    def add(self, op: str, inputs: Sequence[int], shape: Sequence[int], attributes: Optional[Dict[str, Any]] = None,
-            parameters: Sequence[int] = (), states: Sequence[str] = (), dtype: str = "f32") -> int:
+    def add(self, op: str, inputs: Sequence[int], shape: Sequence[int],
+            attributes: Optional[Dict[str, Any]] = None, parameters: Sequence[int] = (),
+            states: Sequence[str] = (), dtype: str = "f32") -> int:
         """Add a node; return its value."""
         if not self.layers:
             self.layer("input")
         number = self._value(dtype, shape)
-        node: Dict[str, Any] = {"op": op, "layer": len(self.layers) - 1, "inputs": list(inputs), "output": number}
+        node: Dict[str, Any] = {"op": op, "layer": len(self.layers) - 1, "inputs": list(inputs),
+                                "output": number}
         if parameters:
             node["parameters"] = list(parameters)
         if states:
@@ -95,7 +98,8 @@ class Graph:
         self.losses.append(dict(entry, attributes=attributes) if attributes else entry)
 
     def parameter(self, name: str, shape: Sequence[int], decays: bool) -> int:
-        """Return the number of a parameter, a new one or, of the same shape, one that is used again.
+        """Return the number of a parameter, a new one or, of the same shape, one that is used
+        again.
 
         Raises:
             Unlike: Another op has it in another shape.
@@ -106,7 +110,8 @@ class Graph:
                 raise Unlike(f"parameter {name} in two shapes")
             return number
         self._parameters[name] = len(self.parameters)
-        self.parameters.append({"name": name, "shape": list(shape), "init": "zero", "scale": 0.0, "decays": decays})
+        self.parameters.append({"name": name, "shape": list(shape), "init": "zero", "scale": 0.0,
+                                "decays": decays})
         return len(self.parameters) - 1
 
     # --- memory order ---
@@ -132,7 +137,8 @@ class Graph:
             return number
         if len(shape) > MAX_RANK:
             raise Unlike(f"more than {MAX_RANK} dimensions")
-        return self.add("reshape", [number], shape, {"rank": len(shape), "dims": (shape + [0] * 6)[:6]})
+        return self.add("reshape", [number], shape,
+                        {"rank": len(shape), "dims": (shape + [0] * 6)[:6]})
 
     def _reorder(self, number: int, order: Sequence[Axis], wanted: Sequence[Axis]) -> int:
         """Exchange dimensions until the axes lie as wanted."""
@@ -167,9 +173,11 @@ def _blocks(order: Sequence[Axis], wanted: Sequence[Axis]) -> List[Tuple[Axis, .
 
 
 def to_memory(tensor: Tensor, layout: Layout) -> Tensor:
-    """Return a tensor as its values lie in the engine's memory: [N, *axes in order] without its batch's dimensions merged."""
+    """Return a tensor as its values lie in the engine's memory: [N, *axes in order] without its
+    batch's dimensions merged."""
     logical = layout.logical()
-    split = tensor.reshape([tensor.numel() // max(1, count(logical)), *(axis.size for axis in logical)])
+    split = tensor.reshape([tensor.numel() // max(1, count(logical)),
+                            *(axis.size for axis in logical)])
     place = {id(axis): i for i, axis in enumerate(logical)}
     return split.permute([0, *(place[id(axis)] + 1 for axis in layout.order)]).contiguous()
 

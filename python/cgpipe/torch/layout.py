@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of PyTorch over values of a graph.
 
-An engine's value is one sample in memory order. A tensor of PyTorch is that value with its dimensions factorised into *axes*, in any order:
+An engine's value is one sample in memory order. A tensor of PyTorch is that value with its
+dimensions factorised into *axes*, in any order:
 
     value [H, W, C] of a convolution      axes h w c in memory
     tensor [N, C, H, W]                   dims (batch) (c) (h) (w)
     flattened to [N, C * H * W]           dims (batch) (c h w)
 
-so views, permutations and flattenings cost nothing until an op needs a certain order in memory. Axes of size 1 are left out.
-"""
+so views, permutations and flattenings cost nothing until an op needs a certain order in memory.
+Axes of size 1 are left out. """
 
 from __future__ import annotations
 
@@ -62,16 +63,19 @@ class Layout:
 
     @classmethod
     def of_shape(cls, sizes: Sequence[int], order: Optional[Sequence[int]] = None) -> "Layout":
-        """Return the layout of a tensor [N, *sizes]; ``order``: indices of sizes as they lie in memory."""
+        """Return the layout of a tensor [N, *sizes]; ``order``: indices of sizes as they lie in
+        memory."""
         axes = [_axes(size) for size in sizes]
-        return cls([(BATCH,), *axes], [axis for i in order or range(len(sizes)) for axis in axes[i]])
+        return cls([(BATCH,), *axes],
+                   [axis for i in order or range(len(sizes)) for axis in axes[i]])
 
     # --- shapes ---
 
     @property
     def has_batch(self) -> bool:
         """Whether samples come first, whole."""
-        return bool(self.dims) and self.dims[0][:1] == (BATCH,) and all(BATCH not in dim for dim in self.dims[1:])
+        return bool(self.dims) and self.dims[0][:1] == (BATCH,) and all(BATCH not in dim
+                                                                        for dim in self.dims[1:])
 
     def sizes(self) -> List[int]:
         """Return the sizes of the dimensions; the batch counts as 1."""
@@ -163,7 +167,8 @@ class Layout:
     # --- pairs ---
 
     def refined(self, other: "Layout") -> Tuple["Layout", "Layout"]:
-        """Return two layouts of one shape with the same axes, so that their orders can be compared."""
+        """Return two layouts of one shape with the same axes, so that their orders can be
+        compared."""
         if len(self.dims) != len(other.dims):
             raise Unlike("tensors of different ranks")
         orders = list(self.order), list(other.order)

@@ -35,11 +35,14 @@ class _Module(Captured):
     module: nn.Module
 
     def adopt(self, pipeline: Any) -> None:
-        """Give a pipeline the module's weights and statistics; the module's tensors become views of its memory."""
-        tensors = {**dict(self.module.named_parameters(remove_duplicate=False)), **dict(self.module.named_buffers(remove_duplicate=False))}
+        """Give a pipeline the module's weights and statistics; the module's tensors become views of
+        its memory."""
+        tensors = {**dict(self.module.named_parameters(remove_duplicate=False)),
+                   **dict(self.module.named_buffers(remove_duplicate=False))}
         pipeline.adopted = []
         found = [(function, i, entry, entry.to_torch(view_of(pipeline, function, i)))
-                 for function, entries in (("parameter", self.parameters), ("state", self.states)) for i, entry in enumerate(entries)]
+                 for function, entries in (("parameter", self.parameters), ("state", self.states))
+                 for i, entry in enumerate(entries)]
         for _, _, entry, view in found:
             shape = list(tensors[entry.name].shape) if entry.name in tensors else None
             if shape != list(view.shape):
@@ -56,26 +59,30 @@ class _Module(Captured):
         pipeline._call(lambda: _c.check(_c.lib.cgp_pipeline_parameters_changed(pipeline._handle)))
 
     def release(self, pipeline: Any) -> None:
-        """Give the module copies of its own of what is in a pipeline's memory, as that is about to go; another pipeline's stays."""
+        """Give the module copies of its own of what is in a pipeline's memory, as that is about to
+        go; another pipeline's stays."""
         places = {view_of(pipeline, what, i).data_ptr()
-                  for what, entries in (("parameter", self.parameters), ("state", self.states)) for i in range(len(entries))}
+                  for what, entries in (("parameter", self.parameters), ("state", self.states))
+                  for i in range(len(entries))}
         for tensor in pipeline.adopted:
             if tensor.data_ptr() in places:
                 tensor.data = tensor.data.clone()
                 tensor.grad = None
 
 
-def from_torch(module: nn.Module, example_inputs: Sequence[Any], example_kwargs: Optional[Dict[str, Any]] = None, *,
-               loss: Optional[Callable[..., Tensor]] = None, example_target: Any = None, input_gradients: bool = False,
-               cut_at: Optional[Sequence[str]] = None, name: Optional[str] = None) -> Model:
+def from_torch(module: nn.Module, example_inputs: Sequence[Any],
+               example_kwargs: Optional[Dict[str, Any]] = None, *,
+               loss: Optional[Callable[..., Tensor]] = None, example_target: Any = None,
+               input_gradients: bool = False, cut_at: Optional[Sequence[str]] = None,
+               name: Optional[str] = None) -> Model:
     """Capture a module as a model.
 
         model = cgpipe.from_torch(module, (x,), loss=torch.nn.functional.cross_entropy, example_target=y)
         pipeline = cgpipe.Pipeline(model, stages=2, chunks=8, batch=64, optimizer=cgpipe.AdamW(lr=1e-3))
         pipeline.step(x, y)
 
-    A pipeline takes over the module's weights: parameters and running statistics become views of its memory, so that the module, and
-    ``state_dict()``, have what it trains.
+    A pipeline takes over the module's weights: parameters and running statistics become views of
+    its memory, so that the module, and ``state_dict()``, have what it trains.
 
     Args:
         module: An nn.Module of f32 parameters on the CPU, in the mode to capture: call ``train()`` before.
@@ -94,7 +101,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any], example_kwargs:
     """
     check_cuts(module, cut_at)
     inputs = tuple(example_inputs)
-    captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name) if loss is None else
+    captured = (capture(module, inputs, example_kwargs, cut_at=cut_at, name=name) if loss is None
+                else
                 _capture_with_loss(module, inputs, loss, example_target, cut_at, name))
     captured.__class__ = _Module
     captured.module = module  # type: ignore[attr-defined]
@@ -109,7 +117,8 @@ def from_torch(module: nn.Module, example_inputs: Sequence[Any], example_kwargs:
     return model
 
 
-def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[..., Tensor], target: Any, cut_at: Optional[Sequence[str]],
+def _capture_with_loss(module: nn.Module, inputs: Sequence[Any], loss: Callable[..., Tensor],
+                       target: Any, cut_at: Optional[Sequence[str]],
                        name: Optional[str]) -> Captured:
     whole = _WithLoss(module, loss)
     whole.training = module.training

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops of PyTorch's training IR as nodes of a graph: one function each, by the op's name without namespace, overload and in-place "_".
+"""Ops of PyTorch's training IR as nodes of a graph: one function each, by the op's name without
+namespace, overload and in-place "_".
 
-A function takes the translator, then the op's arguments by position, and returns its result. Arguments are Value (a tensor of the graph),
-Constant, Parameter, numbers, lists and None.
+A function takes the translator, then the op's arguments by position, and returns its result.
+Arguments are Value (a tensor of the graph), Constant, Parameter, numbers, lists and None.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def pair(value: Any) -> List[int]:
 
 
 def rows(t: Translator, x: Any) -> Tuple[int, Layout, List[Axis]]:
-    """Return a value with its last dimension innermost in memory, its layout, and the axes of that dimension."""
+    """Return a value with its last dimension innermost in memory, its layout, and the axes of that
+    dimension."""
     x = t.value(x)
     last = list(x.layout.dims[-1])
     rest = [axis for axis in x.layout.order if axis not in last]
@@ -65,18 +67,22 @@ def rows(t: Translator, x: Any) -> Tuple[int, Layout, List[Axis]]:
 
 def _grouped(axes: Sequence[Axis]) -> List[List[Axis]]:
     """Return at most three groups of axes, of which ops on rows need none in particular."""
-    return [[axis] for axis in axes[:3]] + ([list(axes[3:])] if len(axes) > 3 else []) if axes else []
+    return [[axis] for axis in axes[:3]] + ([list(axes[3:])] if len(axes) > 3
+                                            else []) if axes else []
 
 
 def _linear(t: Translator, x: Any, weight: Parameter, bias: Any, transposed: bool) -> Value:
     number, layout, rest = rows(t, x)
-    need(isinstance(weight, Parameter) and (bias is None or isinstance(bias, Parameter)), "linear of a parameter's view")
-    out, inner = (weight.shape[1], weight.shape[0]) if transposed else (weight.shape[0], weight.shape[1])
+    need(isinstance(weight, Parameter) and (bias is None or isinstance(bias, Parameter)),
+         "linear of a parameter's view")
+    out, inner = (weight.shape[1], weight.shape[0]) if transposed else (weight.shape[0],
+                                                                        weight.shape[1])
     parameters = [t.parameter(weight, [inner, out] if transposed else [out, inner])]
     if bias is not None:
         parameters.append(t.parameter(bias, [out], decays=False))
     shape = t.graph.shape(number)[:-1] + [out]
-    y = t.graph.add("linear", [number], shape, {"size": out, "bias": bias is not None, "transposed": transposed}, parameters)
+    y = t.graph.add("linear", [number], shape,
+                    {"size": out, "bias": bias is not None, "transposed": transposed}, parameters)
     made = new_axes(out)
     return Value(y, Layout([*layout.dims[:-1], made], [*rest, *made]))
 
@@ -87,16 +93,20 @@ def linear(t: Translator, x: Any, weight: Any, bias: Any = None) -> Value:
 
 
 @op("addmm")
-def addmm(t: Translator, bias: Any, x: Any, weight: Any, beta: float = 1, alpha: float = 1) -> Value:
+def addmm(t: Translator, bias: Any, x: Any, weight: Any, beta: float = 1,
+          alpha: float = 1) -> Value:
     need(beta == 1 and alpha == 1, "addmm with beta and alpha of 1")
     return _linear(t, x, weight, bias, True)
 
 
-def _norm_rows(t: Translator, name: str, x: Any, shape: Sequence[int], parameters: Sequence[Any], eps: float) -> Value:
+def _norm_rows(t: Translator, name: str, x: Any, shape: Sequence[int], parameters: Sequence[Any],
+               eps: float) -> Value:
     x = t.value(x)
     need(all(isinstance(p, Parameter) for p in parameters), f"{name} with its parameters")
     dims = x.layout.dims
-    merged = x.with_layout(x.layout.with_dims([*dims[:-len(shape)], tuple(a for dim in dims[-len(shape):] for a in dim)]))
+    merged = x.with_layout(x.layout.with_dims([*dims[:-len(shape)],
+                                               tuple(a for dim in dims[-len(shape):]
+                                                     for a in dim)]))
     number, layout, _ = rows(t, merged)
     size = count(layout.dims[-1])
     named = [t.parameter(p, [size], decays=False) for p in parameters]
@@ -105,13 +115,16 @@ def _norm_rows(t: Translator, name: str, x: Any, shape: Sequence[int], parameter
 
 
 @op("layer_norm")
-def layer_norm(t: Translator, x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, _: Any = None) -> Value:
+def layer_norm(t: Translator, x: Any, shape: Any, weight: Any = None, bias: Any = None,
+               eps: float = 1e-5, _: Any = None) -> Value:
     return _norm_rows(t, "layer_norm", x, shape, [weight, bias], eps)
 
 
 @op("rms_norm")
-def rms_norm(t: Translator, x: Any, shape: Any, weight: Any = None, eps: Optional[float] = None) -> Value:
-    return _norm_rows(t, "rms_norm", x, shape, [weight], torch.finfo(torch.float32).eps if eps is None else eps)
+def rms_norm(t: Translator, x: Any, shape: Any, weight: Any = None,
+             eps: Optional[float] = None) -> Value:
+    return _norm_rows(t, "rms_norm", x, shape, [weight], torch.finfo(torch.float32).eps
+                      if eps is None else eps)
 
 
 @op("softmax")
@@ -129,7 +142,8 @@ def softmax(t: Translator, x: Any, dim: int, dtype: Any = None) -> Any:
 
 
 @op("embedding")
-def embedding(t: Translator, weight: Any, ids: Any, padding_idx: int = -1, scale: bool = False, sparse: bool = False) -> Any:
+def embedding(t: Translator, weight: Any, ids: Any, padding_idx: int = -1, scale: bool = False,
+              sparse: bool = False) -> Any:
     need(isinstance(weight, Parameter), "embedding of a parameter")
     need(padding_idx < 0, "embedding without padding_idx")
     if isinstance(ids, Constant) and not t.is_batched(ids):
@@ -139,8 +153,10 @@ def embedding(t: Translator, weight: Any, ids: Any, padding_idx: int = -1, scale
     named = t.parameter(weight, [vocab, width])
     made = new_axes(width)
     shape = [axis.size for axis in layout.order] + [width]
-    y = t.graph.add("embedding", [number], shape if layout.order else [1, width], {"size": vocab, "width": width}, [named])
-    return Value(y if layout.order else t.graph.reshape(y, [width]), Layout([*layout.dims, made], [*layout.order, *made]))
+    y = t.graph.add("embedding", [number], shape if layout.order else [1, width],
+                    {"size": vocab, "width": width}, [named])
+    return Value(y if layout.order else t.graph.reshape(y, [width]),
+                 Layout([*layout.dims, made], [*layout.order, *made]))
 
 
 # --- elementwise ---
@@ -208,7 +224,8 @@ def div(t: Translator, a: Any, b: Any, rounding_mode: Any = None) -> Any:
     factor = t.number(b)
     if factor is None or rounding_mode is not None:
         raise Unsupported("div by a number")
-    return a.scaled(1 / factor) if isinstance(a, Scores) else t.unary("scale", a, {"slope": 1 / factor})
+    return a.scaled(1 / factor) if isinstance(a, Scores) else t.unary("scale", a,
+                                                                      {"slope": 1 / factor})
 
 
 @op("pow")
@@ -227,7 +244,8 @@ def square(t: Translator, x: Any) -> Value:
 @op("add")
 def add(t: Translator, a: Any, b: Any, alpha: float = 1) -> Any:
     need(alpha == 1, "add with alpha of 1")
-    if isinstance(b, Scores) or (isinstance(b, (Positions, Parameter)) and not isinstance(a, Positions)):
+    if isinstance(b, Scores) or (isinstance(b, (Positions, Parameter))
+                                 and not isinstance(a, Positions)):
         a, b = b, a
     if isinstance(a, Scores) and isinstance(b, Constant):
         return a.masked(b.tensor)
@@ -250,20 +268,21 @@ def rsub(t: Translator, a: Any, b: Any, alpha: float = 1) -> Value:
 @op("where")
 def where(t: Translator, condition: Any, a: Any, b: Any) -> Any:
     value = t.constant_number(b)
-    need(isinstance(a, Scores) and isinstance(condition, Constant) and value is not None and value < -1e4,
-         "where as the mask of attention's scores")
+    need(isinstance(a, Scores) and isinstance(condition, Constant) and value is not None
+         and value < -1e4, "where as the mask of attention's scores")
     return a.masked(condition.tensor)
 
 
 @op("masked_fill")
 def masked_fill(t: Translator, x: Any, mask: Any, value: Any) -> Any:
     number = t.constant_number(value)
-    need(isinstance(x, Scores) and isinstance(mask, Constant) and number is not None and number < -1e4,
-         "masked_fill as the mask of attention's scores")
+    need(isinstance(x, Scores) and isinstance(mask, Constant) and number is not None
+         and number < -1e4, "masked_fill as the mask of attention's scores")
     return x.masked(~mask.tensor)
 
 
-@op("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "lift_fresh", "_to_copy", "to", "type_as")
+@op("clone", "contiguous", "alias", "detach", "lift_fresh_copy", "lift_fresh", "_to_copy", "to",
+    "type_as")
 def same(t: Translator, x: Any, *_: Any, **__: Any) -> Any:
     return x
 
@@ -284,9 +303,11 @@ def expand(t: Translator, x: Any, *_: Any, **__: Any) -> Value:
 
 
 @op("repeat_interleave")
-def repeat_interleave(t: Translator, x: Any, repeats: Any, dim: Optional[int] = None, output_size: Any = None) -> Value:
+def repeat_interleave(t: Translator, x: Any, repeats: Any, dim: Optional[int] = None,
+                      output_size: Any = None) -> Value:
     x = t.value(x)
-    need(isinstance(repeats, int) and dim is not None, "repeat_interleave of a number along a dimension")
+    need(isinstance(repeats, int) and dim is not None,
+         "repeat_interleave of a number along a dimension")
     dims = list(x.layout.dims)
     dim = x.layout.dim(dim)
     dims[dim] = dims[dim] + ((Axis(repeats, True),) if repeats > 1 else ())
@@ -330,17 +351,20 @@ def unsqueeze(t: Translator, x: Any, dim: int) -> Value:
 
 def cut(t: Translator, x: Value, dim: int, begin: int, end: int) -> Value:
     """Return elements begin .. end - 1 of a dimension."""
-    need(BATCH not in x.layout.dims[x.layout.dim(dim)], "slice within a sample: dimension 0 is the samples'")
+    need(BATCH not in x.layout.dims[x.layout.dim(dim)],
+         "slice within a sample: dimension 0 is the samples'")
     return t.part(x, dim, begin, end)
 
 
 @op("slice")
-def slice_(t: Translator, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Value:
+def slice_(t: Translator, x: Any, dim: int = 0, start: Any = None, end: Any = None,
+           step: int = 1) -> Value:
     x = t.value(x)
     dim = x.layout.dim(dim)
     need(step == 1, "slice with a step of 1")
     if BATCH in x.layout.dims[dim]:
-        need(start in (None, 0) and not (isinstance(end, int) and end < 2 ** 31), "slice within a sample: dimension 0 is the samples'")
+        need(start in (None, 0) and not (isinstance(end, int) and end < 2 ** 31),
+             "slice within a sample: dimension 0 is the samples'")
         return t.value(x)
     size = count(x.layout.dims[dim])
     begin, stop = (0 if start is None else start), (size if end is None else end)
@@ -397,7 +421,8 @@ def unbind(t: Translator, x: Any, dim: int = 0) -> List[Value]:
 def cat(t: Translator, tensors: Sequence[Any], dim: int = 0) -> Value:
     values = [t.value(x) for x in tensors]
     dim = values[0].layout.dim(dim)
-    need(BATCH not in values[0].layout.dims[dim], "cat within a sample: dimension 0 is the samples'")
+    need(BATCH not in values[0].layout.dims[dim],
+         "cat within a sample: dimension 0 is the samples'")
     joined = values[0]
     for value in values[1:]:
         joined = _join(t, joined, value, dim)
@@ -406,14 +431,16 @@ def cat(t: Translator, tensors: Sequence[Any], dim: int = 0) -> Value:
 
 def _join(t: Translator, a: Value, b: Value, dim: int) -> Value:
     """Join two values along a dimension, which lies innermost."""
-    without = [x.layout.with_dims(x.layout.dims[:dim] + [()] + x.layout.dims[dim + 1:]) for x in (a, b)]
+    without = [x.layout.with_dims(x.layout.dims[:dim] + [()] + x.layout.dims[dim + 1:])
+               for x in (a, b)]
     own = [list(x.layout.dims[dim]) for x in (a, b)]
     without[0], without[1] = without[0].refined(without[1])
     rest = [axis for axis in without[0].order if axis not in own[0]]
     names = {id(x): y for x, y in zip(without[0].logical(), without[1].logical())}
     other = [names[id(axis)] for axis in rest]
     numbers = [t.graph.arrange(Value(x.number, layout), [axes, inner])
-               for x, layout, axes, inner in ((a, without[0], rest, own[0]), (b, without[1], other, own[1]))]
+               for x, layout, axes,
+               inner in ((a, without[0], rest, own[0]), (b, without[1], other, own[1]))]
     sizes = [count(axes) for axes in own]
     y = t.graph.add("concat", numbers, [count(rest), sum(sizes)])
     made = new_axes(sum(sizes))
@@ -430,7 +457,8 @@ def mean(t: Translator, x: Any, dim: Any = None, keepdim: bool = False, dtype: A
     x = t.value(x)
     need(dim is not None, "mean within a sample: over dimensions")
     dims = sorted(x.layout.dim(d) for d in ([dim] if isinstance(dim, int) else dim))
-    need(all(BATCH not in x.layout.dims[d] for d in dims), "mean within a sample: dimension 0 is the samples'")
+    need(all(BATCH not in x.layout.dims[d] for d in dims),
+         "mean within a sample: dimension 0 is the samples'")
     own = [axis for d in dims for axis in x.layout.dims[d]]
     rest = [axis for axis in x.layout.order if axis not in own]
     ordered = [axis for axis in x.layout.order if axis in own]
@@ -452,7 +480,8 @@ def matmul(t: Translator, a: Any, b: Any) -> Any:
     if isinstance(b, Parameter) and len(b.shape) == 2:
         return _linear(t, a, b, None, True)
     a, b = t.value(a), t.value(b)
-    need(len(a.layout.dims) == len(b.layout.dims) >= 3, "matmul of as many dimensions, the samples' in front")
+    need(len(a.layout.dims) == len(b.layout.dims) >= 3,
+         "matmul of as many dimensions, the samples' in front")
     return Scores(t, a, b)
 
 
@@ -463,15 +492,18 @@ def baddbmm(t: Translator, bias: Any, a: Any, b: Any, beta: float = 1, alpha: fl
 
 
 @op("scaled_dot_product_attention")
-def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float = 0.0, is_causal: bool = False,
-              scale: Optional[float] = None, enable_gqa: bool = False) -> Any:
-    need(mask is None or isinstance(mask, Constant), "attention with a mask that is the same for all samples")
+def attention(t: Translator, q: Any, k: Any, v: Any, mask: Any = None, p: float = 0.0,
+              is_causal: bool = False, scale: Optional[float] = None,
+              enable_gqa: bool = False) -> Any:
+    need(mask is None or isinstance(mask, Constant),
+         "attention with a mask that is the same for all samples")
     q, k, v = t.value(q), t.value(k), t.value(v)
     if len(q.layout.dims) == 3:
         q, k, v = (x.with_layout(x.layout.unsqueeze(1)) for x in (q, k, v))
         y = attention(t, q, k, v, mask, p, is_causal, scale)
         return y.with_layout(y.layout.drop(1))
-    scores = Scores(t, q, k.with_layout(k.layout.transpose(-1, -2)), scale=scale, grouped=enable_gqa)
+    scores = Scores(t, q, k.with_layout(k.layout.transpose(-1, -2)), scale=scale,
+                    grouped=enable_gqa)
     scores.scale = scale if scale is not None else count(q.layout.dims[-1]) ** -0.5
     scores.causal = is_causal
     if mask is not None:
@@ -498,8 +530,9 @@ def images(shape: Sequence[int], channels: Optional[Tuple[Axis, ...]] = None) ->
     return Layout([(BATCH,), c, h, w], [*h, *w, *c])
 
 
-def image_op(t: Translator, x: Any, name: str, attributes: Optional[Dict[str, Any]] = None, size: Optional[Sequence[int]] = None,
-             parameters: Sequence[int] = (), states: Sequence[str] = (), channels: Optional[int] = None) -> Value:
+def image_op(t: Translator, x: Any, name: str, attributes: Optional[Dict[str, Any]] = None,
+             size: Optional[Sequence[int]] = None, parameters: Sequence[int] = (),
+             states: Sequence[str] = (), channels: Optional[int] = None) -> Value:
     """Add a node on images; ``size``: height and width of its result."""
     number, layout = image(t, x)
     shape = t.graph.shape(number)
@@ -519,8 +552,8 @@ def _padding(value: Any) -> List[int]:
 
 
 @op("conv2d", "convolution")
-def conv2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-           groups: int = 1) -> Value:
+def conv2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+           dilation: Any = 1, groups: int = 1) -> Value:
     need(groups == 1, "conv2d with groups of 1")
     need(pair(dilation) == [1, 1], "conv2d with a dilation of 1")
     need(isinstance(weight, Parameter) and len(weight.shape) == 4, "conv2d of a parameter")
@@ -533,13 +566,15 @@ def conv2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1
     named = [t.parameter(weight, [kh, kw, inner, out], order=(3, 2, 0, 1))]
     if bias is not None:
         named.append(t.parameter(bias, [out], decays=False))
-    attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride), "padding": sides}
+    attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride),
+                  "padding": sides}
     return image_op(t, x, "conv2d", attributes, result_size(t), named, channels=out)
 
 
 @op("conv_transpose2d")
-def conv_transpose2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-                     groups: int = 1, dilation: Any = 1) -> Value:
+def conv_transpose2d(t: Translator, x: Any, weight: Any, bias: Any = None, stride: Any = 1,
+                     padding: Any = 0, output_padding: Any = 0, groups: int = 1,
+                     dilation: Any = 1) -> Value:
     need(groups == 1, "conv_transpose2d with groups of 1")
     need(pair(dilation) == [1, 1], "conv_transpose2d with a dilation of 1")
     need(isinstance(weight, Parameter), "conv_transpose2d of a parameter")
@@ -547,22 +582,24 @@ def conv_transpose2d(t: Translator, x: Any, weight: Any, bias: Any = None, strid
     named = [t.parameter(weight, [kh, kw, out, inner], order=(3, 2, 0, 1))]
     if bias is not None:
         named.append(t.parameter(bias, [out], decays=False))
-    attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride), "padding": _padding(padding),
-                  "output_padding": pair(output_padding)}
+    attributes = {"size": out, "bias": bias is not None, "kernel": [kh, kw], "stride": pair(stride),
+                  "padding": _padding(padding), "output_padding": pair(output_padding)}
     return image_op(t, x, "conv_transpose2d", attributes, result_size(t), named, channels=out)
 
 
 @op("max_pool2d")
-def max_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-               ceil_mode: bool = False) -> Value:
+def max_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: Any = 0,
+               dilation: Any = 1, ceil_mode: bool = False) -> Value:
     need(not ceil_mode and pair(dilation) == [1, 1], "max_pool2d without ceil_mode and dilation")
-    attributes = {"kernel": pair(kernel), "stride": pair(stride or kernel), "padding": _padding(padding)}
+    attributes = {"kernel": pair(kernel), "stride": pair(stride or kernel),
+                  "padding": _padding(padding)}
     return image_op(t, x, "max_pool", attributes, result_size(t))
 
 
 @op("avg_pool2d")
-def avg_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True, divisor: Any = None) -> Value:
+def avg_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: Any = 0,
+               ceil_mode: bool = False, count_include_pad: bool = True,
+               divisor: Any = None) -> Value:
     need(not ceil_mode and divisor is None, "avg_pool2d without ceil_mode and divisor_override")
     size, sides = result_size(t), _padding(padding)
     if count_include_pad and any(sides):
@@ -571,7 +608,8 @@ def avg_pool2d(t: Translator, x: Any, kernel: Any, stride: Any = (), padding: An
         x = image_op(t, x, "pad", {"kernel": [1, 1], "stride": [1, 1], "padding": sides},
                      [shape[0] + sides[0] + sides[1], shape[1] + sides[2] + sides[3]])
         sides = [0] * 4
-    attributes = {"global": False, "kernel": pair(kernel), "stride": pair(stride or kernel), "padding": sides}
+    attributes = {"global": False, "kernel": pair(kernel), "stride": pair(stride or kernel),
+                  "padding": sides}
     return image_op(t, x, "average_pool", attributes, size)
 
 
@@ -584,11 +622,13 @@ def adaptive_avg_pool2d(t: Translator, x: Any, size: Any) -> Value:
     if (height, width) == (h, w):
         return t.value(x)
     if (height, width) == (1, 1):
-        y = t.graph.add("average_pool", [number], [c], {"global": True, "kernel": [0, 0], "stride": [0, 0], "padding": [0] * 4})
+        y = t.graph.add("average_pool", [number], [c],
+                        {"global": True, "kernel": [0, 0], "stride": [0, 0], "padding": [0] * 4})
         return Value(y, Layout([(BATCH,), layout.dims[1], (), ()], layout.dims[1]))
     need(h % height == 0 and w % width == 0, "adaptive_avg_pool2d to sizes that divide the image's")
     kernel = [h // height, w // width]
-    return image_op(t, x, "average_pool", {"global": False, "kernel": kernel, "stride": kernel, "padding": [0] * 4}, [height, width])
+    return image_op(t, x, "average_pool", {"global": False, "kernel": kernel, "stride": kernel,
+                                           "padding": [0] * 4}, [height, width])
 
 
 @op("upsample_nearest2d")
@@ -601,25 +641,29 @@ def upsample_nearest2d(t: Translator, x: Any, *_: Any) -> Value:
 
 
 @op("pad", "constant_pad_nd")
-def pad(t: Translator, x: Any, sides: Sequence[int], mode: Any = "constant", value: Any = None) -> Value:
+def pad(t: Translator, x: Any, sides: Sequence[int], mode: Any = "constant",
+        value: Any = None) -> Value:
     number = mode if isinstance(mode, (int, float)) else value
     need(mode == "constant" or isinstance(mode, (int, float)), "pad with mode constant")
     need(not number and len(sides) in (2, 4), "pad of images with zeros")
     left, right, top, bottom = [*sides, 0, 0][:4]
     if not any(sides):
         return t.value(x)
-    return image_op(t, x, "pad", {"kernel": [1, 1], "stride": [1, 1], "padding": [top, bottom, left, right]}, result_size(t))
+    return image_op(t, x, "pad", {"kernel": [1, 1], "stride": [1, 1],
+                                  "padding": [top, bottom, left, right]}, result_size(t))
 
 
 # --- norms of channels ---
 
 
 @op("batch_norm")
-def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any, train: bool, momentum: float, eps: float,
-               _: Any = None) -> Value:
+def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any, train: bool,
+               momentum: float, eps: float, _: Any = None) -> Value:
     x = t.value(x)
-    need(isinstance(weight, Parameter) and isinstance(bias, Parameter), "batch_norm with weight and bias (affine=True)")
-    need(isinstance(mean, Constant) and mean.buffer is not None and isinstance(var, Constant) and var.buffer is not None,
+    need(isinstance(weight, Parameter) and isinstance(bias, Parameter),
+         "batch_norm with weight and bias (affine=True)")
+    need(isinstance(mean, Constant) and mean.buffer is not None and isinstance(var, Constant)
+         and var.buffer is not None,
          "batch_norm with running statistics (track_running_stats=True)")
     need(train == t.training, "batch_norm in the mode, train or eval, of the whole module")
     t.has_batch_norm = True
@@ -638,23 +682,27 @@ def batch_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: An
 
 
 @op("group_norm")
-def group_norm(t: Translator, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, _: Any = None) -> Value:
+def group_norm(t: Translator, x: Any, groups: int, weight: Any = None, bias: Any = None,
+               eps: float = 1e-5, _: Any = None) -> Value:
     x = t.value(x)
-    need(isinstance(weight, Parameter) and isinstance(bias, Parameter), "group_norm with weight and bias (affine=True)")
+    need(isinstance(weight, Parameter) and isinstance(bias, Parameter),
+         "group_norm with weight and bias (affine=True)")
     size = weight.shape[0]
     named = [t.parameter(weight, [size], decays=False), t.parameter(bias, [size], decays=False)]
     dims = x.layout.dims
     rest = [axis for dim in dims[2:] for axis in dim]
     groups_of = [rest[:1], rest[1:]]
     number = t.graph.arrange(x, [*groups_of, dims[1]])
-    y = t.graph.add("group_norm", [number], t.graph.shape(number), {"groups": groups, "eps": eps}, named)
+    y = t.graph.add("group_norm", [number], t.graph.shape(number), {"groups": groups, "eps": eps},
+                    named)
     return Value(y, Layout(dims, [*rest, *dims[1]]))
 
 
 @op("instance_norm")
-def instance_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input: bool, momentum: float, eps: float,
-                  _: Any = None) -> Value:
-    need(weight is None and bias is None and use_input, "instance_norm without parameters and statistics")
+def instance_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var: Any,
+                  use_input: bool, momentum: float, eps: float, _: Any = None) -> Value:
+    need(weight is None and bias is None and use_input,
+         "instance_norm without parameters and statistics")
     return image_op(t, x, "instance_norm", {"eps": eps})
 
 
@@ -662,9 +710,10 @@ def instance_norm(t: Translator, x: Any, weight: Any, bias: Any, mean: Any, var:
 
 
 @op("cross_entropy_loss")
-def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None, reduction: int = 1, ignore: int = -100,
-                  smoothing: float = 0.0) -> Loss:
-    need(weight is None and reduction == 1 and smoothing == 0, "cross_entropy_loss with reduction mean, without weights and smoothing")
+def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None, reduction: int = 1,
+                  ignore: int = -100, smoothing: float = 0.0) -> Loss:
+    need(weight is None and reduction == 1 and smoothing == 0,
+         "cross_entropy_loss with reduction mean, without weights and smoothing")
     x = t.value(logits)
     dims = x.layout.dims
     last = x.with_layout(x.layout.with_dims([dims[0], *dims[2:], dims[1]]))
@@ -678,7 +727,8 @@ def cross_entropy(t: Translator, logits: Any, targets: Any, weight: Any = None, 
 
 
 @op("binary_cross_entropy_with_logits")
-def bce(t: Translator, logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None, reduction: int = 1) -> Loss:
+def bce(t: Translator, logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None,
+        reduction: int = 1) -> Loss:
     need(weight is None and pos_weight is None and reduction == 1,
          "binary_cross_entropy_with_logits with reduction mean, without weights")
     a, b = t.same_order(t.value(logits), t.value(targets))

@@ -95,7 +95,8 @@ def _cast(node: Any, path: List[Any]) -> Any:
 
 
 def find_patterns(graph: Any) -> Found:
-    """Return nodes that are an op, spelled out: its name and arguments; and the nodes inside of them."""
+    """Return nodes that are an op, spelled out: its name and arguments; and the nodes inside of
+    them."""
     patterns: Dict[Any, Tuple[str, List[Any]]] = {}
     absorbed: Set[Any] = set()
     for node in graph.nodes:

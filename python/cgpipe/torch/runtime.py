@@ -6,13 +6,13 @@
     forward     cgp_pipeline_forward(), outputs in tensors of PyTorch's
     backward    cgp_pipeline_backward(); gradients of parameters are views of the engine's buffers
 
-To autograd a forward is one function of the inputs and all parameters, so hooks, frozen parameters, torch.autograd.grad(), and
-errors for parameters that were changed in between, are PyTorch's own.
+To autograd a forward is one function of the inputs and all parameters, so hooks, frozen parameters,
+torch.autograd.grad(), and errors for parameters that were changed in between, are PyTorch's own.
 
-An engine holds the values of one forward. A backward through an older one, or a second one through the same, repeats that forward first,
-with its dropout's seed, and leaves the running statistics as they are. In eval mode the module is captured a second time, and forward is
-cgp_pipeline_predict(); a backward through it runs the forward in a plan for training.
-"""
+An engine holds the values of one forward. A backward through an older one, or a second one through
+the same, repeats that forward first, with its dropout's seed, and leaves the running statistics as
+they are. In eval mode the module is captured a second time, and forward is cgp_pipeline_predict();
+a backward through it runs the forward in a plan for training. """
 
 from __future__ import annotations
 
@@ -67,14 +67,16 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Optional[Tensor]) -> Tuple[Optional[Tensor], ...]:
         tensors = ctx.saved_tensors  # raises where one has changed since
         needed = ctx.needs_input_grad[2 + ctx.n_inputs:]
-        return (None, None, *ctx.forward_.runtime._backward(ctx.forward_, tensors[:ctx.n_inputs], needed, gradients))
+        return (None, None, *ctx.forward_.runtime._backward(ctx.forward_, tensors[:ctx.n_inputs],
+                                                            needed, gradients))
 
 
 class Runtime:
     """A module whose forward and backward a pipeline runs.
 
-    Call it with the module's inputs, tensors [N, ...]; it returns what the module returns. ``module.training`` chooses the mode. The module's parameters and running statistics become views of the pipeline's memory.
-    """
+    Call it with the module's inputs, tensors [N, ...]; it returns what the module returns.
+    ``module.training`` chooses the mode. The module's parameters and running statistics become
+    views of the pipeline's memory. """
 
     def __init__(self, module: nn.Module, options: Options) -> None:
         self.module, self.options = module, options
@@ -120,7 +122,8 @@ class Runtime:
         tensors: Tuple[Tensor, ...] = captured.to_torch(outputs)
         return tensors
 
-    def _start(self, forward: _Forward, engine: Engine, given: List[Tensor], outputs: List[Tensor]) -> None:
+    def _start(self, forward: _Forward, engine: Engine, given: List[Tensor],
+               outputs: List[Tensor]) -> None:
         """Run a training forward."""
         if forward.seed is not None:
             self.worker.call(engine.call, "set_seed", forward.seed)
@@ -145,29 +148,35 @@ class Runtime:
                 engine, statistics = self._forward_again(forward, inputs)
             _keep_gradients(engine, forward.parameters)
             wanted = captured.new_input_gradients(inputs, forward.wants)
-            self.worker.call(engine.backward, captured.output_gradients(gradients, inputs[0].shape[0]), wanted)
+            self.worker.call(engine.backward,
+                             captured.output_gradients(gradients, inputs[0].shape[0]), wanted)
             for state, before in zip(engine.states, statistics):
                 state.copy_(before)
             self._count(engine)
-            views = [view.detach() if need else None for view, need in zip(engine.gradients, needed)]
+            views = [view.detach() if need else None
+                     for view, need in zip(engine.gradients, needed)]
             if self._is_shared(forward) or not _will_accumulate(forward.parameters, needed):
                 views = [None if view is None else view.clone() for view in views]
             return [*captured.input_gradients_to_torch(wanted), *views]
 
-    def _forward_again(self, forward: _Forward, inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tensor]]:
-        """Repeat a forward in an engine for training; return it, and the running statistics that its backward changes."""
+    def _forward_again(self, forward: _Forward,
+                       inputs: Sequence[Tensor]) -> Tuple[Engine, List[Tensor]]:
+        """Repeat a forward in an engine for training; return it, and the running statistics that
+        its backward changes."""
         captured, samples = forward.captured, inputs[0].shape[0]
         if not forward.training and captured.has_batch_norm:
             raise CgpipeError("backward: a batch norm in eval mode has no gradient here (call train(), or run under torch.no_grad())")
         engine = self._engine(captured, samples, forward.wants)
         self._adopt(engine, forward.parameters)
         statistics = [state.clone() for state in engine.states]
-        self._start(forward, engine, captured.to_engine([x.detach() for x in inputs]), captured.new_outputs(samples))
+        self._start(forward, engine, captured.to_engine([x.detach() for x in inputs]),
+                    captured.new_outputs(samples))
         forward.engine = engine
         return engine, statistics
 
     def _is_shared(self, forward: _Forward) -> bool:
-        """Return whether this backward pass goes through another forward, which will write over the engine's gradients."""
+        """Return whether this backward pass goes through another forward, which will write over the
+        engine's gradients."""
         forward.task = torch._C._current_graph_task_id()
         others = [other.node() for other in self.live if other.task != forward.task]
         return any(node is not None and torch._C._will_engine_execute_node(node) for node in others)
@@ -192,9 +201,12 @@ class Runtime:
         if engine is None or engine.samples < samples:
             if engine is not None and engine is self.owner:
                 self._forget()
-            # Evaluation keeps nothing for a backward but what one micro-batch needs, should one come.
-            options = self.options if captured.training else replace(self.options, recompute="always")
-            engine = self.worker.call(Engine, self.worker, captured, options, samples, wants, self.owner)
+            # Evaluation keeps nothing for a backward but what one micro-batch needs, should one
+            # come.
+            options = self.options if captured.training else replace(self.options,
+                                                                     recompute="always")
+            engine = self.worker.call(Engine, self.worker, captured, options, samples, wants,
+                                      self.owner)
             self.engines[key] = engine
             self.owner = self.owner or engine
         return engine
@@ -205,7 +217,8 @@ class Runtime:
         self.owner = None
 
     def _adopt(self, engine: Engine, parameters: Sequence[nn.Parameter]) -> None:
-        """Make parameters and running statistics views of an engine's memory, with the values that they have.
+        """Make parameters and running statistics views of an engine's memory, with the values that
+        they have.
 
         A forward of the engine's that waits for its backward gives it up.
         """
@@ -236,7 +249,8 @@ class Runtime:
 
 
 def _become(tensor: Tensor, view: Tensor) -> bool:
-    """Make a tensor share a view's memory, which takes its values. Return whether it did not before."""
+    """Make a tensor share a view's memory, which takes its values. Return whether it did not
+    before."""
     if tensor.data_ptr() == view.data_ptr() and tensor.stride() == view.stride():
         return False
     with torch.no_grad():

@@ -20,7 +20,8 @@ from cgpipe.torch.attention import Positions, Scores
 from cgpipe.torch.graph import Graph, Value, to_memory
 from cgpipe.torch.layout import BATCH, Axis, Layout, Unlike, count
 
-__all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Translator", "Unsupported"]
+__all__ = ["Constant", "Loss", "Outside", "Parameter", "Part", "Samples", "Translator",
+           "Unsupported"]
 
 
 class Unsupported(Exception):
@@ -77,9 +78,11 @@ class Part(Value):
 
 
 class _Source:
-    """What a Part is cut out of: elements begin .. end - 1 of the middle of three groups of axes."""
+    """What a Part is cut out of: elements begin .. end - 1 of the middle of three groups of
+    axes."""
 
-    def __init__(self, graph: Graph, x: Value, groups: Sequence[Sequence[Axis]], begin: int, end: int) -> None:
+    def __init__(self, graph: Graph, x: Value, groups: Sequence[Sequence[Axis]], begin: int,
+                 end: int) -> None:
         self.graph, self.x, self.groups, self.begin, self.end = graph, x, groups, begin, end
         self.made: Optional[int] = None
 
@@ -87,15 +90,18 @@ class _Source:
         if self.made is None:
             before, own, after = self.groups
             number = self.graph.arrange(self.x, self.groups)
-            self.made = self.graph.add("slice", [number], [count(before), self.end - self.begin, count(after)],
+            self.made = self.graph.add("slice", [number],
+                                       [count(before), self.end - self.begin, count(after)],
                                        {"dim": [1, 0], "begin": self.begin, "end": self.end})
         return self.made
 
 
 class Hidden:
-    """An input of the graph that the module does not have. Either ``rows`` [1, ...], the same for each sample, or ``outside``."""
+    """An input of the graph that the module does not have. Either ``rows`` [1, ...], the same for
+    each sample, or ``outside``."""
 
-    def __init__(self, number: int, layout: Layout, rows: Optional[Tensor] = None, outside: Optional[Outside] = None) -> None:
+    def __init__(self, number: int, layout: Layout, rows: Optional[Tensor] = None,
+                 outside: Optional[Outside] = None) -> None:
         self.number, self.layout, self.rows, self.outside = number, layout, rows, outside
 
 
@@ -119,7 +125,8 @@ class Translator:
         return self.ops[name](self, *arguments)
 
     def shape_of_result(self) -> List[Tuple[bool, int]]:
-        """Return the shape of the node's result: whether a dimension holds the samples, and its size without them."""
+        """Return the shape of the node's result: whether a dimension holds the samples, and its
+        size without them."""
         return shape_of(self.node.meta["val"].shape)
 
     def unsupported(self, what: str) -> Unsupported:
@@ -139,8 +146,10 @@ class Translator:
         if isinstance(x, Constant) and self.is_batched(x):
             layout = _layout_of(shape_of_constant(x))
             return self.constant(x, layout)
-        raise Unsupported({Parameter: "arithmetic on a parameter alone", Positions: "embeddings of positions that are added to a value",
-                           Outside: "arithmetic on integers that depend on the inputs", Loss: "a loss at the end",
+        raise Unsupported({Parameter: "arithmetic on a parameter alone",
+                           Positions: "embeddings of positions that are added to a value",
+                           Outside: "arithmetic on integers that depend on the inputs",
+                           Loss: "a loss at the end",
                            Samples: "no value that depends on the number of samples"}.get(type(x), "a tensor with samples"))
 
     def is_batched(self, x: Constant) -> bool:
@@ -159,7 +168,8 @@ class Translator:
 
     def constant_number(self, x: Any) -> Optional[float]:
         """Return a number, or what all elements of a constant are; None: neither."""
-        if isinstance(x, Constant) and x.tensor.numel() > 1 and bool((x.tensor == x.tensor.flatten()[0]).all()):
+        if isinstance(x, Constant) and x.tensor.numel() > 1 and bool((x.tensor
+                                                                      == x.tensor.flatten()[0]).all()):
             return float(x.tensor.flatten()[0])
         return self.number(x)
 
@@ -184,7 +194,8 @@ class Translator:
             self._hidden_outside[x.node] = self._add_hidden("f32", layout, outside=x)
         return Value(self._hidden_outside[x.node], layout)
 
-    def _add_hidden(self, dtype: str, layout: Layout, rows: Optional[Tensor] = None, outside: Optional[Outside] = None) -> int:
+    def _add_hidden(self, dtype: str, layout: Layout, rows: Optional[Tensor] = None,
+                    outside: Optional[Outside] = None) -> int:
         value = self.graph.input(f"hidden {len(self.hidden)}", dtype, layout)
         self.hidden.append(Hidden(value.number, layout, rows, outside))
         return value.number
@@ -206,7 +217,8 @@ class Translator:
     def unary(self, name: str, x: Any, attributes: Optional[Dict[str, Any]] = None) -> Value:
         """Add an elementwise op."""
         x = self.value(x)
-        return Value(self.graph.add(name, [x.number], self.graph.shape(x.number), attributes), x.layout)
+        return Value(self.graph.add(name, [x.number], self.graph.shape(x.number), attributes),
+                     x.layout)
 
     def binary(self, name: str, a: Any, b: Any) -> Value:
         """Add an elementwise op of two tensors of one shape, of which one may be a constant."""
@@ -221,7 +233,8 @@ class Translator:
         sizes = a.layout.sizes(), b.layout.sizes()
         if sizes[0] != sizes[1]:
             shape = self.shape_of_result()
-            a, b = (x if size == [s for _, s in shape] else x.with_layout(x.layout.expand(shape)) for x, size in zip((a, b), sizes))
+            a, b = (x if size == [s for _, s in shape] else x.with_layout(x.layout.expand(shape))
+                    for x, size in zip((a, b), sizes))
         first, second, layout = self._aligned(a, b)
         return Value(self.graph.add(name, [first, second], self.graph.shape(first)), layout)
 
@@ -260,7 +273,8 @@ class Translator:
         return Part(source, Layout(dims, [*before, *made, *after]))
 
     def fused(self, q: Value, k: Value, v: Value) -> Optional[int]:
-        """Return the value whose thirds q, k and v are, as fused attention reads it; None: they are not."""
+        """Return the value whose thirds q, k and v are, as fused attention reads it; None: they are
+        not."""
         parts = [q, k, v]
         if not all(isinstance(x, Part) for x in parts):
             return None
@@ -271,7 +285,8 @@ class Translator:
         for i, (x, source) in enumerate(zip(parts, sources)):
             dims = x.layout.dims
             plain = x.layout.order == [*dims[2], *dims[1], *dims[3]]
-            if (source.x.number != first.x.number or source.groups[2] or source.begin != i * width or
+            if (source.x.number != first.x.number or source.groups[2] or source.begin != i * width
+                or
                     source.end != (i + 1) * width or 3 * width != total or not plain):
                 return None
         return self.graph.arrange(first.x, first.groups[:2])
@@ -289,7 +304,8 @@ class Translator:
             ids = positions.ids.reshape(-1)
             whole = shape[0] == rows and torch.equal(ids, torch.arange(rows))
         if whole and [s for s in shape if s != 1] == [s for s in sizes if s != 1]:
-            number = self.graph.arrange(x, [[a for dim in x.layout.dims[1:-1] for a in dim], x.layout.dims[-1]])
+            number = self.graph.arrange(x, [[a for dim in x.layout.dims[1:-1] for a in dim],
+                                            x.layout.dims[-1]])
             named = self.parameter(weight, [rows, width])
             y = self.graph.add("position", [number], [rows, width], None, [named])
             return Value(y, Layout(x.layout.dims, x.layout.logical()))
@@ -299,15 +315,18 @@ class Translator:
         ids = positions.ids.reshape(-1).broadcast_to([rows]) if positions.ids.numel() == 1 else positions.ids.reshape(-1)
         hidden = self._add_hidden("i32", ids_layout, rows=ids.reshape(1, -1).to(torch.int32))
         named = self.parameter(weight, shape)
-        y = self.graph.add("embedding", [hidden], [rows, width], {"size": shape[0], "width": width}, [named])
+        y = self.graph.add("embedding", [hidden], [rows, width], {"size": shape[0], "width": width},
+                           [named])
         logical = x.layout.with_dims(x.layout.dims)
         table = Value(self.graph.reshape(y, [rows, width]), Layout(logical.dims, logical.logical()))
         return self.binary("add", x, table)
 
     # --- parameters and states ---
 
-    def parameter(self, parameter: Any, shape: Sequence[int], order: Optional[Sequence[int]] = None, decays: bool = True) -> int:
-        """Return the number of a parameter whose memory has a shape; ``order``: its dimensions as the module's."""
+    def parameter(self, parameter: Any, shape: Sequence[int], order: Optional[Sequence[int]] = None,
+                  decays: bool = True) -> int:
+        """Return the number of a parameter whose memory has a shape; ``order``: its dimensions as
+        the module's."""
         if not isinstance(parameter, Parameter):
             raise Unsupported("a parameter of the module, not a value made of it")
         self.orders.setdefault(parameter.name, (list(shape), tuple(order or ()), parameter.shape))
@@ -349,7 +368,8 @@ def shape_of_constant(x: Constant) -> List[Tuple[bool, int]]:
 
 
 def _layout_of(shape: Sequence[Tuple[bool, int]]) -> Layout:
-    dims = [((BATCH,) if batch else ()) + ((Axis(size),) if size != 1 else ()) for batch, size in shape]
+    dims = [((BATCH,) if batch else ()) + ((Axis(size),) if size != 1 else ())
+            for batch, size in shape]
     layout = Layout(dims, [])
     layout.order = layout.logical()
     if not layout.has_batch:

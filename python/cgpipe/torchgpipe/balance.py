@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Balances for GPipe: the number of layers of each partition, from measured times or computed bytes.
+"""Balances for GPipe: the number of layers of each partition, from measured times or computed
+bytes.
 
     balance = balance_by_time(2, model, torch.empty(128, 3, 224, 224))
     model = GPipe(model, balance, chunks=8)
 
-The names are torchgpipe's. The cut is the exact optimum for the costs: the most expensive partition is as cheap as can be.
-"""
+The names are torchgpipe's. The cut is the exact optimum for the costs: the most expensive partition
+is as cheap as can be. """
 
 from __future__ import annotations
 
@@ -29,17 +30,20 @@ __all__ = ["balance_by_size", "balance_by_time"]
 
 
 def _solve(costs: Sequence[float], partitions: int) -> List[int]:
-    """Cut costs so that the largest sum of a partition is least; of several such cuts the leftmost."""
+    """Cut costs so that the largest sum of a partition is least; of several such cuts the
+    leftmost."""
     if not 1 <= partitions <= len(costs):
         raise ValueError(f"partitions: 1 to the number of layers, {len(costs)}, are possible, got {partitions}")
     balance = (ctypes.c_int * partitions)()
-    _c.check(_c.lib.cgp_balance_solve((ctypes.c_double * len(costs))(*costs), len(costs), partitions, balance))
+    _c.check(_c.lib.cgp_balance_solve((ctypes.c_double * len(costs))(*costs), len(costs),
+                                      partitions, balance))
     return list(balance)
 
 
 def _whole(module: nn.Sequential, sample: TensorOrTensors) -> Whole:
     """Return the module with each of its children as a partition, for training."""
-    return Whole(nn.ModuleList([nn.Sequential(layer) for layer in module]), isinstance(sample, tuple))
+    return Whole(nn.ModuleList([nn.Sequential(layer) for layer in module]),
+                 isinstance(sample, tuple))
 
 
 def _prefixes(module: nn.Sequential) -> List[str]:
@@ -66,8 +70,10 @@ class _Planned:
             make_plan(self.plan, self.model, options, samples)
 
 
-def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str], device: str) -> List[float]:
-    """Return measured seconds of forward and backward of the layers of each prefix, for a micro-batch of these inputs.
+def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str],
+                   device: str) -> List[float]:
+    """Return measured seconds of forward and backward of the layers of each prefix, for a
+    micro-batch of these inputs.
 
     All are 0 where a CPU is asked for and the module cannot be captured, or has nothing to compute.
     """
@@ -82,8 +88,8 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
     planned = _Planned(captured)
     layers = _c.lib.cgp_model_layers(planned.model)
     costs = (_c.cgp_layer_cost * layers)()
-    options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), inputs[0].shape[0], device.encode(),
-                                     torch.get_num_threads(), 0, 5, 0, 0)
+    options = _c.cgp_profile_options(ctypes.sizeof(_c.cgp_profile_options), inputs[0].shape[0],
+                                     device.encode(), torch.get_num_threads(), 0, 5, 0, 0)
     _c.check(_c.lib.cgp_profile(planned.model, ctypes.byref(options), costs))
     seconds = [0.0] * len(prefixes)
     for stage, cost in zip(layer_stages(planned.model, prefixes), costs):
@@ -91,15 +97,19 @@ def _layer_seconds(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequ
     return seconds
 
 
-def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str], chunks: int,
+def _layer_bytes(module: nn.Module, inputs: Tuple[Tensor, ...], prefixes: Sequence[str],
+                 chunks: int,
                 device: str) -> Tuple[List[int], List[int]]:
-    """Return for the layers of each prefix the bytes of a micro-batch that backward reads, and those of parameters."""
-    planned = _Planned(capture(module, inputs), Options(prefixes, [device] * len(prefixes), chunks), inputs[0].shape[0])
+    """Return for the layers of each prefix the bytes of a micro-batch that backward reads, and
+    those of parameters."""
+    planned = _Planned(capture(module, inputs), Options(prefixes, [device] * len(prefixes), chunks),
+                       inputs[0].shape[0])
     saved, parameters = [0] * len(prefixes), [0] * len(prefixes)
     for i, stage in enumerate(sorted(set(layer_stages(planned.model, prefixes)))):
         info = _c.lib.cgp_plan_stage_at(planned.plan, i).contents
         saved[stage] = info.saved_slot_bytes
-        parameters[stage] = _c.lib.cgp_plan_device_at(planned.plan, info.device).contents.parameter_bytes
+        parameters[stage] = _c.lib.cgp_plan_device_at(planned.plan,
+                                                      info.device).contents.parameter_bytes
     return saved, parameters
 
 
@@ -139,8 +149,10 @@ def _measure_once(layers: Sequence[nn.Module], value: Any) -> List[float]:
     return seconds
 
 
-def _measure_in_torch(module: nn.Sequential, sample: TensorOrTensors, timeout: float) -> List[float]:
-    """Return the least seconds of each layer over as many passes as fit in `timeout`; the first pass warms up."""
+def _measure_in_torch(module: nn.Sequential, sample: TensorOrTensors,
+                      timeout: float) -> List[float]:
+    """Return the least seconds of each layer over as many passes as fit in `timeout`; the first
+    pass warms up."""
     layers = [copy.deepcopy(layer).train() for layer in module]
     end = time.perf_counter() + timeout
     with torch.enable_grad():
@@ -154,12 +166,13 @@ def _measure_in_torch(module: nn.Sequential, sample: TensorOrTensors, timeout: f
                 return least
 
 
-def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTensors, *, timeout: float = 1.0,
-                    device: Device = "cpu") -> List[int]:
+def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTensors, *,
+                    timeout: float = 1.0, device: Device = "cpu") -> List[int]:
     """Balance by the time of each layer's forward and backward.
 
-    The engine's own kernels are measured, each after a warm-up (cgp_profile). Where the module cannot be captured for a CPU, or takes
-    no time, its layers are timed in PyTorch for ``timeout`` seconds.
+    The engine's own kernels are measured, each after a warm-up (cgp_profile). Where the module
+    cannot be captured for a CPU, or takes no time, its layers are timed in PyTorch for ``timeout``
+    seconds.
 
     Args:
         partitions: number of partitions.
@@ -175,15 +188,17 @@ def balance_by_time(partitions: int, module: nn.Sequential, sample: TensorOrTens
     if any(parameter.grad is not None for parameter in module.parameters()):
         raise ValueError("some parameter already has gradient")
     with _Training(module):
-        costs = _layer_seconds(_whole(module, sample), _tensors(sample), _prefixes(module), _name(device))
+        costs = _layer_seconds(_whole(module, sample), _tensors(sample), _prefixes(module),
+                               _name(device))
     if sum(costs) == 0:
         costs = _measure_in_torch(module, sample, timeout)
     return _solve(costs, partitions)
 
 
-def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTensors, *, chunks: int = 1,
-                    param_scale: float = 2.0, device: Device = "cpu") -> List[int]:
-    """Balance by bytes: the values that backward reads of one micro-batch, and ``param_scale`` x those of parameters.
+def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTensors, *,
+                    chunks: int = 1, param_scale: float = 2.0, device: Device = "cpu") -> List[int]:
+    """Balance by bytes: the values that backward reads of one micro-batch, and ``param_scale`` x
+    those of parameters.
 
     Nothing runs: the engine's plan knows the bytes of each layer.
 
@@ -200,5 +215,7 @@ def balance_by_size(partitions: int, module: nn.Sequential, input: TensorOrTenso
         CgpipeError: the module cannot be captured.
     """
     with _Training(module):
-        saved, parameters = _layer_bytes(_whole(module, input), _tensors(input), _prefixes(module), chunks, _name(device))
-    return _solve([float(s) + param_scale * float(p) for s, p in zip(saved, parameters)], partitions)
+        saved, parameters = _layer_bytes(_whole(module, input), _tensors(input), _prefixes(module),
+                                         chunks, _name(device))
+    return _solve([float(s) + param_scale * float(p) for s, p in zip(saved, parameters)],
+                  partitions)

@@ -4,8 +4,8 @@
     forward(input) --> Whole: all partitions in one graph, captured once per shapes, types and mode
                    --> Runtime (cgpipe.torch.runtime): plan, pipeline, autograd
 
-The module stays what it is: its parameters are those of this module, under the names partitions.<j>.<name>.
-"""
+The module stays what it is: its parameters are those of this module, under the names
+partitions.<j>.<name>. """
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ Device = Union[torch.device, int, str]
 TensorOrTensors = Union[Tensor, Tuple[Tensor, ...]]
 
 #: Recomputation for each `checkpoint`. What is cheap to recompute is not kept where any is; never: nothing is recomputed.
-_RECOMPUTE = {"always": "always+selective", "except_last": "except_last+selective", "never": "never"}
+_RECOMPUTE = {"always": "always+selective", "except_last": "except_last+selective",
+              "never": "never"}
 MODES = tuple(_RECOMPUTE)
 
 _MOVING_DENIED = "denied to move parameters and buffers: GPipe places them by `devices`, which is set when it is made"
@@ -94,7 +95,8 @@ def check(value: Any) -> None:
 
 
 class Whole(nn.Module):
-    """All partitions as one module of positional tensors, for capture. ``tuple_in``: they are the elements of its tuple."""
+    """All partitions as one module of positional tensors, for capture. ``tuple_in``: they are the
+    elements of its tuple."""
 
     def __init__(self, partitions: nn.ModuleList, tuple_in: bool) -> None:
         super().__init__()
@@ -131,9 +133,9 @@ class GPipe(nn.Module):
         ValueError: an argument or the balance is wrong.
         IndexError: there are fewer devices than partitions.
 
-    The first forward of new shapes captures the module, plans memory and starts the workers; the parameters and running
-    statistics become views of the engine's memory then. A module that cannot be captured raises there, with its path and op.
-    """
+    The first forward of new shapes captures the module, plans memory and starts the workers; the
+    parameters and running statistics become views of the engine's memory then. A module that cannot
+    be captured raises there, with its path and op. """
 
     #: Number of layers of each partition.
     balance: List[int] = []
@@ -145,8 +147,8 @@ class GPipe(nn.Module):
     checkpoint: str = "except_last"
 
     def __init__(self, module: nn.Sequential, balance: Optional[Iterable[int]] = None, *,
-                 devices: Optional[Iterable[Device]] = None, chunks: int = chunks, checkpoint: str = checkpoint,
-                 deferred_batch_norm: bool = False) -> None:
+                 devices: Optional[Iterable[Device]] = None, chunks: int = chunks,
+                 checkpoint: str = checkpoint, deferred_batch_norm: bool = False) -> None:
         super().__init__()
         chunks, checkpoint = int(chunks), str(checkpoint)
         if balance is None:
@@ -172,9 +174,10 @@ class GPipe(nn.Module):
         """Return the captured module and its runtime, made at the first use."""
         if tuple_in not in self._runtimes:
             whole = Whole(self.partitions, tuple_in)
-            options = Options(stages=self._stages(), devices=[str(device) for device in self.devices], chunks=self.chunks,
-                              recompute=_RECOMPUTE[self.checkpoint],
-                              halves=self.checkpoint == "never", deferred_batch_norm=self.deferred_batch_norm)
+            options = Options(stages=self._stages(),
+                              devices=[str(device) for device in self.devices], chunks=self.chunks,
+                              recompute=_RECOMPUTE[self.checkpoint], halves=self.checkpoint
+                              == "never", deferred_batch_norm=self.deferred_batch_norm)
             self._runtimes[tuple_in] = (whole, Runtime(whole, options))
         return self._runtimes[tuple_in]
 
@@ -182,7 +185,8 @@ class GPipe(nn.Module):
         return [f"partitions.{j}" for j in range(len(self.partitions))]
 
     def forward(self, input: TensorOrTensors) -> TensorOrTensors:
-        """Return the module's output for a mini-batch: a tensor or a tuple of tensors, as the input is, [N, ...] each.
+        """Return the module's output for a mini-batch: a tensor or a tuple of tensors, as the input
+        is, [N, ...] each.
 
         Raises:
             TypeError: the input, or what a partition returns, is neither a tensor nor a tuple of tensors.
@@ -227,7 +231,8 @@ class GPipe(nn.Module):
         return super().to(*args, **kwargs)
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Copy and pickle the module and the arguments; a copy makes an engine of its own at its first forward."""
+        """Copy and pickle the module and the arguments; a copy makes an engine of its own at its
+        first forward."""
         state = self.__dict__.copy()
         del state["_runtimes"]
         return state

@@ -7,10 +7,10 @@
             yield stash("skip", x)                  skip = yield pop("skip")
             return self.conv(x)                     return self.conv(x) + skip
 
-The names are those of torchgpipe.skip. Without GPipe the layers work as they are: a stashed tensor waits in a dictionary of the
-thread until it is popped. GPipe captures the whole module at once, with a dictionary of its own, so a skip becomes a value of the
-captured graph, which goes from the stage of its stash straight to the stage of its pop.
-"""
+The names are those of torchgpipe.skip. Without GPipe the layers work as they are: a stashed tensor
+waits in a dictionary of the thread until it is popped. GPipe captures the whole module at once,
+with a dictionary of its own, so a skip becomes a value of the captured graph, which goes from the
+stage of its stash straight to the stage of its pop. """
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class _NamespaceType(type):
 
 @functools.total_ordering
 class Namespace(metaclass=_NamespaceType):
-    """Keeps skips of one name apart; see ``isolate``. A copy equals its original. None is the default namespace."""
+    """Keeps skips of one name apart; see ``isolate``. A copy equals its original. None is the
+    default namespace."""
 
     __slots__ = ("id",)
 
@@ -59,7 +60,8 @@ Key = Tuple[Optional[Namespace], str]
 
 
 class stash:
-    """Yielded by a skippable's forward: keep ``tensor``, or None, under ``name`` for the layer that pops it."""
+    """Yielded by a skippable's forward: keep ``tensor``, or None, under ``name`` for the layer that
+    pops it."""
 
     __slots__ = ("name", "tensor")
 
@@ -69,7 +71,8 @@ class stash:
 
 
 class pop:
-    """Yielded by a skippable's forward: the value of the yield is what was stashed under ``name``."""
+    """Yielded by a skippable's forward: the value of the yield is what was stashed under
+    ``name``."""
 
     __slots__ = ("name",)
 
@@ -101,7 +104,8 @@ T = TypeVar("T", bound="Skippable")
 
 
 class Skippable(nn.Module):
-    """Base of the classes that ``skippable`` makes. The wrapped layer is ``module``, also in the names of parameters."""
+    """Base of the classes that ``skippable`` makes. The wrapped layer is ``module``, also in the
+    names of parameters."""
 
     module_cls: ClassVar[Type[nn.Module]]
     stashable_names: ClassVar[FrozenSet[str]]
@@ -135,7 +139,8 @@ class Skippable(nn.Module):
         return self
 
     def forward(self, input: Any) -> Any:
-        """Run the layer and serve what it yields. RuntimeError: its stashes and pops are not those that it declares."""
+        """Run the layer and serve what it yields. RuntimeError: its stashes and pops are not those
+        that it declares."""
         return _Run(self).run(self.module(input))
 
 
@@ -188,21 +193,25 @@ class _Run:
         return ", ".join(f"'{name}'" for name in sorted(names))
 
 
-def skippable(stash: Iterable[str] = (), pop: Iterable[str] = ()) -> Callable[[Type[nn.Module]], Type[Skippable]]:
-    """Return a decorator for module classes whose forward yields ``stash(name, tensor)`` and ``pop(name)``.
+def skippable(stash: Iterable[str] = (),
+              pop: Iterable[str] = ()) -> Callable[[Type[nn.Module]], Type[Skippable]]:
+    """Return a decorator for module classes whose forward yields ``stash(name, tensor)`` and
+    ``pop(name)``.
 
-    stash, pop: lists of the names that it stashes and pops. A single str is refused, as its letters would be the names.
-    """
+    stash, pop: lists of the names that it stashes and pops. A single str is refused, as its letters
+    would be the names. """
     for argument, names in (("stash", stash), ("pop", pop)):
         if isinstance(names, str):
             raise TypeError(f"{argument}: a list of names is expected, got the str '{names}' (write [{names!r}])")
     attributes = {"stashable_names": frozenset(stash), "poppable_names": frozenset(pop)}
 
     def wrap(module_cls: Type[nn.Module]) -> Type[Skippable]:
-        # The module's and qualified name let pickle find the class under the name that the decorator gives it.
-        return type(module_cls.__name__, (Skippable,), {"module_cls": module_cls, "__module__": module_cls.__module__,
-                                                        "__qualname__": module_cls.__qualname__, "__doc__": module_cls.__doc__,
-                                                        **attributes})
+        # The module's and qualified name let pickle find the class under the name that the
+        # decorator gives it.
+        return type(module_cls.__name__, (Skippable,),
+                    {"module_cls": module_cls, "__module__": module_cls.__module__,
+                     "__qualname__": module_cls.__qualname__, "__doc__": module_cls.__doc__,
+                     **attributes})
 
     return wrap
 
@@ -220,7 +229,8 @@ def verify_skippables(module: nn.Sequential) -> None:
         if not isinstance(layer, Skippable):
             continue
         both = layer.stashable_names & layer.poppable_names
-        problems += [f"'{layer_name}' declared '{name}' both as stashable and as poppable" for name in sorted(both)]
+        problems += [f"'{layer_name}' declared '{name}' both as stashable and as poppable"
+                     for name in sorted(both)]
         for key in layer.stashable():
             if key[1] in both:
                 continue
@@ -240,4 +250,5 @@ def verify_skippables(module: nn.Sequential) -> None:
     left = sorted(name for _, name in stashed - popped)
     problems += [f"no module declared '{name}' as poppable but stashed" for name in left]
     if problems:
-        raise TypeError("one or more pairs of stash and pop do not match:\n\n" + "\n".join(f"* {p}" for p in problems))
+        raise TypeError("one or more pairs of stash and pop do not match:\n\n"
+                        + "\n".join(f"* {p}" for p in problems))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `cpu` backend's table.
  *
- * A kernel is its spec and the function that runs it: its workspace follows from the spec and the number of threads, so the plan
- * knows it without a device. */
+ * A kernel is its spec and the function that runs it: its workspace follows from the spec and the
+ * number of threads, so the plan knows it without a device. */
 #include "backend/cpu/cpu.h"
 #include "backend/host.h"
 
@@ -49,7 +49,8 @@ static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_
     return CGP_OK;
 }
 
-/* In bf16 only, and the same on every machine: one without AVX512_BF16 and AMX has them and does not use them. */
+/* In bf16 only, and the same on every machine: one without AVX512_BF16 and AMX has them and does
+ * not use them. */
 static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout) {
     const bool built_in = spec->op != CGP_OP_CUSTOM && spec->type == CGP_BF16;
@@ -60,14 +61,13 @@ static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spe
     return CGP_OK;
 }
 
-static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec,
-                       const float *const *param, void *to) {
+static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
+                       void *to) {
     if (cgp__cpu_tiles_of(device)) packings[spec->op]->pack(device, spec, param[0], to);
     return CGP_OK;
 }
 
-static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
-                                cgp_kernel **out) {
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
     const cgp__cpu_op *op = NULL;
     CGP_TRY(find_op(spec, &op));
     cgp_kernel *kernel = cgp__calloc(1, sizeof *kernel);

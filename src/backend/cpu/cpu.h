@@ -68,11 +68,14 @@ struct cgp_kernel {
 #define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
 CGP_OPS(CGP__CPU_OP)
 
-/* isa.c: the best instruction set of this machine, or the one that CGP_CPU_ISA names: v4-bf16 and amx for bf16 only. */
+/* isa.c: the best instruction set of this machine, or the one that CGP_CPU_ISA names: v4-bf16 and
+ * amx for bf16 only. */
 cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best);
-/* Set the device's kernel table, of an instruction set or, NONE, the best, and its limit in bf16. */
+/* Set the device's kernel table, of an instruction set or, NONE, the best, and its limit in bf16.
+ * */
 cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa);
-/* The device's GEMM in bf16; the tiles of AMX are requested from the system at the first call; NULL: it has none. */
+/* The device's GEMM in bf16; the tiles of AMX are requested from the system at the first call;
+ * NULL: it has none. */
 const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device);
 
 /* device.c */
@@ -82,13 +85,14 @@ bool cgp__cpu_has_cores(const cgp_device *device);
 cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out);
 void cgp__cpu_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 
-/* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from` or NULL; to = from of another type. */
-void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x,
-                       int64_t rows, int64_t width, bool add);
+/* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from` or NULL;
+ * to = from of another type. */
+void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x, int64_t rows,
+                       int64_t width, bool add);
 void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,
                    bool add);
-cgp_status cgp__cpu_convert(cgp_device *device, cgp_dtype to_type, void *to,
-                            cgp_dtype from_type, const void *from, int64_t n);
+cgp_status cgp__cpu_convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                            const void *from, int64_t n);
 void cgp__cpu_clear(cgp_device *device, float *to, int64_t n);
 cgp_status cgp__cpu_sum_squares(cgp_device *device, const float *x, int64_t n, double *out);
 cgp_status cgp__cpu_find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *out);
@@ -113,12 +117,11 @@ typedef struct cgp__cpu_call {
 } cgp__cpu_call;
 
 /* Run the rows of all samples, each of about `width` elements, in parallel. */
-static inline void cgp__cpu_parallel_for_rows(const cgp_kernel *kernel,
-                                              const cgp_kernel_args *args, int64_t width,
-                                              cgp__range *range) {
+static inline void cgp__cpu_parallel_for_rows(const cgp_kernel *kernel, const cgp_kernel_args *args,
+                                              int64_t width, cgp__range *range) {
     const cgp__cpu_call call = {kernel, args};
-    cgp__cpu_parallel_for(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width),
-                          range, &call);
+    cgp__cpu_parallel_for(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width), range,
+                          &call);
 }
 
 /* The mask of dropout for one sample; false if nothing is dropped. */

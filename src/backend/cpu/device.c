@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- a CPU device: its owner thread, its memory.
  *
- * Its threads are OpenMP's (threads.c), which keeps their number per calling thread: the owner sets it here. They inherit the
- * owner's cores, hence a device of T threads is pinned to T cores, from `core` on. They start with the first kernel and
- * end with the device; LLVM's library keeps them asleep for the next device instead. */
+ * Its threads are OpenMP's (threads.c), which keeps their number per calling thread: the owner sets
+ * it here. They inherit the owner's cores, hence a device of T threads is pinned to T cores, from
+ * `core` on. They start with the first kernel and end with the device; LLVM's library keeps them
+ * asleep for the next device instead. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
@@ -27,7 +28,8 @@ struct cgp__cpu_thread {
 
 /* --- the owner thread --- */
 
-/* Return whether a core is the first hardware thread of its physical core; true if the system does not say. */
+/* Return whether a core is the first hardware thread of its physical core; true if the system does
+ * not say. */
 static bool is_first_sibling(int core) {
     char path[96];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
@@ -35,9 +37,9 @@ static bool is_first_sibling(int core) {
     return cgp__read_number(path, core) == core;
 }
 
-/* Return the first core of a device, which takes one per thread: consecutive cores that this process may use, if every device
- * gets its own and no two share a physical core; otherwise -1. A single device is not pinned, so that two programs may share a
- * machine. */
+/* Return the first core of a device, which takes one per thread: consecutive cores that this
+ * process may use, if every device gets its own and no two share a physical core; otherwise -1. A
+ * single device is not pinned, so that two programs may share a machine. */
 static int core_of(const cgp_device_options *o) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -48,13 +50,13 @@ static int core_of(const cgp_device_options *o) {
     while (!CPU_ISSET(first, &allowed))
         first++;
     for (int core = first; core < first + o->count * o->threads; core++) {
-        if (core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed) || !is_first_sibling(core))
-            return -1;
+        if (core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed) || !is_first_sibling(core)) return -1;
     }
     return first + o->index * o->threads;
 }
 
-/* Return whether the only device of a process may use no more cores than it has threads: who started the process gave it these. */
+/* Return whether the only device of a process may use no more cores than it has threads: who
+ * started the process gave it these. */
 static bool is_confined(const cgp_device_options *o) {
     cpu_set_t allowed;
     return o->count == 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
@@ -91,8 +93,7 @@ static cgp_status start(cgp_device *device, const cgp_device_options *options, i
 
 cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *options) {
     const int threads = options->threads, core = core_of(options);
-    if (threads < 1)
-        return cgp_fail(CGP_EINVAL, "cpu: expects 1 or more threads, got %d", threads);
+    if (threads < 1) return cgp_fail(CGP_EINVAL, "cpu: expects 1 or more threads, got %d", threads);
     CGP_TRY(cgp__device_check_ordinal(&cgp__backend_cpu, options));
     const size_t shares = (size_t)threads * sizeof(cgp__cpu_share);
     cgp_device *device = cgp__calloc(1, sizeof *device);
@@ -114,8 +115,8 @@ cgp_status cgp__cpu_device_create(cgp_device **out, const cgp_device_options *op
         cgp__cpu_device_destroy(device);
         return status;
     }
-    cgp_log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, kernels for x86-64-%s",
-            threads, core, device->kernels->isa);
+    cgp_log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, kernels for x86-64-%s", threads,
+            core, device->kernels->isa);
     *out = device;
     return CGP_OK;
 }
@@ -152,8 +153,7 @@ static size_t page_bytes(void) {
 /* Map `bytes` (whole pages) at a multiple of a huge page, and unmap the rest. */
 static void *map_aligned(size_t bytes) {
     const size_t capacity = bytes + HUGE_PAGE;
-    char *begin =
-        mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *begin = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) return NULL;
     const size_t head = round_up((uintptr_t)begin, HUGE_PAGE) - (uintptr_t)begin;
     if (head) munmap(begin, head);

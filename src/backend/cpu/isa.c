@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa.c -- the kernel table of a CPU device of x86-64: of v1, v3 or v4; and for GEMM in bf16 AVX512_BF16 or the tiles of AMX.
+/* isa.c -- the kernel table of a CPU device of x86-64: of v1, v3 or v4; and for GEMM in bf16
+ *AVX512_BF16 or the tiles of AMX.
  *
- * AMX needs a processor that has it, a system that saves its registers, and permission for the process, requested once, by the
- * first kernel in bf16: tiles are 8 KiB of state per thread, which Linux gives only to processes that request it. Linux may
- * refuse where a thread's stack for signals is too small for them, and after the grant refuses such a stack (sigaltstack(2),
+ * AMX needs a processor that has it, a system that saves its registers, and permission for the
+ * process, requested once, by the first kernel in bf16: tiles are 8 KiB of state per thread, which
+ * Linux gives only to processes that request it. Linux may refuse where a thread's stack for
+ * signals is too small for them, and after the grant refuses such a stack (sigaltstack(2),
  * AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
 
@@ -31,9 +33,9 @@ static bool has_v3(void) {
 }
 
 static bool has_v4(void) {
-    return has_v3() && __builtin_cpu_supports("avx512f") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
 }
 
 static bool has_v4_bf16(void) {
@@ -141,8 +143,7 @@ cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa) {
 }
 
 const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device) {
-    if (device->tiles || device->bf16_limit < CGP_ISA_V4_BF16 || !has_v4())
-        return device->tiles;
+    if (device->tiles || device->bf16_limit < CGP_ISA_V4_BF16 || !has_v4()) return device->tiles;
     const cgp_isa isa = best_in_bf16(device->bf16_limit);
     if (isa == CGP_ISA_AMX)
         device->tiles = &cgp__cpu_tiles_amx;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa_aarch64.c -- the kernel table of a CPU device of aarch64: NEON, which all of them have. GEMM in bf16 is done in f32. */
+/* isa_aarch64.c -- the kernel table of a CPU device of aarch64: NEON, which all of them have. GEMM
+ * in bf16 is done in f32. */
 #include "backend/cpu/cpu.h"
 
 #ifdef __aarch64__

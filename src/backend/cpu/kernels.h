@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h -- the vector kernels of the `cpu` backend, one table per instruction set.
  *
- * Every file in kernels/ is compiled once for x86-64 (v1), once for x86-64-v3 and once for v4, or once for aarch64 (neon); its
- * functions end in _v1, _v3, _v4 or _neon and are reached through the tables below alone, so that no instruction runs on a machine that lacks it. The result for a row (or
- * an element, where rows do not matter) depends on that row alone: not on its neighbours, its address or the loop's end. */
+ * Every file in kernels/ is compiled once for x86-64 (v1), once for x86-64-v3 and once for v4, or
+ * once for aarch64 (neon); its functions end in _v1, _v3, _v4 or _neon and are reached through the
+ * tables below alone, so that no instruction runs on a machine that lacks it. The result for a row
+ * (or an element, where rows do not matter) depends on that row alone: not on its neighbours, its
+ * address or the loop's end. */
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
 
@@ -58,8 +60,8 @@ typedef struct cgp__cpu_loss {
     bool add;
 } cgp__cpu_loss;
 
-/* Rows of one head's scores: row i is query first + i, column j key begin + j, `begin` a multiple of 64. Rows begin at multiples of
- * 64 bytes and may be read and written up to the next one. */
+/* Rows of one head's scores: row i is query first + i, column j key begin + j, `begin` a multiple
+ * of 64. Rows begin at multiples of 64 bytes and may be read and written up to the next one. */
 typedef struct cgp__cpu_scores {
     int64_t rows, first, begin;
     /* Keys to be defined in every row; floats from row to row. */
@@ -80,7 +82,8 @@ typedef struct cgp__cpu_scores {
     const cgp__cpu_mask *mask;
 } cgp__cpu_scores;
 
-/* One row of ROTARY: `heads` heads of `width` columns, of which the first `rotated` are. `to` may be `from`. */
+/* One row of ROTARY: `heads` heads of `width` columns, of which the first `rotated` are. `to` may
+ * be `from`. */
 typedef struct cgp__cpu_rotation {
     /* Of `from` and `to`. */
     cgp_dtype type;
@@ -113,12 +116,13 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
     return x;
 }
 
-/* Multiples of the micro-kernel's MR and NR on every instruction set: blocks are whole micro-panels everywhere. */
+/* Multiples of the micro-kernel's MR and NR on every instruction set: blocks are whole micro-panels
+ * everywhere. */
 #define CGP__GEMM_MR 16
 #define CGP__GEMM_NR 48
 
-/* Windows of an image as rows of k = segments x length floats: `length` contiguous ones for each row of a window, `jump` floats
- * from one to the next. */
+/* Windows of an image as rows of k = segments x length floats: `length` contiguous ones for each
+ * row of a window, `jump` floats from one to the next. */
 typedef struct cgp__windows {
     const float *at;
     /* [rows] floats from `at` to a window. */
@@ -126,13 +130,14 @@ typedef struct cgp__windows {
     int64_t segments, jump;
 } cgp__windows;
 
-/* Layout of a matrix b [k, columns] made of taps [columns, depth] with contiguous depth: k runs through the depth of a tap, the
- * taps of a segment, the segments. */
+/* Layout of a matrix b [k, columns] made of taps [columns, depth] with contiguous depth: k runs
+ * through the depth of a tap, the taps of a segment, the segments. */
 typedef struct cgp__taps {
     int64_t depth;
     /* Elements from one tap, and from one segment, to the next. */
     int64_t tap, segment;
-    /* The block's k within a segment: `length` elements from `first` on, up to the segment's end, or whole segments. */
+    /* The block's k within a segment: `length` elements from `first` on, up to the segment's end,
+     * or whole segments. */
     int64_t first, length;
 } cgp__taps;
 
@@ -142,8 +147,9 @@ typedef struct cgp__cpu_prefetch {
     int64_t runs, length, stride;
 } cgp__cpu_prefetch;
 
-/* What a product of a triangle may leave out: row i of c is not needed, or row i of a is zero, on one side of column diagonal + i.
- * Sums are the same to the bit where b is finite; infinity and NaN times such a zero are left out. */
+/* What a product of a triangle may leave out: row i of c is not needed, or row i of a is zero, on
+ * one side of column diagonal + i. Sums are the same to the bit where b is finite; infinity and NaN
+ * times such a zero are left out. */
 typedef enum cgp__triangle {
     CGP__WHOLE,
     CGP__C_UNTIL, /* c is needed up to it, and may be left as it is behind it */
@@ -157,16 +163,18 @@ typedef struct cgp__block {
     /* In rows and columns of the block; not with windows. */
     cgp__triangle triangle;
     int64_t diagonal;
-    /* One of: a packed by gemm_pack_a; contiguous rows of floats in place, `row` floats apart; windows of an image. */
+    /* One of: a packed by gemm_pack_a; contiguous rows of floats in place, `row` floats apart;
+     * windows of an image. */
     const float *a;
     const float *rows_at;
     int64_t row;
-    /* They do not stay in the cache: those of the next micro-tile are prefetched, and `prefetch` is left out. */
+    /* They do not stay in the cache: those of the next micro-tile are prefetched, and `prefetch` is
+     * left out. */
     bool streams;
     cgp__windows windows;
     cgp__matrix b;
-    /* Of gemm_pack_b, from element [0, 0] of a matrix of `panels_k` rows on, whose row `panels_row` is the block's first; NULL: b is
-     * packed on the way. */
+    /* Of gemm_pack_b, from element [0, 0] of a matrix of `panels_k` rows on, whose row `panels_row`
+     * is the block's first; NULL: b is packed on the way. */
     const float *panels;
     int64_t panels_k, panels_row;
     /* depth > 0: b's columns are contiguous by taps only. */
@@ -191,8 +199,8 @@ typedef struct cgp__block {
 #define CGP__WINOGRAD_SIDE 4
 #define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
 
-/* Rows of pixels [width, channels], of which tiles read the first `count` channels: tile t those of four pixels, of dy two, from
- * column + 2 t on. Those outside the width are zeros. */
+/* Rows of pixels [width, channels], of which tiles read the first `count` channels: tile t those of
+ * four pixels, of dy two, from column + 2 t on. Those outside the width are zeros. */
 typedef struct cgp__winograd_row {
     cgp_dtype type;
     /* Of dy two. NULL: outside. */
@@ -200,7 +208,8 @@ typedef struct cgp__winograd_row {
     int64_t width, channels, count, column, tiles;
 } cgp__winograd_row;
 
-/* One or two rows of pixels [width, channels], `row` elements apart, to whose first `count` channels tiles are written, from `column` on. */
+/* One or two rows of pixels [width, channels], `row` elements apart, to whose first `count`
+ * channels tiles are written, from `column` on. */
 typedef struct cgp__winograd_pixels {
     cgp_dtype type;
     void *at;
@@ -212,15 +221,16 @@ typedef struct cgp__winograd_pixels {
     bool add;
 } cgp__winograd_pixels;
 
-/* A filter [3, 3, k, columns]: elements from tap to tap, and from row to row. Or, turned round, [3, 3, columns, k]. */
+/* A filter [3, 3, k, columns]: elements from tap to tap, and from row to row. Or, turned round, [3,
+ * 3, columns, k]. */
 typedef struct cgp__winograd_filter {
     const float *at;
     int64_t tap, row, k, columns;
     bool turned;
 } cgp__winograd_filter;
 
-/* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column. All that is indexed by column
- * may be read up to the padded width. */
+/* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column.
+ * All that is indexed by column may be read up to the padded width. */
 typedef struct cgp__cpu_columns {
     /* Of x, y, dy and dx. */
     cgp_dtype type;
@@ -254,7 +264,8 @@ typedef struct cgp__cpu_pool {
     bool add;
     /* cgp__cpu_pool_scratch() floats; pool_argmax: twice as many. */
     float *scratch;
-    /* Argmax of each window as an integer, shaped as y, from its row `first` on; a group of vectors may be read behind it. */
+    /* Argmax of each window as an integer, shaped as y, from its row `first` on; a group of vectors
+     * may be read behind it. */
     const float *argmax;
     int64_t first;
 } cgp__cpu_pool;
@@ -267,8 +278,9 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
 }
 
-/* X(name, arguments), all return void. `add`: to the output, which is overwritten otherwise. An output may be the input of the
- * same shape. `type`, f32 or bf16, is that of the `void` operands behind it. */
+/* X(name, arguments), all return void. `add`: to the output, which is overwritten otherwise. An
+ * output may be the input of the same shape. `type`, f32 or bf16, is that of the `void` operands
+ * behind it. */
 /* clang-format off */
 #define CGP__CPU_KERNELS(X)                                                                    \
     /* y = a + b */                                                                            \
@@ -399,7 +411,7 @@ extern const cgp__cpu_kernels cgp__cpu_kernels_v1, cgp__cpu_kernels_v3, cgp__cpu
 #define CGP__CPU_NAME(name) CGP__CPU_PASTE(name, CGP_ISA)
 #define CGP__CPU_DECLARE(name, arguments) void CGP__CPU_NAME(name) arguments;
 CGP__CPU_KERNELS(CGP__CPU_DECLARE)
-#define CGP__CPU_DECLARE_ELEMENTWISE(kind, name)                                               \
+#define CGP__CPU_DECLARE_ELEMENTWISE(kind, name)                                                   \
     extern const cgp__cpu_elementwise CGP__CPU_NAME(name);
 CGP_ELEMENTWISE_OPS(CGP__CPU_DECLARE_ELEMENTWISE)
 #endif

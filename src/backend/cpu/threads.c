@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* threads.c -- one team of threads for all kernels of a device: OpenMP's.
  *
- * A thread pool of our own would compete with OpenMP libraries, such as a BLAS in the user's program: after a kernel both pools
- * spin on the device's cores for a while in case another comes. In one team a spinning thread waits for the next work of either
- * kind.
+ * A thread pool of our own would compete with OpenMP libraries, such as a BLAS in the user's
+ * program: after a kernel both pools spin on the device's cores for a while in case another comes.
+ * In one team a spinning thread waits for the next work of either kind.
  *
- * A team always has all threads of the device: libgomp ends those that a smaller team leaves out and starts new ones for a
- * larger. They inherit the owner's cores, all T of them, and are not pinned one by one, because a thread started later
- * would be on the owner's core alone.
+ * A team always has all threads of the device: libgomp ends those that a smaller team leaves out
+ * and starts new ones for a larger. They inherit the owner's cores, all T of them, and are not
+ * pinned one by one, because a thread started later would be on the owner's core alone.
  *
- * A thread begins with its share of the items, the same part of all in each kernel: what it wrote in the last one lies in its own caches,
- * and cores may be far from each other's. Free, it takes what others have not begun.
+ * A thread begins with its share of the items, the same part of all in each kernel: what it wrote
+ * in the last one lies in its own caches, and cores may be far from each other's. Free, it takes
+ * what others have not begun.
  *
- * The thread sanitizer does not see OpenMP's barriers. The counter `taken` therefore also orders the threads' memory: every
- * thread reads it first, and adds to it after its last range. */
+ * The thread sanitizer does not see OpenMP's barriers. The counter `taken` therefore also orders
+ * the threads' memory: every thread reads it first, and adds to it after its last range. */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
@@ -111,7 +112,8 @@ void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item
     cgp__cpu_parallel_for(device, device->threads, 1, take_items, &w);
 }
 
-/* Found by name, as the library may be older than OpenMP 5.0: in a process of PyTorch's wheels theirs serves all. */
+/* Found by name, as the library may be older than OpenMP 5.0: in a process of PyTorch's wheels
+ * theirs serves all. */
 void cgp__cpu_threads_end(void) {
     void *const found = dlsym(RTLD_DEFAULT, "omp_pause_resource");
     int (*pause)(int kind, int device);

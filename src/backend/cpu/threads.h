@@ -5,9 +5,10 @@
  *            |--------|--------|--------|--------|----|
  *     thread     0        0        1        1      0                  its share; then, when it is free, of others' shares
  *
- * Items are rows, columns or elements. A range may run on any thread and at any time, so it writes nothing that another range
- * reads or writes, and its result is that of its items alone. Sums over ranges are kept per block of a fixed size and
- * added in the order of blocks afterwards. Bits then depend neither on the number of threads nor on their timing. */
+ * Items are rows, columns or elements. A range may run on any thread and at any time, so it writes
+ * nothing that another range reads or writes, and its result is that of its items alone. Sums over
+ * ranges are kept per block of a fixed size and added in the order of blocks afterwards. Bits then
+ * depend neither on the number of threads nor on their timing. */
 #ifndef CGP_SRC_CPU_THREADS_H
 #define CGP_SRC_CPU_THREADS_H
 
@@ -15,8 +16,8 @@
 
 #include "backend/backend.h"
 
-/* Elements that are worth a block: some microseconds of the cheapest kernel, several times the cost of a wake-up. A multiple of
- * all vectors' lengths. */
+/* Elements that are worth a block: some microseconds of the cheapest kernel, several times the cost
+ * of a wake-up. A multiple of all vectors' lengths. */
 #define CGP__CPU_SPLIT 16384
 
 /* The parallel_for in progress on a device. */
@@ -28,22 +29,24 @@ typedef struct cgp__cpu_parallel_work {
     int64_t grain;
 } cgp__cpu_parallel_work;
 
-/* Of the grains of a parallel_for, those that one thread begins with; each in cache lines of its own. */
+/* Of the grains of a parallel_for, those that one thread begins with; each in cache lines of its
+ * own. */
 typedef struct cgp__cpu_share {
     _Alignas(128) _Atomic int64_t next;
     int64_t end;
 } cgp__cpu_share;
 
-/* Run all items, on the owner: in one range if the device has one thread or there is one block. Allocates nothing in the steady
- * state. */
+/* Run all items, on the owner: in one range if the device has one thread or there is one block.
+ * Allocates nothing in the steady state. */
 void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work);
 
 /* One item, on a thread. */
 typedef void cgp__cpu_item(const void *work, int64_t item, int thread);
 
-/* Items whose results are added up in their order: make() is called for each as threads become free, and then, by the same thread, add(),
- * for one item after the other. A thread takes no other item in between, so buffers are a thread's. Allocates nothing. */
+/* Items whose results are added up in their order: make() is called for each as threads become
+ * free, and then, by the same thread, add(), for one item after the other. A thread takes no other
+ * item in between, so buffers are a thread's. Allocates nothing. */
 void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item *make,
                                 cgp__cpu_item *add, const void *work);
 

@@ -36,8 +36,8 @@ static cgp_status packed(const cgp_device_options *options, const cgp_kernel_spe
     return CGP_OK;
 }
 
-static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec,
-                       const float *const *param, void *to) {
+static cgp_status pack(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
+                       void *to) {
     CGP__CUDA_TRY(cgp__cuda_begin(device));
     return cgp__cuda_end(device, cgp__cuda_pack(spec, param, to, compute_of(device)),
                          "packed parameters");
@@ -64,8 +64,7 @@ static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, dou
                          "sum of %lld squares", (long long)n);
 }
 
-static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n,
-                                 int64_t *index) {
+static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *index) {
     CGP__CUDA_TRY(cgp__cuda_begin(device));
     return cgp__cuda_end(
         device, cgp__cuda_find_nonfinite(x, n, index, device->partials, compute_of(device)),
@@ -74,8 +73,8 @@ static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n,
 
 static cgp_status update(cgp_device *device, const cgp_update *u) {
     CGP__CUDA_TRY(cgp__cuda_begin(device));
-    return cgp__cuda_end(device, cgp__cuda_update(u, compute_of(device)),
-                         "update of %lld elements", (long long)u->n);
+    return cgp__cuda_end(device, cgp__cuda_update(u, compute_of(device)), "update of %lld elements",
+                         (long long)u->n);
 }
 
 static cgp_status add(cgp_device *device, float *to, const float *from, int64_t n) {
@@ -133,8 +132,8 @@ static const cgp_backend backend = {
 };
 
 static const cgp_backend *const backends[] = {&backend};
-static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = CGP__CUDA_NAME,
-                                  .backends = backends, .n_backends = 1};
+static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = CGP__CUDA_NAME, .backends = backends,
+                                  .n_backends = 1};
 
 __attribute__((visibility("default"))) cgp_plugin_entry_function cgp_plugin_entry;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit.cu -- the end of a step: running statistics move from the accumulator to the state. One block: all of it reads `tracked`
- * before that is written. */
+/* commit.cu -- the end of a step: running statistics move from the accumulator to the state. One
+ * block: all of it reads `tracked` before that is written. */
 #include "backend/cuda/running_stats.cuh"
 
 /* The result for channel i: state k, 0 its mean and 1 its variance. */

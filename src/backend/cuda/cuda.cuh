@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.cuh -- what kernels share: launches, loads and stores by type, sums of a block, random numbers. */
+/* cuda.cuh -- what kernels share: launches, loads and stores by type, sums of a block, random
+ * numbers. */
 #ifndef CGP_SRC_CUDA_CUH
 #define CGP_SRC_CUDA_CUH
 
@@ -9,7 +10,8 @@
 #include "backend/cuda/host/device.h" /* __global__, threadIdx, __syncthreads ... for the host's compiler */
 #endif
 
-/* --- all that kernels' runs enqueue: counted, so that what is missing from a recording is noticed --- */
+/* --- all that kernels' runs enqueue: counted, so that what is missing from a recording is noticed
+ * --- */
 
 /* Enqueue a kernel; arguments are converted to the types of its parameters. */
 template <class... P, class... A>
@@ -95,7 +97,8 @@ template <class T> __device__ static inline float rounded(float value) {
     return load(&element, 0);
 }
 
-/* RELU: value where sign > 0, or is a NaN; elsewhere slope value, and 0 of an infinity if the slope is 0. */
+/* RELU: value where sign > 0, or is a NaN; elsewhere slope value, and 0 of an infinity if the slope
+ * is 0. */
 __device__ static inline float rectified(float sign, float value, float slope) {
     return sign <= 0.0f ? (slope > 0.0f ? value * slope : 0.0f) : value;
 }

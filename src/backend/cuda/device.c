@@ -96,8 +96,8 @@ static cgp_status memory_info(int ordinal, size_t *available, size_t *total) {
     if (error == cudaSuccess) error = cudaMemGetInfo(available, total);
     if (error == cudaSuccess) return CGP_OK;
     (void)cudaGetLastError();
-    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its memory: %s",
-                                ordinal, cudaGetErrorString(error));
+    return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its memory: %s", ordinal,
+                                cudaGetErrorString(error));
 }
 
 cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
@@ -107,7 +107,8 @@ cgp_status cgp__cuda_memory(int ordinal, int64_t *bytes) {
     return CGP_OK;
 }
 
-/* In f32 all bits are the sources'. In bf16 cuBLASLt chooses algorithms by its version and the GPU. */
+/* In f32 all bits are the sources'. In bf16 cuBLASLt chooses algorithms by its version and the GPU.
+ * */
 cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t size) {
     const size_t version = type == CGP_BF16 ? cgp__cuda_lt_version() : 0;
     int major = 0, minor = 0, multiprocessors = 0;
@@ -118,18 +119,15 @@ cgp_status cgp__cuda_numerics(int ordinal, cgp_dtype type, char *text, size_t si
         snprintf(text, size, "own GEMMs");
         return CGP_OK;
     }
-    cudaError_t error =
-        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+    cudaError_t error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
     if (error == cudaSuccess)
-        error =
-            cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal);
+        error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, ordinal);
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
-        return cgp__cuda_host->fail(CGP_EDEVICE,
-                                    CGP__CUDA_NAME ": device %d: its properties: %s", ordinal,
-                                    cudaGetErrorString(error));
+        return cgp__cuda_host->fail(CGP_EDEVICE, CGP__CUDA_NAME ": device %d: its properties: %s",
+                                    ordinal, cudaGetErrorString(error));
     }
     snprintf(text, size, "cuBLASLt %zu, compute capability %d.%d, %d multiprocessors", version,
              major, minor, multiprocessors);
@@ -182,16 +180,15 @@ static cgp_status create_parts(cgp_device *device) {
     CGP__CUDA_TRY(cgp__cuda_no_memory(
         device, cgp__cuda_allocate(device->ordinal, &device->partials, PARTIAL_BYTES),
         "memory for sums", PARTIAL_BYTES));
-    CGP__CUDA_TRY(cgp__cuda_end(
-        device, cudaEventCreateWithFlags(&device->base, cudaEventDefault), "an event"));
+    CGP__CUDA_TRY(cgp__cuda_end(device, cudaEventCreateWithFlags(&device->base, cudaEventDefault),
+                                "an event"));
     return cgp__cuda_end(device, cgp__cuda_set_base(device), "its clock");
 }
 
 cgp_status cgp__cuda_device_create(cgp_device **out, const cgp_device_options *options) {
     CGP__CUDA_TRY(check_ordinal(options->ordinal));
     cgp_device *device = calloc(1, sizeof *device);
-    if (!device)
-        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": device: out of memory");
+    if (!device) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": device: out of memory");
     device->ordinal = options->ordinal;
     pthread_mutex_init(&device->lock, NULL);
     const cgp_status status = create_parts(device);

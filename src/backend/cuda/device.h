@@ -14,10 +14,10 @@
 #endif
 
 /* The library's CGP_TRY, which is not a plug-in's. */
-#define CGP__CUDA_TRY(call)                                                                    \
-    do {                                                                                       \
-        const cgp_status status_ = (call);                                                     \
-        if (status_ != CGP_OK) return status_;                                                 \
+#define CGP__CUDA_TRY(call)                                                                        \
+    do {                                                                                           \
+        const cgp_status status_ = (call);                                                         \
+        if (status_ != CGP_OK) return status_;                                                     \
     } while (0)
 
 enum { CGP__CUDA_ORDINALS = 1024 };
@@ -27,12 +27,12 @@ struct cgp_device {
     cudaStream_t streams[CGP_QUEUES];
     void *partials;          /* of sums and searches */
     struct cgp__cuda_lt *lt; /* for GEMMs in bf16; NULL: none yet, or no library */
-    /* Times of events are counted from the last record of `base`, which ended at base_ns on the host's clock. */
+    /* Times of events are counted from the last record of `base`, which ended at base_ns on the
+     * host's clock. */
     cudaEvent_t base;
     int64_t base_ns;
-    uint64_t bases; /* records of it */
-    uint64_t
-        asked[CGP__CUDA_ORDINALS / 64]; /* bit set: of ordinals for access to their memory */
+    uint64_t bases;                          /* records of it */
+    uint64_t asked[CGP__CUDA_ORDINALS / 64]; /* bit set: of ordinals for access to their memory */
     /* Counts of its thread when the recording in progress began. */
     int64_t launches, libraries;
     /* The first failure sticks. event_sync() may come from other threads. */
@@ -59,7 +59,8 @@ cgp_status cgp__cuda_failure(cgp_device *device);
 /* Begin of a call on a device: no failure, and its ordinal current. */
 cgp_status cgp__cuda_begin(cgp_device *device);
 
-/* End of a call: an error is the device's first failure, unless it has one, with a message of `format`. */
+/* End of a call: an error is the device's first failure, unless it has one, with a message of
+ * `format`. */
 cgp_status cgp__cuda_end(cgp_device *device, cudaError_t error, const char *format, ...)
     CGP_PRINTF(3, 4);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* events.c -- events, and their times on the host's clock.
  *
- * CUDA tells the time between two events in milliseconds, as a float: exact to 1 us for 8 s, so the one that times are counted
- * from is recorded again now and then. */
+ * CUDA tells the time between two events in milliseconds, as a float: exact to 1 us for 8 s, so the
+ * one that times are counted from is recorded again now and then. */
 #include "backend/cuda/device.h"
 
 #include <stdlib.h>
@@ -25,11 +25,10 @@ cudaError_t cgp__cuda_set_base(cgp_device *device) {
 cgp_status cgp__cuda_event_create(cgp_device *device, cgp_event **out) {
     CGP__CUDA_TRY(cgp__cuda_begin(device));
     cgp_event *event = calloc(1, sizeof *event);
-    if (!event)
-        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": event: out of memory");
+    if (!event) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": event: out of memory");
     event->device = device;
-    const cgp_status status = cgp__cuda_end(
-        device, cudaEventCreateWithFlags(&event->cuda, cudaEventDefault), "an event");
+    const cgp_status status =
+        cgp__cuda_end(device, cudaEventCreateWithFlags(&event->cuda, cudaEventDefault), "an event");
     if (status == CGP_OK)
         *out = event;
     else

@@ -34,8 +34,8 @@ int64_t workspace_bytes(int64_t m, int64_t n, int blocks, cgp_dtype type) {
 
 /* --- sums of rows --- */
 
-/* Columns of a thread block; blocks of rows that it sums at once; a thread's loads on their way; block
- * sums of a tile. */
+/* Columns of a thread block; blocks of rows that it sums at once; a thread's loads on their way;
+ * block sums of a tile. */
 enum { COLUMNS = 32, AT_ONCE = BLOCK / COLUMNS, LOADS = 32, TILE = 16 * AT_ONCE };
 
 /* Sums go to `first`, those behind the first `width` of n to `second`; NULL: nowhere. */
@@ -50,7 +50,8 @@ __device__ static inline void put_sum(const sums_to &to, int64_t i, float sum) {
     if (at) put(at, i < to.width ? i : i - to.width, to.add, sum);
 }
 
-/* Sums of 64 rows, in order, from zero. A thread block has 32 columns of 8 of them: if these are all, it adds them up, too. */
+/* Sums of 64 rows, in order, from zero. A thread block has 32 columns of 8 of them: if these are
+ * all, it adds them up, too. */
 template <class T>
 __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t width,
                                   int64_t blocks, sums_to to) {
@@ -84,7 +85,8 @@ __global__ static void sum_blocks(float *sums, const T *x, int64_t rows, int64_t
     if (thread == 0 && column < width) put_sum(to, column, sum);
 }
 
-/* The blocks' sums [blocks, n], in order. All threads bring a tile of them, for which they wait together; 32 add it up. */
+/* The blocks' sums [blocks, n], in order. All threads bring a tile of them, for which they wait
+ * together; 32 add it up. */
 __global__ static void add_blocks(const float *sums, int64_t blocks, int64_t n, sums_to to) {
     __shared__ float tile[TILE][COLUMNS];
     const int thread = (int)threadIdx.x / COLUMNS, lane = (int)threadIdx.x % COLUMNS;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cuh -- c [m, n] = or += a [m, k] b [k, n] + bias [n] in exact f32; a, b and c of f32 or bf16.
+/* gemm.cuh -- c [m, n] = or += a [m, k] b [k, n] + bias [n] in exact f32; a, b and c of f32 or
+ *bf16.
  *
  *            BK                BN
  *         +---+---+     +---+---+---+      A thread block makes a tile BM x BN of c. Tile by tile of BK of k, panels of a and b
@@ -7,17 +8,18 @@
  *         +---+---+     |   |   |   |      threads multiply what lies in the other. A thread has TM x TN sums in registers,
  *                       +---+---+---+      in groups of 4 x 4.
  *
- * An element of c is a chain of FMAs over the k of a block, in order, from zero; the bias and c's previous value are added to the
- * chain of block 0, and the other blocks' are added in their order:
+ * An element of c is a chain of FMAs over the k of a block, in order, from zero; the bias and c's
+ * previous value are added to the chain of block 0, and the other blocks' are added in their order:
  *
  *     c = chain 2 + (chain 1 + ((chain 0 + bias) + previous))
  *
- * The blocks (`cuts`) are a function of k alone, at most 512 deep: those of the cpu backend, with its bits. Where a tile for each
- * thread block would leave multiprocessors idle, thread blocks make one block of k each, and add it to c in turns: the same chains
- * and sums. bf16 is widened when it is read; c is rounded once, at the end: until then it lies in registers, or in the workspace.
+ * The blocks (`cuts`) are a function of k alone, at most 512 deep: those of the cpu backend, with
+ * its bits. Where a tile for each thread block would leave multiprocessors idle, thread blocks make
+ * one block of k each, and add it to c in turns: the same chains and sums. bf16 is widened when it
+ * is read; c is rounded once, at the end: until then it lies in registers, or in the workspace.
  *
- * a and b are read by rows of contiguous elements, of a matrix or of windows of an image (windows.cuh); along_k and across_k say
- * how a row lies in the GEMM. */
+ * a and b are read by rows of contiguous elements, of a matrix or of windows of an image
+ * (windows.cuh); along_k and across_k say how a row lies in the GEMM. */
 #ifndef CGP_SRC_CUDA_GEMM_CUH
 #define CGP_SRC_CUDA_GEMM_CUH
 
@@ -108,7 +110,8 @@ static inline matrix<T> matrix_of(const T *at, int64_t rows, int64_t columns, in
 template <class Rows> constexpr bool is_matrix = false;
 template <class T> constexpr bool is_matrix<matrix<T>> = true;
 
-/* One of several matrices, `step` elements apart: that of the thread block's blockIdx.z, once it has entered it. */
+/* One of several matrices, `step` elements apart: that of the thread block's blockIdx.z, once it
+ * has entered it. */
 template <class T> struct batched : matrix<T> { int64_t step; };
 template <class T> constexpr bool is_matrix<batched<T>> = true;
 
@@ -128,7 +131,8 @@ __device__ static inline bool holds(const Rows &x, int rows, int columns) {
         return false;
 }
 
-/* An operand's element (outer, k): outer is a row of a or a column of b. Its rows lie along k, or across. */
+/* An operand's element (outer, k): outer is a row of a or a column of b. Its rows lie along k, or
+ * across. */
 template <class Rows> struct along_k {
     enum { ALONG_K = true };
     Rows rows;
@@ -195,8 +199,8 @@ __device__ static inline float end_block(const output<Rows, T> &c, bool first, i
 
 /* --- tiles --- */
 
-/* RESIDENT: thread blocks on a multiprocessor, a limit of their registers; 0: the compiler's choice. ACROSS: threads of a warp along a row
- * of the tile. UNROLLED: steps of k. */
+/* RESIDENT: thread blocks on a multiprocessor, a limit of their registers; 0: the compiler's
+ * choice. ACROSS: threads of a warp along a row of the tile. UNROLLED: steps of k. */
 template <int BM_, int BN_, int BK_, int TM_, int TN_, int RESIDENT_ = 0, int ACROSS_ = 8,
           int UNROLLED_ = 16>
 struct shape {
@@ -319,8 +323,8 @@ template <class S> __device__ static inline int row_of(int i) {
     return i / 4 * (4 * S::BM / S::TM) + 4 * first_row<S>() + i % 4;
 }
 
-/* sums = the chains over k from `begin` to `end`. `shared` has two halves of S::QUADS; `half` is the next to be written: no thread
- * reads it any more. */
+/* sums = the chains over k from `begin` to `end`. `shared` has two halves of S::QUADS; `half` is
+ * the next to be written: no thread reads it any more. */
 template <class S, class A, class B>
 __device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const B &b, int row,
                                         int column, int begin, int end, quad *shared,
@@ -361,8 +365,8 @@ __device__ static inline void sum_block(float (*sums)[S::TN], const A &a, const 
 
 /* --- kernels --- */
 
-/* Four columns of a row of a tile after a block. Between blocks they lie in c; if c is rounded, in c.between or in `held`. WHOLE: the
- * tile has no edge of c in it, and quads. */
+/* Four columns of a row of a tile after a block. Between blocks they lie in c; if c is rounded, in
+ * c.between or in `held`. WHOLE: the tile has no edge of c in it, and quads. */
 template <bool WHOLE, class Rows, class T>
 __device__ static inline void end_four(const output<Rows, T> &c, bool first, bool last, int row,
                                        int column, const float *sums, float *held) {
@@ -403,8 +407,9 @@ __device__ static inline void end_tile(const output<Rows, T> &c, bool first, boo
         }
 }
 
-/* Turns: the number of the next thread block, and for each tile that of its next block of k. A thread block takes its number when it
- * begins, so those before it have begun, in whatever order a GPU begins them: nothing waits for what may never run. */
+/* Turns: the number of the next thread block, and for each tile that of its next block of k. A
+ * thread block takes its number when it begins, so those before it have begun, in whatever order a
+ * GPU begins them: nothing waits for what may never run. */
 __device__ static inline void wait_for_turn(const int *turn, int block) {
     if (threadIdx.x == 0) {
         while (*(const volatile int *)turn != block)
@@ -422,15 +427,16 @@ __device__ static inline void pass_turn(int *turn, int block) {
     }
 }
 
-/* Tiles are numbered along the shorter side first, so that those of one time read little. `turns` NULL: a thread block makes all
- * blocks of k of a tile; otherwise one: numbers run through all tiles for block 0, then for block 1, and so on. */
+/* Tiles are numbered along the shorter side first, so that those of one time read little. `turns`
+ * NULL: a thread block makes all blocks of k of a tile; otherwise one: numbers run through all
+ * tiles for block 0, then for block 1, and so on. */
 template <class S, class A, class B, class Rows, class T>
 __global__ void __launch_bounds__(S::THREADS, S::RESIDENT)
     tiles(A a, B b, output<Rows, T> c, cuts k, int *turns) {
     enum { HOLDS = is_rounded<T> };
     __shared__ quad shared[2 * S::QUADS];
-    /* Row and column of the tile, its number, its first block. Read again for each block of k: addresses in c must not take registers
-     * from the sums. */
+    /* Row and column of the tile, its number, its first block. Read again for each block of k:
+     * addresses in c must not take registers from the sums. */
     __shared__ int place[4];
     if (threadIdx.x == 0) {
         const int rows = (c.m + S::BM - 1) / S::BM, columns = (c.n + S::BN - 1) / S::BN;
@@ -472,8 +478,8 @@ template <class S> static inline int64_t tiles_of(int64_t m, int64_t n) {
     return ceil_div(m, S::BM) * ceil_div(n, S::BN);
 }
 
-/* The part of their time in which multiprocessors multiply, with so many equal thread blocks: some are done before others, and with
- * less than two each they wait for memory. */
+/* The part of their time in which multiprocessors multiply, with so many equal thread blocks: some
+ * are done before others, and with less than two each they wait for memory. */
 static inline double busy(int64_t blocks) {
     const double all = (double)(ceil_div(blocks, MULTIPROCESSORS) * MULTIPROCESSORS);
     return (blocks < 2 * MULTIPROCESSORS ? 0.75 : 1.0) * (double)blocks / all;
@@ -518,7 +524,8 @@ static inline cudaError_t run_shape(const A &a, const B &b, const output<Rows, T
     return run_as<S>(a, b, c, k, in_turns<S>(c, k), workspace, stream);
 }
 
-/* The larger the tiles, the less is read; smaller ones where larger ones would leave multiprocessors idle. */
+/* The larger the tiles, the less is read; smaller ones where larger ones would leave
+ * multiprocessors idle. */
 template <class A, class B, class Rows, class T>
 static inline cudaError_t run(const A &a, const B &b, const output<Rows, T> &c, const cuts &k,
                               void *workspace, cudaStream_t stream) {

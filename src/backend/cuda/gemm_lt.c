@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm_lt.c -- cuBLASLt: opened at run time, and a GEMM in its words.
  *
- * The library's matrices are column-major. What is row-major [rows, columns] here is [columns, rows] there, so c = a b is asked for as
- * c^T = b^T a^T: b goes in front, and a or b is transposed if it is not stored as it is multiplied. */
+ * The library's matrices are column-major. What is row-major [rows, columns] here is [columns,
+ * rows] there, so c = a b is asked for as c^T = b^T a^T: b goes in front, and a or b is transposed
+ * if it is not stored as it is multiplied. */
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
@@ -18,8 +19,8 @@ void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm) {
     (void)gemm;
 }
 
-cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm,
-                                  const cgp__cuda_lt_operands *operands, cudaStream_t stream) {
+cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt_operands *operands,
+                                  cudaStream_t stream) {
     (void)gemm, (void)operands, (void)stream;
     return cudaErrorNotSupported;
 }
@@ -75,8 +76,8 @@ static void *find(void *object, const char *name) {
 static void open_library(void) {
     void *object = dlopen(VERSION(CUBLAS_VER_MAJOR), RTLD_NOW | RTLD_LOCAL);
     void *function = object;
-#define FIND(name)                                                                             \
-    if (function) function = find(object, "cublasLt" #name);                                   \
+#define FIND(name)                                                                                 \
+    if (function) function = find(object, "cublasLt" #name);                                       \
     memcpy(&opened.name, &function, sizeof function);
     CGP__CUDA_LT_CALLS(FIND)
 #undef FIND
@@ -116,8 +117,7 @@ static cgp_status open_on(cgp_device *device) {
     const cgp__cuda_lt_calls *calls = find_library();
     if (device->lt || !calls) return CGP_OK;
     cgp__cuda_lt *lt = calloc(1, sizeof *lt);
-    if (!lt)
-        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
+    if (!lt) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
     lt->calls = calls;
     const cublasStatus_t status = calls->Create(&lt->handle);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -136,10 +136,10 @@ void cgp__cuda_lt_destroy(cgp__cuda_lt *lt) {
 
 /* --- a GEMM --- */
 
-#define LT_TRY(call)                                                                           \
-    do {                                                                                       \
-        const cublasStatus_t status_ = (call);                                                 \
-        if (status_ != CUBLAS_STATUS_SUCCESS) return status_;                                  \
+#define LT_TRY(call)                                                                               \
+    do {                                                                                           \
+        const cublasStatus_t status_ = (call);                                                     \
+        if (status_ != CUBLAS_STATUS_SUCCESS) return status_;                                      \
     } while (0)
 
 static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
@@ -147,8 +147,7 @@ static cublasStatus_t set_operation(const cgp__cuda_lt_gemm *g) {
     const int32_t of_b = g->problem.b_along ? CUBLAS_OP_T : CUBLAS_OP_N;
     const int32_t of_a = g->problem.a_across ? CUBLAS_OP_T : CUBLAS_OP_N;
     const void *aligned = (const void *)(uintptr_t)CGP__CUDA_LT_ALIGN;
-    const uint32_t epilogue =
-        g->problem.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    const uint32_t epilogue = g->problem.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSA, &of_b,
                                          sizeof of_b));
     LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_a,
@@ -168,12 +167,12 @@ cublasStatus_t cgp__cuda_lt_gemm_init(cgp__cuda_lt_gemm *g, const cgp__cuda_lt *
     *g = (cgp__cuda_lt_gemm){.lt = lt, .problem = *p};
     LT_TRY(calls->MatmulDescCreate(&g->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     LT_TRY(set_operation(g));
-    LT_TRY(calls->MatrixLayoutCreate(&g->a, CUDA_R_16BF, p->a_across ? m : k,
-                                     p->a_across ? k : m, p->a_stride));
-    LT_TRY(calls->MatrixLayoutCreate(&g->b, CUDA_R_16BF, b_rows, p->b_along ? n : k,
-                                     (int64_t)b_rows));
-    return calls->MatrixLayoutCreate(&g->c, p->type == CGP_BF16 ? CUDA_R_16BF : CUDA_R_32F, n,
-                                     m, p->n);
+    LT_TRY(calls->MatrixLayoutCreate(&g->a, CUDA_R_16BF, p->a_across ? m : k, p->a_across ? k : m,
+                                     p->a_stride));
+    LT_TRY(
+        calls->MatrixLayoutCreate(&g->b, CUDA_R_16BF, b_rows, p->b_along ? n : k, (int64_t)b_rows));
+    return calls->MatrixLayoutCreate(&g->c, p->type == CGP_BF16 ? CUDA_R_16BF : CUDA_R_32F, n, m,
+                                     p->n);
 }
 
 void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *g) {
@@ -184,8 +183,7 @@ void cgp__cuda_lt_gemm_clear(cgp__cuda_lt_gemm *g) {
     if (g->operation) (void)calls->MatmulDescDestroy(g->operation);
 }
 
-cublasStatus_t cgp__cuda_lt_gemm_set(cgp__cuda_lt_gemm *g,
-                                     const cublasLtMatmulAlgo_t *algorithm) {
+cublasStatus_t cgp__cuda_lt_gemm_set(cgp__cuda_lt_gemm *g, const cublasLtMatmulAlgo_t *algorithm) {
     cublasLtMatmulHeuristicResult_t result;
     memset(&result, 0, sizeof result);
     g->algorithm = *algorithm;
@@ -203,9 +201,9 @@ cublasStatus_t cgp__cuda_lt_gemm_multiply(cgp__cuda_lt_gemm *g, const cgp__cuda_
         LT_TRY(calls->MatmulDescSetAttribute(g->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                              &o->bias, sizeof o->bias));
     cgp__cuda_count_library();
-    return calls->Matmul(g->lt->handle, g->operation, &one, o->b, g->b, o->a, g->a, &before,
-                         o->c, g->c, o->c, g->c, &g->algorithm, o->workspace,
-                         CGP__CUDA_LT_WORKSPACE, stream);
+    return calls->Matmul(g->lt->handle, g->operation, &one, o->b, g->b, o->a, g->a, &before, o->c,
+                         g->c, o->c, g->c, &g->algorithm, o->workspace, CGP__CUDA_LT_WORKSPACE,
+                         stream);
 }
 
 /* --- of a kernel --- */
@@ -219,11 +217,9 @@ cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_pro
     CGP__CUDA_TRY(cgp__cuda_lt_choose(device, problem, &choice));
     if (!choice->is_there) return CGP_OK;
     cgp__cuda_lt_gemm *gemm = malloc(sizeof *gemm);
-    if (!gemm)
-        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
+    if (!gemm) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
     cublasStatus_t status = cgp__cuda_lt_gemm_init(gemm, device->lt, problem);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cgp__cuda_lt_gemm_set(gemm, &choice->algorithm);
+    if (status == CUBLAS_STATUS_SUCCESS) status = cgp__cuda_lt_gemm_set(gemm, &choice->algorithm);
     if (status == CUBLAS_STATUS_SUCCESS) {
         *out = gemm;
         return CGP_OK;
@@ -244,8 +240,8 @@ void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm) {
     free(gemm);
 }
 
-cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm,
-                                  const cgp__cuda_lt_operands *operands, cudaStream_t stream) {
+cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt_operands *operands,
+                                  cudaStream_t stream) {
     return cgp__cuda_lt_error(cgp__cuda_lt_gemm_multiply(gemm, operands, stream));
 }
 

@@ -47,7 +47,8 @@ __device__ static inline float load_c(cgp_dtype type, const void *c, int64_t at)
     return type == CGP_BF16 ? load((const bf16 *)c, at) : load((const float *)c, at);
 }
 
-/* Terms are at most 1, their sums less than k, and each addition is good to 2^-22 of them; bf16 to 2^-8. */
+/* Terms are at most 1, their sums less than k, and each addition is good to 2^-22 of them; bf16 to
+ * 2^-8. */
 __global__ static void check_row(cgp__cuda_gemm_problem p, cgp__cuda_lt_operands o,
                                  const void *previous, int64_t row, int32_t *failed) {
     const bf16 *a = (const bf16 *)o.a, *b = (const bf16 *)o.b;

@@ -3,17 +3,20 @@
  *
  *     c [m, n] = or += a [m, k] b [k, n] + bias [n]      row-major; a, b and bias in bf16, sums in f32, c in bf16 or f32
  *
- * A row must have the same bits among any others, and libraries cut k by the number of rows. So cuBLASLt gets no choice that depends on
- * them: no reductions, a workspace of one size, and one algorithm for each n, k and layouts, whatever its rows. Of the
- * algorithms that it offers for ROWS rows the first is taken that passes a test on the device: all rows twice, some of them, odd numbers
- * of them, and rows alone have the same bits, written and added to c, in sums whose terms cancel, which show every other order of
- * additions; and rows are near a plain sum, added to the previous c or not.
- * If none passes, or there is no library, the GEMM is that of gemm.cuh.
+ * A row must have the same bits among any others, and libraries cut k by the number of rows. So
+ * cuBLASLt gets no choice that depends on them: no reductions, a workspace of one size, and one
+ * algorithm for each n, k and layouts, whatever its rows. Of the algorithms that it offers for ROWS
+ * rows the first is taken that passes a test on the device: all rows twice, some of them, odd
+ * numbers of them, and rows alone have the same bits, written and added to c, in sums whose terms
+ * cancel, which show every other order of additions; and rows are near a plain sum, added to the
+ * previous c or not. If none passes, or there is no library, the GEMM is that of gemm.cuh.
  *
- * In a weight's gradient k is the rows. It promises less: equal rows give equal bits in every place and run, since micro-batches are
- * added by cgpipe, in their order. One algorithm without reductions, chosen whatever the rows, keeps it; the same test guards it.
+ * In a weight's gradient k is the rows. It promises less: equal rows give equal bits in every place
+ * and run, since micro-batches are added by cgpipe, in their order. One algorithm without
+ * reductions, chosen whatever the rows, keeps it; the same test guards it.
  *
- * The library is opened when a device makes its first such kernel: the plug-in needs none to load. */
+ * The library is opened when a device makes its first such kernel: the plug-in needs none to load.
+ * */
 #ifndef CGP_SRC_CUDA_GEMM_LT_H
 #define CGP_SRC_CUDA_GEMM_LT_H
 
@@ -25,8 +28,8 @@ extern "C" {
 
 typedef struct cgp__cuda_gemm_problem {
     int64_t m, n, k;
-    /* a is [m, k], or [k, m] if a_across, `a_stride` elements from row to row; b is [k, n], or [n, k] if b_along. k is the number
-     * of rows if a_across, otherwise m. */
+    /* a is [m, k], or [k, m] if a_across, `a_stride` elements from row to row; b is [k, n], or [n,
+     * k] if b_along. k is the number of rows if a_across, otherwise m. */
     bool a_across, b_along;
     int64_t a_stride;
     bool bias;
@@ -40,7 +43,8 @@ typedef struct cgp__cuda_lt_operands {
     void *c;
     /* c is added to. */
     bool add;
-    /* CGP__CUDA_LT_WORKSPACE bytes, at a multiple of CGP__CUDA_LT_WORKSPACE_ALIGN: with others cuBLASLt multiplies nothing. */
+    /* CGP__CUDA_LT_WORKSPACE bytes, at a multiple of CGP__CUDA_LT_WORKSPACE_ALIGN: with others
+     * cuBLASLt multiplies nothing. */
     void *workspace;
 } cgp__cuda_lt_operands;
 
@@ -59,8 +63,8 @@ typedef struct cgp__cuda_lt_gemm cgp__cuda_lt_gemm;
 cgp_status cgp__cuda_lt_gemm_create(cgp_device *device, const cgp__cuda_gemm_problem *problem,
                                     cgp__cuda_lt_gemm **out);
 void cgp__cuda_lt_gemm_destroy(cgp__cuda_lt_gemm *gemm);
-cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm,
-                                  const cgp__cuda_lt_operands *operands, cudaStream_t stream);
+cudaError_t cgp__cuda_lt_gemm_run(cgp__cuda_lt_gemm *gemm, const cgp__cuda_lt_operands *operands,
+                                  cudaStream_t stream);
 
 void cgp__cuda_lt_destroy(cgp__cuda_lt *lt);
 
@@ -84,14 +88,16 @@ bool cgp__cuda_pointwise(const cgp_kernel_spec *spec, cgp_kernel_spec *linear);
 
 /* --- kernels of the test (gemm_lt.cu) --- */
 
-/* Fill an operand of bf16, [outer, k] or, if across, [k, outer]. The second half of k repeats the first. If `cancels` and outer > 1, it
- * has the other sign for even indices along `outer`. A sum cancels to its rounding errors where one of the two operands cancels. */
+/* Fill an operand of bf16, [outer, k] or, if across, [k, outer]. The second half of k repeats the
+ * first. If `cancels` and outer > 1, it has the other sign for even indices along `outer`. A sum
+ * cancels to its rounding errors where one of the two operands cancels. */
 cudaError_t cgp__cuda_lt_fill(void *to, int64_t outer, int64_t k, bool across, bool cancels,
                               uint32_t salt, cudaStream_t stream);
 /* *failed = 1 where bytes, a multiple of 2, differ. */
 cudaError_t cgp__cuda_lt_compare(const void *x, const void *y, int64_t bytes, int32_t *failed,
                                  cudaStream_t stream);
-/* *failed = 1 where a row of c is not near the sum in f32; the sum begins with c's `previous` value, unless that is NULL. */
+/* *failed = 1 where a row of c is not near the sum in f32; the sum begins with c's `previous`
+ * value, unless that is NULL. */
 cudaError_t cgp__cuda_lt_check_row(const cgp__cuda_gemm_problem *problem,
                                    const cgp__cuda_lt_operands *operands, const void *previous,
                                    int64_t row, int32_t *failed, cudaStream_t stream);

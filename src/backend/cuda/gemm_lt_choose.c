@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_choose.c -- the algorithm of a GEMM: the first that the library offers and that passes the test of gemm_lt.h.
+/* gemm_lt_choose.c -- the algorithm of a GEMM: the first that the library offers and that passes
+ *the test of gemm_lt.h.
  *
- * The test has memory of its own, for as long as it lasts; a device makes it once for a problem, whatever the rows. */
+ * The test has memory of its own, for as long as it lasts; a device makes it once for a problem,
+ * whatever the rows. */
 #include "backend/cuda/gemm_lt.h"
 
 #ifndef CGP_CUDA_NO_CUBLASLT
@@ -22,7 +24,8 @@ static int64_t element_of(const cgp__cuda_gemm_problem *p) {
     return p->type == CGP_BF16 ? 2 : 4;
 }
 
-/* Rows of the test: as many as fill a GPU more than once, if c has at most 128 MiB then. The stand-in has neither tiles nor waves. */
+/* Rows of the test: as many as fill a GPU more than once, if c has at most 128 MiB then. The
+ * stand-in has neither tiles nor waves. */
 static int64_t many_of(const cgp__cuda_gemm_problem *p) {
 #ifdef CGP_CUDA_HOST
     (void)p;
@@ -86,15 +89,13 @@ static int64_t lay_out(trial *t) {
 static cudaError_t fill(const trial *t) {
     const cgp__cuda_gemm_problem *p = &t->problem;
     const cgp__cuda_lt_operands *o = &t->whole;
-    cudaError_t error =
-        cgp__cuda_lt_fill((void *)(uintptr_t)o->a, p->a_across ? p->a_stride : p->m, p->k,
-                          p->a_across, true, 1, t->stream);
+    cudaError_t error = cgp__cuda_lt_fill((void *)(uintptr_t)o->a, p->a_across ? p->a_stride : p->m,
+                                          p->k, p->a_across, true, 1, t->stream);
     if (error == cudaSuccess)
-        error = cgp__cuda_lt_fill((void *)(uintptr_t)o->b, p->n, p->k, !p->b_along, true, 2,
-                                  t->stream);
-    if (error == cudaSuccess && p->bias)
         error =
-            cgp__cuda_lt_fill((void *)(uintptr_t)o->bias, p->n, 1, true, true, 3, t->stream);
+            cgp__cuda_lt_fill((void *)(uintptr_t)o->b, p->n, p->k, !p->b_along, true, 2, t->stream);
+    if (error == cudaSuccess && p->bias)
+        error = cgp__cuda_lt_fill((void *)(uintptr_t)o->bias, p->n, 1, true, true, 3, t->stream);
     return error;
 }
 
@@ -104,8 +105,7 @@ static cudaError_t trial_end(const trial *t) {
     return error == cudaSuccess ? last : error;
 }
 
-static cgp_status trial_begin(trial *t, cgp_device *device,
-                              const cgp__cuda_gemm_problem *problem) {
+static cgp_status trial_begin(trial *t, cgp_device *device, const cgp__cuda_gemm_problem *problem) {
     *t = (trial){.device = device, .stream = device->streams[CGP_QUEUE_COMPUTE]};
     const int64_t many = many_of(problem);
     t->problem = with_rows(problem, many);
@@ -148,8 +148,7 @@ static cublasStatus_t multiply(const trial *t, const cublasLtMatmulAlgo_t *algor
     o.add = add;
     cublasStatus_t status = cgp__cuda_lt_gemm_init(&gemm, t->device->lt, &p);
     if (status == CUBLAS_STATUS_SUCCESS) status = cgp__cuda_lt_gemm_set(&gemm, algorithm);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cgp__cuda_lt_gemm_multiply(&gemm, &o, t->stream);
+    if (status == CUBLAS_STATUS_SUCCESS) status = cgp__cuda_lt_gemm_multiply(&gemm, &o, t->stream);
     cgp__cuda_lt_gemm_clear(&gemm);
     return status;
 }
@@ -182,9 +181,10 @@ static cudaError_t check_rows(const trial *t, const void *c, const void *previou
     return error;
 }
 
-/* Add to the c of the whole, then rows by themselves to the same previous values. No GEMM with a bias adds. */
-static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
-                                part some, cublasStatus_t *status) {
+/* Add to the c of the whole, then rows by themselves to the same previous values. No GEMM with a
+ * bias adds. */
+static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algorithm, part some,
+                                cublasStatus_t *status) {
     const cgp__cuda_gemm_problem *p = &t->problem;
     const int64_t row = p->n * element_of(p);
     char *rows = (char *)t->again + some.first * row;
@@ -201,7 +201,8 @@ static cudaError_t compare_sums(const trial *t, const cublasLtMatmulAlgo_t *algo
                                 t->failed, t->stream);
 }
 
-/* Sums in a weight's gradient have as many terms as there are rows: check a few odd numbers of terms. */
+/* Sums in a weight's gradient have as many terms as there are rows: check a few odd numbers of
+ * terms. */
 static cudaError_t check_terms(const trial *t, const cublasLtMatmulAlgo_t *algorithm,
                                cublasStatus_t *status) {
     static const int64_t terms[] = {1, 3, 5, 63};
@@ -250,11 +251,10 @@ static cgp_status try_algorithm(const trial *t, const cublasLtMatmulAlgo_t *algo
     cudaError_t error = cudaMemsetAsync(t->failed, 0, sizeof *t->failed, t->stream);
     if (error == cudaSuccess) error = compare_all(t, algorithm, &status);
     if (error == cudaSuccess && status == CUBLAS_STATUS_SUCCESS)
-        error = cudaMemcpyAsync(t->verdict, t->failed, sizeof *t->failed,
-                                cudaMemcpyDeviceToHost, t->stream);
+        error = cudaMemcpyAsync(t->verdict, t->failed, sizeof *t->failed, cudaMemcpyDeviceToHost,
+                                t->stream);
     const cudaError_t last = cudaStreamSynchronize(t->stream);
-    if (error == cudaSuccess && !cgp__cuda_lt_refuses(status))
-        error = cgp__cuda_lt_error(status);
+    if (error == cudaSuccess && !cgp__cuda_lt_refuses(status)) error = cgp__cuda_lt_error(status);
     if (error == cudaSuccess) error = last;
     *passed = *t->verdict == 0;
     return cgp__cuda_end(t->device, error, "cuBLASLt, the test of a GEMM");
@@ -270,7 +270,8 @@ static bool takes_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *pro
     return takes;
 }
 
-/* Return whether an algorithm takes 1 to 64 rows, and the powers of two up to 65536 with their neighbours. */
+/* Return whether an algorithm takes 1 to 64 rows, and the powers of two up to 65536 with their
+ * neighbours. */
 static bool takes_all_rows(const cgp__cuda_lt *lt, const cgp__cuda_gemm_problem *problem,
                            const cublasLtMatmulAlgo_t *algorithm) {
     bool takes = true;
@@ -298,8 +299,8 @@ static cublasStatus_t set_preference(const cgp__cuda_lt_calls *calls,
         status = calls->MatmulPreferenceSetAttribute(
             preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
     for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < 4; i++)
-        status = calls->MatmulPreferenceSetAttribute(preference, alignments[i], &align,
-                                                     sizeof align);
+        status =
+            calls->MatmulPreferenceSetAttribute(preference, alignments[i], &align, sizeof align);
     return status;
 }
 
@@ -325,8 +326,7 @@ static void log_choice(const cgp__cuda_lt_choice *choice, int number, int count)
     if (choice->is_there)
         snprintf(text, sizeof text, "cuBLASLt's algorithm %d of %d", number, count);
     else
-        snprintf(text, sizeof text, "own kernels: none of cuBLASLt's %d algorithms passes",
-                 count);
+        snprintf(text, sizeof text, "own kernels: none of cuBLASLt's %d algorithms passes", count);
     cgp__cuda_host->log(CGP_LOG_INFO, CGP__CUDA_NAME, "%s in bf16, %lld x %lld: %s",
                         p->a_across ? "weight's gradient" : "GEMM with a weight",
                         (long long)(p->a_across ? p->m : p->k), (long long)p->n, text);
@@ -365,10 +365,8 @@ cgp_status cgp__cuda_lt_choose(cgp_device *device, const cgp__cuda_gemm_problem 
         return CGP_OK;
     }
     CGP__CUDA_TRY(choose_now(device, &choice));
-    cgp__cuda_lt_choice *more =
-        realloc(lt->choices, (size_t)(lt->n_choices + 1) * sizeof *more);
-    if (!more)
-        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
+    cgp__cuda_lt_choice *more = realloc(lt->choices, (size_t)(lt->n_choices + 1) * sizeof *more);
+    if (!more) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": cuBLASLt: out of memory");
     lt->choices = more;
     more[lt->n_choices] = choice;
     *out = &more[lt->n_choices++];

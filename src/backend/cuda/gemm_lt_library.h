@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_lt_library.h -- what gemm_lt.c and gemm_lt_choose.c share: functions of the library, and a GEMM in its words. */
+/* gemm_lt_library.h -- what gemm_lt.c and gemm_lt_choose.c share: functions of the library, and a
+ * GEMM in its words. */
 #ifndef CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 #define CGP_SRC_CUDA_GEMM_LT_LIBRARY_H
 
@@ -8,20 +9,20 @@
 #include "backend/cuda/device.h"
 #include "backend/cuda/gemm_lt.h"
 
-#define CGP__CUDA_LT_CALLS(X)                                                                  \
-    X(Create)                                                                                  \
-    X(Destroy)                                                                                 \
-    X(GetVersion)                                                                              \
-    X(Matmul)                                                                                  \
-    X(MatmulAlgoCheck)                                                                         \
-    X(MatmulAlgoGetHeuristic)                                                                  \
-    X(MatmulDescCreate)                                                                        \
-    X(MatmulDescDestroy)                                                                       \
-    X(MatmulDescSetAttribute)                                                                  \
-    X(MatmulPreferenceCreate)                                                                  \
-    X(MatmulPreferenceDestroy)                                                                 \
-    X(MatmulPreferenceSetAttribute)                                                            \
-    X(MatrixLayoutCreate)                                                                      \
+#define CGP__CUDA_LT_CALLS(X)                                                                      \
+    X(Create)                                                                                      \
+    X(Destroy)                                                                                     \
+    X(GetVersion)                                                                                  \
+    X(Matmul)                                                                                      \
+    X(MatmulAlgoCheck)                                                                             \
+    X(MatmulAlgoGetHeuristic)                                                                      \
+    X(MatmulDescCreate)                                                                            \
+    X(MatmulDescDestroy)                                                                           \
+    X(MatmulDescSetAttribute)                                                                      \
+    X(MatmulPreferenceCreate)                                                                      \
+    X(MatmulPreferenceDestroy)                                                                     \
+    X(MatmulPreferenceSetAttribute)                                                                \
+    X(MatrixLayoutCreate)                                                                          \
     X(MatrixLayoutDestroy)
 
 /* Functions of the library, without their prefix. */

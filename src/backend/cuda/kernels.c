@@ -26,24 +26,20 @@ static const cgp__cuda_op *find_op(cgp_op_kind kind) {
 static cgp_status find_kernel(const cgp_kernel_spec *spec, const cgp__cuda_op **out) {
     const cgp__cuda_op *op = find_op(spec->op);
     if (!op)
-        return cgp__cuda_host->fail(CGP_EINVAL,
-                                    CGP__CUDA_NAME ": expects a built-in op, got %s",
+        return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": expects a built-in op, got %s",
                                     spec->op == CGP_OP_CUSTOM ? "a custom one" : "none");
     if ((unsigned)spec->direction >= CGP_OP_DIRECTIONS || !op->run[spec->direction])
         return cgp__cuda_host->fail(
             CGP_EINVAL, CGP__CUDA_NAME ": expects a direction that %s has, got %s",
             op_names[spec->op],
-            (unsigned)spec->direction < CGP_OP_DIRECTIONS ? directions[spec->direction]
-                                                          : "none");
+            (unsigned)spec->direction < CGP_OP_DIRECTIONS ? directions[spec->direction] : "none");
     if (spec->n < 1 || spec->attributes.rows < 1)
         return cgp__cuda_host->fail(CGP_EINVAL,
-                                    CGP__CUDA_NAME
-                                    ": expects %s of 1 or more rows, got %" PRId64
-                                    " samples of %" PRId64,
+                                    CGP__CUDA_NAME ": expects %s of 1 or more rows, got %" PRId64
+                                                   " samples of %" PRId64,
                                     op_names[spec->op], spec->n, spec->attributes.rows);
     if (spec->type != CGP_F32 && spec->type != CGP_BF16)
-        return cgp__cuda_host->fail(CGP_EINVAL,
-                                    CGP__CUDA_NAME ": %s: expects f32 or bf16, got %s",
+        return cgp__cuda_host->fail(CGP_EINVAL, CGP__CUDA_NAME ": %s: expects f32 or bf16, got %s",
                                     op_names[spec->op], spec->type == CGP_I32 ? "i32" : "none");
     if (spec->attributes.tile)
         return cgp__cuda_host->fail(
@@ -73,8 +69,7 @@ cgp_status cgp__cuda_kernel_create(cgp_device *device, const cgp_kernel_spec *sp
     const cgp__cuda_op *op = NULL;
     CGP__CUDA_TRY(find_kernel(spec, &op));
     cgp_kernel *kernel = malloc(sizeof *kernel);
-    if (!kernel)
-        return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
+    if (!kernel) return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": kernel: out of memory");
     *kernel = (cgp_kernel){device, *spec, op->run[spec->direction], NULL};
     const cgp_status status = create_gemm(kernel);
     if (status == CGP_OK)

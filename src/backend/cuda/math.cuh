@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* math.cuh -- exp, erf, tanh and log as written-down chains of IEEE operations: the same bits on every GPU and on the host, and those
- * of the cpu backend's kernels. Division and square root are IEEE's: the operator and sqrtf(). Errors are in units of the last
- * place, as tests/cuda/test_cuda_functions.c finds them. */
+/* math.cuh -- exp, erf, tanh and log as written-down chains of IEEE operations: the same bits on
+ * every GPU and on the host, and those of the cpu backend's kernels. Division and square root are
+ * IEEE's: the operator and sqrtf(). Errors are in units of the last place, as
+ * tests/cuda/test_cuda_functions.c finds them. */
 #ifndef CGP_SRC_CUDA_MATH_CUH
 #define CGP_SRC_CUDA_MATH_CUH
 
@@ -20,8 +21,8 @@ __device__ static inline float larger(float a, float b) {
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
- * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; 127 more make it the exponent of 2^n. Within
- * 1.1 units. */
+ * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; 127 more make it the
+ * exponent of 2^n. Within 1.1 units. */
 __device__ static inline float exp_or_zero(float x) {
     const float shift = 0x1.8p23f + 127.0f;
     const float shifted = fmaf(x, 0x1.715476p0f, shift);

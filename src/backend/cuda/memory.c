@@ -9,8 +9,8 @@ cgp_status cgp__cuda_memory_create(cgp_device *device, size_t bytes, void **out)
     const size_t least = bytes > 0 ? bytes : 1;
     void *memory = NULL;
     CGP__CUDA_TRY(cgp__cuda_begin(device));
-    CGP__CUDA_TRY(cgp__cuda_no_memory(
-        device, cgp__cuda_allocate(device->ordinal, &memory, least), "memory", bytes));
+    CGP__CUDA_TRY(cgp__cuda_no_memory(device, cgp__cuda_allocate(device->ordinal, &memory, least),
+                                      "memory", bytes));
     cudaError_t error = cudaMemsetAsync(memory, 0, least, stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
     if (error != cudaSuccess) (void)cgp__cuda_free(device->ordinal, memory, least);
@@ -29,8 +29,8 @@ cgp_status cgp__cuda_host_memory_create(cgp_device *device, size_t bytes, void *
     const size_t least = bytes > 0 ? bytes : 1;
     void *memory = NULL;
     CGP__CUDA_TRY(cgp__cuda_begin(device));
-    CGP__CUDA_TRY(cgp__cuda_no_memory(
-        device, cudaHostAlloc(&memory, least, cudaHostAllocPortable), "pinned memory", bytes));
+    CGP__CUDA_TRY(cgp__cuda_no_memory(device, cudaHostAlloc(&memory, least, cudaHostAllocPortable),
+                                      "pinned memory", bytes));
     *out = memset(memory, 0, least);
     return CGP_OK;
 }
@@ -42,7 +42,8 @@ void cgp__cuda_host_memory_destroy(cgp_device *device, void *memory, size_t byte
     (void)cudaGetLastError();
 }
 
-/* Two GPUs: directly, where one can be let into the other's memory; else the driver goes by way of the host. */
+/* Two GPUs: directly, where one can be let into the other's memory; else the driver goes by way of
+ * the host. */
 static cudaError_t copy_between(cgp_place to, cgp_place from, size_t bytes, cgp_device *own,
                                 cudaStream_t stream) {
     const int peer = to.device == own ? from.device->ordinal : to.device->ordinal;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recordings.c -- recorded launches: CUDA graphs, captured from COMPUTE's stream.
  *
- * A graph must have a node for every kernel, copy and clearing that was enqueued while its stream was captured: drivers have been seen
- * to leave one out and to report success. Of a library's call at least one is known. */
+ * A graph must have a node for every kernel, copy and clearing that was enqueued while its stream
+ * was captured: drivers have been seen to leave one out and to report success. Of a library's call
+ * at least one is known. */
 #include "backend/cuda/device.h"
 
 #include <inttypes.h>
@@ -41,9 +42,9 @@ cgp_status cgp__cuda_record_begin(cgp_device *device) {
 
 static cgp_status no_memory(const cgp_device *device, size_t nodes) {
     (void)cudaGetLastError();
-    return cgp__cuda_host->fail(
-        CGP_ENOMEM, CGP__CUDA_NAME ": device %d: a graph of %zu nodes: %s", device->ordinal,
-        nodes, cudaGetErrorString(cudaErrorMemoryAllocation));
+    return cgp__cuda_host->fail(CGP_ENOMEM, CGP__CUDA_NAME ": device %d: a graph of %zu nodes: %s",
+                                device->ordinal, nodes,
+                                cudaGetErrorString(cudaErrorMemoryAllocation));
 }
 
 static cgp_status check_nodes(cgp_device *device, cudaGraph_t graph, size_t *nodes) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rng.cuh -- Philox4x32-10 and the dropout rule of ext/backend.h, whose key is derived on the device: seed and step are values of
- * the step. */
+/* rng.cuh -- Philox4x32-10 and the dropout rule of ext/backend.h, whose key is derived on the
+ * device: seed and step are values of the step. */
 #ifndef CGP_SRC_CUDA_RNG_CUH
 #define CGP_SRC_CUDA_RNG_CUH
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* row_exp.cuh -- the maximum of a row, and the sum of its exponentials: float in 64 lanes, which keeps each short, and double across
- * the lanes, as in the cpu backend. */
+/* row_exp.cuh -- the maximum of a row, and the sum of its exponentials: float in 64 lanes, which
+ * keeps each short, and double across the lanes, as in the cpu backend. */
 #ifndef CGP_SRC_CUDA_ROW_EXP_CUH
 #define CGP_SRC_CUDA_ROW_EXP_CUH
 
@@ -18,7 +18,8 @@ template <class T> __device__ static inline float lane_max(const T *x, int64_t n
     return max;
 }
 
-/* Sum of exp(x - max) of a lane. Behind the last 64 elements whole sixteens go to the first 16 lanes, the rest to the next. */
+/* Sum of exp(x - max) of a lane. Behind the last 64 elements whole sixteens go to the first 16
+ * lanes, the rest to the next. */
 template <class T>
 __device__ static inline float lane_exp_sum(const T *x, int64_t n, float max, int lane) {
     const int64_t whole = n / 64 * 64, sixteens = n / 16 * 16;
@@ -38,8 +39,8 @@ struct exp_rows {
     float maxima[EXP_ROWS][ROW_LANES / WARP], sums[EXP_ROWS][ROW_LANES];
 };
 
-/* Return the maximum of this thread's row x of n elements; fill its sums. n is 0 of a row that does not exist. All threads of the block
- * call it, and have waited for each other when it returns. */
+/* Return the maximum of this thread's row x of n elements; fill its sums. n is 0 of a row that does
+ * not exist. All threads of the block call it, and have waited for each other when it returns. */
 template <class T>
 __device__ static inline float row_exp(exp_rows &tile, const T *x, int64_t n) {
     const int r = (int)threadIdx.x / ROW_LANES, lane = (int)threadIdx.x % ROW_LANES;

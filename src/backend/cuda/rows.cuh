@@ -26,8 +26,8 @@ __device__ static inline float sum_lanes(float sum) {
     return sum;
 }
 
-/* Terms of `sums` sums of each row. A row's end is LANES floats further than it need be: two rows that are read at once lie in
- * different banks. */
+/* Terms of `sums` sums of each row. A row's end is LANES floats further than it need be: two rows
+ * that are read at once lie in different banks. */
 template <int sums> struct terms {
     static constexpr int columns = 1024 / sums;
     float at[sums][SUM_ROWS][columns + LANES];
@@ -38,7 +38,8 @@ __device__ static inline int sum_row(void) {
     return (int)threadIdx.x / LANES;
 }
 
-/* The lanes of a row add up so many columns of a tile, some of which are loaded before they are added. */
+/* The lanes of a row add up so many columns of a tile, some of which are loaded before they are
+ * added. */
 template <int sums>
 __device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &tile, int row,
                                         int columns) {
@@ -56,8 +57,9 @@ __device__ static inline void add_terms(float (&sum)[sums], const terms<sums> &t
     }
 }
 
-/* sum[] of the terms over the columns of each row of the block, in all lanes of the row. f(terms, c) makes those of column c of all
- * rows. All threads fill a tile with them, for which they wait on memory together; 16 lanes for each row add them up. */
+/* sum[] of the terms over the columns of each row of the block, in all lanes of the row. f(terms,
+ * c) makes those of column c of all rows. All threads fill a tile with them, for which they wait on
+ * memory together; 16 lanes for each row add them up. */
 template <int sums, class F>
 __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, int64_t width,
                                        F f) {
@@ -83,13 +85,13 @@ __device__ static inline void row_sums(float (&sum)[sums], terms<sums> &tile, in
         sum[k] = sum_lanes(sum[k]);
 }
 
-/* first [width] and second [n - width] = or += the sums [blocks, n], in order: those of a block are first's, then second's. NULL is not
- * made. */
+/* first [width] and second [n - width] = or += the sums [blocks, n], in order: those of a block are
+ * first's, then second's. NULL is not made. */
 cudaError_t cgp__cuda_add_blocks(float *first, float *second, const float *sums, int64_t blocks,
                                  int64_t width, int64_t n, bool add, cudaStream_t stream);
 
-/* Sum of widened(term(i)) over the n elements of a part, for thread 0. All threads make the terms, which are float; each lane adds
- * its own. */
+/* Sum of widened(term(i)) over the n elements of a part, for thread 0. All threads make the terms,
+ * which are float; each lane adds its own. */
 template <class Term, class Widened>
 __device__ static inline double part_sum(int n, Term term, Widened widened) {
     __shared__ float tile[PART_TILE];

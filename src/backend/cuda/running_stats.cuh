@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* running_stats.cuh -- running statistics of BATCH_NORM, in double until a step ends. Formulas and their order are those of
+/* running_stats.cuh -- running statistics of BATCH_NORM, in double until a step ends. Formulas and
+ *their order are those of
  * src/backend/running_stats.c.
  *
- * The accumulator: rows and micro-batches collected; the mean of each channel; then of each its future variance or, deferred, the
- * sum of squared differences from the mean. */
+ * The accumulator: rows and micro-batches collected; the mean of each channel; then of each its
+ * future variance or, deferred, the sum of squared differences from the mean. */
 #ifndef CGP_SRC_CUDA_RUNNING_STATS_CUH
 #define CGP_SRC_CUDA_RUNNING_STATS_CUH
 
@@ -38,7 +39,8 @@ __device__ static inline double batches_collected(running_stats a) {
     return a.first ? 0.0 : a.accumulator[1];
 }
 
-/* Weight of the new value. `more`: micro-batches, or steps, since `tracked` was written, with this one. */
+/* Weight of the new value. `more`: micro-batches, or steps, since `tracked` was written, with this
+ * one. */
 __device__ static inline double running_factor(running_stats a, double more) {
     return a.momentum < 0.0f ? 1.0 / ((double)*a.tracked + more) : (double)a.momentum;
 }

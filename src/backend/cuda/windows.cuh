@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* windows.cuh -- operands and results of a convolution's GEMMs: windows of an image, weights with their taps in reverse, pixels.
+/* windows.cuh -- operands and results of a convolution's GEMMs: windows of an image, weights with
+ *their taps in reverse, pixels.
  *
- * A window is a row: KH segments of KW pixels, `channels` each. Windows are not copied (no im2col): the place of an element is
- * found as it is read, pixels outside the image are zeros. */
+ * A window is a row: KH segments of KW pixels, `channels` each. Windows are not copied (no im2col):
+ * the place of an element is found as it is read, pixels outside the image are zeros. */
 #ifndef CGP_SRC_CUDA_WINDOWS_CUH
 #define CGP_SRC_CUDA_WINDOWS_CUH
 
@@ -90,7 +91,8 @@ template <class T> static inline void set_windows(windows<T> *w) {
     w->quads = w->channels % 4 == 0 && is_aligned(w->image);
 }
 
-/* Rows [in]: the elements of a weight [KH, KW, in, out] that windows of dy meet, in their order: segments of taps of `out`. */
+/* Rows [in]: the elements of a weight [KH, KW, in, out] that windows of dy meet, in their order:
+ * segments of taps of `out`. */
 struct taps {
     /* The first tap of the first segment. */
     const float *at;

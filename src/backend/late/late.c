@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* late.c -- the backend `late`: memory that is not the host's for all that the caller knows, three queues, events.
+/* late.c -- the backend `late`: memory that is not the host's for all that the caller knows, three
+ *queues, events.
  *
  *     caller        enqueues ──► COMPUTE   a thread with a cpu device
  *                            ──► IN, OUT   threads that copy
  *
- * Every operand of a kernel, and every device's end of a copy, must lie in memory of the device; the host's end in memory of
- * host_memory_create(). */
+ * Every operand of a kernel, and every device's end of a copy, must lie in memory of the device;
+ * the host's end in memory of host_memory_create(). */
 #include "backend/late/late.h"
 
 #include <stdlib.h>
@@ -284,13 +285,11 @@ static cgp_status compute_or_record(cgp_device *device, cgp__late_run *run, cons
 }
 
 /* The contract: no kernel sees memory of the host. */
-static cgp_status check_operands(const cgp_device *device, const void *const *operands,
-                                 size_t n) {
+static cgp_status check_operands(const cgp_device *device, const void *const *operands, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (operands[i] && !owns(device, operands[i], 1))
-            return cgp_fail(
-                CGP_EINVAL,
-                "late: expected operands in memory of the device, got other memory");
+            return cgp_fail(CGP_EINVAL,
+                            "late: expected operands in memory of the device, got other memory");
     }
     return CGP_OK;
 }
@@ -304,8 +303,8 @@ typedef struct conversion {
 
 static cgp_status run_convert(void *device, const void *payload) {
     const conversion *c = payload;
-    return cgp__backend_cpu.convert(((cgp_device *)device)->cpu, c->to_type, c->to,
-                                    c->from_type, c->from, c->n);
+    return cgp__backend_cpu.convert(((cgp_device *)device)->cpu, c->to_type, c->to, c->from_type,
+                                    c->from, c->n);
 }
 
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
@@ -328,8 +327,7 @@ static cgp_status run_kernel(void *device, const void *payload) {
     cgp_device *d = device;
     atomic_store_explicit(&d->tag, c->args.tag, memory_order_relaxed);
     const cgp_status status = cgp__backend_cpu.kernel_run(c->kernel->cpu, &c->args);
-    if (status != CGP_OK)
-        atomic_store_explicit(&d->failed_tag, c->args.tag, memory_order_relaxed);
+    if (status != CGP_OK) atomic_store_explicit(&d->failed_tag, c->args.tag, memory_order_relaxed);
     atomic_store_explicit(&d->tag, -1, memory_order_relaxed);
     return status;
 }
@@ -342,8 +340,8 @@ static cgp_status check_args(const cgp_device *device, const cgp_kernel_args *ar
     CGP_TRY(check_operands(device, (const void *const *)args->dx, CGP_OP_MAX_INPUTS));
     CGP_TRY(check_operands(device, (const void *const *)args->dparam, CGP_OP_MAX_PARAMETERS));
     return check_operands(device,
-                          (const void *[]){args->y, args->accumulator, args->dy,
-                                           args->workspace, args->values, args->losses},
+                          (const void *[]){args->y, args->accumulator, args->dy, args->workspace,
+                                           args->values, args->losses},
                           6);
 }
 
@@ -408,8 +406,7 @@ static cgp_status sum_squares(cgp_device *device, const float *x, int64_t n, dou
     return run_pass(device, run_sum, x, n, sum);
 }
 
-static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n,
-                                 int64_t *index) {
+static cgp_status find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *index) {
     return run_pass(device, run_find, x, n, index);
 }
 
@@ -483,8 +480,8 @@ cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recordi
     for (int i = 0; i < n; i++) {
         const char *what = differing(a->entries[i], b->entries[i]);
         if (what)
-            return cgp_fail(CGP_EDEVICE, "late: recording: entry %d of %d: %s has changed", i,
-                            n, what);
+            return cgp_fail(CGP_EDEVICE, "late: recording: entry %d of %d: %s has changed", i, n,
+                            what);
     }
     return CGP_OK;
 }
@@ -493,8 +490,7 @@ cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recordi
 
 static cgp_status run_create_kernel(void *device, const void *payload) {
     cgp_kernel *kernel = *(cgp_kernel *const *)payload;
-    return cgp__backend_cpu.kernel_create(((cgp_device *)device)->cpu, &kernel->spec,
-                                          &kernel->cpu);
+    return cgp__backend_cpu.kernel_create(((cgp_device *)device)->cpu, &kernel->spec, &kernel->cpu);
 }
 
 static cgp_status run_destroy_kernel(void *device, const void *payload) {
@@ -511,8 +507,7 @@ static void kernel_destroy(cgp_kernel *kernel) {
     free(kernel);
 }
 
-static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
-                                cgp_kernel **out) {
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
     cgp_kernel *kernel = cgp__calloc(1, sizeof *kernel);
     if (!kernel) return cgp__no_memory("late: kernel", sizeof *kernel);
     *kernel = (cgp_kernel){.device = device, .spec = *spec};

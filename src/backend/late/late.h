@@ -10,7 +10,8 @@ extern const cgp_backend cgp__backend_late;
 /* Nanoseconds before every entry of a queue, of all devices; 0: random delays. */
 extern _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 
-/* Two recordings have the same entries, but for the tags; NULL has none. @retval CGP_EDEVICE The message names the first difference. */
+/* Two recordings have the same entries, but for the tags; NULL has none. @retval CGP_EDEVICE The
+ * message names the first difference. */
 cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recording *b);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c -- see queue.h. A list with one end for each thread; the entry that ran last stays as its head. */
+/* queue.c -- see queue.h. A list with one end for each thread; the entry that ran last stays as its
+ * head. */
 #define _GNU_SOURCE
 #include "backend/late/queue.h"
 
@@ -62,9 +63,8 @@ static void append(cgp__late_queue *queue, cgp__late_entry *entry) {
     sem_post(&queue->ready);
 }
 
-cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device,
-                                 cgp__late_failure *failure, uint64_t seed,
-                                 const _Atomic long *delay_ns) {
+cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device, cgp__late_failure *failure,
+                                 uint64_t seed, const _Atomic long *delay_ns) {
     queue->device = device;
     queue->delay_ns = delay_ns;
     queue->failure = failure;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.h -- a queue of late: a thread that runs entries in order, one in eight after a random delay.
+/* queue.h -- a queue of late: a thread that runs entries in order, one in eight after a random
+ *delay.
  *
- * Entries go one way, and nothing that the thread does is visible to the one that adds them but through an event: under the thread
- * sanitizer a missing event is a data race. */
+ * Entries go one way, and nothing that the thread does is visible to the one that adds them but
+ * through an event: under the thread sanitizer a missing event is a data race. */
 #ifndef CGP_SRC_BACKEND_LATE_QUEUE_H
 #define CGP_SRC_BACKEND_LATE_QUEUE_H
 
@@ -41,13 +42,13 @@ typedef struct cgp__late_queue {
     const _Atomic long *delay_ns; /* before every entry; 0: random */
 } cgp__late_queue;
 
-cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device,
-                                 cgp__late_failure *failure, uint64_t seed,
-                                 const _Atomic long *delay_ns);
+cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device, cgp__late_failure *failure,
+                                 uint64_t seed, const _Atomic long *delay_ns);
 /* Run all entries, then end the thread. */
 void cgp__late_queue_stop(cgp__late_queue *queue);
 
-/* Add an entry. After a failure only those that run always are added; others return it. Threads: one a queue. */
+/* Add an entry. After a failure only those that run always are added; others return it. Threads:
+ * one a queue. */
 cgp_status cgp__late_queue_add(cgp__late_queue *queue, cgp__late_run *run, const void *payload,
                                size_t bytes, bool always);
 

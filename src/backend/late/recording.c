@@ -26,7 +26,7 @@ void cgp__late_recording_destroy(cgp_recording *recording) {
     free(recording);
 }
 
-#define COMPARE(member)                                                                        \
+#define COMPARE(member)                                                                            \
     if (memcmp(&a->member, &b->member, sizeof a->member) != 0) return #member
 
 const char *cgp__late_differing_args(const cgp_kernel_args *a, const cgp_kernel_args *b) {

@@ -23,7 +23,8 @@ cgp_status cgp__late_recording_add(cgp_recording *recording, cgp__late_run *run,
                                    const void *payload, size_t bytes);
 void cgp__late_recording_destroy(cgp_recording *recording);
 
-/* Return the name of the first operand that two runs of a kernel, but for the tag, or two updates do not have in common; NULL: none. */
+/* Return the name of the first operand that two runs of a kernel, but for the tag, or two updates
+ * do not have in common; NULL: none. */
 const char *cgp__late_differing_args(const cgp_kernel_args *a, const cgp_kernel_args *b);
 const char *cgp__late_differing_update(const cgp_update *a, const cgp_update *b);
 

@@ -21,8 +21,7 @@ static void add_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args
     const cgp_dtype type = spec->type;
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++) {
-        const float a = cgp__ref_load(type, args->x[0], i),
-                    b = cgp__ref_load(type, args->x[1], i);
+        const float a = cgp__ref_load(type, args->x[0], i), b = cgp__ref_load(type, args->x[1], i);
         cgp__ref_write(type, args->y, i, a + b);
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- y = softmax(scale q k^T) v per head, reference kernels. Each head of k and v serves a group of heads of q.
+/* attention.c -- y = softmax(scale q k^T) v per head, reference kernels. Each head of k and v
+ *serves a group of heads of q.
  *
  *     s[t, j] = q[t] k[j], first(t) <= j < end(t)     max[t] = max_j s[t, j]     log_sum[t] = log sum_j exp(scale (s - max))
  *     p = exp(scale (s - max) - log_sum)              y[t] = sum_j p[t, j] keep[t, j] v[j]
@@ -8,16 +9,19 @@
  *     ds = scale p (keep dy[t] v[j] - delta[t])
  *     dq[t] = sum_j ds k[j]                      dk[j] = sum_t ds q[t]
  *
- * dk and dv are sums over the group, too. delta is sum_j p dp, because y already holds the dropped probabilities. backward_input
- * needs q, k, v, y, max and log_sum, which forward saves; T x S scores are never stored, each query's row of them is recomputed. y is
- * overwritten; dq, dk and dv are too, or added to. Fused, a row of x[0] and of dx[0] is q, k, v side by side.
+ * dk and dv are sums over the group, too. delta is sum_j p dp, because y already holds the dropped
+ * probabilities. backward_input needs q, k, v, y, max and log_sum, which forward saves; T x S
+ * scores are never stored, each query's row of them is recomputed. y is overwritten; dq, dk and dv
+ * are too, or added to. Fused, a row of x[0] and of dx[0] is q, k, v side by side.
  *
- * With a cache, k and v of all samples are written to it first; then t is a position, and k and v are the cache's. */
+ * With a cache, k and v of all samples are written to it first; then t is a position, and k and v
+ * are the cache's. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* Rows of a head in memory: `first` is the element of row 0, the next row is `stride` on, of `width` columns. */
+/* Rows of a head in memory: `first` is the element of row 0, the next row is `stride` on, of
+ * `width` columns. */
 typedef struct rows {
     const void *at;
     int64_t first, stride, width;
@@ -42,14 +46,12 @@ static head head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, in
     const int64_t depth = depth_of(g), width = g->out / g->heads;
     const int64_t kv = h / (g->heads / g->kv_heads), kv_row = sample * g->keys;
     const int64_t q = g->fused ? 3 * g->out : g->in;
-    const int64_t k = g->fused ? q : g->kv_heads * depth,
-                  v = g->fused ? q : g->kv_heads * width;
+    const int64_t k = g->fused ? q : g->kv_heads * depth, v = g->fused ? q : g->kv_heads * width;
     return (head){
         .type = spec->type,
         .q = {args->x[0], sample * g->rows * q + h * depth, q, depth},
         .k = {args->x[g->fused ? 0 : 1], kv_row * k + kv * depth + g->fused * g->out, k, depth},
-        .v = {args->x[g->fused ? 0 : 2], kv_row * v + kv * width + g->fused * 2 * g->out, v,
-              width},
+        .v = {args->x[g->fused ? 0 : 2], kv_row * v + kv * width + g->fused * 2 * g->out, v, width},
         .y = {args->y, sample * g->rows * g->out + h * width, g->out, width},
         .dq = args->dx[0],
         .dk = args->dx[g->fused ? 0 : 1],
@@ -105,7 +107,8 @@ static double probability(const softmax *x, double s) {
     return exp(x->scale * (s - x->max) - x->log_sum);
 }
 
-/* Forward: a row of scores. Backward: that, dq of a group of heads, dk and dv of their head of keys. */
+/* Forward: a row of scores. Backward: that, dq of a group of heads, dk and dv of their head of
+ * keys. */
 static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t depth = depth_of(g), width = g->out / g->heads;
@@ -115,8 +118,8 @@ static int64_t attention_workspace(const cgp_kernel_spec *spec) {
 }
 
 /* y of query t; returns what backward needs */
-static softmax forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                           const head *h, int64_t t) {
+static softmax forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
+                           int64_t t) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t first = first_key(g, t), end = end_key(g, t);
     double *s = args->workspace;
@@ -159,8 +162,8 @@ static sums sums_of(const cgp_op_attributes *g, const cgp_kernel_args *args) {
 }
 
 /* dq of query t; adds its part to dk and dv */
-static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                         const head *h, int64_t t, const softmax *x, const sums *out) {
+static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
+                         int64_t t, const softmax *x, const sums *out) {
     const cgp_op_attributes *g = &spec->attributes;
     const rows dy = {args->dy, h->y.first, h->y.stride, h->y.width};
     const int64_t depth = h->q.width, width = h->v.width;
@@ -189,8 +192,8 @@ static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bo
 }
 
 /* One head of keys and its group. Inputs that are one value have one gradient, which v's begins. */
-static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                           int64_t sample, int64_t kv) {
+static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
+                           int64_t kv) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t group = g->heads / g->kv_heads, first = kv * group;
     const sums all = sums_of(g, args);
@@ -239,8 +242,8 @@ static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args
 }
 
 /* A head of one sample, of whose q and y the row at its position is there. */
-static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                           int64_t sample, int64_t position, int64_t h) {
+static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
+                           int64_t position, int64_t h) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t depth = depth_of(g), width = g->out / g->heads, before = sample - position;
     const int64_t kv = h / (g->heads / g->kv_heads);
@@ -265,5 +268,4 @@ static void cached_attention_forward(const cgp_kernel_spec *spec, const cgp_kern
 
 const cgp__ref_op cgp__ref_cached_attention = {{cached_attention_forward}, attention_workspace};
 
-const cgp__ref_op cgp__ref_attention = {{attention_forward, attention_input},
-                                        attention_workspace};
+const cgp__ref_op cgp__ref_attention = {{attention_forward, attention_input}, attention_workspace};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c -- the `ref` backend: plain loops with double sums, the oracle of every other backend. One thread, host memory; a
- * kernel is its spec and a function. */
+/* backend.c -- the `ref` backend: plain loops with double sums, the oracle of every other backend.
+ * One thread, host memory; a kernel is its spec and a function. */
 #include "backend/host.h"
 #include "backend/ref/ref.h"
 
@@ -70,8 +70,7 @@ static cgp_status workspace(const cgp_device_options *options, const cgp_kernel_
     return CGP_OK;
 }
 
-static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec,
-                                cgp_kernel **out) {
+static cgp_status kernel_create(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out) {
     cgp__ref_run *run = NULL;
     if (spec->op != CGP_OP_CUSTOM) CGP_TRY(find_run(spec, &run));
     cgp_kernel *kernel = cgp__calloc(1, sizeof *kernel);

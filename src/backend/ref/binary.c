@@ -4,9 +4,9 @@
  *     y = x[0] x[1]     dx[0] = dy x[1]     dx[1] = dy x[0]
  *     y = x[0] - x[1]   dx[0] = dy          dx[1] = -dy
  *
- * backward_input of MULTIPLY needs both inputs. y may be an x[k], and a dx[k] that is not added to may be dy: an element
- * is read for the last time before it is written. From the last input to the first, as in ADD: dx[0] may add to what dx[1] has
- * just written when both inputs are one value. */
+ * backward_input of MULTIPLY needs both inputs. y may be an x[k], and a dx[k] that is not added to
+ * may be dy: an element is read for the last time before it is written. From the last input to the
+ * first, as in ADD: dx[0] may add to what dx[1] has just written when both inputs are one value. */
 #include "backend/ref/ref.h"
 
 static void multiply_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

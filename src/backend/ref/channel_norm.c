@@ -8,11 +8,12 @@
  *     mean = sum(x) / k     variance = sum((x - mean)^2) / k     rstd = 1 / sqrt(variance + eps)     k elements
  *     g = dy weight     dx = rstd (g - sum(g) / k - h sum(g h) / k)      dweight = sum(dy h)     dbias = sum(dy)
  *
- * Outside training BATCH_NORM takes mean and variance from its state and saves nothing. backward_input needs x and the saved
- * mean and rstd, one of each per set and group (or channel), and differentiates through them; it makes dweight and dbias as
- * well, there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each group of a set is read for
- * the last time before dx is written. dweight and dbias are written by the first micro-batch and added to by the
- * others. rstd is NaN, and so are y and dx, if the variance is no finite f32. */
+ * Outside training BATCH_NORM takes mean and variance from its state and saves nothing.
+ * backward_input needs x and the saved mean and rstd, one of each per set and group (or channel),
+ * and differentiates through them; it makes dweight and dbias as well, there is no backward_weight.
+ * y is overwritten. dx may be dy unless it is added to: each group of a set is read for the last
+ * time before dx is written. dweight and dbias are written by the first micro-batch and added to by
+ * the others. rstd is NaN, and so are y and dx, if the variance is no finite f32. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 
@@ -136,8 +137,7 @@ static double h_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, con
     return (load(spec, args->x[0], at, i) - mean) * rstd;
 }
 
-static void add_weights(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                        const part *at) {
+static void add_weights(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const part *at) {
     double *dweight = args->workspace, *dbias = dweight + spec->attributes.out;
     for (int64_t i = 0; i < elements(at); i++) {
         const double dy = load(spec, args->dy, at, i);
@@ -146,8 +146,7 @@ static void add_weights(const cgp_kernel_spec *spec, const cgp_kernel_args *args
     }
 }
 
-static void input_part(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                       const part *at) {
+static void input_part(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const part *at) {
     const double rstd = args->saved[1][at->index], count = (double)elements(at);
     double sum = 0.0, product = 0.0;
     for (int64_t i = 0; i < elements(at); i++) {

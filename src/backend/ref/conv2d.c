@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.c -- y = windows of x times weight, plus bias, reference kernels. Window (i, j) lies at pixel (a, b) of x:
+/* conv2d.c -- y = windows of x times weight, plus bias, reference kernels. Window (i, j) lies at
+ *pixel (a, b) of x:
  *
  *     a = i stride_height - top                b = j stride_width - left
  *     y[i, j, o]         = bias[o] + sum_{u, v, c} x[a + u, b + v, c] weight[u, v, c, o]
@@ -8,9 +9,9 @@
  *     dweight[u, v, c, o] = sum over samples and windows of dy[i, j, o] x[a + u, b + v, c]
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
  *
- * where pixels outside of x are zero. backward_input needs weight; backward_weight needs x; neither needs y. y is
- * overwritten; dx is too, or added to; dweight and dbias are written by the first micro-batch and added to by the
- * others. */
+ * where pixels outside of x are zero. backward_input needs weight; backward_weight needs x; neither
+ * needs y. y is overwritten; dx is too, or added to; dweight and dbias are written by the first
+ * micro-batch and added to by the others. */
 #include "backend/ref/ref.h"
 
 /* Number of element 0 of a pixel of x, and of y; of element (u, v, 0) of an output's weight. */
@@ -65,8 +66,7 @@ static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *
     for (int64_t u = 0; u < g->kernel_height; u++) {
         const int64_t i = cgp__ref_window_of(h + g->top - u, g->stride_height, g->out_height);
         for (int64_t v = 0; i >= 0 && v < g->kernel_width; v++) {
-            const int64_t j =
-                cgp__ref_window_of(w + g->left - v, g->stride_width, g->out_width);
+            const int64_t j = cgp__ref_window_of(w + g->left - v, g->stride_width, g->out_width);
             for (int64_t o = 0; j >= 0 && o < g->out; o++)
                 sum += (double)cgp__ref_load(spec->type, args->dy, y_at(g, sample, i, j) + o) *
                        args->param[0][weight_at(g, o, u, v) + c * g->out];
@@ -87,8 +87,8 @@ static void conv2d_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
 }
 
 /* dweight[u, v, c, o] */
-static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                             int64_t o, int64_t u, int64_t v, int64_t c) {
+static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t o,
+                             int64_t u, int64_t v, int64_t c) {
     const cgp_op_attributes *g = &spec->attributes;
     double sum = 0.0;
     for (int64_t row = 0; row < spec->n * g->out_height; row++) {

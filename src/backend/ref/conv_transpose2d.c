@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- x [H, W, in] -> y [OH, OW, out], weight [KH, KW, out, in], reference kernels.
+/* conv_transpose2d.c -- x [H, W, in] -> y [OH, OW, out], weight [KH, KW, out, in], reference
+ *kernels.
  *
  *     pixel (i, j) of x and tap (u, v) meet in pixel (h, w) = (i stride + u - top, j stride + v - left) of y, if it exists
  *
@@ -7,7 +8,8 @@
  *     dx [i, j, c]    = sum of dy [h, w, o] weight [u, v, o, c]
  *     dweight         = sum of x [i, j, c] dy [h, w, o]            dbias = sum of dy
  *
- * y is overwritten; dx too, or added to; dweight and dbias are written by the first micro-batch and added to by the others. */
+ * y is overwritten; dx too, or added to; dweight and dbias are written by the first micro-batch and
+ * added to by the others. */
 #include "backend/ref/ref.h"
 
 /* Number of element 0 of a pixel of x, and of y; of element (u, v, o, 0) of the weight. */
@@ -33,9 +35,8 @@ static double output_element(const cgp_kernel_spec *spec, const cgp_kernel_args 
         for (int64_t v = 0; i >= 0 && v < g->kernel_width; v++) {
             const int64_t j = cgp__ref_window_of(w + g->left - v, g->stride_width, g->width);
             for (int64_t c = 0; j >= 0 && c < g->in; c++)
-                sum +=
-                    (double)cgp__ref_load(spec->type, args->x[0], x_at(g, sample, i, j) + c) *
-                    args->param[0][weight_at(g, u, v, o) + c];
+                sum += (double)cgp__ref_load(spec->type, args->x[0], x_at(g, sample, i, j) + c) *
+                       args->param[0][weight_at(g, u, v, o) + c];
         }
     }
     return sum;
@@ -45,8 +46,8 @@ static void conv_transpose2d_forward(const cgp_kernel_spec *spec, const cgp_kern
     const cgp_op_attributes *g = &spec->attributes;
     for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
         const int64_t o = e % g->out, pixel = e / g->out % g->rows;
-        const double sum = output_element(spec, args, e / (g->out * g->rows),
-                                          pixel / g->out_width, pixel % g->out_width, o);
+        const double sum = output_element(spec, args, e / (g->out * g->rows), pixel / g->out_width,
+                                          pixel % g->out_width, o);
         cgp__ref_write(spec->type, args->y, e,
                        (float)(g->has_bias ? args->param[1][o] + sum : sum));
     }
@@ -82,8 +83,8 @@ static void conv_transpose2d_input(const cgp_kernel_spec *spec, const cgp_kernel
 }
 
 /* dweight[u, v, o, c] */
-static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
-                             int64_t u, int64_t v, int64_t o, int64_t c) {
+static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t u,
+                             int64_t v, int64_t o, int64_t c) {
     const cgp_op_attributes *g = &spec->attributes;
     double sum = 0.0;
     for (int64_t row = 0; row < spec->n * g->height; row++) {

@@ -6,8 +6,8 @@
  *     dx[c] = loss_scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
  *
  * A row counts unless its target is `ignore`. loss is overwritten, summed in double in order of
- * rows. backward_input needs logits, targets, max and log_sum, which forward saves for every row; dx
- * may be the logits unless it is added to. */
+ * rows. backward_input needs logits, targets, max and log_sum, which forward saves for every row;
+ * dx may be the logits unless it is added to. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -62,5 +62,4 @@ static void cross_entropy_input(const cgp_kernel_spec *spec, const cgp_kernel_ar
     }
 }
 
-const cgp__ref_op cgp__ref_cross_entropy = {
-    .run = {cross_entropy_forward, cross_entropy_input}};
+const cgp__ref_op cgp__ref_cross_entropy = {.run = {cross_entropy_forward, cross_entropy_input}};

@@ -4,7 +4,8 @@
  *     dx = dy keep          keep is per element; DROPOUT2D: per channel of a sample
  *
  * Backward needs nothing of forward: keep is recomputed from key, sample and element (the rule
- * is in cgpipe/ext/backend.h). Outside training keep is 1. y may be x, and dx dy unless it is added to. */
+ * is in cgpipe/ext/backend.h). Outside training keep is 1. y may be x, and dx dy unless it is added
+ * to. */
 #include "backend/ref/ref.h"
 
 double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gelu.c -- y = x Phi(x), Phi the normal distribution, reference kernels: the erf form, and the one with tanh.
+/* gelu.c -- y = x Phi(x), Phi the normal distribution, reference kernels: the erf form, and the one
+ *with tanh.
  *
  *     Phi(x) = (1 + erf(x / sqrt 2)) / 2          dx = dy (Phi(x) + x phi(x))
  *     phi(x) = exp(-x^2 / 2) / sqrt(2 pi)

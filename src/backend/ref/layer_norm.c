@@ -53,9 +53,8 @@ static void norm_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         const double rstd = 1.0 / sqrt(variance + (double)spec->attributes.eps);
         for (int64_t c = 0; c < width; c++) {
             const double h = (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
-            cgp__ref_write(
-                spec->type, args->y, at + c,
-                (float)(h * args->param[0][c] + (centred ? args->param[1][c] : 0.0f)));
+            cgp__ref_write(spec->type, args->y, at + c,
+                           (float)(h * args->param[0][c] + (centred ? args->param[1][c] : 0.0f)));
         }
         if (centred) args->saved[0][row] = (float)mean;
         rstd_of(spec, args)[row] = (float)rstd;
@@ -73,16 +72,14 @@ static void input_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, 
     const double mean = mean_at(spec, args, row), rstd = rstd_of(spec, args)[row];
     double sum = 0.0, product = 0.0;
     for (int64_t c = 0; c < width; c++) {
-        const double g =
-            (double)cgp__ref_load(spec->type, args->dy, at + c) * args->param[0][c];
+        const double g = (double)cgp__ref_load(spec->type, args->dy, at + c) * args->param[0][c];
         sum += g;
         product += g * (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
     }
     sum = is_centred(spec) ? sum / (double)width : 0.0;
     product /= (double)width;
     for (int64_t c = 0; c < width; c++) {
-        const double g =
-            (double)cgp__ref_load(spec->type, args->dy, at + c) * args->param[0][c];
+        const double g = (double)cgp__ref_load(spec->type, args->dy, at + c) * args->param[0][c];
         const double h = (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
         cgp__ref_store(spec->type, args->dx[0], at + c, cgp__ref_adds(spec, 0),
                        rstd * (g - sum - h * product));
@@ -106,8 +103,7 @@ static void norm_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
     }
     for (int64_t c = 0; c < width; c++) {
         cgp__ref_store(CGP_F32, args->dparam[0], c, !args->first, dweight[c]);
-        if (is_centred(spec))
-            cgp__ref_store(CGP_F32, args->dparam[1], c, !args->first, dbias[c]);
+        if (is_centred(spec)) cgp__ref_store(CGP_F32, args->dparam[1], c, !args->first, dbias[c]);
     }
 }
 

@@ -5,9 +5,10 @@
  *     dx [n R, in]  = dy [n R, out] weight
  *     dweight       = dy^T x            dbias = sum over rows of dy
  *
- * A transposed weight is [in, out]; only the two strides below differ. backward_input needs weight; backward_weight needs x.
- * Neither needs y, so the next op may overwrite it. y is overwritten; dx is too, or added to; dweight and dbias are written by
- * the first micro-batch and added to by the others. */
+ * A transposed weight is [in, out]; only the two strides below differ. backward_input needs weight;
+ * backward_weight needs x. Neither needs y, so the next op may overwrite it. y is overwritten; dx
+ * is too, or added to; dweight and dbias are written by the first micro-batch and added to by the
+ * others. */
 #include "backend/ref/ref.h"
 
 /* Element (o, i) of the weight lies at o * per_out + i * per_in. */
@@ -44,8 +45,7 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
             for (int64_t o = 0; o < g->out; o++)
                 sum += (double)cgp__ref_load(spec->type, args->dy, row * g->out + o) *
                        weight[o * at.per_out + i * at.per_in];
-            cgp__ref_store(spec->type, args->dx[0], row * g->in + i, cgp__ref_adds(spec, 0),
-                           sum);
+            cgp__ref_store(spec->type, args->dx[0], row * g->in + i, cgp__ref_adds(spec, 0), sum);
         }
     }
 }
@@ -60,8 +60,8 @@ static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
             for (int64_t row = 0; row < rows; row++)
                 sum += (double)cgp__ref_load(spec->type, args->dy, row * g->out + o) *
                        cgp__ref_load(spec->type, args->x[0], row * g->in + i);
-            cgp__ref_store(CGP_F32, args->dparam[0], o * at.per_out + i * at.per_in,
-                           !args->first, sum);
+            cgp__ref_store(CGP_F32, args->dparam[0], o * at.per_out + i * at.per_in, !args->first,
+                           sum);
         }
     }
     for (int64_t o = 0; g->has_bias && o < g->out; o++) {

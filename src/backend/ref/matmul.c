@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- y [M, N] = a [M, K] b [K, N] of each matrix, reference kernels; each may lie transposed.
+/* matmul.c -- y [M, N] = a [M, K] b [K, N] of each matrix, reference kernels; each may lie
+ *transposed.
  *
  *     da = dy b^T        db = a^T dy
  *
@@ -49,8 +50,7 @@ static void input_b(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
         for (int64_t i = 0; i < p.m; i++)
             sum += (double)cgp__ref_load(spec->type, args->x[0], a + i * p.a_row) *
                    cgp__ref_load(spec->type, args->dy, (matrix * p.m + i) * p.n + j);
-        cgp__ref_store(spec->type, args->dx[1],
-                       matrix * p.k * p.n + q * p.b_row + j * p.b_column,
+        cgp__ref_store(spec->type, args->dx[1], matrix * p.k * p.n + q * p.b_row + j * p.b_column,
                        cgp__ref_adds(spec, 1), sum);
     }
 }
@@ -64,8 +64,7 @@ static void input_a(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
         for (int64_t j = 0; j < p.n; j++)
             sum += (double)cgp__ref_load(spec->type, args->dy, (matrix * p.m + i) * p.n + j) *
                    cgp__ref_load(spec->type, args->x[1], b + j * p.b_column);
-        cgp__ref_store(spec->type, args->dx[0],
-                       matrix * p.m * p.k + i * p.a_row + q * p.a_column,
+        cgp__ref_store(spec->type, args->dx[0], matrix * p.m * p.k + i * p.a_row + q * p.a_column,
                        cgp__ref_adds(spec, 0), sum);
     }
 }

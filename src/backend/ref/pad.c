@@ -18,8 +18,8 @@ static void pad_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args
     for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
         const int64_t row = e / g->out;
         const int64_t i = row % g->rows / g->out_width, j = row % g->out_width;
-        const int64_t from = element(row / g->rows, i - g->top, j - g->left, g->height,
-                                     g->width, g->out, e % g->out);
+        const int64_t from = element(row / g->rows, i - g->top, j - g->left, g->height, g->width,
+                                     g->out, e % g->out);
         if (from < 0)
             cgp__ref_write(spec->type, args->y, e, 0.0f);
         else
@@ -35,8 +35,7 @@ static void pad_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) 
         const int64_t row = e / g->out, h = row % rows / g->width, w = row % g->width;
         const int64_t from = element(row / rows, h + g->top, w + g->left, g->out_height,
                                      g->out_width, g->out, e % g->out);
-        const double dy =
-            from < 0 ? 0.0 : 0.0 + (double)cgp__ref_load(spec->type, args->dy, from);
+        const double dy = from < 0 ? 0.0 : 0.0 + (double)cgp__ref_load(spec->type, args->dy, from);
         cgp__ref_store(spec->type, args->dx[0], e, cgp__ref_adds(spec, 0), dy);
     }
 }

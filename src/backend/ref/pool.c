@@ -4,13 +4,15 @@
  *     MAX_POOL       y = the maximum, the first of equals       dx[argmax] += dy
  *     AVERAGE_POOL   y = sum / pixels in the window             dx of each += dy / pixels in the window; MEAN is one
  *
- * backward_input of MAX_POOL recomputes the argmax from x; that of AVERAGE_POOL needs nothing. The gradient of a
- * sample is summed over its windows in the workspace, then dx is overwritten or added to. */
+ * backward_input of MAX_POOL recomputes the argmax from x; that of AVERAGE_POOL needs nothing. The
+ * gradient of a sample is summed over its windows in the workspace, then dx is overwritten or added
+ * to. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* A window on one channel of a sample: its pixels within the image; (h, w) is element first + (h width + w) channels. */
+/* A window on one channel of a sample: its pixels within the image; (h, w) is element first + (h
+ * width + w) channels. */
 typedef struct window {
     cgp__ref_span rows, columns;
     int64_t width, channels, first;
@@ -106,8 +108,7 @@ static void pool_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
                    s * size);
         }
         for (int64_t i = 0; i < size; i++)
-            cgp__ref_store(spec->type, args->dx[0], s * size + i, cgp__ref_adds(spec, 0),
-                           sums[i]);
+            cgp__ref_store(spec->type, args->dx[0], s * size + i, cgp__ref_adds(spec, 0), sums[i]);
     }
 }
 
@@ -117,5 +118,4 @@ const cgp__ref_op cgp__ref_max_pool = {.run = {pool_forward, pool_input},
 const cgp__ref_op cgp__ref_average_pool = {.run = {pool_forward, pool_input},
                                            .workspace = pool_workspace};
 
-const cgp__ref_op cgp__ref_mean = {.run = {pool_forward, pool_input},
-                                   .workspace = pool_workspace};
+const cgp__ref_op cgp__ref_mean = {.run = {pool_forward, pool_input}, .workspace = pool_workspace};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* position.c -- y [n, R, C] = x + weight [R, C]; dx = dy, dweight = sum over samples of dy. Reference kernels.
+/* position.c -- y [n, R, C] = x + weight [R, C]; dx = dy, dweight = sum over samples of dy.
+ *Reference kernels.
  *
  * Backward needs nothing of forward. y may be x. */
 #include "backend/ref/ref.h"
@@ -29,5 +30,4 @@ static void position_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *
     }
 }
 
-const cgp__ref_op cgp__ref_position = {
-    .run = {position_forward, position_input, position_weight}};
+const cgp__ref_op cgp__ref_position = {.run = {position_forward, position_input, position_weight}};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref.h -- the `ref` backend: the type of a kernel, loads and stores, windows of images, and the kernels of an op. */
+/* ref.h -- the `ref` backend: the type of a kernel, loads and stores, windows of images, and the
+ * kernels of an op. */
 #ifndef CGP_SRC_BACKEND_REF_H
 #define CGP_SRC_BACKEND_REF_H
 
@@ -23,12 +24,13 @@ static inline void cgp__ref_write(cgp_dtype type, void *to, int64_t i, float val
 }
 
 /* to[i] = from[j] */
-static inline void cgp__ref_move(const cgp_kernel_spec *spec, void *to, int64_t i,
-                                 const void *from, int64_t j) {
+static inline void cgp__ref_move(const cgp_kernel_spec *spec, void *to, int64_t i, const void *from,
+                                 int64_t j) {
     cgp__ref_write(spec->type, to, i, cgp__ref_load(spec->type, from, j));
 }
 
-/* Element i = or += value. Gradients are rounded to float before they are added, as in a backend that sums in the workspace. */
+/* Element i = or += value. Gradients are rounded to float before they are added, as in a backend
+ * that sums in the workspace. */
 static inline void cgp__ref_store(cgp_dtype type, void *to, int64_t i, bool add, double value) {
     const float before = add ? cgp__ref_load(type, to, i) : 0.0f;
     cgp__ref_write(type, to, i, add ? before + (float)value : (float)value);
@@ -73,8 +75,8 @@ void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, 
 double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,
                      int64_t element);
 
-/* The kernels of an op; NULL: it has no such direction. POSITION, ADD and RESHAPE have BACKWARD_INPUT for a dx that is not dy;
- * norms make their weight gradients in BACKWARD_INPUT. */
+/* The kernels of an op; NULL: it has no such direction. POSITION, ADD and RESHAPE have
+ * BACKWARD_INPUT for a dx that is not dy; norms make their weight gradients in BACKWARD_INPUT. */
 typedef struct cgp__ref_op {
     cgp__ref_run *run[CGP_OP_DIRECTIONS];
     /* Bytes; NULL: none. */

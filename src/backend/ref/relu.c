@@ -3,8 +3,8 @@
  *
  *     dx = dy where y > 0, slope dy elsewhere
  *
- * backward_input needs y alone: slope >= 0, so y > 0 where x > 0. A slope of 0 leaves nothing of an infinity. y may
- * be x, and dx may be dy unless it is added to. */
+ * backward_input needs y alone: slope >= 0, so y > 0 where x > 0. A slope of 0 leaves nothing of an
+ * infinity. y may be x, and dx may be dy unless it is added to. */
 #include "backend/ref/ref.h"
 
 /* value where sign > 0 or is a NaN, slope value elsewhere. */

@@ -3,8 +3,8 @@
  *
  *     y_a = a cos - b sin      y_b = b cos + a sin      angle = float(offset + t) f[i], rounded to f32
  *
- * The gradient is dy rotated by the negative angle. Columns behind the rotated ones are copied. y may be x, dx may be dy: both
- * elements of a pair are read before one is written. */
+ * The gradient is dy rotated by the negative angle. Columns behind the rotated ones are copied. y
+ * may be x, dx may be dy: both elements of a pair are read before one is written. */
 #include "backend/ref/ref.h"
 #include "backend/rotary.h"
 
@@ -46,8 +46,7 @@ static void rotary_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
 }
 
 static void rotary_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
-    if (args->dx[0])
-        rotate(spec, args->x[1], args->dx[0], args->dy, -1.0f, cgp__ref_adds(spec, 0));
+    if (args->dx[0]) rotate(spec, args->x[1], args->dx[0], args->dy, -1.0f, cgp__ref_adds(spec, 0));
 }
 
 const cgp__ref_op cgp__ref_rotary = {.run = {rotary_forward, rotary_input}};

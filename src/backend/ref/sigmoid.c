@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)), dx = dy y (1 - y). TANH: y = tanh(x), dx = dy (1 - y) (1 + y). Reference kernels;
- * backward_input needs y. */
+/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)), dx = dy y (1 - y). TANH: y = tanh(x), dx = dy (1 -
+ * y) (1 + y). Reference kernels; backward_input needs y. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
  *
  *     y = exp(x - m) / sum(exp(x - m)), m = max x     dx = y (dy - sum(dy y))
  *
- * backward_input needs y. y may be x, and dx may be dy unless it is added to: the sums of a row are made before it
- * is written. */
+ * backward_input needs y. y may be x, and dx may be dy unless it is added to: the sums of a row are
+ * made before it is written. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -36,8 +36,7 @@ static void softmax_input(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
         for (int64_t c = 0; c < width; c++) {
             const double y = cgp__ref_load(spec->type, args->y, at + c);
             const double dy = cgp__ref_load(spec->type, args->dy, at + c);
-            cgp__ref_store(spec->type, args->dx[0], at + c, cgp__ref_adds(spec, 0),
-                           y * (dy - sum));
+            cgp__ref_store(spec->type, args->dx[0], at + c, cgp__ref_adds(spec, 0), y * (dy - sum));
         }
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- y [a, j, b, i, c] = x [a, i, b, j, c], samples among a, reference kernels; dx is overwritten or added to. */
+/* transpose.c -- y [a, j, b, i, c] = x [a, i, b, j, c], samples among a, reference kernels; dx is
+ * overwritten or added to. */
 #include "backend/ref/ref.h"
 
 /* Number in x of element e of y. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* upsample.c -- y[i, j] = x[i / stride_height, j / stride_width]; dx[h, w] = sum over its block of dy. Reference kernels.
+/* upsample.c -- y[i, j] = x[i / stride_height, j / stride_width]; dx[h, w] = sum over its block of
+ *dy. Reference kernels.
  *
  * Backward needs nothing of forward. */
 #include "backend/ref/ref.h"
@@ -23,8 +24,8 @@ static double block_sum(const cgp_kernel_spec *spec, const void *dy, int64_t sam
     for (int64_t u = 0; u < g->stride_height; u++) {
         for (int64_t v = 0; v < g->stride_width; v++) {
             const int64_t i = h * g->stride_height + u, j = w * g->stride_width + v;
-            sum += cgp__ref_load(
-                spec->type, dy, ((sample * g->out_height + i) * g->out_width + j) * g->out + c);
+            sum += cgp__ref_load(spec->type, dy,
+                                 ((sample * g->out_height + i) * g->out_width + j) * g->out + c);
         }
     }
     return sum;
@@ -36,8 +37,8 @@ static void upsample_input(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     for (int64_t e = 0; args->dx[0] && e < spec->n * rows * g->out; e++) {
         const int64_t row = e / g->out;
         cgp__ref_store(spec->type, args->dx[0], e, cgp__ref_adds(spec, 0),
-                       block_sum(spec, args->dy, row / rows, row % rows / g->width,
-                                 row % g->width, e % g->out));
+                       block_sum(spec, args->dy, row / rows, row % rows / g->width, row % g->width,
+                                 e % g->out));
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c -- cgp_op_check(): the properties of a custom op, one after the other. Memory and runs: trial.c; gradients:
- * differences.c. */
+/* check.c -- cgp_op_check(): the properties of a custom op, one after the other. Memory and runs:
+ * trial.c; gradients: differences.c. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -23,8 +23,8 @@ static cgp_status expect_same(const cgp__trial *t, cgp_op_direction direction,
                     cgp__trial_slot_name(slot, name, sizeof name), element, property);
 }
 
-static cgp_status try_same(cgp__trial *t, cgp_op_direction direction,
-                           const cgp__variant *variant, const char *property) {
+static cgp_status try_same(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
+                           const char *property) {
     CGP_TRY(cgp__trial_run(t, direction, variant));
     return expect_same(t, direction, variant, property);
 }
@@ -35,10 +35,10 @@ static cgp_status try_repeat(cgp__trial *t, cgp_op_direction direction) {
     CGP_TRY(try_same(t, direction, &plain,
                      "differs when the same call is repeated (a static variable, random "
                      "numbers other than cgp_op_random's?)"));
-    CGP_TRY(try_same(
-        t, direction, &numbers,
-        "depends on the previous contents of its memory, or of the workspace (all of a "
-        "result is to be written, none of it read)"));
+    CGP_TRY(
+        try_same(t, direction, &numbers,
+                 "depends on the previous contents of its memory, or of the workspace (all of a "
+                 "result is to be written, none of it read)"));
     return try_same(t, direction, &backwards,
                     "differs when the ranges of cgp_op_parallel_for run in another order");
 }
@@ -46,8 +46,7 @@ static cgp_status try_repeat(cgp__trial *t, cgp_op_direction direction) {
 /* --- forward --- */
 
 static cgp_status try_evaluation(cgp__trial *t) {
-    const cgp__variant first = {.evaluation = true},
-                       second = {.evaluation = true, .garbage = 1};
+    const cgp__variant first = {.evaluation = true}, second = {.evaluation = true, .garbage = 1};
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &first));
     cgp__trial_keep(t, CGP_OP_FORWARD);
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &second));
@@ -79,8 +78,8 @@ static cgp_status try_range(const cgp__trial *t) {
         memcpy(&y, s->data + 4 * i, 4);
         if (y < 0 || y >= s->upper_bound)
             return cgp_fail(CGP_EINVAL,
-                            "op %s: forward: y, element %" PRId64
-                            " is %d, expected 0 to %" PRId64 " (output.upper_bound)",
+                            "op %s: forward: y, element %" PRId64 " is %d, expected 0 to %" PRId64
+                            " (output.upper_bound)",
                             t->op->name, i, y, s->upper_bound - 1);
     }
     return CGP_OK;
@@ -94,8 +93,8 @@ static cgp_status try_forward(cgp__trial *t) {
     cgp__trial_keep(t, CGP_OP_FORWARD);
     CGP_TRY(try_range(t));
     if (t->op->is_loss && !isfinite(t->loss))
-        return cgp_fail(CGP_EINVAL, "op %s: forward: expected a finite *loss, got %g",
-                        t->op->name, t->loss);
+        return cgp_fail(CGP_EINVAL, "op %s: forward: expected a finite *loss, got %g", t->op->name,
+                        t->loss);
     CGP_TRY(try_repeat(t, CGP_OP_FORWARD));
     CGP_TRY(try_same(t, CGP_OP_FORWARD, &uncounted, "differs when `accumulator` is NULL"));
     CGP_TRY(try_over(t));
@@ -125,8 +124,7 @@ static cgp_status try_reading(cgp__trial *t, cgp_op_direction direction, int slo
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        t->slots[slot].kept =
-            cgp__trial_data(t, slot); /* the changed operand is only read, too */
+        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed operand is only read, too */
         const cgp_status status = cgp__trial_run(t, direction, &plain);
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);
@@ -152,10 +150,9 @@ static cgp_status try_need(cgp__trial *t, cgp_op_direction direction, int slot, 
                         " changes with it)",
                         t->op->name, cgp__trial_function_name(direction), name, list,
                         cgp__trial_slot_name(r.changed, result, sizeof result), r.element);
-    return cgp_fail(
-        CGP_EINVAL,
-        "op %s: %s: never reads %s, which %s names (it is kept in memory for nothing)",
-        t->op->name, cgp__trial_function_name(direction), name, list);
+    return cgp_fail(CGP_EINVAL,
+                    "op %s: %s: never reads %s, which %s names (it is kept in memory for nothing)",
+                    t->op->name, cgp__trial_function_name(direction), name, list);
 }
 
 static cgp_status try_needs(cgp__trial *t, cgp_op_direction direction) {
@@ -194,8 +191,7 @@ static cgp_status try_in_place(cgp__trial *t) {
     for (int k = 0; k < t->op->n_inputs && t->op->dx_in_place; k++) {
         const cgp__variant one = {.in_place = 1u << k, .only = loss ? k + 1 : 0};
         const int under = loss ? TRIAL_X + k : TRIAL_DY;
-        if (!t->slots[TRIAL_DX + k].memory ||
-            t->slots[TRIAL_DX + k].bytes != t->slots[under].bytes)
+        if (!t->slots[TRIAL_DX + k].memory || t->slots[TRIAL_DX + k].bytes != t->slots[under].bytes)
             continue;
         CGP_TRY(try_same(t, CGP_OP_BACKWARD_INPUT, &one, property));
         all.in_place |= one.in_place;

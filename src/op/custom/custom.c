@@ -12,17 +12,16 @@ static cgp_status check_functions(const cgp_op *op) {
         return cgp_fail(CGP_EINVAL, "op %s: expected infer and forward, got %s", name,
                         op->infer ? "no forward" : "no infer");
     if (op->weight_in_input && (op->backward_weight || !op->backward_input))
-        return cgp_fail(
-            CGP_EINVAL,
-            "op %s: weight_in_input: expected backward_input and no backward_weight", name);
+        return cgp_fail(CGP_EINVAL,
+                        "op %s: weight_in_input: expected backward_input and no backward_weight",
+                        name);
     if (op->is_loss && (!op->backward_input || op->backward_weight || op->weight_in_input))
         return cgp_fail(CGP_EINVAL,
-                        "op %s: a loss has backward_input and neither parameters nor state",
-                        name);
+                        "op %s: a loss has backward_input and neither parameters nor state", name);
     if (op->is_loss && (op->input_needs_y || op->overwrites || op->cheap))
-        return cgp_fail(
-            CGP_EINVAL,
-            "op %s: a loss has no y that could be read, written over x or recomputed", name);
+        return cgp_fail(CGP_EINVAL,
+                        "op %s: a loss has no y that could be read, written over x or recomputed",
+                        name);
     return CGP_OK;
 }
 
@@ -36,15 +35,15 @@ static cgp_status check_needs(const cgp_op *op) {
                  {"overwrites", op->overwrites}};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         if (lists[i].bits & ~inputs)
-            return cgp_fail(CGP_EINVAL, "op %s: %s: expected bits of %d inputs, got 0x%x",
-                            op->name, lists[i].name, op->n_inputs, lists[i].bits);
+            return cgp_fail(CGP_EINVAL, "op %s: %s: expected bits of %d inputs, got 0x%x", op->name,
+                            lists[i].name, op->n_inputs, lists[i].bits);
     }
     const bool input = op->input_needs_x || op->input_needs_saved || op->input_needs_y;
     const bool weight = op->weight_needs_x || op->weight_needs_saved || op->weight_needs_y;
     if ((input && !op->backward_input) || (weight && !op->backward_weight))
-        return cgp_fail(
-            CGP_EINVAL, "op %s: names operands of %s, expected that function, got NULL",
-            op->name, input && !op->backward_input ? "backward_input" : "backward_weight");
+        return cgp_fail(CGP_EINVAL, "op %s: names operands of %s, expected that function, got NULL",
+                        op->name,
+                        input && !op->backward_input ? "backward_input" : "backward_weight");
     return CGP_OK;
 }
 
@@ -61,13 +60,12 @@ cgp_status cgp__custom_check(const cgp_op *op, const void *attributes) {
         return cgp_fail(CGP_EINVAL, "op %s: expected 1 to %d inputs, got %d", op->name,
                         CGP_OP_MAX_INPUTS, op->n_inputs);
     if (op->device)
-        return cgp_fail(CGP_EINVAL, "op %s: device: expected NULL, which is reserved",
-                        op->name);
+        return cgp_fail(CGP_EINVAL, "op %s: device: expected NULL, which is reserved", op->name);
     CGP_TRY(check_functions(op));
     CGP_TRY(check_needs(op));
     if (op->attribute_bytes > 0 && !attributes)
-        return cgp_fail(CGP_EINVAL, "op %s: expected %zu bytes of attributes, got none",
-                        op->name, op->attribute_bytes);
+        return cgp_fail(CGP_EINVAL, "op %s: expected %zu bytes of attributes, got none", op->name,
+                        op->attribute_bytes);
     return CGP_OK;
 }
 
@@ -88,8 +86,7 @@ static cgp_status check_output(const cgp_op *op, const cgp_op_type *output) {
     if (output->dtype != CGP_F32 && output->dtype != CGP_I32)
         return cgp_fail(CGP_EINVAL, "its shape rule says an output of %s, expected f32 or i32",
                         cgp_dtype_name(output->dtype));
-    if (output->dtype == CGP_I32 &&
-        (output->upper_bound < 1 || output->upper_bound > INT32_MAX))
+    if (output->dtype == CGP_I32 && (output->upper_bound < 1 || output->upper_bound > INT32_MAX))
         return cgp_fail(
             CGP_EINVAL,
             "its shape rule says integers below %lld, expected 1 to %d (output.upper_bound)",
@@ -136,8 +133,7 @@ static cgp_status check_shapes(const cgp_op *op, const cgp_op_shapes *shapes) {
     CGP_TRY(check_count("states", shapes->n_state, CGP_OP_MAX_STATE));
     CGP_TRY(check_kept(op, shapes));
     if ((op->input_needs_saved | op->weight_needs_saved) >> shapes->n_saved)
-        return cgp_fail(CGP_EINVAL,
-                        "its table needs saved values 0x%x, and its shape rule says %d",
+        return cgp_fail(CGP_EINVAL, "its table needs saved values 0x%x, and its shape rule says %d",
                         op->input_needs_saved | op->weight_needs_saved, shapes->n_saved);
     if (op->is_loss && shapes->n_state > 0)
         return cgp_fail(CGP_EINVAL, "its shape rule says %d states, a loss has none",

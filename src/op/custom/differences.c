@@ -87,8 +87,7 @@ static cgp_status check_tensor(cgp__trial *t, cgp_op_direction direction, int sl
         largest = fmax(largest, fabs(element(t, dslot, i)));
     for (int64_t i = 0; i < tried; i++) {
         const uint32_t bound = (uint32_t)cgp__min(count, UINT32_MAX);
-        const int64_t at =
-            tried == count ? i : (int64_t)cgp__rng_below(key, (uint64_t)i, bound);
+        const int64_t at = tried == count ? i : (int64_t)cgp__rng_below(key, (uint64_t)i, bound);
         CGP_TRY(check_element(t, direction, slot, dslot, at, largest));
     }
     return CGP_OK;

@@ -85,17 +85,14 @@ static cgp_status make_slots(cgp__trial *t) {
         CGP_TRY(make_slot(t, TRIAL_DPARAM + k, &type, 1));
     }
     for (int k = 0; k < shapes->n_state; k++) {
-        const cgp_op_type type = {.dtype = shapes->state[k].dtype,
-                                  .shape = shapes->state[k].shape};
+        const cgp_op_type type = {.dtype = shapes->state[k].dtype, .shape = shapes->state[k].shape};
         CGP_TRY(make_slot(t, TRIAL_STATE + k, &type, 1));
     }
     for (int k = 0; k < shapes->n_saved; k++)
-        CGP_TRY(
-            make_slot(t, TRIAL_SAVED + k, &shapes->saved[k], shapes->saved[k].whole ? 1 : n));
+        CGP_TRY(make_slot(t, TRIAL_SAVED + k, &shapes->saved[k], shapes->saved[k].whole ? 1 : n));
     if (!op->is_loss) {
         CGP_TRY(make_slot(t, TRIAL_Y, &shapes->output, n));
-        if (shapes->output.dtype == CGP_F32)
-            CGP_TRY(make_slot(t, TRIAL_DY, &shapes->output, n));
+        if (shapes->output.dtype == CGP_F32) CGP_TRY(make_slot(t, TRIAL_DY, &shapes->output, n));
     }
     CGP_TRY(make_bytes(t, TRIAL_ACCUMULATOR, shapes->accumulator_bytes));
     return make_bytes(t, TRIAL_WORKSPACE, workspace);
@@ -170,35 +167,34 @@ static cgp_status check_arguments(const cgp_op_check_options *o) {
                         "cgp_op_check_options_default)",
                         o->struct_size, sizeof *o);
     if (o->samples < 1 || o->samples > 1024 || o->elements < 1)
-        return cgp_fail(
-            CGP_EINVAL,
-            "op check options: expected 1 to 1024 samples and 1 or more elements, got "
-            "%" PRId64 " and %d",
-            o->samples, o->elements);
+        return cgp_fail(CGP_EINVAL,
+                        "op check options: expected 1 to 1024 samples and 1 or more elements, got "
+                        "%" PRId64 " and %d",
+                        o->samples, o->elements);
     if (!(o->low < o->high) || !isfinite(o->low) || !isfinite(o->high))
-        return cgp_fail(CGP_EINVAL, "op check options: expected low < high, got %g and %g",
-                        o->low, o->high);
+        return cgp_fail(CGP_EINVAL, "op check options: expected low < high, got %g and %g", o->low,
+                        o->high);
     if (!(o->step > 0 && isfinite(o->step)) || !(o->tolerance > 0 && isfinite(o->tolerance)))
         return cgp_fail(CGP_EINVAL,
-                        "op check options: expected step and tolerance > 0, got %g and %g",
-                        o->step, o->tolerance);
+                        "op check options: expected step and tolerance > 0, got %g and %g", o->step,
+                        o->tolerance);
     return CGP_OK;
 }
 
 static cgp_status make_use(cgp__trial *t, const void *attributes, const cgp_op_type *inputs) {
     CGP_TRY(cgp__custom_check(t->op, attributes));
-    t->node = (cgp_op_node){.op = t->op,
-                            .attributes = t->op->attribute_bytes > 0 ? attributes : NULL};
+    t->node =
+        (cgp_op_node){.op = t->op, .attributes = t->op->attribute_bytes > 0 ? attributes : NULL};
     for (int k = 0; k < t->op->n_inputs; k++) {
         const cgp_op_type *type = &inputs[k];
         const bool integers = type->dtype == CGP_I32;
         if (type->dtype != CGP_F32 && !integers)
-            return cgp_fail(CGP_EINVAL, "op %s: input %d: expected f32 or i32, got %s",
-                            t->op->name, k, cgp_dtype_name(type->dtype));
+            return cgp_fail(CGP_EINVAL, "op %s: input %d: expected f32 or i32, got %s", t->op->name,
+                            k, cgp_dtype_name(type->dtype));
         if (type->shape.rank < 0 || type->shape.rank >= CGP_MAX_RANK ||
             cgp_shape_count(&type->shape) < 1)
-            return cgp_fail(CGP_EINVAL, "op %s: input %d: expected 0 to %d sizes >= 1",
-                            t->op->name, k, CGP_MAX_RANK - 1);
+            return cgp_fail(CGP_EINVAL, "op %s: input %d: expected 0 to %d sizes >= 1", t->op->name,
+                            k, CGP_MAX_RANK - 1);
         if (integers && (type->upper_bound < 1 || type->upper_bound > INT32_MAX))
             return cgp_fail(CGP_EINVAL,
                             "op %s: input %d: expected upper_bound from 1 to %d, got %" PRId64,
@@ -206,8 +202,7 @@ static cgp_status make_use(cgp__trial *t, const void *attributes, const cgp_op_t
         t->node.inputs[k] = *type;
     }
     const cgp_status status = cgp__custom_infer(&t->node);
-    return status == CGP_OK ? status
-                            : cgp_fail(status, "op %s: %s", t->op->name, cgp_message());
+    return status == CGP_OK ? status : cgp_fail(status, "op %s: %s", t->op->name, cgp_message());
 }
 
 cgp_status cgp__trial_create(cgp__trial *t, const cgp_op *op, const void *attributes,
@@ -239,11 +234,10 @@ static void ranges_in_order(cgp_device *device, int64_t items, int64_t block, cg
     if (items > 0) range(work, 0, items, 0);
 }
 
-static void ranges_in_reverse(cgp_device *device, int64_t items, int64_t block,
-                              cgp__range *range, const void *work) {
+static void ranges_in_reverse(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
+                              const void *work) {
     (void)device;
-    for (int64_t begin = items > 0 ? (items - 1) / block * block : -1; begin >= 0;
-         begin -= block)
+    for (int64_t begin = items > 0 ? (items - 1) / block * block : -1; begin >= 0; begin -= block)
         range(work, begin, cgp__min(begin + block, items), (int)(begin / block % 2));
 }
 
@@ -292,8 +286,8 @@ static cgp_status check_memory(const cgp__trial *t, cgp_op_direction direction,
         const bool read = slot < TRIAL_Y || (!forward && slot < TRIAL_DX);
         if (read && !overwritten(t, direction, variant, slot) &&
             memcmp(cgp__trial_data(t, slot), s->kept, (size_t)s->bytes) != 0)
-            return cgp_fail(CGP_EINVAL, "op %s: %s: writes to %s, which is only read",
-                            t->op->name, cgp__trial_function_name(direction), name);
+            return cgp_fail(CGP_EINVAL, "op %s: %s: writes to %s, which is only read", t->op->name,
+                            cgp__trial_function_name(direction), name);
     }
     return CGP_OK;
 }
@@ -343,8 +337,7 @@ static void fetch(cgp__trial *t, cgp_op_direction direction, const cgp__variant 
     }
 }
 
-cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction,
-                          const cgp__variant *variant) {
+cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant) {
     const cgp__host host = {
         .threads = 2, .parallel_for = variant->backwards ? ranges_in_reverse : ranges_in_order};
     const struct cgp__op_context context = {
@@ -379,8 +372,8 @@ void cgp__trial_keep(cgp__trial *t, cgp_op_direction direction) {
     if (direction == CGP_OP_FORWARD) t->kept_loss = t->loss;
 }
 
-int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction,
-                       const cgp__variant *variant, int64_t *element) {
+int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
+                       int64_t *element) {
     *element = 0;
     if (t->op->is_loss && direction == CGP_OP_FORWARD &&
         memcmp(&t->loss, &t->kept_loss, sizeof t->loss) != 0)

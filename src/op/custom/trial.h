@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trial.h -- one use of a custom op with its own memory, for cgp_op_check().
  *
- * Each operand is a slot: the bytes that the op may touch, between guards. Operands that a run may only read are drawn once,
- * with a copy that detects writes to them. */
+ * Each operand is a slot: the bytes that the op may touch, between guards. Operands that a run may
+ * only read are drawn once, with a copy that detects writes to them. */
 #ifndef CGP_SRC_OP_CUSTOM_TRIAL_H
 #define CGP_SRC_OP_CUSTOM_TRIAL_H
 
@@ -81,14 +81,14 @@ void cgp__trial_restore(cgp__trial *t, int slot);
 /* Keep the results of the last run in the slots that `direction` writes. */
 void cgp__trial_keep(cgp__trial *t, cgp_op_direction direction);
 
-/* Run a direction. CGP_EINVAL if it fails, or writes to an operand that it should only read or outside of its memory. */
-cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction,
-                          const cgp__variant *variant);
+/* Run a direction. CGP_EINVAL if it fails, or writes to an operand that it should only read or
+ * outside of its memory. */
+cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant);
 
-/* Slot of the first result of `direction` that differs from the kept one, its element in *element; -1: none. With variant->only
- * other dx are not compared. */
-int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction,
-                       const cgp__variant *variant, int64_t *element);
+/* Slot of the first result of `direction` that differs from the kept one, its element in *element;
+ * -1: none. With variant->only other dx are not compared. */
+int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
+                       int64_t *element);
 
 /* "x[1]", "y", "dparameters[0]"; "backward_input". */
 const char *cgp__trial_slot_name(int slot, char *text, size_t size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bind.c -- action lists for mini-batches of N samples, with slots, samples and kernels filled in; made on first use, then
- * kept. */
+/* bind.c -- action lists for mini-batches of N samples, with slots, samples and kernels filled in;
+ * made on first use, then kept. */
 #include "pipeline/run/run.h"
 #include "plan/actions.h"
 
@@ -43,7 +43,8 @@ static cgp_status grow_tables(cgp__executor *executor, int chunks) {
     return CGP_OK;
 }
 
-/* Make a run, all that this rank alone can fail at. *out is the caller's also after a failure; NULL: there is none. */
+/* Make a run, all that this rank alone can fail at. *out is the caller's also after a failure;
+ * NULL: there is none. */
 static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forward_only,
                            cgp__run **out) {
     const cgp_plan *plan = executor->plan;
@@ -60,8 +61,7 @@ static cgp_status make_run(cgp__executor *executor, int64_t samples, bool forwar
                         (long long)m->samples);
     m->chunks = (int)chunks;
     run->lists = cgp__calloc((size_t)plan->n_devices, sizeof *run->lists);
-    if (!run->lists)
-        return cgp__no_memory("lists", (size_t)plan->n_devices * sizeof *run->lists);
+    if (!run->lists) return cgp__no_memory("lists", (size_t)plan->n_devices * sizeof *run->lists);
     CGP_TRY(cgp__plan_make_schedule(plan, m->chunks, m->forward_only, &run->schedule));
     cgp_status status = check_buffers(plan, run->schedule);
     for (int d = executor->ranks.first; d < executor->ranks.end && status == CGP_OK; d++)

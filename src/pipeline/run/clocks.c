@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clocks.c -- see clocks.h. All ranks answer in one round trip, so it takes the time of the slowest. */
+/* clocks.c -- see clocks.h. All ranks answer in one round trip, so it takes the time of the
+ * slowest. */
 #include "pipeline/run/clocks.h"
 
 #include "pipeline/run/ranks.h"
@@ -19,8 +20,7 @@ cgp_status cgp__clocks_create(cgp__clocks **out, int ranks) {
     cgp__clocks *clocks = *out;
     clocks->first = cgp__calloc(1, reading_bytes(ranks));
     clocks->last = cgp__calloc(1, reading_bytes(ranks));
-    if (!clocks->first || !clocks->last)
-        return cgp__no_memory("pipeline", reading_bytes(ranks));
+    if (!clocks->first || !clocks->last) return cgp__no_memory("pipeline", reading_bytes(ranks));
     return CGP__NEW(clocks->times, ranks, "pipeline");
 }
 
@@ -42,7 +42,8 @@ void cgp__reading_take(cgp__reading *reading, int ranks, int64_t sent_ns, int64_
         reading->offset_ns[r] = times[r] - reading->at_ns;
 }
 
-/* Rank 0's message lets the others read their clocks; all of them are there when it has received the times. */
+/* Rank 0's message lets the others read their clocks; all of them are there when it has received
+ * the times. */
 static cgp_status round_trip(const cgp__ranks *ranks, cgp__reading *reading) {
     int64_t *times = ranks->clocks->times, start = 0;
     const int64_t sent = cgp__now_ns();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clocks.h -- the clocks of ranks on several hosts. Each has a monotonic clock of its own, which begins where it will and is fast or
+/* clocks.h -- the clocks of ranks on several hosts. Each has a monotonic clock of its own, which
+ *begins where it will and is fast or
  * slow by some millionths. Times of all ranks are brought to the clock of rank 0 by two readings:
  *
  *     rank 0   sent ─────────────────── received     offset of r = t - (sent + received) / 2
@@ -10,7 +11,8 @@
  *                        .  '            linear between the readings, constant outside
  *              first.  '
  *
- * Of 16 round trips a reading keeps the shortest. Source: Cristian 1989, Probabilistic clock synchronization. */
+ * Of 16 round trips a reading keeps the shortest. Source: Cristian 1989, Probabilistic clock
+ * synchronization. */
 #ifndef CGP_SRC_PIPELINE_CLOCKS_H
 #define CGP_SRC_PIPELINE_CLOCKS_H
 
@@ -49,9 +51,8 @@ int64_t cgp__clocks_map(const cgp__clocks *clocks, int rank, int64_t ns);
 
 /* Return how far times of two ranks may be off, between the readings. */
 static inline int64_t cgp__clocks_uncertainty(const cgp__clocks *clocks) {
-    return clocks->differ
-               ? cgp__max(clocks->first->uncertainty_ns, clocks->last->uncertainty_ns)
-               : 0;
+    return clocks->differ ? cgp__max(clocks->first->uncertainty_ns, clocks->last->uncertainty_ns)
+                          : 0;
 }
 
 #endif

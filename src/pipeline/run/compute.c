@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compute.c -- an action that computes: gives the device its program's calls, kernels and copies, one after the other. */
+/* compute.c -- an action that computes: gives the device its program's calls, kernels and copies,
+ * one after the other. */
 #include "pipeline/run/run.h"
 
 #define PROGRESS_NS 200000
 
 /* The operands of a kernel that the plan locates. */
-static void bind_operands(const cgp__execution *s, const cgp__call *call,
-                          cgp_kernel_args *args) {
+static void bind_operands(const cgp__execution *s, const cgp__call *call, cgp_kernel_args *args) {
     args->y = cgp__address(s, call->y);
     args->dy = cgp__address(s, call->dy);
     args->workspace = cgp__address(s, call->workspace);
@@ -30,8 +30,8 @@ static void bind_operands(const cgp__execution *s, const cgp__call *call,
 static double *losses_of(const cgp__worker *worker) {
     const cgp__executor *executor = worker->executor;
     if (cgp__backend_of(worker)->host_addressable) return executor->losses;
-    return (double *)(void *)(cgp__worker_at(
-        worker, executor->plan->devices[worker->index].step.losses));
+    return (double *)(void *)(cgp__worker_at(worker,
+                                             executor->plan->devices[worker->index].step.losses));
 }
 
 static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *call,
@@ -52,8 +52,8 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
         .n_prefetch = call->n_prefetch};
     bind_operands(s, call, &args);
     for (int k = 0; k < call->n_prefetch; k++) /* later calls' operands */
-        prefetch[k] = (cgp_prefetch){cgp__address(s, call->prefetch[k].location),
-                                     call->prefetch[k].bytes};
+        prefetch[k] =
+            (cgp_prefetch){cgp__address(s, call->prefetch[k].location), call->prefetch[k].bytes};
     if (node->use.op->is_loss) {
         args.loss = call->node - cgp__model_loss(s->plan->model, 0);
         if (s->bound->action.kind == CGP_ACTION_F) args.losses = losses_of(s->worker);
@@ -61,7 +61,8 @@ static cgp_status run_kernel(const cgp__execution *s, int i, const cgp__call *ca
     return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
 }
 
-/* A copy of the caller's data that is converted by way of the workspace arrives there first; staged (staging.c). */
+/* A copy of the caller's data that is converted by way of the workspace arrives there first; staged
+ * (staging.c). */
 static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_backend *backend = cgp__backend_of(s->worker);
@@ -85,11 +86,11 @@ static cgp_status copy_values(const cgp__execution *s, const cgp__call *call) {
 /* Add the caller's gradient of an output to that of its uses. */
 static cgp_status run_sum(const cgp__execution *s, int i, const cgp__call *call,
                           cgp_kernel *kernel) {
-    cgp_kernel_args args = {
-        .values = s->values,
-        .tag = cgp__tag_of(s->records ? 0 : (int)(s->bound - s->list->actions), i),
-        .first = s->variant->first,
-        .training = true};
+    cgp_kernel_args args = {.values = s->values,
+                            .tag =
+                                cgp__tag_of(s->records ? 0 : (int)(s->bound - s->list->actions), i),
+                            .first = s->variant->first,
+                            .training = true};
     bind_operands(s, call, &args);
     return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
 }
@@ -99,8 +100,7 @@ static cgp_status run_call(const cgp__execution *s, int i, const cgp__call *call
                            cgp_kernel *kernel) {
     if (call->sums) return run_sum(s, i, call, kernel);
     if (call->node < 0) return copy_values(s, call);
-    if (s->plan->model->nodes[call->node].use.op->is_loss && !s->context->with_loss)
-        return CGP_OK;
+    if (s->plan->model->nodes[call->node].use.op->is_loss && !s->context->with_loss) return CGP_OK;
     return run_kernel(s, i, call, kernel);
 }
 
@@ -137,8 +137,8 @@ static cgp_status copy_rows(const cgp__execution *s, int value, cgp__location lo
     const cgp_backend *backend = cgp__backend_of(s->worker);
     const cgp_op_type *type = &s->plan->model->values[value].type;
     const int64_t count = s->variant->samples * cgp_shape_count(&type->shape);
-    char *to = (char *)tensor->data +
-               cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
+    char *to =
+        (char *)tensor->data + cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
     if (backend->host_addressable)
         return backend->convert(s->worker->device, type->dtype, to,
                                 cgp__plan_value_type(s->plan, value), cgp__address(s, location),
@@ -175,7 +175,8 @@ static cgp_status copy_input_gradients(const cgp__execution *s) {
     return CGP_OK;
 }
 
-/* Copy the action's row of step values to the place that kernels read, on a device that does not share the host's memory. */
+/* Copy the action's row of step values to the place that kernels read, on a device that does not
+ * share the host's memory. */
 static cgp_status copy_row(const cgp__execution *s) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
     const cgp__step_memory *step = &s->plan->devices[s->worker->index].step;
@@ -194,10 +195,9 @@ static cgp_status discard_garbage(const cgp__execution *s) {
     const size_t slot = (size_t)s->stage->info.saved_slot_bytes,
                  work = (size_t)s->plan->devices[s->worker->index].info.workspace_bytes;
     if (s->base[CGP__SAVED_SLOT] && s->variant->program == CGP__FORWARD_SAVED)
-        CGP_TRY(backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__SAVED_SLOT],
-                                 slot));
-    return backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE],
-                            work);
+        CGP_TRY(
+            backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__SAVED_SLOT], slot));
+    return backend->discard(s->worker->device, CGP_QUEUE_COMPUTE, s->base[CGP__WORKSPACE], work);
 }
 
 /* Let messages between ranks go on, at most once in PROGRESS_NS. */
@@ -214,8 +214,7 @@ static void make_progress(cgp__worker *worker) {
 static bool run_calls(const cgp__execution *s, int begin, int end) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->variant->program);
-    const int first =
-        worker->first_call[s->variant->stage * CGP__PROGRAMS + s->variant->program];
+    const int first = worker->first_call[s->variant->stage * CGP__PROGRAMS + s->variant->program];
     cgp_kernel *const *kernels = worker->sets[s->variant->kernels].kernels + first;
     const cgp__call *calls = program->calls;
     for (int i = begin; i < end; i++) {
@@ -262,8 +261,7 @@ bool cgp__compute(const cgp__execution *s) {
     const cgp__program *program = cgp__stage_program(s->stage, variant->program);
     int i = variant->begin;
     if (i < program->n_caller) i = (int)cgp__min(program->n_caller, variant->end);
-    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK)
-        return cgp__fail_on_device(s, -1);
+    if (copy_row(s) != CGP_OK || discard_garbage(s) != CGP_OK) return cgp__fail_on_device(s, -1);
     if (!run_calls(s, variant->begin, i) || !run_rest(s, i)) return false;
     atomic_store_explicit(&s->worker->call, variant->end, memory_order_relaxed);
     if (copy_outputs(s) != CGP_OK || copy_input_gradients(s) != CGP_OK)

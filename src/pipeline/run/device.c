@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The options of the plan; among the devices of its backend, those of neighbours too, those that pin threads share out the cores. */
+/* The options of the plan; among the devices of its backend, those of neighbours too, those that
+ * pin threads share out the cores. */
 static cgp_device_options options_of(const cgp__worker *worker) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__ranks *ranks = &worker->executor->ranks;
@@ -60,9 +61,8 @@ static cgp_status create_memory(cgp__worker *worker) {
     if (host == 0) return CGP_OK;
     CGP_TRY(backend->host_memory_create(worker->device, (size_t)host, &memory));
     worker->host = memory;
-    return device->staging.pieces > 0
-               ? CGP__NEW(worker->pieces, device->staging.pieces, "worker")
-               : CGP_OK;
+    return device->staging.pieces > 0 ? CGP__NEW(worker->pieces, device->staging.pieces, "worker")
+                                      : CGP_OK;
 }
 
 /* Log what the device has, and what its driver has taken before a kernel has run. */
@@ -74,15 +74,15 @@ static void log_memory(const cgp__worker *worker) {
     if (device->backend->driver_bytes &&
         device->backend->driver_bytes(device->info.ordinal, &bytes) == CGP_OK)
         cgp_bytes_text(bytes, driver, sizeof driver);
-    cgp_log(
-        CGP_LOG_INFO, "pipeline",
-        "device %s: allocated %s, %s of the host for copies; beside that the driver and other "
-        "programs: %s",
-        device->info.name, cgp_bytes_text(worker->bytes, planned, sizeof planned),
-        cgp_bytes_text(device->info.host_bytes, host, sizeof host), driver);
+    cgp_log(CGP_LOG_INFO, "pipeline",
+            "device %s: allocated %s, %s of the host for copies; beside that the driver and other "
+            "programs: %s",
+            device->info.name, cgp_bytes_text(worker->bytes, planned, sizeof planned),
+            cgp_bytes_text(device->info.host_bytes, host, sizeof host), driver);
 }
 
-/* Words that kernels write, and the host's copy of them: one, where the device shares the host's memory. */
+/* Words that kernels write, and the host's copy of them: one, where the device shares the host's
+ * memory. */
 static cgp_status create_words(cgp__worker *worker) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     CGP_TRY(CGP__NEW(worker->fetched, device->step.n_words, "worker"));
@@ -204,8 +204,8 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
             CGP_ELIMIT,
             "micro-batch of %lld samples: layer %s, %s needs %lld bytes of workspace, planned "
             "are %lld (plan for a batch that leaves such a rest)",
-            (long long)n, plan->model->layers[node->layer], node->use.op->name,
-            (long long)bytes, (long long)call->workspace_bytes);
+            (long long)n, plan->model->layers[node->layer], node->use.op->name, (long long)bytes,
+            (long long)call->workspace_bytes);
     }
     if (!cgp__grow(&worker->cache, &worker->cache_capacity, worker->n_cache + 1,
                    sizeof *worker->cache))
@@ -237,8 +237,7 @@ static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
     for (*index = 0; *index < worker->n_sets; ++*index) {
         if (worker->sets[*index].samples == n) return CGP_OK;
     }
-    if (!cgp__grow(&worker->sets, &worker->sets_capacity, worker->n_sets + 1,
-                   sizeof *worker->sets))
+    if (!cgp__grow(&worker->sets, &worker->sets_capacity, worker->n_sets + 1, sizeof *worker->sets))
         return cgp__no_memory("kernels", sizeof *worker->sets);
     CGP_TRY(CGP__NEW(kernels, worker->n_calls, "kernels"));
     const cgp_status status = find_kernels(worker, n, kernels);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* diagnosis.c -- what the devices of this rank do and wait for, and what is known of the other ranks, as a JSON object. */
+/* diagnosis.c -- what the devices of this rank do and wait for, and what is known of the other
+ * ranks, as a JSON object. */
 #include "pipeline/run/diagnosis.h"
 #include "pipeline/run/views.h"
 #include "schedule/table.h"
@@ -33,13 +34,12 @@ static const char *state_of(const cgp__view *v) {
     if (!v->busy) return team->remaining > 0 ? "done" : "idle";
     if (!v->bound) return team->job == cgp__job_run ? "done" : "updates";
     /* a wait for another rank that failed has just ended */
-    const bool waits =
-        v->waits || (team->first_status == CGP_EPEER && v->bound->action.edge >= 0);
+    const bool waits = v->waits || (team->first_status == CGP_EPEER && v->bound->action.edge >= 0);
     return waits ? "waits" : "runs";
 }
 
-/* The place of a transfer's other end in the list of its device, and the action there that makes or needs the message: where a device
- * that does not answer is at most. */
+/* The place of a transfer's other end in the list of its device, and the action there that makes or
+ * needs the message: where a device that does not answer is at most. */
 static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_action *action,
                             int peer) {
     int n = 0, i = 0;
@@ -56,9 +56,9 @@ static void add_peer_action(json_t *o, const cgp_schedule *schedule, const cgp_a
     const bool computes = cgp__is_send(list[i].kind) && list[j].edge < 0 &&
                           list[j].stage == list[i].stage &&
                           list[j].microbatch == list[i].microbatch;
-    json_object_update_new(
-        o, json_pack("{s:i, s:s}", "peer_index", i, "peer_action",
-                     cgp_action_text(&list[computes ? j : i], text, sizeof text)));
+    json_object_update_new(o,
+                           json_pack("{s:i, s:s}", "peer_index", i, "peer_action",
+                                     cgp_action_text(&list[computes ? j : i], text, sizeof text)));
 }
 
 /* The other end of a transfer in progress. */
@@ -80,10 +80,9 @@ static json_t *device_json(const cgp__view *v, int64_t now) {
     const cgp_plan *plan = v->worker->executor->plan;
     const int d = v->worker->index;
     char text[32];
-    json_t *o = json_pack("{s:i, s:s, s:s}", "device", d, "name", plan->devices[d].name,
-                          "state", state_of(v));
-    if (v->busy)
-        json_object_set_new(o, "seconds", json_real(cgp__seconds_since(v->since_ns, now)));
+    json_t *o = json_pack("{s:i, s:s, s:s}", "device", d, "name", plan->devices[d].name, "state",
+                          state_of(v));
+    if (v->busy) json_object_set_new(o, "seconds", json_real(cgp__seconds_since(v->since_ns, now)));
     if (!v->bound) return o;
     const cgp_action *action = &v->bound->action;
     json_object_update_new(o, json_pack("{s:s, s:i, s:i}", "action",
@@ -119,10 +118,9 @@ static void add_sent(json_t *list, const cgp__view *v) {
         const int peer = peer_rank_of(executor->plan, action);
         if (peer == executor->ranks.rank) continue;
         const cgp_edge *edge = &executor->plan->edges[action->edge].edge;
-        json_array_append_new(list,
-                              json_pack("{s:i, s:i, s:i, s:i, s:i}", "edge", action->edge,
-                                        "from_stage", edge->from, "to_stage", edge->to,
-                                        "microbatch", action->microbatch, "to_rank", peer));
+        json_array_append_new(list, json_pack("{s:i, s:i, s:i, s:i, s:i}", "edge", action->edge,
+                                              "from_stage", edge->from, "to_stage", edge->to,
+                                              "microbatch", action->microbatch, "to_rank", peer));
         found++;
     }
 }
@@ -155,7 +153,8 @@ static json_t *beat_json(const cgp_beat *b, int r, int64_t now) {
                      "agreeing", seconds_json(b->agreeing_ns, now), "left", b->left);
 }
 
-/* When the wait in progress began, or an action of any rank ended since; 0: this rank is in no call that waits. */
+/* When the wait in progress began, or an action of any rank ended since; 0: this rank is in no call
+ * that waits. */
 static int64_t waits_since(const cgp__executor *executor) {
     const cgp__ranks *ranks = &executor->ranks;
     const cgp__team *team = executor->team;
@@ -195,8 +194,8 @@ static json_t *make(const cgp__executor *executor) {
     return json_pack("{s:I, s:b, s:o, s:s, s:o, s:o, s:o, s:o*}", "ended",
                      (json_int_t)cgp__ended_here(executor), "in_step",
                      executor->team->remaining > 0 && executor->team->timed, "waits",
-                     seconds_json(since, now), "failure", executor->team->first_message,
-                     "devices", devices, "sent", sent, "known", known, "events", events);
+                     seconds_json(since, now), "failure", executor->team->first_message, "devices",
+                     devices, "sent", sent, "known", known, "events", events);
 }
 
 static void take_beats(const cgp__executor *executor) {

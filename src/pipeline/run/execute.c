@@ -14,12 +14,12 @@ static cgp__execution execution_of(cgp__worker *worker, const cgp__run_context *
     const cgp__stage_plan *stage = &plan->stages[variant->stage];
     cgp__execution s = {worker, plan, context, list,   bound, variant,
                         stage,  NULL, {NULL},  {NULL}, false};
-    s.values = (const cgp_step_values *)(const void *)(device->backend->host_addressable
-                                                           ? worker->executor->rows +
-                                                                 bound->action.microbatch *
-                                                                     device->step.row_bytes
-                                                           : cgp__worker_at(
-                                                                 worker, device->step.values));
+    s.values =
+        (const cgp_step_values *)(const void *)(device->backend->host_addressable
+                                                    ? worker->executor->rows +
+                                                          bound->action.microbatch *
+                                                              device->step.row_bytes
+                                                    : cgp__worker_at(worker, device->step.values));
     s.base[CGP__PARAMETERS] = worker->parameters;
     s.base[CGP__GRADIENTS] = worker->gradients;
     s.base[CGP__STATE] = worker->states;
@@ -58,8 +58,7 @@ void *cgp__address(const cgp__execution *s, cgp__location location) {
     const bool host = location.arena == CGP__HOST;
     if (!host && location.arena != CGP__HOST_GRADIENT)
         return s->base[location.arena] + location.offset;
-    const cgp_tensor *tensor =
-        (host ? s->context->inputs : s->context->gradients)[location.offset];
+    const cgp_tensor *tensor = (host ? s->context->inputs : s->context->gradients)[location.offset];
     const int value = (host ? model->input_values : model->outputs)[location.offset];
     const int64_t first = s->context->offset + s->bound->first_sample;
     const int64_t bytes = cgp__type_bytes(&model->values[value].type, first);
@@ -105,8 +104,7 @@ static bool apply_injected_faults(const cgp__execution *s) {
         !cgp__flight_finish(s->worker, s->list))
         return false;
     atomic_store_explicit(&s->worker->call, 0, memory_order_relaxed);
-    if (cgp__injected_faults_apply(s->worker, action) == CGP_OK)
-        return !cgp__is_stopped(s->worker);
+    if (cgp__injected_faults_apply(s->worker, action) == CGP_OK) return !cgp__is_stopped(s->worker);
     return cgp__fail_in_action(s->worker, s->bound, s->variant, first_kernel(s));
 }
 
@@ -114,8 +112,7 @@ static bool run_action(const cgp__execution *s) {
     cgp__flight *flight = cgp__flight_begin(s);
     if (!flight) return false;
     if (s->worker->executor->n_faults > 0 && !apply_injected_faults(s)) return false;
-    if (s->bound->action.edge >= 0)
-        return cgp__transfer(s, flight) && cgp__flight_end(s, flight);
+    if (s->bound->action.edge >= 0) return cgp__transfer(s, flight) && cgp__flight_end(s, flight);
     if (!cgp__flight_start(s, flight) || !cgp__compute(s)) return false;
     if (s->next[0]) prefetch_next(s);
     return cgp__flight_end(s, flight);
@@ -162,11 +159,13 @@ static bool run_actions(cgp__worker *worker, const cgp__run_context *context) {
     return cgp__flight_finish(worker, list);
 }
 
-/* The device has ended all that it was given before the job ends, also after a failure: then it touches neither the plan nor the
- * caller's memory. (After a time-out the caller does not wait for the job's end: a device that shares the host's memory may still
- * read and write the tensors of that one call when it resumes.) */
+/* The device has ended all that it was given before the job ends, also after a failure: then it
+ * touches neither the plan nor the caller's memory. (After a time-out the caller does not wait for
+ * the job's end: a device that shares the host's memory may still read and write the tensors of
+ * that one call when it resumes.) */
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
-    /* a copy: the executor's is overwritten by the next run, which a worker that hung may live to see */
+    /* a copy: the executor's is overwritten by the next run, which a worker that hung may live to
+     * see */
     const cgp__run_context context = *(const cgp__run_context *)argument;
     const cgp_backend *backend = cgp__backend_of(worker);
     if (cgp__is_stopped(worker)) return CGP_OK;

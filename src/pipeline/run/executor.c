@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A blocked thread takes 50 us or more to wake, often longer than the message it waits for. Where every device has cores of
- * its own, a waiter spins this long before it blocks. */
+/* A blocked thread takes 50 us or more to wake, often longer than the message it waits for. Where
+ * every device has cores of its own, a waiter spins this long before it blocks. */
 #define SPIN_NS 20000000
 
 static bool reads(const cgp__node *node, int value) {

@@ -9,8 +9,9 @@
  *     lost:1SEND_F5        its message to another rank never arrives; corrupt: one bit of it changes; twice: it arrives twice
  *     late:1SEND_F5:0.8    it arrives, but counts as not there for 0.8 s
  *
- * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is that of the step behind 7 others only. `kill:rank=2,at=3B5` is a fault of
- * rank 2, if it has the action. Read once, when a pipeline is created, and printed at every log level. */
+ * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. 3B5@7 is that of the step behind 7 others
+ * only. `kill:rank=2,at=3B5` is a fault of rank 2, if it has the action. Read once, when a pipeline
+ * is created, and printed at every log level. */
 #include "pipeline/run/run.h"
 #include "base/json.h"
 #include "schedule/table.h"
@@ -99,8 +100,7 @@ static bool read_place(const char *text, cgp__injected_fault *fault) {
     text = read_rank(text, &fault->rank);
     text = text ? read_action(text, &fault->action) : NULL;
     if (text && *text == '@') text = read_number(text + 1, &fault->step);
-    if (!text || (effects[fault->effect].sends && !cgp__is_send(fault->action.kind)))
-        return false;
+    if (!text || (effects[fault->effect].sends && !cgp__is_send(fault->action.kind))) return false;
     if (!effects[fault->effect].has_seconds) return !*text;
     return *text == ':' && read_seconds(text + 1, 1, &fault->seconds);
 }
@@ -119,7 +119,8 @@ static bool read_fault(const char *text, cgp__injected_fault *fault) {
     return read_seconds(text + length + 1, 1e-3, &fault->seconds);
 }
 
-/* Tell whether a fault is this rank's to print: of several ranks, the one that has the action; rank 0, where none has it. */
+/* Tell whether a fault is this rank's to print: of several ranks, the one that has the action; rank
+ * 0, where none has it. */
 static bool is_ours(const cgp__executor *executor, const cgp__injected_fault *fault) {
     const cgp_plan *plan = executor->plan;
     const cgp__ranks *ranks = &executor->ranks;
@@ -169,7 +170,8 @@ cgp_status cgp__injected_faults_read(cgp__executor *executor) {
     return status;
 }
 
-/* The time at which a delayed action goes on. A random delay is a function of the action and the step. */
+/* The time at which a delayed action goes on. A random delay is a function of the action and the
+ * step. */
 static int64_t delayed_until(const cgp__executor *executor, const cgp_action *action,
                              const cgp__injected_fault *fault) {
     const uint32_t counter[4] = {(uint32_t)action->stage, (uint32_t)action->microbatch,

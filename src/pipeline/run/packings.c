@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packings.c -- packed parameters are made anew in front of the first run that follows a change of the parameters: after their beginning,
- * an update, or a write of the caller's. */
+/* packings.c -- packed parameters are made anew in front of the first run that follows a change of
+ * the parameters: after their beginning, an update, or a write of the caller's. */
 #include "pipeline/run/run.h"
 #include "plan/memory/packings.h"
 
@@ -19,9 +19,8 @@ static cgp_status launch_packs(cgp__worker *worker, const void *unused, bool rec
         if (packing->device != worker->index) continue;
         for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
             param[k] = parameter_of(worker, packing->param[k]);
-        CGP_TRY(
-            device->backend->pack(worker->device, &packing->spec, param,
-                                  cgp__worker_at(worker, device->packed + packing->offset)));
+        CGP_TRY(device->backend->pack(worker->device, &packing->spec, param,
+                                      cgp__worker_at(worker, device->packed + packing->offset)));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
@@ -32,6 +31,6 @@ cgp_status cgp__pack_parameters(cgp__worker *worker) {
         worker->executor->plan->devices[worker->index].info.packed_bytes == 0)
         return CGP_OK;
     worker->packed_at = *worker->changes;
-    return cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_PACKS], 0,
-                             launch_packs, NULL);
+    return cgp__run_recorded(worker, &worker->recorded_jobs[CGP__RECORDED_PACKS], 0, launch_packs,
+                             NULL);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* places.c -- see places.h.
  *
- * A machine is known by the boot ID of its kernel: containers of one machine may have names of their own, and machines the same one.
- * Ranks of a machine that may run on the same cores number their devices together, so that each is pinned to cores of its own,
- * whether the launcher bound its processes or not. */
+ * A machine is known by the boot ID of its kernel: containers of one machine may have names of
+ * their own, and machines the same one. Ranks of a machine that may run on the same cores number
+ * their devices together, so that each is pinned to cores of its own, whether the launcher bound
+ * its processes or not. */
 #define _GNU_SOURCE
 #include "pipeline/run/ranks.h"
 
@@ -68,10 +69,9 @@ static cgp_status find_isa(cgp__place *place, const cgp_plan *plan, int rank) {
 static void warn_of_numerics(const char *text, const char *of, const char *first,
                              const char *of_first) {
     if (*text && *first && strcmp(text, first) != 0)
-        cgp_log(
-            CGP_LOG_WARN, "pipeline",
-            "%s (%s) and %s (%s) may differ in the last bits: results may depend on the layout",
-            of_first, first, of, text);
+        cgp_log(CGP_LOG_WARN, "pipeline",
+                "%s (%s) and %s (%s) may differ in the last bits: results may depend on the layout",
+                of_first, first, of, text);
 }
 
 static cgp_status find_numerics(cgp__place *place, const cgp_plan *plan, int rank) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* places.h -- where each rank runs, and the instruction set and the libm that it has: gathered once, before anything is allocated, so
- * that all ranks draw the same conclusions. */
+/* places.h -- where each rank runs, and the instruction set and the libm that it has: gathered
+ * once, before anything is allocated, so that all ranks draw the same conclusions. */
 #ifndef CGP_SRC_PIPELINE_PLACES_H
 #define CGP_SRC_PIPELINE_PLACES_H
 
@@ -23,7 +23,8 @@ typedef struct cgp__place {
     int64_t isa;             /* cgp_isa, the lowest of the rank's devices */
 } cgp__place;
 
-/* Describe the place of this process, for the devices of a rank. @retval CGP_EDEVICE, CGP_EINVAL As of a backend's isa(). */
+/* Describe the place of this process, for the devices of a rank. @retval CGP_EDEVICE, CGP_EINVAL As
+ * of a backend's isa(). */
 cgp_status cgp__place_find(cgp__place *out, const cgp_plan *plan, int rank);
 
 /* Return whether two ranks run on one machine; in one container, too; with one clock. */
@@ -37,8 +38,9 @@ static inline bool cgp__same_clock(const cgp__place *a, const cgp__place *b) {
     return cgp__same_machine(a, b) && a->clock == b->clock;
 }
 
-/* Bring the places to all ranks, and find the neighbours, the lowest instruction set, and if clocks differ. Other GPUs and
- * libraries are a warning of rank 0. Collective, with the same result on all.
+/* Bring the places to all ranks, and find the neighbours, the lowest instruction set, and if clocks
+ * differ. Other GPUs and libraries are a warning of rank 0. Collective, with the same result on
+ * all.
  * @retval CGP_EINVAL The results of libm differ. */
 cgp_status cgp__ranks_meet(cgp__ranks *ranks);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queues.c -- the queues of a worker's device, and the actions in flight: those that the device has been given and that have not
+/* queues.c -- the queues of a worker's device, and the actions in flight: those that the device has
+ *been given and that have not
  * ended.
  *
  *     list       0  1  2  3  4  5  6  7 ..
@@ -19,8 +20,8 @@ static cgp__flight *flight_at(cgp__worker *worker, int64_t i) {
     return &worker->flights[i & (CGP__FLIGHTS - 1)];
 }
 
-/* The device has failed: in the kernel that it names, which may be of an earlier action; else in this action and call. (Failed too
- * late: the first error counts, and the plan may be gone.) */
+/* The device has failed: in the kernel that it names, which may be of an earlier action; else in
+ * this action and call. (Failed too late: the first error counts, and the plan may be gone.) */
 static bool fail_by_tag(const cgp__worker *worker, const cgp__list *list,
                         const cgp__bound_action *bound, int call) {
     if (cgp__is_stopped(worker)) return false;
@@ -39,8 +40,8 @@ bool cgp__fail_on_device(const cgp__execution *s, int call) {
     return fail_by_tag(s->worker, s->list, s->bound, call);
 }
 
-/* Add the times of the oldest flight. Those of several queues overlap; in the trace each action begins behind the one before it
- * in the list. */
+/* Add the times of the oldest flight. Those of several queues overlap; in the trace each action
+ * begins behind the one before it in the list. */
 static void land(cgp__worker *worker) {
     const cgp_backend *backend = cgp__backend_of(worker);
     cgp__flight *f = flight_at(worker, worker->landed++);
@@ -97,8 +98,7 @@ cgp_status cgp__worker_wait(const cgp__worker *worker, cgp_event *event) {
 /* Wait until at most `n` actions are in flight. */
 static bool land_but(cgp__worker *worker, const cgp__list *list, int64_t n) {
     while (worker->begun - worker->landed > n) {
-        const cgp_status status =
-            cgp__worker_wait(worker, flight_at(worker, worker->landed)->end);
+        const cgp_status status = cgp__worker_wait(worker, flight_at(worker, worker->landed)->end);
         if (!land_or_fail(worker, list, status)) return false;
     }
     return true;
@@ -179,8 +179,7 @@ int64_t cgp__flight_patience(const cgp__worker *worker) {
 cgp_status cgp__worker_finish(cgp__worker *worker) {
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp_status status = backend->asynchronous ? backend->finish(worker->device) : CGP_OK;
-    if (status == CGP_OK && !cgp__is_stopped(worker))
-        cgp__staging_return(worker, worker->taken);
+    if (status == CGP_OK && !cgp__is_stopped(worker)) cgp__staging_return(worker, worker->taken);
     worker->returned = worker->taken; /* after a failure nothing arrives, now or later */
     return status;
 }
@@ -188,10 +187,10 @@ cgp_status cgp__worker_finish(cgp__worker *worker) {
 cgp_status cgp__worker_read(cgp__worker *worker, void *out, const void *from, size_t bytes) {
     const cgp_backend *backend = cgp__backend_of(worker);
     const cgp_place there = cgp__device_place(worker, (void *)(uintptr_t)from);
-    const cgp_status status = backend->host_addressable
-                                  ? backend->copy(worker->device, CGP_QUEUE_COMPUTE,
-                                                  cgp__host_place(out), there, bytes)
-                                  : cgp__staging_get(worker, out, from, bytes);
+    const cgp_status status =
+        backend->host_addressable
+            ? backend->copy(worker->device, CGP_QUEUE_COMPUTE, cgp__host_place(out), there, bytes)
+            : cgp__staging_get(worker, out, from, bytes);
     if (status == CGP_OK && !cgp__is_stopped(worker)) return cgp__worker_finish(worker);
     worker->returned = worker->taken;
     return status;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.c -- see ranks.h. Every exchange is a gather of the transport, so that its order, and with it all bits, is that of the ranks. */
+/* ranks.c -- see ranks.h. Every exchange is a gather of the transport, so that its order, and with
+ * it all bits, is that of the ranks. */
 #include "pipeline/run/ranks.h"
 
 #include <inttypes.h>
@@ -15,13 +16,12 @@ typedef struct report {
 
 static cgp_status check(const cgp__ranks *ranks, const cgp_plan *plan) {
     if (ranks->n == plan->ranks) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "ranks: the plan is for %d, the communicator has %d%s",
-                    plan->ranks, ranks->n,
-                    ranks->transport ? "" : " (cgp_pipeline_create_on takes one)");
+    return cgp_fail(CGP_EINVAL, "ranks: the plan is for %d, the communicator has %d%s", plan->ranks,
+                    ranks->n, ranks->transport ? "" : " (cgp_pipeline_create_on takes one)");
 }
 
-cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan,
-                           const cgp_transport *transport, cgp_communicator *communicator) {
+cgp_status cgp__ranks_init(cgp__ranks *ranks, const cgp_plan *plan, const cgp_transport *transport,
+                           cgp_communicator *communicator) {
     *ranks = (cgp__ranks){.n = 1, .end = plan->n_devices};
     if (transport) {
         ranks->transport = transport;
@@ -94,8 +94,8 @@ cgp_status cgp__ranks_share_text(const cgp__ranks *ranks, const char *mine, char
                                  int64_t **lengths) {
     *all = NULL;
     *lengths = NULL;
-    cgp_status status = mine ? CGP__NEW(*lengths, ranks->n, "ranks")
-                             : cgp__no_memory("ranks", (size_t)ranks->n);
+    cgp_status status =
+        mine ? CGP__NEW(*lengths, ranks->n, "ranks") : cgp__no_memory("ranks", (size_t)ranks->n);
     status = cgp__ranks_agree(ranks, status);
     if (status == CGP_OK) {
         (*lengths)[ranks->rank] = (int64_t)strlen(mine);

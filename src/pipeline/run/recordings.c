@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recordings.c -- recorded launches: a device gets the kernels of an action, or of a job, as one piece of work.
+/* recordings.c -- recorded launches: a device gets the kernels of an action, or of a job, as one
+ *piece of work.
  *
  *     the row, the caller's data    copied, each time
  *     the calls behind them         first use of a variant: one by one; second: recorded, and run; later: run
  *     the output                    copied, each time
  *
- * Between two actions of one variant, in runs of one kind, only the tags of these calls change, and what they read in memory of the
- * device: operands are slots of the variant, or have fixed places. So have those of a job. Copies and events are not recorded, nor is
- * a run whose kernels are measured. */
+ * Between two actions of one variant, in runs of one kind, only the tags of these calls change, and
+ * what they read in memory of the device: operands are slots of the variant, or have fixed places.
+ * So have those of a job. Copies and events are not recorded, nor is a run whose kernels are
+ * measured. */
 #include "pipeline/run/run.h"
 
 #include <stdlib.h>
@@ -43,8 +45,7 @@ cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list) {
     for (int i = 0; i < list->n_variants; i++) {
         cgp__variant *variant = &list->variants[i];
         variant->recordings = -1;
-        if (worker->records && variant->end > variant->begin)
-            CGP_TRY(find(worker, known, variant));
+        if (worker->records && variant->end > variant->begin) CGP_TRY(find(worker, known, variant));
     }
     return CGP_OK;
 }
@@ -76,8 +77,8 @@ static cgp_status record(cgp__worker *worker, cgp__launch *launch, const void *w
     }
     if (end != CGP_ENOMEM) return end;
     worker->records = false;
-    cgp_log(CGP_LOG_INFO, "pipeline", "device %d: no memory for more recordings: %s",
-            worker->index, cgp_message());
+    cgp_log(CGP_LOG_INFO, "pipeline", "device %d: no memory for more recordings: %s", worker->index,
+            cgp_message());
     return CGP_OK;
 }
 
@@ -115,11 +116,10 @@ static cgp_status record_again(cgp__worker *worker, cgp__recorded *r, cgp__launc
     CGP_TRY(record(worker, launch, what, &r->recording));
     const int64_t launches = backend->launches(worker->device) - before;
     if (cgp__is_stopped(worker) || launches == r->launches) return CGP_OK;
-    return cgp_fail(
-        CGP_EDEVICE,
-        "recording: expected %lld launches, as there were one by one, got %lld (set "
-        "CGP_GRAPHS=off)",
-        (long long)r->launches, (long long)launches);
+    return cgp_fail(CGP_EDEVICE,
+                    "recording: expected %lld launches, as there were one by one, got %lld (set "
+                    "CGP_GRAPHS=off)",
+                    (long long)r->launches, (long long)launches);
 }
 
 cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *r, int64_t tag,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h -- the plan's action lists, bound to slots, samples and kernels, and the workers that run them. */
+/* run.h -- the plan's action lists, bound to slots, samples and kernels, and the workers that run
+ * them. */
 #ifndef CGP_SRC_PIPELINE_RUN_H
 #define CGP_SRC_PIPELINE_RUN_H
 
@@ -17,11 +18,7 @@ typedef struct cgp__run {
 } cgp__run;
 
 /* The part of its lists that a run takes. */
-typedef enum cgp__run_part {
-    CGP__WHOLE_RUN,
-    CGP__FORWARD_PART,
-    CGP__BACKWARD_PART
-} cgp__run_part;
+typedef enum cgp__run_part { CGP__WHOLE_RUN, CGP__FORWARD_PART, CGP__BACKWARD_PART } cgp__run_part;
 
 /* The arguments of a run besides its lists. */
 typedef struct cgp__run_context {
@@ -42,7 +39,8 @@ typedef struct cgp__run_context {
     const cgp_tensor *const *input_gradients;
 } cgp__run_context;
 
-/* The kernels of a device's stages for micro-batches of one size: kernels[first_call[stage][program] + call]. */
+/* The kernels of a device's stages for micro-batches of one size:
+ * kernels[first_call[stage][program] + call]. */
 typedef struct cgp__kernel_set {
     int64_t samples;
     cgp_kernel **kernels;
@@ -53,7 +51,8 @@ typedef struct cgp__cached_kernel {
     cgp_kernel *kernel;
 } cgp__cached_kernel;
 
-/* Launches that are the same each time: given to the device one by one at their first use, recorded at the second. */
+/* Launches that are the same each time: given to the device one by one at their first use, recorded
+ * at the second. */
 typedef struct cgp__recorded {
     enum { CGP__UNUSED, CGP__USED, CGP__RECORDED } state;
     cgp_recording *recording; /* NULL: none, or of no launch */
@@ -84,7 +83,8 @@ typedef struct cgp__end {
     int64_t pieces; /* of a tie, so far */
 } cgp__end;
 
-/* An action that the device has been given and that has not ended; of a device that is not asynchronous, its times only. */
+/* An action that the device has been given and that has not ended; of a device that is not
+ * asynchronous, its times only. */
 typedef struct cgp__flight {
     const cgp__bound_action *bound;
     cgp__event event;
@@ -130,12 +130,14 @@ struct cgp__worker {
     double *words;   /* [step.n_words] that kernels write, in memory of the device */
     double *fetched; /* [step.n_words] the same for the host */
 
-    /* Of a device that does not share the host's memory: [staging.pieces]; numbers returned .. taken - 1 are in use (staging.c). */
+    /* Of a device that does not share the host's memory: [staging.pieces]; numbers returned ..
+     * taken - 1 are in use (staging.c). */
     cgp__piece *pieces;
     int64_t taken, returned;
     cgp_event *ring_end; /* to wait for when all are in use */
 
-    /* Asynchronous devices: action i of the list is flights[i % CGP__FLIGHTS]; those before `landed` have ended. */
+    /* Asynchronous devices: action i of the list is flights[i % CGP__FLIGHTS]; those before
+     * `landed` have ended. */
     cgp__flight flights[CGP__FLIGHTS];
     _Atomic int64_t begun;
     int64_t landed;
@@ -153,8 +155,7 @@ typedef struct cgp__injected_fault cgp__injected_fault;
 
 struct cgp__executor {
     const cgp_plan *plan;
-    const cgp__executor
-        *owner; /* of parameters, gradients, optimizer and states; NULL: itself */
+    const cgp__executor *owner; /* of parameters, gradients, optimizer and states; NULL: itself */
     cgp__team *team;
     cgp__ranks ranks;
     cgp__worker *workers; /* [devices] those of other ranks have no thread and no device */
@@ -163,7 +164,8 @@ struct cgp__executor {
     cgp__end (*ends)[2]; /* [links] sender, receiver */
     cgp__run **runs;     /* one per mini-batch size */
     int n_runs, runs_capacity;
-    /* [micro-batches of the largest run][losses of the model] sums, and the rows of their step values */
+    /* [micro-batches of the largest run][losses of the model] sums, and the rows of their step
+     * values */
     double *losses;
     char *rows;
     int losses_capacity, rows_capacity;
@@ -176,7 +178,8 @@ struct cgp__executor {
     int n_faults, faults_capacity;
 };
 
-/* executor.c: allocate; start threads, devices and links, which are used when all ranks have opened theirs; free. */
+/* executor.c: allocate; start threads, devices and links, which are used when all ranks have opened
+ * theirs; free. */
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team,
                               const cgp_transport *transport, cgp_communicator *communicator);
 cgp_status cgp__executor_start(cgp__executor *executor);
@@ -189,8 +192,9 @@ void cgp__executor_close_links(cgp__executor *executor);
 cgp_status cgp__executor_run_one(const cgp__executor *executor, int device, cgp__job *job,
                                  void *argument);
 
-/* Run a job on all workers of all ranks, in the time limit. A rank that fails has told the others, whose waits and exchanges end; after
- * a failure the team has failed. Collective. (Where an exchange of all ranks is right behind, cgp__team_run() is enough.) */
+/* Run a job on all workers of all ranks, in the time limit. A rank that fails has told the others,
+ * whose waits and exchanges end; after a failure the team has failed. Collective. (Where an
+ * exchange of all ranks is right behind, cgp__team_run() is enough.) */
 cgp_status cgp__executor_job(cgp__executor *executor, cgp__job *job, void *argument);
 
 /* Return the status of an exchange within a step; after a failure the team has failed. */
@@ -209,7 +213,8 @@ cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_
                          const cgp__run **out);
 void cgp__run_destroy(const cgp__executor *executor, cgp__run *run);
 
-/* execute.c: the job that runs a list. Argument: cgp__run_context. A device's actions in the context's part of the run are
+/* execute.c: the job that runs a list. Argument: cgp__run_context. A device's actions in the
+ * context's part of the run are
  * *begin .. *end - 1. */
 cgp_status cgp__job_run(cgp__worker *worker, void *context);
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end);
@@ -239,15 +244,16 @@ typedef struct cgp__execution {
 /* execute.c: the address of an operand; NULL: none. */
 void *cgp__address(const cgp__execution *execution, cgp__location location);
 
-/* Below, false: the action did not end, because the run was given up, by this worker or by another; then nothing of the caller's
- * may be touched. */
+/* Below, false: the action did not end, because the run was given up, by this worker or by another;
+ * then nothing of the caller's may be touched. */
 
-/* execute.c: give the run up. Prefix cgp_message() with stage, micro-batch and action of an execution, and with layer and op of
- * its program's call, -1: not known. */
+/* execute.c: give the run up. Prefix cgp_message() with stage, micro-batch and action of an
+ * execution, and with layer and op of its program's call, -1: not known. */
 bool cgp__fail_in_action(const cgp__worker *worker, const cgp__bound_action *bound,
                          const cgp__variant *variant, int call);
 
-/* queues.c: the same, of the action in which the device has failed: where it runs ahead, perhaps an earlier one. */
+/* queues.c: the same, of the action in which the device has failed: where it runs ahead, perhaps an
+ * earlier one. */
 bool cgp__fail_on_device(const cgp__execution *execution, int call);
 
 /* A kernel's tag is the index of its action in the list, and of its call in the program. */
@@ -263,17 +269,21 @@ static inline int cgp__tag_call(int64_t tag) {
     return (int)(tag & INT32_MAX);
 }
 
-/* compute.c: give the device the calls of an action, and the copies of its outputs to the caller. */
+/* compute.c: give the device the calls of an action, and the copies of its outputs to the caller.
+ * */
 bool cgp__compute(const cgp__execution *execution);
 
-/* Give the device launches, one by one; `records`: they are recorded. The run may be given up meanwhile. */
+/* Give the device launches, one by one; `records`: they are recorded. The run may be given up
+ * meanwhile. */
 typedef cgp_status cgp__launch(cgp__worker *worker, const void *what, bool records);
 
-/* recordings.c: the same, as a recording where there is one or is to be one, whose kernels have `tag` added to theirs. */
+/* recordings.c: the same, as a recording where there is one or is to be one, whose kernels have
+ * `tag` added to theirs. */
 cgp_status cgp__run_recorded(cgp__worker *worker, cgp__recorded *recorded, int64_t tag,
                              cgp__launch *launch, const void *what);
 
-/* recordings.c: read CGP_GRAPHS; make place for the recordings of a list's variants; destroy all. */
+/* recordings.c: read CGP_GRAPHS; make place for the recordings of a list's variants; destroy all.
+ * */
 cgp_status cgp__recordings_read(bool *records);
 cgp_status cgp__recordings_bind(cgp__worker *worker, cgp__list *list);
 void cgp__recordings_destroy(cgp__worker *worker);
@@ -284,11 +294,13 @@ cgp_status cgp__pack_parameters(cgp__worker *worker);
 /* transfer.c: send or receive a message. */
 bool cgp__transfer(const cgp__execution *execution, cgp__flight *flight);
 
-/* transfer.c: why a wait without limit ended with no message. CGP_OK: the run was given up; CGP_EPEER: another rank has failed, or
- * this one's communicator was stopped, which the others then know. */
+/* transfer.c: why a wait without limit ended with no message. CGP_OK: the run was given up;
+ * CGP_EPEER: another rank has failed, or this one's communicator was stopped, which the others then
+ * know. */
 cgp_status cgp__wait_status(const cgp__worker *worker, const cgp__end *end);
 
-/* queues.c: an action's flight: wait until the device may be given one more action; let its queue wait for others, and mark its
+/* queues.c: an action's flight: wait until the device may be given one more action; let its queue
+ *wait for others, and mark its
  * start; mark its end; land those that have ended; wait for all of them.
  *
  *     begin ... start (calls) end          land, land .. finish
@@ -300,16 +312,18 @@ bool cgp__flight_end(const cgp__execution *execution, cgp__flight *flight);
 bool cgp__flight_land(cgp__worker *worker, const cgp__list *list);
 bool cgp__flight_finish(cgp__worker *worker, const cgp__list *list);
 
-/* Return how long the worker may block: while its device works, it looks after its flights now and then. */
+/* Return how long the worker may block: while its device works, it looks after its flights now and
+ * then. */
 int64_t cgp__flight_patience(const cgp__worker *worker);
 
-/* Places where something is waited for. In a build for tests each can be left out, to see that a test notices. */
+/* Places where something is waited for. In a build for tests each can be left out, to see that a
+ * test notices. */
 enum {
     CGP__SITE_QUEUES, /* [queue][other queue] */
-    CGP__SITE_MESSAGE = CGP__SITE_QUEUES +
-                        CGP_QUEUES * CGP_QUEUES, /* the receiver, for the copy into a buffer */
-    CGP__SITE_BUFFER,                            /* the sender, for the copy out of it */
-    CGP__SITE_AHEAD,                             /* the host, for the oldest action in flight */
+    CGP__SITE_MESSAGE =
+        CGP__SITE_QUEUES + CGP_QUEUES * CGP_QUEUES, /* the receiver, for the copy into a buffer */
+    CGP__SITE_BUFFER,                               /* the sender, for the copy out of it */
+    CGP__SITE_AHEAD,                                /* the host, for the oldest action in flight */
     CGP__SITES
 };
 #ifdef CGP_TEST_SITES
@@ -322,8 +336,9 @@ extern int cgp__site_off; /* -1: none */
 #define CGP__ON(site) true
 #endif
 
-/* staging.c: copy between the host and a device that does not share its memory, on COMPUTE. `put`: from the host, whose memory may
- * change on return. `get`: to the host, where it arrives when the action has ended, or with cgp__worker_finish(). */
+/* staging.c: copy between the host and a device that does not share its memory, on COMPUTE. `put`:
+ * from the host, whose memory may change on return. `get`: to the host, where it arrives when the
+ * action has ended, or with cgp__worker_finish(). */
 cgp_status cgp__staging_put(cgp__worker *worker, void *to, const void *from, size_t bytes);
 cgp_status cgp__staging_get(cgp__worker *worker, void *to, const void *from, size_t bytes);
 
@@ -346,7 +361,8 @@ cgp_status cgp__worker_fetch_words(cgp__worker *worker, int n);
 /* watchdog.c: the team's supervisor of an executor. */
 extern const cgp__supervisor cgp__watchdog;
 
-/* diagnosis.c: keep what the devices do and wait for, if nothing is kept yet. Called with the team's lock held. */
+/* diagnosis.c: keep what the devices do and wait for, if nothing is kept yet. Called with the
+ * team's lock held. */
 void cgp__diagnosis_keep(cgp__executor *executor);
 
 /* The actions that have ended on this rank, ever. */
@@ -357,8 +373,8 @@ static inline int64_t cgp__ended_here(const cgp__executor *executor) {
     return ended;
 }
 
-/* injected_faults.c: read CGP_FAULT; apply it before an action: sleep, or fail with CGP_EDEVICE. The run may be given up, and
- * the pipeline destroyed, meanwhile. */
+/* injected_faults.c: read CGP_FAULT; apply it before an action: sleep, or fail with CGP_EDEVICE.
+ * The run may be given up, and the pipeline destroyed, meanwhile. */
 cgp_status cgp__injected_faults_read(cgp__executor *executor);
 cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action);
 /* Give a message that a SEND hands over its fault. */
@@ -381,8 +397,9 @@ static inline cgp__thread *cgp__thread_of(const cgp__worker *worker) {
     return &executor->team->threads[worker->index - executor->ranks.first];
 }
 
-/* Return whether the worker's job, one with a time limit, was given up: if it goes on it may touch neither plan nor the caller's
- * memory. A job without one, as of a getter after a failure, is waited for. */
+/* Return whether the worker's job, one with a time limit, was given up: if it goes on it may touch
+ * neither plan nor the caller's memory. A job without one, as of a getter after a failure, is
+ * waited for. */
 static inline bool cgp__is_stopped(const cgp__worker *worker) {
     return cgp__thread_of(worker)->timed &&
            atomic_load_explicit(&worker->executor->team->stopped, memory_order_acquire);

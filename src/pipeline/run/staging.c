@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* staging.c -- copies between the host and a device that does not share its memory: by way of a ring of pieces of planned host memory,
- * which the worker fills and empties. So no queue reads or writes the caller's memory, and no copy keeps the host waiting.
+/* staging.c -- copies between the host and a device that does not share its memory: by way of a
+ *ring of pieces of planned host memory,
+ * which the worker fills and empties. So no queue reads or writes the caller's memory, and no copy
+ * keeps the host waiting.
  *
  *     put    host ── memcpy ──► piece ── COMPUTE ──► device      the memory may change on return
  *     get    device ── COMPUTE ──► piece ── memcpy ──► host      it is there when the piece is given back
@@ -10,7 +12,8 @@
  *     in use            2  3  4
  *     taken       ───────────────┘
  *
- * Pieces are given back when the action that took them has ended, or when the worker has waited for its device. */
+ * Pieces are given back when the action that took them has ended, or when the worker has waited for
+ * its device. */
 #include "pipeline/run/run.h"
 
 #include <string.h>

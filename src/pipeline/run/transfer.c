@@ -4,7 +4,8 @@
  *     SEND_F    acquire a buffer; OUT waits until the receiver has copied the last message out of it; copy; post it
  *     RECV_F    take the message; IN waits until the sender has copied it into the buffer; copy; release it
  *
- * Within a rank a buffer is handed over at once, with an event behind the copy; between ranks when the copy is done. */
+ * Within a rank a buffer is handed over at once, with an event behind the copy; between ranks when
+ * the copy is done. */
 #include "pipeline/run/run.h"
 #include "schedule/table.h"
 
@@ -42,9 +43,9 @@ static bool wait_for_buffer(const cgp__execution *s, const cgp__end *end, bool s
     }
 }
 
-/* Let the queue wait for an event of the other end's device: by itself on devices of one backend, else by this thread. */
-static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer,
-                                 void *event) {
+/* Let the queue wait for an event of the other end's device: by itself on devices of one backend,
+ * else by this thread. */
+static cgp_status wait_for_event(const cgp__execution *s, cgp_queue queue, int peer, void *event) {
     const cgp_backend *backend = cgp__backend_of(s->worker);
     const cgp_backend *other = s->plan->devices[peer].backend;
     if (!event) return CGP_OK;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* views.h -- what each worker does or waits for, as the team's lock finds it.
  *
- * A worker's progress is its trace: the number of this run's events is the index, in its list, of the action in progress.
- * The trace is read while it grows, up to the last complete event; it has capacity for a whole list, so no event of this
- * run is overwritten. An update, or a sum of gradients, counts as one action of each device.
+ * A worker's progress is its trace: the number of this run's events is the index, in its list, of
+ * the action in progress. The trace is read while it grows, up to the last complete event; it has
+ * capacity for a whole list, so no event of this run is overwritten. An update, or a sum of
+ * gradients, counts as one action of each device.
  *
- * Of the busy workers, some wait for a link, others run. The one that has run longest is to blame; if all wait, the chain
- * of waiting devices is a cycle, or leads to another rank. Every function is called with the lock held. */
+ * Of the busy workers, some wait for a link, others run. The one that has run longest is to blame;
+ * if all wait, the chain of waiting devices is a cycle, or leads to another rank. Every function is
+ * called with the lock held. */
 #ifndef CGP_SRC_PIPELINE_VIEWS_H
 #define CGP_SRC_PIPELINE_VIEWS_H
 
@@ -30,7 +32,8 @@ cgp__view cgp__view_of(const cgp__worker *worker);
 /* Fill views [devices]; false if a worker has ended an action meanwhile. */
 bool cgp__views_take(const cgp__executor *executor, cgp__view *views);
 
-/* The device that has run longest; if all wait, the one that has waited longest. NULL: none is busy. */
+/* The device that has run longest; if all wait, the one that has waited longest. NULL: none is
+ * busy. */
 const cgp__view *cgp__views_culprit(const cgp__view *views, int n);
 
 /* The device whose last event, of those before `next`, ended last; -1: none is left. */

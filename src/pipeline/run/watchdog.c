@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watchdog.c -- gives up a run without progress and reports which action hangs.
  *
- * Of several ranks each lets the others know by its beats when its last action ended, so that none gives up while another goes on. The
- * rank whose own worker hangs gives up first, as it can name the action; the others then have its message. Those that only wait for
- * messages give up a little later. */
+ * Of several ranks each lets the others know by its beats when its last action ended, so that none
+ * gives up while another goes on. The rank whose own worker hangs gives up first, as it can name
+ * the action; the others then have its message. Those that only wait for messages give up a little
+ * later. */
 #include "pipeline/run/views.h"
 #include "base/json.h"
 #include "schedule/table.h"
@@ -12,10 +13,11 @@
 
 #define EVENTS 50 /* in a report */
 
-/* News of an action's end is so many beats old at most: by its own rank's user thread, by its heart, by this rank's. */
+/* News of an action's end is so many beats old at most: by its own rank's user thread, by its
+ * heart, by this rank's. */
 #define BEATS_LATE 3
-/* A rank that only waits gives up so much later than one that hangs, the one that has waited longest before the others: it is most
- * likely the one whose message was lost. */
+/* A rank that only waits gives up so much later than one that hangs, the one that has waited
+ * longest before the others: it is most likely the one whose message was lost. */
 #define WAITS_LATE_NS 500000000
 #define OTHERS_LATE_NS 400000000
 
@@ -29,7 +31,8 @@ static int64_t last_end_here(const cgp__executor *executor) {
     return last;
 }
 
-/* Return whether no worker here runs an action: they wait for messages, or have ended their jobs. */
+/* Return whether no worker here runs an action: they wait for messages, or have ended their jobs.
+ * */
 static bool all_wait(const cgp__executor *executor) {
     for (int d = executor->ranks.first; d < executor->ranks.end; d++) {
         const cgp__view v = cgp__view_of(&executor->workers[d]);
@@ -88,8 +91,7 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     } else if (!v->busy || (!v->bound && executor->team->job == cgp__job_run)) {
         fprintf(file, "is done with its list\n");
     } else if (!v->bound) {
-        fprintf(file, "adds up gradients or updates parameters or states for %.1f s\n",
-                seconds);
+        fprintf(file, "adds up gradients or updates parameters or states for %.1f s\n", seconds);
     } else if (!v->waits) {
         fprintf(file, "runs %s for %.1f s%s\n",
                 cgp_action_text(&v->bound->action, text, sizeof text), seconds,
@@ -97,8 +99,7 @@ static void write_state(FILE *file, const cgp__view *v, int64_t now) {
     } else {
         const cgp_action *action = &v->bound->action;
         fprintf(file, "waits in %s for stage %d to %s, for %.1f s\n",
-                cgp_action_text(action, text, sizeof text),
-                cgp__peer_of(executor->plan, action),
+                cgp_action_text(action, text, sizeof text), cgp__peer_of(executor->plan, action),
                 cgp__is_send(action->kind) ? "free a buffer" : "send it", seconds);
     }
 }
@@ -167,7 +168,8 @@ static void write_events(FILE *file, cgp__view *views, int n_views) {
     }
 }
 
-/* The device that is to blame; of those that wait the last one of their chain, which may wait for another rank. */
+/* The device that is to blame; of those that wait the last one of their chain, which may wait for
+ * another rank. */
 static const cgp__view *find_culprit(const cgp__view *views, int n) {
     const cgp__view *v = cgp__views_culprit(views, n);
     for (int i = 0; i < n && v && v->waits && views[v->waits_for].busy; i++)
@@ -197,11 +199,10 @@ static void describe(const cgp__view *v, int64_t now, char *text, size_t size) {
     const double seconds = cgp__seconds_since(v->since_ns, now);
     char name[32], layer[512], wait[96];
     if (!v->bound) {
-        cgp__print(
-            text, size,
-            "device %d: did not end adding up gradients or updating parameters for %.1f s "
-            "(timeout)",
-            v->worker->index, seconds);
+        cgp__print(text, size,
+                   "device %d: did not end adding up gradients or updating parameters for %.1f s "
+                   "(timeout)",
+                   v->worker->index, seconds);
         return;
     }
     const cgp_action *action = &v->bound->action;
@@ -229,13 +230,14 @@ static void write_report(cgp__executor *executor, cgp__view *views, int64_t now,
     executor->report = report;
 }
 
-/* Fail with what another rank said when it failed, if one has: that has ended the waits here, though workers may not have woken. */
+/* Fail with what another rank said when it failed, if one has: that has ended the waits here,
+ * though workers may not have woken. */
 static bool give_up_with_peer(cgp__executor *executor) {
     const cgp__ranks *ranks = &executor->ranks;
     char message[1024];
     int rank = -1;
-    if (!ranks->transport || ranks->transport->failure(ranks->communicator, &rank, message,
-                                                       sizeof message) == CGP_OK)
+    if (!ranks->transport ||
+        ranks->transport->failure(ranks->communicator, &rank, message, sizeof message) == CGP_OK)
         return false;
     cgp__team_give_up(executor->team, cgp_fail(CGP_EPEER, "rank %d: %s", rank, message));
     return true;
@@ -276,8 +278,7 @@ static void stop(void *self) {
     cgp__diagnosis_keep(executor);
     cgp__transport_inproc.stop(executor->inproc);
     cgp__ranks_fail(&executor->ranks, executor->team->first_status);
-    if (executor->ranks.transport)
-        executor->ranks.transport->stop(executor->ranks.communicator);
+    if (executor->ranks.transport) executor->ranks.transport->stop(executor->ranks.communicator);
 }
 
 const cgp__supervisor cgp__watchdog = {stop, deadline, time_out, computes};

@@ -48,8 +48,7 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *const
     if (pipeline->executor.ranks.n == 1) CGP__NEED(gradients);
     CGP_TRY(check_plan(pipeline));
     if (!pipeline->step.external_run)
-        return cgp_fail(CGP_ESTATE,
-                        "pipeline: no forward has run (cgp_pipeline_forward is due)");
+        return cgp_fail(CGP_ESTATE, "pipeline: no forward has run (cgp_pipeline_forward is due)");
     const cgp__run *run = pipeline->step.external_run;
     int64_t samples = run->minibatch.samples;
     cgp_status status = cgp__inputs_check_outputs(&pipeline->executor, CGP__OUTPUT_GRADIENTS,
@@ -71,8 +70,7 @@ cgp_status cgp_pipeline_skip_backward(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(check_plan(pipeline));
     if (!pipeline->step.external_run)
-        return cgp_fail(CGP_ESTATE,
-                        "pipeline: no forward has run (cgp_pipeline_forward is due)");
+        return cgp_fail(CGP_ESTATE, "pipeline: no forward has run (cgp_pipeline_forward is due)");
     pipeline->step.external_run = NULL;
     CGP_TRY(cgp__finite_decide(&pipeline->step, 0));
     if (!pipeline->step.refusal[0]) CGP_TRY(cgp__states_commit(pipeline));

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* finite.c -- the check that a step's numbers are finite, once for all devices, after the last backward.
+/* finite.c -- the check that a step's numbers are finite, once for all devices, after the last
+ *backward.
  *
  *     check     each worker: accumulators of its device's norms; with clip_norm, the squares of the gradients whose
  *               parameters' first copies are on its device
  *     decide    the caller's thread: the loss, then the states in their order, then the norm of all gradients (summed in
  *               the order of the parameters, so that it is the same for every balance)
  *
- * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is computed before the states
- * change, so an update that is refused for it leaves them as they were before the step. */
+ * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is
+ * computed before the states change, so an update that is refused for it leaves them as they were
+ * before the step. */
 #include "pipeline/step/step.h"
 
 #include <math.h>
@@ -15,8 +17,7 @@
 /* The parameter has a gradient that the worker's device owns. */
 static bool owns_gradient(const cgp__worker *worker, int p) {
     const cgp_plan *plan = worker->executor->plan;
-    return plan->model->params[p].requires_grad &&
-           cgp__owner_of(plan, p)->device == worker->index;
+    return plan->model->params[p].requires_grad && cgp__owner_of(plan, p)->device == worker->index;
 }
 
 /* The sums go to words from *what on. */
@@ -27,9 +28,9 @@ static cgp_status launch_squares(cgp__worker *worker, const void *what, bool rec
     for (int p = 0; p < plan->model->n_params; p++) {
         if (!owns_gradient(worker, p)) continue;
         const float *gradient = cgp__copy_data(worker, cgp__owner_of(plan, p), CGP__GRADIENT);
-        CGP_TRY(cgp__backend_of(worker)->sum_squares(
-            worker->device, gradient, cgp_shape_count(&plan->model->params[p].shape),
-            &worker->words[n++]));
+        CGP_TRY(cgp__backend_of(worker)->sum_squares(worker->device, gradient,
+                                                     cgp_shape_count(&plan->model->params[p].shape),
+                                                     &worker->words[n++]));
         if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     }
     return CGP_OK;
@@ -83,13 +84,14 @@ static cgp_status share_squares(const cgp__step *step) {
     return CGP_OK;
 }
 
-/* Check all devices, and bring the answers to all ranks: an exchange that fails on all if the check fails on one. */
+/* Check all devices, and bring the answers to all ranks: an exchange that fails on all if the check
+ * fails on one. */
 static cgp_status check_all(cgp__step *step) {
     cgp__executor *executor = step->executor;
     const cgp_plan *plan = executor->plan;
     CGP_TRY(cgp__team_run(executor->team, check_device, step));
-    cgp_status status = cgp__ranks_share_devices(&executor->ranks, plan, step->nonfinite,
-                                                 sizeof *step->nonfinite);
+    cgp_status status =
+        cgp__ranks_share_devices(&executor->ranks, plan, step->nonfinite, sizeof *step->nonfinite);
     if (status == CGP_OK && plan->optim.clip_norm > 0) status = share_squares(step);
     return cgp__executor_exchanged(executor, status);
 }
@@ -108,7 +110,8 @@ const cgp__nonfinite *cgp__finite_first(const cgp__step *step) {
     return first;
 }
 
-/* Set the norm of all gradients; return the first parameter with one that is not finite, -1: none. */
+/* Set the norm of all gradients; return the first parameter with one that is not finite, -1: none.
+ * */
 static int sum_norm(cgp__step *step) {
     int first = -1;
     double sum = 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inputs.c -- check the caller's tensors before anything runs: each rank those that its stages read. Then all agree on the number of
- * samples, on the losses' counts and on the constants of the update, which are rank 0's, in one exchange. */
+/* inputs.c -- check the caller's tensors before anything runs: each rank those that its stages
+ * read. Then all agree on the number of samples, on the losses' counts and on the constants of the
+ * update, which are rank 0's, in one exchange. */
 #include "pipeline/pipeline.h"
 
 #include "optim/optim.h"
@@ -24,17 +25,15 @@ static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *
     if (!tensor || !tensor->data || tensor->shape.rank < 0 || tensor->shape.rank > CGP_MAX_RANK)
         return cgp_fail(CGP_EINVAL, "input %s: is missing", name);
     if (!fits(tensor, type->dtype, &type->shape))
-        return cgp_fail(CGP_EINVAL, "input %s: expected %s of shape [N] x %s, got %s %s", name,
-                        cgp_dtype_name(type->dtype),
-                        cgp_shape_text(&type->shape, expected, sizeof expected),
-                        cgp_dtype_name(tensor->dtype),
-                        cgp_shape_text(&tensor->shape, got, sizeof got));
+        return cgp_fail(
+            CGP_EINVAL, "input %s: expected %s of shape [N] x %s, got %s %s", name,
+            cgp_dtype_name(type->dtype), cgp_shape_text(&type->shape, expected, sizeof expected),
+            cgp_dtype_name(tensor->dtype), cgp_shape_text(&tensor->shape, got, sizeof got));
     const int64_t n = tensor->shape.dims[0];
     if (n < 1 || (*samples > 0 && n != *samples))
         return cgp_fail(
-            CGP_EINVAL,
-            "input %s: expected %s%lld samples, got %lld (all inputs have the same N)", name,
-            *samples ? "" : ">= ", (long long)(*samples ? *samples : 1), (long long)n);
+            CGP_EINVAL, "input %s: expected %s%lld samples, got %lld (all inputs have the same N)",
+            name, *samples ? "" : ">= ", (long long)(*samples ? *samples : 1), (long long)n);
     *samples = n;
     return CGP_OK;
 }
@@ -46,12 +45,11 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         for (int j = 0; j < node->n_inputs; j++) {
-            if (node->inputs[j] != model->input_values[k] ||
-                (node->use.op->is_loss && !with_loss))
+            if (node->inputs[j] != model->input_values[k] || (node->use.op->is_loss && !with_loss))
                 continue;
             int64_t upper_bound;
-            const int64_t bad = cgp__op_find_invalid(node->kind, &node->use, j, tensor->data,
-                                                     count, &upper_bound);
+            const int64_t bad =
+                cgp__op_find_invalid(node->kind, &node->use, j, tensor->data, count, &upper_bound);
             if (bad < 0) continue;
             const int64_t row = count / tensor->shape.dims[0];
             return cgp_fail(CGP_EINVAL,
@@ -66,8 +64,8 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
     return CGP_OK;
 }
 
-/* Check the number of samples before anything is read: a step has at most those that are planned, and no run more than memory can
- * hold. */
+/* Check the number of samples before anything is read: a step has at most those that are planned,
+ * and no run more than memory can hold. */
 static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t samples) {
     const cgp_model *model = plan->model;
     int64_t largest = 1; /* elements of a sample */
@@ -75,11 +73,10 @@ static cgp_status check_samples(const cgp_plan *plan, bool training, int64_t sam
         return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
                         (long long)plan->batch, (long long)samples);
     for (int k = 0; k < model->n_inputs; k++)
-        largest = cgp__max(largest,
-                           cgp_shape_count(&model->values[model->input_values[k]].type.shape));
-    for (int k = 0; k < model->n_outputs; k++)
         largest =
-            cgp__max(largest, cgp_shape_count(&model->values[model->outputs[k]].type.shape));
+            cgp__max(largest, cgp_shape_count(&model->values[model->input_values[k]].type.shape));
+    for (int k = 0; k < model->n_outputs; k++)
+        largest = cgp__max(largest, cgp_shape_count(&model->values[model->outputs[k]].type.shape));
     const int64_t most = INT64_MAX / 4 / largest;
     if (samples <= most) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "mini-batch: expected at most %lld samples, got %lld",
@@ -114,27 +111,23 @@ static cgp_status check_output(const cgp_model *model, const char *name, int k,
     if (!tensor || !tensor->data || tensor->shape.rank < 1 || tensor->shape.rank > CGP_MAX_RANK)
         return cgp_fail(CGP_EINVAL, "%s: is missing", what);
     if (*samples == 0) *samples = tensor->shape.dims[0];
-    if (fits(tensor, type->dtype, &type->shape) && tensor->shape.dims[0] == *samples)
-        return CGP_OK;
+    if (fits(tensor, type->dtype, &type->shape) && tensor->shape.dims[0] == *samples) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s: expected %s of shape [%lld] x %s, got %s %s", what,
                     cgp_dtype_name(type->dtype), (long long)*samples,
                     cgp_shape_text(&type->shape, expected, sizeof expected),
-                    cgp_dtype_name(tensor->dtype),
-                    cgp_shape_text(&tensor->shape, got, sizeof got));
+                    cgp_dtype_name(tensor->dtype), cgp_shape_text(&tensor->shape, got, sizeof got));
 }
 
 cgp_status cgp__inputs_check_outputs(const cgp__executor *executor, cgp__wanted wanted,
-                                     const cgp_tensor *const *tensors, int n,
-                                     int64_t *samples) {
+                                     const cgp_tensor *const *tensors, int n, int64_t *samples) {
     const cgp_plan *plan = executor->plan;
     const cgp_model *model = plan->model;
     const char *name = wanted == CGP__OUTPUT_GRADIENTS ? "gradient" : "output";
     if (model->n_outputs == 0)
-        return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)",
-                        model->name);
+        return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)", model->name);
     if (n != model->n_outputs)
-        return cgp_fail(CGP_EINVAL, "%ss: the model has %d outputs, got %d", name,
-                        model->n_outputs, n);
+        return cgp_fail(CGP_EINVAL, "%ss: the model has %d outputs, got %d", name, model->n_outputs,
+                        n);
     for (int k = 0; k < n; k++) {
         if (!cgp__ranks_own(&executor->ranks, plan->stages[plan->outputs[k].stage].info.device))
             continue;
@@ -153,15 +146,13 @@ cgp_status cgp__inputs_check_gradients(const cgp__step *step, int64_t samples) {
     for (int k = 0; k < model->n_inputs; k++) {
         const cgp_tensor *tensor = step->input_gradient_list[k];
         const cgp_shape *shape = &model->values[model->input_values[k]].type.shape;
-        if (!tensor || (fits(tensor, CGP_F32, shape) && tensor->shape.dims[0] == samples))
-            continue;
-        return cgp_fail(CGP_EINVAL,
-                        "gradient of input %s: expected f32 of shape [%lld] x %s, "
-                        "got %s %s",
-                        model->inputs[k], (long long)samples,
-                        cgp_shape_text(shape, expected, sizeof expected),
-                        cgp_dtype_name(tensor->dtype),
-                        cgp_shape_text(&tensor->shape, got, sizeof got));
+        if (!tensor || (fits(tensor, CGP_F32, shape) && tensor->shape.dims[0] == samples)) continue;
+        return cgp_fail(
+            CGP_EINVAL,
+            "gradient of input %s: expected f32 of shape [%lld] x %s, "
+            "got %s %s",
+            model->inputs[k], (long long)samples, cgp_shape_text(shape, expected, sizeof expected),
+            cgp_dtype_name(tensor->dtype), cgp_shape_text(&tensor->shape, got, sizeof got));
     }
     return CGP_OK;
 }
@@ -175,20 +166,19 @@ void cgp__inputs_zero_gradients(const cgp__step *step) {
     }
 }
 
-static cgp_status check_gradients(const cgp_pipeline *pipeline,
-                                  const cgp_tensor *const *gradients, int n_inputs) {
+static cgp_status check_gradients(const cgp_pipeline *pipeline, const cgp_tensor *const *gradients,
+                                  int n_inputs) {
     const cgp_model *model = pipeline->plan->model;
     if (!gradients && n_inputs == 0) return CGP_OK;
     if (n_inputs != model->n_inputs)
-        return cgp_fail(CGP_EINVAL, "gradients: the model has %d inputs, got %d",
-                        model->n_inputs, n_inputs);
+        return cgp_fail(CGP_EINVAL, "gradients: the model has %d inputs, got %d", model->n_inputs,
+                        n_inputs);
     if (!gradients) return cgp__missing("cgp_pipeline_set_input_gradients", "gradients");
     for (int k = 0; k < n_inputs; k++) {
         const cgp_tensor *tensor = gradients[k];
         if (!tensor) continue;
         if (!cgp_model_input_has_gradient(model, k))
-            return cgp_fail(CGP_EINVAL,
-                            "input %s: has no gradient (call cgp_model_input_gradient)",
+            return cgp_fail(CGP_EINVAL, "input %s: has no gradient (call cgp_model_input_gradient)",
                             model->inputs[k]);
         if (!tensor->data || tensor->shape.rank < 1 || tensor->shape.rank > CGP_MAX_RANK)
             return cgp_fail(CGP_EINVAL, "gradient of input %s: is missing", model->inputs[k]);
@@ -224,12 +214,11 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
     *count = op->count ? op->count(&loss->use, targets, samples) : samples;
     if (*count > 0 || (*count == 0 && context->may_count_nothing)) return CGP_OK;
     if (loss->kind == CGP_OP_CUSTOM || input < 0)
-        return cgp_fail(CGP_EINVAL,
-                        "loss %s: expected a count above 0 of %lld samples, got %lld", op->name,
-                        (long long)samples, (long long)*count);
-    return cgp_fail(
-        CGP_EINVAL, "input %s: the loss counts nothing, all %lld targets are ignored",
-        model->inputs[input], (long long)cgp_shape_count(&context->inputs[input]->shape));
+        return cgp_fail(CGP_EINVAL, "loss %s: expected a count above 0 of %lld samples, got %lld",
+                        op->name, (long long)samples, (long long)*count);
+    return cgp_fail(CGP_EINVAL, "input %s: the loss counts nothing, all %lld targets are ignored",
+                    model->inputs[input],
+                    (long long)cgp_shape_count(&context->inputs[input]->shape));
 }
 
 /* Count the targets in inputs of the losses that run on this rank; the counts of others are 0. */
@@ -270,16 +259,15 @@ static part *part_at(const cgp__step *step, int rank) {
     return (part *)(void *)(step->parts + (size_t)rank * bytes);
 }
 
-static cgp_status check_here(const cgp__step *step, const cgp__run_context *context,
-                             int n_inputs, part *mine) {
+static cgp_status check_here(const cgp__step *step, const cgp__run_context *context, int n_inputs,
+                             part *mine) {
     const cgp__executor *executor = step->executor;
     const cgp_plan *plan = executor->plan;
     const bool with_loss = context->training || context->with_loss;
     if (n_inputs != plan->model->n_inputs)
         return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
                         n_inputs);
-    CGP_TRY(
-        check_inputs(executor, context->inputs, context->training, with_loss, &mine->samples));
+    CGP_TRY(check_inputs(executor, context->inputs, context->training, with_loss, &mine->samples));
     if (mine->samples == 0 && executor->ranks.n == 1)
         return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
     if (context->training && context->with_loss && mine->samples > 0)
@@ -311,19 +299,18 @@ static cgp_status agree(const cgp__step *step, int64_t *samples) {
         const part *p = part_at(step, r);
         const int64_t got = p->samples && p->samples != *samples ? p->samples : p->output;
         if (got && got != *samples)
-            return cgp_fail(
-                CGP_EINVAL,
-                "mini-batch: expected the same N on all ranks, got %lld on rank %d, "
-                "%lld before it",
-                (long long)got, r, (long long)*samples);
+            return cgp_fail(CGP_EINVAL,
+                            "mini-batch: expected the same N on all ranks, got %lld on rank %d, "
+                            "%lld before it",
+                            (long long)got, r, (long long)*samples);
     }
     if (*samples == 0) return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
     return CGP_OK;
 }
 
-/* The count of targets in an input is that of the loss's rank. All others follow from the number of samples. */
-static cgp_status take_counts(cgp__step *step, const cgp__run_context *context,
-                              int64_t samples) {
+/* The count of targets in an input is that of the loss's rank. All others follow from the number of
+ * samples. */
+static cgp_status take_counts(cgp__step *step, const cgp__run_context *context, int64_t samples) {
     const cgp_plan *plan = step->executor->plan;
     for (int l = 0; l < plan->model->n_losses; l++) {
         const int i = cgp__model_loss(plan->model, l);
@@ -348,10 +335,9 @@ cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, i
     const cgp_status status = check_here(step, context, n_inputs, mine);
     if (status != CGP_OK && ranks->n == 1) return status;
     mine->status = status;
-    if (status != CGP_OK)
-        snprintf(mine->message, sizeof mine->message, "%.480s", cgp_message());
-    CGP_TRY(cgp__ranks_share(ranks, step->parts,
-                             cgp__inputs_part_bytes(step->executor->plan->model)));
+    if (status != CGP_OK) snprintf(mine->message, sizeof mine->message, "%.480s", cgp_message());
+    CGP_TRY(
+        cgp__ranks_share(ranks, step->parts, cgp__inputs_part_bytes(step->executor->plan->model)));
     CGP_TRY(agree(step, samples));
     if (context->training) step->update_values = part_at(step, 0)->update;
     return context->with_loss ? take_counts(step, context, *samples) : CGP_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.c -- load a checkpoint of any number of ranks, or of one process. Each rank verifies a part of the bytes and reads the tensors
- * that its devices use, one at a time; nothing changes before all ranks have checked everything. */
+/* load.c -- load a checkpoint of any number of ranks, or of one process. Each rank verifies a part
+ * of the bytes and reads the tensors that its devices use, one at a time; nothing changes before
+ * all ranks have checked everything. */
 #include "pipeline/step/saved.h"
 
 #include <inttypes.h>
@@ -23,8 +24,7 @@ static bool has_weights_only(const cgp__checkpoint *checkpoint) {
 }
 
 /* Equal descriptions are of equal optimizers: the planned names are short and without commas. */
-static cgp_status check_optimizer(const cgp_pipeline *pipeline,
-                                  const cgp__checkpoint *checkpoint) {
+static cgp_status check_optimizer(const cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info planned = cgp__saved_info(pipeline, NULL);
     char there[256], here[256];
     describe(there, sizeof there, cgp__checkpoint_info_of(checkpoint));
@@ -74,10 +74,9 @@ static cgp_status check_tensor(const source *from, int i, const char *name, plac
     const cgp__saved_file_name file = cgp__saved_file(from->kind, at.shard, from->shards);
     char expected[128], got[128];
     if (at.index < 0)
-        return cgp_fail(
-            CGP_EFORMAT,
-            "%s/%s: \"%.200s\" of model %.100s is missing (is it of another model?)", path,
-            file.text, name, model);
+        return cgp_fail(CGP_EFORMAT,
+                        "%s/%s: \"%.200s\" of model %.100s is missing (is it of another model?)",
+                        path, file.text, name, model);
     const cgp__saved_tensor wanted = cgp__saved_at(from->plan, i);
     const char *wanted_type = wanted.type == CGP_I32 ? "I32" : "F32";
     const cgp_shape *shape = cgp_safetensors_shape(from->files[at.shard], at.index);
@@ -101,14 +100,14 @@ static cgp_status check_shard(const source *from, int shard) {
         const place first = find(from, name);
         int i = 0;
         if (first.shard != shard)
-            return cgp_fail(CGP_EFORMAT, "%s/%s: \"%.200s\" is in %s too", path, file.text,
-                            name, cgp__saved_file(from->kind, first.shard, from->shards).text);
+            return cgp_fail(CGP_EFORMAT, "%s/%s: \"%.200s\" is in %s too", path, file.text, name,
+                            cgp__saved_file(from->kind, first.shard, from->shards).text);
         while (i < n && (from->places[i].shard != shard || from->places[i].index != t))
             i++;
         if (i == n)
             return cgp_fail(CGP_EFORMAT,
-                            "%s/%s: model %.100s has no \"%.200s\" (is it of another model?)",
-                            path, file.text, from->plan->model->name, name);
+                            "%s/%s: model %.100s has no \"%.200s\" (is it of another model?)", path,
+                            file.text, from->plan->model->name, name);
     }
     return CGP_OK;
 }
@@ -133,9 +132,9 @@ static cgp_status find_tensors(source *from, cgp__weight_map *map) {
         from->places[i - from->range.begin] = at;
         cgp_status status = check_tensor(from, i, name, at);
         if (status == CGP_OK && map)
-            status = cgp__weight_map_add(
-                map, name, cgp__saved_file(from->kind, at.shard, from->shards).text,
-                cgp__saved_bytes(&tensor));
+            status = cgp__weight_map_add(map, name,
+                                         cgp__saved_file(from->kind, at.shard, from->shards).text,
+                                         cgp__saved_bytes(&tensor));
         free(name);
         CGP_TRY(status);
     }
@@ -158,9 +157,8 @@ static cgp_status open_source(source *from) {
     CGP_TRY(CGP__NEW(from->places, from->range.end - from->range.begin, path));
     CGP_TRY(CGP__NEW(from->files, from->shards, path));
     for (int s = 0; s < from->shards; s++)
-        CGP_TRY(cgp__checkpoint_tensors(from->checkpoint,
-                                        cgp__saved_file(from->kind, s, from->shards).text,
-                                        &from->files[s]));
+        CGP_TRY(cgp__checkpoint_tensors(
+            from->checkpoint, cgp__saved_file(from->kind, s, from->shards).text, &from->files[s]));
     const bool indexed = from->kind == CGP__SAVED_WEIGHTS && from->shards > 1;
     return indexed ? find_weights(from) : find_tensors(from, NULL);
 }
@@ -182,7 +180,8 @@ static bool is_here(const cgp_pipeline *pipeline, const cgp__saved_tensor *t) {
     return cgp__parameter_is_here(&pipeline->executor, t->parameter);
 }
 
-/* Allocate a buffer for the largest tensor of this rank's weights, so for any of its optimizer's. */
+/* Allocate a buffer for the largest tensor of this rank's weights, so for any of its optimizer's.
+ * */
 static cgp_status allocate_for_one(const cgp_pipeline *pipeline, char **data, size_t *bytes) {
     const int n = cgp__saved_range_of(pipeline->plan, CGP__SAVED_WEIGHTS).end;
     *bytes = 0;
@@ -208,7 +207,8 @@ static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *da
     return CGP_OK;
 }
 
-/* Set all optimizer states to zero, as at the start of a training. `data`: `bytes` of scratch, enough for any that is here. */
+/* Set all optimizer states to zero, as at the start of a training. `data`: `bytes` of scratch,
+ * enough for any that is here. */
 static cgp_status clear_optimizer(const cgp_pipeline *pipeline, void *data, size_t bytes) {
     const cgp__saved_range states = cgp__saved_range_of(pipeline->plan, CGP__SAVED_OPTIMIZER);
     memset(data, 0, bytes);
@@ -275,7 +275,8 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     return status;
 }
 
-/* Agree that all ranks have opened the same checkpoint, and found no damage; `status`: of this rank's. */
+/* Agree that all ranks have opened the same checkpoint, and found no damage; `status`: of this
+ * rank's. */
 static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status,
                                       const cgp__checkpoint *checkpoint) {
     char text[256] = "";
@@ -283,14 +284,13 @@ static cgp_status agree_on_checkpoint(const cgp__ranks *ranks, cgp_status status
         const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
         snprintf(text, sizeof text,
                  "step %" PRId64 " (dropout step %" PRId64 ", seed %" PRIu64 ", SHA-256 %s)",
-                 info->step, info->dropout_step, info->seed,
-                 cgp__checkpoint_digest(checkpoint));
+                 info->step, info->dropout_step, info->seed, cgp__checkpoint_digest(checkpoint));
     }
     return cgp__ranks_agree_on(ranks, status, "checkpoint", text, "shared storage?");
 }
 
-/* Open the checkpoint. Where all ranks see one directory, each verifies a part; copies of it, on storage of each host, are verified by
- * every rank. */
+/* Open the checkpoint. Where all ranks see one directory, each verifies a part; copies of it, on
+ * storage of each host, are verified by every rank. */
 static cgp_status open_checkpoint(const cgp_pipeline *pipeline, const char *directory,
                                   cgp_status status, cgp__checkpoint **out) {
     const cgp__ranks *ranks = &pipeline->executor.ranks;

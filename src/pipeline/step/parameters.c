@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parameters.c -- initial values, and copies of parameters, gradients and optimizer state to and from the host: jobs of the workers
- * that own them. */
+/* parameters.c -- initial values, and copies of parameters, gradients and optimizer state to and
+ * from the host: jobs of the workers that own them. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -108,24 +108,23 @@ static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int s
 }
 
 /* Copy a tensor to the caller, on ranks where it wants it. `status`: of the checks before. */
-static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter,
-                             int tensor, float *data) {
+static cgp_status get_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
+                             float *data) {
     const cgp_model *model = pipeline->plan->model;
     float *unwanted = NULL;
     if (status == CGP_OK && !data)
-        status =
-            CGP__NEW(unwanted, cgp_shape_count(&model->params[parameter].shape), "parameter");
+        status = CGP__NEW(unwanted, cgp_shape_count(&model->params[parameter].shape), "parameter");
     status = cgp__ranks_agree(&pipeline->executor.ranks, status);
     if (status == CGP_OK)
-        status = cgp__parameter_bring(&pipeline->executor, parameter, tensor,
-                                      data ? data : unwanted);
+        status =
+            cgp__parameter_bring(&pipeline->executor, parameter, tensor, data ? data : unwanted);
     free(unwanted);
     return status;
 }
 
 /* Copy a tensor of the caller, on ranks that have it. `status`: of the checks before. */
-static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter,
-                             int tensor, const float *data, const char *function) {
+static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int parameter, int tensor,
+                             const float *data, const char *function) {
     const cgp__ranks *ranks = &pipeline->executor.ranks;
     if (status == CGP_OK && !data && cgp__parameter_is_here(&pipeline->executor, parameter))
         status = cgp__missing(function, "data");
@@ -138,8 +137,7 @@ static cgp_status set_tensor(cgp_pipeline *pipeline, cgp_status status, int para
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
     CGP__PIPELINE(pipeline);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
-    return get_tensor(pipeline, check_parameter(pipeline, parameter), parameter, CGP__VALUES,
-                      data);
+    return get_tensor(pipeline, check_parameter(pipeline, parameter), parameter, CGP__VALUES, data);
 }
 
 static cgp_status check_set(const cgp_pipeline *pipeline, int parameter) {
@@ -150,8 +148,7 @@ static cgp_status check_set(const cgp_pipeline *pipeline, int parameter) {
                     parameter);
 }
 
-cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
-                                      const float *data) {
+cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, const float *data) {
     CGP__PIPELINE(pipeline);
     return set_tensor(pipeline, check_set(pipeline, parameter), parameter, CGP__VALUES, data,
                       __func__);
@@ -176,8 +173,7 @@ cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int paramete
                                             float *data) {
     CGP__PIPELINE(pipeline);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(data);
-    return get_tensor(pipeline, check_state(pipeline, parameter, state), parameter, state,
-                      data);
+    return get_tensor(pipeline, check_state(pipeline, parameter, state), parameter, state, data);
 }
 
 cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
@@ -188,8 +184,7 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
 }
 
 /* Add all parameters to the hash, by way of `data`, which the largest fits. */
-static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *hash,
-                                  float *data) {
+static cgp_status hash_parameters(const cgp_pipeline *pipeline, cgp__sha256 *hash, float *data) {
     const cgp_model *model = pipeline->plan->model;
     cgp_status status = CGP_OK;
     for (int p = 0; p < model->n_params && status == CGP_OK; p++) {

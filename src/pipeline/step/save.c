@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.c -- save a pipeline's state as a checkpoint. Each rank writes its own tensors, one at a time in the host's memory.
+/* save.c -- save a pipeline's state as a checkpoint. Each rank writes its own tensors, one at a
+ *time in the host's memory.
  *
  *     rank 0                                          the others
  *     create the temporary directory   ──ticket──►    join it: is it the same directory?
@@ -31,9 +32,8 @@ static cgp_status write_header(const cgp_pipeline *pipeline, int kind, int direc
         const cgp__saved_tensor tensor = cgp__saved_at(plan, i);
         if (!is_own(pipeline, &tensor)) continue;
         char *name = cgp__saved_name(plan, i);
-        const cgp_status status =
-            name ? cgp__safetensors_add(out, name, tensor.type, tensor.shape)
-                 : cgp__no_memory(file, 64);
+        const cgp_status status = name ? cgp__safetensors_add(out, name, tensor.type, tensor.shape)
+                                       : cgp__no_memory(file, 64);
         free(name);
         CGP_TRY(status);
     }
@@ -90,12 +90,12 @@ static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *wr
 
 /* --- before and behind them --- */
 
-/* The data of a tensor that the worker checks before a save; NULL: another worker's, or not checked. */
+/* The data of a tensor that the worker checks before a save; NULL: another worker's, or not
+ * checked. */
 static const float *data_of(const cgp__worker *worker, const cgp__saved_tensor *t) {
     if (t->state >= 0) return cgp__state_data(worker, t->state);
     if (t->device != worker->index) return NULL;
-    return cgp__copy_data(worker, cgp__owner_of(worker->executor->plan, t->parameter),
-                          t->number);
+    return cgp__copy_data(worker, cgp__owner_of(worker->executor->plan, t->parameter), t->number);
 }
 
 /* Find the first tensor, of those of the worker's device, that is not finite. */
@@ -158,16 +158,15 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
     return o->note ? cgp__checkpoint_check_note(o->note) : CGP_OK;
 }
 
-/* Weights without a training are step 0: beside later steps they would take `latest` from a training. */
+/* Weights without a training are step 0: beside later steps they would take `latest` from a
+ * training. */
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
-                                    const cgp__checkpoint_writer *writer,
-                                    const char *directory) {
+                                    const cgp__checkpoint_writer *writer, const char *directory) {
     int64_t newest = -1;
     if (!pipeline->plan->inference) return CGP_OK;
     CGP_TRY(cgp__checkpoint_newest(writer, &newest));
     if (newest <= 0) return CGP_OK;
-    return cgp_fail(CGP_ESTATE,
-                    "%s: has checkpoints of a training (save into another directory)",
+    return cgp_fail(CGP_ESTATE, "%s: has checkpoints of a training (save into another directory)",
                     directory);
 }
 
@@ -228,9 +227,9 @@ static cgp_status fill_map(const cgp_plan *plan, cgp__weight_map *map) {
         const int rank = plan->devices[t.device].info.rank;
         char *name = cgp__saved_name(plan, i);
         const cgp_status status =
-            name ? cgp__weight_map_add(
-                       map, name, cgp__saved_file(CGP__SAVED_WEIGHTS, rank, plan->ranks).text,
-                       cgp__saved_bytes(&t))
+            name ? cgp__weight_map_add(map, name,
+                                       cgp__saved_file(CGP__SAVED_WEIGHTS, rank, plan->ranks).text,
+                                       cgp__saved_bytes(&t))
                  : cgp__no_memory("checkpoint", 64);
         free(name);
         CGP_TRY(status);
@@ -278,9 +277,9 @@ static cgp_status save(cgp_pipeline *pipeline, const char *directory, const cgp_
 cgp_status cgp_pipeline_check_directory(cgp_pipeline *pipeline, const char *directory) {
     CGP__PIPELINE(pipeline);
     cgp__checkpoint_writer *writer = NULL;
-    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks,
-                             directory ? cgp__pipeline_check_alive(pipeline)
-                                       : cgp__missing(__func__, "directory")));
+    CGP_TRY(cgp__ranks_agree(&pipeline->executor.ranks, directory
+                                                            ? cgp__pipeline_check_alive(pipeline)
+                                                            : cgp__missing(__func__, "directory")));
     CGP_TRY(open_writer(pipeline, directory, 0, &writer));
     cgp__checkpoint_abandon(writer);
     return CGP_OK;

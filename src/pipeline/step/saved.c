@@ -57,8 +57,7 @@ cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards) {
     cgp__saved_file_name name;
     const bool weights = kind == CGP__SAVED_WEIGHTS;
     if (shards == 1)
-        snprintf(name.text, sizeof name.text, "%s.safetensors",
-                 weights ? "weights" : "optimizer");
+        snprintf(name.text, sizeof name.text, "%s.safetensors", weights ? "weights" : "optimizer");
     else if (shard < 0)
         snprintf(name.text, sizeof name.text, "%s-*-of-%05d.safetensors",
                  weights ? "model" : "optimizer", shards);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saved.h -- the tensors of a checkpoint and its files. Names are the model's, so they do not depend on the layout:
+/* saved.h -- the tensors of a checkpoint and its files. Names are the model's, so they do not
+ *depend on the layout:
  *
  *     weights      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
  *     optimizer    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
  *
- * The tensors of both are numbered in this order. One process writes each kind to one file; of several ranks each writes the
- * tensors that it owns: parameters with their first use, states with their stage. A rank may own none.
+ * The tensors of both are numbered in this order. One process writes each kind to one file; of
+ * several ranks each writes the tensors that it owns: parameters with their first use, states with
+ * their stage. A rank may own none.
  *
  *     one process   weights.safetensors                 optimizer.safetensors
  *     rank 0 of 2   model-00001-of-00002.safetensors    optimizer-00001-of-00002.safetensors
@@ -49,8 +51,8 @@ typedef struct cgp__saved_file_name {
 /* The name of a shard, from 0; with `shard` -1 the pattern of all, for messages. */
 cgp__saved_file_name cgp__saved_file(int kind, int shard, int shards);
 
-/* What a checkpoint of the pipeline says beside its tensors. A plan for inference saves weights and states only: the start of a
- * training, under any optimizer. */
+/* What a checkpoint of the pipeline says beside its tensors. A plan for inference saves weights and
+ * states only: the start of a training, under any optimizer. */
 #define CGP__SAVED_NO_OPTIMIZER "none"
 cgp__checkpoint_info cgp__saved_info(const cgp_pipeline *pipeline, const char *note);
 

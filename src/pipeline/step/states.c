@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.c -- state of ops across steps: initial values, the commit at the end of a step, copies to and from the host.
+/* states.c -- state of ops across steps: initial values, the commit at the end of a step, copies to
+ *and from the host.
  *
  *     F of each micro-batch    adds to the accumulator, in the order of the list
  *     end of a step            commit: state = f(state, accumulator)
@@ -24,8 +25,7 @@ static char *memory_at(const cgp__worker *worker, int64_t offset) {
 }
 
 static char *scratch_at(const cgp__worker *worker, int64_t offset) {
-    return cgp__worker_at(worker,
-                          worker->executor->plan->devices[worker->index].state + offset);
+    return cgp__worker_at(worker, worker->executor->plan->devices[worker->index].state + offset);
 }
 
 static cgp_status initialize(cgp__worker *worker, int s) {
@@ -159,8 +159,8 @@ static int device_of(const cgp_plan *plan, int state) {
 
 cgp_status cgp__state_move(const cgp_pipeline *pipeline, int state, void *out, const void *in) {
     move m = {state, out, in};
-    return cgp__executor_run_one(&pipeline->executor, device_of(pipeline->plan, state),
-                                 move_state, &m);
+    return cgp__executor_run_one(&pipeline->executor, device_of(pipeline->plan, state), move_state,
+                                 &m);
 }
 
 /* Bring a state from its rank to `out` on all ranks. */
@@ -199,8 +199,7 @@ static cgp_status check_set(const cgp_pipeline *pipeline, int state, const void 
         return cgp__missing(function, "data");
     if (!pipeline->step.external_run || pipeline->team.failed) return CGP_OK;
     return cgp_fail(CGP_ESTATE,
-                    "state %d: a forward has run with it (cgp_pipeline_backward is due)",
-                    state);
+                    "state %d: a forward has run with it (cgp_pipeline_backward is due)", state);
 }
 
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {

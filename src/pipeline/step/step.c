@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c -- training steps, evaluation and prediction: losses and counters around runs of the lists. */
+/* step.c -- training steps, evaluation and prediction: losses and counters around runs of the
+ * lists. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -74,8 +75,8 @@ static double total_loss(const cgp_pipeline *pipeline) {
     const cgp_model *model = pipeline->plan->model;
     double total = 0;
     for (int l = 0; l < model->n_losses; l++)
-        total += model->nodes[cgp__model_loss(model, l)].loss_weight *
-                 pipeline->step.loss_sums[l] / (double)pipeline->step.loss_counts[l];
+        total += model->nodes[cgp__model_loss(model, l)].loss_weight * pipeline->step.loss_sums[l] /
+                 (double)pipeline->step.loss_counts[l];
     return total;
 }
 
@@ -109,8 +110,8 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
     return cgp__step_run(pipeline, context);
 }
 
-cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
-                             int n_inputs, double *loss) {
+cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs,
+                             double *loss) {
     CGP__PIPELINE(pipeline);
     if (pipeline->executor.ranks.n == 1) CGP__NEED(inputs);
     CGP_TRY(cgp__step_check_idle(pipeline));
@@ -119,9 +120,8 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
             CGP_ESTATE,
             "pipeline: is planned for inference (cgp_pipeline_evaluate or _predict is due)");
     if (pipeline->plan->external_loss)
-        return cgp_fail(
-            CGP_ESTATE,
-            "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
+        return cgp_fail(CGP_ESTATE,
+                        "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
     cgp__run_context context = {.inputs = cgp__inputs_or_none(&pipeline->step, inputs),
                                 .with_loss = true,
                                 .input_gradients = pipeline->step.input_gradient_list,
@@ -136,8 +136,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
 }
 
 /* Run forward over any number of samples, in pieces, so that lists stay short. */
-static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context,
-                               int n_inputs) {
+static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
     const int64_t piece = CGP__PIECE * pipeline->plan->microbatch;
     int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(&pipeline->step, context, n_inputs, &samples));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.c -- views of parameters, gradients and states where they lie, and what follows from a write through them. */
+/* tensors.c -- views of parameters, gradients and states where they lie, and what follows from a
+ * write through them. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -34,15 +35,13 @@ static cgp_status view_parameter(const cgp_pipeline *pipeline, int parameter, in
     return CGP_OK;
 }
 
-cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *pipeline, int parameter,
-                                         cgp_tensor *out) {
+cgp_status cgp_pipeline_parameter_tensor(cgp_pipeline *pipeline, int parameter, cgp_tensor *out) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(out);
     return view_parameter(pipeline, parameter, CGP__VALUES, out);
 }
 
-cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *pipeline, int parameter,
-                                        cgp_tensor *out) {
+cgp_status cgp_pipeline_gradient_tensor(cgp_pipeline *pipeline, int parameter, cgp_tensor *out) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(out);
     if (pipeline->plan->inference)
@@ -70,8 +69,7 @@ static cgp_status spread(const cgp__executor *executor, int parameter) {
     CGP_TRY(CGP__NEW(values, cgp_shape_count(&executor->plan->model->params[parameter].shape),
                      "parameter"));
     cgp_status status = cgp__parameter_bring(executor, parameter, CGP__VALUES, values);
-    if (status == CGP_OK)
-        status = cgp__parameter_write(executor, parameter, CGP__VALUES, values);
+    if (status == CGP_OK) status = cgp__parameter_write(executor, parameter, CGP__VALUES, values);
     free(values);
     return status;
 }

@@ -4,9 +4,10 @@
  *     gather    the owner (the first use's device) adds the other uses' buffers to its first, in order of use
  *     scatter   the other devices copy the sum
  *
- * The owner copies a buffer of another device to its own workspace piece by piece, as a message would be, and adds it from
- * there. Pieces of devices whose memory it cannot read, those of other ranks above all, come over a tie (plan/links.h). All devices
- * go through the parameters and their uses in one order, so ties never wait for each other in a cycle. */
+ * The owner copies a buffer of another device to its own workspace piece by piece, as a message
+ * would be, and adds it from there. Pieces of devices whose memory it cannot read, those of other
+ * ranks above all, come over a tie (plan/links.h). All devices go through the parameters and their
+ * uses in one order, so ties never wait for each other in a cycle. */
 #include "pipeline/step/step.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
@@ -53,7 +54,8 @@ static cgp_status fill(cgp__worker *worker, cgp_place to, const float *from, siz
     return cgp__is_stopped(worker) ? CGP_OK : cgp__worker_finish(worker);
 }
 
-/* Send a tensor over a tie, piece by piece. Pieces under way have different numbers, as micro-batches do. */
+/* Send a tensor over a tie, piece by piece. Pieces under way have different numbers, as
+ * micro-batches do. */
 static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, int64_t count) {
     cgp__end *end = &worker->executor->ends[tie][0];
     const cgp__link_plan *link = &worker->executor->plan->links[tie];
@@ -73,9 +75,9 @@ static cgp_status send_tensor(cgp__worker *worker, int tie, const float *from, i
     return CGP_OK;
 }
 
-/* Copy a piece out of a message's buffer, or, by way of `piece`, add it; wait until that is done. */
-static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from,
-                        int64_t n) {
+/* Copy a piece out of a message's buffer, or, by way of `piece`, add it; wait until that is done.
+ * */
+static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place from, int64_t n) {
     const cgp_backend *backend = cgp__backend_of(worker);
     CGP_TRY(backend->copy(worker->device, CGP_QUEUE_COMPUTE,
                           cgp__device_place(worker, piece ? piece : to), from, 4 * (size_t)n));
@@ -85,8 +87,7 @@ static cgp_status drain(cgp__worker *worker, float *to, float *piece, cgp_place 
 }
 
 /* Receive a tensor over a tie; with `add` it is added, by way of the workspace. */
-static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count,
-                                 bool add) {
+static cgp_status receive_tensor(cgp__worker *worker, int tie, float *to, int64_t count, bool add) {
     const cgp__link_plan *link = &worker->executor->plan->links[tie];
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     cgp__end *end = &worker->executor->ends[tie][1];
@@ -116,8 +117,7 @@ static cgp_status gather_use(cgp__worker *worker, int u, int64_t count, float *s
     const int from = cgp__plan_device_of(plan, plan->model->uses[u].node);
     const int tie = cgp__plan_tie(plan, from, owner);
     if (tie >= 0 && from == worker->index)
-        return send_tensor(worker, tie, gradient_at(executor, from, plan->use_gradient[u]),
-                           count);
+        return send_tensor(worker, tie, gradient_at(executor, from, plan->use_gradient[u]), count);
     if (owner != worker->index) return CGP_OK;
     if (tie >= 0) return receive_tensor(worker, tie, sum, count, true);
     float *other = gradient_at(executor, from, plan->use_gradient[u]);
@@ -155,8 +155,7 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
 /* Bring the sum to a copy: on the copy's device; on an owner that sends it. */
 static cgp_status scatter(cgp__worker *worker, const cgp__copy *copy, const cgp__copy *owner) {
     const cgp__executor *executor = worker->executor;
-    const int64_t count =
-        cgp_shape_count(&executor->plan->model->params[copy->parameter].shape);
+    const int64_t count = cgp_shape_count(&executor->plan->model->params[copy->parameter].shape);
     const int tie = cgp__plan_tie(executor->plan, owner->device, copy->device);
     if (tie >= 0 && owner->device == worker->index)
         return send_tensor(worker, tie, gradient_at(executor, owner->device, owner->gradient),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- the optimizer's update: each worker updates all copies on its device. The ranks have agreed on lr and corrections before
- * the step (inputs.c), whose end has checked the numbers and computed the norm to clip by (finite.c). */
+/* update.c -- the optimizer's update: each worker updates all copies on its device. The ranks have
+ * agreed on lr and corrections before the step (inputs.c), whose end has checked the numbers and
+ * computed the norm to clip by (finite.c). */
 #include "pipeline/pipeline.h"
 
 #include "optim/optim.h"

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* team.c -- threads, jobs and their time limit.
  *
- * The limit needs no thread: the caller, which waits anyway, wakes when the last action that any worker ended is older than
- * the timeout.
+ * The limit needs no thread: the caller, which waits anyway, wakes when the last action that any
+ * worker ended is older than the timeout.
  *
- * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it a last time (GRACE_NS); then the
- * thread is detached, and all that it may still touch is never freed: the pipeline itself, its lists and channels, the
- * memory and kernels of its device; those of the other devices too, unless it hangs in an action that only computes. If the
- * thread resumes, it reads `stopped` and ends without touching the plan or the caller's tensors or frame, which are gone by
- * then (a job's argument lies in the pipeline). Its device may still read and write the tensors of that one call: in the kernel that
- * it hangs in, and, if it runs ahead, in the actions behind it. */
+ * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it a last time
+ * (GRACE_NS); then the thread is detached, and all that it may still touch is never freed: the
+ * pipeline itself, its lists and channels, the memory and kernels of its device; those of the other
+ * devices too, unless it hangs in an action that only computes. If the thread resumes, it reads
+ * `stopped` and ends without touching the plan or the caller's tensors or frame, which are gone by
+ * then (a job's argument lies in the pipeline). Its device may still read and write the tensors of
+ * that one call: in the kernel that it hangs in, and, if it runs ahead, in the actions behind it.
+ * */
 #include "pipeline/team/team.h"
 
 #include <errno.h>
@@ -109,8 +111,7 @@ bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t d
 }
 
 /* Assign the job to every thread of begin .. end - 1 that is not stuck in another one. */
-static void assign(cgp__team *team, int begin, int end, cgp__job *job, void *argument,
-                   bool timed) {
+static void assign(cgp__team *team, int begin, int end, cgp__job *job, void *argument, bool timed) {
     team->job = job;
     team->argument = argument;
     team->timed = timed;
@@ -147,17 +148,15 @@ static int64_t deadline_of(const cgp__team *team) {
     return team->supervisor->deadline(team->self);
 }
 
-/* Wait until `deadline_ns`, or until the supervisor looks again. A caller that wakes long after that slept with the whole process
- * (Ctrl-Z, a suspended machine): the limit starts again. */
+/* Wait until `deadline_ns`, or until the supervisor looks again. A caller that wakes long after
+ * that slept with the whole process (Ctrl-Z, a suspended machine): the limit starts again. */
 static void wait_for_some(cgp__team *team, int64_t deadline_ns) {
     const int64_t next_ns = cgp__now_ns() + team->look_ns;
-    const int64_t wake_ns = deadline_ns < INT64_MAX && team->look_ns > 0
-                                ? cgp__min(deadline_ns, next_ns)
-                                : deadline_ns;
+    const int64_t wake_ns =
+        deadline_ns < INT64_MAX && team->look_ns > 0 ? cgp__min(deadline_ns, next_ns) : deadline_ns;
     (void)cgp__wait_until(&team->done, &team->lock, wake_ns);
     const int64_t now = cgp__now_ns();
-    if (wake_ns < INT64_MAX - OVERSLEPT_NS && now > wake_ns + OVERSLEPT_NS)
-        team->last_end_ns = now;
+    if (wake_ns < INT64_MAX - OVERSLEPT_NS && now > wake_ns + OVERSLEPT_NS) team->last_end_ns = now;
 }
 
 /* Wait, to the end of the job or until it has timed out. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.h -- one thread per device; the caller gives all of them the same job and waits. Knows no plan.
+/* team.h -- one thread per device; the caller gives all of them the same job and waits. Knows no
+ *plan.
  *
  *     assigned ──► busy ──► idle          stuck: still busy when the caller stops waiting
  *       (taken back by the caller if        (ends its job later, or never)
@@ -25,7 +26,8 @@ typedef struct cgp__thread {
     cgp__worker *worker;
     int number; /* of the worker's device */
     pthread_t thread;
-    /* Under the team's lock. A job is: assigned and not begun; begun; begun and not ended in time. */
+    /* Under the team's lock. A job is: assigned and not begun; begun; begun and not ended in time.
+     * */
     bool assigned, busy, stuck;
     /* Of the thread: its job has a time limit. */
     bool timed;
@@ -38,11 +40,14 @@ typedef struct cgp__thread {
 typedef struct cgp__supervisor {
     /* End every wait of a worker for another one. */
     void (*stop)(void *self);
-    /* Return when the job times out, unless an action ends before. Called every look_ns at least. */
+    /* Return when the job times out, unless an action ends before. Called every look_ns at least.
+     * */
     int64_t (*deadline)(const void *self);
-    /* Report which action hangs and give the run up; false, without effect, if an action has ended since. */
+    /* Report which action hangs and give the run up; false, without effect, if an action has ended
+     * since. */
     bool (*time_out)(void *self);
-    /* Return whether the thread of this number is in an action that touches no memory of other devices. */
+    /* Return whether the thread of this number is in an action that touches no memory of other
+     * devices. */
     bool (*computes)(const void *self, int number);
 } cgp__supervisor;
 
@@ -58,7 +63,8 @@ struct cgp__team {
     void *argument;
     int remaining; /* threads that the caller waits for */
     bool quit, release;
-    /* A run has failed: from here on no job with a time limit touches the plan or the caller's memory. */
+    /* A run has failed: from here on no job with a time limit touches the plan or the caller's
+     * memory. */
     atomic_bool stopped;
     /* A stuck worker may touch memory of other devices. */
     bool stuck_shares_memory;
@@ -85,31 +91,36 @@ void cgp__team_deinit(cgp__team *team);
 cgp_status cgp__team_reserve(cgp__team *team, int n);
 cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker, int number);
 
-/* Run a job on every thread and wait. The argument outlives the call if a thread is stuck, so it lies in the pipeline.
+/* Run a job on every thread and wait. The argument outlives the call if a thread is stuck, so it
+ *lies in the pipeline.
  *
- * run: in the time limit. The first thread that fails gives the run up: all waits end, status and message are its own, or those of
- * the timeout, and the team has failed. run_untimed: no thread waits for another; the first in order that failed counts. */
+ * run: in the time limit. The first thread that fails gives the run up: all waits end, status and
+ * message are its own, or those of the timeout, and the team has failed. run_untimed: no thread
+ * waits for another; the first in order that failed counts. */
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
 cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
 
-/* Run an untimed job on thread i alone; CGP_ESTATE: it is stuck. The argument is borrowed for the call. */
+/* Run an untimed job on thread i alone; CGP_ESTATE: it is stuck. The argument is borrowed for the
+ * call. */
 cgp_status cgp__team_run_one(cgp__team *team, int i, cgp__job *job, void *argument);
 
 /* Keep cgp_message() as the reason why only destroying is left. */
 void cgp__team_fail(cgp__team *team);
 
-/* Keep cgp_message() as the run's error if it is the first one, and end all waits for messages. Under the lock. */
+/* Keep cgp_message() as the run's error if it is the first one, and end all waits for messages.
+ * Under the lock. */
 void cgp__team_give_up(cgp__team *team, cgp_status status);
 
 /* Release stalled workers; false if one stays stuck. Then end all threads. */
 bool cgp__team_release(cgp__team *team);
 void cgp__team_stop(cgp__team *team);
 
-/* Sleep, for injected faults, until the deadline or the destruction of the pipeline. A failure of the run does not end the
- * sleep: a slow kernel would not notice it either. */
+/* Sleep, for injected faults, until the deadline or the destruction of the pipeline. A failure of
+ * the run does not end the sleep: a slow kernel would not notice it either. */
 void cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns);
 
-/* Wait for a condition on the clock of cgp__now_ns(), INT64_MAX: without limit. false at the deadline. */
+/* Wait for a condition on the clock of cgp__now_ns(), INT64_MAX: without limit. false at the
+ * deadline. */
 bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c -- locations for the live ranges of a stage.
  *
- * All saved ranges are in use at one time, between forward and backward, so the slot is as large as their sum and they lie in
- * it in order of time. Everything else is packed around them: in forward the upper part of the slot is not written yet, in
- * backward it is no longer read, and both grow and shrink like a stack:
+ * All saved ranges are in use at one time, between forward and backward, so the slot is as large as
+ * their sum and they lie in it in order of time. Everything else is packed around them: in forward
+ * the upper part of the slot is not written yet, in backward it is no longer read, and both grow
+ * and shrink like a stack:
  *
  *     offset                                     saved ranges, and others that fit around them
  *       ^      . . . . . . . ####|#### . . . .
@@ -11,10 +12,11 @@
  *       |      . ################|############
  *       +------------ forward ---+-- backward --> time
  *
- * Where backward is split into I and W, with other actions in between, the gradients that I leaves for W live in the slot as
- * well. Forward's values for W lie at the bottom, above them those for I only, longest-lived first, and from the top hang the
- * gradients for W, in the order in which they are made: one stack shrinks as the other grows, and the slot is as large as
- * both at their worst time.
+ * Where backward is split into I and W, with other actions in between, the gradients that I leaves
+ * for W live in the slot as well. Forward's values for W lie at the bottom, above them those for I
+ * only, longest-lived first, and from the top hang the gradients for W, in the order in which they
+ * are made: one stack shrinks as the other grows, and the slot is as large as both at their worst
+ * time.
  *
  *       ^      . . . . . . . . . |oooooooooooo      o gradients for W
  *       |      . . . . . ####|## |. ooooooooo
@@ -22,12 +24,13 @@
  *       |      . ============|===============       = W reads it
  *       +------------ F -----+-- I --+-- W -> time
  *
- * The others are placed one by one, each at the lowest free offset: in the slot if it fits, else in the workspace. The best
- * order depends on the graph, so several are tried and the one with the smallest workspace is kept.
+ * The others are placed one by one, each at the lowest free offset: in the slot if it fits, else in
+ * the workspace. The best order depends on the graph, so several are tried and the one with the
+ * smallest workspace is kept.
  *
- * The search for that offset visits only ranges that live at the same time: saved ones by a tree over the stack (struct
- * stack), the others by an index over time (struct lifetimes). So a stage of n ranges takes O(n log n) where few of the
- * others live together. */
+ * The search for that offset visits only ranges that live at the same time: saved ones by a tree
+ * over the stack (struct stack), the others by an index over time (struct lifetimes). So a stage of
+ * n ranges takes O(n log n) where few of the others live together. */
 #include "plan/memory/layout.h"
 
 #include "base/base.h"
@@ -38,8 +41,7 @@
 
 static int by_time(const void *a, const void *b) {
     const cgp__live_range *p = *(cgp__live_range *const *)a, *q = *(cgp__live_range *const *)b;
-    return p->start != q->start ? (p->start > q->start) - (p->start < q->start)
-                                : (p > q) - (p < q);
+    return p->start != q->start ? (p->start > q->start) - (p->start < q->start) : (p > q) - (p < q);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -79,8 +81,8 @@ typedef struct bounds {
     int first_start, last_start, first_end, last_end;
 } bounds;
 
-/* Ranges that lie one on the other without a gap, from below, and a tree over them: node p has the children 2p and 2p + 1,
- * range i is node leaves + i. */
+/* Ranges that lie one on the other without a gap, from below, and a tree over them: node p has the
+ * children 2p and 2p + 1, range i is node leaves + i. */
 typedef struct stack {
     cgp__live_range **ranges;
     bounds *tree; /* [2 leaves] */
@@ -108,22 +110,21 @@ static void build_tree(stack *s) {
     s->leaves = leaves_for(s->n);
     for (int i = 0; i < s->leaves; i++) {
         const cgp__live_range *range = i < s->n ? s->ranges[i] : NULL;
-        s->tree[s->leaves + i] =
-            range ? (bounds){range->start, range->start, range->end, range->end}
-                  : (bounds){INT_MAX, INT_MAX, -1, -1};
+        s->tree[s->leaves + i] = range
+                                     ? (bounds){range->start, range->start, range->end, range->end}
+                                     : (bounds){INT_MAX, INT_MAX, -1, -1};
     }
     for (int p = s->leaves - 1; p > 0; p--) {
         const bounds a = s->tree[2 * p], b = s->tree[2 * p + 1];
-        s->tree[p] = (bounds){(int)cgp__min(a.first_start, b.first_start),
-                              (int)cgp__max(a.last_start, b.last_start),
-                              (int)cgp__min(a.first_end, b.first_end),
-                              (int)cgp__max(a.last_end, b.last_end)};
+        s->tree[p] = (bounds){
+            (int)cgp__min(a.first_start, b.first_start), (int)cgp__max(a.last_start, b.last_start),
+            (int)cgp__min(a.first_end, b.first_end), (int)cgp__max(a.last_end, b.last_end)};
     }
 }
 
-/* Return the first range of a stack from `i` on that lives at the same time as `with`, or that does not; n if there is none. */
-static int find(const stack *s, int i, const cgp__live_range *with, bool lives,
-                int64_t *steps) {
+/* Return the first range of a stack from `i` on that lives at the same time as `with`, or that does
+ * not; n if there is none. */
+static int find(const stack *s, int i, const cgp__live_range *with, bool lives, int64_t *steps) {
     int p = s->leaves + i;
     while (i < s->n) {
         const bounds b = s->tree[p];
@@ -171,7 +172,8 @@ static int64_t lift_over_stack(const stack *s, const cgp__live_range *range, int
 
 #define LEVELS 31
 
-/* Level l has the ranges that live for 2^l to 2^(l+1) - 1 times, in buckets of 2^l times by their start. */
+/* Level l has the ranges that live for 2^l to 2^(l+1) - 1 times, in buckets of 2^l times by their
+ * start. */
 typedef struct lifetimes {
     /* [LEVELS + 2 times]: all buckets of level 0, of level 1 .. ; -1: empty */
     int *heads;
@@ -261,7 +263,8 @@ static int by_begin(const void *a, const void *b) {
     return (p->begin > q->begin) - (p->begin < q->begin);
 }
 
-/* Return the lowest offset where a range overlaps none of the intervals, nor, in the slot, a saved range. */
+/* Return the lowest offset where a range overlaps none of the intervals, nor, in the slot, a saved
+ * range. */
 static int64_t lowest_gap(attempt *a, const intervals *taken, const cgp__live_range *range,
                           bool slot) {
     int64_t offset = 0, before;
@@ -293,8 +296,8 @@ static void sort(const attempt *a, int (*compare)(const void *, const void *)) {
     qsort(a->order, (size_t)a->n, sizeof *a->order, compare);
 }
 
-/* Place the ranges that are not saved, in the order of `compare`; return the bytes of workspace. Stops as soon as these reach
- * `enough`. */
+/* Place the ranges that are not saved, in the order of `compare`; return the bytes of workspace.
+ * Stops as soon as these reach `enough`. */
 static int64_t place_others(attempt *a, int (*compare)(const void *, const void *),
                             int64_t enough) {
     int64_t bytes = 0;
@@ -324,9 +327,9 @@ static void stack_saved(attempt *a, cgp__layout_starts starts, int rank) {
     }
 }
 
-/* Hang the gradients from the top of the slot, first to last, and size the slot so that none overlaps the stack below.
- * order[] is in order of time. All of the stack below is there before the first gradient, and a range that has ended has
- * ended for all later gradients. */
+/* Hang the gradients from the top of the slot, first to last, and size the slot so that none
+ * overlaps the stack below. order[] is in order of time. All of the stack below is there before the
+ * first gradient, and a range that has ended has ended for all later gradients. */
 static void hang_gradients(attempt *a, cgp__layout_starts starts) {
     int64_t depth = 0, top = a->slot_bytes;
     int highest = a->below.n - 1, hung = 0;

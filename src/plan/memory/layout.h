@@ -24,9 +24,9 @@ typedef struct cgp__layout_starts {
     int input, weight;
 } cgp__layout_starts;
 
-/* Give every live range its location: saved ones in the slot; the others in parts of the slot that are free while they live,
- * else in the workspace. Adds to *steps. Cost: O(ranges log ranges) where few of those that are not saved live at one time,
- * quadratic in these at worst. */
+/* Give every live range its location: saved ones in the slot; the others in parts of the slot that
+ * are free while they live, else in the workspace. Adds to *steps. Cost: O(ranges log ranges) where
+ * few of those that are not saved live at one time, quadratic in these at worst. */
 cgp_status cgp__layout_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts,
                             int64_t *slot_bytes, int64_t *workspace_bytes, int64_t *steps);
 

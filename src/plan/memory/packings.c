@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packings.c -- packed parameters: kernels of the same parameters and the same layout share one. They lie behind
- * all else, so that a device can drop them. */
+/* packings.c -- packed parameters: kernels of the same parameters and the same layout share one.
+ * They lie behind all else, so that a device can drop them. */
 #include "plan/memory/packings.h"
 
 #include <string.h>
@@ -35,8 +35,8 @@ static cgp_status place(cgp_plan *plan, cgp__packing *packing, uint64_t hash) {
     return CGP_OK;
 }
 
-/* Kernels that run without get them only if the device has a limit, which may have room, and several runs may read them before they
- * change. */
+/* Kernels that run without get them only if the device has a limit, which may have room, and
+ * several runs may read them before they change. */
 static bool is_wanted(const cgp_plan *plan, const cgp__device_plan *d) {
     if (!d->backend->packed) return false;
     return !d->backend->packs_optionally ||
@@ -46,8 +46,7 @@ static bool is_wanted(const cgp_plan *plan, const cgp__device_plan *d) {
 cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call) {
     const cgp__device_plan *d = &plan->devices[device];
     if (!is_wanted(plan, d)) return CGP_OK;
-    cgp__packing packing = {.device = device,
-                            .spec = cgp__call_spec(plan, call, plan->microbatch)};
+    cgp__packing packing = {.device = device, .spec = cgp__call_spec(plan, call, plan->microbatch)};
     memcpy(packing.param, call->param, sizeof packing.param);
     CGP_TRY(d->backend->packed(&d->options, &packing.spec, &packing.bytes, &packing.layout));
     if (packing.bytes == 0) return CGP_OK;
@@ -59,8 +58,7 @@ cgp_status cgp__plan_packing(cgp_plan *plan, int device, cgp__call *call) {
         if (is_same(&plan->packings[i], &packing)) break;
     }
     if (i < 0) CGP_TRY(place(plan, &packing, hash));
-    call->packed =
-        (cgp__location){CGP__PACKED, i < 0 ? packing.offset : plan->packings[i].offset};
+    call->packed = (cgp__location){CGP__PACKED, i < 0 ? packing.offset : plan->packings[i].offset};
     return CGP_OK;
 }
 

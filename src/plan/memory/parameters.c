@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* parameters.c -- offsets of parameters and their gradients.
  *
- * A device that uses a parameter has a copy of it, and one gradient buffer for each of its uses there that backward reaches.
- * After the last backward the buffers are added in order of use, across devices, and every device gets the sum in the first
- * of its own:
+ * A device that uses a parameter has a copy of it, and one gradient buffer for each of its uses
+ * there that backward reaches. After the last backward the buffers are added in order of use,
+ * across devices, and every device gets the sum in the first of its own:
  *
  *     uses of p        u0 (device 0)    u1 (device 0)    u2 (device 1)
  *     gradients        g0 = g0 + g1 + g2                 g2 = g0
  *
- * so that the sum is the same for every balance, and so are the updated copies. A parameter that backward does not reach
- * keeps one buffer, of zeros. */
+ * so that the sum is the same for every balance, and so are the updated copies. A parameter that
+ * backward does not reach keeps one buffer, of zeros. */
 #include "plan/memory/parameters.h"
 
 #include "plan/plan.h"
@@ -35,8 +35,7 @@ bool cgp__plan_is_tied(const cgp_plan *plan, int parameter) {
 
 /* Add a copy of parameter p on a device that has none yet. */
 static cgp_status add_copy(cgp_plan *plan, int p, int device) {
-    if (!cgp__grow(&plan->copies, &plan->copies_capacity, plan->n_copies + 1,
-                   sizeof *plan->copies))
+    if (!cgp__grow(&plan->copies, &plan->copies_capacity, plan->n_copies + 1, sizeof *plan->copies))
         return cgp__no_memory("plan: parameters", sizeof *plan->copies);
     cgp_plan_device *info = &plan->devices[device].info;
     plan->copies[plan->n_copies++] = (cgp__copy){p, device, info->parameter_bytes, -1};
@@ -58,7 +57,8 @@ static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     return CGP_OK;
 }
 
-/* The owner of a parameter with several copies receives the others' gradients in pieces of CGP__TIE_BYTES bytes. */
+/* The owner of a parameter with several copies receives the others' gradients in pieces of
+ * CGP__TIE_BYTES bytes. */
 static void reserve_piece(cgp_plan *plan, int p) {
     const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
     if (plan->inference || plan->first_copy[p + 1] - plan->first_copy[p] < 2) return;

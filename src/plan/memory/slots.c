@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.c -- assigns slots to actions by walking a device's list; the plan has as many as are in use at one time.
+/* slots.c -- assigns slots to actions by walking a device's list; the plan has as many as are in
+ *use at one time.
  *
  *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
  *     saved slot   from F, or from R where the micro-batch is recomputed, to B (or W)
@@ -48,7 +49,8 @@ static void give(pool *p, int microbatch) {
         swap(&p->heap[i], &p->heap[(i - 1) / 2]);
 }
 
-/* Facts about a list that the walk needs at F: the micro-batch is recomputed, has backward, split into I and W. */
+/* Facts about a list that the walk needs at F: the micro-batch is recomputed, has backward, split
+ * into I and W. */
 typedef struct facts {
     bool *recomputed, *backward, *split; /* [stages of the device x microbatches] */
 } facts;
@@ -58,14 +60,13 @@ static size_t cell(const cgp_plan *plan, const cgp_action *a, int chunks) {
     return (size_t)plan->stages[a->stage].number * (size_t)chunks + (size_t)a->microbatch;
 }
 
-static void gather(const cgp_plan *plan, const cgp_action *actions, int n, int chunks,
-                   facts *f) {
+static void gather(const cgp_plan *plan, const cgp_action *actions, int n, int chunks, facts *f) {
     for (int i = 0; i < n; i++) {
         const size_t at = cell(plan, &actions[i], chunks);
         f->recomputed[at] = f->recomputed[at] || actions[i].kind == CGP_ACTION_R;
         f->split[at] = f->split[at] || actions[i].kind == CGP_ACTION_W;
-        f->backward[at] = f->backward[at] || actions[i].kind == CGP_ACTION_B ||
-                          actions[i].kind == CGP_ACTION_I;
+        f->backward[at] =
+            f->backward[at] || actions[i].kind == CGP_ACTION_B || actions[i].kind == CGP_ACTION_I;
     }
 }
 
@@ -80,8 +81,8 @@ static bool last_reader_of_input(const cgp__stage_plan *stage, const facts *f, s
     return kind == CGP_ACTION_F;
 }
 
-static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chunks,
-                 const facts *f, pool *inputs, pool *saved, int *input_slot, int *saved_slot) {
+static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chunks, const facts *f,
+                 pool *inputs, pool *saved, int *input_slot, int *saved_slot) {
     for (int i = 0; i < n; i++) {
         const cgp_action *a = &actions[i];
         const cgp__stage_plan *stage = &plan->stages[a->stage];
@@ -99,8 +100,7 @@ static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chu
 }
 
 cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device,
-                           int *input_slot, int *saved_slot, int *input_count,
-                           int *saved_count) {
+                           int *input_slot, int *saved_slot, int *input_count, int *saved_count) {
     int n = 0;
     const cgp_action *actions = cgp_schedule_actions(schedule, device, &n);
     const cgp_plan_device *info = &plan->devices[device].info;

@@ -4,8 +4,8 @@
 
 #include "plan/plan.h"
 
-/* Of a piece: small ones take longer for weights, large ones are memory that no copy needs. Where actions have more data than the
- * most pieces, the worker waits for some. */
+/* Of a piece: small ones take longer for weights, large ones are memory that no copy needs. Where
+ * actions have more data than the most pieces, the worker waits for some. */
 enum { LEAST_BYTES = 65536, MOST_BYTES = 1048576, MOST_PIECES = 256 };
 
 /* Bytes of a call that copies the caller's data; 0: another call. */
@@ -21,8 +21,7 @@ static int64_t output_bytes(const cgp_plan *plan, int stage, int program, int k)
     if (plan->outputs[k].stage != stage ||
         plan->outputs[k].at[program == CGP__FORWARD_SAVED].arena == CGP__NOWHERE)
         return 0;
-    return cgp__type_bytes(&plan->model->values[plan->model->outputs[k]].type,
-                           plan->microbatch);
+    return cgp__type_bytes(&plan->model->values[plan->model->outputs[k]].type, plan->microbatch);
 }
 
 /* Bytes of the gradient of input k, likewise. */
@@ -58,8 +57,7 @@ static int64_t pieces_of(int64_t bytes, int64_t piece) {
 }
 
 /* The most pieces of an action. */
-static int64_t action_pieces(const cgp_plan *plan, const cgp__device_plan *device,
-                             int64_t piece) {
+static int64_t action_pieces(const cgp_plan *plan, const cgp__device_plan *device, int64_t piece) {
     int64_t most = 1;
     for (int k = 0; k < device->info.stages * CGP__PROGRAMS; k++) {
         const int j = device->info.stage_list[k / CGP__PROGRAMS];

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.c -- offsets of the ops' states (batch norm's running statistics), and of the accumulators from which a step updates
+/* states.c -- offsets of the ops' states (batch norm's running statistics), and of the accumulators
+ *from which a step updates
  * them:
  *
  *     states of all nodes: running_mean | running_var | num_batches_tracked ...
  *     scratch: accumulators (training), caches of keys and values (inference)
  *
- * A node runs on one device, so each state is there once. States come first: pipelines that share them have scratch of their own. */
+ * A node runs on one device, so each state is there once. States come first: pipelines that share
+ * them have scratch of their own. */
 #include "plan/memory/states.h"
 
 #include "plan/plan.h"

@@ -18,8 +18,7 @@ static void count_words(cgp_plan *plan) {
     for (int p = 0; p < model->n_params; p++)
         plan->devices[plan->copies[plan->first_copy[p]].device].step.n_words++;
     for (int i = 0; i < model->n_nodes; i++) {
-        if (plan->accumulator[i] >= 0)
-            plan->devices[cgp__plan_device_of(plan, i)].step.n_words++;
+        if (plan->accumulator[i] >= 0) plan->devices[cgp__plan_device_of(plan, i)].step.n_words++;
     }
 }
 

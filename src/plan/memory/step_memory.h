@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_memory.h -- memory of the values that change from step to step, and of scalars that kernels write. */
+/* step_memory.h -- memory of the values that change from step to step, and of scalars that kernels
+ * write. */
 #ifndef CGP_SRC_PLAN_STEP_MEMORY_H
 #define CGP_SRC_PLAN_STEP_MEMORY_H
 

@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backward.c -- backward of a stage as kernel calls, nodes in descending order, weight backward before input backward: once
- * the weight gradient of a linear is made its input is dead, and the input's gradient may take over that memory.
+/* backward.c -- backward of a stage as kernel calls, nodes in descending order, weight backward
+ *before input backward: once
+ * the weight gradient of a linear is made its input is dead, and the input's gradient may take over
+ * that memory.
  *
- * Where the schedule has I and W, all input backward comes first. Then the operands of weight backward, the node's input and
- * the gradient of its result, stay in the saved slot until W: the input's gradient may not lie there, and nothing may be
- * written over the result's.
+ * Where the schedule has I and W, all input backward comes first. Then the operands of weight
+ * backward, the node's input and the gradient of its result, stay in the saved slot until W: the
+ * input's gradient may not lie there, and nothing may be written over the result's.
  *
- * The gradient of a value is a sum over its uses, last to first. It begins with the gradient that a later stage sent, if the
- * value is used there; else its last use makes it, in memory of its own, or in that of its result's gradient where the op
- * allows (see cgp__dx); the others add. Memory that two values' gradients share (ADD hands on its own) is copied before one
- * of them is written while the other is still to be read. */
+ * The gradient of a value is a sum over its uses, last to first. It begins with the gradient that a
+ * later stage sent, if the value is used there; else its last use makes it, in memory of its own,
+ * or in that of its result's gradient where the op allows (see cgp__dx); the others add. Memory
+ * that two values' gradients share (ADD hands on its own) is copied before one of them is written
+ * while the other is still to be read. */
 #include "plan/program/builder.h"
 
 static int64_t value_bytes(const cgp__stage_builder *b, int value) {
     return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
 }
 
-/* Return true if W will read the gradient of a node's result. (Of ops that write in place, only custom ops have that.) */
+/* Return true if W will read the gradient of a node's result. (Of ops that write in place, only
+ * custom ops have that.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
     return b->plan->splits && cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
 }
@@ -55,8 +59,7 @@ static cgp_status new_gradient(cgp__stage_builder *b, int value, int time) {
 /* Gradients that begin in a later stage arrive before the first call. */
 static cgp_status place_arrivals(cgp__stage_builder *b) {
     const cgp_plan *plan = b->plan;
-    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
-         s++) {
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
         const cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
         if (edge->edge.to != b->index || edge->edge.from < b->index) continue;
         for (int i = 0; i < edge->n_parts; i++)
@@ -79,8 +82,9 @@ static bool has_gradient_readers(const cgp_plan *plan, int value) {
     return false;
 }
 
-/* With an external loss the gradients of outputs are the caller's. They are copied, as others may be added to them, or lie over them;
- * those of outputs that ops read are added last, behind the sum over the uses (add_external). */
+/* With an external loss the gradients of outputs are the caller's. They are copied, as others may
+ * be added to them, or lie over them; those of outputs that ops read are added last, behind the sum
+ * over the uses (add_external). */
 static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
     const cgp_plan *plan = b->plan;
     const int time = cgp__time_arrival(b->stage);
@@ -103,8 +107,7 @@ static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
 /* Gradients that end in an earlier stage live until they are sent. */
 static void place_departures(cgp__stage_builder *b) {
     const cgp_plan *plan = b->plan;
-    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
-         s++) {
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
         const cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
         if (edge->edge.from != b->index || edge->edge.to > b->index) continue;
         for (int i = 0; i < edge->n_parts; i++) {
@@ -135,10 +138,8 @@ static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int valu
 static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int i,
                                cgp_op_direction direction) {
     const int value = b->model->nodes[b->stage->first_node + i].output;
-    const cgp_op_direction first =
-        b->plan->splits ? CGP_OP_BACKWARD_INPUT : CGP_OP_BACKWARD_WEIGHT;
-    if (value < 0 || b->external[value].arena == CGP__NOWHERE || direction != first)
-        return CGP_OK;
+    const cgp_op_direction first = b->plan->splits ? CGP_OP_BACKWARD_INPUT : CGP_OP_BACKWARD_WEIGHT;
+    if (value < 0 || b->external[value].arena == CGP__NOWHERE || direction != first) return CGP_OK;
     const int time = cgp__time_backward(b, i, direction);
     CGP_TRY(unalias(b, program, value, time));
     cgp__call *call = NULL;
@@ -152,13 +153,12 @@ static cgp_status add_external(cgp__stage_builder *b, cgp__program *program, int
     return CGP_OK;
 }
 
-/* Return true if the gradient of input k may take the memory of the input itself: a saved value, last read by this node's
- * backward, and not by its input backward. */
+/* Return true if the gradient of input k may take the memory of the input itself: a saved value,
+ * last read by this node's backward, and not by its input backward. */
 static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
                                int time) {
     const cgp__location x = b->location[node->inputs[k]];
-    if (x.arena != CGP__LIVE_RANGE || !b->ranges[x.offset].saved ||
-        b->ranges[x.offset].end > time)
+    if (x.arena != CGP__LIVE_RANGE || !b->ranges[x.offset].saved || b->ranges[x.offset].end > time)
         return false;
     const bool read_now = node->use.op->input_needs_x & (1u << k);
     for (int j = 0; j < node->n_inputs; j++) { /* the other input still reads it */
@@ -187,7 +187,8 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
     return new_gradient(b, value, time);
 }
 
-/* Return true if a later input of the node is the same value, its gradient made by the same call. */
+/* Return true if a later input of the node is the same value, its gradient made by the same call.
+ * */
 static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
     for (int j = k + 1; j < node->n_inputs; j++) {
         if (node->inputs[j] == node->inputs[k] && dx[j].arena != CGP__NOWHERE) return true;
@@ -215,8 +216,7 @@ static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const c
     return CGP_OK;
 }
 
-static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *node,
-                       int time) {
+static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *node, int time) {
     const bool input = call->direction == CGP_OP_BACKWARD_INPUT;
     const uint32_t needs_x = input ? node->use.op->input_needs_x : node->use.op->weight_needs_x;
     for (int k = 0; k < node->n_inputs; k++) {
@@ -256,8 +256,7 @@ static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, i
         CGP_TRY(place_dx(b, program, node, time, dx, &add, &work));
         if (work) {
             cgp__call *call = NULL;
-            CGP_TRY(
-                cgp__builder_call(b, program, index, CGP_OP_BACKWARD_INPUT, add, time, &call));
+            CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_BACKWARD_INPUT, add, time, &call));
             bind_reads(b, call, node, time);
             for (int k = 0; k < node->n_inputs; k++)
                 call->dx[k] = dx[k];
@@ -267,7 +266,8 @@ static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, i
     return CGP_OK;
 }
 
-/* The gradients of inputs go to the caller as outputs do (forward.c), from memory that they keep until the action ends. */
+/* The gradients of inputs go to the caller as outputs do (forward.c), from memory that they keep
+ * until the action ends. */
 static cgp_status place_input_gradients(cgp__stage_builder *b, cgp__program *program) {
     const int time = cgp__time_backward_end(b->stage);
     for (int k = 0; k < b->model->n_inputs; k++) {
@@ -282,8 +282,7 @@ static cgp_status place_input_gradients(cgp__stage_builder *b, cgp__program *pro
     return CGP_OK;
 }
 
-static cgp_status backward_steps(cgp__stage_builder *b, cgp__program *program, int begin,
-                                 int end) {
+static cgp_status backward_steps(cgp__stage_builder *b, cgp__program *program, int begin, int end) {
     for (int step = begin; step < end; step++) {
         cgp_op_direction direction;
         const int i = cgp__backward_at(b, step, &direction);

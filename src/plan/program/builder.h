@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.h -- the state while one stage's programs are made: its live ranges, and the location of each value. */
+/* builder.h -- the state while one stage's programs are made: its live ranges, and the location of
+ * each value. */
 #ifndef CGP_SRC_PLAN_BUILDER_H
 #define CGP_SRC_PLAN_BUILDER_H
 
@@ -102,8 +103,9 @@ static inline int cgp__time_backward(const cgp__stage_builder *builder, int i,
     return stage->n_nodes + 2 + 2 * after + (direction == CGP_OP_BACKWARD_INPUT);
 }
 
-/* Return node and direction of a step of backward, 0 .. 2 n_nodes - 1, in order of time: weight before input backward of each
- * node, or, if split, all input backward before all weight backward. */
+/* Return node and direction of a step of backward, 0 .. 2 n_nodes - 1, in order of time: weight
+ * before input backward of each node, or, if split, all input backward before all weight backward.
+ * */
 static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
                                    cgp_op_direction *direction) {
     const int n = builder->stage->n_nodes;
@@ -119,33 +121,35 @@ int cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int time);
 /* Extend a live range to `time`; other locations need none. */
 void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, int time);
 
-/* Append a call of a node to a program: parameters, state, workspace and saved values bound, the rest NOWHERE. */
+/* Append a call of a node to a program: parameters, state, workspace and saved values bound, the
+ * rest NOWHERE. */
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
-                             cgp_op_direction direction, uint32_t add, int time,
-                             cgp__call **out);
+                             cgp_op_direction direction, uint32_t add, int time, cgp__call **out);
 
 /* Return true if the stage's device reads and writes the caller's memory. */
 bool cgp__builder_shares_host(const cgp__stage_builder *builder);
 
 /* Append a copy of the caller's data of a value, or of its gradient, to memory of the device. */
 cgp_status cgp__builder_copy(cgp__stage_builder *builder, cgp__program *program,
-                             cgp_op_direction direction, int time, int value,
-                             cgp__location from, cgp__location to);
+                             cgp_op_direction direction, int time, int value, cgp__location from,
+                             cgp__location to);
 
-/* forward.c: locate a value, or its gradient, at a time for the caller, in its type: a device that cannot write the caller's memory
- * converts it first. */
+/* forward.c: locate a value, or its gradient, at a time for the caller, in its type: a device that
+ * cannot write the caller's memory converts it first. */
 cgp_status cgp__builder_for_caller(cgp__stage_builder *builder, cgp__program *program,
                                    cgp_op_direction direction, int time, int value,
                                    cgp__location from, cgp__location *at);
 
-/* reads.c: fill last_read, recomputed and recomputations; append the calls of the recomputations at a time. */
+/* reads.c: fill last_read, recomputed and recomputations; append the calls of the recomputations at
+ * a time. */
 cgp_status cgp__builder_find_reads(cgp__stage_builder *builder);
 cgp_status cgp__builder_recompute(cgp__stage_builder *builder, cgp__program *program, int time);
 
 /* Return the location of a value for backward. */
 cgp__location cgp__builder_operand(const cgp__stage_builder *builder, int value);
 
-/* forward.c: fill `program` in order of the nodes. backward.c: in descending order. recompute.c: R, from forward's calls. */
+/* forward.c: fill `program` in order of the nodes. backward.c: in descending order. recompute.c: R,
+ * from forward's calls. */
 cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_backward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);

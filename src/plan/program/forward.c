@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward.c -- forward of a stage as kernel calls, in order of the nodes; before them, copies of the caller's inputs that the
+/* forward.c -- forward of a stage as kernel calls, in order of the nodes; before them, copies of
+ *the caller's inputs that the
  * device keeps in another type, or cannot read where they are.
  *
- * A value that has no reader after an op, and that the op may overwrite, shares its memory with the op's result: in
- * x + dropout(linear(y)) the linear writes into the sum's memory. (A stored sum then comes into use earlier than it must,
- * which can be worse: `separate` leaves this out.) In training, values that backward reads are marked as saved. */
+ * A value that has no reader after an op, and that the op may overwrite, shares its memory with the
+ * op's result: in x + dropout(linear(y)) the linear writes into the sum's memory. (A stored sum
+ * then comes into use earlier than it must, which can be worse: `separate` leaves this out.) In
+ * training, values that backward reads are marked as saved. */
 #include "plan/program/builder.h"
 
 /* Return true if backward of this stage reads the value that forward stored. */
@@ -12,14 +14,15 @@ static bool is_stored(const cgp__stage_builder *b, int value) {
     return b->last_read[value] >= 0 && !b->recomputed[value];
 }
 
-/* Return true if a value has a reader after node i: a later node, another stage, the caller, backward. */
+/* Return true if a value has a reader after node i: a later node, another stage, the caller,
+ * backward. */
 static bool read_after(const cgp__stage_builder *b, int value, int i) {
     return b->model->values[value].output >= 0 || is_stored(b, value) ||
            cgp__plan_last_reader(b->plan, value) > b->stage->first_node + i;
 }
 
-/* Return true if the op may write its result over the memory of input k: all inputs of that value may be written over, and
- * it has the result's type. */
+/* Return true if the op may write its result over the memory of input k: all inputs of that value
+ * may be written over, and it has the result's type. */
 static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, int k) {
     const cgp__value_info *values = b->model->values;
     const int value = node->inputs[k];
@@ -86,7 +89,8 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* From then on such an input is a value like those that the stage makes, and is saved for backward likewise. */
+/* From then on such an input is a value like those that the stage makes, and is saved for backward
+ * likewise. */
 static cgp_status copy_inputs(cgp__stage_builder *b, cgp__program *program) {
     for (int k = 0; k < b->model->n_inputs; k++) {
         const int value = b->model->input_values[k];
@@ -97,12 +101,10 @@ static cgp_status copy_inputs(cgp__stage_builder *b, cgp__program *program) {
         const int range = cgp__builder_range(b, bytes, 0);
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
         const cgp__location copy = {CGP__LIVE_RANGE, range};
-        CGP_TRY(
-            cgp__builder_copy(b, program, CGP_OP_FORWARD, 0, value, b->location[value], copy));
+        CGP_TRY(cgp__builder_copy(b, program, CGP_OP_FORWARD, 0, value, b->location[value], copy));
         b->location[value] = copy;
         b->ranges[range].saved = is_stored(b, value);
-        if (b->ranges[range].saved)
-            cgp__builder_extend(b, b->location[value], b->last_read[value]);
+        if (b->ranges[range].saved) cgp__builder_extend(b, b->location[value], b->last_read[value]);
         b->n_converts++;
     }
     return CGP_OK;
@@ -132,9 +134,8 @@ static cgp_status convert_outputs(cgp__stage_builder *b, cgp__program *program) 
         cgp__output_plan *output = &b->plan->outputs[k];
         if (output->stage == b->index)
             CGP_TRY(cgp__builder_for_caller(
-                b, program, CGP_OP_FORWARD, cgp__time_forward_end(b->stage),
-                b->model->outputs[k], b->location[b->model->outputs[k]],
-                &output->at[b->training ? 1 : 0]));
+                b, program, CGP_OP_FORWARD, cgp__time_forward_end(b->stage), b->model->outputs[k],
+                b->location[b->model->outputs[k]], &output->at[b->training ? 1 : 0]));
     }
     return CGP_OK;
 }
@@ -146,8 +147,8 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
         CGP_TRY(place_stats(b, i));
         CGP_TRY(place_result(b, i));
         cgp__call *call = NULL;
-        CGP_TRY(cgp__builder_call(b, program, b->stage->first_node + i, CGP_OP_FORWARD, 0, i,
-                                  &call));
+        CGP_TRY(
+            cgp__builder_call(b, program, b->stage->first_node + i, CGP_OP_FORWARD, 0, i, &call));
         for (int k = 0; k < node->n_inputs; k++) {
             call->x[k] = b->location[node->inputs[k]];
             cgp__builder_extend(b, call->x[k], i);

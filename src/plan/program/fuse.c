@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuse.c -- one call for two, where that saves a pass over memory and changes no bit: an ADD or a channel norm, and a RELU
+/* fuse.c -- one call for two, where that saves a pass over memory and changes no bit: an ADD or a
+ *channel norm, and a RELU
  * that overwrites its result.
  *
  *     norm   x -> y                    norm, relu   x -> y
  *     relu   y -> y
  *
- * Programs are complete by then: every operand has its location, and a RELU in place is the only reader of the value that it
- * overwrites. */
+ * Programs are complete by then: every operand has its location, and a RELU in place is the only
+ * reader of the value that it overwrites. */
 #include "plan/program/builder.h"
 
 /* Return true if `second` is a RELU, in place, of the result of `first`. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch.c -- prefetch lists: a linear's GEMM prefetches the operands of the next calls that have been out of cache for long.
+/* prefetch.c -- prefetch lists: a linear's GEMM prefetches the operands of the next calls that have
+ *been out of cache for long.
  *
  *     forward                       backward
  *     linear  <- W, bias below      linear, weight  <- W
@@ -7,8 +8,9 @@
  *     linear                        gelu
  *                                   linear, weight
  *
- * The list of a linear goes up to and including the next linear: a GEMM keeps the vector units busy and leaves load ports
- * free. Results of the call before are in cache already, and a GEMM prefetches its own results. */
+ * The list of a linear goes up to and including the next linear: a GEMM keeps the vector units busy
+ * and leaves load ports free. Results of the call before are in cache already, and a GEMM
+ * prefetches its own results. */
 #include "plan/program/builder.h"
 
 static void add(cgp__call *call, cgp__location location, int64_t bytes) {
@@ -19,20 +21,18 @@ static void add(cgp__call *call, cgp__location location, int64_t bytes) {
     call->prefetch[call->n_prefetch++] = (cgp__operand){location, bytes};
 }
 
-static void add_saved(const cgp_plan *plan, cgp__call *call, cgp__location location,
-                      int value) {
+static void add_saved(const cgp_plan *plan, cgp__call *call, cgp__location location, int value) {
     if (location.arena == CGP__SAVED_SLOT)
         add(call, location, cgp__plan_value_bytes(plan, value, plan->microbatch));
 }
 
-static void add_operands(const cgp_plan *plan, cgp__call *call, const cgp__call *next,
-                         bool saved) {
+static void add_operands(const cgp_plan *plan, cgp__call *call, const cgp__call *next, bool saved) {
     const cgp__node *node = &plan->model->nodes[next->node];
     for (int k = 0; saved && k < node->n_inputs; k++)
         add_saved(plan, call, next->x[k], node->inputs[k]);
     if (saved && node->output >= 0) add_saved(plan, call, next->y, node->output);
-    for (int k = 0;
-         next->direction != CGP_OP_BACKWARD_WEIGHT && k < node->use.shapes.n_parameters; k++) {
+    for (int k = 0; next->direction != CGP_OP_BACKWARD_WEIGHT && k < node->use.shapes.n_parameters;
+         k++) {
         const cgp_shape *shape = &plan->model->params[node->params[k]].shape;
         add(call, next->param[k], cgp_shape_count(shape) * (int64_t)sizeof(float));
     }

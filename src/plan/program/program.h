@@ -9,8 +9,9 @@
 #include "model/model.h"
 #include "plan/location.h"
 
-/* One kernel run, or, with node -1, the sum dx[0] += dy (`sums`) or the copy dx[0] = dy of `copy_count` elements a sample, converted; with a workspace, by way of
- * it: copied there from the caller's memory, then converted. */
+/* One kernel run, or, with node -1, the sum dx[0] += dy (`sums`) or the copy dx[0] = dy of
+ * `copy_count` elements a sample, converted; with a workspace, by way of it: copied there from the
+ * caller's memory, then converted. */
 typedef struct cgp__call {
     int node;
     /* RELU fused into the call, NULL: none (fuse.c) */
@@ -20,8 +21,8 @@ typedef struct cgp__call {
     bool sums;
     int64_t copy_count;
     cgp_dtype from_type, to_type;
-    cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED],
-        param[CGP_OP_MAX_PARAMETERS], packed;
+    cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED], param[CGP_OP_MAX_PARAMETERS],
+        packed;
     /* accumulator: NOWHERE in a call that collects no statistics */
     cgp__location state[CGP_OP_MAX_STATE], accumulator;
     cgp__location dy, dx[CGP_OP_MAX_INPUTS], dparam[CGP_OP_MAX_PARAMETERS], workspace;
@@ -36,8 +37,8 @@ typedef struct cgp__program {
     int n, capacity;
     /* of a split backward: the first n_input calls are I, the others W */
     int n_input;
-    /* Calls at the beginning that copy the caller's data. Where a device does not share the host's memory, no other call has an operand
-     * of the caller's. */
+    /* Calls at the beginning that copy the caller's data. Where a device does not share the host's
+     * memory, no other call has an operand of the caller's. */
     int n_caller;
 } cgp__program;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* programs.c -- makes the programs of a stage: first with live ranges as operands, then, once all of the stage's are known,
- * with their locations. The caller's inputs and the input slot have locations from the start. */
+/* programs.c -- makes the programs of a stage: first with live ranges as operands, then, once all
+ * of the stage's are known, with their locations. The caller's inputs and the input slot have
+ * locations from the start. */
 #include "plan/memory/packings.h"
 #include "plan/program/builder.h"
 
@@ -14,8 +15,7 @@ typedef struct cgp__workspace_memo {
 } cgp__workspace_memo;
 
 int cgp__builder_range(cgp__stage_builder *b, int64_t bytes, int time) {
-    if (!cgp__grow(&b->ranges, &b->ranges_capacity, b->n_ranges + 1, sizeof *b->ranges))
-        return -1;
+    if (!cgp__grow(&b->ranges, &b->ranges_capacity, b->n_ranges + 1, sizeof *b->ranges)) return -1;
     b->ranges[b->n_ranges] = (cgp__live_range){.bytes = bytes, .start = time, .end = time};
     return b->n_ranges++;
 }
@@ -43,8 +43,7 @@ static cgp_kernel_spec sum_spec(const cgp_plan *plan, const cgp__call *call, int
 cgp_kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
     if (call->sums) return sum_spec(plan, call, n);
     const cgp__node *node = &plan->model->nodes[call->node];
-    cgp_kernel_spec spec =
-        cgp__node_kernel(node, call->direction, n, cgp__plan_arithmetic(plan));
+    cgp_kernel_spec spec = cgp__node_kernel(node, call->direction, n, cgp__plan_arithmetic(plan));
     if (call->relu) spec.attributes.slope = call->relu->sizes.slope;
     spec.add = call->add;
     return spec;
@@ -56,21 +55,19 @@ static cgp_status ask_workspace(const cgp_plan *plan, int device, const cgp__nod
     const cgp__device_plan *d = &plan->devices[device];
     const char *layer = plan->model->layers[node->layer], *op = node->use.op->name;
     if (spec->op == CGP_OP_CUSTOM && !d->backend->custom_ops)
-        return cgp_fail(
-            CGP_EINVAL,
-            "layer %s, op %s: device %s runs no custom ops (put that layer on a cpu "
-            "device)",
-            layer, op, d->name);
+        return cgp_fail(CGP_EINVAL,
+                        "layer %s, op %s: device %s runs no custom ops (put that layer on a cpu "
+                        "device)",
+                        layer, op, d->name);
     const cgp_status status = d->backend->workspace(&d->options, spec, bytes);
     if (status == CGP_OK) return CGP_OK;
-    return cgp_fail(status, "layer %s, op %s, device %s: %s%s", layer, op, d->name,
-                    cgp_message(),
+    return cgp_fail(status, "layer %s, op %s, device %s: %s%s", layer, op, d->name, cgp_message(),
                     status == CGP_EINVAL ? " (put that layer on a cpu device)" : "");
 }
 
-/* Return the workspace of a call, from the backend once for each kernel; fewer samples need no more. */
-static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
-                                  int64_t *bytes) {
+/* Return the workspace of a call, from the backend once for each kernel; fewer samples need no
+ * more. */
+static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, int64_t *bytes) {
     cgp_plan *plan = b->plan;
     const cgp_kernel_spec spec = cgp__call_spec(plan, call, plan->microbatch);
     const int device = b->stage->info.device;
@@ -99,8 +96,8 @@ bool cgp__builder_shares_host(const cgp__stage_builder *b) {
 }
 
 cgp_status cgp__builder_copy(cgp__stage_builder *b, cgp__program *program,
-                             cgp_op_direction direction, int time, int value,
-                             cgp__location from, cgp__location to) {
+                             cgp_op_direction direction, int time, int value, cgp__location from,
+                             cgp__location to) {
     const cgp_op_type *type = &b->model->values[value].type;
     cgp__call *call = NULL;
     CGP_TRY(cgp__builder_call(b, program, -1, direction, 0, time, &call));
@@ -118,8 +115,7 @@ cgp_status cgp__builder_copy(cgp__stage_builder *b, cgp__program *program,
 }
 
 cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node,
-                             cgp_op_direction direction, uint32_t add, int time,
-                             cgp__call **out) {
+                             cgp_op_direction direction, uint32_t add, int time, cgp__call **out) {
     if (!cgp__grow(&program->calls, &program->capacity, program->n + 1, sizeof *program->calls))
         return cgp__no_memory("plan: calls", sizeof *program->calls);
     cgp__call *call = &program->calls[program->n++];
@@ -134,8 +130,7 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
             direction == CGP_OP_BACKWARD_WEIGHT ||
             (direction == CGP_OP_BACKWARD_INPUT && n->use.op->weight_in_input);
         if (makes_gradient)
-            call->dparam[k] =
-                (cgp__location){CGP__GRADIENTS, b->plan->use_gradient[n->uses[k]]};
+            call->dparam[k] = (cgp__location){CGP__GRADIENTS, b->plan->use_gradient[n->uses[k]]};
     }
     for (int k = 0; k < n->use.shapes.n_state && direction == CGP_OP_FORWARD; k++)
         call->state[k] = (cgp__location){CGP__STATE, b->plan->state[n->first_state + k]};
@@ -180,11 +175,9 @@ static void rewrite_results(cgp__stage_builder *b, int variant) {
         if (plan->outputs[k].stage == b->index) rewrite(b, &plan->outputs[k].at[variant]);
     }
     for (int k = 0; variant == 1 && k < b->model->n_inputs; k++) {
-        if (plan->input_gradients[k].stage == b->index)
-            rewrite(b, &plan->input_gradients[k].at);
+        if (plan->input_gradients[k].stage == b->index) rewrite(b, &plan->input_gradients[k].at);
     }
-    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
-         s++) {
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
         cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
         const bool gradient = edge->edge.from > edge->edge.to;
         for (int i = 0; i < edge->n_parts; i++) {
@@ -208,8 +201,7 @@ static void place_incoming(cgp__stage_builder *b) {
         b->location[b->model->input_values[k]] = (cgp__location){CGP__HOST, k};
     int64_t offset = 0;
     const cgp_plan *plan = b->plan;
-    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
-         s++) {
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1]; s++) {
         cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
         if (edge->edge.to != b->index || edge->edge.from > edge->edge.to) continue;
         for (int i = 0; i < edge->n_parts; i++) {
@@ -238,8 +230,8 @@ static double program_flops(const cgp_plan *plan, const cgp__program *program, b
         const cgp__call *call = &program->calls[i];
         if (call->node >= 0 && (!weight || call->direction == CGP_OP_BACKWARD_WEIGHT)) {
             const cgp__node *node = &plan->model->nodes[call->node];
-            flops += cgp__op_flops(node->kind, &node->use, call->direction) *
-                     (double)plan->microbatch;
+            flops +=
+                cgp__op_flops(node->kind, &node->use, call->direction) * (double)plan->microbatch;
         }
     }
     return flops;
@@ -368,8 +360,9 @@ static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
-/* Make programs that share live ranges: variant 0 is forward_nosave, 1 the three of training. Stored results may take over
- * memory of what their op reads, or have memory of their own: the variant with less workspace is kept. */
+/* Make programs that share live ranges: variant 0 is forward_nosave, 1 the three of training.
+ * Stored results may take over memory of what their op reads, or have memory of their own: the
+ * variant with less workspace is kept. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     int64_t slot = 0, in_place = 0, separate = INT64_MAX;
     b->training = variant == 1;
@@ -387,8 +380,9 @@ static bool is_callers(cgp__location location) {
     return location.arena == CGP__HOST || location.arena == CGP__HOST_GRADIENT;
 }
 
-/* Count the copies of the caller's data, which come first. Anything else that reads it there is a bug of this library, reported before
- * anything runs: the calls behind the copies may be recorded. */
+/* Count the copies of the caller's data, which come first. Anything else that reads it there is a
+ * bug of this library, reported before anything runs: the calls behind the copies may be recorded.
+ * */
 static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *program) {
     program->n_caller = 0;
     while (program->n_caller < program->n && program->calls[program->n_caller].node < 0 &&
@@ -400,11 +394,10 @@ static cgp_status count_callers(const cgp__stage_builder *b, cgp__program *progr
         for (int k = 0; k < CGP_OP_MAX_INPUTS; k++)
             reads = reads || is_callers(call->x[k]);
         if (reads)
-            return cgp_fail(
-                CGP_EDEVICE,
-                "stage %d: call %d reads the caller's memory, expected of the first "
-                "%d alone",
-                b->index, i, program->n_caller);
+            return cgp_fail(CGP_EDEVICE,
+                            "stage %d: call %d reads the caller's memory, expected of the first "
+                            "%d alone",
+                            b->index, i, program->n_caller);
     }
     return CGP_OK;
 }

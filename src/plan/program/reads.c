@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reads.c -- the values that backward of a stage reads, the last time of each, and selective recomputation.
+/* reads.c -- the values that backward of a stage reads, the last time of each, and selective
+ *recomputation.
  *
- * Backward reads operands of forward (see the op tables). A value that it reads is stored in the saved slot, from forward to
- * its last reader. With `+selective` the output of a cheap op is not stored if all of the op's inputs are there anyway: stored
- * for another reader, sent by another stage or the caller, or recomputed themselves. Then the op runs again right before the
- * first reader, into memory that is free by then, and its output lives until the last one:
+ * Backward reads operands of forward (see the op tables). A value that it reads is stored in the
+ * saved slot, from forward to its last reader. With `+selective` the output of a cheap op is not
+ * stored if all of the op's inputs are there anyway: stored for another reader, sent by another
+ * stage or the caller, or recomputed themselves. Then the op runs again right before the first
+ * reader, into memory that is free by then, and its output lives until the last one:
  *
  *     forward     x ── layer_norm ── y ── linear            stored: x (layer_norm's backward
  *     backward    y = layer_norm(x)   linear's dweight      reads it), not y
  *
- * Where W runs later than I, it recomputes for itself: the values that I has recomputed are gone by then.
+ * Where W runs later than I, it recomputes for itself: the values that I has recomputed are gone by
+ * then.
  *
- * Nodes are visited here in the order in which backward runs them, so that the times are known before any live range is
- * made. */
+ * Nodes are visited here in the order in which backward runs them, so that the times are known
+ * before any live range is made. */
 #include "plan/program/builder.h"
 
 #include <stdlib.h>
@@ -79,8 +82,8 @@ static void require(cgp__stage_builder *b, int i, int *n) {
     b->required_list[(*n)++] = i;
 }
 
-/* Note a read of a value. If it is recomputed and not there yet, its producer runs first, and before that the producers of its
- * inputs. */
+/* Note a read of a value. If it is recomputed and not there yet, its producer runs first, and
+ * before that the producers of its inputs. */
 static void read_value(cgp__stage_builder *b, int value, int time, bool *failed) {
     note_read(b, value, time);
     if (!b->recomputed[value] || is_live(b, value, time)) return;
@@ -91,8 +94,7 @@ static void read_value(cgp__stage_builder *b, int value, int time, bool *failed)
         b->plan->steps++;
         for (int k = 0; k < node->n_inputs; k++) {
             const int x = node->inputs[k], producer = producer_of(b, x);
-            if (producer >= 0 && b->recomputed[x] && !is_live(b, x, time))
-                require(b, producer, &n);
+            if (producer >= 0 && b->recomputed[x] && !is_live(b, x, time)) require(b, producer, &n);
         }
     }
     qsort(b->required_list, (size_t)n, sizeof *b->required_list, cgp__builder_ascending);

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-/* Mark the nodes that make a saved range, and those that make what these read. `calls`: the nodes' in forward; `written`:
- * [ranges] scratch. */
+/* Mark the nodes that make a saved range, and those that make what these read. `calls`: the nodes'
+ * in forward; `written`: [ranges] scratch. */
 static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, bool *needed,
                         bool *written) {
     const cgp__stage_plan *stage = b->stage;
@@ -13,7 +13,8 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
         for (int k = 0; k < node->use.shapes.n_saved; k++)
             needed[i] = needed[i] || b->ranges[calls[i].saved[k].offset].saved;
-        /* The last of the nodes that write a saved range makes the saved value; the others are its inputs. */
+        /* The last of the nodes that write a saved range makes the saved value; the others are its
+         * inputs. */
         if (calls[i].y.arena == CGP__LIVE_RANGE) {
             const int64_t range = calls[i].y.offset;
             needed[i] = needed[i] || (b->ranges[range].saved && !written[range]);

@@ -11,10 +11,11 @@
  *
  * The text may begin with UTF-8's byte order mark, and cells may stand in quotes (RFC 4180).
  *
- * R, recomputation, is ours. Some cells are skipped: UNSHARD, RESHARD, REDUCE_GRAD and WAIT_REDUCE_GRAD are for sharded
- * weights, which these are not; WAIT_SEND_F and WAIT_SEND_B keep a message from being freed while it is sent, and here a
- * buffer of the edge holds a copy of it. Stages are a chain: SEND_F goes to the next stage, SEND_B to the one before.
- * Between stages of one device PyTorch sends nothing; those transfers are inserted.
+ * R, recomputation, is ours. Some cells are skipped: UNSHARD, RESHARD, REDUCE_GRAD and
+ * WAIT_REDUCE_GRAD are for sharded weights, which these are not; WAIT_SEND_F and WAIT_SEND_B keep a
+ * message from being freed while it is sent, and here a buffer of the edge holds a copy of it.
+ * Stages are a chain: SEND_F goes to the next stage, SEND_B to the one before. Between stages of
+ * one device PyTorch sends nothing; those transfers are inserted.
  *
  * Source: torch/distributed/pipelining/schedules.py, _Action.from_str and _load_csv. */
 #include "schedule/formats/csv.h"
@@ -40,8 +41,8 @@ static const char *quoted(const char *begin, const char *end, char text[44]) {
 /* "x.csv: row 2, column 5, "3X1": <why>" */
 static cgp_status wrong_cell(const cgp__csv *r, const char *why) {
     char text[44];
-    return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, r->row,
-                    r->column, quoted(r->begin, r->stop, text), why);
+    return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, r->row, r->column,
+                    quoted(r->begin, r->stop, text), why);
 }
 
 /* --- one cell --- */
@@ -66,8 +67,8 @@ static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE
 enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };
 
 /* Read "12SEND_F3" up to `end`. out->stage stays -1 if the action is skipped; *full: BW. */
-static cgp_status read_action(const cgp__csv *r, const char *at, const char *end,
-                              cgp_action *out, bool *full) {
+static cgp_status read_action(const cgp__csv *r, const char *at, const char *end, cgp_action *out,
+                              bool *full) {
     *out = (cgp_action){.stage = -1, .edge = -1};
     *full = false;
     int stage;
@@ -127,8 +128,7 @@ static cgp_status read_pair(cgp__csv *r) {
     if (!memchr(r->begin, ';', length) || length < tail ||
         memcmp(r->stop - tail, ending, tail) != 0)
         return wrong_cell(r, "expected a pair as in (0F7;7B3)OVERLAP_F_B");
-    for (const char *at = r->begin + 1, *end = r->stop - tail, *next; at <= end;
-         at = next + 1) {
+    for (const char *at = r->begin + 1, *end = r->stop - tail, *next; at <= end; at = next + 1) {
         const char *semicolon = memchr(at, ';', (size_t)(end - at)), *stop;
         stop = next = semicolon ? semicolon : end;
         if (n == 3) return wrong_cell(r, "expected a forward and a backward in a pair");
@@ -147,8 +147,8 @@ static cgp_status read_pair(cgp__csv *r) {
     return CGP_OK;
 }
 
-/* Move r->at behind a cell in quotes, with its content in begin and stop. A quote in it is written twice; no action has
- * one. */
+/* Move r->at behind a cell in quotes, with its content in begin and stop. A quote in it is written
+ * twice; no action has one. */
 static cgp_status find_quoted(cgp__csv *r) {
     const char *close = r->begin + 1;
     while (close < r->end && (*close != '"' || (close + 1 < r->end && close[1] == '"')))
@@ -192,11 +192,10 @@ static cgp_status skip_mark(cgp__csv *r) {
     if (!begins_with(r, "\xff\xfe", 2) && !begins_with(r, "\xfe\xff", 2) &&
         !begins_with(r, "\0\0\xfe\xff", 4))
         return CGP_OK;
-    return cgp_fail(
-        CGP_EFORMAT,
-        "%s: begins with the byte order mark of UTF-16 or UTF-32, expected UTF-8 or "
-        "ASCII (save it as UTF-8)",
-        r->name);
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: begins with the byte order mark of UTF-16 or UTF-32, expected UTF-8 or "
+                    "ASCII (save it as UTF-8)",
+                    r->name);
 }
 
 static cgp_status read_all(cgp__csv *r) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* csv.h -- the cells of a schedule's CSV: csv.c parses the text into cells, csv_table.c builds a table from them. */
+/* csv.h -- the cells of a schedule's CSV: csv.c parses the text into cells, csv_table.c builds a
+ * table from them. */
 #ifndef CGP_SRC_SCHEDULE_FORMATS_CSV_H
 #define CGP_SRC_SCHEDULE_FORMATS_CSV_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* csv_table.c -- makes a schedule of the cells: the ranges of the numbers, the dialect of the letters, the devices of the
+/* csv_table.c -- makes a schedule of the cells: the ranges of the numbers, the dialect of the
+ *letters, the devices of the
  * stages, and the edges of the transfers.
  *
  * Before the end of 2024 PyTorch wrote B for today's I, and BW for B:
@@ -15,8 +16,8 @@
 
 static cgp_status wrong_action(const cgp__csv *r, const cgp__csv_cell *c, const char *why) {
     char text[CGP__ACTION_TEXT];
-    return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, c->row,
-                    c->column, cgp_action_text(&c->action, text, sizeof text), why);
+    return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, c->row, c->column,
+                    cgp_action_text(&c->action, text, sizeof text), why);
 }
 
 static size_t index_of(const cgp__csv *r, const cgp_action *a) {
@@ -25,7 +26,8 @@ static size_t index_of(const cgp__csv *r, const cgp_action *a) {
 
 /* --- numbers --- */
 
-/* PyTorch's Schedule1F1B (2.9 to 2.15) numbers the forwards of its last stage from 1 to m; the others', and its own
+/* PyTorch's Schedule1F1B (2.9 to 2.15) numbers the forwards of its last stage from 1 to m; the
+ *others', and its own
  * backwards, go from 0 to m - 1:
  *
  *     0F0,0F1,0B0,0F2,0B1,0B2
@@ -51,15 +53,15 @@ static void count_from_zero(cgp__csv *r) {
         cgp_action *a = &r->cells[k].action;
         if (a->stage == r->stages - 1 && a->kind == CGP_ACTION_F) a->microbatch--;
     }
-    cgp_log(
-        CGP_LOG_WARN, "schedule",
-        "%s: stage %d numbers its forwards from 1 to %d, as PyTorch's Schedule1F1B does for "
-        "its last stage; they are read as 0 to %d",
-        r->name, r->stages - 1, r->chunks, r->chunks - 1);
+    cgp_log(CGP_LOG_WARN, "schedule",
+            "%s: stage %d numbers its forwards from 1 to %d, as PyTorch's Schedule1F1B does for "
+            "its last stage; they are read as 0 to %d",
+            r->name, r->stages - 1, r->chunks, r->chunks - 1);
 }
 
-/* Check that every stage has F of every micro-batch; the numbers of both are then bounded by the size of the text. Of more
- * numbers than cells one of the first, that many and one more, is missing. */
+/* Check that every stage has F of every micro-batch; the numbers of both are then bounded by the
+ * size of the text. Of more numbers than cells one of the first, that many and one more, is
+ * missing. */
 static cgp_status check_forwards(const cgp__csv *r) {
     const size_t all = (size_t)r->stages * (size_t)r->chunks, cells = (size_t)r->n_cells;
     const size_t n = all <= cells ? all : cells + 1;
@@ -105,15 +107,13 @@ static cgp_status translate_letters(cgp__csv *r) {
         if (weights[index_of(r, &c->action)])
             c->action.kind = CGP_ACTION_I;
         else
-            status =
-                wrong_action(r, c,
-                             "expected a W of it as well, as B is the older letter for I in "
-                             "a file that has BW, or B and W of one micro-batch");
+            status = wrong_action(r, c,
+                                  "expected a W of it as well, as B is the older letter for I in "
+                                  "a file that has BW, or B and W of one micro-batch");
     }
     free(weights);
     if (status == CGP_OK && r->older)
-        cgp_log(CGP_LOG_INFO, "schedule", "%s: older letters: B is read as I, BW as B",
-                r->name);
+        cgp_log(CGP_LOG_INFO, "schedule", "%s: older letters: B is read as I, BW as B", r->name);
     return status;
 }
 
@@ -123,9 +123,8 @@ static cgp_status translate_letters(cgp__csv *r) {
 static cgp_status place_stages(cgp__csv *r) {
     for (int k = 0, row = 0; k < r->n_cells; row = r->cells[k++].row) {
         if (r->cells[k].row > row + 1)
-            return cgp_fail(CGP_EFORMAT,
-                            "%s: row %d: expected the actions of a device, got none", r->name,
-                            row + 1);
+            return cgp_fail(CGP_EFORMAT, "%s: row %d: expected the actions of a device, got none",
+                            r->name, row + 1);
     }
     r->device_of = cgp__calloc((size_t)r->stages, sizeof *r->device_of);
     if (!r->device_of) return cgp__no_memory(r->name, (size_t)r->stages * sizeof(int));
@@ -152,8 +151,7 @@ static cgp_status find_edges(cgp__csv *r) {
         const int link = up ? a->stage : a->stage - 1; /* between stages link and link + 1 */
         if (link < 0 || link >= links)
             return wrong_action(r, &r->cells[k],
-                                up ? "there is no stage after it"
-                                   : "there is no stage before it");
+                                up ? "there is no stage after it" : "there is no stage before it");
         a->edge = forth ? link : links + link;
     }
     return CGP_OK;

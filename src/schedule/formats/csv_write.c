@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* csv_write.c -- writes a schedule as CSV (csv.c has the form).
  *
- * Compute only: a column per tick, every action one tick, so that the columns read as a picture. With transfers: the lists,
- * without the transfers between stages of one device. */
+ * Compute only: a column per tick, every action one tick, so that the columns read as a picture.
+ * With transfers: the lists, without the transfers between stages of one device. */
 #include "schedule/simulator/simulator.h"
 
-/* The number of actions in a cell: 1; 2 for an F and its partner right after it; 3 with an R in between. */
+/* The number of actions in a cell: 1; 2 for an F and its partner right after it; 3 with an R in
+ * between. */
 static int cell_length(const cgp_schedule *s, int device, int position) {
     const int n = cgp__partner(s, device, position) - position + 1;
     return n <= 3 ? n : 1;
@@ -67,8 +68,8 @@ cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule, cgp_csv dialect, ch
     if (!lowered) return CGP_ENOMEM;
     cgp_schedule_timeline ticks = {0};
     cgp__text text;
-    cgp_status status = dialect == CGP_CSV_COMPUTE ? cgp__simulate_ticks(lowered, &ticks)
-                                                   : check_chain(lowered);
+    cgp_status status =
+        dialect == CGP_CSV_COMPUTE ? cgp__simulate_ticks(lowered, &ticks) : check_chain(lowered);
     if (status == CGP_OK) status = cgp__text_open(&text, "schedule: csv");
     if (status == CGP_OK) {
         write_rows(text.file, lowered, dialect == CGP_CSV_COMPUTE ? &ticks : NULL);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw.c -- a schedule in ASCII: every compute action one tick, transfers none; or to scale, with the times of a timeline.
+/* draw.c -- a schedule in ASCII: every compute action one tick, transfers none; or to scale, with
+ *the times of a timeline.
  *
- * A schedule that is not lowered is drawn in ticks from a copy, lowered as a chain, 0 -> 1 -> 2 and back. */
+ * A schedule that is not lowered is drawn in ticks from a copy, lowered as a chain, 0 -> 1 -> 2 and
+ * back. */
 #include "schedule/formats/picture.h"
 
 #include "schedule/simulator/simulator.h"
@@ -21,7 +23,8 @@ static size_t width_of(const cgp__picture *p) {
     return widest;
 }
 
-/* Rows of `line` characters, the last of each a newline. NULL, with a message, if memory is short. */
+/* Rows of `line` characters, the last of each a newline. NULL, with a message, if memory is short.
+ * */
 static char *new_grid(const cgp__picture *p, size_t line, char fill) {
     const size_t bytes = (size_t)p->rows * line;
     char *out = cgp__calloc(bytes + 1, 1);
@@ -69,7 +72,8 @@ char *cgp_schedule_draw(const cgp_schedule *schedule) {
 
 enum { MAX_COLUMNS = 1 << 20 };
 
-/* Fill `width` columns from `first` on: the name and "=", or the letter where the name is too long. */
+/* Fill `width` columns from `first` on: the name and "=", or the letter where the name is too long.
+ * */
 static void paint_box(const cgp__picture *p, const cgp__box *box, char *first, size_t width) {
     char buffer[CGP__ACTION_TEXT];
     const char *text = cgp__box_text(p, box, buffer);
@@ -109,8 +113,7 @@ cgp_status cgp_schedule_draw_timeline(const cgp_schedule *schedule,
         return cgp_fail(CGP_EINVAL, "draw: expected a time of at least the makespan %g, got %g",
                         timeline->makespan, until);
     if (columns < 1 || columns > MAX_COLUMNS)
-        return cgp_fail(CGP_EINVAL, "draw: expected 1 to %d columns, got %d", MAX_COLUMNS,
-                        columns);
+        return cgp_fail(CGP_EINVAL, "draw: expected 1 to %d columns, got %d", MAX_COLUMNS, columns);
     CGP_TRY(cgp__rules_check(schedule, NULL));
     CGP_TRY(cgp__picture_of_timeline(&picture, schedule, timeline));
     char *text = draw_to_scale(&picture, until, columns);

@@ -7,8 +7,9 @@
 
 enum { CONTEXT = 6 }; /* actions shown on either side */
 
-/* The index, among the device's compute actions, of the one at `position`, or that its transfer belongs to: a RECV to
- * the next, a SEND to the one before. Their number if it is behind the last. */
+/* The index, among the device's compute actions, of the one at `position`, or that its transfer
+ * belongs to: a RECV to the next, a SEND to the one before. Their number if it is behind the last.
+ * */
 static int mark_of(const cgp_schedule *s, int device, int position) {
     int n = 0;
     for (int i = 0; i < position && i < s->counts[device]; i++)
@@ -49,8 +50,7 @@ static int write_row(FILE *file, const cgp_schedule *s, int device, int mark, co
         if (n >= w.first) {
             widest = length > widest ? length : widest;
             if (file)
-                fprintf(file, "%c%*s%c", n == mark ? '[' : ' ', width, cell,
-                        n == mark ? ']' : ' ');
+                fprintf(file, "%c%*s%c", n == mark ? '[' : ' ', width, cell, n == mark ? ']' : ' ');
         }
         n++;
     }

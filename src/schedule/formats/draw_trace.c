@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw_trace.c -- a picture as trace events; a measured step has all its times as well, for read_trace.c:
+/* draw_trace.c -- a picture as trace events; a measured step has all its times as well, for
+ *read_trace.c:
  *
  *     {"displayTimeUnit":"ms","traceEvents":[...],
  *     "cgpipe":{"format":1,"schedule":"1f1b","csv":"0F0,,0B0\n1F0,1B0\n","edges":[[0,1],[1,0]],
  *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,"ready_seconds":...,
  *       "clock_uncertainty_seconds":1e-05}}                                  where ranks have several clocks
  *
- * csv: the compute actions; with the transfers of the edges inserted they are the lists, in whose order the times of each
- * device stand. */
+ * csv: the compute actions; with the transfers of the edges inserted they are the lists, in whose
+ * order the times of each device stand. */
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"
@@ -32,8 +33,7 @@ static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double
         if (a->kind == CGP_ACTION_F)
             cgp__chrome_counter(trace, row, "in flight", box->start * scale, ++in_flight);
         cgp__chrome_slice(trace, row, 0, text, cgp__action_names[a->kind], box->start * scale,
-                          (box->end - box->start) * scale, a->stage, a->microbatch,
-                          box->critical);
+                          (box->end - box->start) * scale, a->stage, a->microbatch, box->critical);
         if (cgp__ends_backward(a->kind))
             cgp__chrome_counter(trace, row, "in flight", box->end * scale, --in_flight);
     }
@@ -45,8 +45,8 @@ static void write_picture(cgp__chrome *trace, const cgp__picture *p, double micr
     for (int i = 0; i < p->n_messages; i++) {
         const cgp__box *from = &p->boxes[p->messages[i].from];
         const cgp__box *to = &p->boxes[p->messages[i].to];
-        cgp__chrome_flow(trace, i, from->row, (from->start + from->end) / 2 * microseconds,
-                         to->row, to->start * microseconds);
+        cgp__chrome_flow(trace, i, from->row, (from->start + from->end) / 2 * microseconds, to->row,
+                         to->start * microseconds);
     }
 }
 
@@ -103,17 +103,15 @@ static cgp_status write_measured(const cgp_schedule *s, const cgp_schedule_timel
     for (int k = 0; k < CGP__TRACE_TIMES; k++)
         failed |= json_object_set_new(o, cgp__trace_times[k], times_json(s, times[k]));
     if (t->clock_uncertainty > 0)
-        failed |=
-            json_object_set_new(o, CGP__TRACE_CLOCKS_KEY, json_real(t->clock_uncertainty));
+        failed |= json_object_set_new(o, CGP__TRACE_CLOCKS_KEY, json_real(t->clock_uncertainty));
     free(csv);
     *out = failed ? NULL : cgp__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(o);
     return *out ? CGP_OK : cgp__no_memory("schedule: trace", (size_t)s->devices);
 }
 
-cgp_status cgp_schedule_trace(const cgp_schedule *schedule,
-                              const cgp_schedule_timeline *timeline, double microseconds,
-                              char **out) {
+cgp_status cgp_schedule_trace(const cgp_schedule *schedule, const cgp_schedule_timeline *timeline,
+                              double microseconds, char **out) {
     CGP__NEED(schedule);
     CGP__NEED(timeline);
     CGP__NEED(out);
@@ -122,8 +120,7 @@ cgp_status cgp_schedule_trace(const cgp_schedule *schedule,
     cgp__chrome trace;
     char *measured = NULL;
     if (!isfinite(microseconds) || microseconds <= 0.0)
-        return cgp_fail(CGP_EINVAL, "trace: expected microseconds above 0, got %g",
-                        microseconds);
+        return cgp_fail(CGP_EINVAL, "trace: expected microseconds above 0, got %g", microseconds);
     CGP_TRY(cgp__rules_check(schedule, NULL));
     if (timeline->released) CGP_TRY(write_measured(schedule, timeline, &measured));
     cgp_status status = cgp__picture_of_timeline(&picture, schedule, timeline);

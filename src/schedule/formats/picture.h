@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* picture.h -- the drawing model: boxes in rows, and messages between them, of a planned or a measured step. Three writers
+/* picture.h -- the drawing model: boxes in rows, and messages between them, of a planned or a
+ *measured step. Three writers
  * draw it: ASCII, SVG and the JSON of trace viewers.
  *
  *     row 0   |0F0|0F1|       |0B0   |        a row per device, a box per action that computes,

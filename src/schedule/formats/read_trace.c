@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read_trace.c -- reads a measured step from the trace that draw_trace.c wrote of it.
  *
- * The file is not trusted: the type of each key is checked, the rules of the schedule, the number of times of each device,
- * and the order of each action's times (timeline.c). */
+ * The file is not trusted: the type of each key is checked, the rules of the schedule, the number
+ * of times of each device, and the order of each action's times (timeline.c). */
 #include "schedule/table.h"
 
 #include "base/json.h"
@@ -20,8 +20,7 @@ typedef struct reader {
 } reader;
 
 static cgp_status wrong(const reader *r, const char *key, const char *expected) {
-    return cgp_fail(CGP_EFORMAT, "%s: %s.%s: expected %s", r->name, CGP__TRACE_KEY, key,
-                    expected);
+    return cgp_fail(CGP_EFORMAT, "%s: %s.%s: expected %s", r->name, CGP__TRACE_KEY, key, expected);
 }
 
 /* Turn a call's error into one of the format, with the name of the text before its message. */
@@ -87,8 +86,7 @@ static cgp_status read_times(const reader *r, const char *key, double *const *ti
     const cgp_schedule *s = r->schedule;
     const json_t *devices = json_object_get(r->measured, key);
     char expected[96];
-    snprintf(expected, sizeof expected, "a list of times for each of the %d devices",
-             s->devices);
+    snprintf(expected, sizeof expected, "a list of times for each of the %d devices", s->devices);
     if (!json_is_array(devices) || json_array_size(devices) != (size_t)s->devices)
         return wrong(r, key, expected);
     for (int d = 0; d < s->devices; d++) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svg.c -- pictures as SVG, one above the other: a row per device, a box per action as long as it takes.
+/* svg.c -- pictures as SVG, one above the other: a row per device, a box per action as long as it
+ *takes.
  *
- * A kind has its colour, letter and texture, each of which is enough to recognize it. Later stages of a device are darker.
- * Where the device idles the row's background shows: the bubble. A red border: the critical path. Boxes too narrow for their
- * text have none. */
+ * A kind has its colour, letter and texture, each of which is enough to recognize it. Later stages
+ * of a device are darker. Where the device idles the row's background shows: the bubble. A red
+ * border: the critical path. Boxes too narrow for their text have none. */
 #include "schedule/formats/picture.h"
 
 #include "base/json.h"
@@ -53,7 +54,8 @@ static void measure_boxes(const cgp__picture *p, widths *w) {
     }
 }
 
-/* Set the scale at which the shortest box holds its text, or, measured, one of the mean length; within limits. */
+/* Set the scale at which the shortest box holds its text, or, measured, one of the mean length;
+ * within limits. */
 static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
     widths w = {.shortest = INFINITY, .letters = 2};
     for (int k = 0; k < n; k++) {
@@ -85,16 +87,15 @@ static void write_styles(const sheet *s) {
           ".g{fill:#f0f1f3;stroke:#c6cbd1;stroke-width:.6;stroke-dasharray:2 2}",
           s->file);
     for (int k = 0; k < CGP__COMPUTE_KINDS; k++)
-        fprintf(s->file, ".%c0{fill:%s}.%c1{fill:%s}.%cx{fill:url(#%c)}", letters[k],
-                looks[k].fill, letters[k], looks[k].dark, letters[k], letters[k]);
+        fprintf(s->file, ".%c0{fill:%s}.%c1{fill:%s}.%cx{fill:url(#%c)}", letters[k], looks[k].fill,
+                letters[k], looks[k].dark, letters[k], letters[k]);
     fputs("</style>\n<defs>", s->file);
     for (int k = 0; k < CGP__COMPUTE_KINDS; k++) {
         if (looks[k].texture)
-            fprintf(
-                s->file,
-                "<pattern id=\"%c\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
-                "<path d=\"%s\" stroke=\"#1b1f24\" stroke-opacity=\".22\"/></pattern>",
-                letters[k], looks[k].texture);
+            fprintf(s->file,
+                    "<pattern id=\"%c\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">"
+                    "<path d=\"%s\" stroke=\"#1b1f24\" stroke-opacity=\".22\"/></pattern>",
+                    letters[k], looks[k].texture);
     }
     fputs("</defs>\n", s->file);
 }
@@ -105,17 +106,15 @@ static void write_box(const sheet *s, const cgp__box *box) {
     const double x = LEFT + box->start * s->scale, width = (box->end - box->start) * s->scale;
     char buffer[CGP__ACTION_TEXT];
     const char *text = cgp__box_text(p, box, buffer);
-    fprintf(s->file,
-            "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"b%s %c%d\"/>", x, y,
-            width, BOX, box->critical ? " c" : "", letters[kind],
+    fprintf(s->file, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"b%s %c%d\"/>",
+            x, y, width, BOX, box->critical ? " c" : "", letters[kind],
             p->round[box->action.stage] > 0);
     if (looks[kind].texture)
-        fprintf(s->file,
-                "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"%cx\"/>", x, y,
-                width, BOX, letters[kind]);
+        fprintf(s->file, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"%cx\"/>",
+                x, y, width, BOX, letters[kind]);
     if (LETTER * (double)strlen(text) <= width)
-        fprintf(s->file, "<text x=\"%.2f\" y=\"%d\" class=\"m\">%s</text>", x + width / 2,
-                y + 16, text);
+        fprintf(s->file, "<text x=\"%.2f\" y=\"%d\" class=\"m\">%s</text>", x + width / 2, y + 16,
+                text);
     fputc('\n', s->file);
 }
 
@@ -150,8 +149,7 @@ static void write_axis(const sheet *s) {
         fprintf(s->file,
                 "<path d=\"M%.2f %dv5\" class=\"b\"/><text x=\"%.2f\" y=\"%d\" "
                 "class=\"m\">%g</text>\n",
-                LEFT + i * step * s->scale, y - 2, LEFT + i * step * s->scale, y + 15,
-                i * step);
+                LEFT + i * step * s->scale, y - 2, LEFT + i * step * s->scale, y + 15, i * step);
 }
 
 /* The kinds in the picture, the bubble and the critical path. */
@@ -164,12 +162,11 @@ static void write_legend(const sheet *s) {
         there[p->boxes[i].action.kind] = true;
     for (int k = 0; k < CGP__COMPUTE_KINDS; k++) {
         if (!there[k]) continue;
-        fprintf(s->file, "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" class=\"b %c0\"/>",
-                x, y, letters[k]);
+        fprintf(s->file, "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" class=\"b %c0\"/>", x,
+                y, letters[k]);
         if (looks[k].texture)
-            fprintf(s->file,
-                    "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" class=\"%cx\"/>", x, y,
-                    letters[k]);
+            fprintf(s->file, "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" class=\"%cx\"/>",
+                    x, y, letters[k]);
         fprintf(s->file,
                 "<text x=\"%d\" y=\"%d\" class=\"m\">%c</text><text x=\"%d\" y=\"%d\" "
                 "class=\"s\">%s</text>\n",
@@ -230,8 +227,7 @@ static cgp_status write_svg(const cgp__picture *pictures, int n, const char *tit
 }
 
 /* "makespan 51, bubble 5.88 % ..." */
-static void write_figures(char text[FIGURES], const char *prefix,
-                          const cgp_schedule_timeline *t) {
+static void write_figures(char text[FIGURES], const char *prefix, const cgp_schedule_timeline *t) {
     const char *unit = t->released || *prefix ? " s" : "";
     cgp__print(text, FIGURES, "%smakespan %.6g%s, bubble %.2f %%; span %.6g%s, bubble %.2f %%",
                prefix, t->makespan, unit, 100 * t->bubble_makespan, t->span, unit,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dualpipe_v.c -- a V in which, once it is full, every device overlaps a forward of one of its stages with a backward of
+/* dualpipe_v.c -- a V in which, once it is full, every device overlaps a forward of one of its
+ *stages with a backward of
  * the other.
  *
  * 2 devices, 4 micro-batches:
@@ -7,9 +8,10 @@
  *   0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 3B2   . 3F3 0B1 3B3 0I2 0W2 0I3 0W3
  *     . 1F0 2F0 1F1 2F1 1F2 2B0 2F2 1B0 1F3 2B1 2F3 1B1 2B2 1B2   . 2I3 1I3 2W3 1W3
  *
- * The overlapped pairs F0&B1 and F1&B0 (OVERLAP_F_B) are for models that send messages within a stage (experts on other
- * devices): one half computes while the other waits. Both halves start when the inputs of both are there, and send when
- * both are done; here one runs after the other. Device r, 0 and 1 its two stages:
+ * The overlapped pairs F0&B1 and F1&B0 (OVERLAP_F_B) are for models that send messages within a
+ * stage (experts on other devices): one half computes while the other waits. Both halves start when
+ * the inputs of both are there, and send when both are done; here one runs after the other. Device
+ * r, 0 and 1 its two stages:
  *
  *     1. 2(n-r-1) x F0              5. (n-r-1) x (B1, F1&B0)
  *     2. (r+1) x (F0, F1)           6. (r+1) x (B1, B0), from the middle on I instead of B
@@ -17,11 +19,12 @@
  *     4. (m-2n+r+1) x               8. (r+1) x the oldest W
  *        (F0&B1, F1&B0)
  *
- * Needs 2n micro-batches: with fewer, device 0 does not reach step 4. Memory 2n+1 of the half stages. Bubble
- * (n-1)(P + I + W - 3W) in times of half stages, P the time of a pair: F + I + W here.
+ * Needs 2n micro-batches: with fewer, device 0 does not reach step 4. Memory 2n+1 of the half
+ * stages. Bubble (n-1)(P + I + W - 3W) in times of half stages, P the time of a pair: F + I + W
+ * here.
  *
- * Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 (DualPipe); the V with one copy of the weights as in PyTorch's
- * ScheduleDualPipeV. */
+ * Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1 (DualPipe); the V with one copy of the
+ * weights as in PyTorch's ScheduleDualPipeV. */
 #include "schedule/generators/generators.h"
 
 /* Append the W of the device's oldest I without one. `at` moves on from call to call. */
@@ -55,11 +58,10 @@ cgp_status cgp__generate_dualpipe_v(cgp_schedule *s, const cgp_schedule_options 
     (void)options, (void)variant;
     const int n = s->devices, m = s->chunks;
     if (m < 2 * (int64_t)n)
-        return cgp_fail(
-            CGP_EINVAL,
-            "dualpipe-v: expected at least 2 micro-batches per device, %lld, got %d "
-            "(zb-v takes fewer)",
-            2 * (long long)n, m);
+        return cgp_fail(CGP_EINVAL,
+                        "dualpipe-v: expected at least 2 micro-batches per device, %lld, got %d "
+                        "(zb-v takes fewer)",
+                        2 * (long long)n, m);
     for (int r = 0; r < n; r++) {
         cgp__v_builder builder = cgp__v_builder_of(s, r), *b = &builder;
         cgp__v_append(b, 2 * (n - r - 1), "F0");

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* generators.h -- they append compute actions to an empty schedule; registry.c checks the options before. */
+/* generators.h -- they append compute actions to an empty schedule; registry.c checks the options
+ * before. */
 #ifndef CGP_SRC_SCHEDULE_GENERATORS_GENERATORS_H
 #define CGP_SRC_SCHEDULE_GENERATORS_GENERATORS_H
 
 #include "schedule/table.h"
 
-/* `variant`, of the registry's entry, tells apart the schedules of one generator; others ignore it. */
+/* `variant`, of the registry's entry, tells apart the schedules of one generator; others ignore it.
+ * */
 typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options,
                                   int variant);
 
@@ -19,13 +21,15 @@ cgp__generator cgp__generate_zb_v;          /* zb_v.c */
 cgp__generator cgp__generate_v_block;       /* v_block.c; 2: half of the memory, 3: a third */
 cgp__generator cgp__generate_dualpipe_v;    /* dualpipe_v.c */
 
-/* The next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2) after done[] of each kind. zero_bubble.c */
+/* The next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2) after done[] of each kind.
+ * zero_bubble.c */
 cgp_action_kind cgp__zero_bubble_next(const cgp_schedule *schedule, int variant, int r,
                                       const int done[CGP__COMPUTE_KINDS]);
 
 /* --- v_builder.c --- */
 
-/* Builds the list of a device with two stages in a V, one of the way down (chunk 0) and one of the way back (1). */
+/* Builds the list of a device with two stages in a V, one of the way down (chunk 0) and one of the
+ * way back (1). */
 typedef struct cgp__v_builder {
     cgp_schedule *schedule;
     int stage[2];                    /* of chunk 0 and 1 */
@@ -34,7 +38,8 @@ typedef struct cgp__v_builder {
 
 cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device);
 
-/* Append actions `times` times: "F1 I1 W1" is the next F, I and W of chunk 1, "F0&B1" an overlapped pair. */
+/* Append actions `times` times: "F1 I1 W1" is the next F, I and W of chunk 1, "F0&B1" an overlapped
+ * pair. */
 void cgp__v_append(cgp__v_builder *builder, int times, const char *actions);
 
 #endif

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpipe.c -- all forwards, then all backwards, of one stage on each device (gpipe) or of several (looped-bfs), in halves
+/* gpipe.c -- all forwards, then all backwards, of one stage on each device (gpipe) or of several
+ *(looped-bfs), in halves
  * (looped-bfs-zb); and forward alone, for evaluation.
  *
  *     stage 0   F0 F1 F2  .  .  .  . B0 B1 B2
  *     stage 1    . F0 F1 F2  .  . B0 B1 B2  .
  *     stage 2    .  . F0 F1 F2 B0 B1 B2  .  .
  *
- * With equal costs each stage idles for n-1 of m+n-1 ticks. All m micro-batches are in flight at the turn.
+ * With equal costs each stage idles for n-1 of m+n-1 ticks. All m micro-batches are in flight at
+ * the turn.
  *
- * torchgpipe runs backward from m-1 down to 0; here it ascends, as in every generator, so that weight gradients add up in
- * one order under every schedule. The timeline is the same.
+ * torchgpipe runs backward from m-1 down to 0; here it ascends, as in every generator, so that
+ * weight gradients add up in one order under every schedule. The timeline is the same.
  *
  * Looped breadth first: all micro-batches pass through one round of stages, then the next.
  *
@@ -18,19 +20,20 @@
  *     device 0   0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3   .   . 2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
  *     device 1     . 1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3   .
  *
- * GPipe's bubble divided by v, for GPipe's memory. All micro-batches of a stage follow each other, so sharded weights are
- * fetched twice a step only. An edge from the last device to the first holds the messages of a round until the next
- * begins: it needs about m / n buffers.
+ * GPipe's bubble divided by v, for GPipe's memory. All micro-batches of a stage follow each other,
+ * so sharded weights are fetched twice a step only. An edge from the last device to the first holds
+ * the messages of a round until the next begins: it needs about m / n buffers.
  *
- * In halves the gradient of I is sent before W runs: the bubble is (n-1)(F+I) / v instead of (n-1)(F+I+W) / v, the least where
- * no backward may begin before the last forward, as with a loss of the caller's. A W follows its I, so that the operands of one
- * micro-batch's W are kept, no more.
+ * In halves the gradient of I is sent before W runs: the bubble is (n-1)(F+I) / v instead of
+ * (n-1)(F+I+W) / v, the least where no backward may begin before the last forward, as with a loss
+ * of the caller's. A W follows its I, so that the operands of one micro-batch's W are kept, no
+ * more.
  *
  *     device 0   F0 F1 F2  .  . I0 W0 I1 W1 I2 W2
  *     device 1    . F0 F1 F2 I0 W0 I1 W1 I2 W2  .
  *
- * Source: Huang et al. 2019, arXiv:1811.06965, section 2.3; looped-bfs: Lamy-Poirier 2022, arXiv:2211.05953; halves: Qi et al.
- * 2023, arXiv:2401.10241. */
+ * Source: Huang et al. 2019, arXiv:1811.06965, section 2.3; looped-bfs: Lamy-Poirier 2022,
+ * arXiv:2211.05953; halves: Qi et al. 2023, arXiv:2401.10241. */
 #include "schedule/generators/generators.h"
 
 static void append_forwards(cgp_schedule *s, int64_t group) {
@@ -55,13 +58,15 @@ cgp_status cgp__generate_breadth_first(cgp_schedule *s, const cgp_schedule_optio
     return CGP_OK;
 }
 
-/* Forward only, in groups of n micro-batches: a group passes a device's first stage, then its second.
+/* Forward only, in groups of n micro-batches: a group passes a device's first stage, then its
+ *second.
  *
  *     device 0   0F0 0F1 2F0 2F1 0F2 2F2   .
  *     device 1     . 1F0 1F1 3F0 3F1 1F2 3F2
  *
- * With one buffer per micro-batch of a group on each edge it does not deadlock, whatever stages an edge skips: a message
- * of the next group waits for one of this group only, whose receiver comes earlier in the order of groups. */
+ * With one buffer per micro-batch of a group on each edge it does not deadlock, whatever stages an
+ * edge skips: a message of the next group waits for one of this group only, whose receiver comes
+ * earlier in the order of groups. */
 cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options,
                                       int variant) {
     (void)variant;

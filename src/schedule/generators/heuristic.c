@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* heuristic.c -- zero bubble for unequal costs within a memory limit: zb-1p and zb-2p.
  *
- * A heuristic scheduler builds the lists forward in time, always on the device whose next action can start first:
+ * A heuristic scheduler builds the lists forward in time, always on the device whose next action
+ * can start first:
  *
  *     F and I   the one that can start first; if both can, the kind that did not run last
  *     W         where the wait for F or I is at least as long, where the memory limit holds an F back, and in shorter
  *               waits if the policy says so
  *     F         before the first I as many as the policy says; never more than `max` in flight from F to W
  *
- * The best policy depends on the costs, so all are tried, and the fixed orders of ZB-H1 and ZB-H2 with them; the shortest
- * span wins (of equal ones the shorter makespan). The result is therefore never longer than those, for these costs.
+ * The best policy depends on the costs, so all are tried, and the fixed orders of ZB-H1 and ZB-H2
+ * with them; the shortest span wins (of equal ones the shorter makespan). The result is therefore
+ * never longer than those, for these costs.
  *
- * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes and lets I free some of them; here a slot is taken from F to W.
+ * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes and lets I free some of them; here a
+ * slot is taken from F to W.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 and appendix; the policies are ours. */
 #include "schedule/generators/generators.h"
@@ -63,8 +66,8 @@ typedef struct builder {
     device *devices;        /* [n] */
     double *arrival[2];     /* [n x m] earliest start of F, and of I, of (stage, micro-batch) */
     double longest_wait;
-    /* [2 leaves] a tournament tree over the devices, r is node leaves + r: the device whose next action can start
-     * first, the lower of two at one time */
+    /* [2 leaves] a tournament tree over the devices, r is node leaves + r: the device whose next
+     * action can start first, the lower of two at one time */
     int *winner;
     int leaves;
 } builder;
@@ -80,8 +83,7 @@ static double earliest(const builder *b, int r, cgp_action_kind kind) {
     const device *d = &b->devices[r];
     const int i = d->done[kind];
     if (i == b->m) return INFINITY;
-    return fmax(d->clock,
-                b->arrival[kind != CGP_ACTION_F][(size_t)r * (size_t)b->m + (size_t)i]);
+    return fmax(d->clock, b->arrival[kind != CGP_ACTION_F][(size_t)r * (size_t)b->m + (size_t)i]);
 }
 
 /* True if one more F may run before the first I. */
@@ -124,9 +126,8 @@ static void choose(const builder *b, int r) {
     d->start = runs_forward ? forward : backward;
     const double wait = d->start - d->clock, cost = cost_of(b, CGP_ACTION_W, r);
     if (!weight) return;
-    const bool fills =
-        b->policy->filling == FILL_ALWAYS ||
-        (b->policy->filling == FILL_LONGEST && d->waited + wait > b->longest_wait);
+    const bool fills = b->policy->filling == FILL_ALWAYS ||
+                       (b->policy->filling == FILL_LONGEST && d->waited + wait > b->longest_wait);
     if (held_back || wait >= cost * (1.0 - 1e-9) || (wait > 1e-9 * cost && fills)) {
         d->next = CGP_ACTION_W;
         d->start = d->clock;
@@ -189,7 +190,8 @@ typedef struct length {
     double span, makespan;
 } length;
 
-/* Build to the end. Micro-batch 0 never waits for another one, nor then the next, so a device can always run. */
+/* Build to the end. Micro-batch 0 never waits for another one, nor then the next, so a device can
+ * always run. */
 static length build(builder *b, const policy *chosen, bool append) {
     length out = {0.0, 0.0};
     b->policy = chosen;

@@ -6,20 +6,22 @@
  *     device 0   0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1   . 2B2   . 2B3 0B2 0B3
  *     device 1     . 1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3   .
  *
- * Micro-batches pass in groups of g (default n): a group passes the device's first stage, then its second, and so on.
- * That is a list of m v forwards; the list of backwards is the same with the stages from last to first. Device r runs
+ * Micro-batches pass in groups of g (default n): a group passes the device's first stage, then its
+ * second, and so on. That is a list of m v forwards; the list of backwards is the same with the
+ * stages from last to first. Device r runs
  *
  *     warm-up    (v-1) g + 2(n-1-r) forwards     with I and W split: (v-1) g + n-1-r
  *     then       a forward and a backward in turn
  *
- * Split (interleaved-zb), a backward is I, and each W follows the I that comes r later, so that W fills the bubble at the
- * end.
+ * Split (interleaved-zb), a backward is I, and each W follows the I that comes r later, so that W
+ * fills the bubble at the end.
  *
- * If g does not divide m, the list of the next multiple of g is made and the surplus left out: a shorter group could
- * deadlock. No action that stays waits for a surplus one, so the rest cannot deadlock, and takes no longer.
+ * If g does not divide m, the list of the next multiple of g is made and the surplus left out: a
+ * shorter group could deadlock. No action that stays waits for a surplus one, so the rest cannot
+ * deadlock, and takes no longer.
  *
- * Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; split: Qi et al. 2023, arXiv:2401.10241, as PyTorch's
- * InterleavedZeroBubble combines the two. */
+ * Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; split: Qi et al. 2023,
+ * arXiv:2401.10241, as PyTorch's InterleavedZeroBubble combines the two. */
 #include "schedule/generators/generators.h"
 
 typedef struct rounds {
@@ -38,8 +40,7 @@ static void append(const rounds *x, cgp_action_kind kind, int k) {
 
 static void fill_device(const rounds *x, bool split) {
     const int after = x->schedule->devices - 1 - x->device;
-    const int64_t warm_up =
-        cgp__min(x->total, (x->v - 1) * x->group + (split ? after : 2 * after));
+    const int64_t warm_up = cgp__min(x->total, (x->v - 1) * x->group + (split ? after : 2 * after));
     int forward = 0, backward = 0, weight = 0;
     while (forward < warm_up)
         append(x, CGP_ACTION_F, forward++);
@@ -58,8 +59,8 @@ cgp_status cgp__generate_interleaved(cgp_schedule *s, const cgp_schedule_options
     const int group = options->group ? options->group : n;
     if (group != n && (group < n || group > m))
         return cgp_fail(CGP_EINVAL,
-                        "group: expected %d (stages per round) to %d (micro-batches), got %d",
-                        n, m > n ? m : n, group);
+                        "group: expected %d (stages per round) to %d (micro-batches), got %d", n,
+                        m > n ? m : n, group);
     const int64_t chunks = ((int64_t)m + group - 1) / group * group;
     CGP_TRY(cgp__surplus_check(s, chunks));
     rounds x = {.schedule = s, .v = v, .group = group, .total = (int)chunks * v};

@@ -125,8 +125,7 @@ static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
         return cgp_fail(CGP_EINVAL, "virtual: expected 1 or more, got %d", o->virtual_stages);
     if (o->virtual_stages && !info->any_virtual && o->virtual_stages != info->virtual_stages)
         return cgp_fail(CGP_EINVAL, "virtual: expected %d as %s has %d on each device, got %d",
-                        info->virtual_stages, info->name, info->virtual_stages,
-                        o->virtual_stages);
+                        info->virtual_stages, info->name, info->virtual_stages, o->virtual_stages);
     if (o->group && e->by.generate != cgp__generate_interleaved)
         return cgp_fail(CGP_EINVAL,
                         "group: expected none as %s has no groups, got %d (interleaved has)",
@@ -137,8 +136,7 @@ static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
         return cgp_fail(CGP_EINVAL, "placement: expected loop as %s is made for it, got V",
                         info->name);
     if (!isfinite(o->latency) || o->latency < 0.0)
-        return cgp_fail(CGP_EINVAL, "latency: expected 0 or more and finite, got %g",
-                        o->latency);
+        return cgp_fail(CGP_EINVAL, "latency: expected 0 or more and finite, got %g", o->latency);
     return CGP_OK;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* v_block.c -- half and a third of 1F1B's memory: one block of six slots, repeated.
  *
- * Each device has two stages in a V, 0 the way down and 1 the way back. A micro-batch takes four slots of a device and two
- * for its W; the next one takes the same slots six later. The four slots determine how long a micro-batch is in flight:
+ * Each device has two stages in a V, 0 the way down and 1 the way back. A micro-batch takes four
+ * slots of a device and two for its W; the next one takes the same slots six later. The four slots
+ * determine how long a micro-batch is in flight:
  *
  *                    F0     F1              I1               I0                of device r
  *     v-min          r      2n-1-r          2n + d + r       4n + d - 1 - r     d = 2 if 3 | n
@@ -22,13 +23,14 @@
  *     2   .  . F0  .  . F1  .  .  .  . I1  .  . I0  .  .
  *     3   .  .  . F0 F1  .  .  .  .  .  . I1 I0  .  .  .
  *
- * That is optimal where the blocks repeat, and leaves holes at both ends. So the layout is packed: simulated once, a tick
- * per action, where a device takes the first action of its list that can run. Within a stage and kind the order stays; an F
- * runs only if with it and all that it overtakes no more is in flight than in the repeating part, a W only if nothing else
- * can run. Where memory is short it may be better to run a W that is first in the list at once; both policies are tried.
+ * That is optimal where the blocks repeat, and leaves holes at both ends. So the layout is packed:
+ * simulated once, a tick per action, where a device takes the first action of its list that can
+ * run. Within a stage and kind the order stays; an F runs only if with it and all that it overtakes
+ * no more is in flight than in the repeating part, a W only if nothing else can run. Where memory
+ * is short it may be better to run a W that is first in the list at once; both policies are tried.
  *
- * Bubble, in F of a half stage at F = I = W: v-half 3n-4 or less, v-min 4n-5 or less. Where F, I and W differ much v-min
- * idles in each block.
+ * Bubble, in F of a half stage at F = I = W: v-half 3n-4 or less, v-min 4n-5 or less. Where F, I
+ * and W differ much v-min idles in each block.
  *
  * Source: Qi et al. 2024, arXiv:2405.15362, section 3 and appendix. */
 #include "schedule/generators/generators.h"
@@ -65,10 +67,10 @@ typedef struct packer {
 static const struct {
     cgp_action_kind kind;
     int chunk;
-} in_block[BLOCK] = {
-    {CGP_ACTION_F, 0}, {CGP_ACTION_F, 1}, {CGP_ACTION_I, 1}, {CGP_ACTION_I, 0}};
+} in_block[BLOCK] = {{CGP_ACTION_F, 0}, {CGP_ACTION_F, 1}, {CGP_ACTION_I, 1}, {CGP_ACTION_I, 0}};
 
-/* The slots of micro-batch 0 on device r, in the order of in_block; fraction: 2 is v-half, 3 is v-min. */
+/* The slots of micro-batch 0 on device r, in the order of in_block; fraction: 2 is v-half, 3 is
+ * v-min. */
 static void find_block(int fraction, int n, int r, int offsets[BLOCK]) {
     const int d = n % fraction == 0 ? SLOTS / fraction : 0;
     const int half[BLOCK] = {2 * r, 3 * n - 2 - r, 3 * n + d + 2 * r - 1, 6 * n + d - 2 - r};
@@ -129,8 +131,8 @@ static int flight_of(const slot *a) {
     return (a->kind == CGP_ACTION_F) - (a->kind == CGP_ACTION_W);
 }
 
-/* The action to run now, -1 if none can. Walks the list from its head; `peak` is the largest number in flight if the
- * actions passed so far ran in their order. */
+/* The action to run now, -1 if none can. Walks the list from its head; `peak` is the largest number
+ * in flight if the actions passed so far ran in their order. */
 static int choose(const packer *p, int r, int tick) {
     const device *d = &p->devices[r];
     bool seen[2][CGP__COMPUTE_KINDS] = {{false}};
@@ -177,7 +179,8 @@ static void reset(packer *p) {
     memset(p->done, 0, 4 * (size_t)p->n * (size_t)p->m * sizeof *p->done);
 }
 
-/* Return the largest span of a device. The head of some list can always run, as in the layout, so it ends. */
+/* Return the largest span of a device. The head of some list can always run, as in the layout, so
+ * it ends. */
 static int pack(packer *p, bool weight_in_turn, bool append) {
     int span = 0;
     p->weight_in_turn = weight_in_turn;

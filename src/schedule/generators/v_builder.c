@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* v_builder.c -- lists of schedules in a V, written device by device as "F1 I1 W1" or "F0&B1", an overlapped pair. */
+/* v_builder.c -- lists of schedules in a V, written device by device as "F1 I1 W1" or "F0&B1", an
+ * overlapped pair. */
 #include "schedule/generators/generators.h"
 
 cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device) {
-    return (cgp__v_builder){.schedule = schedule,
-                            .stage = {device, schedule->stages - 1 - device}};
+    return (cgp__v_builder){.schedule = schedule, .stage = {device, schedule->stages - 1 - device}};
 }
 
 static void append(cgp__v_builder *b, char letter, int chunk) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zb_v.c -- zero bubble in a V: each device has a stage of the way down and one of the way back, r and 2n-1-r, so the
+/* zb_v.c -- zero bubble in a V: each device has a stage of the way down and one of the way back, r
+ *and 2n-1-r, so the
  * loss and the first layers are on one device.
  *
  * 2 devices, 4 micro-batches:
@@ -13,8 +14,8 @@
  *     2. r x (F1, F0)               5. r x (I0, I1), (n-r) x (I0, W0),
  *     3. (n-r) x (F1, I1, W1)          then the remaining W1, then the remaining W0
  *
- * No bubble from a device's first action to its last at F = I = W, in 1F1B's memory: 2n of the half stages. With fewer
- * than 2n-1 micro-batches it is the schedule of 2n-1 without the surplus.
+ * No bubble from a device's first action to its last at F = I = W, in 1F1B's memory: 2n of the half
+ * stages. With fewer than 2n-1 micro-batches it is the schedule of 2n-1 without the surplus.
  *
  * Source: Qi et al. 2023, arXiv:2401.10241, section 6; steps as in PyTorch's
  * ScheduleZBVZeroBubble. */
@@ -35,8 +36,7 @@ static void fill_device(cgp__v_builder *b, int r, int n, int chunks) {
     cgp__v_append(b, b->next[CGP_ACTION_I][0] - b->next[CGP_ACTION_W][0], "W0");
 }
 
-cgp_status cgp__generate_zb_v(cgp_schedule *s, const cgp_schedule_options *options,
-                              int variant) {
+cgp_status cgp__generate_zb_v(cgp_schedule *s, const cgp_schedule_options *options, int variant) {
     (void)options, (void)variant;
     const int n = s->devices;
     const int64_t chunks = cgp__max(s->chunks, 2 * (int64_t)n - 1);

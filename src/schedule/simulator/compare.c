@@ -4,16 +4,16 @@
  *     measured    |F0|c|...wait...|wake|c|B0    |..|       c: a transfer copies
  *                                                          compute + copy + wake-up + idle = makespan
  *
- * Three simulations of the same lists explain the idle time of a device, each closer to the measured step; messages take
- * no time in them:
+ * Three simulations of the same lists explain the idle time of a device, each closer to the
+ * measured step; messages take no time in them:
  *
  *     equal      every stage costs the mean of all        its idle time: the bubble
  *     planned    each stage its own medians               more idle time: imbalance
  *     varied     each action its measured time            more idle time: variation
  *     measured                                            more idle time: other
  *
- * If a device idles less in a later one (the slowest stage, against equal ones), the part before shrinks by as much: the
- * parts of a device are never below 0, and add up. */
+ * If a device idles less in a later one (the slowest stage, against equal ones), the part before
+ * shrinks by as much: the parts of a device are never below 0, and add up. */
 #include "schedule/simulator/simulator.h"
 
 #include "schedule/simulator/timeline.h"
@@ -47,15 +47,14 @@ static int collect(const cgp_schedule *s, const cgp_schedule_timeline *t, sample
     while (cgp__next(s, &at)) {
         const cgp_action *a = at.action;
         if (cgp__is_transfer(a->kind)) continue;
-        samples[n++] =
-            (sample){(int)a->kind * s->stages + a->stage,
-                     t->end[at.device][at.position] - t->start[at.device][at.position]};
+        samples[n++] = (sample){(int)a->kind * s->stages + a->stage,
+                                t->end[at.device][at.position] - t->start[at.device][at.position]};
     }
     return n;
 }
 
-/* Write [CGP__COMPUTE_KINDS][stages]: the medians, and for each kind their mean over its actions, so that the sums over
- * all actions are equal. */
+/* Write [CGP__COMPUTE_KINDS][stages]: the medians, and for each kind their mean over its actions,
+ * so that the sums over all actions are equal. */
 static void find_costs(const cgp_schedule *s, sample *samples, int n, double *median,
                        double *mean) {
     double sum[CGP__COMPUTE_KINDS] = {0};
@@ -65,8 +64,8 @@ static void find_costs(const cgp_schedule *s, sample *samples, int n, double *me
         const int cell = samples[first].cell, kind = cell / s->stages;
         for (last = first; last < n && samples[last].cell == cell;)
             last++;
-        median[cell] = 0.5 * (samples[(first + last - 1) / 2].seconds +
-                              samples[(first + last) / 2].seconds);
+        median[cell] =
+            0.5 * (samples[(first + last - 1) / 2].seconds + samples[(first + last) / 2].seconds);
         sum[kind] += median[cell] * (last - first);
         count[kind] += last - first;
     }
@@ -141,8 +140,7 @@ static cgp_status compare(const cgp_schedule *s, const cgp_schedule_timeline *me
     return CGP_OK;
 }
 
-cgp_status cgp_schedule_compare(const cgp_schedule *schedule,
-                                const cgp_schedule_timeline *measured,
+cgp_status cgp_schedule_compare(const cgp_schedule *schedule, const cgp_schedule_timeline *measured,
                                 cgp_schedule_comparison *out) {
     CGP__NEED(schedule);
     CGP__NEED(measured);

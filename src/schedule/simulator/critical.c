@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* critical.c -- why a step takes as long as it does: back from the last action, each time to the one whose end let this
+/* critical.c -- why a step takes as long as it does: back from the last action, each time to the
+ *one whose end let this
  * one start.
  *
  *     device 0   |F0|F1|F2|           |B0   |       the last to end is B0 of device 0; it waited for
  *     device 1      |F0|F1|F2|B0   |                its message, sent after B0 of device 1; that
  *                                                   followed F2, and so on down to 0
  *
- * An action starts when the one before it on its device (in the order of list_order.c) ends, when its message has come,
- * or, a SEND, when a buffer is free. All that is not compute time on this path is messages. In a measured step a transfer
- * waited if the other side released its buffer, or message, after the transfer's own start. */
+ * An action starts when the one before it on its device (in the order of list_order.c) ends, when
+ * its message has come, or, a SEND, when a buffer is free. All that is not compute time on this
+ * path is messages. In a measured step a transfer waited if the other side released its buffer, or
+ * message, after the transfer's own start. */
 #include "schedule/simulator/simulator.h"
 
 #include <stdlib.h>
@@ -81,7 +83,8 @@ static node sender_of(const path *p, const cgp_action *a, double start) {
     return (node){device, transfer_at(p, e, k)->send};
 }
 
-/* The RECV that freed the buffer of the SEND at `at`; measured, the first that ended when it was released, or after that. */
+/* The RECV that freed the buffer of the SEND at `at`; measured, the first that ended when it was
+ * released, or after that. */
 static node receiver_of(const path *p, const cgp_action *a, node at) {
     node receiver = {p->s->device_of[p->s->edges[a->edge].to], 0};
     if (!p->t->released) {
@@ -121,8 +124,8 @@ static node last_of(const path *p) {
     return last;
 }
 
-/* Times do not grow on the way back, and no action comes twice: the schedule ran. Only a file's measured step, which
- * may never have run, can lead in a circle. */
+/* Times do not grow on the way back, and no action comes twice: the schedule ran. Only a file's
+ * measured step, which may never have run, can lead in a circle. */
 static void walk(const path *p, const double *duration, cgp_schedule_timeline *t) {
     for (node at = last_of(p); at.number >= 0; at = before(p, at)) {
         const int position = position_of(p, at);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* list_order.c -- in which order a device runs its list.
  *
- * RECV takes no time and waits for nothing: it posts a receive. The F, B or I that needs the message waits for it. So a
- * message is taken right before that action, wherever its RECV stands:
+ * RECV takes no time and waits for nothing: it posts a receive. The F, B or I that needs the
+ * message waits for it. So a message is taken right before that action, wherever its RECV stands:
  *
  *     list     RECV_F0 RECV_F1 F0 RECV_B0 SEND_F0 F1 SEND_F1 B0
  *     run      RECV_F0 F0 SEND_F0 RECV_F1 F1 SEND_F1 RECV_B0 B0
  *
- * In the second order RECV means: wait, and take. A posted receive has a buffer from its posting on: above, one edge has
- * receives of micro-batch 0 and 1 posted at one time and needs two. Lists that lower.c made are in that order already.
+ * In the second order RECV means: wait, and take. A posted receive has a buffer from its posting
+ * on: above, one edge has receives of micro-batch 0 and 1 posted at one time and needs two. Lists
+ * that lower.c made are in that order already.
  *
  * An F and its partner, which run at the same time, take the messages of both before the F.
  *
- * Source: torch/distributed/pipelining/schedules.py, _PipelineScheduleRuntime: RECV_F and RECV_B keep the request,
- * FORWARD and the backwards wait for it. */
+ * Source: torch/distributed/pipelining/schedules.py, _PipelineScheduleRuntime: RECV_F and RECV_B
+ * keep the request, FORWARD and the backwards wait for it. */
 #include "schedule/simulator/simulator.h"
 
 #include <stdlib.h>
@@ -21,8 +22,8 @@
 
 /* The action that waits for what `a` receives. */
 static bool takes(const cgp_action *by, const cgp_action *a) {
-    const bool kind = a->kind == CGP_ACTION_RECV_F ? by->kind == CGP_ACTION_F
-                                                   : cgp__starts_backward(by->kind);
+    const bool kind =
+        a->kind == CGP_ACTION_RECV_F ? by->kind == CGP_ACTION_F : cgp__starts_backward(by->kind);
     return kind && by->stage == a->stage && by->microbatch == a->microbatch;
 }
 
@@ -35,8 +36,7 @@ static bool is_in_order(const cgp_schedule *s, int device) {
         while (next <= i || (next < s->counts[device] && cgp__is_receive(list[next].kind)))
             next++;
         if (next == s->counts[device]) return false;
-        if (!takes(&list[next], &list[i]) &&
-            !takes(&list[cgp__partner(s, device, next)], &list[i]))
+        if (!takes(&list[next], &list[i]) && !takes(&list[cgp__partner(s, device, next)], &list[i]))
             return false;
     }
     return true;
@@ -92,9 +92,9 @@ static void sort_list(receives *x, int device, int *to, int *max) {
     }
 }
 
-/* *first: [2][stages][chunks], made when first needed; all zero before and after, as every receive is taken. */
-static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device,
-                               int **first) {
+/* *first: [2][stages][chunks], made when first needed; all zero before and after, as every receive
+ * is taken. */
+static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device, int **first) {
     const size_t actions = (size_t)s->counts[device];
     const size_t messages = 2 * (size_t)s->stages * (size_t)s->chunks;
     if (!*first) *first = cgp__calloc(messages, sizeof **first);
@@ -114,9 +114,9 @@ cgp_status cgp__list_order_create(cgp__list_order *o, const cgp_schedule *s) {
     *o = (cgp__list_order){.devices = s->devices,
                            .at = cgp__calloc((size_t)s->devices, sizeof *o->at),
                            .posted = cgp__calloc((size_t)s->n_edges, sizeof *o->posted)};
-    cgp_status status = o->at && o->posted ? CGP_OK
-                                           : cgp__no_memory("schedule: order",
-                                                            (size_t)s->devices * sizeof(int *));
+    cgp_status status = o->at && o->posted
+                            ? CGP_OK
+                            : cgp__no_memory("schedule: order", (size_t)s->devices * sizeof(int *));
     int *first = NULL;
     for (int e = 0; status == CGP_OK && e < s->n_edges; e++)
         o->posted[e] = 1;
@@ -140,12 +140,11 @@ cgp_status cgp__list_order_check_capacity(const cgp__list_order *o, const cgp_sc
                                           const int *capacity) {
     for (int e = 0; e < s->n_edges; e++) {
         if (capacity[e] >= o->posted[e]) continue;
-        return cgp_fail(
-            CGP_EINVAL,
-            "schedule: deadlock: device %d has %d receives posted at one time on edge "
-            "%d, %d -> %d, capacity %d",
-            s->device_of[s->edges[e].to], o->posted[e], e, s->edges[e].from, s->edges[e].to,
-            capacity[e]);
+        return cgp_fail(CGP_EINVAL,
+                        "schedule: deadlock: device %d has %d receives posted at one time on edge "
+                        "%d, %d -> %d, capacity %d",
+                        s->device_of[s->edges[e].to], o->posted[e], e, s->edges[e].from,
+                        s->edges[e].to, capacity[e]);
     }
     return CGP_OK;
 }

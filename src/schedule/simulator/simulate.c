@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulate.c -- when each action of a step starts and ends, for the caller's costs.
  *
- * The free capacity of an edge comes from the times with unbounded buffers. With c buffers, SEND k waits for RECV k-c; if
- * q_k RECVs happened until then (the same instant included: freed before taken), it does not wait if k-c < q_k:
+ * The free capacity of an edge comes from the times with unbounded buffers. With c buffers, SEND k
+ * waits for RECV k-c; if q_k RECVs happened until then (the same instant included: freed before
+ * taken), it does not wait if k-c < q_k:
  *
  *     c >= k + 1 - q_k    for every k
  *
- * The one exception is a cycle of actions that all fall on one instant, which the times do not show; then
- * cgp__simulator_min_capacity() raises c. */
+ * The one exception is a cycle of actions that all fall on one instant, which the times do not
+ * show; then cgp__simulator_min_capacity() raises c. */
 #include "schedule/simulator/simulator.h"
 
 #include "schedule/simulator/timeline.h"
@@ -33,10 +34,11 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
 
 /* --- costs as they are simulated ---
  *
- * A cost without a value is 1 over all stages of a device together, so that schedules with one stage on each device and
- * with several have the same unit. Thirds would not add up to whole numbers, and equal times would differ by rounding: so
- * times are counted in 1/parts of the unit, with parts the least common multiple of the devices' numbers of stages. Where
- * sums of costs could overflow, they are multiplied by 2^-128 as well, which rounds nothing (costs that it makes
+ * A cost without a value is 1 over all stages of a device together, so that schedules with one
+ * stage on each device and with several have the same unit. Thirds would not add up to whole
+ * numbers, and equal times would differ by rounding: so times are counted in 1/parts of the unit,
+ * with parts the least common multiple of the devices' numbers of stages. Where sums of costs could
+ * overflow, they are multiplied by 2^-128 as well, which rounds nothing (costs that it makes
  * denormal are far below the rounding of such sums). */
 
 enum { MAX_PARTS = 1 << 20 };
@@ -76,8 +78,7 @@ static void fill_times(scaled_costs *c, const cgp_schedule *s, const cgp_schedul
         const double unset = scale / c->stages_on[s->device_of[j]];
         const double forward = costs->forward ? costs->forward[j] * scale : unset;
         const double input = costs->backward_input ? costs->backward_input[j] * scale : unset;
-        const double weight =
-            costs->backward_weight ? costs->backward_weight[j] * scale : unset;
+        const double weight = costs->backward_weight ? costs->backward_weight[j] * scale : unset;
         c->duration[(size_t)CGP_ACTION_F * n + j] = forward;
         c->duration[(size_t)CGP_ACTION_B * n + j] = input + weight;
         c->duration[(size_t)CGP_ACTION_I * n + j] = input;
@@ -114,9 +115,9 @@ static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
     fill_times(c, s, costs, find_parts(s, costs, c->stages_on));
     for (size_t i = 0; i < times; i++)
         max = fmax(max, c->duration[i]);
-    /* A message takes two times, and the busy time of all devices is compared to devices x makespan. */
-    if (max > DBL_MAX / (2.0 * actions * s->devices))
-        fill_times(c, s, costs, c->scale * 0x1p-128);
+    /* A message takes two times, and the busy time of all devices is compared to devices x
+     * makespan. */
+    if (max > DBL_MAX / (2.0 * actions * s->devices)) fill_times(c, s, costs, c->scale * 0x1p-128);
     return CGP_OK;
 }
 
@@ -160,8 +161,7 @@ double cgp__compute_time(const cgp_schedule *s, const double *duration, int devi
 
 /* Fill in all of a timeline, or, of `ticks`, all but free capacities and the critical path. */
 static cgp_status simulate(cgp__simulator *x, const double *duration,
-                           const cgp_schedule_costs *costs, bool ticks,
-                           cgp_schedule_timeline *t) {
+                           const cgp_schedule_costs *costs, bool ticks, cgp_schedule_timeline *t) {
     const cgp_schedule *s = x->schedule;
     cgp__simulation set = {.duration = duration,
                            .latency = costs->latency,
@@ -216,8 +216,7 @@ cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedul
     CGP_TRY(cgp__rules_check(schedule, NULL));
     CGP_TRY(check_costs(schedule, costs));
     CGP_TRY(scale_costs(&scaled, schedule, costs));
-    const cgp_status status =
-        make_timeline(schedule, scaled.duration, &scaled.costs, false, &t);
+    const cgp_status status = make_timeline(schedule, scaled.duration, &scaled.costs, false, &t);
     if (status == CGP_OK) unscale(&t, schedule, scaled.scale);
     release_costs(&scaled);
     if (status != CGP_OK) return status;

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulator.c -- the discrete-event simulator: runs the lists of a lowered schedule, with time or without.
+/* simulator.c -- the discrete-event simulator: runs the lists of a lowered schedule, with time or
+ *without.
  *
- * Each device runs its list in the order of list_order.c, where RECV takes a message right before the action that needs
- * it, and blocks at an action that cannot happen yet:
+ * Each device runs its list in the order of list_order.c, where RECV takes a message right before
+ * the action that needs it, and blocks at an action that cannot happen yet:
  *
  *     RECV of micro-batch i        until its SEND happened (and the latency passed)
  *     SEND k of an edge, c buffers until RECV k-c of that edge happened, both counted from 0
  *
- * c is at least the number of receives posted at one time. A message takes time on its way, one after the other on an
- * edge, or, if transfers block, on the receiver.
+ * c is at least the number of receives posted at one time. A message takes time on its way, one
+ * after the other on an edge, or, if transfers block, on the receiver.
  *
- * Both waits name one action of one other device, whatever the timing, so the times are those of a fixed graph: no queue
- * of events is needed, devices may run in any order, and a blocked device is woken by the one that it waits for.
- * Messages are matched by micro-batch and buffers by count, so a receiver may take messages in another order than they
- * were sent.
+ * Both waits name one action of one other device, whatever the timing, so the times are those of a
+ * fixed graph: no queue of events is needed, devices may run in any order, and a blocked device is
+ * woken by the one that it waits for. Messages are matched by micro-batch and buffers by count, so
+ * a receiver may take messages in another order than they were sent.
  *
- * If all devices block, each waits for exactly one other: following them leads into a cycle. If a SEND is in it, more
- * buffers on its edge may resolve it, without starting anew, because more buffers never undo what was reached with
- * fewer.
+ * If all devices block, each waits for exactly one other: following them leads into a cycle. If a
+ * SEND is in it, more buffers on its edge may resolve it, without starting anew, because more
+ * buffers never undo what was reached with fewer.
  *
- * Source: Parks 1995, Bounded Scheduling of Process Networks (UC Berkeley): which buffer to raise. */
+ * Source: Parks 1995, Bounded Scheduling of Process Networks (UC Berkeley): which buffer to raise.
+ * */
 #include "schedule/simulator/simulator.h"
 
 #include <math.h>
@@ -119,8 +121,7 @@ static bool step(cgp__simulator *x, int device) {
     } else if (cgp__is_transfer(a->kind)) {
         if (!receive(x, a, &start, &d->clock)) return false;
     } else if (set->measured) {
-        d->clock +=
-            set->measured->end[device][position] - set->measured->start[device][position];
+        d->clock += set->measured->end[device][position] - set->measured->start[device][position];
     } else if (set->duration) {
         d->clock += set->duration[(size_t)a->kind * x->schedule->stages + a->stage];
     }
@@ -155,7 +156,8 @@ static const cgp_action *blocked_at(const cgp__simulator *x, int device) {
     return action_at(x, device, x->devices[device].next);
 }
 
-/* The device that a blocked one waits for. It is blocked too: by the rules the awaited action is in its list. */
+/* The device that a blocked one waits for. It is blocked too: by the rules the awaited action is in
+ * its list. */
 static int waits_for(const cgp__simulator *x, int device) {
     const cgp_action *a = blocked_at(x, device);
     const cgp_edge edge = x->schedule->edges[a->edge];
@@ -216,16 +218,15 @@ static cgp_status deadlock(const cgp__simulator *x, int *marks) {
                      x->set.capacity[a->edge]);
         if (used + 200 < sizeof text)
             used += (size_t)snprintf(text + used, sizeof text - used,
-                                     "%sdevice %d waits at %s%s for %s", used ? "; " : "",
-                                     device, cgp_action_text(a, at, sizeof at), full,
+                                     "%sdevice %d waits at %s%s for %s", used ? "; " : "", device,
+                                     cgp_action_text(a, at, sizeof at), full,
                                      cgp_action_text(&other, for_what, sizeof for_what));
         else
             left_out++;
         if (marks) marks[device] = mark_of(x, device);
         device = waits_for(x, device);
     } while (device != first);
-    if (left_out)
-        snprintf(text + used, sizeof text - used, "; and so on over %d more", left_out);
+    if (left_out) snprintf(text + used, sizeof text - used, "; and so on over %d more", left_out);
     return cgp_fail(CGP_EINVAL, "schedule: deadlock: %s", text);
 }
 
@@ -237,22 +238,23 @@ cgp_status cgp__simulator_run(cgp__simulator *x, int *marks) {
 
 /* The edge with the fewest buffers that a SEND of the cycle waits at; -1 if only RECVs wait.
  *
- * Raising the smallest keeps the largest at C, the least that would do for all edges alike: an edge of the cycle is
- * raised beyond C only if all others of it have C already, and then the cycle would deadlock with C everywhere, too. */
+ * Raising the smallest keeps the largest at C, the least that would do for all edges alike: an edge
+ * of the cycle is raised beyond C only if all others of it have C already, and then the cycle would
+ * deadlock with C everywhere, too. */
 static int fullest_edge(const cgp__simulator *x) {
     const int first = find_cycle(x);
     int device = first, best = -1;
     do {
         const cgp_action *a = blocked_at(x, device);
-        if (cgp__is_send(a->kind) &&
-            (best < 0 || x->set.capacity[a->edge] < x->set.capacity[best]))
+        if (cgp__is_send(a->kind) && (best < 0 || x->set.capacity[a->edge] < x->set.capacity[best]))
             best = a->edge;
         device = waits_for(x, device);
     } while (device != first);
     return best;
 }
 
-/* Find the least capacity of one edge at or above `low` with the others unchanged; with the current one it runs. */
+/* Find the least capacity of one edge at or above `low` with the others unchanged; with the current
+ * one it runs. */
 static void lower_edge(cgp__simulator *x, int *capacity, int edge, int low) {
     int high = capacity[edge];
     for (bool first = true; low < high; first = false) {

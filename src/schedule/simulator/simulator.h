@@ -7,12 +7,15 @@
 
 /* --- list_order.c: RECV posts a receive, and the action that needs the message waits --- */
 
-/* The order in which devices run their lists, each RECV right before the action that takes its message. */
+/* The order in which devices run their lists, each RECV right before the action that takes its
+ * message. */
 typedef struct cgp__list_order {
     int devices;
-    /* [devices][actions] the position in the list of the k-th action to run; NULL: the k-th itself */
+    /* [devices][actions] the position in the list of the k-th action to run; NULL: the k-th itself
+     * */
     int **at;
-    /* [edges] at least 1: the largest number of receives that are posted and not taken at one time */
+    /* [edges] at least 1: the largest number of receives that are posted and not taken at one time
+     * */
     int *posted;
 } cgp__list_order;
 
@@ -25,17 +28,16 @@ static inline int cgp__list_order_at(const cgp__list_order *o, int device, int k
 }
 
 /* CGP_EINVAL if an edge has fewer buffers than receives are posted on it. */
-cgp_status cgp__list_order_check_capacity(const cgp__list_order *o,
-                                          const cgp_schedule *schedule, const int *capacity);
+cgp_status cgp__list_order_check_capacity(const cgp__list_order *o, const cgp_schedule *schedule,
+                                          const int *capacity);
 
 /* --- simulator.c --- */
 
 /* How to run: set by the caller, all borrowed, NULL allowed. */
 typedef struct cgp__simulation {
     const double *duration; /* [CGP__COMPUTE_KINDS][stages]; NULL: nothing takes time */
-    const cgp_schedule_timeline
-        *measured;          /* then each action takes its time there; NULL: none */
-    const double *latency;  /* [edges]; NULL: 0 */
+    const cgp_schedule_timeline *measured; /* then each action takes its time there; NULL: none */
+    const double *latency;                 /* [edges]; NULL: 0 */
     const double *transfer; /* [edges] on the edge, or on the receiver if blocking; NULL: 0 */
     bool blocking;
     const int *capacity;               /* [edges]; NULL: unbounded */
@@ -75,20 +77,22 @@ void cgp__simulator_release(cgp__simulator *x);
 /* Go back to before the first action; the caller's settings stay. */
 void cgp__simulator_reset(cgp__simulator *x);
 
-/* Run on from the current state. CGP_EINVAL if devices wait for each other for ever, with the cycle in the message; unless
- * NULL, marks[device] is the position of its action in the cycle. The schedule keeps the rules. Cost: O(actions). */
+/* Run on from the current state. CGP_EINVAL if devices wait for each other for ever, with the cycle
+ * in the message; unless NULL, marks[device] is the position of its action in the cycle. The
+ * schedule keeps the rules. Cost: O(actions). */
 cgp_status cgp__simulator_run(cgp__simulator *x, int *marks);
 
-/* Raise capacity[edges] by as little as lets the schedule run to its end, and not below the receives posted at one
- * time: no raised entry can be smaller by one, and none is larger than one capacity for all edges would have to be.
- * CGP_EINVAL with the cycle if no capacity helps. Loses the state and the caller's settings. Cost: O(actions) if
- * nothing is raised, else O(actions x raised edges x log chunks). */
+/* Raise capacity[edges] by as little as lets the schedule run to its end, and not below the
+ * receives posted at one time: no raised entry can be smaller by one, and none is larger than one
+ * capacity for all edges would have to be. CGP_EINVAL with the cycle if no capacity helps. Loses
+ * the state and the caller's settings. Cost: O(actions) if nothing is raised, else O(actions x
+ * raised edges x log chunks). */
 cgp_status cgp__simulator_min_capacity(cgp__simulator *x, int *capacity);
 
 /* --- simulate.c --- */
 
-/* Every compute action one tick, nothing else any time; without free capacities and critical path. Checks the
- * rules. */
+/* Every compute action one tick, nothing else any time; without free capacities and critical path.
+ * Checks the rules. */
 cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out);
 
 /* Messages take no time; `duration` [CGP__COMPUTE_KINDS][stages]. The schedule keeps the rules. */
@@ -100,8 +104,8 @@ double cgp__compute_time(const cgp_schedule *schedule, const double *duration, i
 
 /* --- critical.c --- */
 
-/* Fill in timeline->critical and critical_path from start and end. Of a measured step `duration` and `costs` are
- * NULL. */
+/* Fill in timeline->critical and critical_path from start and end. Of a measured step `duration`
+ * and `costs` are NULL. */
 cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *duration,
                                    const cgp_schedule_costs *costs,
                                    cgp_schedule_timeline *timeline);

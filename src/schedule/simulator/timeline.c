@@ -5,9 +5,9 @@
  *     device 1      |F0|F1|.........|B0  |B1  |            span: first start to last end
  *     device 2         |F0|F1|B0  |B1  |                   makespan: 0 to the last end of all
  *
- * Idle time can be counted in two ways. By makespan, if all devices wait for each other at the end of a step, as for a
- * gradient norm. By span, if a device may begin the next step where its last action ends; zero-bubble papers quote that
- * bubble.
+ * Idle time can be counted in two ways. By makespan, if all devices wait for each other at the end
+ * of a step, as for a gradient norm. By span, if a device may begin the next step where its last
+ * action ends; zero-bubble papers quote that bubble.
  *
  * Source: bubble by span: Qi et al. 2023, arXiv:2401.10241. */
 #include "schedule/simulator/timeline.h"
@@ -17,7 +17,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* [devices][actions of the device], of `bytes` each: the pointers of the rows, and behind them all rows in one block. */
+/* [devices][actions of the device], of `bytes` each: the pointers of the rows, and behind them all
+ * rows in one block. */
 static void *new_rows(const cgp_schedule *s, size_t bytes) {
     const size_t head = (size_t)cgp__align_up((int64_t)s->devices * (int64_t)sizeof(char *));
     size_t total = 0;
@@ -32,8 +33,7 @@ static void *new_rows(const cgp_schedule *s, size_t bytes) {
     return rows;
 }
 
-cgp_status cgp__timeline_create(cgp_schedule_timeline *t, const cgp_schedule *s,
-                                bool measured) {
+cgp_status cgp__timeline_create(cgp_schedule_timeline *t, const cgp_schedule *s, bool measured) {
     *t = (cgp_schedule_timeline){.devices = s->devices, .edges = s->n_edges};
     t->busy = cgp__calloc((size_t)s->devices, sizeof *t->busy);
     t->free_capacity = cgp__calloc((size_t)s->n_edges, sizeof *t->free_capacity);
@@ -63,7 +63,8 @@ void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
 
 /* --- figures --- */
 
-/* The first to start need not be the first of the list: that may be a RECV whose message is taken later. */
+/* The first to start need not be the first of the list: that may be a RECV whose message is taken
+ * later. */
 static double span_of(const cgp_schedule *s, const cgp_schedule_timeline *t, int device) {
     const int count = s->counts[device];
     double first = INFINITY;
@@ -87,8 +88,7 @@ void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
         if (span_of(s, t, device) >= t->span * (1.0 - 1e-12)) min = fmin(min, compute);
     }
     /* Not below 0, where two sums of the same terms were rounded differently. */
-    if (t->makespan > 0.0)
-        t->bubble_makespan = fmax(0.0, 1.0 - total / (s->devices * t->makespan));
+    if (t->makespan > 0.0) t->bubble_makespan = fmax(0.0, 1.0 - total / (s->devices * t->makespan));
     if (t->span > 0.0) t->bubble_span = fmax(0.0, 1.0 - min / t->span);
 }
 
@@ -106,15 +106,15 @@ static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timelin
     if (start >= before && ready >= start && end >= ready && end <= MAX_SECONDS &&
         released >= 0.0 && released <= ready)
         return CGP_OK;
-    return cgp_fail(
-        CGP_EINVAL,
-        "times: device %d, position %d, %s: expected %g <= start <= ready <= end "
-        "<= %g and 0 <= released <= ready, got start %g, ready %g, end %g, released %g",
-        d, i, cgp_action_text(&s->lists[d][i], text, sizeof text), before, MAX_SECONDS, start,
-        ready, end, released);
+    return cgp_fail(CGP_EINVAL,
+                    "times: device %d, position %d, %s: expected %g <= start <= ready <= end "
+                    "<= %g and 0 <= released <= ready, got start %g, ready %g, end %g, released %g",
+                    d, i, cgp_action_text(&s->lists[d][i], text, sizeof text), before, MAX_SECONDS,
+                    start, ready, end, released);
 }
 
-/* The largest number of buffers of an edge in use at one time: from when SEND has one until its RECV is done. */
+/* The largest number of buffers of an edge in use at one time: from when SEND has one until its
+ * RECV is done. */
 static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, int edge) {
     const int from = s->device_of[s->edges[edge].from], to = s->device_of[s->edges[edge].to];
     int taken = 0, max = 1, next = 0;

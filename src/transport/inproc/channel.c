@@ -82,8 +82,8 @@ static bool has_changed(cgp__channel *channel, unsigned before) {
     return atomic_load_explicit(&channel->changes, memory_order_relaxed) != before;
 }
 
-/* Wait for a change: spin until `spin_end_ns`, then block until `deadline_ns`; false: there was none. Called and returns with
- * the lock held. */
+/* Wait for a change: spin until `spin_end_ns`, then block until `deadline_ns`; false: there was
+ * none. Called and returns with the lock held. */
 static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t deadline_ns) {
     const unsigned before = atomic_load_explicit(&channel->changes, memory_order_relaxed);
     pthread_mutex_unlock(&channel->lock);
@@ -102,8 +102,7 @@ static bool wait_for_change(cgp__channel *channel, int64_t spin_end_ns, int64_t 
 }
 
 /* Called and returns with the lock held. */
-static bool wait_for(cgp__channel *channel, int wanted, int64_t timeout_ns,
-                     cgp_link_message *out) {
+static bool wait_for(cgp__channel *channel, int wanted, int64_t timeout_ns, cgp_link_message *out) {
     const int side = wanted == FREE;
     const int64_t now = cgp__now_ns();
     const int64_t deadline = now + cgp__min(timeout_ns, INT64_MAX - now);

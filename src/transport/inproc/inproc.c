@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inproc.c -- the transport between the devices of one rank. Both links of an edge are opened on its communicator and share a
- * channel; the sender's memory is the channel's. */
+/* inproc.c -- the transport between the devices of one rank. Both links of an edge are opened on
+ * its communicator and share a channel; the sender's memory is the channel's. */
 #include "transport/inproc/channel.h"
 #include "transport/transport.h"
 
@@ -82,8 +82,8 @@ static cgp_status edge_for(cgp_communicator *communicator, const cgp_link_option
                        sizeof(edge)))
             return cgp__no_memory("inproc", sizeof(edge));
         e = &communicator->edges[communicator->n++];
-        *e = (edge){
-            .number = options->edge, .capacity = options->capacity, .bytes = options->bytes};
+        *e =
+            (edge){.number = options->edge, .capacity = options->capacity, .bytes = options->bytes};
     }
     *out = e;
     if (e->opened[options->sends])
@@ -223,8 +223,7 @@ static void progress(cgp_communicator *communicator) {
 }
 
 /* There is no other rank. */
-static cgp_status failure(cgp_communicator *communicator, int *rank, char *message,
-                          size_t size) {
+static cgp_status failure(cgp_communicator *communicator, int *rank, char *message, size_t size) {
     (void)communicator, (void)rank, (void)message, (void)size;
     return CGP_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agreements.c -- barrier and gather, between every two ranks: a wait for a message can be left when a rank fails, a collective
- * call of MPI cannot. */
+/* agreements.c -- barrier and gather, between every two ranks: a wait for a message can be left
+ * when a rank fails, a collective call of MPI cannot. */
 #include "transport/mpi/world.h"
 
 #include <limits.h>
@@ -21,15 +21,15 @@ static cgp_status end_of_rank(cgp_communicator *c) {
                          c->own.status != CGP_OK ? c->own.message : "was stopped");
 }
 
-/* Wait for all requests; those that are left behind when a rank has failed are receives that are cancelled, and sends that MPI
- * may yet make. */
+/* Wait for all requests; those that are left behind when a rank has failed are receives that are
+ * cancelled, and sends that MPI may yet make. */
 static cgp_status wait_for_all(cgp_communicator *c) {
     const cgp__mpi_wait wait = cgp__mpi_wait_begin(SPIN_NS, INT64_MAX);
     int done = 0;
     for (;;) {
         const bool ended = atomic_load(&c->ended);
-        CGP_TRY(cgp__mpi_check(
-            MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE), "MPI_Testall"));
+        CGP_TRY(cgp__mpi_check(MPI_Testall(2 * c->ranks, c->requests, &done, MPI_STATUSES_IGNORE),
+                               "MPI_Testall"));
         if (done) return CGP_OK; /* also where a rank has failed since */
         if (ended) break;
         cgp__mpi_progress(c);
@@ -45,19 +45,20 @@ static size_t part_of(size_t bytes, size_t offset) {
     return left < LARGEST_PART ? left : LARGEST_PART;
 }
 
-/* Exchange the bytes from `offset` on of every rank's block; all of them at once, if they are none. */
-static cgp_status exchange(cgp_communicator *c, const char *mine, char *all,
-                           const size_t *bytes, size_t offset) {
+/* Exchange the bytes from `offset` on of every rank's block; all of them at once, if they are none.
+ * */
+static cgp_status exchange(cgp_communicator *c, const char *mine, char *all, const size_t *bytes,
+                           size_t offset) {
     const size_t own = bytes ? part_of(bytes[c->rank], offset) : 0;
     for (int r = 0; r < c->ranks; r++) {
         const size_t other = bytes ? part_of(bytes[r], offset) : 0;
         if (r != c->rank && (other > 0 || !bytes))
-            CGP_TRY(cgp__mpi_check(MPI_Irecv(bytes ? all + offset : NULL, (int)other, MPI_BYTE,
-                                             r, 0, c->agreements, &c->requests[r]),
+            CGP_TRY(cgp__mpi_check(MPI_Irecv(bytes ? all + offset : NULL, (int)other, MPI_BYTE, r,
+                                             0, c->agreements, &c->requests[r]),
                                    "MPI_Irecv"));
         if (r != c->rank && (own > 0 || !bytes))
-            CGP_TRY(cgp__mpi_check(MPI_Isend(bytes ? mine + offset : NULL, (int)own, MPI_BYTE,
-                                             r, 0, c->agreements, &c->requests[c->ranks + r]),
+            CGP_TRY(cgp__mpi_check(MPI_Isend(bytes ? mine + offset : NULL, (int)own, MPI_BYTE, r, 0,
+                                             c->agreements, &c->requests[c->ranks + r]),
                                    "MPI_Isend"));
         if (bytes) all += bytes[r];
     }
@@ -70,8 +71,7 @@ static void begin(cgp_communicator *c) {
     atomic_store(&c->agreeing_ns, cgp__mpi_host->now_ns());
 }
 
-cgp_status cgp__mpi_gather(cgp_communicator *c, const void *mine, void *all,
-                           const size_t *bytes) {
+cgp_status cgp__mpi_gather(cgp_communicator *c, const void *mine, void *all, const size_t *bytes) {
     size_t most = 0, before = 0;
     for (int r = 0; r < c->ranks; r++) {
         if (bytes[r] > most) most = bytes[r];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checksum.c -- CRC-32C, which x86-64 computes 8 bytes at a time (polynomial 0x1EDC6F41, reflected; Castagnoli et al. 1993). */
+/* checksum.c -- CRC-32C, which x86-64 computes 8 bytes at a time (polynomial 0x1EDC6F41, reflected;
+ * Castagnoli et al. 1993). */
 #include "transport/mpi/world.h"
 
 #include <string.h>
@@ -14,8 +15,8 @@ static uint32_t by_bits(uint32_t sum, const unsigned char *bytes, size_t n) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t
-by_words(uint32_t sum, const unsigned char *bytes, size_t n) {
+__attribute__((target("sse4.2"))) static uint32_t by_words(uint32_t sum, const unsigned char *bytes,
+                                                           size_t n) {
     uint64_t wide = sum, word;
     for (; n >= sizeof word; n -= sizeof word, bytes += sizeof word) {
         memcpy(&word, bytes, sizeof word);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* communicator.c -- MPI's start and end, and the failures of ranks.
  *
- * Every rank has a receive for the failure of each other one from the beginning, so a rank that fails sends and need not ask. */
+ * Every rank has a receive for the failure of each other one from the beginning, so a rank that
+ * fails sends and need not ask. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -13,14 +14,15 @@
 /* fail() waits so long for its messages to leave, in nanoseconds. */
 #define LEAVE_NS 200000000
 
-/* A rank that failed, or heard of a failure, waits so long until all others have come to their end, too: a launcher ends all processes
- * when the first one leaves with an exit code that is not 0. */
+/* A rank that failed, or heard of a failure, waits so long until all others have come to their end,
+ * too: a launcher ends all processes when the first one leaves with an exit code that is not 0. */
 #define END_NS 1000000000
 
 /* Tags between failed ranks. */
 enum { FAILURE, END };
 
-/* Ranks of this process that are not destroyed, or that failed: MPI_Finalize() would wait for the others. */
+/* Ranks of this process that are not destroyed, or that failed: MPI_Finalize() would wait for the
+ * others. */
 static atomic_int living, failed_ones;
 
 /* --- MPI's start and end --- */
@@ -41,8 +43,7 @@ static cgp_status initialize(void) {
     if (initialized) return cgp__mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread");
     CGP_TRY(cgp__mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided),
                            "MPI_Init_thread"));
-    if (atexit(finalize) != 0)
-        return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: atexit() has no place left");
+    if (atexit(finalize) != 0) return CGP__MPI_FAIL(CGP_ENOMEM, "mpi: atexit() has no place left");
     return CGP_OK;
 }
 
@@ -216,8 +217,7 @@ static void look_for_failures(cgp_communicator *c) {
 }
 
 void cgp__mpi_progress(cgp_communicator *c) {
-    if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0)
-        return; /* another thread looks */
+    if (c->ranks == 1 || pthread_mutex_trylock(&c->lock) != 0) return; /* another thread looks */
     look_for_failures(c);
     const cgp_status status = c->delay_ns > 0 ? cgp__mpi_note_arrivals(c) : CGP_OK;
     pthread_mutex_unlock(&c->lock);
@@ -254,7 +254,8 @@ void cgp__mpi_fail(cgp_communicator *c, cgp_status status, const char *message) 
     end_with(c, c->rank, status, message);
 }
 
-/* Note the failure, of MPI or of a silent rank, as if it had come from another rank, and let the others know. */
+/* Note the failure, of MPI or of a silent rank, as if it had come from another rank, and let the
+ * others know. */
 static void find(cgp_communicator *c, int rank, cgp_status status) {
     const char *message = cgp__mpi_host->message();
     pthread_mutex_lock(&c->lock);

@@ -37,11 +37,10 @@ const cgp_transport cgp__mpi_table = {
 
 cgp_plugin_entry_function cgp_plugin_entry;
 
-__attribute__((visibility("default"))) const cgp_plugin *
-cgp_plugin_entry(const cgp_host *host) {
+__attribute__((visibility("default"))) const cgp_plugin *cgp_plugin_entry(const cgp_host *host) {
     static const cgp_transport *const transports[] = {&cgp__mpi_table};
-    static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = "mpi",
-                                      .transports = transports, .n_transports = 1};
+    static const cgp_plugin plugin = {CGP_PLUGIN_HEADER, .name = "mpi", .transports = transports,
+                                      .n_transports = 1};
     if (host->struct_size < sizeof *host) return NULL; /* an older library */
     cgp__mpi_host = host;
     return &plugin;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* heart.c -- beats: a thread that sleeps, wakes every cgp_beat_interval(), sends each other rank a beat, and looks at those that came.
+/* heart.c -- beats: a thread that sleeps, wakes every cgp_beat_interval(), sends each other rank a
+ *beat, and looks at those that came.
  *
  *     rank 0   ─b─────b─────b─────b─────b──         a rank that was killed, or stopped by a signal, or that cannot be reached,
  *     rank 1   ──b─────b──╳                         sends none any more
  *     rank 0                │◄── timeout ──►│ silent
  *
- * The thread beats also while the others compute, wait for a file, or are in the program's own code: so a silent rank is one that
- * does not live. Its requests are its own; what it knows is under `lock`. */
+ * The thread beats also while the others compute, wait for a file, or are in the program's own
+ * code: so a silent rank is one that does not live. Its requests are its own; what it knows is
+ * under `lock`. */
 #include "transport/mpi/world.h"
 
 #include <stdlib.h>
@@ -57,7 +59,8 @@ static pulse pulse_of(cgp_communicator *c, bool left) {
     return p;
 }
 
-/* Send each rank a beat to which the last one has gone. A failure of MPI is found where messages are. */
+/* Send each rank a beat to which the last one has gone. A failure of MPI is found where messages
+ * are. */
 static void send_all(cgp_communicator *c, bool left) {
     cgp__mpi_heart *h = c->heart;
     const pulse now = pulse_of(c, left);
@@ -75,8 +78,8 @@ static void take_all(cgp_communicator *c) {
     cgp__mpi_heart *h = c->heart;
     for (int r = 0; r < c->ranks; r++) {
         int came = 0;
-        while (r != c->rank &&
-               MPI_Test(&h->receives[r], &came, MPI_STATUS_IGNORE) == MPI_SUCCESS && came) {
+        while (r != c->rank && MPI_Test(&h->receives[r], &came, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+               came) {
             const pulse *p = &h->in[r];
             const int64_t now = cgp__mpi_host->now_ns();
             h->known[r] = (cgp_beat){.heard_ns = now,
@@ -135,11 +138,10 @@ static void leave(const cgp_communicator *c) {
 static void lose(cgp_communicator *c, int rank) {
     const cgp_beat *b = &c->heart->known[rank];
     const double seconds = (double)(cgp__mpi_host->now_ns() - b->heard_ns) * 1e-9;
-    (void)CGP__MPI_FAIL(
-        CGP_EPEER,
-        "silent for %.1f s (process %lld on host %s was killed, was stopped, or "
-        "cannot be reached)",
-        seconds, (long long)b->process, b->host);
+    (void)CGP__MPI_FAIL(CGP_EPEER,
+                        "silent for %.1f s (process %lld on host %s was killed, was stopped, or "
+                        "cannot be reached)",
+                        seconds, (long long)b->process, b->host);
     pthread_mutex_unlock(&c->heart->lock);
     cgp__mpi_lose(c, rank);
     pthread_mutex_lock(&c->heart->lock);
@@ -155,8 +157,7 @@ static void *heart_main(void *communicator) {
         const int64_t now = cgp__mpi_host->now_ns();
         int64_t next = now + cgp_beat_interval(h->timeout_ns);
         const int silent = most_silent(c);
-        const int64_t limit =
-            silent < 0 ? INT64_MAX : h->known[silent].heard_ns + h->timeout_ns;
+        const int64_t limit = silent < 0 ? INT64_MAX : h->known[silent].heard_ns + h->timeout_ns;
         if (limit <= now && !atomic_load(&c->ended)) lose(c, silent);
         if (limit > now && limit < next) next = limit;
         sleep_until(c, next);
@@ -174,9 +175,8 @@ static cgp_status start(cgp_communicator *c) {
         if (r != c->rank) h->known[r].heard_ns = cgp__mpi_host->now_ns();
     }
     h->runs = pthread_create(&h->thread, NULL, heart_main, c) == 0;
-    return h->runs
-               ? CGP_OK
-               : CGP__MPI_FAIL(CGP_ENOMEM, "mpi: the thread of the beats could not be started");
+    return h->runs ? CGP_OK
+                   : CGP__MPI_FAIL(CGP_ENOMEM, "mpi: the thread of the beats could not be started");
 }
 
 static void stop(cgp__mpi_heart *h) {

@@ -5,8 +5,9 @@
  *     buffer i ── header and bytes, tag 2 e ──────► one of `capacity` receives, each into a buffer of the receiver's
  *     buffer i ◄───────── i, tag 2 e + 1 ────────── release: the receive is started again, then i goes back
  *
- * A message travels when a receive waits for it, as releases say so: MPI never stores one. Requests are made once, when the link is
- * opened. A header says what its message is, so one of an earlier opening of the edge, or one that comes twice, is dropped. */
+ * A message travels when a receive waits for it, as releases say so: MPI never stores one. Requests
+ * are made once, when the link is opened. A header says what its message is, so one of an earlier
+ * opening of the edge, or one that comes twice, is dropped. */
 #include "transport/mpi/world.h"
 
 #include <inttypes.h>
@@ -39,9 +40,9 @@ typedef struct buffer {
     state state;
     int32_t microbatch, slot; /* receiver: of the message */
     int64_t bytes;
-    int64_t released_ns; /* the other end's release, or message, is not to be seen before */
-    MPI_Request whole;   /* persistent: sends, or receives, header and all bytes */
-    MPI_Request part; /* sender: of a message with fewer bytes, or of one that is sent twice */
+    int64_t released_ns;  /* the other end's release, or message, is not to be seen before */
+    MPI_Request whole;    /* persistent: sends, or receives, header and all bytes */
+    MPI_Request part;     /* sender: of a message with fewer bytes, or of one that is sent twice */
     MPI_Request released; /* receiver: persistent, sends `answer` */
     release answer;
 } buffer;
@@ -50,7 +51,8 @@ struct cgp_link {
     cgp_communicator *communicator;
     cgp_link_options options;
     int32_t opening;
-    /* Of what follows but `waits`: with a delay, progress() notes arrivals. A leaf, but for MPI's own. */
+    /* Of what follows but `waits`: with a delay, progress() notes arrivals. A leaf, but for MPI's
+     * own. */
     pthread_mutex_t lock;
     cgp_link *next;   /* of the communicator's `open`, under its lock */
     int64_t sequence; /* of the next message */
@@ -58,7 +60,8 @@ struct cgp_link {
     atomic_bool waits;
     MPI_Request release; /* sender: persistent, receives `answer` */
     release answer;
-    /* Receiver: [capacity] buffers whose receives wait, a ring in the order of their start, which is that of messages. */
+    /* Receiver: [capacity] buffers whose receives wait, a ring in the order of their start, which
+     * is that of messages. */
     int *started;
     int first, n_started;
     buffer buffers[]; /* [capacity] */
@@ -75,8 +78,7 @@ static char *bytes_at(const cgp_link *link, int i) {
 /* --- open, close --- */
 
 /* Return the entry of an end; a new one if there is none. */
-static cgp_status find_edge(cgp_communicator *c, const cgp_link_options *o,
-                            cgp__mpi_edge **out) {
+static cgp_status find_edge(cgp_communicator *c, const cgp_link_options *o, cgp__mpi_edge **out) {
     for (int i = 0; i < c->n_edges; i++) {
         const cgp__mpi_edge *e = *out = &c->edges[i];
         if (e->number == o->edge && e->sends == o->sends && e->peer == o->peer) return CGP_OK;
@@ -106,11 +108,10 @@ static bool is_open(const cgp_communicator *c, int number, bool sends) {
 static cgp_status check(const cgp_communicator *c, const cgp_link_options *o) {
     CGP_TRY(cgp__mpi_host->link_check(&cgp__mpi_table, o, c->ranks));
     if (o->bytes > INT_MAX - CGP_LINK_HEADER_BYTES)
-        return CGP__MPI_FAIL(
-            CGP_ELIMIT,
-            "mpi, edge %d: expected messages below 2 GiB, which MPI can count, "
-            "got %" PRId64 " bytes (smaller micro-batches)",
-            o->edge, o->bytes);
+        return CGP__MPI_FAIL(CGP_ELIMIT,
+                             "mpi, edge %d: expected messages below 2 GiB, which MPI can count, "
+                             "got %" PRId64 " bytes (smaller micro-batches)",
+                             o->edge, o->bytes);
     if (o->edge > (c->last_tag - 1) / 2)
         return CGP__MPI_FAIL(CGP_ELIMIT,
                              "mpi, edge %d: expected at most %d edges, which this MPI has tags "
@@ -226,7 +227,8 @@ void cgp__mpi_link_close(cgp_link *link) {
 
 /* --- waits --- */
 
-/* Return whether a message or release that came counts as arrived: not yet where the network is to be slow, or a fault lets it be late. */
+/* Return whether a message or release that came counts as arrived: not yet where the network is to
+ * be slow, or a fault lets it be late. */
 static bool has_arrived(const buffer *b) {
     return b->released_ns <= cgp__mpi_host->now_ns();
 }
@@ -296,18 +298,17 @@ static cgp_status check_bytes(const cgp_link *link, int i, const header *h) {
                          link->communicator->rank, h->bytes);
 }
 
-/* Look at a message that came into a buffer. One of an earlier opening, or one that came before, is dropped. */
+/* Look at a message that came into a buffer. One of an earlier opening, or one that came before, is
+ * dropped. */
 static cgp_status enter(cgp_link *link, buffer *b) {
     header h;
     const int i = (int)(b - link->buffers);
     memcpy(&h, header_at(link, i), sizeof h);
     CGP_TRY(check_bytes(link, i, &h));
-    if (h.opening != link->opening || h.edge != link->options.edge ||
-        h.sequence < link->sequence) {
+    if (h.opening != link->opening || h.edge != link->options.edge || h.sequence < link->sequence) {
         if (h.opening == link->opening)
             cgp__mpi_host->log(CGP_LOG_WARN, "mpi",
-                               "edge %d: message %" PRId64
-                               " of micro-batch %d came twice: dropped",
+                               "edge %d: message %" PRId64 " of micro-batch %d came twice: dropped",
                                link->options.edge, h.sequence, h.microbatch);
         return start_receive(link, b);
     }

@@ -8,8 +8,9 @@
  *     links.c          messages and releases of edges
  *     checksum.c       of messages, with verify()
  *
- * MPI makes progress inside its calls alone: every wait is a loop of tests, and threads that compute call progress(). All of it takes
- * MPI_THREAD_MULTIPLE, as workers wait on their links beside each other. */
+ * MPI makes progress inside its calls alone: every wait is a loop of tests, and threads that
+ * compute call progress(). All of it takes MPI_THREAD_MULTIPLE, as workers wait on their links
+ * beside each other. */
 #ifndef CGP_SRC_TRANSPORT_MPI_WORLD_H
 #define CGP_SRC_TRANSPORT_MPI_WORLD_H
 
@@ -33,8 +34,8 @@ typedef struct cgp__mpi_failure {
     char message[CGP__MPI_TEXT];
 } cgp__mpi_failure;
 
-/* How often an end of an edge was opened with the same rank at the other end, which counts the same: messages of an earlier opening are
- * dropped. */
+/* How often an end of an edge was opened with the same rank at the other end, which counts the
+ * same: messages of an earlier opening are dropped. */
 typedef struct cgp__mpi_edge {
     int number, peer;
     bool sends, open;
@@ -44,7 +45,8 @@ typedef struct cgp__mpi_edge {
 typedef struct cgp__mpi_heart cgp__mpi_heart;
 
 struct cgp_communicator {
-    /* Of messages, of agreements, of failures and of beats: duplicates, so that no message meets a receive of another kind. */
+    /* Of messages, of agreements, of failures and of beats: duplicates, so that no message meets a
+     * receive of another kind. */
     MPI_Comm links, agreements, failures, beats;
     int rank, ranks;
     int last_tag;
@@ -90,8 +92,8 @@ cgp__mpi_wait cgp__mpi_wait_begin(int64_t spin_ns, int64_t timeout_ns);
 /* Pause before the next test; false: the time is over. */
 bool cgp__mpi_wait_on(const cgp__mpi_wait *wait);
 
-/* Give a request up, within 0.1 s. If MPI still has it then, the peer is gone, and memory of a message that had begun to arrive may yet
- * be written. */
+/* Give a request up, within 0.1 s. If MPI still has it then, the peer is gone, and memory of a
+ * message that had begun to arrive may yet be written. */
 void cgp__mpi_abandon(MPI_Request *request);
 
 /* Free a request that is not started, or is done; give one up that is on its way. */
@@ -110,7 +112,8 @@ void cgp__mpi_break(cgp_communicator *communicator, cgp_status status);
 cgp_status cgp__mpi_failure_of(cgp_communicator *communicator, int *rank, char *message,
                                size_t size);
 
-/* A rank sends no beats any more, says the calling thread's message: end this rank, and let the others know. */
+/* A rank sends no beats any more, says the calling thread's message: end this rank, and let the
+ * others know. */
 void cgp__mpi_lose(cgp_communicator *communicator, int rank);
 void cgp__mpi_abort(cgp_communicator *communicator, int code);
 
@@ -119,7 +122,8 @@ void cgp__mpi_progress(cgp_communicator *communicator);
 
 /* --- heart.c --- */
 
-/* Make the heart, which does not beat yet; let it stop and the others know; free it, which keeps MPI's own if `whole` is false. */
+/* Make the heart, which does not beat yet; let it stop and the others know; free it, which keeps
+ * MPI's own if `whole` is false. */
 cgp_status cgp__mpi_heart_create(cgp_communicator *communicator);
 void cgp__mpi_heart_destroy(cgp_communicator *communicator);
 
@@ -149,7 +153,8 @@ void cgp__mpi_release(cgp_link *link, const cgp_link_message *message);
 bool cgp__mpi_waits(cgp_link *link);
 void cgp__mpi_verify(cgp_communicator *communicator, bool verify);
 
-/* Note when messages and releases come in, for links on which nobody waits. Called with the communicator's lock held. */
+/* Note when messages and releases come in, for links on which nobody waits. Called with the
+ * communicator's lock held. */
 cgp_status cgp__mpi_note_arrivals(cgp_communicator *communicator);
 
 #endif

@@ -9,12 +9,14 @@
  *                               |      |  |                  for each micro-panel of NR columns
  *                                                               pack b, run the micro-kernel (kernels/gemm.c)
  *
- * A packed block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks of columns (NC = n). Contiguous
- * rows of floats are read in place, and more of them: they may stream by. Columns, and bf16, are packed. c is read and written once
- * for each block of k; the partial sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then
- * micro-panels of columns, each with its own buffer for micro-panels of b; or, where columns are few, blocks of rows with all columns
- * and all k, each with its part of the buffer for a, and meet once; or, where rows are few too, blocks of k, each with its own sums,
- * which are added to c in their order. */
+ * A packed block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks
+ * of columns (NC = n). Contiguous rows of floats are read in place, and more of them: they may
+ * stream by. Columns, and bf16, are packed. c is read and written once for each block of k; the
+ * partial sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then
+ * micro-panels of columns, each with its own buffer for micro-panels of b; or, where columns are
+ * few, blocks of rows with all columns and all k, each with its part of the buffer for a, and meet
+ * once; or, where rows are few too, blocks of k, each with its own sums, which are added to c in
+ * their order. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -27,7 +29,8 @@ _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 /* Bytes in a run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* Times that an FMA of one row counts, whose operands come from memory; FMAs that a meeting of the threads takes as long as. */
+/* Times that an FMA of one row counts, whose operands come from memory; FMAs that a meeting of the
+ * threads takes as long as. */
 #define ONE_ROW 16
 #define MEETING 10000
 /* Elements of a c with few rows whose sums are kept by each thread. */
@@ -51,8 +54,8 @@ static int64_t block_rows_limit(const cgp__gemm *gemm) {
     return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }
 
-/* Upper bounds of a block's size that grow with m and k, although equal parts of 513 are smaller than those of 512: a plan
- * made for a micro-batch serves all smaller ones. */
+/* Upper bounds of a block's size that grow with m and k, although equal parts of 513 are smaller
+ * than those of 512: a plan made for a micro-batch serves all smaller ones. */
 static int64_t max_rows(int64_t m) {
     return cgp__min(cgp__ceil_div(m, CGP__GEMM_MR) * CGP__GEMM_MR, MC);
 }
@@ -75,7 +78,8 @@ static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
 }
 
-/* Of a thread with blocks of k: its block of a, micro-panels of b, and sums; the largest of all smaller GEMMs. */
+/* Of a thread with blocks of k: its block of a, micro-panels of b, and sums; the largest of all
+ * smaller GEMMs. */
 static int64_t depth_bytes(int64_t m, int64_t n, int64_t k) {
     const int64_t rows = cgp__min(m, FEW_ROWS);
     return packed_bytes(rows, k) + micro_panels_bytes(k) +
@@ -156,8 +160,7 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
 }
 
 /* The prefetch list as far as it fits half of the cache, in runs that threads divide; then rows. */
-static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm,
-                          cgp__cpu_prefetch *out) {
+static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm, cgp__cpu_prefetch *out) {
     int64_t left = device->l2_bytes / 2;
     int n = 0;
     for (int i = 0; i < gemm->n_prefetch; i++) {
@@ -173,8 +176,7 @@ static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm,
 }
 
 /* The block of a of at most `rows` rows, from row i and column q on. */
-static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q,
-                                        int64_t rows) {
+static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t rows) {
     const int64_t m = cgp__min(gemm->m - i, rows),
                   k = cgp__min(gemm->k - q, cgp__gemm_depth(cgp__gemm_cut(gemm)));
     const int64_t element = (int64_t)cgp_dtype_bytes(gemm->a.type);
@@ -185,7 +187,8 @@ static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_
                                .stride = (by_rows ? gemm->a.row : gemm->a.column) * element};
 }
 
-/* After the block at row i and column q: the next block or, behind the last one, the prefetch list. */
+/* After the block at row i and column q: the next block or, behind the last one, the prefetch list.
+ * */
 static int prefetch_next(const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                          int64_t rows, cgp__cpu_prefetch *out) {
     const int64_t next = q + cgp__gemm_depth(cgp__gemm_cut(gemm));
@@ -215,8 +218,8 @@ static int64_t diagonal_of(const cgp__gemm *gemm, int64_t i, int64_t q) {
 }
 
 /* Set the job's block at row i and column q. */
-static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, int64_t i,
-                      int64_t q, int64_t rows, float *sums, cgp__cpu_prefetch *prefetch) {
+static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
+                      int64_t rows, float *sums, cgp__cpu_prefetch *prefetch) {
     const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
     j->a = cgp__matrix_from(gemm->a, i, q);
     j->block = (cgp__block){.rows = cgp__min(gemm->m - i, rows),
@@ -252,7 +255,8 @@ typedef struct row_blocks {
     cgp_device *device;
     const cgp__gemm *gemm;
     int64_t rows;
-    /* Of thread 0: micro-panels as in a job; a thread's part of the block of a, and of the sums, is `rows` rows. */
+    /* Of thread 0: micro-panels as in a job; a thread's part of the block of a, and of the sums, is
+     * `rows` rows. */
     float *packed, *sums;
     char *micro_panels;
     int64_t bytes;
@@ -286,8 +290,9 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
     return rows < m ? rows : 0;
 }
 
-/* Time of the busiest thread, in FMAs, of each way to share the work. Threads that share columns have up to all of them, if those are
- * few, and meet at every block; each block of rows packs b again; blocks of k are few. */
+/* Time of the busiest thread, in FMAs, of each way to share the work. Threads that share columns
+ * have up to all of them, if those are few, and meet at every block; each block of rows packs b
+ * again; blocks of k are few. */
 static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR);
     const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
@@ -307,8 +312,8 @@ static int64_t time_by_rows(const cgp_device *device, const cgp__gemm *gemm, int
 static int64_t time_by_depth(const cgp_device *device, const cgp__gemm *gemm) {
     const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
     const int64_t blocks = cgp__ceil_div(gemm->k, depth);
-    return cgp__ceil_div(blocks, device->threads) * (gemm->m + CGP__GEMM_PACKING_ROWS) *
-           gemm->n * depth / 16;
+    return cgp__ceil_div(blocks, device->threads) * (gemm->m + CGP__GEMM_PACKING_ROWS) * gemm->n *
+           depth / 16;
 }
 
 static void run_by_rows(cgp_device *device, const cgp__gemm *gemm, int64_t rows, float *packed,
@@ -383,8 +388,7 @@ static bool may_run_by_depth(const cgp__gemm *gemm) {
 /* Share whole blocks if that takes less time than to share the columns of each. */
 static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
                       float *sums, char *micro_panels) {
-    if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < CGP__GEMM_MIN_WORK)
-        return false;
+    if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < CGP__GEMM_MIN_WORK) return false;
     const int64_t rows = rows_of_thread(device, gemm, limit);
     const int64_t by_rows = rows ? time_by_rows(device, gemm, rows) : INT64_MAX;
     const int64_t by_depth = may_run_by_depth(gemm) ? time_by_depth(device, gemm) : INT64_MAX;

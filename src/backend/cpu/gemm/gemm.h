@@ -5,17 +5,21 @@
 
 #include "backend/cpu/kernels.h"
 
-/* In f32: FMAs of a vector and a scalar that are worth a wake-up of another thread; rows that packing a micro-panel takes as long as. */
+/* In f32: FMAs of a vector and a scalar that are worth a wake-up of another thread; rows that
+ * packing a micro-panel takes as long as. */
 #define CGP__GEMM_MIN_WORK 200000
 #define CGP__GEMM_PACKING_ROWS 2
 
-/* c [m, n] = or += a [m, k] b [k, n] + bias [n], summed in f32; c's columns are contiguous and it overlaps no other operand. */
+/* c [m, n] = or += a [m, k] b [k, n] + bias [n], summed in f32; c's columns are contiguous and it
+ * overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* k is cut into blocks like this one of no smaller depth, which needs no more workspace; 0: as it is. */
+    /* k is cut into blocks like this one of no smaller depth, which needs no more workspace; 0: as
+     * it is. */
     int64_t cut_as;
     cgp__matrix a, b;
-    /* Of all of b, by cgp__gemm_pack_b(); NULL: b is packed on the way. In bf16 tiles it is anyway. */
+    /* Of all of b, by cgp__gemm_pack_b(); NULL: b is packed on the way. In bf16 tiles it is anyway.
+     * */
     const float *panels;
     int64_t panels_k; /* rows of b as it was packed, at least k */
     /* What need not be computed; in bf16 tiles all is. */
@@ -51,22 +55,25 @@ static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t s
 
 #define CGP__GEMM_KC 512 /* a multiple of 16 */
 
-/* Equal parts of k of at most CGP__GEMM_KC, whole vectors but for the last: a function of k alone. */
+/* Equal parts of k of at most CGP__GEMM_KC, whole vectors but for the last: a function of k alone.
+ * */
 static inline int64_t cgp__gemm_depth(int64_t k) {
     const int64_t even = cgp__ceil_div(k, cgp__ceil_div(k, CGP__GEMM_KC));
     return cgp__ceil_div(even, 16) * 16;
 }
 
-/* Bytes of workspace for these sizes and a c of this type on `threads` threads: no fewer than any smaller GEMM needs, and in
- * bf16 enough by either way, so that a plan is the same on every machine. */
+/* Bytes of workspace for these sizes and a c of this type on `threads` threads: no fewer than any
+ * smaller GEMM needs, and in bf16 enough by either way, so that a plan is the same on every
+ * machine. */
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads);
 
 /* Bytes of the packed micro-panels of a matrix b [k, n], on every instruction set. */
 int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k);
 
-/* Run on the threads of a device or, if `alone`, on the calling one. An element of c depends on its row of a, its column of b, k
- * and its previous value: not on m, n, its indices or the threads. Allocates nothing. */
+/* Run on the threads of a device or, if `alone`, on the calling one. An element of c depends on its
+ * row of a, its column of b, k and its previous value: not on m, n, its indices or the threads.
+ * Allocates nothing. */
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 /* --- for gemm.c and tiles.c --- */
@@ -91,14 +98,13 @@ typedef struct cgp__gemm_sums {
     int64_t stride;
 } cgp__gemm_sums;
 
-/* Of the block from row i and k = q on, `depth` deep. Between blocks of k, partial sums are in `sums` [rows, n], or in c if
- * `sums` is NULL. */
+/* Of the block from row i and k = q on, `depth` deep. Between blocks of k, partial sums are in
+ * `sums` [rows, n], or in c if `sums` is NULL. */
 cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t depth,
                                  float *sums);
 
 /* tiles.c: a GEMM in bf16 on a device with AVX512_BF16 or AMX. */
 int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads);
-void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
-                         void *workspace);
+void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 #endif

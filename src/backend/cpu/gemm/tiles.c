@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tiles.c -- GEMM in bf16, blocked as in gemm.c: MC rows of a by KC of k, by all of b.
  *
- * The block of a lies packed in a core's L2 cache while b, packed once for each block, streams by. k is cut into equal parts
- * of at most KC, a function of k alone: the sum of a part is added to those before it, in c or, where c is bf16, in f32 beside
- * it until the last. Threads take row panels to pack, then micro-panels of columns, each with its own scratch.
+ * The block of a lies packed in a core's L2 cache while b, packed once for each block, streams by.
+ * k is cut into equal parts of at most KC, a function of k alone: the sum of a part is added to
+ * those before it, in c or, where c is bf16, in f32 beside it until the last. Threads take row
+ * panels to pack, then micro-panels of columns, each with its own scratch.
  *
- * With a small k, as for a weight's gradient of a small micro-batch, reading and writing c takes most of the time. Memory is faster
- * along c's rows than down a micro-panel's 32 columns, so a block of b lies packed instead, and a streams by. */
+ * With a small k, as for a weight's gradient of a small micro-batch, reading and writing c takes
+ * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns, so a
+ * block of b lies packed instead, and a streams by. */
 #include "backend/cpu/cpu.h"
 
 #define SIDE CGP__TILE_SIDE
@@ -48,16 +50,14 @@ static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
 }
 
-int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type,
-                                  int threads) {
+int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads) {
     return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * scratch_bytes(m, k);
 }
 
 /* --- b, packed --- */
 
 int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k) {
-    return cgp__align_up(round_up(columns, SIDE) * round_up(k, SIDE) *
-                         (int64_t)sizeof(uint16_t));
+    return cgp__align_up(round_up(columns, SIDE) * round_up(k, SIDE) * (int64_t)sizeof(uint16_t));
 }
 
 /* Items are micro-panels. */
@@ -77,10 +77,9 @@ static void pack_b_range(const void *work, int64_t begin, int64_t end, int threa
 void cgp__tiles_pack(cgp_device *device, const cgp__tile_packing *packing) {
     const int64_t micro_panels = cgp__ceil_div(packing->columns, SIDE);
     const int64_t work = micro_panels * cgp__ceil_div(packing->k, SIDE) * 4;
-    cgp__cpu_parallel_for(
-        device, micro_panels,
-        cgp__gemm_grain(micro_panels, device->threads, work < MIN_PARALLEL_WORK), pack_b_range,
-        packing);
+    cgp__cpu_parallel_for(device, micro_panels,
+                          cgp__gemm_grain(micro_panels, device->threads, work < MIN_PARALLEL_WORK),
+                          pack_b_range, packing);
 }
 
 /* --- blocks --- */
@@ -103,8 +102,7 @@ static void pack_range(const void *work, int64_t begin, int64_t end, int thread)
     const int64_t first = begin * SIDE, last = cgp__min(end * SIDE, j->block.rows);
     const cgp__matrix a = cgp__matrix_from(j->a, first, 0);
     (void)thread;
-    j->tiles->pack_a(j->packed + first * round_up(j->block.k, SIDE), &a, last - first,
-                     j->block.k);
+    j->tiles->pack_a(j->packed + first * round_up(j->block.k, SIDE), &a, last - first, j->block.k);
 }
 
 /* Items are micro-panels of columns. */
@@ -128,8 +126,8 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
         return;
     }
     cgp__cpu_parallel_for(device, panels, grain(device, panels, size * 4), pack_range, j);
-    cgp__cpu_parallel_for(device, micro_panels,
-                          grain(device, micro_panels, size * micro_panels), columns_range, j);
+    cgp__cpu_parallel_for(device, micro_panels, grain(device, micro_panels, size * micro_panels),
+                          columns_range, j);
 }
 
 /* --- along the rows of c --- */
@@ -157,7 +155,8 @@ static int64_t block_columns(const cgp__gemm *gemm) {
     return part_of(gemm->n, max_part(gemm->m, MC));
 }
 
-/* A whole panel of a has to fit the scratch for a part of a micro-panel, and blocks of b must not be narrow. */
+/* A whole panel of a has to fit the scratch for a part of a micro-panel, and blocks of b must not
+ * be narrow. */
 static bool runs_along_rows(const cgp__gemm *gemm) {
     return gemm->type == CGP_F32 && !gemm->packed_b && !gemm->bias && gemm->k <= CGP__TILE_KC &&
            block_columns(gemm) >= MIN_COLUMNS;
@@ -197,8 +196,7 @@ static void run_along_rows(cgp_device *device, bool alone, const cgp__gemm *gemm
     }
 }
 
-void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm,
-                         void *workspace) {
+void cgp__gemm_tiles_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
     const int64_t depth = part_of(cgp__gemm_cut(gemm), KC), rows = part_of(gemm->m, MC);
     const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
     char *after = (char *)workspace + packed_bytes(gemm->m, gemm->k);

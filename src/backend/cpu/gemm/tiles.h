@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.h -- GEMM of bf16 by bf16, summed in f32, on the tiles of AMX or, to the same bits, by vectors of AVX512_BF16.
+/* tiles.h -- GEMM of bf16 by bf16, summed in f32, on the tiles of AMX or, to the same bits, by
+ *vectors of AVX512_BF16.
  *
- * Operands in f32 are rounded to bf16 as they are packed. A sum is a chain over the k of a block, 32 deep at a time, from 0 on:
+ * Operands in f32 are rounded to bf16 as they are packed. A sum is a chain over the k of a block,
+ * 32 deep at a time, from 0 on:
  *
  *     even = sum of a[2 p] b[2 p]      odd = sum of a[2 p + 1] b[2 p + 1]      p = 0 .. 15, in order
  *     sum := sum + (even + odd)
  *
- * then c = sum + bias + the value it is added to. Each of these operations rounds to nearest even; denormal operands and
- * results are 0, except for the sums of the last line where c is f32. Beyond the end of k there are zeros. An element is thus a
- * function of its row of a, its column of b and the value it is added to. */
+ * then c = sum + bias + the value it is added to. Each of these operations rounds to nearest even;
+ * denormal operands and results are 0, except for the sums of the last line where c is f32. Beyond
+ * the end of k there are zeros. An element is thus a function of its row of a, its column of b and
+ * the value it is added to. */
 #ifndef CGP_SRC_CPU_TILES_H
 #define CGP_SRC_CPU_TILES_H
 
@@ -19,8 +22,8 @@
 /* Depth of b that is packed at a time, at most. */
 #define CGP__TILE_KC 512
 
-/* Rows of a, or columns of b, whose k lies in runs of `length` elements, `inner` from one to the next, `per` of them, and groups of
- * these `outer` apart. */
+/* Rows of a, or columns of b, whose k lies in runs of `length` elements, `inner` from one to the
+ * next, `per` of them, and groups of these `outer` apart. */
 typedef struct cgp__tile_lines {
     cgp_dtype type;
     const void *at;
@@ -37,7 +40,8 @@ typedef struct cgp__tile_block {
     const uint16_t *a;
     /* f32 or bf16. */
     cgp__matrix b;
-    /* Instead of b: micro-panels packed by pack_b() or pack_lines(), so many elements from one to the next. */
+    /* Instead of b: micro-panels packed by pack_b() or pack_lines(), so many elements from one to
+     * the next. */
     const uint16_t *packed_b;
     int64_t packed_stride;
     /* NULL: none. */
@@ -54,7 +58,8 @@ typedef struct cgp__tile_block {
 } cgp__tile_block;
 
 typedef struct cgp__cpu_tiles {
-    /* Pack `rows` rows of a matrix to whole panels, k rounded up; zeros where the matrix has nothing. */
+    /* Pack `rows` rows of a matrix to whole panels, k rounded up; zeros where the matrix has
+     * nothing. */
     void (*pack_a)(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k);
     /* `columns` columns of b to whole micro-panels, likewise. */
     void (*pack_b)(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k);
@@ -85,7 +90,8 @@ typedef struct cgp__tile_packing {
     uint16_t *to;
 } cgp__tile_packing;
 
-/* Bytes of b, packed: of whole micro-panels and steps, whatever the instruction set. Their order is the instruction set's own. */
+/* Bytes of b, packed: of whole micro-panels and steps, whatever the instruction set. Their order is
+ * the instruction set's own. */
 int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k);
 
 /* Pack b on the threads of a device. */

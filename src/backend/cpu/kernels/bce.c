@@ -4,8 +4,8 @@
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        dx = scale (s(x) - t)
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
  *
- * so that nothing overflows and nothing is lost. Losses are float, their sum is double, in LANES lanes. dx
- * may be x. */
+ * so that nothing overflows and nothing is lost. Losses are float, their sum is double, in LANES
+ * lanes. dx may be x. */
 #include "backend/cpu/kernels/map.h"
 
 typedef double dvec __attribute__((vector_size(8 * LANES)));
@@ -35,17 +35,14 @@ INLINE vec loss(vec x, vec target) {
     return keep(~(x <= 0.0f), x) - x * target + log_one_plus(exp_of_minus(x));
 }
 
-INLINE void forward(cgp_dtype type, double *sum, const void *x, const void *targets,
-                    int64_t n) {
+INLINE void forward(cgp_dtype type, double *sum, const void *x, const void *targets, int64_t n) {
     dvec sums = {0};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        sums +=
-            __builtin_convertvector(loss(load_as(type, x, i), load_as(type, targets, i)), dvec);
+        sums += __builtin_convertvector(loss(load_as(type, x, i), load_as(type, targets, i)), dvec);
     if (i < n) {
         const int64_t left = n - i;
-        const vec last =
-            loss(load_part_as(type, x, i, left), load_part_as(type, targets, i, left));
+        const vec last = loss(load_part_as(type, x, i, left), load_part_as(type, targets, i, left));
         sums += __builtin_convertvector(keep(lanes_below(left), last), dvec);
     }
     *sum = 0.0;
@@ -70,9 +67,8 @@ INLINE void backward(cgp_dtype type, void *dx, const void *x, const void *target
     map_two(type, dx, x, targets, n, scale, add, backward_of);
 }
 
-TYPED(backward,
-      (void *dx, const void *x, const void *targets, int64_t n, float scale, bool add), dx, x,
-      targets, n, scale, add)
+TYPED(backward, (void *dx, const void *x, const void *targets, int64_t n, float scale, bool add),
+      dx, x, targets, n, scale, add)
 
 void CGP__CPU_NAME(bce_backward)(cgp_dtype type, void *dx, const void *x, const void *targets,
                                  int64_t n, float scale, bool add) {

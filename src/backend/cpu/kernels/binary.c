@@ -4,8 +4,8 @@
  *     MULTIPLY    y = a b      dx[0] = dy b    dx[1] = dy a
  *     SUBTRACT    y = a - b    dx[0] = dy      dx[1] = -dy
  *
- * y may be a or b. A dx[k] may be dy, and both may be one: an element is loaded before it is stored, and dx[1] is stored before dx[0]
- * is added to it. */
+ * y may be a or b. A dx[k] may be dy, and both may be one: an element is loaded before it is
+ * stored, and dx[1] is stored before dx[0] is added to it. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec product_of(vec a, vec b, float unused) {
@@ -76,18 +76,16 @@ INLINE void subtract_back(cgp_dtype type, void *const dx[2], const void *dy, int
 }
 
 TYPED(multiply_back,
-      (void *const dx[2], const void *a, const void *b, const void *dy, int64_t n,
-       uint32_t add),
+      (void *const dx[2], const void *a, const void *b, const void *dy, int64_t n, uint32_t add),
       dx, a, b, dy, n, add)
-TYPED(subtract_back, (void *const dx[2], const void *dy, int64_t n, uint32_t add), dx, dy, n,
-      add)
+TYPED(subtract_back, (void *const dx[2], const void *dy, int64_t n, uint32_t add), dx, dy, n, add)
 
 void CGP__CPU_NAME(multiply_backward)(cgp_dtype type, void *const dx[2], const void *a,
                                       const void *b, const void *dy, int64_t n, uint32_t add) {
     CALL_TYPED(type, multiply_back, dx, a, b, dy, n, add);
 }
 
-void CGP__CPU_NAME(subtract_backward)(cgp_dtype type, void *const dx[2], const void *dy,
-                                      int64_t n, uint32_t add) {
+void CGP__CPU_NAME(subtract_backward)(cgp_dtype type, void *const dx[2], const void *dy, int64_t n,
+                                      uint32_t add) {
     CALL_TYPED(type, subtract_back, dx, dy, n, add);
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM over rows of columns: a column is a channel, or one of several of a
+/* channel_norm.c -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM over rows of columns: a column is a
+ *channel, or one of several of a
  * channel (ops/channel_norm.c).
  *
  *     y = (x - mean) scale + shift        dx = ((dy - shift) + (x - mean) slope) scale
  *                                         dx = (dy scale - shift) + (x - mean) slope        of GROUP_NORM
  *
- * Statistics in blocks of rows that stay in the cache: the mean of a block, then the sums s of differences from it and
- * q of their squares, all float. With m = mean + s / n, the sum of squared differences from m is q - s^2 / n, so that
- * the rounding of `mean` costs nothing. Blocks are merged in order and in double (Chan, Golub, LeVeque 1979):
+ * Statistics in blocks of rows that stay in the cache: the mean of a block, then the sums s of
+ * differences from it and q of their squares, all float. With m = mean + s / n, the sum of squared
+ * differences from m is q - s^2 / n, so that the rounding of `mean` costs nothing. Blocks are
+ * merged in order and in double (Chan, Golub, LeVeque 1979):
  *
  *     d = m - M        M += d n / (N + n)        Q += q - s^2 / n + d^2 N n / (N + n)
  *
@@ -34,8 +36,7 @@ INLINE void add_squares(cgp_dtype type, float *sum, float *squares, const float 
         vec s = load(sum + c), q = load(squares + c);
         for (int k = 0; k < count; k++) {
             const int64_t at = k * stride + c;
-            const vec in =
-                left < LANES ? load_part_as(type, x, at, left) : load_as(type, x, at);
+            const vec in = left < LANES ? load_part_as(type, x, at, left) : load_as(type, x, at);
             const vec d = in - m;
             s += d;
             q = multiply_add(d, d, q);
@@ -68,11 +69,11 @@ INLINE void block_moments(cgp_dtype type, const block *b, float *m, float *s, fl
         store(m + c, load(m + c) / (float)b->rows);
     int64_t row = 0;
     for (; row + 4 <= b->rows; row += 4)
-        add_squares(type, s, q, m, cgp__cpu_at(type, b->x, row * b->stride), b->width,
-                    b->stride, 4);
+        add_squares(type, s, q, m, cgp__cpu_at(type, b->x, row * b->stride), b->width, b->stride,
+                    4);
     for (; row < b->rows; row++)
-        add_squares(type, s, q, m, cgp__cpu_at(type, b->x, row * b->stride), b->width,
-                    b->stride, 1);
+        add_squares(type, s, q, m, cgp__cpu_at(type, b->x, row * b->stride), b->width, b->stride,
+                    1);
 }
 
 INLINE void moments(cgp_dtype type, const cgp__cpu_columns *a) {
@@ -164,8 +165,8 @@ INLINE vec backward_of(vec x, vec dy, vec mean, vec scale, vec shift, vec slope,
 }
 
 /* Columns from c on of `count` rows: LANES of them, or the last `left`. */
-INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c,
-                  int64_t left, int count, bool backward, bool grouped, bool add) {
+INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c, int64_t left,
+                  int count, bool backward, bool grouped, bool add) {
     const bool part = left < LANES;
     const vec mean = load(a->mean + c), scale = load(a->scale + c), shift = load(a->shift + c);
     const vec slope = backward ? load(a->slope + c) : mean;
@@ -173,8 +174,7 @@ INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_
         const int64_t at = (row + k) * a->stride + c;
         vec out = part ? load_part_as(type, a->x, at, left) : load_as(type, a->x, at);
         if (backward) {
-            const vec dy =
-                part ? load_part_as(type, a->dy, at, left) : load_as(type, a->dy, at);
+            const vec dy = part ? load_part_as(type, a->dy, at, left) : load_as(type, a->dy, at);
             out = backward_of(out, dy, mean, scale, shift, slope, grouped);
         } else {
             out = forward_of(out, mean, scale, shift);
@@ -188,8 +188,8 @@ INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_
     }
 }
 
-INLINE void rows(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int count,
-                 bool backward, bool grouped, bool add) {
+INLINE void rows(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int count, bool backward,
+                 bool grouped, bool add) {
     int64_t c = 0;
     for (; c + LANES <= a->width; c += LANES)
         strip(type, a, row, c, LANES, count, backward, grouped, add);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- log_sum + (max - x[target]) of each row; x are logits. The caller adds them up.
+/* cross_entropy.c -- log_sum + (max - x[target]) of each row; x are logits. The caller adds them
+ *up.
  *
  *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
  *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
  *
- * max and log_sum are saved for every row, apart: their sum in f32 would lose log_sum where logits are large. dx may be x. */
+ * max and log_sum are saved for every row, apart: their sum in f32 would lose log_sum where logits
+ * are large. dx may be x. */
 #include "backend/cpu/kernels/row_exp.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.c -- y[e] = x[e] / (1 - p) if element e is kept, else 0 (the rule is in backend.h); or whole channels.
+/* dropout.c -- y[e] = x[e] / (1 - p) if element e is kept, else 0 (the rule is in backend.h); or
+ *whole channels.
  *
  * The same loop serves backward: dx from dy. The mask is recomputed, not saved. y may be x. */
 #include "backend/cpu/kernels/philox.h"
@@ -47,8 +48,8 @@ INLINE void dropout(cgp_dtype type, void *y, const void *x, int64_t begin, int64
 }
 
 TYPED(dropout,
-      (void *y, const void *x, int64_t begin, int64_t end, const cgp__cpu_mask *mask, bool add),
-      y, x, begin, end, mask, add)
+      (void *y, const void *x, int64_t begin, int64_t end, const cgp__cpu_mask *mask, bool add), y,
+      x, begin, end, mask, add)
 
 void CGP__CPU_NAME(dropout)(cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,
                             const cgp__cpu_mask *mask, bool add) {
@@ -69,8 +70,7 @@ INLINE void channels_all(cgp_dtype type, void *y, const void *x, int64_t rows, i
         if (i == end) continue;
         const vec f = load_part(factor, end - i);
         const vec kept = keep(f != 0.0f, load_part_as(type, x, i, end - i) * f);
-        store_part_as(type, y, i, add ? load_part_as(type, y, i, end - i) + kept : kept,
-                      end - i);
+        store_part_as(type, y, i, add ? load_part_as(type, y, i, end - i) + kept : kept, end - i);
     }
 }
 
@@ -83,8 +83,8 @@ INLINE void channels(cgp_dtype type, void *y, const void *x, int64_t rows, int64
 }
 
 TYPED(channels,
-      (void *y, const void *x, int64_t rows, int64_t width, const float *factors, bool add), y,
-      x, rows, width, factors, add)
+      (void *y, const void *x, int64_t rows, int64_t width, const float *factors, bool add), y, x,
+      rows, width, factors, add)
 
 void CGP__CPU_NAME(dropout_channels)(cgp_dtype type, void *y, const void *x, int64_t rows,
                                      int64_t width, const float *factors, bool add) {

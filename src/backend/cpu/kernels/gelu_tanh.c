@@ -7,8 +7,8 @@
  *         e / (1 + e)  for x < 0       dx = dy (P + x P (1 - P) 2 u')
  *
  * so that nothing cancels where P is small. Beyond |x| = 16 e is 0 and P does not change any more: u is
- * that of 16 there, and no power of x overflows. Elementwise; y may be x, dx may be dy. Backward reads
- * x, not y. */
+ * that of 16 there, and no power of x overflows. Elementwise; y may be x, dx may be dy. Backward
+ * reads x, not y. */
 #include "backend/cpu/kernels/map.h"
 
 #define TWO_SQRT_TWO_OVER_PI 1.5957691216057308f

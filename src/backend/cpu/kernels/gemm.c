@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.c -- the macro-kernel and the micro-kernel: c [m, n] = or += a [m, k] b [k, n], a block of rows of a by a range of columns
+/* gemm.c -- the macro-kernel and the micro-kernel: c [m, n] = or += a [m, k] b [k, n], a block of
+ *rows of a by a range of columns
  * of b.
  *
  *       k                 n
@@ -9,21 +10,23 @@
  *     |   |      +---+---+---+---+
  *     +---+    m |   |ooo|               o  the micro-tile of c: MR x NV vectors of sums in registers
  *
- * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it therefore interleaves packing
- * of the next micro-panel of b with prefetches: of the micro-panel after that, of the next micro-tile of c, of the next block's
- * a or, where a block is too large for the cache, of the next micro-tile's rows. Only every few steps, because most of the cost is
- * the test for work.
+ * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it
+ * therefore interleaves packing of the next micro-panel of b with prefetches: of the micro-panel
+ * after that, of the next micro-tile of c, of the next block's a or, where a block is too large for
+ * the cache, of the next micro-tile's rows. Only every few steps, because most of the cost is the
+ * test for work.
  *
- * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value: a function of its row of a and
- * its column of b alone. Micro-tiles at the edges are computed on zeros or with a row repeated, and stored in part; of the last
- * rows, half or a quarter of a micro-tile if they fit: the 7 x 7 pixels of one image are six micro-tiles and one row. */
+ * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value:
+ * a function of its row of a and its column of b alone. Micro-tiles at the edges are computed on
+ * zeros or with a row repeated, and stored in part; of the last rows, half or a quarter of a
+ * micro-tile if they fit: the 7 x 7 pixels of one image are six micro-tiles and one row. */
 #include "backend/cpu/kernels/gemm_pack.h"
 #include "backend/cpu/kernels/prefetch.h"
 
 #define MR_QUARTER (MR > 2 ? MR / 4 : 1)
 #define STEP 4         /* of k */
 #define INTERLEAVES 16 /* in a micro-tile, at most */
-#define LATE                                                                                   \
+#define LATE                                                                                       \
     16 /* last micro-tiles of a micro-panel, which prefetch another: it would not stay in the cache for long */
 #define MAX_LINES 8 /* prefetched at a time from the next block's a */
 
@@ -41,8 +44,8 @@ static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_
         for (int64_t q = taps->first, n; q < end; q += n, to += n * NR) {
             const int64_t tap = q / taps->depth, left = (tap + 1) * taps->depth - q;
             const cgp__matrix b = {
-                CGP_F32, begin + s * taps->segment + tap * taps->tap + (q - tap * taps->depth),
-                1, taps->depth};
+                CGP_F32, begin + s * taps->segment + tap * taps->tap + (q - tap * taps->depth), 1,
+                taps->depth};
             n = left < end - q ? left : end - q;
             pack_columns_as(CGP_F32, to, &b, columns, n);
         }
@@ -61,8 +64,9 @@ typedef struct pack_stream {
     int64_t columns, left, each;
 } pack_stream;
 
-/* Work interleaved with the micro-kernel, every `steps` steps: pack the next micro-panel of b, prefetch the one after it, the
- * next block's a or the next micro-tile's, and the next micro-tile of c. */
+/* Work interleaved with the micro-kernel, every `steps` steps: pack the next micro-panel of b,
+ * prefetch the one after it, the next block's a or the next micro-tile's, and the next micro-tile
+ * of c. */
 typedef struct interleave {
     int64_t steps;
     pack_stream pack;
@@ -107,8 +111,7 @@ INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int mr,
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
     UNROLL for (int i = 0; i < mr; i++) {
         const vec x = splat(a[i]);
-        UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
-            multiply_add(x, columns[j], sums[i][j]);
+        UNROLL for (int j = 0; j < nv; j++) sums[i][j] = multiply_add(x, columns[j], sums[i][j]);
     }
 }
 
@@ -119,8 +122,7 @@ INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
     UNROLL for (int i = 0; i < mr; i++) {
         const vec x = splat(rows[i][q]);
-        UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
-            multiply_add(x, columns[j], sums[i][j]);
+        UNROLL for (int j = 0; j < nv; j++) sums[i][j] = multiply_add(x, columns[j], sums[i][j]);
     }
 }
 
@@ -148,8 +150,8 @@ static void store_edge(const micro_tile *t, const float sums[MR][NR]) {
             vec sum = load(&sums[i][j]);
             if (block->bias) sum += load_part(block->bias + column, n);
             if (block->from.at)
-                sum += load_part_as(block->from.type, block->from.at,
-                                    from_row(block, row) + column, n);
+                sum += load_part_as(block->from.type, block->from.at, from_row(block, row) + column,
+                                    n);
             store_part_as(block->type, block->c, c_row(block, row) + column, sum, n);
         }
 }
@@ -167,8 +169,7 @@ INLINE void store_whole(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], i
     const cgp__block *block = t->block;
     UNROLL for (int i = 0; i < mr; i++) {
         const int64_t at = c_row(block, t->row + i) + t->column;
-        UNROLL for (int j = 0; j < nv; j++)
-            store_as(type, block->c, at + j * LANES, sums[i][j]);
+        UNROLL for (int j = 0; j < nv; j++) store_as(type, block->c, at + j * LANES, sums[i][j]);
     }
 }
 
@@ -194,15 +195,12 @@ INLINE void micro_kernel_packed(const micro_tile *t, int mr, int nv) {
     const float *a = t->a, *b = t->b;
     const int64_t k = t->k, steps = k / STEP, each = t->interleave->steps;
     vec sums[MR][NV];
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
-        (vec){0};
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] = (vec){0};
     for (int64_t left = steps, n; left > 0; left -= n) {
         n = each < left ? each : left;
         run_interleaved(t->interleave);
-        for (const float *const end = b + n * STEP * NR; b < end;
-             a += STEP * MR, b += STEP * NR)
-            UNROLL for (int p = 0; p < STEP; p++)
-                accumulate(sums, a + p * MR, b + p * NR, mr, nv);
+        for (const float *const end = b + n * STEP * NR; b < end; a += STEP * MR, b += STEP * NR)
+            UNROLL for (int p = 0; p < STEP; p++) accumulate(sums, a + p * MR, b + p * NR, mr, nv);
     }
     for (int64_t p = steps * STEP; p < k; p++, a += MR, b += NR)
         accumulate(sums, a, b, mr, nv);
@@ -244,9 +242,9 @@ INLINE void micro_kernel(const micro_tile *t, int mr, int nv) {
         micro_kernel_rows(t, mr, nv);
 }
 
-/* Not instrumented by the thread and address sanitizers, which would check each of its loads: a step would take thirty times as
- * long. They check the packing of its operands and the readers of c; the tests put guards around every operand and
- * the workspace. */
+/* Not instrumented by the thread and address sanitizers, which would check each of its loads: a
+ * step would take thirty times as long. They check the packing of its operands and the readers of
+ * c; the tests put guards around every operand and the workspace. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 run_micro_kernel(const micro_tile *t) {
     if (t->columns > 2 * LANES && t->rows <= MR_QUARTER)
@@ -449,8 +447,8 @@ void CGP__CPU_NAME(gemm_columns)(const cgp__block *block, int64_t begin, int64_t
                .tiles = (block->rows + MR - 1) / MR,
                .current = packed_b,
                .next = packed_b ? packed_b + block->k * CGP__GEMM_NR : NULL};
-    interleave work = {
-        .steps = steps > 4 * INTERLEAVES ? (steps + INTERLEAVES - 1) / INTERLEAVES : 4};
+    interleave work = {.steps =
+                           steps > 4 * INTERLEAVES ? (steps + INTERLEAVES - 1) / INTERLEAVES : 4};
     r.interleaves = steps / work.steps;
     r.c = prefetch_tile(&r);
     r.lines = lines_at_a_time(&r);

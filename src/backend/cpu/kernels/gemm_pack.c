@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_pack.c -- packing for the GEMM: rows of a to micro-panels [k][MR], columns of b to micro-panels [k][NR]. */
+/* gemm_pack.c -- packing for the GEMM: rows of a to micro-panels [k][MR], columns of b to
+ * micro-panels [k][NR]. */
 #include "backend/cpu/kernels/gemm_pack.h"
 
 /* Of k, of all rows of a, before the next run: where rows are contiguous, and where columns are. */
 #define RUN_OF_ROWS 64
 #define RUN_OF_COLUMNS 8
 
-/* A vector of LANES rows at one k, to the micro-panel that has them, or to two of half as many rows. */
+/* A vector of LANES rows at one k, to the micro-panel that has them, or to two of half as many
+ * rows. */
 INLINE void store_rows(float *to, vec x, int64_t panel) {
 #if MICRO_ROWS < LANES
     const halfvec low = LOW_HALF(x), high = HIGH_HALF(x);
@@ -18,7 +20,8 @@ INLINE void store_rows(float *to, vec x, int64_t panel) {
 #endif
 }
 
-/* Row i, a multiple of LANES, at k = 0 in consecutive micro-panels [k][MR]; rows that there are of the LANES from it on. */
+/* Row i, a multiple of LANES, at k = 0 in consecutive micro-panels [k][MR]; rows that there are of
+ * the LANES from it on. */
 INLINE float *packed_row(float *to, int64_t i, int64_t k) {
     return MR < LANES ? to + i * k : to + i / MR * MR * k + i % MR;
 }
@@ -33,8 +36,8 @@ INLINE int64_t padded_rows(int64_t rows) {
 }
 
 /* Elements `from` to `end` of LANES rows of a; rows from `there` on are zero. */
-INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a,
-                     int64_t first, int64_t there, int64_t from, int64_t end) {
+INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a, int64_t first,
+                     int64_t there, int64_t from, int64_t end) {
     for (int64_t p = from; a->column != 1 && p < end; p++) {
         const int64_t at = first + p * a->column;
         const vec x =
@@ -50,10 +53,10 @@ INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix
     }
 }
 
-/* Rows of a, LANES at a time, to consecutive micro-panels [k][MR]; missing rows are zero. All rows of a run of k go before the
- * next run: columns of a run lie in as many pages as it has elements, and are read along, few at a time, as memory is fast. */
-INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows,
-                      int64_t k) {
+/* Rows of a, LANES at a time, to consecutive micro-panels [k][MR]; missing rows are zero. All rows
+ * of a run of k go before the next run: columns of a run lie in as many pages as it has elements,
+ * and are read along, few at a time, as memory is fast. */
+INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
     const int64_t panel = k * MR, run = a->column == 1 ? RUN_OF_ROWS : RUN_OF_COLUMNS;
     for (int64_t p = 0; p < k; p += run)
         for (int64_t i = 0; i < padded_rows(rows); i += LANES)

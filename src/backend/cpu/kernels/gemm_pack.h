@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_pack.h -- the GEMM's micro-tile, and packing of the micro-panels that it reads: columns of b. */
+/* gemm_pack.h -- the GEMM's micro-tile, and packing of the micro-panels that it reads: columns of
+ * b. */
 #ifndef CGP_SRC_CPU_GEMM_PACK_H
 #define CGP_SRC_CPU_GEMM_PACK_H
 

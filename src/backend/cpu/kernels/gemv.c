@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemv.c -- the macro-kernel of a GEMM of one row: c [n] = or += a [k] b [k, n], a range of columns of b.
+/* gemv.c -- the macro-kernel of a GEMM of one row: c [n] = or += a [k] b [k, n], a range of columns
+ *of b.
  *
- * b is read once and nothing is reused, so memory sets the time: nothing is packed. An element of c is the chain of FMAs that
- * gemm.c has, over k in order, then bias, then what it is added to.
+ * b is read once and nothing is reused, so memory sets the time: nothing is packed. An element of c
+ * is the chain of FMAs that gemm.c has, over k in order, then bias, then what it is added to.
  *
  *     b's columns contiguous (a weight [out, in])     2 LANES columns at a time, loaded LANES x LANES and transposed
  *     its rows (a weight [in, out])                   ROWS rows at a time, along CHUNK columns, whose sums stay in the L1 cache */
@@ -77,8 +78,8 @@ INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64
     }
     if (c == count) return;
     vec sum = load(sums + c);
-    UNROLL for (int q = 0; q < ROWS; q++) sum = multiply_add(
-        x[q], load_part_as(type, block->b.at, at + q * stride + c, count - c), sum);
+    UNROLL for (int q = 0; q < ROWS; q++) sum =
+        multiply_add(x[q], load_part_as(type, block->b.at, at + q * stride + c, count - c), sum);
     store(sums + c, sum);
 }
 
@@ -114,8 +115,7 @@ TYPED(columns_of, (const cgp__block *block, int64_t begin, int64_t end), block, 
 TYPED(rows_of, (const cgp__block *block, int64_t begin, int64_t end, float *sums), block, begin,
       end, sums)
 
-void CGP__CPU_NAME(gemv_columns)(const cgp__block *block, int64_t begin, int64_t end,
-                                 float *sums) {
+void CGP__CPU_NAME(gemv_columns)(const cgp__block *block, int64_t begin, int64_t end, float *sums) {
     if (block->b.column == 1)
         CALL_TYPED(block->b.type, rows_of, block, begin, end, sums);
     else

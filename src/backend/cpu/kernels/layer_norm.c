@@ -5,18 +5,20 @@
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy    (blocks of 64 rows)
  *
- * RMS_NORM is not `centred`: mean, bias and the sum of g are left out. rstd is NaN where the sum of squares overflows.
+ * RMS_NORM is not `centred`: mean, bias and the sum of g are left out. rstd is NaN where the sum of
+ * squares overflows.
  *
  * Forward saves mean and rstd, backward reads them and x. dx may be dy: a row of dy is read for
  * the last time before that row of dx is written. Rows go four at a time through the
- * sums, which hides the latency of additions and saves traffic; each row's sums are computed as for one row. */
+ * sums, which hides the latency of additions and saves traffic; each row's sums are computed as for
+ * one row. */
 #include "backend/cpu/kernels/vec.h"
 
 #include <math.h>
 
 /* Sums of `count` rows of x, or of (x - shift)^2; shift is NULL: of x^2. */
-INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *shift,
-                     int64_t width, int count, bool square) {
+INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *shift, int64_t width,
+                     int count, bool square) {
     vec sum[4] = {{0}};
     int64_t c = 0;
     for (; c + LANES <= width; c += LANES) {
@@ -82,8 +84,8 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
     }
 }
 
-/* Four rows or one. A call per group of rows frees the vector registers: a loop over the rows would keep constants in them that
- * the last loop over a row has no space for. */
+/* Four rows or one. A call per group of rows frees the vector registers: a loop over the rows would
+ * keep constants in them that the last loop over a row has no space for. */
 INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four,
                     bool centred) {
     const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */
@@ -120,7 +122,8 @@ INLINE float mean_at(const cgp__cpu_norm *a, int64_t row, bool centred) {
     return centred ? a->mean[row] : 0.0f;
 }
 
-/* The means of g and of g h of `count` rows, to sums[0][k] and sums[1][k]; dweight and dbias grow */
+/* The means of g and of g h of `count` rows, to sums[0][k] and sums[1][k]; dweight and dbias grow
+ * */
 INLINE void backward_sums(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, int count,
                           float sums[2][4], float *dweight, float *dbias, bool centred) {
     const int64_t width = a->width;
@@ -159,8 +162,8 @@ INLINE vec slope_of(vec h, vec g, float rstd, const float means[2], bool centred
 }
 
 /* dx of one row, from the means of g and of g h. */
-INLINE void backward_row(cgp_dtype type, const cgp__cpu_norm *a, int64_t row,
-                         const float means[2], bool add, bool centred) {
+INLINE void backward_row(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, const float means[2],
+                         bool add, bool centred) {
     const int64_t width = a->width;
     const void *x = cgp__cpu_at(type, a->x, row * width);
     const void *dy = cgp__cpu_at(type, a->dy, row * width);

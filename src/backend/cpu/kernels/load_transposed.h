@@ -7,13 +7,12 @@
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* exchange_span(): swap blocks of `span` across the diagonal; after spans 1, 2, 4, ... lane j of r[i] holds
- * the former lane i of r[j]. Lanes are numbered through (a, b), as constants. */
+/* exchange_span(): swap blocks of `span` across the diagonal; after spans 1, 2, 4, ... lane j of
+ * r[i] holds the former lane i of r[j]. Lanes are numbered through (a, b), as constants. */
 #define LOWER(lane, span) ((lane) & (span) ? (lane) + LANES - (span) : (lane))
 #define UPPER(lane, span) ((lane) & (span) ? (lane) + LANES : (lane) + (span))
-#define FOUR(PICK, from, span)                                                                 \
-    PICK((from) + 0, span), PICK((from) + 1, span), PICK((from) + 2, span),                    \
-        PICK((from) + 3, span)
+#define FOUR(PICK, from, span)                                                                     \
+    PICK((from) + 0, span), PICK((from) + 1, span), PICK((from) + 2, span), PICK((from) + 3, span)
 #define EIGHT(PICK, from, span) FOUR(PICK, from, span), FOUR(PICK, (from) + 4, span)
 #if LANES == 16
 #define ALL(PICK, span) EIGHT(PICK, 0, span), EIGHT(PICK, 8, span)
@@ -22,14 +21,14 @@
 #else
 #define ALL(PICK, span) FOUR(PICK, 0, span)
 #endif
-#define DEFINE_EXCHANGE(span)                                                                  \
-    INLINE void exchange_##span(vec *r) {                                                      \
-        UNROLL for (int i = 0; i < LANES; i++) {                                               \
-            if (i & (span)) continue;                                                          \
-            const vec a = r[i], b = r[i + (span)];                                             \
-            r[i] = __builtin_shufflevector(a, b, ALL(LOWER, span));                            \
-            r[i + (span)] = __builtin_shufflevector(a, b, ALL(UPPER, span));                   \
-        }                                                                                      \
+#define DEFINE_EXCHANGE(span)                                                                      \
+    INLINE void exchange_##span(vec *r) {                                                          \
+        UNROLL for (int i = 0; i < LANES; i++) {                                                   \
+            if (i & (span)) continue;                                                              \
+            const vec a = r[i], b = r[i + (span)];                                                 \
+            r[i] = __builtin_shufflevector(a, b, ALL(LOWER, span));                                \
+            r[i + (span)] = __builtin_shufflevector(a, b, ALL(UPPER, span));                       \
+        }                                                                                          \
     }
 
 DEFINE_EXCHANGE(1)
@@ -52,12 +51,12 @@ INLINE void transpose(vec r[LANES]) {
 #endif
 }
 
-/* n <= LANES elements of each of LANES rows from element i on, `stride` apart, transposed; rows from `rows` on are zero. */
+/* n <= LANES elements of each of LANES rows from element i on, `stride` apart, transposed; rows
+ * from `rows` on are zero. */
 INLINE void load_transposed(cgp_dtype type, vec r[LANES], const void *from, int64_t i,
                             int64_t stride, int64_t rows, int64_t n) {
     if (rows == LANES && n == LANES) {
-        UNROLL for (int row = 0; row < LANES; row++) r[row] =
-            load_as(type, from, i + row * stride);
+        UNROLL for (int row = 0; row < LANES; row++) r[row] = load_as(type, from, i + row * stride);
     } else {
         for (int row = 0; row < LANES; row++)
             r[row] = row < rows ? load_part_as(type, from, i + row * stride, n) : (vec){0};

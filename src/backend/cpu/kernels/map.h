@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.h -- elementwise loops: to = f(a, constant), to = or += f(a, b, constant). `to` may be a or b. */
+/* map.h -- elementwise loops: to = f(a, constant), to = or += f(a, b, constant). `to` may be a or
+ * b. */
 #ifndef CGP_SRC_CPU_MAP_H
 #define CGP_SRC_CPU_MAP_H
 
@@ -14,8 +15,7 @@ INLINE void prefetch_ahead(cgp_dtype type, const void *from, int64_t i) {
     __builtin_prefetch(cgp__cpu_at(type, from, i + 1024));
 }
 
-INLINE void map_one(cgp_dtype type, void *to, const void *a, int64_t n, float constant,
-                    of_one *f) {
+INLINE void map_one(cgp_dtype type, void *to, const void *a, int64_t n, float constant, of_one *f) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         prefetch_ahead(type, a, i);
@@ -47,30 +47,30 @@ INLINE void map_two(cgp_dtype type, void *to, const void *a, const void *b, int6
         map_two_to(type, to, a, b, n, constant, false, f);
 }
 
-/* Define the kernels of an elementwise op from forward_of(x, slope) and backward_of(operand, dy, slope): the operand is x, or y if
- * the op has `input_needs_y`, or dy if it needs neither. */
+/* Define the kernels of an elementwise op from forward_of(x, slope) and backward_of(operand, dy,
+ * slope): the operand is x, or y if the op has `input_needs_y`, or dy if it needs neither. */
 #define ELEMENTWISE(name) ELEMENTWISE_OF(name, CGP__CPU_READS_X)
 #define ELEMENTWISE_OF_Y(name) ELEMENTWISE_OF(name, CGP__CPU_READS_Y)
 #define ELEMENTWISE_OF_DY(name) ELEMENTWISE_OF(name, CGP__CPU_READS_DY)
-#define ELEMENTWISE_OF(name, reads)                                                            \
-    INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t n, float slope) {      \
-        map_one(type, y, x, n, slope, forward_of);                                             \
-    }                                                                                          \
-    TYPED(forward, (void *y, const void *x, int64_t n, float slope), y, x, n, slope)           \
-    static void run_forward(cgp_dtype type, void *y, const void *x, int64_t n, float slope) {  \
-        CALL_TYPED(type, forward, y, x, n, slope);                                             \
-    }                                                                                          \
-    INLINE void backward(cgp_dtype type, void *dx, const void *operand, const void *dy,        \
-                         int64_t n, float slope, bool add) {                                   \
-        map_two(type, dx, operand, dy, n, slope, add, backward_of);                            \
-    }                                                                                          \
-    TYPED(backward,                                                                            \
-          (void *dx, const void *operand, const void *dy, int64_t n, float slope, bool add),   \
-          dx, operand, dy, n, slope, add)                                                      \
-    static void run_backward(cgp_dtype type, void *dx, const void *operand, const void *dy,    \
-                             int64_t n, float slope, bool add) {                               \
-        CALL_TYPED(type, backward, dx, operand, dy, n, slope, add);                            \
-    }                                                                                          \
+#define ELEMENTWISE_OF(name, reads)                                                                \
+    INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t n, float slope) {          \
+        map_one(type, y, x, n, slope, forward_of);                                                 \
+    }                                                                                              \
+    TYPED(forward, (void *y, const void *x, int64_t n, float slope), y, x, n, slope)               \
+    static void run_forward(cgp_dtype type, void *y, const void *x, int64_t n, float slope) {      \
+        CALL_TYPED(type, forward, y, x, n, slope);                                                 \
+    }                                                                                              \
+    INLINE void backward(cgp_dtype type, void *dx, const void *operand, const void *dy, int64_t n, \
+                         float slope, bool add) {                                                  \
+        map_two(type, dx, operand, dy, n, slope, add, backward_of);                                \
+    }                                                                                              \
+    TYPED(backward,                                                                                \
+          (void *dx, const void *operand, const void *dy, int64_t n, float slope, bool add), dx,   \
+          operand, dy, n, slope, add)                                                              \
+    static void run_backward(cgp_dtype type, void *dx, const void *operand, const void *dy,        \
+                             int64_t n, float slope, bool add) {                                   \
+        CALL_TYPED(type, backward, dx, operand, dy, n, slope, add);                                \
+    }                                                                                              \
     const cgp__cpu_elementwise CGP__CPU_NAME(name) = {run_forward, run_backward, reads};
 
 #endif

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- windows over an image [H, W, C]: a row of y or dx, first down the columns, then across them.
+/* pool.c -- windows over an image [H, W, C]: a row of y or dx, first down the columns, then across
+ *them.
  *
  *     sum, mean   t(w) = sum over rows of x         y(j) = sum over columns of t (/ pixels of the window)
  *     back        t(j) = sum over i of dy(i, j) / rows of window i       dx(w) = sum over j of t(j) / columns of window j
  *     maximum     t(w) = maximum, u(w) = kernel_width x its row        y(j) = maximum of t; argmax = u + v
  *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
  *
- * The first of equals, by rows, is the maximum; a NaN is larger than all numbers. t is float, in `scratch`: every element of y
- * and dx is rounded once, when it is stored. Down the columns a row is one long vector, however few its channels are; across,
- * channels go WIDE vectors at a time, and t may be read one vector beyond its end. */
+ * The first of equals, by rows, is the maximum; a NaN is larger than all numbers. t is float, in
+ * `scratch`: every element of y and dx is rounded once, when it is stored. Down the columns a row
+ * is one long vector, however few its channels are; across, channels go WIDE vectors at a time, and
+ * t may be read one vector beyond its end. */
 #include "backend/cpu/kernels/vec.h"
 
 #define WIDE 4     /* vectors */
@@ -73,19 +75,19 @@ INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool a
 }
 
 /* Call an INLINE function for elements: (.., element, vectors, elements left) */
-#define FOR_VECTORS(begin, end, function, ...)                                                 \
-    do {                                                                                       \
-        int64_t e_ = (begin);                                                                  \
-        for (; e_ + WIDE * LANES <= (end); e_ += WIDE * LANES)                                 \
-            function(__VA_ARGS__, e_, WIDE, WIDE *LANES);                                      \
-        if (e_ + LANES < (end))                                                                \
-            function(__VA_ARGS__, e_, WIDE, (end)-e_);                                         \
-        else if (e_ < (end))                                                                   \
-            function(__VA_ARGS__, e_, 1, (end)-e_);                                            \
+#define FOR_VECTORS(begin, end, function, ...)                                                     \
+    do {                                                                                           \
+        int64_t e_ = (begin);                                                                      \
+        for (; e_ + WIDE * LANES <= (end); e_ += WIDE * LANES)                                     \
+            function(__VA_ARGS__, e_, WIDE, WIDE *LANES);                                          \
+        if (e_ + LANES < (end))                                                                    \
+            function(__VA_ARGS__, e_, WIDE, (end)-e_);                                             \
+        else if (e_ < (end))                                                                       \
+            function(__VA_ARGS__, e_, 1, (end)-e_);                                                \
     } while (0)
 
-/* The end of the next elements of t, at least `needed`: some more, but few enough to stay in the L1 cache until they are
- * read. */
+/* The end of the next elements of t, at least `needed`: some more, but few enough to stay in the L1
+ * cache until they are read. */
 INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
     if (needed <= done) return done;
     const int64_t end = done + AHEAD > needed ? done + AHEAD : needed;
@@ -110,7 +112,8 @@ INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride,
         store(t + e + k * LANES, sum[k]);
 }
 
-/* Sum of columns of t, each divided by its window's pixels if `averaged`; all divided by `pixels`. */
+/* Sum of columns of t, each divided by its window's pixels if `averaged`; all divided by `pixels`.
+ * */
 INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channels, span columns,
                        const side *averaged, float pixels, bool add, int64_t c, int count,
                        int64_t left) {
@@ -124,8 +127,8 @@ INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channel
         }
     }
     for (int k = 0; k < count; k++)
-        put(type, to, c + k * LANES, pixels != 1.0f ? sum[k] / pixels : sum[k],
-            left - k * LANES, add);
+        put(type, to, c + k * LANES, pixels != 1.0f ? sum[k] / pixels : sum[k], left - k * LANES,
+            add);
 }
 
 INLINE void sum_row(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) {
@@ -140,8 +143,8 @@ INLINE void sum_row(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) 
         FOR_VECTORS(done, end, sum_down, type, p->scratch, p->from, stride, rows, NULL);
         done = end;
         const float pixels = p->mean ? (float)(length(rows) * length(columns)) : 1.0f;
-        FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, y, j * channels),
-                    p->scratch, channels, columns, NULL, pixels, p->add);
+        FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, y, j * channels), p->scratch,
+                    channels, columns, NULL, pixels, p->add);
     }
 }
 
@@ -160,16 +163,14 @@ INLINE void sum_back_whole(cgp_dtype type, const cgp__cpu_pool *p, void *dx, boo
         put(type, dx, c, out, across.pixels - c, p->add);
 }
 
-INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row,
-                         bool mean) {
+INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row, bool mean) {
     const cgp_op_attributes *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->out_width * channels;
     const span rows = windows_of(down, row);
     int64_t done = 0;
     if (stride == 1 && g->left == 0 && g->kernel_width >= g->width) {
-        FOR_VECTORS(0, 1, sum_down, type, p->scratch, p->from, stride, rows,
-                    mean ? &down : NULL);
+        FOR_VECTORS(0, 1, sum_down, type, p->scratch, p->from, stride, rows, mean ? &down : NULL);
         sum_back_whole(type, p, dx, mean);
         return;
     }
@@ -257,8 +258,8 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
         }
     }
     for (int k = 0; k < count; k++)
-        put(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)argmax[k] : max[k],
-            left - k * LANES, false);
+        put(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)argmax[k] : max[k], left - k * LANES,
+            false);
 }
 
 /* `to`: y; or, with u, the argmax. */
@@ -271,8 +272,8 @@ INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, 
     for (int64_t j = 0; j < g->out_width; j++) {
         const span columns = pixels_of(across, j);
         const int64_t end = next_end(done, columns.end * channels, stride);
-        FOR_VECTORS(done, end, max_down, type, p->scratch, u, p->from, stride,
-                    pixels_of(down, i), i * down.stride - down.front, g->kernel_width);
+        FOR_VECTORS(done, end, max_down, type, p->scratch, u, p->from, stride, pixels_of(down, i),
+                    i * down.stride - down.front, g->kernel_width);
         done = end;
         FOR_VECTORS(0, channels, max_across, type, cgp__cpu_at(to_type, to, j * channels),
                     p->scratch, u, g, columns, j * across.stride - across.front);
@@ -326,8 +327,8 @@ INLINE void max_back(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t r
     const side across = across_of(g);
     const span rows = windows_of(down_of(g), row);
     for (int64_t column = 0; column < g->width; column++)
-        FOR_VECTORS(0, g->in, max_back_pixel, type, cgp__cpu_at(type, dx, column * g->in), p,
-                    row, column, rows, windows_of(across, column));
+        FOR_VECTORS(0, g->in, max_back_pixel, type, cgp__cpu_at(type, dx, column * g->in), p, row,
+                    column, rows, windows_of(across, column));
 }
 
 TYPED(max_back, (const cgp__cpu_pool *p, void *dx, int64_t row), p, dx, row)

@@ -44,8 +44,8 @@ INLINE int64_t bytes_of(cgp_dtype type, int64_t n) {
     return type == CGP_BF16 ? 2 * n : 4 * n;
 }
 
-/* All lines of `runs` runs of `length` bytes that begin `stride` bytes apart, in `calls` calls; where they begin within lines, some lines
- * of the runs behind them, too. */
+/* All lines of `runs` runs of `length` bytes that begin `stride` bytes apart, in `calls` calls;
+ * where they begin within lines, some lines of the runs behind them, too. */
 INLINE prefetch_stream prefetch_stream_of(const void *at, int64_t runs, int64_t length,
                                           int64_t stride, int64_t calls) {
     const bool within = ((uintptr_t)at | (uintptr_t)stride) & (LINE - 1);

@@ -3,8 +3,8 @@
  *
  *     dx = dy where y > 0, slope dy elsewhere        slope >= 0: the sign of y is that of x
  *
- * Elementwise; y may be x, dx may be dy. Backward reads y, not x. A NaN stays one; a slope of 0 leaves nothing of an
- * infinity. */
+ * Elementwise; y may be x, dx may be dy. Backward reads y, not x. A NaN stays one; a slope of 0
+ * leaves nothing of an infinity. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec backward_of(vec y, vec dy, float slope) {

@@ -3,32 +3,34 @@
  *
  *     y_a = a cos - b sin      y_b = b cos + a sin
  *
- * Cosines and sines are made anew for each row, which costs less than a table would take from the caches: one serves all heads of
- * all samples. The chain is in double, in operations of IEEE, and rounded once:
+ * Cosines and sines are made anew for each row, which costs less than a table would take from the
+ * caches: one serves all heads of all samples. The chain is in double, in operations of IEEE, and
+ * rounded once:
  *
  *     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
  *     sin r = r + r^3 S(r^2)      cos r = 1 - r^2 / 2 + r^4 C(r^2)      Taylor's, off by less than 3e-14
  *
- * n mod 4 chooses between the two and their signs. -angle has the same cosine and the negative sine, bit for bit. */
+ * n mod 4 chooses between the two and their signs. -angle has the same cosine and the negative
+ * sine, bit for bit. */
 #include "backend/cpu/kernels/vec.h"
 
 typedef double dvec __attribute__((vector_size(4 * LANES))); /* half as many lanes */
 
 #if LANES == 16
-#define SWAP_PAIRS(x)                                                                          \
+#define SWAP_PAIRS(x)                                                                              \
     __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
 #define TWICE(x) __builtin_shufflevector(x, x, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7)
-#define ODD                                                                                    \
+#define ODD                                                                                        \
     { 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1, 0, -1 }
 #elif LANES == 8
 #define SWAP_PAIRS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6)
 #define TWICE(x) __builtin_shufflevector(x, x, 0, 0, 1, 1, 2, 2, 3, 3)
-#define ODD                                                                                    \
+#define ODD                                                                                        \
     { 0, -1, 0, -1, 0, -1, 0, -1 }
 #else
 #define SWAP_PAIRS(x) __builtin_shufflevector(x, x, 1, 0, 3, 2)
 #define TWICE(x) __builtin_shufflevector(x, x, 0, 0, 1, 1)
-#define ODD                                                                                    \
+#define ODD                                                                                        \
     { 0, -1, 0, -1 }
 #endif
 
@@ -85,8 +87,7 @@ INLINE void angle_of(halfvec *cosines, halfvec *sines, halfvec angle) {
     const dvec cosine = multiply_add_double(
         z * z, polynomial(z, c), multiply_add_double(z, splat_double(-0.5), splat_double(1.0)));
     *sines = __builtin_convertvector(signed_by(n, pick_double(odd, cosine, sine)), halfvec);
-    *cosines =
-        __builtin_convertvector(signed_by(n + 1, pick_double(odd, sine, cosine)), halfvec);
+    *cosines = __builtin_convertvector(signed_by(n + 1, pick_double(odd, sine, cosine)), halfvec);
 }
 
 void CGP__CPU_NAME(rotary_angles)(float *cos, float *sin, const float *frequencies, int64_t n,
@@ -128,7 +129,8 @@ INLINE void halves(cgp_dtype type, const cgp__cpu_rotation *a, int64_t at) {
     }
 }
 
-/* Pairs (2 i, 2 i + 1): an even column takes its neighbour times -sin, which has the bits of a difference. */
+/* Pairs (2 i, 2 i + 1): an even column takes its neighbour times -sin, which has the bits of a
+ * difference. */
 INLINE void neighbours(cgp_dtype type, const cgp__cpu_rotation *a, int64_t at) {
     const ivec odd = ODD;
     for (int64_t e = 0; e < a->rotated; e += LANES) {
@@ -150,8 +152,8 @@ INLINE void row_of(cgp_dtype type, const cgp__cpu_rotation *given) {
         else
             halves(type, &a, at);
         for (int64_t e = a.rotated; e < a.width && (a.add || a.to != a.from); e += LANES)
-            put_some(type, a.to, at + e, load_some(type, a.from, at + e, a.width - e),
-                     a.width - e, a.add);
+            put_some(type, a.to, at + e, load_some(type, a.from, at + e, a.width - e), a.width - e,
+                     a.add);
     }
 }
 

@@ -3,8 +3,8 @@
  *
  *     y = exp(x - m) / sum exp(x - m), m = max x        dx = y (dy - sum dy y)
  *
- * y may be x, dx may be dy: the sums of a row are made before it is written. Exponentials are made twice instead of being kept,
- * so that y is rounded once. */
+ * y may be x, dx may be dy: the sums of a row are made before it is written. Exponentials are made
+ * twice instead of being kept, so that y is rounded once. */
 #include "backend/cpu/kernels/row_exp.h"
 
 INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t width) {
@@ -48,12 +48,11 @@ INLINE void backward(cgp_dtype type, void *dx, const void *y, const void *dy, in
         backward_row(type, dx, y, dy, width, sum, false);
 }
 
-TYPED(backward, (void *dx, const void *y, const void *dy, int64_t width, float sum, bool add),
-      dx, y, dy, width, sum, add)
+TYPED(backward, (void *dx, const void *y, const void *dy, int64_t width, float sum, bool add), dx,
+      y, dy, width, sum, add)
 
-void CGP__CPU_NAME(row_softmax_backward)(cgp_dtype type, void *dx, const void *y,
-                                         const void *dy, int64_t rows, int64_t width,
-                                         bool add) {
+void CGP__CPU_NAME(row_softmax_backward)(cgp_dtype type, void *dx, const void *y, const void *dy,
+                                         int64_t rows, int64_t width, bool add) {
     for (int64_t row = 0; row < rows; row++) {
         const int64_t at = row * width;
         const void *y_row = cgp__cpu_at(type, y, at), *dy_row = cgp__cpu_at(type, dy, at);

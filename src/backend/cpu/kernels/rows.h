@@ -6,8 +6,8 @@
 #include "backend/cpu/kernels/vec.h"
 
 /* partial[c] += rows of x, c < width, padded; four rows a time save loads and stores */
-INLINE void add_block(cgp_dtype type, float *partial, const void *x, int64_t rows,
-                      int64_t width, int64_t stride) {
+INLINE void add_block(cgp_dtype type, float *partial, const void *x, int64_t rows, int64_t width,
+                      int64_t stride) {
     int64_t row = 0;
     for (; row + 4 <= rows; row += 4) {
         const void *r = cgp__cpu_at(type, x, row * stride);
@@ -27,8 +27,7 @@ INLINE void add_block(cgp_dtype type, float *partial, const void *x, int64_t row
         int64_t c = 0;
         for (; c + LANES <= width; c += LANES)
             store(partial + c, load(partial + c) + load_as(type, r, c));
-        if (c < width)
-            store(partial + c, load(partial + c) + load_part_as(type, r, c, width - c));
+        if (c < width) store(partial + c, load(partial + c) + load_part_as(type, r, c, width - c));
     }
 }
 

@@ -8,9 +8,10 @@
  *
  * max and log_sum are saved apart: a f32 that held both would lose log_sum where scores are large.
  *
- * The other keys get 0, so that the GEMMs may take whole tiles. Lane l of a sum has the keys l, l + LANES, ... of the sequence, as tiles
- * begin at multiples of 64: it is a function of the query's own keys. Rows are padded: vectors are read and written whole and the
- * rest is masked, never used. */
+ * The other keys get 0, so that the GEMMs may take whole tiles. Lane l of a sum has the keys l, l +
+ * LANES, ... of the sequence, as tiles begin at multiples of 64: it is a function of the query's
+ * own keys. Rows are padded: vectors are read and written whole and the rest is masked, never used.
+ * */
 #include "backend/cpu/kernels/philox.h"
 
 #include <math.h>
@@ -101,8 +102,8 @@ void CGP__CPU_NAME(softmax_forward)(const cgp__cpu_scores *scores) {
     }
 }
 
-INLINE void backward_lanes(float *s, float *dp, ivec visible, vec factor, float scale,
-                           float max, float log_sum, float delta) {
+INLINE void backward_lanes(float *s, float *dp, ivec visible, vec factor, float scale, float max,
+                           float log_sum, float delta) {
     const vec p = keep(visible, exp_or_zero(scale * (load(s) - max) - log_sum));
     const vec slope = scale * p * (factor * load(dp) - delta);
     store(s, p * factor);

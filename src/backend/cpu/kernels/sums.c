@@ -37,8 +37,7 @@ void CGP__CPU_NAME(add)(cgp_dtype type, void *y, const void *a, cgp_dtype b_type
         CALL_TYPED(b_type, add_to_bf16, y, a, b, n);
 }
 
-INLINE void convert(cgp_dtype from_type, cgp_dtype to_type, void *to, const void *from,
-                    int64_t n) {
+INLINE void convert(cgp_dtype from_type, cgp_dtype to_type, void *to, const void *from, int64_t n) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         store_as(to_type, to, i, load_as(from_type, from, i));
@@ -85,12 +84,11 @@ INLINE void sum_rows(cgp_dtype type, float *sum, const void *x, int64_t rows, in
     }
 }
 
-TYPED(sum_rows,
-      (float *sum, const void *x, int64_t rows, int64_t width, int64_t stride, bool add), sum,
-      x, rows, width, stride, add)
+TYPED(sum_rows, (float *sum, const void *x, int64_t rows, int64_t width, int64_t stride, bool add),
+      sum, x, rows, width, stride, add)
 
-void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t rows,
-                             int64_t width, int64_t stride, bool add) {
+void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t rows, int64_t width,
+                             int64_t stride, bool add) {
     CALL_TYPED(type, sum_rows, sum, x, rows, width, stride, add);
 }
 
@@ -115,14 +113,13 @@ INLINE void dots(cgp_dtype type, float *out, const void *a, const void *b, int64
         int64_t i = row * stride;
         for (; i + LANES <= end; i += LANES)
             sum += load_as(type, a, i) * load_as(type, b, i);
-        if (i < end)
-            sum += load_part_as(type, a, i, end - i) * load_part_as(type, b, i, end - i);
+        if (i < end) sum += load_part_as(type, a, i, end - i) * load_part_as(type, b, i, end - i);
         out[row] = sum_lanes(sum);
     }
 }
 
-void CGP__CPU_NAME(row_dots)(float *out, cgp_dtype type, const void *a, const void *b,
-                             int64_t rows, int64_t width, int64_t stride) {
+void CGP__CPU_NAME(row_dots)(float *out, cgp_dtype type, const void *a, const void *b, int64_t rows,
+                             int64_t width, int64_t stride) {
     FOR_TYPE(type, dots, out, a, b, rows, width, stride);
 }
 

@@ -9,5 +9,4 @@
 #define ELEMENTWISE(kind, name) [CGP_OP_##kind] = &CGP__CPU_NAME(name),
 
 const cgp__cpu_kernels CGP__CPU_NAME(kernels) = {
-    .isa = TEXT(CGP_ISA),
-    CGP__CPU_KERNELS(ENTRY).elementwise = {CGP_ELEMENTWISE_OPS(ELEMENTWISE)}};
+    .isa = TEXT(CGP_ISA), CGP__CPU_KERNELS(ENTRY).elementwise = {CGP_ELEMENTWISE_OPS(ELEMENTWISE)}};

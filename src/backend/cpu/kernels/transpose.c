@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- to [columns, rows] = or += the transpose of from [rows, columns], square by square of LANES: rows are read and
- * written as vectors, and turned in the first-level cache. */
+/* transpose.c -- to [columns, rows] = or += the transpose of from [rows, columns], square by square
+ * of LANES: rows are read and written as vectors, and turned in the first-level cache. */
 #include "backend/cpu/kernels/vec.h"
 
 INLINE void turn_square(cgp_dtype type, void *to, int64_t to_stride, const void *from,
@@ -8,8 +8,8 @@ INLINE void turn_square(cgp_dtype type, void *to, int64_t to_stride, const void 
     float square[LANES][LANES];
     for (int64_t i = 0; i < rows; i++) {
         const int64_t at = i * from_stride;
-        store(square[i], columns == LANES ? load_as(type, from, at)
-                                          : load_part_as(type, from, at, columns));
+        store(square[i],
+              columns == LANES ? load_as(type, from, at) : load_part_as(type, from, at, columns));
     }
     for (int64_t j = 0; j < columns; j++) {
         float line[LANES];

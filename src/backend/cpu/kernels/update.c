@@ -64,7 +64,8 @@ INLINE vec rmsprop_momentum(const constants *k, vec param, vec grad, vec *state)
     return param - k->lr * state[1];
 }
 
-/* All vectors of an update under a rule with `states` states. Inlined with both constant: one loop per rule. */
+/* All vectors of an update under a rule with `states` states. Inlined with both constant: one loop
+ * per rule. */
 INLINE void run(const cgp_update *u, const constants *k, rule *apply, int states) {
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {

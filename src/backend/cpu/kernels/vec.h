@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vec.h -- vectors of LANES floats, the widest the instruction set has: 16 (v4), 8 (v3) or 4 (v1: x86-64 without AVX2; neon).
+/* vec.h -- vectors of LANES floats, the widest the instruction set has: 16 (v4), 8 (v3) or 4 (v1:
+ *x86-64 without AVX2; neon).
  *
  * Explicit vectors, because a loop that the compiler vectorises ends in scalar code, and scalar
- * and vector functions round differently: here a tail is loaded into a zeroed vector and takes the same path. Products and sums
- * contract to an FMA only in multiply_add(), where v1 has none and rounds twice. */
+ * and vector functions round differently: here a tail is loaded into a zeroed vector and takes the
+ * same path. Products and sums contract to an FMA only in multiply_add(), where v1 has none and
+ * rounds twice. */
 #ifndef CGP_SRC_CPU_VEC_H
 #define CGP_SRC_CPU_VEC_H
 
@@ -24,7 +26,8 @@
 #define LANES 4
 #endif
 
-/* Rows of the GEMM's micro-tile, which with 3 vectors of columns fills the registers: 32, 16, and 16 or 32 of 4 lanes. */
+/* Rows of the GEMM's micro-tile, which with 3 vectors of columns fills the registers: 32, 16, and
+ * 16 or 32 of 4 lanes. */
 #ifdef CGP_ISA_neon
 #define MICRO_ROWS 8
 #elif LANES == 4
@@ -43,39 +46,39 @@ typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 6
 #define INLINE static inline __attribute__((always_inline))
 
 #ifdef CGP_ISA_v4
-#define IOTA                                                                                   \
+#define IOTA                                                                                       \
     { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }
-#define ROTATE(x, by)                                                                          \
-    __builtin_shufflevector(x, x, (0 + by) % 16, (1 + by) % 16, (2 + by) % 16, (3 + by) % 16,  \
-                            (4 + by) % 16, (5 + by) % 16, (6 + by) % 16, (7 + by) % 16,        \
-                            (8 + by) % 16, (9 + by) % 16, (10 + by) % 16, (11 + by) % 16,      \
+#define ROTATE(x, by)                                                                              \
+    __builtin_shufflevector(x, x, (0 + by) % 16, (1 + by) % 16, (2 + by) % 16, (3 + by) % 16,      \
+                            (4 + by) % 16, (5 + by) % 16, (6 + by) % 16, (7 + by) % 16,            \
+                            (8 + by) % 16, (9 + by) % 16, (10 + by) % 16, (11 + by) % 16,          \
                             (12 + by) % 16, (13 + by) % 16, (14 + by) % 16, (15 + by) % 16)
 #define LOW_HALF(x) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
 #define HIGH_HALF(x) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
-#define WIDE_IOTA                                                                              \
+#define WIDE_IOTA                                                                                  \
     { 0, 1, 2, 3, 4, 5, 6, 7 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define WIDE_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #elif LANES == 8
-#define IOTA                                                                                   \
+#define IOTA                                                                                       \
     { 0, 1, 2, 3, 4, 5, 6, 7 }
-#define ROTATE(x, by)                                                                          \
-    __builtin_shufflevector(x, x, (0 + by) % 8, (1 + by) % 8, (2 + by) % 8, (3 + by) % 8,      \
+#define ROTATE(x, by)                                                                              \
+    __builtin_shufflevector(x, x, (0 + by) % 8, (1 + by) % 8, (2 + by) % 8, (3 + by) % 8,          \
                             (4 + by) % 8, (5 + by) % 8, (6 + by) % 8, (7 + by) % 8)
 #define LOW_HALF(x) __builtin_shufflevector(x, x, 0, 1, 2, 3)
 #define HIGH_HALF(x) __builtin_shufflevector(x, x, 4, 5, 6, 7)
-#define WIDE_IOTA                                                                              \
+#define WIDE_IOTA                                                                                  \
     { 0, 1, 2, 3 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define WIDE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #else
-#define IOTA                                                                                   \
+#define IOTA                                                                                       \
     { 0, 1, 2, 3 }
-#define ROTATE(x, by)                                                                          \
+#define ROTATE(x, by)                                                                              \
     __builtin_shufflevector(x, x, (0 + by) % 4, (1 + by) % 4, (2 + by) % 4, (3 + by) % 4)
 #define LOW_HALF(x) __builtin_shufflevector(x, x, 0, 1)
 #define HIGH_HALF(x) __builtin_shufflevector(x, x, 2, 3)
-#define WIDE_IOTA                                                                              \
+#define WIDE_IOTA                                                                                  \
     { 0, 1 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 2)
 #define WIDE_HIGH(a, b) __builtin_shufflevector(a, b, 1, 3)
@@ -93,8 +96,8 @@ INLINE void store(float *to, vec x) {
     memcpy(to, &x, sizeof x);
 }
 
-/* The first n <= LANES lanes; the others are 0. By masks: a memcpy may become a call, which spills all vectors of the loop around
- * it. */
+/* The first n <= LANES lanes; the others are 0. By masks: a memcpy may become a call, which spills
+ * all vectors of the loop around it. */
 INLINE vec load_part(const float *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
@@ -205,20 +208,21 @@ INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n)
     store_part_bf16((uint16_t *)to + i, narrow(x), n);
 }
 
-/* Call an INLINE function with a constant type as its first argument: one copy of the loops per type. */
-#define FOR_TYPE(type, function, ...)                                                          \
+/* Call an INLINE function with a constant type as its first argument: one copy of the loops per
+ * type. */
+#define FOR_TYPE(type, function, ...)                                                              \
     ((type) == CGP_BF16 ? function(CGP_BF16, __VA_ARGS__) : function(CGP_F32, __VA_ARGS__))
 
-/* FOR_TYPE for whole kernels, as separate functions: in one function the constants of both types would compete for registers.
- * TYPED defines them, CALL_TYPED calls one. */
-#define TYPED(name, parameters, ...)                                                           \
-    static __attribute__((noinline)) void name##_f32 parameters {                              \
-        name(CGP_F32, __VA_ARGS__);                                                            \
-    }                                                                                          \
-    static __attribute__((noinline)) void name##_bf16 parameters {                             \
-        name(CGP_BF16, __VA_ARGS__);                                                           \
+/* FOR_TYPE for whole kernels, as separate functions: in one function the constants of both types
+ * would compete for registers. TYPED defines them, CALL_TYPED calls one. */
+#define TYPED(name, parameters, ...)                                                               \
+    static __attribute__((noinline)) void name##_f32 parameters {                                  \
+        name(CGP_F32, __VA_ARGS__);                                                                \
+    }                                                                                              \
+    static __attribute__((noinline)) void name##_bf16 parameters {                                 \
+        name(CGP_BF16, __VA_ARGS__);                                                               \
     }
-#define CALL_TYPED(type, name, ...)                                                            \
+#define CALL_TYPED(type, name, ...)                                                                \
     ((type) == CGP_BF16 ? name##_bf16(__VA_ARGS__) : name##_f32(__VA_ARGS__))
 
 /* --- lanes --- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* winograd.c -- the transforms of a 3 x 3 convolution by tiles of 2 x 2 output pixels, F(2 x 2, 3 x 3) of Lavin and Gray 2016.
+/* winograd.c -- the transforms of a 3 x 3 convolution by tiles of 2 x 2 output pixels, F(2 x 2, 3 x
+ *3) of Lavin and Gray 2016.
  *
  *     y = A^T [ (G w G^T) * (B^T d B) ] A        d, 4 x 4 pixels of x        *: 16 products, of pixels [tiles, in] by [in, out]
  *     dw = G^T [ sum over tiles (B^T d B)^T (A dy A^T) ] G
@@ -9,8 +10,8 @@
  *            0 -1  1  0          1/2 -1/2  1/2
  *            0  1  0 -1          0    0    1
  *
- * Vectors are of channels, which are contiguous; of bf16, too, sums are in f32. The 16 elements of a transformed tile lie in 16 matrices.
- * Pixels outside an image are zeros. */
+ * Vectors are of channels, which are contiguous; of bf16, too, sums are in f32. The 16 elements of
+ * a transformed tile lie in 16 matrices. Pixels outside an image are zeros. */
 #include "backend/cpu/kernels/load_transposed.h"
 
 #define SIDE CGP__WINOGRAD_SIDE
@@ -40,7 +41,8 @@ INLINE void transform_four(vec to[SIDE], const vec d[SIDE]) {
     to[3] = d[1] - d[3];
 }
 
-/* Prefetch pixels of a row that the tile TILES_AHEAD further on reads first, or writes: a vector of both of its columns. */
+/* Prefetch pixels of a row that the tile TILES_AHEAD further on reads first, or writes: a vector of
+ * both of its columns. */
 INLINE void prefetch_two(cgp_dtype type, const void *row, int64_t column, int64_t step,
                          bool write) {
     for (int j = 0; j < 2; j++) {
@@ -52,7 +54,8 @@ INLINE void prefetch_two(cgp_dtype type, const void *row, int64_t column, int64_
     }
 }
 
-/* Four rows of pixels of a vector of channels: element 0 of each, and elements from pixel to pixel. */
+/* Four rows of pixels of a vector of channels: element 0 of each, and elements from pixel to pixel.
+ * */
 typedef struct four_rows {
     const void *at[SIDE];
     int64_t step[SIDE];
@@ -70,8 +73,8 @@ INLINE four_rows rows_from(cgp_dtype type, const cgp__winograd_row *r, int64_t c
 }
 
 /* B^T of the pixels of column j; zeros if it is outside. */
-INLINE void load_column(cgp_dtype type, vec to[SIDE], const four_rows *f, int64_t j,
-                        bool inside, int64_t n) {
+INLINE void load_column(cgp_dtype type, vec to[SIDE], const four_rows *f, int64_t j, bool inside,
+                        int64_t n) {
     vec d[SIDE];
     UNROLL for (int i = 0; i < SIDE; i++) d[i] =
         inside ? load_channels(type, f->at[i], j * f->step[i], n) : (vec){0};
@@ -90,8 +93,8 @@ INLINE void store_tile(float *to, int64_t matrix, vec columns[SIDE][SIDE], int64
 }
 
 /* A vector of channels of all tiles. */
-INLINE void input_channels(cgp_dtype type, float *to, int64_t matrix,
-                           const cgp__winograd_row *r, int64_t c, int64_t n) {
+INLINE void input_channels(cgp_dtype type, float *to, int64_t matrix, const cgp__winograd_row *r,
+                           int64_t c, int64_t n) {
     const four_rows f = rows_from(type, r, c, SIDE);
     vec columns[SIDE][SIDE];
     int64_t j = r->column;
@@ -136,8 +139,8 @@ INLINE void spread_two(vec to[SIDE], vec a, vec b) {
     to[3] = (vec){0} - b;
 }
 
-INLINE void gradient_channels(cgp_dtype type, float *to, int64_t matrix,
-                              const cgp__winograd_row *r, int64_t c, int64_t n) {
+INLINE void gradient_channels(cgp_dtype type, float *to, int64_t matrix, const cgp__winograd_row *r,
+                              int64_t c, int64_t n) {
     const four_rows f = rows_from(type, r, c, 2);
     for (int64_t t = 0; t < r->tiles; t++) {
         const int64_t column = r->column + 2 * t;
@@ -153,14 +156,13 @@ INLINE void gradient_channels(cgp_dtype type, float *to, int64_t matrix,
         UNROLL for (int j = 0; j < SIDE; j++) {
             vec z[SIDE];
             spread_two(z, half[0][j], half[1][j]);
-            UNROLL for (int i = 0; i < SIDE; i++) store_channels(
-                CGP_F32, to + t * r->count + c, (i * SIDE + j) * matrix, z[i], n);
+            UNROLL for (int i = 0; i < SIDE; i++)
+                store_channels(CGP_F32, to + t * r->count + c, (i * SIDE + j) * matrix, z[i], n);
         }
     }
 }
 
-INLINE void gradient_row(cgp_dtype type, float *to, int64_t matrix,
-                         const cgp__winograd_row *row) {
+INLINE void gradient_row(cgp_dtype type, float *to, int64_t matrix, const cgp__winograd_row *row) {
     const cgp__winograd_row r = *row; /* a local copy: no store aliases it */
     int64_t c = 0;
     for (; c + LANES <= r.count; c += LANES)
@@ -260,24 +262,23 @@ INLINE int64_t padded_columns(int64_t columns) {
     return (columns + NR - 1) / NR * NR;
 }
 
-static void weights_of_rows(float *to, int64_t matrix, const cgp__winograd_filter *f,
-                            int64_t p) {
+static void weights_of_rows(float *to, int64_t matrix, const cgp__winograd_filter *f, int64_t p) {
     for (int64_t column = 0; column < padded_columns(f->columns); column += LANES) {
         const int64_t there = f->columns - column;
         vec taps[9];
         for (int tap = 0; tap < 9; tap++)
             __builtin_prefetch(f->at + tap * f->tap + (p + ROWS_AHEAD) * f->row + column);
         for (int tap = 0; tap < 9; tap++)
-            taps[tap] = there > 0 ? load_channels(CGP_F32, f->at,
-                                                  tap * f->tap + p * f->row + column, there)
-                                  : (vec){0};
+            taps[tap] =
+                there > 0 ? load_channels(CGP_F32, f->at, tap * f->tap + p * f->row + column, there)
+                          : (vec){0};
         store_weights(to, matrix, taps, p, column, f->k);
     }
 }
 
 /* Of LANES rows or fewer, which are columns in memory; taps from the last to the first. */
-static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_filter *f,
-                               int64_t p, int64_t n) {
+static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_filter *f, int64_t p,
+                               int64_t n) {
     for (int64_t column = 0; column < padded_columns(f->columns); column += LANES) {
         const int64_t left = f->columns - column, some = left < LANES ? left : LANES;
         vec taps[9][LANES];
@@ -287,8 +288,7 @@ static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_fi
         for (int64_t q = 0; q < n; q++) {
             vec w[9];
             for (int tap = 0; tap < 9; tap++)
-                __builtin_prefetch(f->at + tap * f->tap + (column + q) * f->row + p +
-                                   2 * LANES);
+                __builtin_prefetch(f->at + tap * f->tap + (column + q) * f->row + p + 2 * LANES);
             for (int tap = 0; tap < 9; tap++)
                 w[tap] = taps[tap][q];
             store_weights(to, matrix, w, p + q, column, f->k);
@@ -296,9 +296,8 @@ static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_fi
     }
 }
 
-void CGP__CPU_NAME(winograd_weights)(float *to, int64_t matrix,
-                                     const cgp__winograd_filter *filter, int64_t begin,
-                                     int64_t end) {
+void CGP__CPU_NAME(winograd_weights)(float *to, int64_t matrix, const cgp__winograd_filter *filter,
+                                     int64_t begin, int64_t end) {
     for (int64_t p = begin; !filter->turned && p < end; p++)
         weights_of_rows(to, matrix, filter, p);
     for (int64_t p = begin; filter->turned && p < end; p += LANES)
@@ -312,9 +311,8 @@ INLINE void narrow_four(vec to[3], const vec u[SIDE]) {
     to[2] = 0.5f * (u[1] + u[2]) + u[3];
 }
 
-void CGP__CPU_NAME(winograd_weights_back)(float *dw, int64_t tap, const float *from,
-                                          int64_t matrix, int64_t begin, int64_t end,
-                                          bool add) {
+void CGP__CPU_NAME(winograd_weights_back)(float *dw, int64_t tap, const float *from, int64_t matrix,
+                                          int64_t begin, int64_t end, bool add) {
     for (int64_t i = begin; i < end; i += LANES) {
         const int64_t n = end - i;
         vec half[3][SIDE];

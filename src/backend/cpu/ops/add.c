@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* add.c -- y = x[0] + x[1], through a RELU if one is fused, block by block while the block is in the cache.
+/* add.c -- y = x[0] + x[1], through a RELU if one is fused, block by block while the block is in
+ *the cache.
  *
  *     dx[0] = dx[1] = dy
  *

@@ -5,8 +5,7 @@
 #include "base/bf16.h"
 
 static inline float scalar(cgp_dtype type, const void *x, int64_t i) {
-    return type == CGP_BF16 ? cgp__bf16_to_float(((const uint16_t *)x)[i])
-                            : ((const float *)x)[i];
+    return type == CGP_BF16 ? cgp__bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
 static inline int64_t largest(cgp_dtype type, const void *x, int64_t width) {
@@ -24,8 +23,8 @@ static void argmax_range(const void *work, int64_t begin, int64_t end, int threa
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
         const void *x = cgp__cpu_at(type, call->args->x[0], row * width);
-        y[row] = (int32_t)(type == CGP_BF16 ? largest(CGP_BF16, x, width)
-                                            : largest(CGP_F32, x, width));
+        y[row] =
+            (int32_t)(type == CGP_BF16 ? largest(CGP_BF16, x, width) : largest(CGP_F32, x, width));
     }
 }
 

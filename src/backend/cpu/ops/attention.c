@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- y = softmax(scale q k^T) v per head. Each head of k and v serves a group of heads of q.
+/* attention.c -- y = softmax(scale q k^T) v per head. Each head of k and v serves a group of heads
+ *of q.
  *
- * One head of one sample at a time, in tiles of 64 queries; never a matrix of R x S. Threads take heads, each with its own
- * scratch memory: of q in forward, of k with its group in backward, whose gradients are sums over the group.
+ * One head of one sample at a time, in tiles of 64 queries; never a matrix of R x S. Threads take
+ * heads, each with its own scratch memory: of q in forward, of k with its group in backward, whose
+ * gradients are sums over the group.
  *
  *                 keys begin .. first .. end    S  [64, end - begin]   a tile of queries, the keys that one of them sees
  *     queries          [\#######\  ]            dP likewise            backward of it
@@ -14,14 +16,15 @@
  *             dS = scale P (keep dP - delta)
  *             dv += (P keep)^T dy      dk += dS^T q      dq = dS k
  *
- * Products of a triangle leave out its zeros, by micro-tiles. k and v of a longer sequence are packed once for all tiles of queries,
- * but under a window, where a tile reads few keys.
+ * Products of a triangle leave out its zeros, by micro-tiles. k and v of a longer sequence are
+ * packed once for all tiles of queries, but under a window, where a tile reads few keys.
  *
- * q, k, v and their gradients are strided views of rows; nothing is repeated. The first queries that see a key write its
- * dk and dv: they overwrite unless it is added to. In bf16 dk and dv are summed in f32, in the workspace, and rounded once.
+ * q, k, v and their gradients are strided views of rows; nothing is repeated. The first queries
+ * that see a key write its dk and dv: they overwrite unless it is added to. In bf16 dk and dv are
+ * summed in f32, in the workspace, and rounded once.
  *
- * A causal row's y is a function of its own keys: P v is cut into blocks of keys as if its tile had 64 queries. Inputs may be one
- * value, with one gradient, which v's begins. */
+ * A causal row's y is a function of its own keys: P v is cut into blocks of keys as if its tile had
+ * 64 queries. Inputs may be one value, with one gradient, which v's begins. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -78,10 +81,9 @@ static int64_t scores_bytes(const sizes *z) {
 static int64_t gemm_bytes(const sizes *z) {
     const bool bf16 = z->type == CGP_BF16;
     const int64_t columns = cgp__max(z->depth, z->width);
-    const int64_t bytes[] = {
-        cgp__gemm_workspace(z->tile, z->tile_keys, columns, CGP_F32, bf16, 1),
-        cgp__gemm_workspace(z->tile, columns, z->tile_keys, z->type, bf16, 1),
-        cgp__gemm_workspace(z->tile_keys, columns, z->tile, CGP_F32, bf16, 1)};
+    const int64_t bytes[] = {cgp__gemm_workspace(z->tile, z->tile_keys, columns, CGP_F32, bf16, 1),
+                             cgp__gemm_workspace(z->tile, columns, z->tile_keys, z->type, bf16, 1),
+                             cgp__gemm_workspace(z->tile_keys, columns, z->tile, CGP_F32, bf16, 1)};
     int64_t max = 0;
     for (int i = 0; i < 3; i++)
         max = bytes[i] > max ? bytes[i] : max;
@@ -112,8 +114,8 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
            cgp__align_up(z.tile * (int64_t)sizeof(float)) + summed_bytes(&z);
 }
 
-/* Items of work, heads of all samples, and items in a block: each is some R S (depth + 16) operations of a vector's lane. The
- * product may not fit 64 bits. */
+/* Items of work, heads of all samples, and items in a block: each is some R S (depth + 16)
+ * operations of a vector's lane. The product may not fit 64 bits. */
 static int64_t items_of(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);
@@ -158,7 +160,8 @@ typedef struct head {
     const struct head *next;
 } head;
 
-/* One tile of queries, from `first` on, and the keys begin .. end - 1. Those from `written` on are seen for the first time. */
+/* One tile of queries, from `first` on, and the keys begin .. end - 1. Those from `written` on are
+ * seen for the first time. */
 typedef struct tile {
     int64_t first, rows, begin, end, written;
 } tile;
@@ -190,7 +193,8 @@ static ahead ahead_of(const head *h, const tile *t) {
     return h->next ? (ahead){h->next, 0, h->next->z.tile} : (ahead){&none, 0, 0};
 }
 
-/* To be prefetched: the rows of x, an operand of that head, of which each head has `width` columns. */
+/* To be prefetched: the rows of x, an operand of that head, of which each head has `width` columns.
+ * */
 static cgp__cpu_prefetch rows_of(const ahead *a, const void *x, int64_t width, int64_t stride) {
     const cgp_dtype type = a->head->z.type;
     const int64_t element = (int64_t)cgp_dtype_bytes(type);
@@ -230,8 +234,8 @@ static void multiply_rows(const head *h, const tile *t, float *s, int64_t depth,
 
 /* out [rows, depth] = or += s x, x [keys, depth]: P v or dS k. */
 static void multiply_keys(const head *h, const tile *t, const float *s, int64_t depth,
-                          cgp__matrix x, const float *packed, void *out, int64_t stride,
-                          bool add, cgp__cpu_prefetch next) {
+                          cgp__matrix x, const float *packed, void *out, int64_t stride, bool add,
+                          cgp__cpu_prefetch next) {
     const int64_t end = cgp__ceil_div(t->end, TILE) * TILE;
     multiply(h, &(cgp__gemm){.m = t->rows,
                              .n = depth,
@@ -257,19 +261,19 @@ static void multiply_queries(const head *h, const tile *t, const float *s, int64
                              cgp__cpu_prefetch next) {
     for (int64_t begin = t->begin, end; begin < t->end; begin = end) {
         end = begin < t->written ? t->written : t->end;
-        multiply(
-            h, &(cgp__gemm){.m = end - begin,
-                            .n = depth,
-                            .k = t->rows,
-                            .a = cgp__columns(CGP_F32, s + begin - t->begin, h->z.s),
-                            .b = cgp__matrix_from(y, t->first, 0),
-                            .triangle = begin == t->first ? causal(h, CGP__A_FROM) : CGP__WHOLE,
-                            .type = type,
-                            .c = cgp__cpu_at(type, dx, begin * stride),
-                            .stride = stride,
-                            .add = begin < t->written || add,
-                            .in_bf16 = h->z.type == CGP_BF16,
-                            .next_rows = {end == t->end ? next : (cgp__cpu_prefetch){0}}});
+        multiply(h,
+                 &(cgp__gemm){.m = end - begin,
+                              .n = depth,
+                              .k = t->rows,
+                              .a = cgp__columns(CGP_F32, s + begin - t->begin, h->z.s),
+                              .b = cgp__matrix_from(y, t->first, 0),
+                              .triangle = begin == t->first ? causal(h, CGP__A_FROM) : CGP__WHOLE,
+                              .type = type,
+                              .c = cgp__cpu_at(type, dx, begin * stride),
+                              .stride = stride,
+                              .add = begin < t->written || add,
+                              .in_bf16 = h->z.type == CGP_BF16,
+                              .next_rows = {end == t->end ? next : (cgp__cpu_prefetch){0}}});
     }
 }
 
@@ -303,8 +307,7 @@ static void forward_tile(const head *h, const tile *t) {
     const ahead a = ahead_of(h, t);
     multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
                   cgp__columns(z->type, h->k, z->k), h->packed_k,
-                  rows_of(&a, a.head->q, z->depth, z->q),
-                  rows_of(&a, a.head->k, z->depth, z->k));
+                  rows_of(&a, a.head->q, z->depth, z->q), rows_of(&a, a.head->k, z->depth, z->k));
     h->kernel->device->kernels->softmax_forward(&scores);
     multiply_keys(h, t, h->s, z->width, cgp__rows(z->type, h->v, z->v), h->packed_v, h->y, z->y,
                   false, rows_of(&a, a.head->v, z->width, z->v));
@@ -319,8 +322,7 @@ static void backward_scores(const head *h, const tile *t, const ahead *a) {
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
     multiply_rows(h, t, h->s, z->depth, cgp__rows(z->type, h->q, z->q),
                   cgp__columns(z->type, h->k, z->k), h->packed_k,
-                  rows_of(a, a->head->q, z->depth, z->q),
-                  rows_of(a, a->head->k, z->depth, z->k));
+                  rows_of(a, a->head->q, z->depth, z->q), rows_of(a, a->head->k, z->depth, z->k));
     multiply_rows(h, t, h->dp, z->width, cgp__rows(z->type, h->dy, z->y),
                   cgp__columns(z->type, h->v, z->v), h->packed_v,
                   rows_of(a, a->head->v, z->width, z->v), (cgp__cpu_prefetch){0});
@@ -336,18 +338,19 @@ static void backward_tile(const head *h, const tile *t) {
     backward_scores(h, t, &a);
     if (h->dv)
         multiply_queries(h, t, h->s, z->width, cgp__rows(z->type, h->dy, z->y), type,
-                         h->summed_v ? h->summed_v : h->dv, h->summed_v ? z->width : z->v,
-                         h->add_v, rows_of(&a, a.head->dy, z->width, z->y));
+                         h->summed_v ? h->summed_v : h->dv, h->summed_v ? z->width : z->v, h->add_v,
+                         rows_of(&a, a.head->dy, z->width, z->y));
     if (h->dk)
         multiply_queries(h, t, h->dp, z->depth, cgp__rows(z->type, h->q, z->q), type,
-                         h->summed_k ? h->summed_k : h->dk, h->summed_k ? z->depth : z->k,
-                         h->add_k, rows_of(&a, a.head->y, z->width, z->y));
+                         h->summed_k ? h->summed_k : h->dk, h->summed_k ? z->depth : z->k, h->add_k,
+                         rows_of(&a, a.head->y, z->width, z->y));
     if (h->dq)
-        multiply_keys(h, t, h->dp, z->depth, cgp__rows(z->type, h->k, z->k), h->packed_rows,
-                      h->dq, z->q, h->add_q, (cgp__cpu_prefetch){0});
+        multiply_keys(h, t, h->dp, z->depth, cgp__rows(z->type, h->k, z->k), h->packed_rows, h->dq,
+                      z->q, h->add_q, (cgp__cpu_prefetch){0});
 }
 
-/* Pack what every tile reads. (In bf16 tiles of a processor's own it is packed for each product.) */
+/* Pack what every tile reads. (In bf16 tiles of a processor's own it is packed for each product.)
+ * */
 static void pack(const head *h, bool forward) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
     const sizes *z = &h->z;
@@ -469,8 +472,8 @@ static void convert_sums(const head *h, float *summed, void *dx, int64_t width, 
     }
 }
 
-/* Before the first head of a group: sums begin with what they are added to. Where gradients coincide, they are all added to it, or to
- * zeros, in the end. */
+/* Before the first head of a group: sums begin with what they are added to. Where gradients
+ * coincide, they are all added to it, or to zeros, in the end. */
 static void begin_sums(head *h) {
     const sizes *z = &h->z;
     if (!coincide(h)) {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cached_attention.c -- attention of queries at positions to a cache of keys and values, y = softmax(scale q k^T) v per head.
+/* cached_attention.c -- attention of queries at positions to a cache of keys and values, y =
+ *softmax(scale q k^T) v per head.
  *
  *     cache    keys [length, kv_heads D] | values [length, kv_heads DV]
  *
  *     row positions[i] of it = k[i], v[i]     for all samples, then
  *     y[i] = attention of q[i] to the rows up to positions[i], from its window on
  *
- * A tile is of samples at consecutive positions of the same 64. Its keys begin, and P v is cut, as in the tile of these 64 that attention
- * has (attention.c): a row of y is made of the same operations, in the same order. Threads take heads. */
+ * A tile is of samples at consecutive positions of the same 64. Its keys begin, and P v is cut, as
+ * in the tile of these 64 that attention has (attention.c): a row of y is made of the same
+ * operations, in the same order. Threads take heads. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -133,22 +135,20 @@ static void run_tile(const tile *t, int64_t number) {
     const cgp_kernel_args *args = t->call->args;
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t kv = number / (g->heads / g->kv_heads);
-    const void *q =
-        cgp__cpu_at(spec->type, args->x[0], t->sample * g->in + number * t->z.depth);
+    const void *q = cgp__cpu_at(spec->type, args->x[0], t->sample * g->in + number * t->z.depth);
     const void *k = cgp__cpu_at(spec->type, args->state[0], kv * t->z.depth);
     const void *v = cgp__cpu_at(spec->type, args->state[0], g->keys * t->z.k + kv * t->z.width);
     void *y = cgp__cpu_at(spec->type, args->y, t->sample * g->out + number * t->z.width);
     multiply_rows(t, q, k);
-    t->call->kernel->device->kernels->softmax_forward(
-        &(cgp__cpu_scores){.rows = t->rows,
-                           .first = t->first,
-                           .begin = t->begin,
-                           .width = t->end - t->begin,
-                           .stride = t->z.s,
-                           .causal = true,
-                           .window = g->window,
-                           .scale = g->scale,
-                           .s = t->s});
+    t->call->kernel->device->kernels->softmax_forward(&(cgp__cpu_scores){.rows = t->rows,
+                                                                         .first = t->first,
+                                                                         .begin = t->begin,
+                                                                         .width = t->end - t->begin,
+                                                                         .stride = t->z.s,
+                                                                         .causal = true,
+                                                                         .window = g->window,
+                                                                         .scale = g->scale,
+                                                                         .s = t->s});
     multiply_keys(t, v, y);
 }
 
@@ -176,8 +176,7 @@ static void write_cache(const cgp__cpu_call *call) {
     const size_t element = cgp_dtype_bytes(spec->type);
     const int32_t *positions = positions_of(call);
     for (int64_t i = 0; i < spec->n; i++) {
-        const int64_t k = positions[i] * z.k,
-                      v = spec->attributes.keys * z.k + positions[i] * z.v;
+        const int64_t k = positions[i] * z.k, v = spec->attributes.keys * z.k + positions[i] * z.v;
         memcpy(cgp__cpu_at(spec->type, args->state[0], k),
                cgp__cpu_at(spec->type, args->x[1], i * z.k), (size_t)z.k * element);
         memcpy(cgp__cpu_at(spec->type, args->state[0], v),
@@ -188,8 +187,8 @@ static void write_cache(const cgp__cpu_call *call) {
 static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp__cpu_call call = {kernel, args};
     write_cache(&call);
-    cgp__cpu_parallel_for(kernel->device, kernel->spec.attributes.heads,
-                          block_of(&kernel->spec), heads_range, &call);
+    cgp__cpu_parallel_for(kernel->device, kernel->spec.attributes.heads, block_of(&kernel->spec),
+                          heads_range, &call);
     return CGP_OK;
 }
 

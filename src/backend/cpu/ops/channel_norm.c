@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set. GROUP_NORM: several
+/* channel_norm.c -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all
+ *rows of a set. GROUP_NORM: several
  * channels together, one `part` of them.
  *
  *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (the others)
@@ -7,17 +8,19 @@
  *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
  *     of a part, k elements:    g = dy weight         dx = rstd (g - sum g / k - h sum (g h) / k)
  *
- * Forward saves mean and rstd, backward reads them and x. Each direction passes over its operands twice: for the sums,
- * and for y or dx. dx may be dy.
+ * Forward saves mean and rstd, backward reads them and x. Each direction passes over its operands
+ * twice: for the sums, and for y or dx. dx may be dy.
  *
- * Rows of few channels would leave vectors partly empty, so several rows make one wide row, and the columns of one channel are
- * added up in the end; the moments of a part are those of its channels, merged:
+ * Rows of few channels would leave vectors partly empty, so several rows make one wide row, and the
+ * columns of one channel are added up in the end; the moments of a part are those of its channels,
+ * merged:
  *
  *     x       a b c a b c a b c a b c | a b c a b c a b c a b c | a b c       channels 3, copies 4,
  *             wide row 0                wide row 1                rest        width 12
  *
- * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1; then the shift and scale of
- * each column. Groups begin anew with each set and are added in order: their bits depend on the set alone. */
+ * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1;
+ * then the shift and scale of each column. Groups begin anew with each set and are added in order:
+ * their bits depend on the set alone. */
 #include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 
@@ -109,8 +112,8 @@ static norm norm_of(const cgp_kernel *kernel, const cgp_kernel_args *args, bool 
     w.l = layout_of(&kernel->spec);
     const int64_t sums = w.l.sets * w.l.groups * group_sums(&w.l);
     w.sums = args->workspace;
-    w.factors = (float *)(void *)((char *)args->workspace +
-                                  cgp__align_up(sums * (int64_t)sizeof(double)));
+    w.factors =
+        (float *)(void *)((char *)args->workspace + cgp__align_up(sums * (int64_t)sizeof(double)));
     w.variance = w.factors + w.l.sets * set_factors(&w.l);
     w.columns = columns_at_once(&w.l, kernel->device->threads);
     return w;
@@ -198,9 +201,9 @@ static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
            (last && copy * l->channels < l->rest ? 1 : 0);
 }
 
-/* Moments of `count` rows, to those of `before` rows; as merge_moments in kernels/channel_norm.c. */
-static void merge(double *to, const double *from, int64_t before, int64_t count,
-                  const layout *l) {
+/* Moments of `count` rows, to those of `before` rows; as merge_moments in kernels/channel_norm.c.
+ * */
+static void merge(double *to, const double *from, int64_t before, int64_t count, const layout *l) {
     const double fraction = (double)count / (double)(before + count);
     for (int64_t c = 0; c < l->channels; c++) {
         const double d = from[c] - to[c];
@@ -247,8 +250,8 @@ static void widen_factors(const norm *w, int64_t set) {
     }
 }
 
-/* Blocks of wide rows of all sets, the last one first: of it the most is still in the caches after the first pass, and whoever
- * reads the result from its beginning finds that there. */
+/* Blocks of wide rows of all sets, the last one first: of it the most is still in the caches after
+ * the first pass, and whoever reads the result from its beginning finds that there. */
 static int64_t apply_rows(const layout *l) {
     return cgp__cpu_block_rows(l->width);
 }

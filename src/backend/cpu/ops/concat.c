@@ -18,12 +18,11 @@ static void concat_range(const void *work, int64_t begin, int64_t end, int threa
         void *piece = cgp__cpu_at(type, input, begin * width);
         void *all = cgp__cpu_at(type, back ? args->dy : args->y, begin * g->out + column);
         if (back)
-            call->kernel->device->kernels->copy_rows(type, piece, width, all, g->out,
-                                                     end - begin, width,
-                                                     cgp__cpu_adds(call->kernel, k));
+            call->kernel->device->kernels->copy_rows(type, piece, width, all, g->out, end - begin,
+                                                     width, cgp__cpu_adds(call->kernel, k));
         else
-            call->kernel->device->kernels->copy_rows(type, all, g->out, piece, width,
-                                                     end - begin, width, false);
+            call->kernel->device->kernels->copy_rows(type, all, g->out, piece, width, end - begin,
+                                                     width, false);
     }
 }
 

@@ -5,19 +5,19 @@
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * Windows are not copied one by one (no im2col). A block of output pixels works on a *strip*: its input rows, in floats, with
- * zeros for padding. There a window is KH runs of KW in floats, at the same distances for every pixel, so the micro-kernel
- * takes the address of a row of a from a table.
+ * Windows are not copied one by one (no im2col). A block of output pixels works on a *strip*: its
+ * input rows, in floats, with zeros for padding. There a window is KH runs of KW in floats, at the
+ * same distances for every pixel, so the micro-kernel takes the address of a row of a from a table.
  *
- * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels of a class have the same
- * taps of the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution
- * (1 x 1, stride 1) is a plain GEMM.
+ * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels
+ * of a class have the same taps of the kernel, and dy without gaps, so no GEMM multiplies zeros
+ * that the stride would put there. A pointwise convolution (1 x 1, stride 1) is a plain GEMM.
  *
- * In bf16 the GEMMs may be those of conv2d_bf16.c. dW is that of conv2d_weight.c. A kernel with tiles is that of conv2d_winograd.c where
- * they pay.
+ * In bf16 the GEMMs may be those of conv2d_bf16.c. dW is that of conv2d_weight.c. A kernel with
+ * tiles is that of conv2d_winograd.c where they pay.
  *
- * Threads take blocks of pixels, each with its own strip, or columns of them. The result does not depend on that: k is cut by its
- * size alone. */
+ * Threads take blocks of pixels, each with its own strip, or columns of them. The result does not
+ * depend on that: k is cut by its size alone. */
 #include "backend/cpu/ops/conv2d.h"
 #include "backend/cpu/ops/windows.h"
 
@@ -93,7 +93,8 @@ static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64
     block->taps.length = length;
 }
 
-/* Partial sums of a block are in the result or, where that is bf16, in a buffer until the last part of k. */
+/* Partial sums of a block are in the result or, where that is bf16, in a buffer until the last part
+ * of k. */
 static void set_c(cgp__block *block, const cgp__window_gemm *p, const buffers *r, bool first,
                   bool last) {
     const bool apart = has_sums(&p->grid, p->to.type);
@@ -109,8 +110,8 @@ static void set_c(cgp__block *block, const cgp__window_gemm *p, const buffers *r
     block->c_rows = apart && !last ? NULL : r->pixels;
 }
 
-static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels,
-                        int64_t begin, int64_t end, cgp__cpu_prefetch prefetch) {
+static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels, int64_t begin,
+                        int64_t end, cgp__cpu_prefetch prefetch) {
     const cgp__grid *g = &p->grid;
     const int64_t segments = segments_at_once(g), part = part_of_segment(g);
     for (int64_t u = 0; u < g->kernel_height; u += segments)
@@ -150,8 +151,7 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
         const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
         const int64_t count = cgp__min(p->runs, cgp__grid_runs(g) - first);
         if (block != made) {
-            pixels =
-                cgp__strip_make(p->device, true, g, first, count, CGP_F32, r.strip, r.windows);
+            pixels = cgp__strip_make(p->device, true, g, first, count, CGP_F32, r.strip, r.windows);
             cgp__window_pixels(p, first, count, r.pixels);
             made = block;
         }
@@ -161,8 +161,8 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Runs in a block: those with which the busiest thread has the fewest rows of a micro-panel to multiply and to pack, and at least half of
- * what fits. */
+/* Runs in a block: those with which the busiest thread has the fewest rows of a micro-panel to
+ * multiply and to pack, and at least half of what fits. */
 static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
     const int64_t all = cgp__grid_runs(g), most = cgp__grid_block(g, CGP__WINDOW_PIXELS);
     int64_t best = cgp__ceil_div(all, cgp__ceil_div(all, most)), least = INT64_MAX;
@@ -193,15 +193,13 @@ static void run_window_gemm(cgp__window_gemm *p, void *workspace) {
     p->bytes = window_gemm_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
     const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
-    cgp__cpu_parallel_for(p->device, items, work < CGP__GEMM_MIN_WORK ? items : 1, window_range,
-                          p);
+    cgp__cpu_parallel_for(p->device, items, work < CGP__GEMM_MIN_WORK ? items : 1, window_range, p);
 }
 
 /* --- the three directions --- */
 
 static bool by_winograd(const cgp_device *device, const cgp_kernel_spec *spec) {
-    return cgp__winograd_applies(&spec->attributes) &&
-           !(spec->type == CGP_BF16 && device->tiles);
+    return cgp__winograd_applies(&spec->attributes) && !(spec->type == CGP_BF16 && device->tiles);
 }
 
 static cgp_status run_pointwise(const cgp_kernel *kernel, const cgp_kernel_args *args) {
@@ -223,14 +221,13 @@ void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, voi
         cgp__winograd_convolve(device, conv, workspace);
         return;
     }
-    cgp__window_gemm p = {
-        .device = device,
-        .grid = cgp__grid_of(conv->spec, conv->x),
-        .to = {type, conv->to, s->rows * s->out, s->out_width * s->out, s->out},
-        .add = conv->add,
-        .columns = s->out,
-        .b = cgp__rows(CGP_F32, conv->weight, s->out),
-        .bias = conv->bias};
+    cgp__window_gemm p = {.device = device,
+                          .grid = cgp__grid_of(conv->spec, conv->x),
+                          .to = {type, conv->to, s->rows * s->out, s->out_width * s->out, s->out},
+                          .add = conv->add,
+                          .columns = s->out,
+                          .b = cgp__rows(CGP_F32, conv->weight, s->out),
+                          .bias = conv->bias};
     run_window_gemm(&p, workspace);
 }
 
@@ -255,8 +252,8 @@ typedef struct side {
     int64_t padding;
 } side;
 
-/* Pixel i = c + s j is tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. As t falls the outputs
- * rise, from j + (c + padding - u0) / s - (taps - 1) on. */
+/* Pixel i = c + s j is tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. As
+ * t falls the outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
 static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
     const int64_t first_tap = ((c + padding) % stride + stride) % stride;
     side s = {.first = c, .pixels = size > c ? cgp__ceil_div(size - c, stride) : 0};
@@ -288,8 +285,8 @@ static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vert
 }
 
 /* Pixels of dx outside all windows. */
-static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv,
-                        const side *vertical, const side *horizontal) {
+static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv, const side *vertical,
+                        const side *horizontal) {
     const cgp_op_attributes *s = &conv->spec->attributes;
     const cgp_dtype type = conv->spec->type;
     for (int64_t n = 0; n < conv->spec->n; n++)
@@ -304,8 +301,8 @@ static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv,
             }
 }
 
-static void run_class(cgp_device *device, const cgp__cpu_convolution *conv,
-                      const side *vertical, const side *horizontal, void *workspace) {
+static void run_class(cgp_device *device, const cgp__cpu_convolution *conv, const side *vertical,
+                      const side *horizontal, void *workspace) {
     const cgp_op_attributes *s = &conv->spec->attributes;
     const int64_t tap = s->in * s->out, row = s->kernel_width * tap;
     if (vertical->pixels == 0 || horizontal->pixels == 0) return;
@@ -318,12 +315,12 @@ static void run_class(cgp_device *device, const cgp__cpu_convolution *conv,
     p.grid.image = conv->x;
     p.add = conv->add;
     p.bias = conv->bias;
-    p.to = (cgp__pixel_layout){
-        conv->spec->type,
-        cgp__cpu_at(conv->spec->type, conv->to,
-                    (vertical->first * s->width + horizontal->first) * s->in),
-        (int64_t)s->height * s->width * s->in, (int64_t)s->stride_height * s->width * s->in,
-        s->stride_width * s->in};
+    p.to =
+        (cgp__pixel_layout){conv->spec->type,
+                            cgp__cpu_at(conv->spec->type, conv->to,
+                                        (vertical->first * s->width + horizontal->first) * s->in),
+                            (int64_t)s->height * s->width * s->in,
+                            (int64_t)s->stride_height * s->width * s->in, s->stride_width * s->in};
     p.b = (cgp__matrix){CGP_F32, conv->weight + vertical->tap * row + horizontal->tap * tap, 1,
                         s->out};
     p.taps = (cgp__taps){
@@ -341,8 +338,7 @@ void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
-            const side horizontal =
-                side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
+            const side horizontal = side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
             run_class(device, conv, &vertical, &horizontal, workspace);
         }
     }
@@ -373,8 +369,8 @@ void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, c
 static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp_op_attributes *s = &kernel->spec.attributes;
     if (cgp__cpu_is_pointwise(s)) return run_pointwise(kernel, args);
-    cgp__cpu_convolve_weight(kernel->device, &kernel->spec, args->x[0], args->dy,
-                             args->dparam[0], !args->first, args->workspace);
+    cgp__cpu_convolve_weight(kernel->device, &kernel->spec, args->x[0], args->dy, args->dparam[0],
+                             !args->first, args->workspace);
     if (s->has_bias)
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], kernel->spec.type, args->dy,
                           cgp__cpu_rows(kernel), s->out, !args->first);
@@ -407,8 +403,7 @@ static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
-            const side horizontal =
-                side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
+            const side horizontal = side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
             if (vertical.pixels == 0 || horizontal.pixels == 0 || vertical.taps == 0 ||
                 horizontal.taps == 0)
                 continue;

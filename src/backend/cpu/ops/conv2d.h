@@ -5,7 +5,8 @@
 
 #include "backend/cpu/cpu.h"
 
-/* `to` = or += a convolution of x + bias. The spec is that of a CONV2D, of an image [H, W, in] to [OH, OW, out]. */
+/* `to` = or += a convolution of x + bias. The spec is that of a CONV2D, of an image [H, W, in] to
+ * [OH, OW, out]. */
 typedef struct cgp__cpu_convolution {
     const cgp_kernel_spec *spec;
     const void *x;
@@ -23,7 +24,8 @@ void cgp__cpu_convolve(cgp_device *device, const cgp__cpu_convolution *conv, voi
 void cgp__cpu_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                   void *workspace);
 
-/* dw = or += that of x [H, W, in] and dy [OH, OW, out], with CONV2D's workspace of BACKWARD_WEIGHT. */
+/* dw = or += that of x [H, W, in] and dy [OH, OW, out], with CONV2D's workspace of BACKWARD_WEIGHT.
+ * */
 void cgp__cpu_convolve_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d_bf16.c -- convolutions as GEMMs of windows and weights in bf16, by AVX512_BF16 or AMX.
  *
- * The GEMMs are those of conv2d.c and an element is the chain of gemm/tiles.h, with k cut as in gemm/tiles.c; that of dW is cut
- * into blocks of pixels. Strips are in bf16. The rows of a that a block needs are packed from its strip, a part of k at a time, with
- * steps of 32 of k across the ends of a window's runs. b is packed once for all blocks: weights at the beginning, dy for each block of
- * pixels of dW. */
+ * The GEMMs are those of conv2d.c and an element is the chain of gemm/tiles.h, with k cut as in
+ * gemm/tiles.c; that of dW is cut into blocks of pixels. Strips are in bf16. The rows of a that a
+ * block needs are packed from its strip, a part of k at a time, with steps of 32 of k across the
+ * ends of a window's runs. b is packed once for all blocks: weights at the beginning, dy for each
+ * block of pixels of dW. */
 #include "backend/cpu/ops/windows.h"
 
 #define SIDE CGP__TILE_SIDE
@@ -71,8 +72,7 @@ int64_t cgp__window_gemm_bf16_bytes(const cgp__grid *g, int64_t columns, int thr
 static buffers buffers_of(const cgp__window_gemm *p, int thread) {
     const cgp__grid *g = &p->grid;
     const int64_t table = cgp__window_table_bytes(g, CGP__WINDOW_PIXELS);
-    char *at =
-        p->workspace + cgp__tiles_packed_bytes(p->columns, depth_of(g)) + thread * p->bytes;
+    char *at = p->workspace + cgp__tiles_packed_bytes(p->columns, depth_of(g)) + thread * p->bytes;
     buffers r = {.strip = at};
     r.windows = (int64_t *)(void *)(at += cgp__strip_bytes(g, CGP__WINDOW_PIXELS, CGP_BF16));
     r.pixels = (int64_t *)(void *)(at += table);
@@ -82,8 +82,8 @@ static buffers buffers_of(const cgp__window_gemm *p, int thread) {
     return r;
 }
 
-static void set_c(cgp__tile_block *block, const cgp__window_gemm *p, const buffers *r,
-                  bool first, bool last) {
+static void set_c(cgp__tile_block *block, const cgp__window_gemm *p, const buffers *r, bool first,
+                  bool last) {
     if (!first)
         block->from = (cgp__matrix){CGP_F32, r->sums, p->columns, 1};
     else if (p->add) {
@@ -97,8 +97,8 @@ static void set_c(cgp__tile_block *block, const cgp__window_gemm *p, const buffe
 }
 
 /* The value that is added to is added with the first part of k, and so is the bias. */
-static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels,
-                        int64_t begin, int64_t end) {
+static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels, int64_t begin,
+                        int64_t end) {
     const cgp__grid *g = &p->grid;
     const cgp__tile_lines windows = {.type = CGP_BF16,
                                      .at = r->strip,
@@ -140,8 +140,7 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
             cgp__window_pixels(p, first, count, r.pixels);
             made = block;
         }
-        run_columns(p, &r, pixels, column,
-                    cgp__min(column + p->micro_panels * SIDE, p->columns));
+        run_columns(p, &r, pixels, column, cgp__min(column + p->micro_panels * SIDE, p->columns));
     }
 }
 
@@ -171,13 +170,12 @@ void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace) {
     p->workspace = workspace;
     pack_weights(p);
     const int64_t blocks = cgp__ceil_div(cgp__grid_runs(g), p->runs);
-    const int64_t work = cgp__ceil_div(cgp__grid_runs(g) * g->run, SIDE) *
-                         cgp__ceil_div(depth_of(g), SIDE) * all;
+    const int64_t work =
+        cgp__ceil_div(cgp__grid_runs(g) * g->run, SIDE) * cgp__ceil_div(depth_of(g), SIDE) * all;
     p->micro_panels =
         blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
     const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
-    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, window_range,
-                          p);
+    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, window_range, p);
 }
 
 /* --- the weight's gradient --- */
@@ -207,8 +205,7 @@ static int64_t block_of_segment(const cgp__grid *g) {
 }
 
 static int64_t turned_bytes(const cgp__grid *g) {
-    return cgp__tiles_packed_bytes(block_of_segment(g),
-                                   pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS));
+    return cgp__tiles_packed_bytes(block_of_segment(g), pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS));
 }
 
 static int64_t weight_thread_bytes(const cgp__grid *g) {
@@ -245,8 +242,7 @@ static void weight_range(const void *work, int64_t begin, int64_t end, int threa
                              .c = c,
                              .stride = p->columns};
         if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
-        p->device->tiles->columns(&b, column,
-                                  cgp__min(column + p->micro_panels * SIDE, p->columns),
+        p->device->tiles->columns(&b, column, cgp__min(column + p->micro_panels * SIDE, p->columns),
                                   workspace + turned_bytes(g));
     }
 }
@@ -256,13 +252,12 @@ static void run_weight_gemm(weight_gemm *p) {
     const int threads = p->device->threads;
     const int64_t all = cgp__ceil_div(p->columns, SIDE);
     const int64_t blocks = g->kernel_height * blocks_of_segment(g);
-    const int64_t work = blocks * cgp__ceil_div(block_of_segment(g), SIDE) *
-                         cgp__ceil_div(p->pixels, SIDE) * all;
+    const int64_t work =
+        blocks * cgp__ceil_div(block_of_segment(g), SIDE) * cgp__ceil_div(p->pixels, SIDE) * all;
     p->micro_panels =
         blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
     const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
-    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, weight_range,
-                          p);
+    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, weight_range, p);
 }
 
 void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
@@ -283,18 +278,16 @@ void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, 
                      .dw = dw,
                      .workspace = at,
                      .bytes = weight_thread_bytes(&g)};
-    for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g);
-         first += runs, done += p.pixels) {
+    for (int64_t first = 0, done = 0; first < cgp__grid_runs(&g); first += runs, done += p.pixels) {
         const int64_t count = cgp__min(runs, cgp__grid_runs(&g) - first);
-        p.pixels =
-            cgp__strip_make(device, false, &g, first, count, CGP_BF16, workspace, windows);
-        cgp__tiles_pack(
-            device, &(cgp__tile_packing){
-                        .tiles = device->tiles,
-                        .b = cgp__rows(CGP_BF16, cgp__cpu_at(CGP_BF16, dy, done * out), out),
-                        .columns = out,
-                        .k = p.pixels,
-                        .to = packed});
+        p.pixels = cgp__strip_make(device, false, &g, first, count, CGP_BF16, workspace, windows);
+        cgp__tiles_pack(device,
+                        &(cgp__tile_packing){
+                            .tiles = device->tiles,
+                            .b = cgp__rows(CGP_BF16, cgp__cpu_at(CGP_BF16, dy, done * out), out),
+                            .columns = out,
+                            .k = p.pixels,
+                            .to = packed});
         p.add = first > 0 || add;
         run_weight_gemm(&p);
     }
@@ -304,7 +297,6 @@ int64_t cgp__convolve_weight_bf16_bytes(const cgp_kernel_spec *spec, int threads
     const cgp__grid g = cgp__grid_of(spec, NULL);
     return cgp__strip_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS, CGP_BF16) +
            cgp__window_table_bytes(&g, CGP__WINDOW_WEIGHT_PIXELS) +
-           cgp__tiles_packed_bytes(spec->attributes.out,
-                                   pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS)) +
+           cgp__tiles_packed_bytes(spec->attributes.out, pixels_of(&g, CGP__WINDOW_WEIGHT_PIXELS)) +
            threads * weight_thread_bytes(&g);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_weight.c -- the gradient of a convolution's weight in f32, dW [KH KW in, out] = (windows of x)^T dy.
+/* conv2d_weight.c -- the gradient of a convolution's weight in f32, dW [KH KW in, out] = (windows
+ *of x)^T dy.
  *
- * It is summed over blocks of pixels in their order: those of a block are a GEMM's k. Their windows lie in a strip (conv2d.c), from which
- * the elements of some rows of dW are packed as a block of a.
+ * It is summed over blocks of pixels in their order: those of a block are a GEMM's k. Their windows
+ * lie in a strip (conv2d.c), from which the elements of some rows of dW are packed as a block of a.
  *
- * Threads take rows of dW, and meet after every block of pixels. Of a small filter there is little to divide; threads then take blocks
- * of pixels, each with its own strip and its own sums, which are added to dW in the order of blocks. The bits are the same. */
+ * Threads take rows of dW, and meet after every block of pixels. Of a small filter there is little
+ * to divide; threads then take blocks of pixels, each with its own strip and its own sums, which
+ * are added to dW in the order of blocks. The bits are the same. */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
@@ -103,9 +105,8 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
                         .prefetch = p->prefetch,
                         .n_prefetch = block == 0 ? 2 : 0};
         if (p->add) b.from = (cgp__matrix){CGP_F32, c, columns, 1};
-        kernels->gemm_columns(&b, column,
-                              cgp__min(column + p->micro_panels * CGP__GEMM_NR, columns),
-                              micro_panels);
+        kernels->gemm_columns(
+            &b, column, cgp__min(column + p->micro_panels * CGP__GEMM_NR, columns), micro_panels);
     }
 }
 
@@ -123,10 +124,8 @@ static void set_pixels(pixel_block *p, bool alone, int64_t block, int64_t next) 
     const weight_gemm *w = p->of;
     const cgp__grid *g = w->grid;
     const int64_t first = block * w->runs, count = cgp__min(w->runs, cgp__grid_runs(g) - first);
-    p->pixels =
-        cgp__strip_make(w->device, alone, g, first, count, CGP_F32, p->strip, p->windows);
-    p->dy =
-        cgp__matrix_from(cgp__rows(w->type, w->dy, w->columns), cgp__grid_pixels(g, first), 0);
+    p->pixels = cgp__strip_make(w->device, alone, g, first, count, CGP_F32, p->strip, p->windows);
+    p->dy = cgp__matrix_from(cgp__rows(w->type, w->dy, w->columns), cgp__grid_pixels(g, first), 0);
     p->prefetch[0] = cgp__strip_prefetch(g, next * w->runs, w->runs);
     p->prefetch[1] = prefetch_dy(w, next * w->runs);
 }
@@ -154,7 +153,8 @@ static int64_t time_of_rows(const cgp__grid *g, int threads, int64_t rows) {
     return cgp__ceil_div(row_blocks(g, rows), threads) * (rows + CGP__GEMM_PACKING_ROWS);
 }
 
-/* Rows of dW in an item: of a small filter few, so that all threads have as many. Each item packs dy again. */
+/* Rows of dW in an item: of a small filter few, so that all threads have as many. Each item packs
+ * dy again. */
 static int64_t rows_at_once(const cgp__grid *g, int threads) {
     int64_t best = block_of_segment(g), least = INT64_MAX;
     for (int64_t rows = best; threads > 1 && rows > 0; rows -= CGP__GEMM_MR) {
@@ -179,8 +179,8 @@ static void run_by_rows(const weight_gemm *w) {
         set_pixels(&p, false, block, block + 1);
         p.add = block > 0 || w->add;
         const int64_t work = p.pixels * g->kernel_height * g->segment * all * 3;
-        cgp__cpu_parallel_for(w->device, items, work < CGP__GEMM_MIN_WORK ? items : 1,
-                              rows_range, &p);
+        cgp__cpu_parallel_for(w->device, items, work < CGP__GEMM_MIN_WORK ? items : 1, rows_range,
+                              &p);
     }
 }
 
@@ -248,8 +248,8 @@ void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, c
                            .runs = cgp__grid_block(&g, CGP__WINDOW_WEIGHT_PIXELS),
                            .workspace = workspace};
     if (runs_by_pixels(&w))
-        cgp__cpu_parallel_in_order(device, cgp__ceil_div(cgp__grid_runs(&g), w.runs),
-                                   make_block, add_block, &w);
+        cgp__cpu_parallel_in_order(device, cgp__ceil_div(cgp__grid_runs(&g), w.runs), make_block,
+                                   add_block, &w);
     else
         run_by_rows(&w);
 }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_winograd.c -- 3 x 3 convolutions of stride 1 by tiles of 2 x 2 output pixels: 16 products a tile instead of 36
+/* conv2d_winograd.c -- 3 x 3 convolutions of stride 1 by tiles of 2 x 2 output pixels: 16 products
+ *a tile instead of 36
  * (kernels/winograd.c).
  *
  *     y, dx     U = G w G^T, packed          V = B^T d B of a block of tiles          M[i] = V[i] U[i]          y = A^T M A
  *     dw        V, Z = A dy A^T of a block of tiles          dU[i] += V[i]^T Z[i]          dw = G^T dU G
  *
- * Many tiles: U once, then block after block. Few: V once, then panel after panel of columns, whose U, larger than the image by far, does
- * not leave the cache. dx is the convolution of dy with the filter turned round. An output pixel depends on its tile alone, whose place in
- * the image is fixed: not on the samples beside it, nor on threads, which take blocks or panels. */
+ * Many tiles: U once, then block after block. Few: V once, then panel after panel of columns, whose
+ * U, larger than the image by far, does not leave the cache. dx is the convolution of dy with the
+ * filter turned round. An output pixel depends on its tile alone, whose place in the image is
+ * fixed: not on the samples beside it, nor on threads, which take blocks or panels. */
 #include "backend/cpu/ops/winograd.h"
 
-/* Channels on either side, and pixels of an output, from which on transforms cost less than they save. */
+/* Channels on either side, and pixels of an output, from which on transforms cost less than they
+ * save. */
 #define MIN_CHANNELS 16
 #define MIN_PIXELS 36
 
@@ -55,8 +58,7 @@ static void make_weights(const convolution *p, int64_t begin, int64_t end) {
     cgp__winograd_filter part = p->filter;
     part.at += p->column * (part.turned ? part.row : 1);
     part.columns = p->columns;
-    p->device->kernels->winograd_weights(p->u, u_matrix(part.k, part.columns), &part, begin,
-                                         end);
+    p->device->kernels->winograd_weights(p->u, u_matrix(part.k, part.columns), &part, begin, end);
 }
 
 /* Items are rows of U, CGP__GEMM_MR at a time. */
@@ -109,8 +111,7 @@ static void write_pixels(const convolution *p, const cgp__winograd_run *r, const
 }
 
 /* V of runs first .. last - 1, of which it holds `tiles`. */
-static void transform(const convolution *p, int64_t first, int64_t last, int64_t tiles,
-                      float *v) {
+static void transform(const convolution *p, int64_t first, int64_t last, int64_t tiles, float *v) {
     for (int64_t i = first; i < last; i++) {
         const cgp__winograd_run r = cgp__winograd_run_at(&p->tiles, i);
         const cgp__winograd_row rows = cgp__winograd_rows(&p->x, &r, CGP__WINOGRAD_SIDE);
@@ -120,8 +121,7 @@ static void transform(const convolution *p, int64_t first, int64_t last, int64_t
 }
 
 /* Products and pixels of runs first .. last - 1. */
-static void finish(const convolution *p, int64_t first, int64_t last, const float *v,
-                   float *m) {
+static void finish(const convolution *p, int64_t first, int64_t last, const float *v, float *m) {
     const int64_t tiles = cgp__winograd_tiles_between(&p->tiles, first, last);
     multiply(p, tiles, v, m);
     for (int64_t i = first; i < last; i++) {
@@ -198,8 +198,8 @@ static void panels_range(const void *work, int64_t begin, int64_t end, int threa
         p.columns = cgp__min(CGP__WINOGRAD_PANEL, p.filter.columns - p.column);
         make_weights(&p, 0, k);
         finish(&p, 0, cgp__winograd_runs(&p.tiles), p.v,
-               (float *)(void *)(scratch + cgp__winograd_matrices_bytes(
-                                               u_matrix(k, CGP__WINOGRAD_PANEL))));
+               (float *)(void *)(scratch +
+                                 cgp__winograd_matrices_bytes(u_matrix(k, CGP__WINOGRAD_PANEL))));
     }
 }
 
@@ -239,19 +239,17 @@ static int64_t convolution_bytes(const cgp__winograd_tiling *t, int64_t k, int64
     return fewer.n == t->n ? panels : cgp__max(blocks, panels);
 }
 
-void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv,
-                            void *workspace) {
+void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace) {
     const cgp_kernel_spec *spec = conv->spec;
     const cgp_op_attributes *s = &spec->attributes;
-    convolution p = {
-        .device = device,
-        .x = {spec->type, conv->x, s->height, s->width, s->in, s->in, s->top, s->left},
-        .tiles = cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width),
-        .filter = {conv->weight, s->in * s->out, s->out, s->in, s->out, false},
-        .bias = conv->bias,
-        .type = spec->type,
-        .to = conv->to,
-        .add = conv->add};
+    convolution p = {.device = device,
+                     .x = {spec->type, conv->x, s->height, s->width, s->in, s->in, s->top, s->left},
+                     .tiles = cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width),
+                     .filter = {conv->weight, s->in * s->out, s->out, s->in, s->out, false},
+                     .bias = conv->bias,
+                     .type = spec->type,
+                     .to = conv->to,
+                     .add = conv->add};
     convolve(&p, workspace);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_winograd_weight.c -- the weight's gradient of a convolution by tiles (conv2d_winograd.c). */
+/* conv2d_winograd_weight.c -- the weight's gradient of a convolution by tiles (conv2d_winograd.c).
+ * */
 #include "backend/cpu/ops/winograd.h"
 
-/* Rows of dU, channels of x, at a time. Many tiles: a part of them, block after block of tiles. Few tiles: V and Z once, then panel after
- * panel. */
+/* Rows of dU, channels of x, at a time. Many tiles: a part of them, block after block of tiles. Few
+ * tiles: V and Z once, then panel after panel. */
 typedef struct weight_gradient {
     cgp_device *device;
     cgp__winograd_image x, dy;
@@ -50,10 +51,9 @@ static void runs_range(const void *work, int64_t begin, int64_t end, int thread)
         const cgp__winograd_run r = cgp__winograd_run_at(&p->tiles, i);
         const cgp__winograd_row x = cgp__winograd_rows(&p->x, &r, CGP__WINOGRAD_SIDE),
                                 dy = cgp__winograd_rows(&p->dy, &r, 2);
-        kernels->winograd_input(p->v + at * p->x.count,
-                                cgp__winograd_matrix(p->count, p->x.count), &x);
-        kernels->winograd_gradient(p->z + at * p->out, cgp__winograd_matrix(p->count, p->out),
-                                   &dy);
+        kernels->winograd_input(p->v + at * p->x.count, cgp__winograd_matrix(p->count, p->x.count),
+                                &x);
+        kernels->winograd_gradient(p->z + at * p->out, cgp__winograd_matrix(p->count, p->out), &dy);
         at += r.tiles;
     }
 }
@@ -73,14 +73,14 @@ static void matrices_range(const void *work, int64_t begin, int64_t end, int thr
 static void back_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gradient *p = work;
     (void)thread;
-    p->device->kernels->winograd_weights_back(
-        p->dw, p->in * p->out, p->du, cgp__winograd_matrix(p->x.count, p->out), begin * 16,
-        cgp__min(end * 16, p->x.count * p->out), p->add);
+    p->device->kernels->winograd_weights_back(p->dw, p->in * p->out, p->du,
+                                              cgp__winograd_matrix(p->x.count, p->out), begin * 16,
+                                              cgp__min(end * 16, p->x.count * p->out), p->add);
 }
 
 static void run_part(weight_gradient *p) {
-    const int64_t runs = cgp__winograd_runs_at_once(&p->tiles),
-                  all = cgp__winograd_runs(&p->tiles), rows = p->x.count;
+    const int64_t runs = cgp__winograd_runs_at_once(&p->tiles), all = cgp__winograd_runs(&p->tiles),
+                  rows = p->x.count;
     const int64_t vectors = cgp__ceil_div(rows * p->out, 16);
     for (p->first = 0; p->first < all; p->first = p->last) {
         p->last = cgp__min(p->first + runs, all);
@@ -112,8 +112,7 @@ static void run_by_blocks(weight_gradient *p, char *workspace) {
     }
 }
 
-static int64_t blocks_bytes(const cgp__winograd_tiling *t, int64_t in, int64_t out,
-                            int threads) {
+static int64_t blocks_bytes(const cgp__winograd_tiling *t, int64_t in, int64_t out, int threads) {
     const int64_t part = cgp__min(cgp__winograd_part(in, out), in);
     return cgp__winograd_matrices_bytes(cgp__winograd_matrix(part, out)) +
            cgp__winograd_thread_bytes(t, part, out) + threads * gemm_bytes(t, part, out);
@@ -139,8 +138,8 @@ static void panels_range(const void *work, int64_t begin, int64_t end, int threa
             multiply(p, i, row, rows, du + i * matrix,
                      scratch + cgp__winograd_matrices_bytes(
                                    cgp__winograd_matrix(CGP__WINOGRAD_PANEL, p->out)));
-        p->device->kernels->winograd_weights_back(p->dw + row * p->out, p->in * p->out, du,
-                                                  matrix, 0, rows * p->out, p->add);
+        p->device->kernels->winograd_weights_back(p->dw + row * p->out, p->in * p->out, du, matrix,
+                                                  0, rows * p->out, p->add);
     }
 }
 
@@ -158,8 +157,7 @@ static void run_by_panels(weight_gradient *p, char *workspace) {
     cgp__cpu_parallel_for(p->device, panels, little ? panels : 1, panels_range, p);
 }
 
-static int64_t panels_bytes(const cgp__winograd_tiling *t, int64_t in, int64_t out,
-                            int threads) {
+static int64_t panels_bytes(const cgp__winograd_tiling *t, int64_t in, int64_t out, int threads) {
     return cgp__winograd_thread_bytes(t, in, out) + threads * panel_bytes(t, out);
 }
 
@@ -168,15 +166,14 @@ static int64_t panels_bytes(const cgp__winograd_tiling *t, int64_t in, int64_t o
 void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                           const void *dy, float *dw, bool add, void *workspace) {
     const cgp_op_attributes *s = &spec->attributes;
-    weight_gradient p = {
-        .device = device,
-        .x = {spec->type, x, s->height, s->width, s->in, 0, s->top, s->left},
-        .dy = {spec->type, dy, s->out_height, s->out_width, s->out, s->out, 0, 0},
-        .tiles = cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width),
-        .in = s->in,
-        .out = s->out,
-        .dw = dw,
-        .add = add};
+    weight_gradient p = {.device = device,
+                         .x = {spec->type, x, s->height, s->width, s->in, 0, s->top, s->left},
+                         .dy = {spec->type, dy, s->out_height, s->out_width, s->out, s->out, 0, 0},
+                         .tiles = cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width),
+                         .in = s->in,
+                         .out = s->out,
+                         .dw = dw,
+                         .add = add};
     if (cgp__winograd_by_panels(&p.tiles, s->in, device->threads))
         run_by_panels(&p, workspace);
     else
@@ -185,8 +182,7 @@ void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const
 
 int64_t cgp__winograd_weight_bytes(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *s = &spec->attributes;
-    const cgp__winograd_tiling t =
-        cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width);
+    const cgp__winograd_tiling t = cgp__winograd_tiling_of(spec->n, s->out_height, s->out_width);
     const cgp__winograd_tiling fewer = cgp__winograd_fewer(&t);
     const int64_t blocks = blocks_bytes(&t, s->in, s->out, threads);
     if (!cgp__winograd_by_panels(&fewer, s->in, threads)) return blocks;

@@ -53,8 +53,7 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
 
 static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &kernel->spec.attributes;
-    if (cgp__cpu_is_pointwise(g))
-        return cgp__cpu_linear[CGP_OP_BACKWARD_WEIGHT].run(kernel, args);
+    if (cgp__cpu_is_pointwise(g)) return cgp__cpu_linear[CGP_OP_BACKWARD_WEIGHT].run(kernel, args);
     const cgp_kernel_spec spec = conv2d_of(&kernel->spec, CGP_OP_BACKWARD_WEIGHT);
     cgp__cpu_convolve_weight(kernel->device, &spec, args->dy, args->x[0], args->dparam[0],
                              !args->first, args->workspace);

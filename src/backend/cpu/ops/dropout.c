@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.c -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training both copy, or do nothing in place.
+/* dropout.c -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training both copy, or do
+ *nothing in place.
  *
  * The mask is recomputed, not saved: backend.h has the rule. */
 #include "backend/cpu/ops/elementwise.h"
@@ -25,8 +26,7 @@ static void dropout_range(const void *work, int64_t begin, int64_t end, int thre
         (void)cgp__cpu_mask_of(&mask, d->call.kernel, d->call.args, block.sample);
         d->call.kernel->device->kernels->dropout(
             type, cgp__cpu_at(type, d->to, block.sample * size),
-            cgp__cpu_at(type, d->from, block.sample * size), block.begin, block.end, &mask,
-            d->add);
+            cgp__cpu_at(type, d->from, block.sample * size), block.begin, block.end, &mask, d->add);
     }
 }
 
@@ -79,8 +79,7 @@ static void dropout2d_range(const void *work, int64_t begin, int64_t end, int th
         n = left < end - row ? left : end - row;
         d->call.kernel->device->kernels->dropout_channels(
             spec->type, cgp__cpu_at(spec->type, d->to, row * width),
-            cgp__cpu_at(spec->type, d->from, row * width), n, width, factors_of(d, sample),
-            d->add);
+            cgp__cpu_at(spec->type, d->from, row * width), n, width, factors_of(d, sample), d->add);
     }
 }
 
@@ -110,8 +109,7 @@ static cgp_status dropout2d_forward(const cgp_kernel *kernel, const cgp_kernel_a
 }
 
 static cgp_status dropout2d_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    if (args->dx[0])
-        run_dropout2d(kernel, args, args->dx[0], args->dy, cgp__cpu_adds(kernel, 0));
+    if (args->dx[0]) run_dropout2d(kernel, args, args->dx[0], args->dy, cgp__cpu_adds(kernel, 0));
     return CGP_OK;
 }
 

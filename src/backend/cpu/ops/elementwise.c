@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ in the kernel only; backward reads x, y
- * or neither, as its kernel says. */
+/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ in the
+ * kernel only; backward reads x, y or neither, as its kernel says. */
 #include "backend/cpu/ops/elementwise.h"
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -13,9 +13,7 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
 }
 
 static const void *operand_of(const cgp_kernel_args *args, cgp__cpu_reads reads) {
-    return reads == CGP__CPU_READS_X   ? args->x[0]
-           : reads == CGP__CPU_READS_Y ? args->y
-                                       : args->dy;
+    return reads == CGP__CPU_READS_X ? args->x[0] : reads == CGP__CPU_READS_Y ? args->y : args->dy;
 }
 
 static void input_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -40,7 +38,7 @@ static cgp_status input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     return CGP_OK;
 }
 
-#define OP(kind, name)                                                                         \
-    const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS] = {                                   \
+#define OP(kind, name)                                                                             \
+    const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS] = {                                       \
         [CGP_OP_FORWARD] = {forward, NULL}, [CGP_OP_BACKWARD_INPUT] = {input, NULL}};
 CGP_ELEMENTWISE_OPS(OP)

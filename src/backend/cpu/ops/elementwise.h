@@ -16,17 +16,15 @@ static inline int64_t cgp__cpu_size(const cgp_kernel *kernel) {
 
 /* Run all elements in parallel. */
 static inline void cgp__cpu_parallel_for_elements(const cgp_kernel *kernel,
-                                                  const cgp_kernel_args *args,
-                                                  cgp__range *range) {
+                                                  const cgp_kernel_args *args, cgp__range *range) {
     const cgp__cpu_call call = {kernel, args};
     cgp__cpu_parallel_for(kernel->device, cgp__cpu_size(kernel), CGP__CPU_SPLIT, range, &call);
 }
 
 /* BACKWARD_INPUT of an op with one input, where dx is dy. */
-static inline cgp_status cgp__cpu_pass_dy(const cgp_kernel *kernel,
-                                          const cgp_kernel_args *args) {
-    cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[0], args->dy,
-                  cgp__cpu_size(kernel), cgp__cpu_adds(kernel, 0));
+static inline cgp_status cgp__cpu_pass_dy(const cgp_kernel *kernel, const cgp_kernel_args *args) {
+    cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[0], args->dy, cgp__cpu_size(kernel),
+                  cgp__cpu_adds(kernel, 0));
     return CGP_OK;
 }
 
@@ -44,8 +42,7 @@ static inline int64_t cgp__cpu_sample_blocks(int64_t size) {
 static inline cgp__cpu_sample_block cgp__cpu_sample_block_of(int64_t index, int64_t size) {
     const int64_t blocks = cgp__cpu_sample_blocks(size);
     const int64_t begin = index % blocks * CGP__CPU_SPLIT;
-    return (cgp__cpu_sample_block){index / blocks, begin,
-                                   cgp__min(begin + CGP__CPU_SPLIT, size)};
+    return (cgp__cpu_sample_block){index / blocks, begin, cgp__min(begin + CGP__CPU_SPLIT, size)};
 }
 
 #endif

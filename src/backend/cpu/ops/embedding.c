@@ -12,14 +12,12 @@ static void embedding_forward_range(const void *work, int64_t begin, int64_t end
     const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
     for (int64_t row = begin; row < end; row++)
-        call->kernel->device->kernels->convert(type,
-                                               cgp__cpu_at(type, call->args->y, row * width),
+        call->kernel->device->kernels->convert(type, cgp__cpu_at(type, call->args->y, row * width),
                                                CGP_F32, weight + ids[row] * width, width);
 }
 
 static cgp_status embedding_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out,
-                               embedding_forward_range);
+    cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out, embedding_forward_range);
     return CGP_OK;
 }
 

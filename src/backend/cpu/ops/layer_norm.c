@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- LAYER_NORM: rows to mean 0 and variance 1; RMS_NORM: to mean square 1. Forward saves mean (of LAYER_NORM) and rstd;
- * BACKWARD_INPUT makes dparam, too. */
+/* layer_norm.c -- LAYER_NORM: rows to mean 0 and variance 1; RMS_NORM: to mean square 1. Forward
+ * saves mean (of LAYER_NORM) and rstd; BACKWARD_INPUT makes dparam, too. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -48,8 +48,8 @@ static cgp_status norm_forward(const cgp_kernel *kernel, const cgp_kernel_args *
     return CGP_OK;
 }
 
-/* dweight and dbias are summed over blocks of 64 rows, and those sums added in order. The workspace holds the whole sums, then
- * those of one block, or of all blocks where rows run in parallel. */
+/* dweight and dbias are summed over blocks of 64 rows, and those sums added in order. The workspace
+ * holds the whole sums, then those of one block, or of all blocks where rows run in parallel. */
 static int64_t norm_sums(const cgp_kernel_spec *spec) {
     return (is_centred(spec) ? 2 : 1) * cgp__cpu_padded(spec->attributes.out);
 }
@@ -68,8 +68,7 @@ static int64_t norm_workspace(const cgp_kernel_spec *spec, int threads) {
 }
 
 /* whole = sums of block 0, or += those of another */
-static void add_block(const cgp_kernel *kernel, float *whole, const float *sums,
-                      int64_t block) {
+static void add_block(const cgp_kernel *kernel, float *whole, const float *sums, int64_t block) {
     const int64_t n = norm_sums(&kernel->spec);
     if (block == 0)
         memcpy(whole, sums, (size_t)n * sizeof *whole);

@@ -3,10 +3,12 @@
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
- * The weight is stored as W (transposed = 1) or as W^T: strides to a GEMM. Nothing is saved. y is overwritten; dx overwritten
- * or added to; dW and dbias are overwritten by the first micro-batch and added to by the others. dW is computed in its storage
- * layout, so that its rows are written as rows. W, dW and the biases are f32, the others of the spec's type. In bf16, by AVX512_BF16 or
- * AMX (tiles.h), W is rounded to bf16 as it is packed: in each call or, as packed parameters, once for many. */
+ * The weight is stored as W (transposed = 1) or as W^T: strides to a GEMM. Nothing is saved. y is
+ * overwritten; dx overwritten or added to; dW and dbias are overwritten by the first micro-batch
+ * and added to by the others. dW is computed in its storage layout, so that its rows are written as
+ * rows. W, dW and the biases are f32, the others of the spec's type. In bf16, by AVX512_BF16 or AMX
+ * (tiles.h), W is rounded to bf16 as it is packed: in each call or, as packed parameters, once for
+ * many. */
 #include "backend/cpu/cpu.h"
 
 /* W or, in backward, W^T: b [k, n] of the GEMM. */
@@ -79,21 +81,21 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
                             .n_prefetch = args->n_prefetch};
     cgp__gemm_run(kernel->device, false, &gemm, args->workspace);
     if (g->has_bias)
-        cgp__cpu_sum_rows(kernel->device, args->dparam[1], type, dy, cgp__cpu_rows(kernel),
-                          g->out, !args->first);
+        cgp__cpu_sum_rows(kernel->device, args->dparam[1], type, dy, cgp__cpu_rows(kernel), g->out,
+                          !args->first);
     return CGP_OK;
 }
 
 static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *g = &spec->attributes;
-    return cgp__gemm_workspace(spec->n * g->rows, g->out, g->in, spec->type,
-                               spec->type == CGP_BF16, threads);
+    return cgp__gemm_workspace(spec->n * g->rows, g->out, g->in, spec->type, spec->type == CGP_BF16,
+                               threads);
 }
 
 static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *g = &spec->attributes;
-    return cgp__gemm_workspace(spec->n * g->rows, g->in, g->out, spec->type,
-                               spec->type == CGP_BF16, threads);
+    return cgp__gemm_workspace(spec->n * g->rows, g->in, g->out, spec->type, spec->type == CGP_BF16,
+                               threads);
 }
 
 static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- y [M, N] = a [M, K] b [K, N], a GEMM for each matrix; each of a and b may lie transposed.
+/* matmul.c -- y [M, N] = a [M, K] b [K, N], a GEMM for each matrix; each of a and b may lie
+ *transposed.
  *
  *     da = dy b^T        db = a^T dy        or their transposes, so that rows of the result are written as rows
  *
- * Threads take matrices, each with its own workspace; those of few matrices share each GEMM. An element is the GEMM's chain over
- * blocks of k (gemm.h) either way. db first: both may be gradients of one value. */
+ * Threads take matrices, each with its own workspace; those of few matrices share each GEMM. An
+ * element is the GEMM's chain over blocks of k (gemm.h) either way. db first: both may be gradients
+ * of one value. */
 #include "backend/cpu/cpu.h"
 
 /* FMAs of a vector and a scalar that are worth a wake-up of another thread. */
@@ -89,21 +91,19 @@ static void matrices_range(const void *work, int64_t begin, int64_t end, int thr
 }
 
 static int64_t bytes_of(const batch *w, int threads) {
-    return cgp__gemm_workspace(w->a.rows, w->b.columns, w->a.columns, w->type,
-                               w->type == CGP_BF16, threads);
+    return cgp__gemm_workspace(w->a.rows, w->b.columns, w->a.columns, w->type, w->type == CGP_BF16,
+                               threads);
 }
 
 static void run(const cgp_kernel *kernel, const cgp_kernel_args *args, int result) {
     batch w = batch_of(&kernel->spec, args, result);
-    const double work =
-        (double)w.a.rows * (double)w.a.columns * (double)(w.b.columns + 15) / 16;
+    const double work = (double)w.a.rows * (double)w.a.columns * (double)(w.b.columns + 15) / 16;
     if (!w.c) return;
     w.device = kernel->device;
     w.workspace = args->workspace;
     w.bytes = bytes_of(&w, 1);
     if (w.count >= 2 * kernel->device->threads) {
-        const int64_t block =
-            work < MIN_PARALLEL_WORK ? (int64_t)(MIN_PARALLEL_WORK / work) : 1;
+        const int64_t block = work < MIN_PARALLEL_WORK ? (int64_t)(MIN_PARALLEL_WORK / work) : 1;
         cgp__cpu_parallel_for(kernel->device, w.count, block, matrices_range, &w);
         return;
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.c -- an image within a larger or smaller one, zero outside; dx is the same with dy as the source. */
+/* pad.c -- an image within a larger or smaller one, zero outside; dx is the same with dy as the
+ * source. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -28,8 +29,8 @@ static void pad_row(const padding *w, void *to, const void *from) {
     }
     if (end == begin) return;
     w->kernel->device->kernels->copy_rows(type, cgp__cpu_at(type, to, begin * channels), 0,
-                                          cgp__cpu_at(type, from, (begin - w->left) * channels),
-                                          0, 1, (end - begin) * channels, w->add);
+                                          cgp__cpu_at(type, from, (begin - w->left) * channels), 0,
+                                          1, (end - begin) * channels, w->add);
 }
 
 static void pad_range(const void *work, int64_t begin, int64_t end, int thread) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: rows of y, or of dx, from the kernel table. Nothing is saved. */
+/* pool.c -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: rows of y, or of dx, from the kernel
+ * table. Nothing is saved. */
 #include "backend/cpu/ops/pool.h"
 
 /* --- rows of windows --- */
@@ -31,8 +32,7 @@ static cgp__cpu_pool pool_of(const cgp__cpu_pooling *w, int64_t sample, float *s
 static void pool_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_pooling *w = work;
     const int64_t height = height_of(w, w->to_large);
-    float *scratch =
-        (float *)w->args->workspace + thread * cgp__cpu_pool_scratch(&w->attributes);
+    float *scratch = (float *)w->args->workspace + thread * cgp__cpu_pool_scratch(&w->attributes);
     for (int64_t row = begin; row < end; row++) {
         const cgp__cpu_pool p = pool_of(w, row / height, scratch);
         w->row(&p, row_of(w, w->to, w->to_large, row), row % height);
@@ -47,8 +47,7 @@ cgp_status cgp__cpu_pooling_run(const cgp__cpu_pooling *w) {
     return CGP_OK;
 }
 
-cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel,
-                                          const cgp_kernel_args *args) {
+cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     return (cgp__cpu_pooling){.kernel = kernel,
                               .args = args,
                               .attributes = kernel->spec.attributes,
@@ -57,8 +56,7 @@ cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel,
                               .mean = true};
 }
 
-cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp_kernel *kernel,
-                                           const cgp_kernel_args *args) {
+cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     return (cgp__cpu_pooling){.kernel = kernel,
                               .args = args,
                               .attributes = kernel->spec.attributes,
@@ -93,8 +91,9 @@ const cgp__cpu_op cgp__cpu_mean[CGP_OP_DIRECTIONS] = {
 
 /* --- MAX_POOL backward: the argmax of each window, then the rows of dx ---
  *
- * Both for a block of rows at a time, so that the argmax, in the workspace of a thread, stays in the cache. A window across two
- * blocks is computed for each: an element's sum is the same wherever a block ends. */
+ * Both for a block of rows at a time, so that the argmax, in the workspace of a thread, stays in
+ * the cache. A window across two blocks is computed for each: an element's sum is the same wherever
+ * a block ends. */
 
 #define WINDOWS 65536 /* of a block, with channels, unless its windows are larger */
 
@@ -139,8 +138,7 @@ static void max_block(const cgp__cpu_pooling *w, int64_t sample, int64_t begin, 
     for (int64_t i = first; i <= last; i++)
         kernels->pool_argmax(&image, argmax + (i - first) * g->out_width * g->in, i);
     for (int64_t row = begin; row < end; row++)
-        kernels->pool_max_back(&gradient, row_of(w, w->to, true, sample * g->height + row),
-                               row);
+        kernels->pool_max_back(&gradient, row_of(w, w->to, true, sample * g->height + row), row);
 }
 
 static void max_input_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -156,8 +154,7 @@ static void max_input_range(const void *work, int64_t begin, int64_t end, int th
 
 static cgp_status max_input(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp__cpu_pooling w = cgp__cpu_pooling_backward(kernel, args);
-    const int64_t each = max_rows(&w.attributes),
-                  blocks = (w.attributes.height + each - 1) / each;
+    const int64_t each = max_rows(&w.attributes), blocks = (w.attributes.height + each - 1) / each;
     if (w.to)
         cgp__cpu_parallel_for(kernel->device, kernel->spec.n * blocks,
                               cgp__cpu_block_rows(each * w.attributes.width * w.attributes.in),

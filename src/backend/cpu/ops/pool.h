@@ -22,10 +22,8 @@ typedef struct cgp__cpu_pooling {
 } cgp__cpu_pooling;
 
 /* From x to y, and from dy to dx, of the kernel's attributes; means, and no `row` yet. */
-cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel,
-                                          const cgp_kernel_args *args);
-cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp_kernel *kernel,
-                                           const cgp_kernel_args *args);
+cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel, const cgp_kernel_args *args);
+cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp_kernel *kernel, const cgp_kernel_args *args);
 
 int64_t cgp__cpu_pooling_workspace(const cgp_kernel_spec *spec, int threads);
 cgp_status cgp__cpu_pooling_run(const cgp__cpu_pooling *windows);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* position.c -- y = x + weight [R, C], the same weight for every sample; dx = dy, dweight = sum over samples of dy. */
+/* position.c -- y = x + weight [R, C], the same weight for every sample; dx = dy, dweight = sum
+ * over samples of dy. */
 #include "backend/cpu/ops/elementwise.h"
 
 static void position_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -23,8 +24,8 @@ static cgp_status position_forward(const cgp_kernel *kernel, const cgp_kernel_ar
 
 /* A sample is one row of the sum. */
 static cgp_status position_weight(const cgp_kernel *kernel, const cgp_kernel_args *args) {
-    cgp__cpu_sum_rows(kernel->device, args->dparam[0], kernel->spec.type, args->dy,
-                      kernel->spec.n, cgp__cpu_sample_size(kernel), !args->first);
+    cgp__cpu_sum_rows(kernel->device, args->dparam[0], kernel->spec.type, args->dy, kernel->spec.n,
+                      cgp__cpu_sample_size(kernel), !args->first);
     return CGP_OK;
 }
 

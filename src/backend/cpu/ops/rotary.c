@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- ROTARY: rows of heads, whose columns are rotated in pairs. Threads take positions: the cosines and sines of one serve that
- * row of all samples, unless each sample has positions of its own. */
+/* rotary.c -- ROTARY: rows of heads, whose columns are rotated in pairs. Threads take positions:
+ * the cosines and sines of one serve that row of all samples, unless each sample has positions of
+ * its own. */
 #include "backend/cpu/cpu.h"
 #include "backend/rotary.h"
 
@@ -55,8 +56,8 @@ static void run(const cgp_kernel *kernel, rotary *work) {
     cgp__rotary_frequencies(g, work->frequencies);
     const int64_t n = kernel->spec.n, samples = work->positions ? n : 1;
     cgp__cpu_parallel_for(kernel->device, samples * g->rows,
-                          cgp__cpu_block_rows(n / samples * g->out + 8 * g->rotated),
-                          rotary_range, work);
+                          cgp__cpu_block_rows(n / samples * g->out + 8 * g->rotated), rotary_range,
+                          work);
 }
 
 static cgp_status rotary_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.c -- y [R, C] = columns of x [R, in] from parts[0] on. dx is overwritten, with zeros outside of these columns, or they are
- * added to and the others stay. Threads take parts of rows: a dimension in front may leave a single row of all. */
+/* slice.c -- y [R, C] = columns of x [R, in] from parts[0] on. dx is overwritten, with zeros
+ * outside of these columns, or they are added to and the others stay. Threads take parts of rows: a
+ * dimension in front may leave a single row of all. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -60,9 +61,9 @@ static cgp_status run(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     const cgp__cpu_call call = {kernel, args};
     const int64_t width = width_of(&kernel->spec);
     if (kernel->spec.direction != CGP_OP_FORWARD && !args->dx[0]) return CGP_OK;
-    cgp__cpu_parallel_for(
-        kernel->device, cgp__cpu_rows(kernel) * cgp__ceil_div(width, CGP__CPU_SPLIT),
-        cgp__cpu_block_rows(cgp__min(width, CGP__CPU_SPLIT)), slice_range, &call);
+    cgp__cpu_parallel_for(kernel->device,
+                          cgp__cpu_rows(kernel) * cgp__ceil_div(width, CGP__CPU_SPLIT),
+                          cgp__cpu_block_rows(cgp__min(width, CGP__CPU_SPLIT)), slice_range, &call);
     return CGP_OK;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- SOFTMAX: rows of probabilities, rows over threads. Saves nothing; backward reads y. */
+/* softmax.c -- SOFTMAX: rows of probabilities, rows over threads. Saves nothing; backward reads y.
+ * */
 #include "backend/cpu/cpu.h"
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -7,9 +8,9 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
     const cgp_dtype type = call->kernel->spec.type;
     const int64_t width = call->kernel->spec.attributes.out, at = begin * width;
     (void)thread;
-    call->kernel->device->kernels->row_softmax_forward(
-        type, cgp__cpu_at(type, call->args->y, at), cgp__cpu_at(type, call->args->x[0], at),
-        end - begin, width);
+    call->kernel->device->kernels->row_softmax_forward(type, cgp__cpu_at(type, call->args->y, at),
+                                                       cgp__cpu_at(type, call->args->x[0], at),
+                                                       end - begin, width);
 }
 
 static void input_range(const void *work, int64_t begin, int64_t end, int thread) {

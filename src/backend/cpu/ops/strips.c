@@ -84,8 +84,7 @@ static int64_t set_windows(const cgp__grid *g, int64_t first, int64_t count, int
         const int64_t pixels = cgp__min(g->run, g->out_width - r % g->parts * g->run);
         rows += fresh_rows(g, first, r);
         for (int64_t p = 0; p < pixels; p++)
-            windows[pixel++] =
-                (rows - g->kernel_height) * row + p * g->step_width * g->channels;
+            windows[pixel++] = (rows - g->kernel_height) * row + p * g->step_width * g->channels;
     }
     return pixel;
 }
@@ -99,8 +98,7 @@ static void copy_range(const void *work, int64_t begin, int64_t end, int thread)
     for (int64_t r = w->first + begin; r < w->first + end; r++) {
         const int64_t part = r % g->parts * g->run, image = r / g->parts / g->out_height;
         const int64_t window = cgp__grid_pixels(g, r) - cgp__grid_pixels(g, w->first);
-        for (int64_t u = g->kernel_height - fresh_rows(g, w->first, r); u < g->kernel_height;
-             u++)
+        for (int64_t u = g->kernel_height - fresh_rows(g, w->first, r); u < g->kernel_height; u++)
             copy_row(w->device, g, w->type,
                      cgp__cpu_at(w->type, w->strip, w->windows[window] + u * row), image,
                      image_row(g, r) * g->stride_height + u - g->top, part,
@@ -115,9 +113,9 @@ int64_t cgp__strip_make(cgp_device *device, bool alone, const cgp__grid *g, int6
     if (alone)
         copy_range(&w, 0, count, 0);
     else
-        cgp__cpu_parallel_for(
-            device, count, cgp__cpu_block_rows(g->step_height * g->strip_width * g->channels),
-            copy_range, &w);
+        cgp__cpu_parallel_for(device, count,
+                              cgp__cpu_block_rows(g->step_height * g->strip_width * g->channels),
+                              copy_range, &w);
     return pixels;
 }
 
@@ -133,8 +131,7 @@ cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t
         cgp__min(end % g->out_height * g->stride_height - g->top + g->kernel_height, g->height);
     const int64_t bytes = g->width * g->channels * (int64_t)cgp_dtype_bytes(g->type);
     if (to <= from) return (cgp__cpu_prefetch){0};
-    return (cgp__cpu_prefetch){(const char *)g->image + from * bytes, 1, (to - from) * bytes,
-                               0};
+    return (cgp__cpu_prefetch){(const char *)g->image + from * bytes, 1, (to - from) * bytes, 0};
 }
 
 cgp__grid cgp__grid_of(const cgp_kernel_spec *spec, const void *image) {
@@ -162,8 +159,7 @@ void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count,
     for (int64_t r = first; r < first + count; r++) {
         const int64_t line = r / g->parts, begin = r % g->parts * g->run;
         const int64_t end = cgp__min(begin + g->run, g->out_width);
-        const int64_t row =
-            line / g->out_height * p->to.image + line % g->out_height * p->to.row;
+        const int64_t row = line / g->out_height * p->to.image + line % g->out_height * p->to.row;
         for (int64_t j = begin; j < end; j++)
             *at++ = row + j * p->to.pixel;
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sums.c -- copies, conversions and sums that several ops and the pipeline use, on the threads of a device.
+/* sums.c -- copies, conversions and sums that several ops and the pipeline use, on the threads of a
+ *device.
  *
- * Elementwise work is split anywhere; the sum of a column belongs to one thread; sums of squares are kept per block and added
- * in the order of blocks. */
+ * Elementwise work is split anywhere; the sum of a column belongs to one thread; sums of squares
+ * are kept per block and added in the order of blocks. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -27,12 +28,12 @@ static void sum_columns(const void *work, int64_t begin, int64_t end, int thread
     const flat *w = work;
     (void)thread;
     w->kernels->sum_rows((float *)w->to + begin, w->from_type,
-                         cgp__cpu_at(w->from_type, w->from, begin), w->rows, end - begin,
-                         w->width, w->add);
+                         cgp__cpu_at(w->from_type, w->from, begin), w->rows, end - begin, w->width,
+                         w->add);
 }
 
-void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x,
-                       int64_t rows, int64_t width, bool add) {
+void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x, int64_t rows,
+                       int64_t width, bool add) {
     const flat work = {.kernels = device->kernels,
                        .from_type = type,
                        .to = sum,
@@ -40,8 +41,7 @@ void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const voi
                        .add = add,
                        .rows = rows,
                        .width = width};
-    cgp__cpu_parallel_for(device, width, cgp__cpu_block_columns(rows, width), sum_columns,
-                          &work);
+    cgp__cpu_parallel_for(device, width, cgp__cpu_block_columns(rows, width), sum_columns, &work);
 }
 
 /* --- to = or += from --- */
@@ -75,8 +75,8 @@ void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *fro
         cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_range, &work);
 }
 
-cgp_status cgp__cpu_convert(cgp_device *device, cgp_dtype to_type, void *to,
-                            cgp_dtype from_type, const void *from, int64_t n) {
+cgp_status cgp__cpu_convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                            const void *from, int64_t n) {
     const flat work = {.kernels = device->kernels,
                        .to_type = to_type,
                        .from_type = from_type,
@@ -125,13 +125,11 @@ static void find_range(const void *work, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t at = begin; at < end; at += CGP__CPU_SPLIT) {
         const int64_t left = end - at, n = left < CGP__CPU_SPLIT ? left : CGP__CPU_SPLIT;
-        w->kernels->find_nonfinite(&w->found[at / CGP__CPU_SPLIT], (const float *)w->from + at,
-                                   n);
+        w->kernels->find_nonfinite(&w->found[at / CGP__CPU_SPLIT], (const float *)w->from + at, n);
     }
 }
 
-cgp_status cgp__cpu_find_nonfinite(cgp_device *device, const float *x, int64_t n,
-                                   int64_t *out) {
+cgp_status cgp__cpu_find_nonfinite(cgp_device *device, const float *x, int64_t n, int64_t *out) {
     const int64_t window = (int64_t)WINDOW * CGP__CPU_SPLIT;
     int64_t found[WINDOW];
     *out = -1;

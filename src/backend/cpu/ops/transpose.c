@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- to [a, j, b, i, c] = from [a, i, b, j, c], samples among a: runs of c elements are copied; single ones go through
- * squares. Backward is the same with the sides of i and j exchanged. Threads take blocks of j. */
+/* transpose.c -- to [a, j, b, i, c] = from [a, i, b, j, c], samples among a: runs of c elements are
+ * copied; single ones go through squares. Backward is the same with the sides of i and j exchanged.
+ * Threads take blocks of j. */
 #include "backend/cpu/cpu.h"
 
 /* Of j in an item: whole vectors of any instruction set. */
@@ -21,8 +22,7 @@ static void run_columns(const exchange *w, int64_t a, int64_t b, int64_t first, 
     const cgp_dtype type = w->kernel->spec.type;
     const int64_t to_row = w->b * w->i * w->c, from_row = w->b * w->j * w->c;
     void *to = cgp__cpu_at(type, w->to, (a * w->j + first) * to_row + b * w->i * w->c);
-    const void *from =
-        cgp__cpu_at(type, w->from, a * w->i * from_row + (b * w->j + first) * w->c);
+    const void *from = cgp__cpu_at(type, w->from, a * w->i * from_row + (b * w->j + first) * w->c);
     if (w->c == 1) {
         kernels->transpose(type, to, to_row, from, from_row, w->i, count, w->add);
         return;
@@ -38,8 +38,7 @@ static void exchange_range(const void *work, int64_t begin, int64_t end, int thr
     (void)thread;
     for (int64_t item = begin; item < end; item++) {
         const int64_t first = item / w->b % blocks * COLUMNS;
-        run_columns(w, item / w->b / blocks, item % w->b, first,
-                    cgp__min(w->j - first, COLUMNS));
+        run_columns(w, item / w->b / blocks, item % w->b, first, cgp__min(w->j - first, COLUMNS));
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* windows.h -- the windows of a convolution, for conv2d.c and conv2d_weight.c in f32 and conv2d_bf16.c, and the entries of conv2d_winograd.c: a block of output pixels works on a strip, its
- * input rows with zeros for padding. */
+/* windows.h -- the windows of a convolution, for conv2d.c and conv2d_weight.c in f32 and
+ * conv2d_bf16.c, and the entries of conv2d_winograd.c: a block of output pixels works on a strip,
+ * its input rows with zeros for padding. */
 #ifndef CGP_SRC_CPU_WINDOWS_H
 #define CGP_SRC_CPU_WINDOWS_H
 
@@ -54,8 +55,8 @@ static inline int64_t cgp__strip_bytes(const cgp__grid *g, int64_t pixels, cgp_d
 /* Output pixels before a run. */
 int64_t cgp__grid_pixels(const cgp__grid *g, int64_t run);
 
-/* Make the strip of runs first .. first + count - 1, of a type, and the offset of each window in it; return their number. On the threads of
- * the device or, if `alone`, on the calling one. */
+/* Make the strip of runs first .. first + count - 1, of a type, and the offset of each window in
+ * it; return their number. On the threads of the device or, if `alone`, on the calling one. */
 int64_t cgp__strip_make(cgp_device *device, bool alone, const cgp__grid *g, int64_t first,
                         int64_t count, cgp_dtype type, void *strip, int64_t *windows);
 
@@ -93,7 +94,8 @@ typedef struct cgp__window_gemm {
 /* Offsets of the pixels of runs first .. first + count - 1. */
 void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count, int64_t *at);
 
-/* Micro-panels of columns in an item: all of a block, if there are enough blocks for the threads. */
+/* Micro-panels of columns in an item: all of a block, if there are enough blocks for the threads.
+ * */
 static inline int64_t cgp__columns_at_once(int64_t all, int64_t blocks, int threads) {
     if (blocks >= 2 * threads) return all;
     return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
@@ -111,8 +113,7 @@ int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads)
 
 /* conv2d_winograd.c: 3 x 3 convolutions of stride 1 with fewer multiplications, as in conv2d.h. */
 bool cgp__winograd_applies(const cgp_op_attributes *s);
-void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv,
-                            void *workspace);
+void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace);
 void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
                                        void *workspace);
 int64_t cgp__winograd_convolve_bytes(const cgp_kernel_spec *spec, int threads);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* winograd.h -- tiles of 2 x 2 output pixels, their runs and blocks, and the matrices of their transforms (conv2d_winograd.c,
- * conv2d_winograd_weight.c). */
+/* winograd.h -- tiles of 2 x 2 output pixels, their runs and blocks, and the matrices of their
+ * transforms (conv2d_winograd.c, conv2d_winograd_weight.c). */
 #ifndef CGP_SRC_CPU_WINOGRAD_H
 #define CGP_SRC_CPU_WINOGRAD_H
 
@@ -10,7 +10,8 @@
 #define CGP__WINOGRAD_TILES 128
 /* Elements of a matrix of U, and of dU, at a time: 18 MiB of all. */
 #define CGP__WINOGRAD_PART 294912
-/* Columns of U, and rows of dU, in a panel: 16 matrices of 256 x 48 take three quarters of a MiB. */
+/* Columns of U, and rows of dU, in a panel: 16 matrices of 256 x 48 take three quarters of a MiB.
+ * */
 #define CGP__WINOGRAD_PANEL CGP__GEMM_NR
 
 /* The tiles of the output pixels of n images, in runs within a row of tiles. */
@@ -91,20 +92,22 @@ static inline cgp__winograd_row cgp__winograd_rows(const cgp__winograd_image *x,
     for (int i = 0; i < count; i++) {
         const int64_t row = r->row - x->top + i;
         if (row >= 0 && row < x->height)
-            out.rows[i] = cgp__cpu_at(x->type, x->at,
-                                      (r->image * x->height + row) * x->width * x->channels);
+            out.rows[i] =
+                cgp__cpu_at(x->type, x->at, (r->image * x->height + row) * x->width * x->channels);
     }
     return out;
 }
 
-/* Equal parts of a side of a filter, whole micro-panels but for the last, so that part * other fits CGP__WINOGRAD_PART. */
+/* Equal parts of a side of a filter, whole micro-panels but for the last, so that part * other fits
+ * CGP__WINOGRAD_PART. */
 static inline int64_t cgp__winograd_part(int64_t side, int64_t other) {
     const int64_t fit = cgp__max(CGP__WINOGRAD_PART / other / CGP__GEMM_NR, 1) * CGP__GEMM_NR;
     const int64_t even = cgp__ceil_div(side, cgp__ceil_div(side, fit));
     return cgp__ceil_div(even, CGP__GEMM_NR) * CGP__GEMM_NR;
 }
 
-/* Elements from one of the 16 matrices to the next: a line more than they have, or all 16 would be in the same cache sets. */
+/* Elements from one of the 16 matrices to the next: a line more than they have, or all 16 would be
+ * in the same cache sets. */
 static inline int64_t cgp__winograd_matrix(int64_t rows, int64_t columns) {
     return cgp__cpu_padded(rows * columns) + 16;
 }
@@ -113,8 +116,7 @@ static inline int64_t cgp__winograd_matrices_bytes(int64_t matrix) {
     return cgp__align_up(CGP__WINOGRAD_ELEMENTS * matrix * (int64_t)sizeof(float));
 }
 
-static inline int64_t cgp__winograd_tiles_bytes(const cgp__winograd_tiling *t,
-                                                int64_t channels) {
+static inline int64_t cgp__winograd_tiles_bytes(const cgp__winograd_tiling *t, int64_t channels) {
     return cgp__winograd_matrices_bytes(
         cgp__winograd_matrix(cgp__winograd_block_tiles(t), channels));
 }
@@ -129,7 +131,8 @@ static inline int64_t cgp__winograd_images_at_once(const cgp__winograd_tiling *t
     return t->parts > 1 ? 0 : cgp__max(CGP__WINOGRAD_TILES / t->run, 1) / t->rows;
 }
 
-/* true: transform all tiles once, then go by panels of a filter's side, whose U or dU stays in a cache. Threads take panels. */
+/* true: transform all tiles once, then go by panels of a filter's side, whose U or dU stays in a
+ * cache. Threads take panels. */
 static inline bool cgp__winograd_by_panels(const cgp__winograd_tiling *t, int64_t side,
                                            int threads) {
     const int64_t panels = cgp__ceil_div(side, CGP__WINOGRAD_PANEL);

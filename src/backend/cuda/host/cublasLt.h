@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublasLt.h -- the part of cuBLASLt that this backend uses, for `cuda-host`: names, values and meaning are NVIDIA's.
+/* cublasLt.h -- the part of cuBLASLt that this backend uses, for `cuda-host`: names, values and
+ *meaning are NVIDIA's.
  *
  * cublaslt.cu multiplies with plain loops. */
 #ifndef CGP_SRC_CUDA_CUBLASLT_H
@@ -79,17 +80,16 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);
-cublasStatus_t
-cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                     cublasLtMatmulPreferenceAttributes_t attribute,
-                                     const void *value, size_t bytes);
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t bytes);
 
-cublasStatus_t
-cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
-                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                               cublasLtMatmulPreference_t preference, int wanted,
-                               cublasLtMatmulHeuristicResult_t *results, int *count);
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
+                                              cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *count);
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -99,9 +99,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               const void *alpha, const void *a, cublasLtMatrixLayout_t of_a,
                               const void *b, cublasLtMatrixLayout_t of_b, const void *beta,
                               const void *c, cublasLtMatrixLayout_t of_c, void *d,
-                              cublasLtMatrixLayout_t of_d,
-                              const cublasLtMatmulAlgo_t *algorithm, void *workspace,
-                              size_t bytes, cudaStream_t stream);
+                              cublasLtMatrixLayout_t of_d, const cublasLtMatmulAlgo_t *algorithm,
+                              void *workspace, size_t bytes, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cublaslt.cu -- cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias, column-major, by a chain of FMAs over k in f32.
+/* cublaslt.cu -- cuBLASLt for `cuda-host`: d = alpha op(a) op(b) + beta c + bias, column-major, by
+ *a chain of FMAs over k in f32.
  *
- * It offers as many algorithms as the settings say. The first `broken` of them have the settings' fault. Where a reduction is allowed, all
- * algorithms cut k in two for fewer than 16 columns. An algorithm scribbles over all of the workspace that it says it needs. */
+ * It offers as many algorithms as the settings say. The first `broken` of them have the settings'
+ * fault. Where a reduction is allowed, all algorithms cut k in two for fewer than 16 columns. An
+ * algorithm scribbles over all of the workspace that it says it needs. */
 #include <cublasLt.h>
 #include <stdlib.h>
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h -- CUDA C++ for the host's compiler: what kernels of `cuda-host` are compiled with instead of nvcc's own headers.
+/* device.h -- CUDA C++ for the host's compiler: what kernels of `cuda-host` are compiled with
+ *instead of nvcc's own headers.
  *
- * Shared memory is static memory of the thread of the host that runs the block; nothing clears it between blocks. */
+ * Shared memory is static memory of the thread of the host that runs the block; nothing clears it
+ * between blocks. */
 #ifndef CGP_SRC_CUDA_HOST_DEVICE_H
 #define CGP_SRC_CUDA_HOST_DEVICE_H
 
@@ -196,8 +198,7 @@ static inline cudaError_t cgp__shim_launch_kernel(void (*kernel)(P...), dim3 gri
                                                   cudaStream_t stream, P... arguments) {
     static_assert((std::is_trivially_copyable_v<P> && ...), "arguments are copied as bytes");
     const cgp__shim_call<P...> call = {kernel, std::tuple<P...>(arguments...)};
-    return cgp__shim_launch(stream, grid, block, cgp__shim_call<P...>::thread, &call,
-                            sizeof call);
+    return cgp__shim_launch(stream, grid, block, cgp__shim_call<P...>::thread, &call, sizeof call);
 }
 
 #endif

@@ -15,7 +15,8 @@ __thread cgp__shim_index cgp__shim_threadIdx, cgp__shim_blockIdx, cgp__shim_bloc
 
 typedef enum thread_state { NEW, READY, AT_BLOCK, AT_WARP, DONE } thread_state;
 
-/* Slots of two shuffles: nobody writes a slot again before all have met once more, and so have read it. */
+/* Slots of two shuffles: nobody writes a slot again before all have met once more, and so have read
+ * it. */
 typedef struct thread {
     cgp__shim_stack *on; /* that of its fiber; NULL: NEW or DONE */
     cgp__shim_index index;
@@ -87,8 +88,7 @@ static void set_turns(team *t) {
     for (int i = 0; i < t->n; i++)
         t->turn[i] = t->order == CGP__SHIM_DESCENDING ? t->n - 1 - i : i;
     for (int i = t->n - 1; i > 0 && t->order == CGP__SHIM_SHUFFLED; i--) {
-        const int j = (int)(cgp__shim_random(&t->random) % (uint64_t)(i + 1)),
-                  swapped = t->turn[i];
+        const int j = (int)(cgp__shim_random(&t->random) % (uint64_t)(i + 1)), swapped = t->turn[i];
         t->turn[i] = t->turn[j];
         t->turn[j] = swapped;
     }
@@ -169,7 +169,8 @@ static void resume(team *t, cgp__shim_stack *from, int i) {
     cgp__shim_switch_to(from, t->threads[i].on);
 }
 
-/* The life of a fiber: new threads, one after the other. An idle one lies in the list until another needs it. */
+/* The life of a fiber: new threads, one after the other. An idle one lies in the list until another
+ * needs it. */
 static void fiber(void *of) {
     cgp__shim_stack *self = of;
     for (;;) {

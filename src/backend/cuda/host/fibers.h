@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fibers.h -- a block of CUDA threads on one thread of the host: each a fiber, which gives way at barriers only.
+/* fibers.h -- a block of CUDA threads on one thread of the host: each a fiber, which gives way at
+ *barriers only.
  *
  *     NEW ──► running ──► DONE
  *              │  ▲
  *              ▼  │ all of the block, or of the warp, have arrived
  *             at a barrier
  *
- * A fiber whose thread ends takes the next new one, so kernels without barriers switch once a block. Threads between two barriers
- * run in an order that can be chosen: correct kernels have the same bits in all. Threads: any, each with blocks of its own. */
+ * A fiber whose thread ends takes the next new one, so kernels without barriers switch once a
+ * block. Threads between two barriers run in an order that can be chosen: correct kernels have the
+ * same bits in all. Threads: any, each with blocks of its own. */
 #ifndef CGP_SRC_CUDA_HOST_FIBERS_H
 #define CGP_SRC_CUDA_HOST_FIBERS_H
 
@@ -33,7 +35,8 @@ typedef enum cgp__shim_order {
 /* One thread of a kernel, with its packed arguments. */
 typedef void cgp__shim_thread(const void *arguments);
 
-/* Run all blocks of a grid. Aborts with a message when threads wait for a barrier that others never reach. */
+/* Run all blocks of a grid. Aborts with a message when threads wait for a barrier that others never
+ * reach. */
 void cgp__shim_run_grid(dim3 grid, dim3 block, cgp__shim_order order, uint64_t seed,
                         cgp__shim_thread *thread, const void *arguments);
 

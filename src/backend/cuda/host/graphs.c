@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graphs.c -- the stand-in runtime: a stream that is captured adds its work to a graph, which copies it to a stream at each launch.
+/* graphs.c -- the stand-in runtime: a stream that is captured adds its work to a graph, which
+ *copies it to a stream at each launch.
  *
- * A thread captures one stream at a time. Calls that CUDA refuses meanwhile are refused: memory, waits of the host, events, copies with
- * the host's pageable memory or between devices. The capture is void then, as with CUDA. */
+ * A thread captures one stream at a time. Calls that CUDA refuses meanwhile are refused: memory,
+ * waits of the host, events, copies with the host's pageable memory or between devices. The capture
+ * is void then, as with CUDA. */
 #include <stdlib.h>
 
 #include "backend/cuda/host/work.h"

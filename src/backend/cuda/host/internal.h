@@ -35,7 +35,8 @@ void cgp__shim_count_object(int change);
 void cgp__shim_note_launch(int device);
 bool cgp__shim_has_launched(int device);
 
-/* The device that memory belongs to; PINNED: of the host, by cudaHostAlloc(); PAGEABLE: other memory. */
+/* The device that memory belongs to; PINNED: of the host, by cudaHostAlloc(); PAGEABLE: other
+ * memory. */
 enum { CGP__SHIM_PINNED = -1, CGP__SHIM_PAGEABLE = -2 };
 int cgp__shim_owner(const void *at, size_t bytes);
 
@@ -51,10 +52,10 @@ cudaError_t cgp__shim_refuse_capture(void);
 /* A stream goes. */
 void cgp__shim_drop_capture(cudaStream_t stream);
 
-#define CGP__SHIM_TRY(call)                                                                    \
-    do {                                                                                       \
-        const cudaError_t error_ = (call);                                                     \
-        if (error_ != cudaSuccess) return cgp__shim_leave(error_);                             \
+#define CGP__SHIM_TRY(call)                                                                        \
+    do {                                                                                           \
+        const cudaError_t error_ = (call);                                                         \
+        if (error_ != cudaSuccess) return cgp__shim_leave(error_);                                 \
     } while (0)
 
 #ifdef __cplusplus

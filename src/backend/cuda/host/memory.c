@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- the stand-in runtime: memory of devices, and pinned memory of the host. It begins as NaN. Beside it a device has what a
- * driver takes, of fixed sizes. */
+/* memory.c -- the stand-in runtime: memory of devices, and pinned memory of the host. It begins as
+ * NaN. Beside it a device has what a driver takes, of fixed sizes. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,8 @@ static cudaError_t allocate(void **memory, size_t bytes, int owner) {
     return cudaSuccess;
 }
 
-/* Take a block out of the list; NULL: there is none that begins there and belongs to the host, or to a device. */
+/* Take a block out of the list; NULL: there is none that begins there and belongs to the host, or
+ * to a device. */
 static block *take(const void *memory, bool pinned) {
     block *found = NULL;
     pthread_mutex_lock(&lock);

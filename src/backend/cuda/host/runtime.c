@@ -10,11 +10,9 @@
 
 #include "backend/cuda/host/internal.h"
 
-static cgp__shim_settings settings = {
-    .devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
+static cgp__shim_settings settings = {.devices = 8, .memory = INT64_C(16) << 30, .algorithms = 2};
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* of fail_call, fail_work, drop_node */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of fail_call, fail_work, drop_node */
 static _Atomic int failures[CGP__SHIM_MAX_DEVICES];
 static _Atomic int64_t objects_alive, objects_made;
 static __thread cudaError_t last_error;
@@ -34,8 +32,8 @@ static int64_t environment_number(const char *name, int64_t otherwise, int64_t l
 }
 
 static void read_environment(void) {
-    settings.devices = (int)environment_number("CGP_CUDA_HOST_DEVICES", settings.devices,
-                                               CGP__SHIM_MAX_DEVICES);
+    settings.devices =
+        (int)environment_number("CGP_CUDA_HOST_DEVICES", settings.devices, CGP__SHIM_MAX_DEVICES);
     settings.memory = environment_number("CGP_CUDA_HOST_MEMORY", settings.memory, INT64_MAX);
     settings.delay_ns = environment_number("CGP_CUDA_HOST_DELAY", 0, 1000000000);
     settings.algorithms =
@@ -116,7 +114,7 @@ typedef struct error_text {
 } error_text;
 
 static const error_text *find_error(cudaError_t error) {
-#define ERROR(name, text)                                                                      \
+#define ERROR(name, text)                                                                          \
     { name, #name, text }
     static const error_text all[] = {
         ERROR(cudaSuccess, "no error"),

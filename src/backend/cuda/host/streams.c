@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* streams.c -- the stand-in runtime: a stream is a thread with a list of work; events, copies and launches are its entries. The
- * stream NULL is the caller's thread. */
+/* streams.c -- the stand-in runtime: a stream is a thread with a list of work; events, copies and
+ * launches are its entries. The stream NULL is the caller's thread. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -112,8 +112,8 @@ cudaError_t cgp__shim_enqueue(cudaStream_t stream, work *w) {
 }
 
 /* Enqueue, or capture: events are in no graph. */
-static cudaError_t add(cudaStream_t stream, cgp__shim_run *run, bool always,
-                       const void *payload, size_t bytes) {
+static cudaError_t add(cudaStream_t stream, cgp__shim_run *run, bool always, const void *payload,
+                       size_t bytes) {
     const bool captures = cgp__shim_captures(stream);
     if ((captures && always) || !stream) CGP__SHIM_TRY(cgp__shim_refuse_capture());
     work *w = cgp__shim_make_work(run, always, payload, bytes);
@@ -259,8 +259,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     CGP__SHIM_TRY(cgp__shim_enter_on(event->device));
-    if (device_of(stream) != event->device)
-        return cgp__shim_leave(cudaErrorInvalidResourceHandle);
+    if (device_of(stream) != event->device) return cgp__shim_leave(cudaErrorInvalidResourceHandle);
     const mark m = last_record(event, 1);
     const cudaError_t error = add(stream, run_record, true, &m, sizeof m);
     if (error != cudaSuccess) run_record(&m); /* nobody waits for what was not enqueued */
@@ -323,7 +322,8 @@ static cudaError_t run_set(const void *payload) {
     return cudaSuccess;
 }
 
-/* Stricter than CUDA: a copy of memory that is not pinned, for which the host would wait, is an error. */
+/* Stricter than CUDA: a copy of memory that is not pinned, for which the host would wait, is an
+ * error. */
 static cudaError_t add_copy(cudaStream_t stream, const copying *c, int to, int from) {
     if (c->bytes == 0) return cudaSuccess;
     if (to == CGP__SHIM_PAGEABLE || from == CGP__SHIM_PAGEABLE) return cudaErrorInvalidValue;
@@ -366,16 +366,14 @@ static cudaError_t run_staged_copy(const void *payload) {
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t stream) {
     const copying c = {to, from, bytes, 0};
-    const int here = cgp__shim_current_device(),
-              peer = here == to_device ? from_device : to_device;
+    const int here = cgp__shim_current_device(), peer = here == to_device ? from_device : to_device;
     CGP__SHIM_TRY(cgp__shim_refuse_capture());
     CGP__SHIM_TRY(cgp__shim_enter());
     if (bytes == 0) return cudaSuccess;
     if (cgp__shim_owner(to, bytes) != to_device || cgp__shim_owner(from, bytes) != from_device)
         return cgp__shim_leave(cudaErrorInvalidValue);
     const bool direct = here == peer || cgp__shim_peer_enabled(here, peer);
-    return cgp__shim_leave(
-        add(stream, direct ? run_copy : run_staged_copy, false, &c, sizeof c));
+    return cgp__shim_leave(add(stream, direct ? run_copy : run_staged_copy, false, &c, sizeof c));
 }
 
 /* --- launches --- */
@@ -403,8 +401,8 @@ static bool launchable(dim3 grid, dim3 block) {
            grid.z <= 65535;
 }
 
-cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block,
-                             cgp__shim_thread *thread, const void *arguments, size_t bytes) {
+cudaError_t cgp__shim_launch(cudaStream_t stream, dim3 grid, dim3 block, cgp__shim_thread *thread,
+                             const void *arguments, size_t bytes) {
     enum { MAX_ARGUMENTS = 4096 }; /* CUDA's limit */
     _Alignas(16) char packed[sizeof(grid_run) + MAX_ARGUMENTS];
     grid_run *g = (grid_run *)(void *)packed;

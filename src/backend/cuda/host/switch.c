@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* switch.c -- stacks of fibers: x86-64, System V. Compiled without shadow stacks, which know one stack only. */
+/* switch.c -- stacks of fibers: x86-64, System V. Compiled without shadow stacks, which know one
+ * stack only. */
 #include "backend/cuda/host/switch.h"
 
 #include <stdint.h>
@@ -31,7 +32,8 @@
 
 enum { STACK_BYTES = 256 << 10, GUARD_BYTES = 4096 };
 
-/* Push the registers that a call keeps, save the stack pointer in *from, and do the reverse with `to`. */
+/* Push the registers that a call keeps, save the stack pointer in *from, and do the reverse with
+ * `to`. */
 void cgp__shim_swap(void **from, void *to);
 
 __asm__(".text\n"
@@ -93,7 +95,8 @@ cgp__shim_stack *cgp__shim_stack_create(void (*run)(void *stack)) {
     stack->run = run;
     stack->bottom = (char *)stack->memory + GUARD_BYTES;
     stack->bytes = STACK_BYTES - GUARD_BYTES;
-    /* Popped by cgp__shim_swap: six registers and begin(), at whose entry the stack is as after a call. */
+    /* Popped by cgp__shim_swap: six registers and begin(), at whose entry the stack is as after a
+     * call. */
     void **top = (void **)(void *)((char *)stack->memory + STACK_BYTES) - 8;
     top[6] = (void *)(uintptr_t)begin;
     stack->top = top;
@@ -119,7 +122,8 @@ void cgp__shim_stack_destroy(cgp__shim_stack *stack) {
     cgp__shim_stack here = {0};
     stack->ends = true;
     cgp__shim_switch_to(&here, stack);
-    /* It goes on to forbid the edges of frames that never returned; the next owner of these addresses may be another stack. */
+    /* It goes on to forbid the edges of frames that never returned; the next owner of these
+     * addresses may be another stack. */
     __asan_unpoison_memory_region(stack->memory, STACK_BYTES);
 #endif
 #ifdef TSAN

@@ -11,7 +11,8 @@ typedef struct cgp__shim_stack {
     void *memory;                 /* NULL: of a thread of the host */
     struct cgp__shim_stack *next; /* for the owner's list */
     void (*run)(void *stack);
-    /* For the address sanitizer, which is told where stacks lie; for the thread sanitizer, which has a name for each. */
+    /* For the address sanitizer, which is told where stacks lie; for the thread sanitizer, which
+     * has a name for each. */
     const void *bottom;
     size_t bytes;
     void *fake, *tsan;

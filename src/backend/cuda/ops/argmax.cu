@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argmax.cu -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. A block for each row. */
+/* argmax.cu -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. A block for
+ * each row. */
 #include "backend/cuda/map.cuh"
 
 #include <math.h>

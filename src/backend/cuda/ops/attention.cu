@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.cu -- attention, y = softmax(scale q k^T) v per head, in tiles of 64 queries by 64 keys, never R x S. Each head of k and v
+/* attention.cu -- attention, y = softmax(scale q k^T) v per head, in tiles of 64 queries by 64
+ *keys, never R x S. Each head of k and v
  * serves a group of heads of q.
  *
  *               keys                       forward, dq: a thread block has a tile of queries and walks along its keys
@@ -13,11 +14,12 @@
  *             ds = scale p (keep dp - delta)
  *             dv = (p keep)^T dy            dk = ds^T q                   dq = ds k
  *
- * Scores are recomputed for dk and dv, and again for dq, so that each has one owner; inputs that are one value have one gradient,
- * which is written in that order. GEMMs are chains of FMAs: scores over the depth, y and dq over the keys, dk and dv over the heads
- * and their queries, ascending. rowsum(p) of a tile adds four keys in order, then the 16 fours as a tree; delta 32 chains as a tree.
- * All of that is a function of the query's and the key's index alone: tiles begin at multiples of 64, and one that a query sees
- * nothing of changes nothing. */
+ * Scores are recomputed for dk and dv, and again for dq, so that each has one owner; inputs that
+ * are one value have one gradient, which is written in that order. GEMMs are chains of FMAs: scores
+ * over the depth, y and dq over the keys, dk and dv over the heads and their queries, ascending.
+ * rowsum(p) of a tile adds four keys in order, then the 16 fours as a tree; delta 32 chains as a
+ * tree. All of that is a function of the query's and the key's index alone: tiles begin at
+ * multiples of 64, and one that a query sees nothing of changes nothing. */
 #include "backend/cuda/ops/attention.cuh"
 
 /* --- forward --- */
@@ -67,8 +69,9 @@ template <class T> __global__ static void rows_delta(attention<T> a) {
     if (threadIdx.x % WARP == 0) a.delta[i] = sum;
 }
 
-/* s := exp(scale (s - m) - log(sum)) of the queries from `query` on, also of keys that a query does not see. Apart from
- * softmax_backward(), since fewer registers are in use before the tile of dp. */
+/* s := exp(scale (s - m) - log(sum)) of the queries from `query` on, also of keys that a query does
+ * not see. Apart from softmax_backward(), since fewer registers are in use before the tile of dp.
+ * */
 template <class T>
 __device__ static inline void probabilities(const attention<T> &a, const head<T> &h, int query,
                                             float (*s)[4]) {
@@ -174,7 +177,8 @@ __global__ void __launch_bounds__(scores::THREADS) keys_tile(attention<T> a) {
 
 /* --- host --- */
 
-/* A tile of `rows` rows of each of `heads` heads, and some of so many columns, to a thread block. */
+/* A tile of `rows` rows of each of `heads` heads, and some of so many columns, to a thread block.
+ * */
 template <class T>
 static cudaError_t launch_tiles(void (*kernel)(attention<T>), int64_t rows, int64_t heads,
                                 int columns, int each, const attention<T> &a,

@@ -10,7 +10,8 @@
 
 using namespace gemm;
 
-/* Threads of a row are neighbours in a warp. More unrolled, dk and dv would not lie in registers. */
+/* Threads of a row are neighbours in a warp. More unrolled, dk and dv would not lie in registers.
+ * */
 typedef shape<64, 64, 16, 4, 4, 0, 16, 4> scores;
 static_assert((int)scores::ACROSS == (int)LANES, "sums and maxima of a row are those of lanes");
 
@@ -61,7 +62,8 @@ template <class T> struct attention {
     dropout_rule dropout;
 };
 
-/* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory, where it takes no registers. */
+/* One head of queries of one sample, and a thread block's tile and columns of it; in shared memory,
+ * where it takes no registers. */
 template <class T> struct head {
     int number, first, column;
     /* Offsets of row 0 in elements: in q, k, v and y; `saved`: in max, log_sum and delta. */
@@ -92,8 +94,9 @@ __device__ static inline void set_head(head<T> *h, const attention<T> &a, int64_
     h->dy = {a.dy + h->y_at, a.y_stride, a.rows, a.v.columns, a.dy_quads};
 }
 
-/* Of a thread block, of those that have a tile of `length` rows of each of `heads` heads. `reversed`: the last tiles first, where they
- * are the longest; `step`: heads of q from one to the next. */
+/* Of a thread block, of those that have a tile of `length` rows of each of `heads` heads.
+ * `reversed`: the last tiles first, where they are the longest; `step`: heads of q from one to the
+ * next. */
 template <class T>
 __device__ static inline void find_head(head<T> *h, const attention<T> &a, int length, int step,
                                         int columns, bool reversed) {
@@ -128,7 +131,8 @@ template <class T> __device__ static inline int end_query(const attention<T> &a,
     return a.window > 0 && end < a.rows ? (int)end : a.rows;
 }
 
-/* Keys that a query sees of those from `key` on, of at most 4: the first of them, and behind the last of them. */
+/* Keys that a query sees of those from `key` on, of at most 4: the first of them, and behind the
+ * last of them. */
 struct seen {
     int begin, end;
 };
@@ -166,8 +170,8 @@ __device__ static inline void store_transposed(quad *tile, const float (*s)[4]) 
             {s[0][j], s[1][j], s[2][j], s[3][j]}};
 }
 
-/* sums += tile^T x, of rows `first` .. first + 63 of x and COLUMNS of its columns. The tile was written by this thread block since
- * its last barrier. */
+/* sums += tile^T x, of rows `first` .. first + 63 of x and COLUMNS of its columns. The tile was
+ * written by this thread block since its last barrier. */
 template <int COLUMNS, class T>
 __device__ static inline void add_gemm(float (*sums)[COLUMNS / 16], const quad *tile,
                                        const matrix<T> &x, int first, int column, quad *shared,

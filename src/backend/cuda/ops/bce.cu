@@ -4,8 +4,8 @@
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        dx = scale (s(x) - t)
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
  *
- * so that nothing overflows and nothing is lost. Losses are float; their sum is double, of a sample as of a buffer in rows.cuh, then
- * of the samples in order. dx may be x. */
+ * so that nothing overflows and nothing is lost. Losses are float; their sum is double, of a sample
+ * as of a buffer in rows.cuh, then of the samples in order. dx may be x. */
 #include "backend/cuda/loss.cuh"
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"

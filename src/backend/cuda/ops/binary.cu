@@ -4,8 +4,8 @@
  *     multiply    y = x[0] x[1]       dx[0] = dy x[1]    dx[1] = dy x[0]
  *     subtract    y = x[0] - x[1]     dx[0] = dy         dx[1] = -dy
  *
- * y may be an x[k]. A dx[k] may be dy, and both may be one: a thread loads an element before it stores it, and stores dx[1] before
- * it adds dx[0] to it. */
+ * y may be an x[k]. A dx[k] may be dy, and both may be one: a thread loads an element before it
+ * stores it, and stores dx[1] before it adds dx[0] to it. */
 #include "backend/cuda/map.cuh"
 
 namespace op {

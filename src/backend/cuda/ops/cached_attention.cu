@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cached_attention.cu -- attention of queries at positions to a cache of keys and values.
  *
- * A thread block has a head of the samples at consecutive positions of the same 64, which are rows of a tile of attention.cu: the bits are
- * those of that tile. The first of them finds the others; the thread blocks of these have nothing to do. */
+ * A thread block has a head of the samples at consecutive positions of the same 64, which are rows
+ * of a tile of attention.cu: the bits are those of that tile. The first of them finds the others;
+ * the thread blocks of these have nothing to do. */
 #include "backend/cuda/ops/attention.cuh"
 
-/* Rows of k and v [n, columns] to their positions; a column has one owner, so that of equal positions the last stays. */
+/* Rows of k and v [n, columns] to their positions; a column has one owner, so that of equal
+ * positions the last stays. */
 template <class T>
 __global__ static void write_cache(T *keys, const T *k, int64_t k_columns, T *values,
                                    const T *v, int64_t v_columns, const int32_t *positions,

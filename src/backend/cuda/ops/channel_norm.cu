@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.cu -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set. GROUP_NORM: several
+/* channel_norm.cu -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all
+ *rows of a set. GROUP_NORM: several
  * channels together, one `part` of them.
  *
  *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (the others)
@@ -7,9 +8,10 @@
  *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
  *     of a part, k elements:    g = dy weight         dx = rstd (g - sum g / k - h sum (g h) / k)
  *
- * Sums have the order of `cpu` (ops/channel_norm.c draws the layout): several rows make one wide row, its columns are summed alone;
- * blocks of 32 wide rows in float, blocks of a group in order and in double, then groups, and the copies of a channel, in order. So
- * a set's bits depend on the set alone. The kernels:
+ * Sums have the order of `cpu` (ops/channel_norm.c draws the layout): several rows make one wide
+ * row, its columns are summed alone; blocks of 32 wide rows in float, blocks of a group in order
+ * and in double, then groups, and the copies of a channel, in order. So a set's bits depend on the
+ * set alone. The kernels:
  *
  *     sum_groups      the two sums of each column of each group: a thread has a block of rows, a warp merges them
  *     make_factors    the sums of each channel; all that follows from them. Of GROUP_NORM only the former, then:
@@ -117,13 +119,15 @@ __device__ static inline int64_t group_rows(const layout &l, int64_t group) {
     return l.group < left ? l.group : left;
 }
 
-/* A block of wide rows of one column: those of its group before it, its first element, and how many it has. */
+/* A block of wide rows of one column: those of its group before it, its first element, and how many
+ * it has. */
 struct column_block {
     int64_t before, at;
     int rows;
 };
 
-/* Block number `block` of a group, or none. Behind its full rows the last group has one that is not full. */
+/* Block number `block` of a group, or none. Behind its full rows the last group has one that is not
+ * full. */
 __device__ static inline column_block block_of(const layout &l, int64_t set, int64_t group,
                                                int64_t block, int column) {
     const int64_t all = group_rows(l, group), begin = block * BLOCK_ROWS;
@@ -146,8 +150,8 @@ struct sums {
     double first, second;
 };
 
-/* Mean m of a block, the sums s of differences from it and q of their squares; then the exact mean m + s / n and sum of squared
- * differences q - s^2 / n. */
+/* Mean m of a block, the sums s of differences from it and q of their squares; then the exact mean
+ * m + s / n and sum of squared differences q - s^2 / n. */
 template <class T>
 __device__ static inline sums moments(const T *x, column_block b, int width) {
     float value[BLOCK_ROWS], sum = 0.0f, s = 0.0f, q = 0.0f;
@@ -184,7 +188,8 @@ __device__ static inline sums products(const T *x, const T *dy, float mean, colu
     return {(double)s, (double)p};
 }
 
-/* Those of `rows` rows, behind those of `before`; fraction = rows / (before + rows) (Chan, Golub, LeVeque 1979). */
+/* Those of `rows` rows, behind those of `before`; fraction = rows / (before + rows) (Chan, Golub,
+ * LeVeque 1979). */
 template <bool BACKWARD>
 __device__ static inline void merge(sums *to, sums more, double before, double fraction) {
     if (before == 0.0) {
@@ -271,7 +276,8 @@ __device__ static inline void end_backward(const channel_norm &w, int64_t set, i
     if (w.dbias) put(w.dbias, c, !w.first, (float)of.first);
 }
 
-/* The sums of a channel take the place of those of its first copy in the first group, which none but this thread's read. */
+/* The sums of a channel take the place of those of its first copy in the first group, which none
+ * but this thread's read. */
 __device__ static inline double *kept_sums(const channel_norm &w, int64_t set, int c) {
     return w.sums + set * w.l.groups * 2 * w.l.width + c;
 }
@@ -332,7 +338,8 @@ template <bool BACKWARD> static __global__ void make_factors(channel_norm w) {
 
 /* --- factors of parts: GROUP_NORM --- */
 
-/* A thread for each part of each set. The moments of its channels, of as many rows each, are merged in order. */
+/* A thread for each part of each set. The moments of its channels, of as many rows each, are merged
+ * in order. */
 static __global__ void part_factors(channel_norm w) {
     const layout &l = w.l;
     FOR_EACH(index, l.sets * l.parts) {

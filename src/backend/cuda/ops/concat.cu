@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* concat.cu -- inputs are columns of y. A launch for each; gradients go from the last input to the first: two may be one value. */
+/* concat.cu -- inputs are columns of y. A launch for each; gradients go from the last input to the
+ * first: two may be one value. */
 #include "backend/cuda/ops/columns.cuh"
 
 template <class T>

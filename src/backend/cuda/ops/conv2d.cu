@@ -5,15 +5,15 @@
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels of a class have the same
- * taps of the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution
- * (1 x 1, stride 1) is LINEAR.
+ * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels
+ * of a class have the same taps of the kernel, and dy without gaps, so no GEMM multiplies zeros
+ * that the stride would put there. A pointwise convolution (1 x 1, stride 1) is LINEAR.
  *
- * CONV_TRANSPOSE2D is the convolution from y to x, run backwards: y is its dx of x, plus the bias, dx is its y of dy, and dW its dW with
- * x and dy exchanged.
+ * CONV_TRANSPOSE2D is the convolution from y to x, run backwards: y is its dx of x, plus the bias,
+ * dx is its y of dy, and dW its dW with x and dy exchanged.
  *
- * Blocks of k are those of the cpu backend: whole segments of windows, or equal parts of one, at most 512; for dW, whole rows of
- * pixels, or equal parts of one. */
+ * Blocks of k are those of the cpu backend: whole segments of windows, or equal parts of one, at
+ * most 512; for dW, whole rows of pixels, or equal parts of one. */
 #include "backend/cuda/gemm_lt.h"
 #include "backend/cuda/windows.cuh"
 
@@ -172,8 +172,8 @@ struct side {
     int64_t padding;
 };
 
-/* Pixel i = c + s j is tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. As t falls the outputs
- * rise, from j + (c + padding - u0) / s - (taps - 1) on. */
+/* Pixel i = c + s j is tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. As
+ * t falls the outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
 static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
     const int64_t first_tap = ((c + padding) % stride + stride) % stride;
     side s = {};

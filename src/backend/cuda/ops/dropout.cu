@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.cu -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training both copy, or do nothing in place.
+/* dropout.cu -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training both copy, or do
+ *nothing in place.
  *
- * The mask is recomputed, not saved. A thread makes the four words of a counter at once: its quad is four elements of DROPOUT,
- * four channels of DROPOUT2D. y may be x. */
+ * The mask is recomputed, not saved. A thread makes the four words of a counter at once: its quad
+ * is four elements of DROPOUT, four channels of DROPOUT2D. y may be x. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rng.cuh"
 
-/* The first `count` elements of the quad at `at`, times factors or 0; a dropped element is 0 even if x is not finite. */
+/* The first `count` elements of the quad at `at`, times factors or 0; a dropped element is 0 even
+ * if x is not finite. */
 template <class T>
 __device__ static inline void apply(T *to, const T *from, int64_t at, int64_t count, bool add,
                                     const dropout_mask &mask, const rng_words &words) {

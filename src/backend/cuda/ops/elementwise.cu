@@ -11,8 +11,9 @@
  *     tanh       y = tanh(x)                                         dx = dy (1 - y) (1 + y)
  *
  * P of gelu_tanh is the logistic function of 2 u. With e = exp(-|v|), which cannot overflow, the logistic function of v is
- * 1 / (1 + e) for v >= 0 and e / (1 + e) below, and nothing cancels where it is small. y may be x, dx may be dy. Backward of
- * relu, sigmoid and tanh reads y, of scale neither, of the others x. Chains and bits are those of the cpu backend. */
+ * 1 / (1 + e) for v >= 0 and e / (1 + e) below, and nothing cancels where it is small. y may be x,
+ * dx may be dy. Backward of relu, sigmoid and tanh reads y, of scale neither, of the others x.
+ * Chains and bits are those of the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/math.cuh"
 

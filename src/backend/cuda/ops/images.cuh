@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* images.cuh -- images [n, H, W, C], and windows over them.
  *
- * A block has a part of one row of an image: the divisions by which a thread finds its element are few, of 32 bits, or of the whole
- * block. */
+ * A block has a part of one row of an image: the divisions by which a thread finds its element are
+ * few, of 32 bits, or of the whole block. */
 #ifndef CGP_SRC_CUDA_IMAGES_CUH
 #define CGP_SRC_CUDA_IMAGES_CUH
 
@@ -47,7 +47,8 @@ __device__ static inline span windows_of(side s, int p) {
     return {first < 0 ? 0 : first / s.stride, end < s.windows ? end : s.windows};
 }
 
-/* Sum over columns of (sum over rows) from element `at` of an image on, whose rows have `width` elements. */
+/* Sum over columns of (sum over rows) from element `at` of an image on, whose rows have `width`
+ * elements. */
 template <class T>
 __device__ static inline float window_sum(const T *from, int64_t at, int width, int channels,
                                           span rows, span columns) {

@@ -5,10 +5,12 @@
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy
  *
- * RMS_NORM is not `centred`: mean, bias and the sum of g are left out. rstd is NaN where the sum of squares overflows.
+ * RMS_NORM is not `centred`: mean, bias and the sum of g are left out. rstd is NaN where the sum of
+ * squares overflows.
  *
- * Forward saves mean and rstd, backward reads them and x. dx may be dy: dweight and dbias are made first, and a block reads all
- * of its rows of dy before it writes dx. Chains and bits are those of the cpu backend. */
+ * Forward saves mean and rstd, backward reads them and x. dx may be dy: dweight and dbias are made
+ * first, and a block reads all of its rows of dy before it writes dx. Chains and bits are those of
+ * the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/rows.cuh"
 
@@ -138,7 +140,8 @@ __global__ void __launch_bounds__(BLOCK, 2) norm_input(operands<T> all) {
     }
 }
 
-/* partial [blocks of rows, 2 or 1, C]: sums of dweight and, centred, of dbias. Some rows are loaded before they are added. */
+/* partial [blocks of rows, 2 or 1, C]: sums of dweight and, centred, of dbias. Some rows are loaded
+ * before they are added. */
 template <class T, bool centred> __global__ void norm_weight(float *partial, operands<T> a) {
     __shared__ float means[ROW_BLOCK], rstds[ROW_BLOCK];
     const int64_t c = (int64_t)blockIdx.y * blockDim.x + threadIdx.x;

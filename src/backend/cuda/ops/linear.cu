@@ -3,12 +3,12 @@
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
- * The weight is stored as W (transposed = 1) or as W^T: its rows lie across k or along it. Nothing is saved. y is overwritten; dx
- * overwritten or added to; dW and dbias are overwritten by the first micro-batch and added to by the others. dW is made in its
- * storage layout.
+ * The weight is stored as W (transposed = 1) or as W^T: its rows lie across k or along it. Nothing
+ * is saved. y is overwritten; dx overwritten or added to; dW and dbias are overwritten by the first
+ * micro-batch and added to by the others. dW is made in its storage layout.
  *
- * In bf16 GEMMs are cuBLASLt's where it serves (gemm_lt.h): of weight and bias rounded to bf16, the packed parameters. Others
- * widen x and dy to f32, and have the bits of f32, rounded. */
+ * In bf16 GEMMs are cuBLASLt's where it serves (gemm_lt.h): of weight and bias rounded to bf16, the
+ * packed parameters. Others widen x and dy to f32, and have the bits of f32, rounded. */
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/gemm_lt.h"
 

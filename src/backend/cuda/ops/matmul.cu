@@ -3,8 +3,9 @@
  *
  *     da = dy b^T        db = a^T dy        or their transposes, so that rows of the result are written as rows
  *
- * All matrices are one launch, whose blockIdx.z is the matrix; few small ones of a deep k are a launch each, which divides k among
- * thread blocks. The chains are those of gemm.cuh either way. db first: both may be gradients of one value. */
+ * All matrices are one launch, whose blockIdx.z is the matrix; few small ones of a deep k are a
+ * launch each, which divides k among thread blocks. The chains are those of gemm.cuh either way. db
+ * first: both may be gradients of one value. */
 #include "backend/cuda/gemm.cuh"
 
 using namespace gemm;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.cu -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: a thread makes an element of y, or of dx, from all that it depends on.
+/* pool.cu -- MAX_POOL, AVERAGE_POOL, and MEAN, which is one: a thread makes an element of y, or of
+ *dx, from all that it depends on.
  * Nothing is saved.
  *
  *     mean      y = sum over columns of (sum over rows of x) / pixels of the window
@@ -7,7 +8,8 @@
  *     maximum   y = the first of equals by rows; a NaN is larger than all numbers
  *     back      dx = sum of dy(i, j), by rows, over the windows with their maximum here
  *
- * Sums and order are those of `cpu`. The maximum's backward has the argmax of all windows in its workspace. */
+ * Sums and order are those of `cpu`. The maximum's backward has the argmax of all windows in its
+ * workspace. */
 #include "backend/cuda/ops/images.cuh"
 
 /* --- the mean --- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* position.cu -- y = x + weight [R, C], the same weight for every sample; dx = dy, dweight = sum over samples of dy.
+/* position.cu -- y = x + weight [R, C], the same weight for every sample; dx = dy, dweight = sum
+ *over samples of dy.
  *
  * dweight is summed in blocks of 64 samples. */
 #include "backend/cuda/map.cuh"

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.cu -- pairs (a, b) of columns, rotated by the angle of their row: y_a = a cos - b sin, y_b = b cos + a sin. The gradient is dy
+/* rotary.cu -- pairs (a, b) of columns, rotated by the angle of their row: y_a = a cos - b sin, y_b
+ *= b cos + a sin. The gradient is dy
  * rotated back. Cosines and sines are the chain of the cpu's kernel, in double, rounded once.
  *
- * A thread has a pair of a position, or a column that is not rotated, in every head of a sample. y may be x, dx may be dy. */
+ * A thread has a pair of a position, or a column that is not rotated, in every head of a sample. y
+ * may be x, dx may be dy. */
 #include "backend/cuda/cuda.cuh"
 #include "backend/rotary.h"
 

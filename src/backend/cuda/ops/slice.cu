@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.cu -- y [R, C] = columns of x [R, in] from parts[0] on. dx is overwritten, with zeros outside of these columns, or they are
- * added to and the others stay. */
+/* slice.cu -- y [R, C] = columns of x [R, in] from parts[0] on. dx is overwritten, with zeros
+ * outside of these columns, or they are added to and the others stay. */
 #include "backend/cuda/ops/columns.cuh"
 
 /* to [rows, to_width] = from [rows, width] from column `begin` on, zero elsewhere. */

@@ -3,7 +3,8 @@
  *
  *     y = exp(x - m) / sum exp(x - m), m = max x        dx = y (dy - sum dy y)
  *
- * y may be x, dx may be dy: the sums of a row are made before it is written. Chains and bits are those of the cpu backend. */
+ * y may be x, dx may be dy: the sums of a row are made before it is written. Chains and bits are
+ * those of the cpu backend. */
 #include "backend/cuda/map.cuh"
 #include "backend/cuda/row_exp.cuh"
 #include "backend/cuda/rows.cuh"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.cu -- to [a, j, b, i, c] = from [a, i, b, j, c], samples among a. Where c is 1, squares go through shared memory, so that
- * both sides are read and written along their rows; longer runs lie along the threads as they are. */
+/* transpose.cu -- to [a, j, b, i, c] = from [a, i, b, j, c], samples among a. Where c is 1, squares
+ * go through shared memory, so that both sides are read and written along their rows; longer runs
+ * lie along the threads as they are. */
 #include "backend/cuda/cuda.cuh"
 
 /* Side of a square; rows of it that a thread block has at a time. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amx.c -- c [m, n] = a [m, k] b [k, n] in bf16 on AMX: a block of rows of a by a range of columns of b.
+/* amx.c -- c [m, n] = a [m, k] b [k, n] in bf16 on AMX: a block of rows of a by a range of columns
+ *of b.
  *
  *              a, packed                    b, packed                        c
  *         k  0..31       32..63        k    micro-panel, 32 columns     +----+----+
@@ -9,12 +10,13 @@
  *   16..31 | t5 |       | t5          30,31                             +----+----+
  *          +----+       +----                                           16 columns each
  *
- * A tile is 16 rows of 64 bytes: of a 16 rows by 32 of k, of b 16 pairs of k by 16 columns, of c 16 rows by 16 columns of f32.
- * A panel of a is 32 rows, a micro-panel of b 32 columns: each step of 32 of k loads four tiles and multiplies four
- * times. Tiles are computed whole, on zeros at the edges, and stored in part.
+ * A tile is 16 rows of 64 bytes: of a 16 rows by 32 of k, of b 16 pairs of k by 16 columns, of c 16
+ * rows by 16 columns of f32. A panel of a is 32 rows, a micro-panel of b 32 columns: each step of
+ * 32 of k loads four tiles and multiplies four times. Tiles are computed whole, on zeros at the
+ * edges, and stored in part.
  *
- * A range configures the tiles at its beginning and releases them at its end, on the thread that runs it: between calls no
- * thread has tile state for the system to save. */
+ * A range configures the tiles at its beginning and releases them at its end, on the thread that
+ * runs it: between calls no thread has tile state for the system to save. */
 #define FIRST(p) (2 * (p))
 #define SECOND(p) (2 * (p) + 1)
 #define in_pairs(x) (x)
@@ -79,5 +81,4 @@ static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, con
     MEMORY();
 }
 
-const cgp__cpu_tiles cgp__cpu_tiles_amx = {pack_a, pack_b, pack_lines, pack_turned,
-                                           run_columns};
+const cgp__cpu_tiles cgp__cpu_tiles_amx = {pack_a, pack_b, pack_lines, pack_turned, run_columns};

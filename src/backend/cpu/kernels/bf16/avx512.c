@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* avx512.c -- GEMM in bf16 by AVX512_BF16, for processors without AMX, to the same bits.
  *
- * A lane of VDPBF16PS adds a pair of products to its sum, the upper half's first, each as an FMA that rounds to nearest even and
- * takes denormals for 0. AMX has two chains of products in a step of 32 of k, of even and of odd k, and adds both to the sum.
- * So a pair here is two even k, or two odd ones, and each sum has two accumulators:
+ * A lane of VDPBF16PS adds a pair of products to its sum, the upper half's first, each as an FMA
+ * that rounds to nearest even and takes denormals for 0. AMX has two chains of products in a step
+ * of 32 of k, of even and of odd k, and adds both to the sum. So a pair here is two even k, or two
+ * odd ones, and each sum has two accumulators:
  *
  *     pair            0      1      2      3    ..    15
  *     upper half    k 0    k 1    k 4    k 5        k 29        even: pairs 0, 2, 4, ...
  *     lower half    k 2    k 3    k 6    k 7        k 31        odd:  pairs 1, 3, 5, ...
  *
- * A step of a square is 32 rows, MR at a time, by two vectors of columns, with its sums in memory: then a and b are read once, and
- * sums go to and from the L1 cache once in 16 products. The last additions are those of AVX-512, with denormals off
- * in MXCSR while squares are multiplied, and only then. */
+ * A step of a square is 32 rows, MR at a time, by two vectors of columns, with its sums in memory:
+ * then a and b are read once, and sums go to and from the L1 cache once in 16 products. The last
+ * additions are those of AVX-512, with denormals off in MXCSR while squares are multiplied, and
+ * only then. */
 #define SECOND(p) (4 * ((p) / 2) + (p) % 2)
 #define FIRST(p) (SECOND(p) + 2)
 #define in_pairs(x) interleave_fours(x)
@@ -50,8 +52,7 @@ static void end_range(void) {
 }
 
 /* `rows` <= MR rows of a step. */
-INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16_t *b,
-                          int rows) {
+INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16_t *b, int rows) {
     __m512 sum[2][MR][2];
     UNROLL for (int h = 0; h < 2; h++) UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int j = 0; j < 2; j++) sum[h][i][j] = _mm512_setzero_ps();
@@ -100,7 +101,8 @@ static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, con
 
 /* --- one row --- */
 
-/* Nothing of b is packed: memory sets the time. ROW_WIDTH columns of a step are multiplied while those AHEAD of them are fetched. */
+/* Nothing of b is packed: memory sets the time. ROW_WIDTH columns of a step are multiplied while
+ * those AHEAD of them are fetched. */
 #define ROW_WIDTH 64
 #define ROW_VECTORS (ROW_WIDTH / TILE_ROWS)
 #define AHEAD 128

@@ -9,12 +9,13 @@
  *   16..31 | 16 |       | 16            15
  *          +----+       +----
  *
- * A step of a panel is 2 x 16 rows of 32 of k; of a micro-panel, 2 x 16 pairs of k by 16 columns. Packing along k rounds 32 of a
- * row and is done for a; across k it rounds two rows into pairs and is done for b. In the opposite layouts a square of 16 x 16
- * pairs is transposed.
+ * A step of a panel is 2 x 16 rows of 32 of k; of a micro-panel, 2 x 16 pairs of k by 16 columns.
+ * Packing along k rounds 32 of a row and is done for a; across k it rounds two rows into pairs and
+ * is done for b. In the opposite layouts a square of 16 x 16 pairs is transposed.
  *
- * Which two k of a step are pair p, FIRST(p) and SECOND(p) in memory, is said by the file that includes this one, and so is
- * in_pairs(), which brings 32 of k from their order into that of pairs. */
+ * Which two k of a step are pair p, FIRST(p) and SECOND(p) in memory, is said by the file that
+ * includes this one, and so is in_pairs(), which brings 32 of k from their order into that of
+ * pairs. */
 #ifndef CGP_SRC_CPU_BF16_PACK_H
 #define CGP_SRC_CPU_BF16_PACK_H
 
@@ -51,9 +52,9 @@ INLINE __m512i load_along(cgp_dtype type, const void *from, int64_t i, int64_t n
         return _mm512_maskz_loadu_epi16(halves_below(n), (const uint16_t *)from + i);
     const float *at = (const float *)from + i;
     const __m512 low = _mm512_maskz_loadu_ps(floats_below(n), at);
-    return round_two(
-        low, n > TILE_ROWS ? _mm512_maskz_loadu_ps(floats_below(n - TILE_ROWS), at + TILE_ROWS)
-                           : _mm512_setzero_ps());
+    return round_two(low, n > TILE_ROWS
+                              ? _mm512_maskz_loadu_ps(floats_below(n - TILE_ROWS), at + TILE_ROWS)
+                              : _mm512_setzero_ps());
 }
 
 /* Pairs of n <= 16 elements: from i on, if `first`, and from j on, if `second`; otherwise zeros. */
@@ -72,8 +73,7 @@ INLINE __m512i load_across(cgp_dtype type, const void *from, int64_t i, bool fir
                                _mm256_maskz_loadu_epi16(mask_2, at + j), 1);
     } else {
         const float *at = from;
-        x = round_two(_mm512_maskz_loadu_ps(mask, at + i),
-                      _mm512_maskz_loadu_ps(mask_2, at + j));
+        x = round_two(_mm512_maskz_loadu_ps(mask, at + i), _mm512_maskz_loadu_ps(mask_2, at + j));
     }
     return _mm512_permutexvar_epi16(_mm512_loadu_si512(interleaved), x);
 }
@@ -115,8 +115,8 @@ typedef struct source {
 } source;
 
 /* `count` <= 16 lines by k <= 32 to a tile: rows of a or, as `pairs`, columns of b. */
-INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t i,
-                      int64_t count, int64_t k, bool pairs, bool along) {
+INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t i, int64_t count,
+                      int64_t k, bool pairs, bool along) {
     __m512i r[TILE_ROWS];
     if (along) {
         UNROLL for (int row = 0; row < TILE_ROWS; row++) r[row] =
@@ -128,8 +128,7 @@ INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t 
                         i + SECOND(p) * from->depth, SECOND(p) < k, count);
     }
     if (along == pairs) transpose_pairs(r);
-    UNROLL for (int row = 0; row < TILE_ROWS; row++)
-        _mm512_storeu_si512(to + row * SIDE, r[row]);
+    UNROLL for (int row = 0; row < TILE_ROWS; row++) _mm512_storeu_si512(to + row * SIDE, r[row]);
 }
 
 /* `count` <= 32 lines by k, rounded up, to [step][2][tile]. */
@@ -141,21 +140,20 @@ INLINE void pack_lines_as(cgp_dtype type, uint16_t *to, const source *from, int6
             if (count - line >= TILE_ROWS && k - q >= SIDE)
                 pack_tile(type, to, from, i, TILE_ROWS, SIDE, pairs, along);
             else if (count > line)
-                pack_tile(type, to, from, i,
-                          count - line < TILE_ROWS ? count - line : TILE_ROWS,
+                pack_tile(type, to, from, i, count - line < TILE_ROWS ? count - line : TILE_ROWS,
                           k - q < SIDE ? k - q : SIDE, pairs, along);
             else
                 memset(to, 0, TILE_WORDS * sizeof *to);
         }
 }
 
-INLINE void pack_along(cgp_dtype type, uint16_t *to, const source *from, int64_t count,
-                       int64_t k, bool pairs) {
+INLINE void pack_along(cgp_dtype type, uint16_t *to, const source *from, int64_t count, int64_t k,
+                       bool pairs) {
     pack_lines_as(type, to, from, count, k, pairs, true);
 }
 
-INLINE void pack_across(cgp_dtype type, uint16_t *to, const source *from, int64_t count,
-                        int64_t k, bool pairs) {
+INLINE void pack_across(cgp_dtype type, uint16_t *to, const source *from, int64_t count, int64_t k,
+                        bool pairs) {
     pack_lines_as(type, to, from, count, k, pairs, false);
 }
 
@@ -208,8 +206,8 @@ static int pieces_of(const cgp__tile_lines *lines, int64_t q, int64_t k, piece p
         const int64_t run = (q + d) / lines->length, inside = (q + d) % lines->length;
         n = lines->length - inside < k - d ? lines->length - inside : k - d;
         pieces[count++] =
-            (piece){halves_below(n) << d, run / lines->per * lines->outer +
-                                              run % lines->per * lines->inner + inside - d};
+            (piece){halves_below(n) << d,
+                    run / lines->per * lines->outer + run % lines->per * lines->inner + inside - d};
     }
     return count;
 }
@@ -241,13 +239,11 @@ INLINE void pack_step(cgp_dtype type, uint16_t *to, const cgp__tile_lines *from,
                       int64_t count, const piece *pieces, int n, bool pairs) {
     __m512i r[TILE_ROWS];
     for (int row = 0; row < TILE_ROWS; row++)
-        r[row] =
-            row < count
-                ? in_pairs(load_pieces(type, from->at, line_at(from, first + row), pieces, n))
-                : _mm512_setzero_si512();
+        r[row] = row < count
+                     ? in_pairs(load_pieces(type, from->at, line_at(from, first + row), pieces, n))
+                     : _mm512_setzero_si512();
     if (pairs) transpose_pairs(r);
-    UNROLL for (int row = 0; row < TILE_ROWS; row++)
-        _mm512_storeu_si512(to + row * SIDE, r[row]);
+    UNROLL for (int row = 0; row < TILE_ROWS; row++) _mm512_storeu_si512(to + row * SIDE, r[row]);
 }
 
 static void pack_lines(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
@@ -272,8 +268,7 @@ INLINE void turn_step(cgp_dtype type, uint16_t *to, const cgp__tile_lines *from,
                            other ? lines[SECOND(p)] + first : 0, other, rows);
     }
     transpose_pairs(r);
-    UNROLL for (int row = 0; row < TILE_ROWS; row++)
-        _mm512_storeu_si512(to + row * SIDE, r[row]);
+    UNROLL for (int row = 0; row < TILE_ROWS; row++) _mm512_storeu_si512(to + row * SIDE, r[row]);
 }
 
 static void pack_turned(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t rows,
@@ -281,8 +276,8 @@ static void pack_turned(uint16_t *to, const cgp__tile_lines *from, int64_t first
     for (int64_t i = 0; i < rows; i += SIDE)
         for (int64_t d = 0; d < k; d += SIDE)
             for (int64_t row = i; row < i + SIDE; row += TILE_ROWS, to += TILE_WORDS)
-                FOR_TYPE(from->type, turn_step, to, from, first + row, rows - row,
-                         from->lines + d, k - d < SIDE ? k - d : SIDE);
+                FOR_TYPE(from->type, turn_step, to, from, first + row, rows - row, from->lines + d,
+                         k - d < SIDE ? k - d : SIDE);
 }
 
 #endif

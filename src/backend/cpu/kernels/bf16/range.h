@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* range.h -- c [m, n] = a [m, k] b [k, n] in bf16: a block of rows of a by a range of columns of b, for amx.c and avx512.c.
+/* range.h -- c [m, n] = a [m, k] b [k, n] in bf16: a block of rows of a by a range of columns of b,
+ *for amx.c and avx512.c.
  *
- * Squares of 32 x 32 sums are computed whole, on zeros at the edges, and stored in part: those of a panel while the next one's are
- * multiplied, in an order that the processor mixes. The file that includes this one multiplies. */
+ * Squares of 32 x 32 sums are computed whole, on zeros at the edges, and stored in part: those of a
+ * panel while the next one's are multiplied, in an order that the processor mixes. The file that
+ * includes this one multiplies. */
 #ifndef CGP_SRC_CPU_BF16_RANGE_H
 #define CGP_SRC_CPU_BF16_RANGE_H
 
@@ -11,7 +13,8 @@
 /* Sums of 32 x 32 elements of c. */
 typedef float square[SIDE][SIDE];
 
-/* Prefetches of each step: the part of b to be packed next, and the square of c to be stored next. */
+/* Prefetches of each step: the part of b to be packed next, and the square of c to be stored next.
+ * */
 typedef struct prefetches {
     prefetch_stream b, c;
 } prefetches;
@@ -43,8 +46,7 @@ INLINE int64_t c_row(const cgp__tile_block *block, int64_t row) {
     return block->c_rows ? block->c_rows[row] : row * block->stride;
 }
 
-INLINE void finish_row(cgp_dtype type, const corner *p, int64_t row, const float *sums,
-                       int64_t n) {
+INLINE void finish_row(cgp_dtype type, const corner *p, int64_t row, const float *sums, int64_t n) {
     const cgp__tile_block *block = p->block;
     const int64_t at = c_row(block, row) + p->column;
     __m512 low = _mm512_load_ps(sums), high = _mm512_load_ps(sums + TILE_ROWS);
@@ -54,19 +56,16 @@ INLINE void finish_row(cgp_dtype type, const corner *p, int64_t row, const float
     }
     if (block->from.at) {
         const cgp__matrix *from = &block->from;
-        const int64_t i =
-            (block->from_rows ? block->from_rows[row] : row * from->row) + p->column;
+        const int64_t i = (block->from_rows ? block->from_rows[row] : row * from->row) + p->column;
         low += load_floats(from->type, from->at, i, n);
         high += load_floats(from->type, from->at, i + TILE_ROWS, n - TILE_ROWS);
     }
     if (type == CGP_BF16) {
-        _mm512_mask_storeu_epi16((uint16_t *)block->c + at, halves_below(n),
-                                 round_two(low, high));
+        _mm512_mask_storeu_epi16((uint16_t *)block->c + at, halves_below(n), round_two(low, high));
         return;
     }
     _mm512_mask_storeu_ps((float *)block->c + at, floats_below(n), low);
-    _mm512_mask_storeu_ps((float *)block->c + at + TILE_ROWS, floats_below(n - TILE_ROWS),
-                          high);
+    _mm512_mask_storeu_ps((float *)block->c + at + TILE_ROWS, floats_below(n - TILE_ROWS), high);
 }
 
 INLINE void finish_as(cgp_dtype type, const corner *p, square sums) {
@@ -85,7 +84,8 @@ static void finish(const corner *p, square sums) {
 
 /* --- a range of columns --- */
 
-/* Depth of b that is packed at a time, so that it stays in the L1 cache: equal parts of at most CGP__TILE_KC. */
+/* Depth of b that is packed at a time, so that it stays in the L1 cache: equal parts of at most
+ * CGP__TILE_KC. */
 INLINE int64_t depth_of(int64_t k) {
     const int64_t parts = (k + CGP__TILE_KC - 1) / CGP__TILE_KC;
     return steps_of((k + parts - 1) / parts) * SIDE;
@@ -108,7 +108,8 @@ INLINE const uint16_t *packed_part(const cgp__tile_block *block, int64_t column,
     return block->packed_b + column / SIDE * block->packed_stride + q * SIDE;
 }
 
-/* Spread the lines of the part of b that is packed, or multiplied, next over the steps of this part. */
+/* Spread the lines of the part of b that is packed, or multiplied, next over the steps of this
+ * part. */
 static void prefetch_b(prefetches *prefetch, const range *r) {
     const cgp__tile_block *block = r->block;
     const cgp__matrix *b = &block->b;
@@ -143,8 +144,8 @@ static corner corner_at(const range *r, int64_t panel) {
     return (corner){r->block, row, r->begin, left < SIDE ? left : SIDE, r->columns};
 }
 
-/* A part of k by a micro-panel: all panels. With the last part sums go to c, those of a panel while the tiles multiply the
- * next one. */
+/* A part of k by a micro-panel: all panels. With the last part sums go to c, those of a panel while
+ * the tiles multiply the next one. */
 static void run_part(const range *r, prefetches *prefetch) {
     const int64_t all = steps_of(r->block->k), steps = steps_of(r->k);
     const bool last = r->q + r->k >= r->block->k;
@@ -159,8 +160,7 @@ static void run_part(const range *r, prefetches *prefetch) {
     if (last) finish(&p, r->sums[r->panels - 1]);
 }
 
-static void run_columns(const cgp__tile_block *block, int64_t begin, int64_t end,
-                        void *scratch) {
+static void run_columns(const cgp__tile_block *block, int64_t begin, int64_t end, void *scratch) {
     const int64_t depth = depth_of(block->k);
     range r = {.block = block,
                .begin = begin,
