@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""tools/prose_lint.py [FILE...]: find sentences that break the rules of CONTRIBUTING.md, "Sentences".
+
+Reads comments and docstrings of C, CUDA, Python, shell and CMake, and the prose of Markdown pages: of every tracked
+file, or of those named. Prints FILE:LINE: RULE: TEXT for each finding. tools/prose_lint.txt lists the exceptions.
+Exit code: 1 if there is a finding, or an exception that matches nothing.
+"""
+import ast
+import io
+import os
+import re
+import subprocess
+import sys
+import tokenize
+
+WIDTH, WORDS = 100, 30
+ACTORS = r"(?:threads?|workers?|ranks?|process(?:es)?|programs?|devices?|kernels?|librar(?:y|ies))"
+RULES = {  # what no sentence has: a pattern for each rule, but for the rules of length below
+    "of": r"^Of\b",
+    "behind": r"\bbehind\b(?<!left behind)(?<!leaves behind)(?<!leave behind)",
+    "now": r"\b(?:of|by) now\b|\bas (?:it|they) (?:is|are) now\b",
+    "anew": r"\banew\b",
+    "turn": r"\bin turns?\b|\b(?:its|their|whose) turns?\b",
+    "those": r"\b(?:those|that) of\b.*\b(?:those|that) of\b",
+    "who": rf"\bnobody\b|\b{ACTORS} who\b",
+    "speak": rf"\b{ACTORS} (?:knows?|hears?|speaks?|tells?)\b",
+    "history": r"\b(?:not yet run|as before|no longer|used to be)\b|\bany more\b",
+}
+
+
+def c_comments(text):
+    """Yield (line, text) of each comment; // lines that follow each other are one."""
+    token = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*(?:\n[ \t]*//[^\n]*)*'
+    for match in re.finditer(token, text, re.S):
+        if match.group().startswith("/"):
+            body = re.sub(r"^/\*+<?|\*/$", "", match.group())
+            yield text.count("\n", 0, match.start()) + 1, re.sub(r"(?m)^[ \t]*(?:\*|//+)[ \t]?", "", body)
+
+
+def hash_comments(text):
+    """Yield (line, text) of each block of # lines."""
+    lines = text.split("\n")
+    block = []
+    for number, line in enumerate(lines + [""], 1):
+        match = re.match(r"\s*#(?!!)\s?(.*)|.*?\s#\s(?=[A-Za-z])(.*)", line)
+        whole = match and match.group(1) is not None
+        if block and not whole:
+            yield number - len(block), "\n".join(block)
+            block = []
+        if whole:
+            block.append(match.group(1))
+        elif match:
+            yield number, match.group(2)
+
+
+def python_comments(text):
+    """Yield (line, text) of each docstring and block of # lines."""
+    blank = text.split("\n")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+            yield node.body[0].lineno, ast.get_docstring(node, clean=False)
+    kept = [""] * len(blank)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            whole = not blank[row - 1][:column].strip()
+            kept[row - 1] = token.string if whole else "x " + token.string
+    yield from hash_comments("\n".join(kept))
+
+
+def markdown_prose(text):
+    """Yield the page with code, tables, headings and targets of links blanked."""
+    text = re.sub(r"(?ms)^```.*?^```|<!--.*?-->", lambda m: "\n" * m.group().count("\n"), text)
+    text = re.sub(r"(?m)^(?:    .*|\|.*|#.*)$", "", text)
+    yield 1, re.sub(r"\]\([^)]*\)", "]", text)
+
+
+def sentences(line, text):
+    """Yield (line, sentence): ends are full stops, blank lines, items of a list, drawings, tags."""
+    words, begin = [], line
+    for number, row in enumerate(text.split("\n"), line):
+        drawing = re.search(r"\S {3,}\S|[|─│┌└▶►]|--+>", row) or re.match(r" {4,}\S", row)
+        if not row.strip() or drawing or re.match(r"\s*(?:[-*@]|\d+\.)\s?", row):
+            yield begin, " ".join(words)
+            words = []
+        if drawing:
+            continue
+        row = re.sub(r"`[^`]*`", "CODE", re.sub(r"^\s*(?:[-*]|\d+\.)\s", "", row))
+        for word in row.split():
+            if not words:
+                begin = number
+            words.append(word)
+            if re.search(r"[.!?][)\"*_]*$", word) and not re.match(r"\(?(?:e\.g\.|i\.e\.|cf\.|vs\.|etc\.|al\.)", word):
+                yield begin, " ".join(words)
+                words = []
+    yield begin, " ".join(words)
+
+
+def findings(path):
+    """Yield (line, rule, text) of each finding in a file."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    end = os.path.splitext(path)[1]
+    reader = {".md": markdown_prose, ".py": python_comments}.get(end, c_comments if end in (".c", ".h", ".cu", ".cuh") else hash_comments)
+    for start, comment in reader(text):
+        for line, sentence in sentences(start, comment):
+            for rule, pattern in RULES.items():
+                if re.search(pattern, sentence):
+                    yield line, rule, sentence
+            if len(re.findall(r"\S*[A-Za-z]\S*", sentence)) > WORDS:
+                yield line, "long", sentence
+    if end not in (".sh", ".txt", ".cmake", ""):
+        fence = False
+        for line, row in enumerate(text.split("\n"), 1):
+            fence ^= end == ".md" and row.startswith("```")
+            skip = fence or end == ".md" and re.match(r"\||    |.*\]\([^)]*\)[.,;:)]*$|\[\S+\]: ", row)
+            if len(row) > WIDTH and not skip:
+                yield line, "width", row.strip()
+
+
+def main(paths):
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    with open("tools/prose_lint.txt", encoding="utf-8") as file:
+        excepted = {tuple(row.split(": ", 2)): False for row in file.read().split("\n") if row and row[0] != "#"}
+    tracked = subprocess.run(["git", "ls-files", "-z"], capture_output=True, check=True, text=True).stdout.split("\0")
+    kinds = r".*\.(?:c|h|cu|cuh|py|md|sh|cmake)$|.*CMakeLists\.txt$|\.ci/|Makefile$"
+    count = 0
+    for path in paths or [path for path in tracked if re.match(kinds, path) and not path.startswith("tests/data/")]:
+        for line, rule, text in sorted(findings(path)):
+            known = [key for key in excepted if key[0] == path and key[1] == rule and key[2].split(" # ")[0] in text]
+            for key in known:
+                excepted[key] = True
+            if not known:
+                count += 1
+                print(f"{path}:{line}: {rule}: {text[:160]}")
+    unused = [] if paths else [key for key, used in excepted.items() if not used]
+    for key in unused:
+        print(f"tools/prose_lint.txt: matches nothing: {': '.join(key)}")
+    print(f"prose_lint: {count} findings", file=sys.stderr)
+    return bool(count or unused)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
