@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base.h -- status codes, error messages, log level, version. Read this header first.
  *
- * Pointers: unless NULL is documented, a NULL pointer is refused first: CGP_EINVAL, or from
- * functions without a status 0, NULL,
- * -1, NaN or an invalid value; the message names function and parameter. cgp_..._destroy(),
- * _close(), _abandon() and _release() accept NULL. A pointer to an array may be NULL if its length
- * is 0.
+ * Pointers: a NULL pointer is refused first, unless NULL is documented. The call returns
+ * CGP_EINVAL, and the message names the function and the parameter. Functions without a status
+ * return 0, NULL, -1, NaN or an invalid value instead. cgp_..._destroy(), _close(), _abandon() and
+ * _release() accept NULL. A pointer to an array may be NULL if its length is 0.
  *
- * fork(): a child must not use objects with threads, a pipeline or a data set with prefetching
- * threads: there destroying one returns at once and frees nothing, any other call is CGP_ESTATE. A
- * file under construction belongs to the process that began it. */
+ * fork(): a child must not use objects that own threads: a pipeline, or a data set with prefetching
+ * threads. In the child, destroying such an object returns at once and frees nothing; any other
+ * call returns CGP_ESTATE. A file under construction belongs to the process that began it. */
 #ifndef CGPIPE_BASE_H
 #define CGPIPE_BASE_H
 
@@ -29,17 +28,18 @@ extern "C" {
 #define CGP_MUST_CHECK __attribute__((warn_unused_result))
 #define CGP_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
-/** Outcome of every call that can fail. Anything but CGP_OK leaves a message, see cgp_message(). */
+/** Result of every call that can fail. Every code but CGP_OK leaves a message, see
+ *  cgp_message(). */
 typedef enum cgp_status {
     CGP_OK = 0,
     CGP_EINVAL,  /**< An argument, option or input is wrong; nothing was changed. */
     CGP_ENOMEM,  /**< Out of memory. */
-    CGP_ELIMIT,  /**< A plan does not fit the memory of a device. */
+    CGP_ELIMIT,  /**< A plan needs more memory than a device has. */
     CGP_EIO,     /**< A file could not be opened, read, written or renamed. */
     CGP_EFORMAT, /**< A file was read but is damaged or of another format. */
-    CGP_ESTATE,  /**< The call is not legal now; the message names the one to call. */
+    CGP_ESTATE,  /**< The call is not legal in this state; the message names the call to make. */
     CGP_EDEVICE, /**< A device failed while running a step. */
-    CGP_EPEER,   /**< Another rank failed; the message has its own. */
+    CGP_EPEER,   /**< Another rank failed; the message is that rank's. */
 } cgp_status;
 
 /**
@@ -62,7 +62,7 @@ CGP_API const char *cgp_status_name(cgp_status status);
  *
  * @param[in] status  Any status but CGP_OK.
  * @param[in] format  printf format of the message, `object: expectation, got value (hint)`.
- * Borrowed.
+ *                    Borrowed.
  * @return    `status`.
  *
  * Threads: any.
@@ -70,27 +70,27 @@ CGP_API const char *cgp_status_name(cgp_status status);
 CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRINTF(2, 3);
 
 /**
- * Return the entry of names[count] nearest to `text`, NULL if none is near: for "did you mean".
+ * Return the entry of names[count] nearest to `text`, or NULL if none is near: for "did you mean".
  *
- * Near is an edit distance (insert, delete, replace, exchange neighbours; ignoring case, `_` is
- * `-`) of at most a third of the longer word, at most 1 in words of up to 3 characters. Borrowed
- * from `names`. Threads: any.
+ * The distance counts inserted, deleted and replaced characters and exchanged neighbours. It
+ * ignores case and takes `_` as `-`. A near name is at most a third of the longer word away; in
+ * words of up to 3 characters, at most 1. Borrowed from `names`. Threads: any.
  */
 CGP_API const char *cgp_nearest(const char *text, const char *const *names, int count);
 
 /**
- * Write an amount of memory in the unit that fits, "512 B", "1.25 GiB", "743.9 KiB", to `text` of
+ * Write an amount of memory in a fitting unit, "512 B", "1.25 GiB", "743.9 KiB", to `text` of
  * `size` bytes.
  *
- * B, KiB, MiB, GiB, TiB: at most 10 characters below 1024 TiB; cut if `size` is less. Return
- * `text`; NULL if it is. Threads: any.
+ * Units are B, KiB, MiB, GiB and TiB. Below 1024 TiB the result has at most 10 characters; it is
+ * cut if `size` is smaller. Returns `text`, or NULL if `text` is NULL. Threads: any.
  */
 CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 
 /**
  * Write a text to `out` of `size` bytes, safe for a terminal: control characters, and bytes that
- * are not UTF-8, become `\\xNN`. Cut at a character if too short. Messages of failures and lines of
- * the log are escaped already.
+ * are not UTF-8, become `\\xNN`. If `out` is too short, the text is cut at a character. Failure
+ * messages and log lines are escaped already.
  *
  * @return `out`; NULL if a pointer is.
  *
@@ -105,7 +105,8 @@ CGP_API char *cgp_escape(const char *text, char *out, size_t size);
         if (cgp_try_status_ != CGP_OK) return cgp_try_status_;                                     \
     } while (0)
 
-/** The verbosity of the log on standard error: CGP_LOG=error|warn|info|debug sets it at the first use. */
+/** Verbosity of the log on standard error. CGP_LOG=error|warn|info|debug sets it at the first
+ *  use. */
 typedef enum cgp_log_level {
     CGP_LOG_ERROR,
     CGP_LOG_WARN,
@@ -117,9 +118,9 @@ typedef enum cgp_log_level {
  *  Threads: any. */
 CGP_API void cgp_log_set_level(cgp_log_level level);
 
-/** Write one line to standard error, "cgpipe: [module] text", if the level is at most the one that
- *  is set; a warning says so. The library writes nowhere else. @param[in] module In brackets, as
- *  "data". Borrowed. Threads: any. */
+/** Write one line to standard error, "cgpipe: [module] text", unless the level is above the current
+ *  one. A line of level CGP_LOG_WARN is marked as a warning. The library writes to no other stream.
+ *  @param[in] module The word in brackets, "data". Borrowed. Threads: any. */
 CGP_API void cgp_log(cgp_log_level level, const char *module, const char *format, ...)
     CGP_PRINTF(3, 4);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgpipe.h -- the core, in learning order. Data sets, images and the tokenizer are a library of
- * their own, libcgpipe_data: <cgpipe/data.h>, <cgpipe/images.h>, <cgpipe/tokenizer.h>. */
+/* cgpipe.h -- the core headers, in learning order. Data sets, images and the tokenizer are in a
+ * separate library, libcgpipe_data: <cgpipe/data.h>, <cgpipe/images.h>, <cgpipe/tokenizer.h>. */
 #ifndef CGPIPE_CGPIPE_H
 #define CGPIPE_CGPIPE_H
 

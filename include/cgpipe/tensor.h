@@ -12,11 +12,11 @@ extern "C" {
 #define CGP_MAX_RANK 6
 
 /** Element types. Integers have no gradient. bf16 is the upper half of an f32: sign, 8 bits of
- * exponent, 7 of fraction; a device may store values so (see cgp_precision), inputs and outputs are
- * f32 or i32. i64 is in files only. */
+ *  exponent, 7 of fraction. A device may store values as bf16 (see cgp_precision); inputs and
+ *  outputs are f32 or i32. i64 occurs in files only. */
 typedef enum cgp_dtype { CGP_F32, CGP_I32, CGP_BF16, CGP_I64 } cgp_dtype;
 
-/** Sizes in layout order, the last one contiguous. rank 0 is one element. */
+/** Sizes in layout order; the last dimension is contiguous. rank 0 is one element. */
 typedef struct cgp_shape {
     int rank;
     int64_t dims[CGP_MAX_RANK];
@@ -29,23 +29,24 @@ typedef struct cgp_tensor {
     void *data; /**< Borrowed. */
 } cgp_tensor;
 
-/** Return bytes per element, 0 for an unknown type. Threads: any. */
+/** Return the bytes per element, 0 for an unknown type. Threads: any. */
 CGP_API size_t cgp_dtype_bytes(cgp_dtype dtype);
 
 /** Return "f32", "i32", "bf16" or "i64". Static. Threads: any. */
 CGP_API const char *cgp_dtype_name(cgp_dtype dtype);
 
-/** Make a shape from its sizes; rank -1 if `rank` is not 0 to CGP_MAX_RANK. Threads: any. */
+/** Make a shape from its sizes. The rank of the result is -1 if `rank` is not 0 to CGP_MAX_RANK.
+ *  Threads: any. */
 CGP_API cgp_shape cgp_shape_make(int rank, const int64_t *dims);
 
 /** Return the number of elements; 1 for rank 0, 0 for a rank out of range. Threads: any. */
 CGP_API int64_t cgp_shape_count(const cgp_shape *shape);
 
-/** Return true if rank and all sizes are equal. Threads: any. */
+/** Return true if the ranks and all sizes are equal. Threads: any. */
 CGP_API bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b);
 
-/** Write "[4, 128, 768]" to `text` of `size` bytes, cut if too short; returns `text`. Threads: any.
- *  */
+/** Write "[4, 128, 768]" to `text` of `size` bytes, cut if it is too short. Returns `text`.
+ *  Threads: any. */
 CGP_API char *cgp_shape_text(const cgp_shape *shape, char *text, size_t size);
 
 #ifdef __cplusplus
