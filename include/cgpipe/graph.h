@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph.h -- models as text: JSON that programs of any language write,
- *`{"format": "cgpipe-graph", "version": 1, ...}`. It has inputs,
- * layers, parameters (names, shapes, initializations; no weights), nodes, losses and outputs;
- * docs/reference/graph-files.md has every key.
+/* graph.h -- models as text: JSON that programs in any language can write, `{"format":
+ * "cgpipe-graph", "version": 1, ...}`. It has inputs, layers, parameters (names, shapes,
+ * initializations; no weights), nodes, losses and outputs; docs/reference/graph-files.md lists
+ * every key.
  *
  *     char *text = NULL;
  *     CGP_TRY(cgp_model_to_json(&text, model));
@@ -10,8 +10,8 @@
  *     free(text);
  *     CGP_TRY(cgp_model_read(&again, "mine.json", NULL, 0));
  *
- * A model that is written and read is the same to the bit: plans of both have one cgp_plan_hash(),
- * trainings the same weights. */
+ * A model that is written and read again is the same to the bit: plans of both have one
+ * cgp_plan_hash(), and training gives both the same weights. */
 #ifndef CGPIPE_GRAPH_H
 #define CGPIPE_GRAPH_H
 
@@ -24,8 +24,8 @@ extern "C" {
 /**
  * Write a finished model as JSON.
  *
- * A custom op is written by its name, with the bytes of its attributes; attributes with addresses
- * mean nothing elsewhere.
+ * A custom op is written by its name, with the bytes of its attributes. Attributes that contain
+ * addresses are meaningless in another process.
  *
  * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
  *
@@ -38,21 +38,22 @@ extern "C" {
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_to_json(char **out, const cgp_model *model);
 
 /**
- * Make a finished model of JSON.
+ * Make a finished model from JSON.
  *
- * Nothing in it is trusted. Unknown formats, versions, keys and ops are refused by name, as are
- * shapes and attributes that the builder calls refuse. It has at most 32 MB, and takes at most 512
- * MiB of memory while it is read; CGP_LIMITS=header=BYTES,json=BYTES in the environment changes
- * that. It names custom ops, and never code: those come from `ops`.
+ * Nothing in the text is trusted. Unknown formats, versions, keys and ops are refused by name, as
+ * are shapes and attributes that the builder calls refuse. A text has at most 32 MB, and reading
+ * takes at most 512 MiB of memory. CGP_LIMITS=header=BYTES,json=BYTES in the environment changes
+ * these limits. The text names custom ops but has no code: their functions come from `ops`.
  *
  * @param[out] out   Owned, see cgp_model_destroy().
- * @param[in]  name  Of the text, for messages. Borrowed.
+ * @param[in]  name  Name of the text, for messages. Borrowed.
  * @param[in]  text  [bytes] UTF-8, need not end in 0. Borrowed.
- * @param[in]  ops   [n_ops] custom ops, found by their names. The list is borrowed for the call, the ops as long as the model.
+ * @param[in]  ops   [n_ops] custom ops, found by their names. The list is borrowed for the call,
+ *                   the ops for the life of the model.
  *
- * @retval CGP_EFORMAT  The message has the name, the place ("nodes[3]") and what was expected
- * there.
- * @retval CGP_EINVAL   An op without a name, or two of one name.   @retval CGP_ENOMEM
+ * @retval CGP_EFORMAT  The message has the name, the place ("nodes[3]") and the expectation.
+ * @retval CGP_EINVAL   An op without a name, or two with one name.
+ * @retval CGP_ENOMEM
  *
  * Threads: any.
  */
@@ -60,9 +61,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_from_json(cgp_model **out, const cha
                                                       const char *text, size_t bytes,
                                                       const cgp_op *const *ops, int n_ops);
 
-/** Make a finished model of a file, as cgp_model_from_json(). @param[in] path A regular file.
- *  Borrowed. @param[in] ops As there.
- *  @retval CGP_EIO It is missing, unreadable or no regular file. */
+/** Make a finished model from a file, as cgp_model_from_json().
+ *  @param[in] path A regular file. Borrowed. @param[in] ops As there.
+ *  @retval CGP_EIO The file is missing, unreadable or not a regular file. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_read(cgp_model **out, const char *path,
                                                  const cgp_op *const *ops, int n_ops);
 

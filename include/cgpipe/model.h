@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model.h -- the static graph: values, ops, parameters, layers, a loss.
  *
- * Builder errors stick: a call on a bad shape records the first error (layer, op, what was
- * expected, what came) and returns an invalid value, which later calls pass on; cgp_model_finish()
- * reports it. No line needs a check of its own.
+ * Builder errors stick. A call on a bad shape records the first error (layer, op, expected and
+ * actual value) and returns an invalid value. Later calls pass it on, and cgp_model_finish()
+ * reports the error, so no builder call needs a check.
  *
  *     cgp_model *model = NULL;
  *     CGP_TRY(cgp_model_create(&model, "mlp"));
@@ -11,16 +11,18 @@
  *     cgp_value labels = cgp_model_input(model, "labels", CGP_I32, 1, (int64_t[]){1});
  *     const cgp_init init = {CGP_INIT_NORMAL, 0.1};
  *     cgp_model_layer(model, "hidden");
- *     x = cgp_gelu(model, cgp_linear(model, x, "hidden", (cgp_linear_options){.out = 256, .bias = true, .init = init}));
+ *     x = cgp_linear(model, x, "hidden", (cgp_linear_options){.out = 256, .init = init});
+ *     x = cgp_gelu(model, x);
  *     cgp_model_layer(model, "head");
  *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = 10, .init = init});
  *     cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
  *     CGP_TRY(cgp_model_finish(model));
  *
- * Shapes leave out the leading dimension N, the micro-batch; every other dimension is known.
+ * Shapes omit the leading dimension N, the samples of a micro-batch; every other dimension is
+ * known.
  *
- * Pointers passed to builder calls are borrowed for the call; names are copied, and are UTF-8. A
- * value belongs to the model that made it.
+ * Pointers passed to builder calls are borrowed for the call; names are UTF-8 and copied. A value
+ * belongs to the model that made it.
  *
  * Threads: one thread builds a model. Once finished it never changes, and any number of threads may
  * read it. */
@@ -35,7 +37,7 @@ extern "C" {
 
 typedef struct cgp_model cgp_model;
 
-/** A value of the graph; id < 0 is the invalid one. */
+/** A value of the graph. It is invalid if id < 0. */
 typedef struct cgp_value {
     int id;
 } cgp_value;
@@ -47,16 +49,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_create(cgp_model **out, const char *
 /** Free a model. Accepts NULL. Plans and pipelines borrow the model: destroy them first. */
 CGP_API void cgp_model_destroy(cgp_model *model);
 
-/** Begin a layer: the ops that follow belong to it, and the model may be cut in front of it.
+/** Begin a layer. The ops that follow belong to it, and a stage may begin at it.
  *  @param[in] name Copied. */
 CGP_API void cgp_model_layer(cgp_model *model, const char *name);
 
-/** Declare an input. It goes straight to the stages that use it.
+/** Declare an input. It goes directly to the stages that use it.
  *  @param[in] dtype CGP_F32 or CGP_I32. @param[in] dims [rank], without N. */
 CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
                                   const int64_t *dims);
 
-/** Have backward make the gradient of an f32 input, for cgp_pipeline_set_input_gradients(). */
+/** Request the gradient of an f32 input, see cgp_pipeline_set_input_gradients(). */
 CGP_API void cgp_model_input_gradient(cgp_model *model, cgp_value input);
 
 /** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocab, width]. */
@@ -70,13 +72,14 @@ CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const ch
 /** Add two values of one shape. */
 CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 
-/** Subtract b from a, of one shape. */
+/** Subtract b from a. Both have one shape. */
 CGP_API cgp_value cgp_subtract(cgp_model *model, cgp_value a, cgp_value b);
 
-/** Multiply two values of one shape, element by element. Both may be one value: its square. */
+/** Multiply two values of one shape, element by element. The square of a value is its product with
+ *  itself. */
 CGP_API cgp_value cgp_multiply(cgp_model *model, cgp_value a, cgp_value b);
 
-/** Multiply a value by a constant. @param[in] factor Finite, as f32 too. */
+/** Multiply a value by a constant. @param[in] factor Finite, also when rounded to f32. */
 CGP_API cgp_value cgp_scale(cgp_model *model, cgp_value x, double factor);
 
 /** Passed by value; a field left out is zero. */
@@ -84,8 +87,8 @@ typedef struct cgp_linear_options {
     int64_t out;        /**< Columns of the result, >= 1. */
     bool bias;          /**< Parameter `<name>.bias` [out]. */
     bool transposed;    /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
-    cgp_init init;      /**< Of the weight; left out: zero, unlike PyTorch's. */
-    cgp_init bias_init; /**< Of the bias. */
+    cgp_init init;      /**< Initial weight [zero, unlike PyTorch]. */
+    cgp_init bias_init; /**< Initial bias [zero]. */
 } cgp_linear_options;
 
 /** Multiply rows by a weight: x [..., in] -> [..., out]. */
@@ -105,9 +108,9 @@ CGP_API cgp_value cgp_rms_norm(cgp_model *model, cgp_value x, const char *name, 
 /** GELU, x Phi(x), in the exact (erf) form. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);
 
-/** GELU's approximation with tanh, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which
- * published GPT-2 weights were trained with (Hugging Face's `gelu_new`). At most 0.0005 from
- * cgp_gelu(). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
+/** tanh approximation of GELU, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. Published GPT-2
+ *  weights were trained with it (Hugging Face's `gelu_new`). It differs from cgp_gelu() by at most
+ *  0.0005. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x);
 
 /** SiLU (swish), x / (1 + exp(-x)). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415; Elfwing et
@@ -120,48 +123,51 @@ CGP_API cgp_value cgp_sigmoid(cgp_model *model, cgp_value x);
 /** Hyperbolic tangent. */
 CGP_API cgp_value cgp_tanh(cgp_model *model, cgp_value x);
 
-/** Take the mean over one dimension, which is removed: [..., D, ...] -> [..., ...]; of [D], [1].
- * @param[in] dim Below 0 it counts from the last: of [T, C], 0 and -2 are the mean over T. */
+/** Take the mean over one dimension, which is removed: [..., D, ...] -> [..., ...]; [D] -> [1].
+ *  @param[in] dim If negative, it counts from the last: for [T, C], 0 and -2 both mean over T. */
 CGP_API cgp_value cgp_mean(cgp_model *model, cgp_value x, int dim);
 
 /** Turn each row into probabilities, exp(x) / sum(exp(x)) over the last dimension: [..., C] ->
  *  [..., C]. */
 CGP_API cgp_value cgp_softmax(cgp_model *model, cgp_value x);
 
-/** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side
- * by side, each heads x C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with
- * probability p on them. Source: Vaswani et al. 2017, arXiv:1706.03762; recomputed by tiles as Dao
- * et al. 2022, arXiv:2205.14135. */
+/** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] -> [T, C]. q,
+ *  k and v lie side by side, each heads x C/heads. Dropout applies to the probabilities with
+ *  probability p. The T x T probabilities are never stored: attention runs in tiles with online
+ *  softmax (FlashAttention). Source: Vaswani et al. 2017, arXiv:1706.03762; Dao et al. 2022,
+ *  arXiv:2205.14135. */
 CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p);
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_attention_options {
-    /** Of queries, >= 1. */
+    /** Heads of queries, >= 1. */
     int64_t heads;
-    /** Of keys and values, a divisor of `heads`: each serves heads / kv_heads heads of queries
-     *  (grouped-query attention; 1: multi-query). 0: as many. */
+    /** Heads of keys and values, a divisor of `heads`. Each one serves heads / kv_heads query heads
+     *  (grouped-query attention; 1: multi-query). 0: `heads`. */
     int64_t kv_heads;
-    /** A query sees no key behind its own row; S is T then. */
+    /** A query sees no key after its own row; S must equal T. */
     bool causal;
-    /** Of causal attention: a query sees its own key and the window - 1 before it. 0: all before
+    /** If causal: a query sees its own key and the window - 1 keys before it. 0: all keys before
      *  it. */
     int64_t window;
     /** Dropout on the probabilities, 0 <= p < 1. */
     double p;
-    /** Of q k, > 0. 0: 1 / sqrt(D). */
+    /** Scale of q k^T, > 0. 0: 1 / sqrt(D). */
     double scale;
 } cgp_attention_options;
 
 /**
- * Attend with queries to keys and values, softmax(scale q k^T) v in each head: q [T, heads x D], k
- * [S, kv_heads x D], v [S, kv_heads x DV] -> [T, heads x DV], for any D and DV.
+ * Attend with queries to keys and values, softmax(scale q k^T) v in each head. Shapes: q [T, heads
+ * x D], k [S, kv_heads x D], v [S, kv_heads x DV] -> [T, heads x DV], for any D and DV.
  *
- * Probabilities are never stored, and pairs outside the triangle or the window cost nothing but for
- * the rest of their tiles. The terms of a row of the result do not depend on the rows behind it,
- * nor, with a window, on keys before that. cgp_causal_attention() is this op with q, k and v side
- * by side in one value. Source: Vaswani et al. 2017, arXiv:1706.03762; groups: Ainslie et al. 2023,
- * arXiv:2305.13245; windows: Child et al. 2019, arXiv:1904.10509, as in Mistral 7B, Jiang et al.
- * 2023, arXiv:2310.06825; tiles: Dao et al. 2022, arXiv:2205.14135.
+ * Probabilities are never stored. Tiles that lie outside the causal triangle or the window are
+ * skipped. If causal, a row of the result does not depend on how many rows follow it; with a
+ * window, nor on keys before the window. cgp_causal_attention() is this op with q, k and v side by
+ * side in one value.
+ *
+ * Source: Vaswani et al. 2017, arXiv:1706.03762. Tiles with online softmax: Dao et al. 2022,
+ * arXiv:2205.14135. Grouped queries: Ainslie et al. 2023, arXiv:2305.13245. Windows: Child et al.
+ * 2019, arXiv:1904.10509, as in Mistral 7B, Jiang et al. 2023, arXiv:2310.06825.
  */
 CGP_API cgp_value cgp_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
                                 cgp_attention_options options);
@@ -175,20 +181,21 @@ typedef struct cgp_cached_attention_options {
 } cgp_cached_attention_options;
 
 /**
- * Attend to what came before by way of a cache, for generation: q [1, heads x D], k [1, kv_heads x
- * D], v [1, kv_heads x DV] and positions [1] i32 -> [1, heads x DV]. The samples of a mini-batch
- * are rows of one text.
+ * Attend to earlier tokens through a key-value cache, for generation: q [1, heads x D], k [1,
+ * kv_heads x D], v [1, kv_heads x DV] and positions [1] i32 -> [1, heads x DV]. The samples of a
+ * mini-batch are rows of one text.
  *
- * Each micro-batch first writes k and v of all its samples to rows `positions` of the cache, keys
- * and values [length, ...] in the plan's precision; then each query attends to the rows up to its
- * own position, or to the last `window` of them. The result has the bits of that row of
- * cgp_attention(), causal, over the whole text. Samples in ascending order of positions, in as many
- * mini-batches as one likes, thus give what one sequence gives.
+ * Each micro-batch first writes k and v of all its samples to rows `positions` of the cache: keys
+ * and values [length, ...] in the plan's precision. Then each query attends to the rows up to its
+ * own position, or to the last `window` of them. The result is bit-identical to that row of causal
+ * cgp_attention() over the whole text. So samples in ascending order of positions, split into any
+ * mini-batches, give the same result as one sequence.
  *
- * For plans of inference: it has no gradient. The cache is memory of the plan, planned with the
- * states; it is in no checkpoint, and a text that begins again at position 0 overwrites it row by
- * row. Positions that are not 0 .. length - 1 are refused before anything runs. Source: as
- * cgp_attention(); Shazeer 2019, arXiv:1911.02150.
+ * For inference plans only: it has no gradient. The cache is planned memory, counted with the
+ * states, but checkpoints do not have it. A text that starts again at position 0 overwrites it row
+ * by row. Positions outside 0 .. length - 1 are refused before anything runs.
+ *
+ * Source: as cgp_attention(); Shazeer 2019, arXiv:1911.02150.
  */
 CGP_API cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value k, cgp_value v,
                                        cgp_value positions, cgp_cached_attention_options options);
@@ -196,10 +203,10 @@ CGP_API cgp_value cgp_cached_attention(cgp_model *model, cgp_value q, cgp_value 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_rotary_options {
     int64_t heads; /**< >= 1. */
-    /** Columns of a head that are rotated, the first ones; even, at most 1024. 0: all. */
+    /** Columns of a head that are rotated, from the first on; even, at most 1024. 0: all. */
     int64_t width;
-    /** Pairs are neighbours (2 i, 2 i + 1), as in Meta's files and GPT-J; otherwise columns (i, i +
-     *  width / 2), as in Hugging Face's. */
+    /** Pairs are neighbouring columns (2 i, 2 i + 1), as in Meta's files and GPT-J. Otherwise they
+     *  are columns (i, i + width / 2), as in Hugging Face's. */
     bool interleaved;
     double theta;   /**< Base of the frequencies, >= 1. 0: 10000. */
     int64_t offset; /**< Position of row 0, >= 0. */
@@ -207,7 +214,7 @@ typedef struct cgp_rotary_options {
     double factor;           /**< LINEAR, LLAMA3: divides frequencies, >= 1. */
     double low_freq_factor;  /**< LLAMA3: > 0. */
     double high_freq_factor; /**< LLAMA3: > low_freq_factor. */
-    /** LLAMA3: the length that the model was first trained on, 1 to 2^24. */
+    /** LLAMA3: sequence length that the model was first trained on, 1 to 2^24. */
     int64_t original_max_position;
     /** [T] i32: positions of the rows, to which `offset` is added. Borrowed for the call. NULL: 0
      *  .. T - 1. */
@@ -215,14 +222,15 @@ typedef struct cgp_rotary_options {
 } cgp_rotary_options;
 
 /**
- * Rotate pairs of columns of each head by angles that grow with the row, so that the product of a
- * query and a key depends on how far they are apart: x [T, heads x D] -> [T, heads x D].
+ * Rotate pairs of columns of each head by angles that grow with the row: x [T, heads x D] -> [T,
+ * heads x D]. The product of a query and a key then depends on their distance.
  *
- * Pair i of row t rotates by (offset + t) theta^(-2 i / width); a row's position, where given,
- * takes the place of t. Frequencies and angles are rounded to f32, as in the implementations that
- * published models were trained with. Cosines and sines are recomputed by a written-down chain: no
- * table is kept, and the bits are the same on every device. Source: Su et al. 2021,
- * arXiv:2104.09864.
+ * Pair i of row t rotates by the angle (offset + t) theta^(-2 i / width). If positions are given,
+ * the row's position replaces t. Frequencies and angles are rounded to f32, as in the
+ * implementations that published models were trained with. Cosines and sines are recomputed by a
+ * fixed sequence of operations: no table is stored, and every device computes the same bits.
+ *
+ * Source: Su et al. 2021, arXiv:2104.09864.
  */
 CGP_API cgp_value cgp_rotary_embedding(cgp_model *model, cgp_value x, cgp_rotary_options options);
 
@@ -232,23 +240,23 @@ typedef struct cgp_matmul_options {
     bool transpose_b; /**< b is [..., N, K]. */
 } cgp_matmul_options;
 
-/** Multiply two values, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; the
- *  dimensions in front are equal. Both get a gradient; a and b may be one value. */
+/** Multiply two values matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]. The leading
+ *  dimensions must be equal. Both get a gradient; a and b may be the same value. */
 CGP_API cgp_value cgp_matmul(cgp_model *model, cgp_value a, cgp_value b,
                              cgp_matmul_options options);
 
-/** Set elements to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1.
- * The mask is a function of (seed, step, op, sample, element) and never stored. p = 0 adds nothing
- * to the graph. Source: Srivastava et al. 2014. */
+/** Set elements to zero with probability p in training, 0 <= p < 1, and scale the others by
+ *  1/(1-p). The mask is a function of (seed, step, op, sample, element) and is never stored. p = 0
+ *  adds nothing to the graph. Source: Srivastava et al. 2014. */
 CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
 
-/** Take the index of the largest element of each row, the first of equals: [..., C] -> [...] i32 in
- * 0..C-1 (of one row, [C], it is [1]). It has no gradient. */
+/** Take the index of the largest element of each row, the first of equal ones: [..., C] -> [...]
+ *  i32 in 0..C-1 (from [C], [1]). It has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
 /* Images are [H, W, C], the channels of a pixel side by side. */
 
-/** Pixels of zeros around an image; where negative, pixels taken off it. */
+/** Pixels of zeros around an image; negative: pixels cropped from it. */
 typedef struct cgp_padding {
     int top, bottom, left, right;
 } cgp_padding;
@@ -264,10 +272,10 @@ typedef struct cgp_conv2d_options {
     int64_t out;         /**< Channels of the result, >= 1. */
     int kernel[2];       /**< Height, width, >= 1. */
     int stride[2];       /**< Height, width, >= 1. */
-    cgp_padding padding; /**< Any sign: {-1, 1, -1, 1} shifts the image by a pixel. */
+    cgp_padding padding; /**< May be negative: {-1, 1, -1, 1} shifts the image by a pixel. */
     bool bias;           /**< Parameter `<name>.bias` [out]. */
-    cgp_init init;       /**< Of the weight. */
-    cgp_init bias_init;  /**< Of the bias. */
+    cgp_init init;       /**< Initial weight [zero]. */
+    cgp_init bias_init;  /**< Initial bias [zero]. */
 } cgp_conv2d_options;
 
 /** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - kernel) /
@@ -276,12 +284,14 @@ typedef struct cgp_conv2d_options {
 CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
 
-/** How a plan's cgp_conv2d() of 3 x 3 with a stride of 1 are computed. DIRECT: as sums of products.
- * WINOGRAD: by tiles of 2 x 2 output pixels, F(2 x 2, 3 x 3): 16 products a tile and channel
- * instead of 36. It rounds otherwise, by about as much; its bits do not depend on stages, schedule
- * or recomputation either. Images with few pixels or channels, and bf16 on processors with
- * AVX512_BF16 or AMX, stay direct. On cpu devices; cuda devices refuse it, those of `ref` compute
- * direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
+/** How a plan computes each cgp_conv2d() of 3 x 3 with stride 1. DIRECT: as sums of products.
+ *  WINOGRAD: in tiles of 2 x 2 output pixels, F(2 x 2, 3 x 3), with 16 products per tile and
+ *  channel instead of 36.
+ *
+ *  Winograd rounds differently, by about as much; its bits do not depend on stages, schedule or
+ *  recomputation either. Images with few pixels or channels, and bf16 on processors with
+ *  AVX512_BF16 or AMX, use direct sums. cpu devices implement it, cuda devices refuse it, and ref
+ *  devices use direct sums. Source: Lavin and Gray 2016, arXiv:1509.09308. */
 typedef enum cgp_convolution { CGP_CONVOLUTION_DIRECT, CGP_CONVOLUTION_WINOGRAD } cgp_convolution;
 
 /** Parse "direct" or "winograd". @retval CGP_EINVAL Another word; the message lists the known ones.
@@ -296,33 +306,33 @@ typedef struct cgp_conv_transpose2d_options {
     int64_t out;         /**< Channels of the result, >= 1. */
     int kernel[2];       /**< Height, width, >= 1. */
     int stride[2];       /**< Height, width, >= 1. */
-    cgp_padding padding; /**< Pixels taken off the result; where negative, put around it. */
-    /** Rows at the bottom and columns at the right that the result has more, 0 .. stride - 1. */
+    cgp_padding padding; /**< Pixels cropped from the result; negative: added around it. */
+    /** Extra rows at the bottom and columns at the right of the result, 0 .. stride - 1. */
     int output_padding[2];
     bool bias; /**< Parameter `<name>.bias` [out]. */
-    /** Of the weight. By fan as in PyTorch: fan_in is kernel height x width x out, that of the
+    /** Initial weight [zero]. As in PyTorch, fan_in is kernel height x width x out, that of the
      *  convolution it transposes. */
     cgp_init init;
-    cgp_init bias_init; /**< Of the bias. */
+    cgp_init bias_init; /**< Initial bias [zero]. */
 } cgp_conv_transpose2d_options;
 
-/** Convolve transposed (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1)
- * stride + kernel - top - bottom + output_padding: the gradient of a cgp_conv2d() that makes H of
- * OH rows. Parameter `<name>.weight` [kernel height, kernel width, out, in] (PyTorch's order is
- * [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016, arXiv:1603.07285.
- * */
+/** Transposed convolution (PyTorch's ConvTranspose2d): x [H, W, in] -> [OH, OW, out], OH = (H - 1)
+ *  stride + kernel - top - bottom + output_padding. It is the gradient of a cgp_conv2d() that makes
+ *  H rows from OH. Parameter `<name>.weight` [kernel height, kernel width, out, in] (PyTorch's
+ *  order is [in, out, height, width]). Source: Zeiler et al. 2010; Dumoulin and Visin 2016,
+ *  arXiv:1603.07285. */
 CGP_API cgp_value cgp_conv_transpose2d(cgp_model *model, cgp_value x, const char *name,
                                        cgp_conv_transpose2d_options options);
 
-/** Windows of a pool; passed by value. */
+/** Windows of a pooling op; passed by value. */
 typedef struct cgp_pool_options {
     int kernel[2];       /**< Height, width, >= 1. */
     int stride[2];       /**< Height, width, >= 1. */
-    cgp_padding padding; /**< 0 .. kernel - 1; not counted by a mean, never a maximum. */
+    cgp_padding padding; /**< 0 .. kernel - 1; padding is no part of a mean or maximum. */
 } cgp_pool_options;
 
-/** Take the largest of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as of
- * cgp_conv2d(). Its gradient goes to the first of equals. */
+/** Take the largest element of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as for
+ *  cgp_conv2d(). Its gradient goes to the first of equal elements. */
 CGP_API cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options);
 
 /** Take the mean of each window, per channel: x [H, W, C] -> [OH, OW, C]. */
@@ -331,8 +341,8 @@ CGP_API cgp_value cgp_average_pool(cgp_model *model, cgp_value x, cgp_pool_optio
 /** Take the mean over all pixels: x [H, W, C] -> [C]. */
 CGP_API cgp_value cgp_global_average_pool(cgp_model *model, cgp_value x);
 
-/** Make each pixel a block of `scale` x `scale` equal ones: x [H, W, C] -> [H scale, W scale, C].
- *  */
+/** Repeat each pixel as a block of `scale` x `scale` pixels: x [H, W, C] -> [H scale, W scale,
+ *  C]. */
 CGP_API cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale);
 
 /** Pad with zeros, or crop where padding is negative: x [H, W, C] -> [H + top + bottom, W + left +
@@ -347,10 +357,10 @@ CGP_API cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding);
  * then scale and shift: [..., C] -> [..., C].
  *
  * Parameters `<name>.weight` (ones), `<name>.bias` (zeros). State `<name>.running_mean` (zeros),
- * `<name>.running_var` (ones; unbiased), `<name>.num_batches_tracked`: evaluation normalises with
- * it. Training changes it when a step has succeeded: new = (1 - momentum) old + momentum x batch
- * statistics, for each micro-batch in turn, or, in a plan with `deferred_batch_norm`, once, with
- * the statistics of the whole mini-batch. Recomputation never counts.
+ * `<name>.running_var` (ones; unbiased), `<name>.num_batches_tracked`. Evaluation normalises with
+ * the state. Training changes it after a step has succeeded: new = (1 - momentum) old + momentum x
+ * batch statistics, once for each micro-batch in order. In a plan with `deferred_batch_norm` it
+ * changes once, with the statistics of the whole mini-batch. Recomputed forwards do not change it.
  *
  * @param[in] eps       Added to the variance, > 0 (PyTorch: 1e-5).
  * @param[in] momentum  0 to 1 (PyTorch: 0.1), or CGP_MOMENTUM_CUMULATIVE.
@@ -375,44 +385,43 @@ CGP_API cgp_value cgp_group_norm(cgp_model *model, cgp_value x, const char *name
 /** max(x, 0). */
 CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);
 
-/** x above 0, slope x below. @param[in] slope 0 to 1. */
+/** x if x > 0, slope x otherwise. @param[in] slope 0 to 1. */
 CGP_API cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope);
 
-/** Set whole channels of a sample to zero with probability p in training and scale the others by
- * 1/(1-p), 0 <= p < 1: [H, W, C] -> [H, W, C]. The mask is a function of (seed, step, op, sample,
- * channel). p = 0 adds nothing to the graph. */
+/** Set whole channels of a sample to zero with probability p in training, 0 <= p < 1, and scale the
+ *  others by 1/(1-p): [H, W, C] -> [H, W, C]. The mask is a function of (seed, step, op, sample,
+ *  channel). p = 0 adds nothing to the graph. */
 CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
 
-/** Put 2 to 4 values side by side along the last dimension; the others are equal. @param[in] values
- *  [n], Borrowed. */
+/** Concatenate 2 to 4 values along the last dimension; their other dimensions are equal. @param[in]
+ *  values [n], Borrowed. */
 CGP_API cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n);
 
-/** Give a sample other dimensions, of as many elements in the same order: [4, 6] -> [2, 12].
- *  Nothing moves.
- *  @param[in] rank 1 to 5. @param[in] dims [rank], Borrowed, without N; one of -1 follows from the
- *  others. */
+/** Change the dimensions of a sample; elements keep their order: [4, 6] -> [2, 12]. No data moves.
+ *  @param[in] rank 1 to 5. @param[in] dims [rank], Borrowed, without N; a single -1 is derived from
+ *      the others. */
 CGP_API cgp_value cgp_reshape(cgp_model *model, cgp_value x, int rank, const int64_t *dims);
 
-/** Reshape a sample to one row: [H, W, C] -> [H W C]; cgp_reshape() to one dimension. */
+/** Reshape a sample to one dimension: [H, W, C] -> [H W C]. */
 CGP_API cgp_value cgp_flatten(cgp_model *model, cgp_value x);
 
-/** Exchange two dimensions of a sample: [T, heads, C], 0, 1 -> [heads, T, C]. @param[in] dim0 From
- *  0, or from -1 for the last.
+/** Exchange two dimensions of a sample: [T, heads, C], 0, 1 -> [heads, T, C].
+ *  @param[in] dim0 From 0 for the first, or from -1 for the last.
  *  @param[in] dim1 Likewise. */
 CGP_API cgp_value cgp_transpose(cgp_model *model, cgp_value x, int dim0, int dim1);
 
-/** Take indices begin .. end - 1 of one dimension of a sample: [T, 3 C], 1, C, 2 C -> [T, C].
- *  Several slices split a value: their gradients are written into one, each to its part. @param[in]
- *  dim From 0, or from -1 for the last. */
+/** Take indices begin .. end - 1 of one dimension of a sample: [T, 3 C], 1, C, 2 C -> [T, C]. If
+ *  several slices split a value, their gradients are written directly into its gradient.
+ *  @param[in] dim From 0 for the first, or from -1 for the last. */
 CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begin, int64_t end);
 
 /**
- * Tie a parameter of a later op to one that exists already: instead of making `name`, the op uses
- * `existing`.
+ * Tie a parameter of a later op to an existing parameter: the op uses `existing` and does not
+ * create `name`.
  *
- * The shapes must be equal. The tied parameter keeps its first name, is counted, saved and hashed
- * once, and its gradient is the sum over its uses in their order. Stages that use it hold a copy
- * each.
+ * The shapes must be equal. The tied parameter keeps its first name, and is counted, saved and
+ * hashed once. Its gradient is the sum over its uses, in their order. Each stage that uses it has
+ * its own copy.
  *
  *     cgp_model_tie(model, "head.weight", "embed.weight");
  *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = vocab});
@@ -420,19 +429,20 @@ CGP_API cgp_value cgp_slice(cgp_model *model, cgp_value x, int dim, int64_t begi
 CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *existing);
 
 /**
- * Stash a value under a name until cgp_model_pop() takes it: for layers written apart from each
- * other, which pass no values.
+ * Stash a value under a name until cgp_model_pop() takes it: for layers written independently,
+ * which pass no values.
  *
- *     cgp_model_stash(model, "left", "skip", x);           // in one layer
- *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));      // in a later one, or further on in the same
+ *     cgp_model_stash(model, "left", "skip", x);
+ *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));   // later, in any layer
  *
- * It is only another way to write a skip: the pop returns the value itself, which crosses stages
- * like any other. A name is stashed once and popped once in its namespace; the same name in another
- * namespace is another one, so that a function that makes layers can be called several times, each
- * time with a namespace of its own. cgp_model_finish() refuses a stash that was never popped.
+ * A stash is only another way to write a skip connection: the pop returns the value itself, which
+ * crosses stages like any other. Within a namespace, a name is stashed once and popped once.
+ * Different namespaces may use the same name, so a function that makes layers can be called several
+ * times, each time with another namespace. cgp_model_finish() refuses a stash that was never
+ * popped.
  *
- * @param[in] space  The namespace; equal texts are one namespace, NULL and "" are the common one.
- * Copied.
+ * @param[in] space  The namespace; equal texts are one namespace, NULL and "" are the default one.
+ *                   Copied.
  * @param[in] name   Not empty. Copied.
  * @param[in] value  An input of the model, or a result.
  */
@@ -444,35 +454,38 @@ CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *na
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
 /** End in softmax and cross-entropy, the mean over the targets that are not ignored: logits [...,
- * classes], targets [...] i32 in 0..classes-1, or `ignore` (PyTorch: -100); of logits [classes] the
- * targets are [1]. It is in no layer and runs on the last stage. Several losses add up, each times
- * its `weight` > 0 (1 for a single one). Targets are constants: no gradient passes through. */
+ *  classes], targets [...] i32 in 0..classes-1, or `ignore` (PyTorch: -100). For logits [classes]
+ *  the targets are [1]. The loss belongs to no layer and runs on the last stage. A model may have
+ *  several losses; their sum, each times its `weight` > 0, is the loss (1 for a single one).
+ *  Targets are constants: no gradient passes through them. */
 CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                           int64_t ignore, double weight);
 
 /** End in sigmoid and binary cross-entropy, the mean over all elements: logits [...], targets of
- * the same shape, f32 in 0..1. Otherwise as cgp_model_loss_cross_entropy(). */
+ *  the same shape, f32 in 0..1. Otherwise as cgp_model_loss_cross_entropy(). */
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                             double weight);
 
-/** Name a value as the model's next output, which cgp_pipeline_predict() returns; not an input, and
- * each value once. A model without a loss is trained by an external loss of its outputs
- * (cgp_pipeline_forward). */
+/** Make a value the model's next output, which cgp_pipeline_predict() returns. It must not be an
+ *  input, nor an output already. A model without a loss is trained by an external loss of its
+ *  outputs (cgp_pipeline_forward). */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
 /**
  * Close the model and report the builder's first error.
  *
- * Ops that neither a loss nor an output needs are removed, and their parameters with them. A model
- * has at least one layer, and a loss or an output. A layer may be empty.
+ * Ops that no loss and no output needs are removed, with their parameters. A model has at least one
+ * layer, and a loss or an output. A layer may be empty.
  *
- * @retval CGP_EINVAL  `layer, op: expectation, got value`.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  `layer, op: expectation, got value`.
+ * @retval CGP_ENOMEM
  * @retval CGP_ESTATE  Finished already.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 
-/** Return name, numbers of layers, parameters (tensors) and all their elements; NULL for an index
- *  out of range, here and below. Legal after cgp_model_finish(). Threads: any. */
+/** Return the name, and the numbers of layers, of parameters (tensors) and of all their elements.
+ *  Here and below, an index out of range returns NULL. Legal after cgp_model_finish(). Threads:
+ *  any. */
 CGP_API const char *cgp_model_name(const cgp_model *model);
 CGP_API int cgp_model_layers(const cgp_model *model);
 CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);
@@ -481,41 +494,42 @@ CGP_API const char *cgp_model_parameter_name(const cgp_model *model, int paramet
 CGP_API const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter);
 CGP_API int64_t cgp_model_parameter_count(const cgp_model *model);
 
-/** Return op state besides parameters (running statistics), in order of the ops; f32, or i32 for a
+/** Return the state of ops (running statistics), in the order of the ops; f32, or i32 for a
  *  count. */
 CGP_API int cgp_model_states(const cgp_model *model);
 CGP_API const char *cgp_model_state_name(const cgp_model *model, int state);
 CGP_API const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state);
 CGP_API cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state);
 
-/** Return inputs in order of declaration; shape for one sample (rank -1: there is no such input).
- *  */
+/** Return inputs in order of declaration. The shape is that of one sample (rank -1: no such
+ *  input). */
 CGP_API int cgp_model_inputs(const cgp_model *model);
 CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
 CGP_API cgp_shape cgp_model_input_shape(const cgp_model *model, int input);
 CGP_API cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input);
 CGP_API bool cgp_model_input_has_gradient(const cgp_model *model, int input);
 
-/** Return the bound of an integer input: its elements are 0 .. bound - 1, as every op and loss that
- *  reads them demands, but for targets that are ignored. 0: they may be anything, or there is no
- *  such input. Threads: any. */
+/** Return the bound of an integer input: every op and loss that reads it requires elements in 0 ..
+ *  bound - 1, except for ignored targets. 0: any integer is valid, or there is no such input.
+ *  Threads: any. */
 CGP_API int64_t cgp_model_input_bound(const cgp_model *model, int input);
 
-/** Return outputs in order of cgp_model_output(); shape for one sample (rank -1: there is no such
- *  output), and type. */
+/** Return outputs in order of cgp_model_output(): the shape of one sample (rank -1: no such
+ *  output), and the type. */
 CGP_API int cgp_model_outputs(const cgp_model *model);
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model, int output);
 CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model, int output);
 
 /** A loss of a model. */
 typedef struct cgp_model_loss {
-    int output;    /**< The output that has its logits; -1: none has. */
-    int target;    /**< The input that has its targets; -1: the graph makes them, or it has none. */
-    double weight; /**< In the sum of all losses. */
+    int output; /**< Output that is the logits of the loss; -1: none is. */
+    /** Input that is the targets of the loss; -1: the graph makes them, or there are none. */
+    int target;
+    double weight; /**< Factor in the sum of all losses. */
 } cgp_model_loss;
 
-/** Return losses in the order in which the model got them; a weight of 0: there is no such loss.
- *  Threads: any. */
+/** Return losses in the order in which they were added to the model. A weight of 0: there is no
+ *  such loss. Threads: any. */
 CGP_API int cgp_model_losses(const cgp_model *model);
 CGP_API cgp_model_loss cgp_model_loss_at(const cgp_model *model, int loss);
 

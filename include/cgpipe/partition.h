@@ -16,17 +16,19 @@ extern "C" {
 #endif
 
 /**
- * Cut a row of costs into stages so that the maximum cost of a stage is minimal: the exact optimum.
+ * Partition a row of costs into stages so that the maximum cost of a stage is minimal: the exact
+ * optimum.
  *
- * No stage is empty. Of several optima the leftmost: the first stage as short as possible, then the
- * second, and so on.
+ * No stage is empty. Among several optima it returns the leftmost: the first stage is as short as
+ * possible, then the second, and so on.
  *
  * @param[in]  costs    [layers], any unit, >= 0 and finite. Borrowed.
  * @param[in]  layers   Number of layers.
  * @param[in]  stages   1 <= stages <= layers.
  * @param[out] balance  [stages] layers of each stage.
  *
- * @retval CGP_EINVAL  More stages than layers, or a bad cost or sum of costs.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  More stages than layers, or a bad cost or sum of costs.
+ * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: O(layers).
  */
@@ -37,50 +39,52 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_solve(const double *costs, int lay
  *  recomputation. */
 CGP_API double cgp_layer_flops(const cgp_model *model, int layer);
 
-/** Balance a finished model by cgp_layer_flops(). The loss is not counted. As cgp_balance_solve().
- *  */
+/** Balance a finished model by cgp_layer_flops(), without the loss. Otherwise as
+ *  cgp_balance_solve(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, int stages,
                                                        int *balance);
 
-/** Cost of a layer: times, operations and bytes of one micro-batch. The losses, which are in no
- *  layer, count with the last. */
+/** Cost of a layer: times, operations and bytes of one micro-batch. The losses, which belong to no
+ *  layer, count with the last one. */
 typedef struct cgp_layer_cost {
     /** F */
     double forward_seconds;
-    /** I: gradients of values; of norms also those of their parameters. */
+    /** I: gradients of values; for norms also those of their parameters. */
     double input_seconds;
     /** W: gradients of parameters. */
     double weight_seconds;
-    /** R: forward of all ops whose results backward needs, in this layer or another. */
+    /** R: forward of all ops whose results backward needs, in this layer or another one. */
     double recompute_seconds;
-    /** The addition of `+selective` to B: forward of the ops that are cheap to recompute. */
+    /** Time that `+selective` adds to B: forward of the ops that are cheap to recompute. */
     double selective_seconds;
-    /** Of F, I, W; the losses' included. */
+    /** FLOPs of F, I and W, with the losses. */
     double flops[3];
-    /** f32 elements; a tied parameter counts in the layer of its first use. */
+    /** Bytes of f32 elements; a tied parameter counts in the layer of its first use. */
     int64_t parameter_bytes;
-    /** Results of the layer that backward reads, with recompute `never`. */
+    /** Bytes of the layer's results that backward reads, with recompute `never`. */
     int64_t saved_bytes;
-    /** The optimizer's update of its parameters, once a step, whatever the size of micro-batches;
+    /** The optimizer's update of the layer's parameters, once per step for any size of micro-batch.
      *  0: not measured. */
     double update_seconds;
 } cgp_layer_cost;
 
 /**
- * Interpolate costs between sizes of micro-batches: kernels of few samples are slower for each of
- * them.
+ * Interpolate costs between sizes of micro-batches. Kernels take more time per sample if they have
+ * few samples.
  *
- * For each layer and each number, the line through the two sizes next to `at`, or beyond them
- * through the first two or the last two, never below 0. From one size in proportion to the samples.
- * `parameter_bytes` and `update_seconds` are the first row's.
+ * Each number is linear, for each layer, between the two sizes next to `at`. Beyond the sizes, the
+ * line through the first two or the last two is used, but never below 0. With one size, costs are
+ * in proportion to the samples. `parameter_bytes` and `update_seconds` are taken from the first
+ * row.
  *
  * @param[in]  costs    [sizes][layers]. Borrowed.
- * @param[in]  samples  [sizes] of the micro-batches of each row, >= 1, ascending. Borrowed.
- * @param[in]  sizes    >= 1.   @param[in] layers  >= 1.
+ * @param[in]  samples  [sizes] samples of the micro-batches of each row, >= 1, ascending. Borrowed.
+ * @param[in]  sizes    >= 1.
+ * @param[in]  layers   >= 1.
  * @param[in]  at       Samples of the micro-batch whose costs are wanted, >= 1.
  * @param[out] out      [layers]. Caller's; not a part of `costs`. Unchanged on failure.
  *
- * @retval CGP_EINVAL  A number that is out of range, or sizes that do not ascend.
+ * @retval CGP_EINVAL  A number is out of range, or sizes do not ascend.
  *
  * Threads: any.
  */
@@ -90,18 +94,22 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_layer_costs_at(const cgp_layer_cost *costs
 
 typedef struct cgp_profile_options {
     size_t struct_size;
-    int64_t samples; /**< Of a micro-batch, >= 1. [1] */
+    int64_t samples; /**< Samples of a micro-batch, >= 1. [1] */
     const char *
-        device; /**< A name of cgpipe/devices.h; a limit has no effect. Borrowed for the call. [NULL: "cpu"] */
-    int threads;    /**< Of the device, 1 to 1024. [1] */
-    cgp_dtype type; /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
-    /** Runs of each kernel, 1 to 1000; its time is their median. If it is 1, caches stay as they
-     *  are. [5] */
+        /** A device name as in cgpipe/devices.h; a limit in it has no effect. Borrowed for the
+         *  call. [NULL: "cpu"] */
+        device;
+    int threads;    /**< Threads of the device, 1 to 1024. [1] */
+    cgp_dtype type; /**< Type of values: CGP_F32 or CGP_BF16. [CGP_F32] */
+    /** Runs of each kernel, 1 to 1000; its time is their median. With 1, caches are not flushed
+     *  before a run. [5] */
     int repeats;
-    /** Measure `layers` layers from this one on, and leave the times of the others 0: ranks measure
-     *  parts of a model, each its own. [0] */
+    /** Measure `layers` layers from this one on, and set the times of the others to 0. Each rank
+     *  can thus measure its own part of a model. [0] */
     int first_layer;
-    int layers; /**< >= 0, first_layer + layers at most those of the model; 0: all from first_layer on. [0] */
+    /** Number of layers, >= 0; first_layer + layers is at most that of the model. 0: all from
+     *  first_layer on. [0] */
+    int layers;
     cgp_convolution convolution; /**< [direct] */
 } cgp_profile_options;
 
@@ -113,23 +121,24 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
 }
 
 /**
- * Measure every layer: run its kernels on random data, each once to warm up and then `repeats`
- * times. cgp_profile_steps() of cgpipe/pipeline.h is closer to a training, where its memory
- * suffices.
+ * Measure every layer: run its kernels on random data, once to warm up and then `repeats` times.
+ * cgp_profile_steps() of cgpipe/pipeline.h is closer to training, but needs more memory.
  *
- * Before each run the caches of a device in the host's memory are filled with other memory, then
- * with the op's x or dy, as in a step. Ops run one by one, with memory for one op at a time, so
- * that a model larger than memory can be profiled. Kernels that are equal but for their data are
- * measured once for all layers. Gradients of several uses accumulate, as in training.
+ * Before each run on a device in host memory, the caches are filled with other memory, then with
+ * the op's x or dy, as in a step. Ops run one by one, with memory for one op at a time, so a model
+ * larger than memory can be profiled. Kernels that differ only in their data are measured once for
+ * all layers. Gradients of several uses accumulate, as in training.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Borrowed.
  * @param[out] costs    [cgp_model_layers()]. Caller's. Unchanged on failure.
  *
- * @retval CGP_EINVAL   A bad option, or a model that is not finished.   @retval CGP_ENOMEM
- * @retval CGP_ELIMIT   An op needs more memory than the machine has.   @retval CGP_EDEVICE  A kernel failed.
+ * @retval CGP_EINVAL   A bad option, or a model that is not finished.
+ * @retval CGP_ENOMEM
+ * @retval CGP_ELIMIT   An op needs more memory than the machine has.
+ * @retval CGP_EDEVICE  A kernel failed.
  *
- * Threads: blocks. The device, and its threads, are the caller's thread's for the call.
+ * Threads: any; blocks. The calling thread owns the device and its threads for the call.
  * Cost: (1 + repeats) micro-batches of forward and backward of the ops that differ.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_profile(const cgp_model *model,
@@ -140,11 +149,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_profile(const cgp_model *model,
  * Balance by measured time, exactly: a layer costs F + I + W, and R too if micro-batches are
  * recomputed.
  *
- * torchgpipe's balance_by_time, but with a warm-up, medians, recomputation, and the optimal cut for
- * these times.
+ * Like torchgpipe's balance_by_time, but with a warm-up, medians and recomputation, and with an
+ * optimal partition for these times.
  *
- * @param[in] costs       [layers], of cgp_profile() or made up. Borrowed.
- * @param[in] recomputed  Most micro-batches are (always, except_last).
+ * @param[in] costs       [layers], from cgp_profile() or made up. Borrowed.
+ * @param[in] recomputed  Most micro-batches are recomputed (always, except_last).
  * Otherwise as cgp_balance_solve().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
@@ -154,10 +163,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
 /** Options of cgp_balance_by_size(). */
 typedef struct cgp_balance_size_options {
     size_t struct_size;
-    int64_t samples; /**< Of a micro-batch, >= 1. [1] */
-    /** Micro-batches with saved values at one time, >= 1: 1 with recomputation. [1] */
+    int64_t samples; /**< Samples of a micro-batch, >= 1. [1] */
+    /** Micro-batches whose values are saved at one time, >= 1; 1 with recomputation. [1] */
     int in_flight;
-    /** Bytes per byte of a parameter: itself, its gradient, the optimizer's states. [2] */
+    /** Bytes per parameter byte: the parameter, its gradient and the optimizer's states. [2] */
     double parameter_scale;
 } cgp_balance_size_options;
 
@@ -171,10 +180,11 @@ static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
  * Balance by bytes, exactly, without running anything: a layer costs saved bytes x in_flight +
  * parameter bytes x parameter_scale.
  *
- * torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of one
- * micro-batch: with recomputation only one is live. Without, in_flight of them are, hence the
- * factor. Its param_scale is a guess (RMSprop: 3 to 5); here 2 + cgp_optim_states() is exact.
- * Workspace and messages are not counted: both depend on the cut.
+ * Like torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of one
+ * micro-batch. With recomputation only one micro-batch is live; without it, in_flight of them are,
+ * hence the factor. torchgpipe's param_scale is a guess (RMSprop: 3 to 5); here 2 +
+ * cgp_optim_states() is exact. Workspace and messages are not counted: both depend on the
+ * partition.
  *
  * @param[in] options  Borrowed.
  * @retval CGP_EINVAL  A bad option too. Otherwise as cgp_balance_solve().
