@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices.h -- devices by name, and the backends, transports and plug-ins that there are.
+/* devices.h -- devices by name, and the available backends, transports and plug-ins.
  *
  *     KIND[:ORDINAL][@LIMIT]      "cpu", "cuda:1", "cuda:0@22GiB", "late@500M"
  *
- * KIND is the name of a backend, ORDINAL the number of its hardware [0], LIMIT the most bytes that
- * a plan may give the device: a whole number, with K, M, G or T, or KiB .. TiB, for powers of 1024.
- * */
+ * KIND is the name of a backend, and ORDINAL the number of its hardware [0]. LIMIT is the most
+ * bytes that a plan may give the device: a whole number, with K, M, G or T, or KiB .. TiB, for
+ * powers of 1024. */
 #ifndef CGPIPE_DEVICES_H
 #define CGPIPE_DEVICES_H
 
@@ -21,20 +21,21 @@ typedef struct cgp_device_list {
     int count;
 } cgp_device_list;
 
-/** The most devices of a list. */
+/** Maximum number of devices in a list. */
 #define CGP_MAX_DEVICES 65536
 
 /**
  * Parse a list of devices, NAME[*COUNT] with commas between: "cpu*3,late@2GiB" is cpu, cpu, cpu and
  * late@2GiB.
  *
- * Names are checked for their form; a backend is looked for by cgp_plan_create().
+ * Only the form of a name is checked here; cgp_plan_create() looks for the backend.
  *
  * @param[out] out   Owned by the caller, see cgp_device_list_release(). Unchanged after a failure.
  * @param[in]  text  Borrowed for the call.
  *
- * @retval CGP_EINVAL  The text is another; the message names the place.
- * @retval CGP_ELIMIT  More than CGP_MAX_DEVICES.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  Not such a list; the message has the place.
+ * @retval CGP_ELIMIT  More than CGP_MAX_DEVICES.
+ * @retval CGP_ENOMEM
  *
  * Threads: any.
  */
@@ -46,59 +47,59 @@ CGP_API void cgp_device_list_release(cgp_device_list *list);
 /** A backend; texts are static. */
 typedef struct cgp_backend_info {
     const char *name;      /**< "cpu" */
-    const char *plugin;    /**< The file that it comes from; NULL: the library. */
+    const char *plugin;    /**< The file that provides it; NULL: the library. */
     bool host_addressable; /**< Its kernels read host memory, and its memory is host memory. */
-    bool asynchronous;     /**< Its work goes on when a call returns. */
+    bool asynchronous;     /**< Its calls enqueue work and return before the work is done. */
     bool custom_ops;       /**< It runs custom ops. */
 } cgp_backend_info;
 
-/** Return backend number `index`, ascending from 0, the library's first; all zero: there are no
- *  more. The first call for one that is not the library's opens the plug-ins (cgpipe/ext/plugin.h).
- *  Threads: any. */
+/** Return backend number `index`, from 0, the library's own first; all zero if there are no more.
+ *  The first call beyond the library's own opens the plug-ins (cgpipe/ext/plugin.h). Threads:
+ *  any. */
 CGP_API cgp_backend_info cgp_backend_info_at(int index);
 
-/** Count a backend's ordinals on this machine. @param backend Its name. Borrowed. @retval
- *  CGP_EINVAL There is no such backend.
+/** Count a backend's ordinals on this machine. @param backend Its name. Borrowed.
+ *  @retval CGP_EINVAL There is no such backend.
  *  @retval CGP_EDEVICE It has no hardware here; the message says why. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *backend);
 
-/** Find the bytes that devices of an ordinal can allocate now; INT64_MAX: not known. @param backend
- *  Its name. Borrowed.
+/** Find the bytes that devices of an ordinal can allocate at present; INT64_MAX if not known.
+ *  @param backend Its name. Borrowed.
  *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads:
- *  any. */
+ *      any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_memory(int64_t *bytes, const char *backend,
                                                      int ordinal);
 
-/** Find the bytes of an ordinal that are neither free nor allocated by devices of this process: the
- *  driver's, which takes more when kernels first run, and those of other programs. INT64_MAX: not
- *  known. @param backend Its name. Borrowed.
+/** Find the bytes of an ordinal that the driver and other programs hold: neither free nor allocated
+ *  by devices of this process. The driver takes more when kernels first run. INT64_MAX: not known.
+ *  @param backend Its name. Borrowed.
  *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads:
- *  any. */
+ *      any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_driver_bytes(int64_t *bytes, const char *backend,
                                                            int ordinal);
 
 /** A transport; texts are static. */
 typedef struct cgp_transport_info {
     const char *name;   /**< "inproc" */
-    const char *plugin; /**< The file that it comes from; NULL: the library. */
+    const char *plugin; /**< The file that provides it; NULL: the library. */
 } cgp_transport_info;
 
-/** Return transport number `index`, ascending from 0, the library's first; all zero: there are no
- *  more. The first call for one that is not the library's opens the plug-ins. Threads: any. */
+/** Return transport number `index`, from 0, the library's own first; all zero if there are no more.
+ *  The first call beyond the library's own opens the plug-ins. Threads: any. */
 CGP_API cgp_transport_info cgp_transport_info_at(int index);
 
 /** A file that was opened as a plug-in; texts are static. */
 typedef struct cgp_plugin_info {
     const char *path;
-    const char *name; /**< The plug-in's own; NULL: it gave none. */
-    const char
-        *reason; /**< It, or a part of it, was left out for this reason; NULL: it is complete. */
-    const char *version; /**< Of cgpipe's headers that it was built with; NULL: it does not say. */
-    const char *sha256;  /**< Of the file, in hexadecimal digits; NULL: it could not be read. */
+    const char *name;    /**< Name that the plug-in gives itself; NULL: none. */
+    const char *reason;  /**< Why it, or a part of it, was left out; NULL: it is complete. */
+    const char *version; /**< Version of the cgpipe headers it was built with; NULL: not given. */
+    /** SHA-256 of the file, in hexadecimal digits; NULL: it could not be read. */
+    const char *sha256;
 } cgp_plugin_info;
 
-/** Return plug-in number `index`, ascending from 0; all zero: there are no more. The first call
- *  opens them. Threads: any. */
+/** Return plug-in number `index`, from 0; all zero if there are no more. The first call opens them.
+ *  Threads: any. */
 CGP_API cgp_plugin_info cgp_plugin_info_at(int index);
 
 #ifdef __cplusplus

@@ -18,27 +18,30 @@ typedef enum cgp_optim_kind {
     CGP_OPTIM_RMSPROP
 } cgp_optim_kind;
 
-/** The learning rate after its warm-up. */
+/** Shape of the learning rate after the warm-up. */
 typedef enum cgp_lr_kind {
     CGP_LR_CONSTANT,
     /** Half a cosine from lr down to min_ratio lr, then constant. */
     CGP_LR_COSINE,
-    CGP_LR_STEP,      /**< Times `gamma` every `step_size` updates. */
-    CGP_LR_MILESTONES /**< Times `gamma` after each of `milestones`. */
+    CGP_LR_STEP,      /**< Multiplied by `gamma` every `step_size` updates. */
+    CGP_LR_MILESTONES /**< Multiplied by `gamma` after each of `milestones`. */
 } cgp_lr_kind;
 
 #define CGP_MAX_MILESTONES 8
 
 /**
- * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero:
+ * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero means
  * constant.
  *
- * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup. With
- * warmup_interval > 0 the warm-up rises every warmup_interval updates: the factor is start + (1 -
- * start) warmup_interval floor((t - 1) / warmup_interval) / warmup while t <= warmup. After the
- * warm-up, with s = t - warmup: constant 1; cosine min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s
- * / (steps - warmup)))) / 2; step gamma^floor(s / step_size); milestones gamma^(number of
- * milestones m with t > m, counted from the first update).
+ * Update t, counted from 1, has the factor start + (1 - start) t / warmup while t < warmup. With
+ * warmup_interval > 0 the warm-up rises only every warmup_interval updates. Its factor is then
+ * start + (1 - start) warmup_interval floor((t - 1) / warmup_interval) / warmup, while t <= warmup.
+ * After the warm-up, with s = t - warmup:
+ *
+ *     constant     1
+ *     cosine       min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s / (steps - warmup)))) / 2
+ *     step         gamma^floor(s / step_size)
+ *     milestones   gamma^k, k = number of milestones m with t > m (t, not s)
  *
  * Source: Goyal et al. 2017, arXiv:1706.02677 (linear warm-up); Loshchilov and Hutter 2017,
  * arXiv:1608.03983 (cosine).
@@ -51,47 +54,48 @@ typedef struct cgp_lr_schedule {
     int64_t step_size; /**< STEP: updates, >= 1. */
     double gamma;      /**< STEP, MILESTONES: 0 < gamma <= 1, so that lr stays finite. */
     double start;      /**< First lr of the warm-up / lr, 0 <= start <= 1. */
-    /** Updates between two rises of the warm-up; 0: linear. */
+    /** Updates between two rises of the warm-up. 0: it rises with every update. */
     int64_t warmup_interval;
     int n_milestones;                       /**< MILESTONES: 0 to CGP_MAX_MILESTONES. */
     int64_t milestones[CGP_MAX_MILESTONES]; /**< Updates, >= 1, ascending. */
 } cgp_lr_schedule;
 
 /**
- * An optimizer and its constants. A plain value; it is copied into the plan.
+ * An optimizer and its constants: a plain value, which is copied into the plan.
  *
- * SGD, as PyTorch: g += weight_decay p; buffer = momentum buffer + g; step along g + momentum
+ * SGD, as in PyTorch: g += weight_decay p; buffer = momentum buffer + g; step along g + momentum
  * buffer if nesterov, else along the buffer. Without momentum there is no buffer.
  * AdamW: p -= lr weight_decay p first; then the moments of g with bias correction, p -= lr m /
- * (sqrt(v) + eps). Adam: the same, but g += weight_decay p instead of the first step.
- * RMSprop, as PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) + eps);
- * step along d, or along buffer = momentum buffer + d.
+ * (sqrt(v) + eps). Adam: the same, but g += weight_decay p replaces the first step.
+ * RMSprop, as in PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) +
+ * eps); step along d, or along buffer = momentum buffer + d.
  *
- * With `clip_norm`, all gradients are first multiplied by min(1, clip_norm / (norm + 1e-6)), norm
- * being the root of the sum of all their squares, as PyTorch's clip_grad_norm_. The sum of each
- * parameter is taken in double, and the sums are added in the order of the parameters, so that it
- * is the same for every balance. A norm that is not finite is an error of cgp_optim_step(), which
- * then updates nothing.
+ * With `clip_norm`, all gradients are first multiplied by min(1, clip_norm / (norm + 1e-6)), as in
+ * PyTorch's clip_grad_norm_. norm is the root of the sum of all their squares. Each parameter's sum
+ * is computed in double, and the sums are added in the order of the parameters, so the norm is the
+ * same for every balance. If it is not finite, cgp_optim_step() fails and updates nothing.
  *
  * Weight decay excludes norms and biases, unless `decay_all`. Constants that a kind does not use
- * are ignored (RMSprop refuses nesterov).
+ * are ignored (but RMSprop refuses nesterov).
  *
- * Source: Sutskever et al. 2013 (Nesterov, in PyTorch's form); Loshchilov and Hutter 2019,
- * arXiv:1711.05101; Kingma and Ba 2015, arXiv:1412.6980; Tieleman and Hinton 2012 (RMSprop);
- * Pascanu et al. 2013, arXiv:1211.5063 (clipping).
+ * Source: Sutskever et al. 2013 (Nesterov, in PyTorch's form). AdamW: Loshchilov and Hutter 2019,
+ * arXiv:1711.05101. Adam: Kingma and Ba 2015, arXiv:1412.6980. RMSprop: Tieleman and Hinton 2012.
+ * Clipping: Pascanu et al. 2013, arXiv:1211.5063.
  */
 typedef struct cgp_optim {
     cgp_optim_kind kind;
     double lr; /**< Learning rate, >= 0. */
     double weight_decay;
-    double momentum;          /**< SGD and RMSprop, 0 <= momentum < 1. */
-    bool nesterov;            /**< SGD, needs momentum. */
-    double beta1, beta2;      /**< AdamW and Adam. */
-    double eps;               /**< AdamW, Adam and RMSprop, >= 1e-45: above 0 in f32 too. */
-    double alpha;             /**< RMSprop, 0 <= alpha < 1. */
-    double clip_norm;         /**< Largest norm of all gradients, > 0; 0: no limit. */
-    bool decay_all;           /**< Weight decay of norms and biases too, as PyTorch's default. */
-    cgp_lr_schedule schedule; /**< Of lr. */
+    double momentum;     /**< SGD and RMSprop, 0 <= momentum < 1. */
+    bool nesterov;       /**< SGD; needs momentum. */
+    double beta1, beta2; /**< AdamW and Adam. */
+    /** AdamW, Adam and RMSprop, >= 1e-45, so that it is above 0 in f32. */
+    double eps;
+    double alpha;     /**< RMSprop, 0 <= alpha < 1. */
+    double clip_norm; /**< Largest norm of all gradients, > 0; 0: no limit. */
+    /** Apply weight decay to norms and biases too, as PyTorch does by default. */
+    bool decay_all;
+    cgp_lr_schedule schedule; /**< Schedule of lr. */
 } cgp_optim;
 
 /** SGD with momentum, optionally Nesterov's. */
@@ -141,16 +145,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_lr_kind_parse(cgp_lr_kind *out, const char
 /** Return the name that cgp_lr_kind_parse() takes. Static. */
 CGP_API const char *cgp_lr_kind_name(cgp_lr_kind kind);
 
-/** Return the learning rate of update number `update`, from 1. @param[in] optim One that
+/** Return the learning rate of update number `update`, counted from 1. @param[in] optim One that
  *  cgp_optim_check() accepts. */
 CGP_API double cgp_optim_lr_at(const cgp_optim *optim, int64_t update);
 
 /** Check the constants that the kind and its schedule use, and that none is NaN. @retval CGP_EINVAL
- * The message has the wrong one and its range. */
+ *  The message has the wrong constant and its range. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_check(const cgp_optim *optim);
 
-/** Return the number of state elements (f32) per parameter: SGD 0 or 1 (momentum), AdamW and Adam
- * 2, RMSprop 1 or 2 (momentum). */
+/** Return the number of f32 state elements per parameter element: SGD 0, or 1 with momentum; AdamW
+ *  and Adam 2; RMSprop 1, or 2 with momentum. */
 CGP_API int cgp_optim_states(const cgp_optim *optim);
 
 #ifdef __cplusplus
