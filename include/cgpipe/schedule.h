@@ -276,10 +276,10 @@ typedef struct cgp_schedule_report {
  * Prove that a lowered schedule keeps the rules and does not deadlock, before anything runs.
  *
  * - Every (stage, micro-batch) has its F once, then its backward once (B, or I then W). In a
- * forward schedule it has no backward.
+ *   forward schedule it has no backward.
  * - R occurs at most once, between F and backward.
  * - SEND follows its producer and RECV precedes its consumer, once each, not necessarily next to
- * them. (RECV posts a receive, see cgp_schedule_simulate().)
+ *   them. (RECV posts a receive, see cgp_schedule_simulate().)
  * - The schedule does not deadlock with unbounded buffers.
  *
  * Then it computes the least capacity of each edge.
