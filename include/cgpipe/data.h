@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data.h -- training data: sequences of a text or of token files, shuffled by seed, random tokens,
- *and custom data sets; images
- * are in images.h.
+/* data.h -- training data: shuffled sequences of text or token files, random tokens, and custom
+ * data sets. images.h has images.
  *
  * Every data set has an *input* and a *target*, the tensors that a model with two inputs takes in
  * this order.
  *
  * Threads: a data set belongs to one thread at a time. In a child of fork(), reading a set with
- * threads is CGP_ESTATE (see base.h). */
+ * threads returns CGP_ESTATE (see base.h). */
 #ifndef CGPIPE_DATA_H
 #define CGPIPE_DATA_H
 
@@ -32,13 +31,13 @@ typedef struct cgp_data_field {
 typedef struct cgp_text_options {
     size_t struct_size;
     int64_t sequence; /**< T: tokens of a sequence, >= 1. */
-    /** Fraction of the sequences, from the end of the text, for validation, 0 <= fraction < 1.
-     *  [0.1] */
+    /** Fraction of the sequences, at the end of the text, that is for validation; 0 <= fraction <
+     *  1. [0.1] */
     double validation_fraction;
-    uint64_t seed; /**< Of the shuffle. */
-    /** [n_validation_paths] files and directories of the validation text, Borrowed: if there are
-     * any, validation_fraction is neither used nor checked, and all sequences of `paths` are for
-     * training. [NULL] */
+    uint64_t seed; /**< Seed of the shuffle. [0] */
+    /** [n_validation_paths] files and directories of the validation text, Borrowed. If there are
+     *  any, all sequences of `paths` are for training, and validation_fraction is neither used nor
+     *  checked. [NULL] */
     const char *const *validation_paths;
     int n_validation_paths; /**< [0] */
 } cgp_text_options;
@@ -52,42 +51,44 @@ static inline cgp_text_options cgp_text_options_default(void) {
 /**
  * Read text files as bytes (vocabulary 256) and cut them into sequences.
  *
- * The files are joined in order. A directory means all regular files in it and in its directories,
- * in byte order of their paths, whatever the locale, without names with a leading dot, empty files,
- * and files that are not regular; a link to a file is read, a link to a directory is not followed.
+ * The files are joined in order. A directory stands for all regular files in it and in its
+ * subdirectories, in byte order of their paths, whatever the locale. Names with a leading dot,
+ * empty files, and files that are not regular are skipped. A link to a file is read; a link to a
+ * directory is not followed.
  *
- * A sequence is T bytes, and the next byte of each as targets; sequences overlap in that one byte
- * only. The last ones, `validation_fraction` of them rounded up, are validation; the others are
- * training. Separate validation files (`validation_paths`) are joined and cut in the same way.
- * Training sequences are shuffled for each pass by (seed, pass); validation is in order.
+ * A sequence is T bytes, with the next byte of each as targets; consecutive sequences overlap in
+ * that one byte. The last `validation_fraction` of the sequences, rounded up, are for validation;
+ * the others are for training. Separate validation files (`validation_paths`) are joined and cut in
+ * the same way. Training sequences are shuffled for each pass by (seed, pass); validation is in
+ * order.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
  * @param[in]  paths    [n_paths] names of regular files and directories. Borrowed.
  * @param[in]  options  Borrowed; NULL for the defaults.
  *
- * @retval CGP_EIO     A file is missing, unreadable or neither a regular file nor a directory (a pipe), or a directory has a link
- *                     without a target; the message names it.
- * @retval CGP_EFORMAT A file of another kind by its first bytes (an archive, an array, UTF-16); the
- * message has the kind and a way out.
- * @retval CGP_EINVAL  No path, an empty file, a directory without a file or with one of tokens
- * (.bin), a bad option, or a text too short for one training
- *                     sequence (and one for validation if there is any); the message has the bytes needed.
+ * @retval CGP_EIO      A file is missing, unreadable or neither a regular file nor a directory (a
+ *                      pipe), or a directory has a link without a target. The message names it.
+ * @retval CGP_EFORMAT  The first bytes are those of another kind of file (an archive, an array,
+ *                      UTF-16). The message has the kind and a suggestion.
+ * @retval CGP_EINVAL   No path, an empty file, a directory without a file or with a file of tokens
+ *                      (.bin), or a bad option. Or the text is too short for one training sequence
+ *                      (and one for validation if there is any); the message has the bytes needed.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: reads the files whole; 1 byte of memory a byte of text, 4 bytes a training
+ * Threads: any. Cost: reads the files whole; memory: 1 byte per byte of text, 4 bytes per training
  * sequence (at most 2^32 - 1 sequences).
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *const *paths,
                                                 int n_paths, const cgp_text_options *options);
 
 /**
- * Refuse bytes that begin a file of another kind than text, as cgp_data_text() does: an archive, an
- * array, weights, UTF-16.
+ * Refuse a file that is not text by its first bytes, as cgp_data_text() does: an archive, an array,
+ * weights, UTF-16.
  *
- * @param[in] name   Of the file, for the message. Borrowed.
- * @param[in] bytes  [count] the beginning of the file, of which 4,096 bytes are enough. Borrowed.
+ * @param[in] name   Name of the file, for the message. Borrowed.
+ * @param[in] bytes  [count] the beginning of the file; 4,096 bytes are enough. Borrowed.
  *
- * @retval CGP_EFORMAT  Of another kind; the message has the kind and a way out.
+ * @retval CGP_EFORMAT  Not text; the message has the kind and a suggestion.
  *
  * Threads: any.
  */
@@ -101,7 +102,7 @@ typedef struct cgp_token_options {
     double validation_fraction; /**< As in cgp_text_options. [0.1] */
     const char *const *validation_paths; /**< As in cgp_text_options, but files only. [NULL] */
     int n_validation_paths;              /**< [0] */
-    uint64_t seed;                       /**< Of the shuffle. */
+    uint64_t seed;                       /**< Seed of the shuffle. [0] */
 } cgp_token_options;
 
 /** The defaults in brackets above, T = 128, with struct_size set. */
@@ -114,13 +115,18 @@ static inline cgp_token_options cgp_token_options_default(void) {
  * Open files of little-endian uint16 or uint32 tokens and cut them into sequences, as
  * cgp_data_text() does with bytes.
  *
- * A file is either uint16 tokens from its first byte (nanoGPT's train.bin) or a shard of llm.c: a
- * header of 256 little-endian int32 (magic 20240520, version 1, number of tokens), then uint16
- * tokens; or, for Llama 3, magic 20240801, version 7, and uint32 tokens. The magic distinguishes
- * them; files of all kinds can be mixed. llm.c's evaluations are refused by their magic. No
- * directories: a directory of shards often holds training and validation.
+ * A file is one of
  *
- * The files stay open and are read a sequence at a time, so they may be larger than memory, and
+ * - uint16 tokens from its first byte on (nanoGPT's train.bin),
+ * - an llm.c shard: a header of 256 little-endian int32 (magic 20240520, version 1, number of
+ *   tokens), then uint16 tokens,
+ * - the same for Llama 3: magic 20240801, version 7, uint32 tokens.
+ *
+ * The magic distinguishes them; files of all kinds can be mixed. llm.c's evaluation files are
+ * refused by their magic. Directories are not accepted, because a directory of shards often holds
+ * training and validation.
+ *
+ * The files stay open and are read one sequence at a time. So they may be larger than memory, and
  * must not change while in use.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
@@ -128,15 +134,16 @@ static inline cgp_token_options cgp_token_options_default(void) {
  * @param[in]  options  Borrowed; NULL for the defaults.
  *
  * @retval CGP_EIO      A file is missing, unreadable or not a regular file; the message names it.
- * @retval CGP_EFORMAT  A header does not fit its file, or the bytes are no whole number of tokens;
- * the message has file,
- *                      offset, expectation and value. Or a file of another kind: text, an archive, tokens of 4 bytes without a header.
- * @retval CGP_EINVAL   No path, an empty file, a bad option, or too few tokens for one training sequence (and one for
- *                      validation if there is any); the message has the tokens needed.
+ * @retval CGP_EFORMAT  A header does not fit its file, or the bytes are not a whole number of
+ *                      tokens; the message has file, offset, expectation and value. Or it is
+ *                      another kind of file: text, an archive, tokens of 4 bytes without a header.
+ * @retval CGP_EINVAL   No path, an empty file, a bad option, or too few tokens for one training
+ *                      sequence (and one for validation if there is any); the message has the
+ *                      tokens needed.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: reads up to 128 KiB of each file; one open descriptor a file, 4 bytes of
- * memory a training sequence (at most 2^32 - 1 sequences).
+ * Threads: any. Cost: reads up to 128 KiB of each file; one open descriptor per file, 4 bytes of
+ * memory per training sequence (at most 2^32 - 1 sequences).
  *
  * Source: nanoGPT data/openwebtext/prepare.py; llm.c dev/data/data_common.py.
  */
@@ -144,30 +151,32 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_tokens(cgp_data **out, const char *co
                                                   int n_paths, const cgp_token_options *options);
 
 /**
- * Make a data set of random tokens and random targets, uniform in [0, vocab), the same for the same
- * seed.
+ * Make a data set of random tokens and random targets, uniform in
+ * [0, vocab). Equal seeds give equal data.
  *
- * It is endless: batch k of size B holds the samples k B .. k B + B - 1 of one infinite list per
- * split.
+ * The set is endless: batch k of size B holds the samples k B .. k B + B - 1 of one infinite list
+ * per split.
  *
- * @retval CGP_EINVAL  vocab or sequence < 1 or above INT32_MAX.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  vocab or sequence < 1 or above INT32_MAX.
+ * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocab, int64_t sequence,
                                                   uint64_t seed);
 
 /**
- * Write input and target of a sample, all of both: the function of a custom data set.
+ * Write the whole input and target of a sample: the function of a custom data set.
  *
- * The sample is a function of `split`, `index` and `position` alone, so that a resumed run, or one
- * with another number of threads, reads the same.
+ * The sample must be a function of `split`, `index` and `position` alone, so that a resumed run, or
+ * one with another number of threads, reads the same data.
  *
- * @param[in]  context   That of the cgp_data_source. Borrowed.
- * @param[in]  index     Of the sample: 0 .. samples - 1 of the split, or the position if endless.
- * @param[in]  position  Counted over all passes: an augmentation, different in each pass, is drawn
- * from it and a seed.
- * @param[out] input     Type and shape of cgp_data_source.input, undefined before.
- * @param[out] target    Type and shape of cgp_data_source.target, undefined before.
- * @return     CGP_OK, or what cgp_fail() returned.
+ * @param[in]  context   The context of the cgp_data_source. Borrowed.
+ * @param[in]  index     Index of the sample: 0 .. samples - 1 of the split, or the position if
+ *                       endless.
+ * @param[in]  position  Position counted over all passes. An augmentation that differs in each pass
+ *                       is drawn from it and a seed.
+ * @param[out] input     Type and shape of cgp_data_source.input, uninitialized.
+ * @param[out] target    Type and shape of cgp_data_source.target, uninitialized.
+ * @return     CGP_OK, or the result of cgp_fail().
  */
 typedef cgp_status cgp_data_fill(void *context, cgp_split split, int64_t index, int64_t position,
                                  void *input, void *target);
@@ -175,23 +184,24 @@ typedef cgp_status cgp_data_fill(void *context, cgp_split split, int64_t index, 
 /** A custom data set. */
 typedef struct cgp_data_source {
     size_t struct_size;
-    /** In messages and in the identity, 1 to 100 bytes. Copied. ["own data"] */
+    /** Name in messages and in the identity, 1 to 100 bytes. Copied. ["own data"] */
     const char *name;
     cgp_data_field input, target; /**< f32 or i32, 1 to CGP_MAX_RANK - 1 dimensions. */
-    /** Samples of a pass, 1 .. 2^32 - 1, shuffled for each pass; INT64_MAX: endless, in order. */
+    /** Samples of a pass, 1 .. 2^32 - 1, shuffled in each pass. INT64_MAX: endless, in order. */
     int64_t training;
-    /** Samples of validation, >= 0, in order; INT64_MAX: endless. [0] */
+    /** Samples of validation, >= 0, in order. INT64_MAX: endless. [0] */
     int64_t validation;
-    uint64_t seed; /**< Of the shuffle. [0] */
-    /** Threads that prefetch samples, 0 <= threads <= 256; 0: the reading thread alone. They call
-     *  `fill` concurrently, after the first cgp_data_read() also between reads. [0] */
+    uint64_t seed; /**< Seed of the shuffle. [0] */
+    /** Threads that prefetch samples, 0 <= threads <= 256. They call `fill` concurrently and, after
+     *  the first cgp_data_read(), also between reads. 0: the reading thread makes all samples.
+     *  [0] */
     int threads;
-    /** Distinguishes these samples from others of the same name and sizes: a version, a hash of
-     *  files. Copied. [NULL] */
+    /** Distinguishes these samples from others with the same name and sizes: a version, or a hash
+     *  of files. Copied. [NULL] */
     const char *identity;
-    void *context;       /**< For the two functions. [NULL] */
+    void *context;       /**< Passed to the two functions. [NULL] */
     cgp_data_fill *fill; /**< Makes a sample. */
-    /** Called once, by cgp_data_destroy(), after the last call of `fill`. May be NULL. [NULL] */
+    /** Called once, by cgp_data_destroy(), after the last call of `fill`. [NULL] */
     void (*destroy)(void *context);
 } cgp_data_source;
 
@@ -206,7 +216,8 @@ static inline cgp_data_source cgp_data_source_default(void) {
 /**
  * Make a custom data set, whose samples the caller's function makes.
  *
- *     static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input, void *target) {
+ *     static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
+ *                            void *input, void *target) {
  *         const struct rows *rows = &((const struct rows *)context)[split];
  *         memcpy(input, rows->x + 64 * index, 64 * sizeof(float));
  *         memcpy(target, rows->labels + index, sizeof(int32_t));
@@ -221,31 +232,32 @@ static inline cgp_data_source cgp_data_source_default(void) {
  *     source.fill = fill;
  *     CGP_TRY(cgp_data_create(&data, &source));
  *
- * It is read as built-in sets are: n training samples in the order of any set with n and this seed,
- * from any position. Vocab, T and classes are 0. If `fill` fails, cgp_data_read() returns its
- * status; the message has name, split and index in front. Reading again calls `fill` again.
+ * It is read like a built-in set: n training samples have the order of any set with n samples and
+ * this seed, from any position. Vocab, T and classes are 0. If `fill` fails, cgp_data_read()
+ * returns its status; the message begins with name, split and index. Another read calls `fill`
+ * again.
  *
  * @param[out] out     Owned by the caller, see cgp_data_destroy().
- * @param[in]  source  Borrowed for the call. `context` belongs to the set until cgp_data_destroy(),
- * to the caller after a
- *                     failure.
+ * @param[in]  source  Borrowed for the call. `context` belongs to the set until cgp_data_destroy();
+ *                     after a failure it stays the caller's.
  *
- * @retval CGP_EINVAL  A field that is out of range.   @retval CGP_ENOMEM  Also: a thread could not be started.
+ * @retval CGP_EINVAL  A field is out of range.
+ * @retval CGP_ENOMEM  Also: a thread could not be started.
  *
- * Threads: any. Cost: 4 bytes a training sample unless endless; with threads a batch of samples,
- * 256 MiB at most, or a sample per thread.
+ * Threads: any. Cost: 4 bytes per training sample unless endless. With threads also a batch of
+ * samples, 256 MiB at most, or one sample per thread.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source);
 
 /** Free a data set. Accepts NULL. */
 CGP_API void cgp_data_destroy(cgp_data *data);
 
-/** Return a field of a sample: 0 is the input, 1 the target; otherwise NULL. Borrowed from the data
- *  set. */
+/** Return a field of a sample: 0 is the input, 1 the target; NULL for other numbers. Borrowed from
+ *  the data set. */
 CGP_API const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field);
 
-/** Return the vocabulary (256 for text) and T, 0 where there are no tokens; and the number of
- * samples of a split: for training those of one pass, INT64_MAX if endless. */
+/** Return the vocabulary (256 for text) and T, both 0 without tokens. Return the number of samples
+ *  of a split; for training it is that of one pass, INT64_MAX if endless. */
 CGP_API int64_t cgp_data_vocab_size(const cgp_data *data);
 CGP_API int64_t cgp_data_sequence(const cgp_data *data);
 CGP_API int64_t cgp_data_samples(const cgp_data *data, cgp_split split);
@@ -259,46 +271,50 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
 /**
  * Fill samples `first` .. `first + count - 1` of a split, counted over all passes.
  *
- * A function of (seed, split, position) alone: reading twice gives the same, and a run may start
- * anywhere. The position is therefore the only state of the data that a checkpoint needs, and
- * cgp_data_identity() detects other data. Validation of a text or of tokens is one pass:
- * `first + count` <= samples.
+ * The result is a function of (seed, split, position) alone: reading twice gives the same, and a
+ * run may start anywhere. The position is therefore the only data state that a checkpoint needs,
+ * and cgp_data_identity() detects different data. Validation of text or tokens is one pass: `first
+ * + count` <= samples.
  *
- * @param[out] inputs   [count, ...] of field 0: tokens, or images. Caller's; undefined after a failure. NULL: they are not made,
- *                      for a rank that reads none (cgp_pipeline_reads()).
- * @param[out] targets  [count, ...] of field 1: for a text or tokens the next token. Likewise; may
- * be NULL.
+ * @param[out] inputs   [count, ...] of field 0: tokens, or images. Caller's; undefined after a
+ *                      failure. NULL: inputs are not made, for a rank that reads none
+ *                      (cgp_pipeline_reads()).
+ * @param[out] targets  [count, ...] of field 1; for text or tokens, the next token. Likewise; may
+ *                      be NULL.
  *
  * @retval CGP_EINVAL   A negative position or count, or past the end of validation.
  * @retval CGP_EIO      A file cannot be read or became shorter; the message names it.
  * @retval CGP_EFORMAT  A token is not below the vocabulary, or an image is broken (see
- * cgp_image_folder_options); the message has
- *                      file, offset and value.
- * @retval CGP_ENOMEM   Reading again may succeed.
+ *                      cgp_image_folder_options); the message has file, offset and value.
+ * @retval CGP_ENOMEM   A later read may succeed.
  * @return              Also the status of a cgp_data_fill.
  *
  * Threads: one at a time per data set (it keeps the permutation of the last pass).
- * Cost: targets alone are cheap: no image is decoded or drawn. Two exceptions: an image folder that
- * is not `strict` decodes, as the label is that of the image that takes a broken one's place; a
- * custom data set makes both.
+ * Cost: targets alone are cheap: no image is decoded or drawn. There are two exceptions. An image
+ * folder that is not `strict` decodes, since the image that replaces a broken one determines the
+ * label. A custom data set makes both.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
                                                 int64_t count, void *inputs, void *targets);
 
 /**
- * Write the SHA-256 of all that determines the samples: with another identity a resumed run would
- * go on with other data.
+ * Write the SHA-256 of everything that determines the samples. If a resumed run finds another
+ * identity, its data are different.
  *
- * It covers the kind of data set, vocabulary, T, seed, the number of samples of each split, the
- * validation fraction or that validation has separate files, and for each file, in order, its size
- * and its contents: of a text all of them, of a token file the first and the last 64 KiB at
- * opening. Names do not count: moved files are the same data. Of images it covers classes, shapes,
- * options and contents; of an image folder the names and sizes of its files, inside the directory;
- * of a custom data set its name, types, shapes and cgp_data_source.identity.
+ * It covers the kind of data set, vocabulary, T, seed, the number of samples of each split, and the
+ * validation fraction, or that validation has separate files. In addition:
+ *
+ * - Text and tokens: the size and contents of each file, in order. For a token file the contents
+ *   are the first and the last 64 KiB at opening. Names do not count: moved files are the same
+ *   data.
+ * - Images: classes, shapes, options and contents.
+ * - Image folder: the names and sizes of its files, inside the directory.
+ * - Custom data set: its name, types, shapes and cgp_data_source.identity.
  *
  * @param[out] hex  64 lower-case digits and a 0. Caller's; undefined after a failure.
  *
- * @retval CGP_EIO     A file of an image folder is missing.   @retval CGP_ENOMEM
+ * @retval CGP_EIO     A file of an image folder is missing.
+ * @retval CGP_ENOMEM
  *
  * Threads: one at a time per data set. Cost: reads the memory of a text or of images once; no file
  * is read.
