@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* images.h -- images for training: drawn shapes, CIFAR, MNIST, image folders of JPEG and PNG; and
- *metrics.
+ * metrics.
  *
- * Data sets as in data.h: the input is a picture, f32 [H, W, C], channels red, green, blue; the
- * target a label, i32 [1], or a mask, f32 [H, W, 1]. All are functions of (options, split,
- * position) alone.
+ * They are data sets as in data.h. The input is a picture, f32 [H, W, C], channels red, green,
+ * blue. The target is a label, i32 [1], or a mask, f32 [H, W, 1]. Samples are functions of
+ * (options, split, position) alone.
  *
  *     cgp_data *data = NULL;
  *     cgp_shapes_options options = cgp_shapes_options_default();
  *     CGP_TRY(cgp_data_shapes(&data, &options));
- *     CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 32, images, labels));   // [32, 32, 32, 3] and [32, 1]
- */
+ *     CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 32, images, labels));
+ *
+ * fills images [32, 32, 32, 3] and labels [32, 1]. */
 #ifndef CGPIPE_IMAGES_H
 #define CGPIPE_IMAGES_H
 
@@ -38,18 +39,21 @@ static inline cgp_shapes_options cgp_shapes_options_default(void) {
  * Draw pictures of one shape each: disc, ring, square, frame, triangle, star, cross, crescent,
  * arrow, bar (10 classes).
  *
- * The shape lies whole inside the picture, has any position and angle, a radius of 0.24 to 0.42 of
- * the side, and one colour that differs from the background's by at least 0.35 in brightness (of
- * 0..1), three times in four a lighter one. Behind it are a sloping background and clutter (four
- * short thin strokes), over all of it noise. Edges are anti-aliased by signed distances. Values are
- * 2 v - 1 for v in 0..1. A mask is 1 where a pixel's centre is inside the shape, otherwise 0.
+ * The whole shape lies inside the picture, at any position and angle, with a radius of 0.24 to 0.42
+ * of the side. It has one colour, whose brightness (0..1) differs from the background's by at least
+ * 0.35; three times in four it is lighter. Behind the shape are a sloping background and clutter
+ * (four short thin strokes); noise covers everything. Edges are anti-aliased by signed distances.
+ * Values are 2 v - 1 for v in 0..1. A mask is 1 where a pixel's centre is inside the shape,
+ * otherwise 0.
  *
  * Training is endless and its samples never repeat; training and validation draw from different
  * keys of the seed.
  *
- * @param[out] out  Owned by the caller, see cgp_data_destroy().   @param[in] options  Borrowed; NULL for the defaults.
+ * @param[out] out      Owned by the caller, see cgp_data_destroy().
+ * @param[in]  options  Borrowed; NULL for the defaults.
  *
- * @retval CGP_EINVAL  A bad option.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A bad option.
+ * @retval CGP_ENOMEM
  *
  * Threads: any. Cost: every read draws; no memory.
  */
@@ -58,11 +62,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_shapes(cgp_data **out,
 
 typedef struct cgp_cifar_options {
     size_t struct_size;
-    int classes; /**< 10: CIFAR-10. 100 and 20: the fine and the coarse labels of CIFAR-100. [10] */
-    /** Training images: shifted by up to 4 pixels over black, and mirrored with probability 1/2.
-     *  [true] */
+    int classes; /**< 10: CIFAR-10. 100, 20: CIFAR-100 with fine, coarse labels. [10] */
+    /** Augment training images: shift by up to 4 pixels with black borders, and mirror with
+     *  probability 1/2. [true] */
     bool augment;
-    uint64_t seed; /**< Of shuffle and augmentation. [0] */
+    uint64_t seed; /**< Seed of shuffle and augmentation. [0] */
 } cgp_cifar_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -76,22 +80,22 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
  * test.bin), the "binary version", from a directory. Images are [32, 32, 3]; the test files are the
  * validation split.
  *
- * A file is any number >= 1 of records: 1 label (CIFAR-100: coarse and fine) and 3 x 1024 bytes,
- * planes red, green, blue. Values are normalised by mean and standard deviation of each channel
- * over the training images. Training images are shuffled for each pass, as in cgp_data_text();
- * validation is in order.
+ * A file is any number >= 1 of records. A record is 1 label (CIFAR-100: coarse and fine) and 3 x
+ * 1024 bytes, planes red, green, blue. Values are normalised by mean and standard deviation of each
+ * channel over the training images. Training images are shuffled for each pass, as in
+ * cgp_data_text(); validation is in order.
  *
- * @param[out] out      Owned by the caller, see cgp_data_destroy().
+ * @param[out] out        Owned by the caller, see cgp_data_destroy().
  * @param[in]  directory  Borrowed.
- * @param[in]  options  Borrowed; NULL for the defaults.
+ * @param[in]  options    Borrowed; NULL for the defaults.
  *
  * @retval CGP_EIO      A file is missing or unreadable; the message names it.
- * @retval CGP_EFORMAT  A size that is not a whole number of records, or a label out of range; the
- * message has file, offset,
- *                      expectation and value.
- * @retval CGP_EINVAL   A bad option.   @retval CGP_ENOMEM
+ * @retval CGP_EFORMAT  A size is not a whole number of records, or a label is out of range; the
+ *                      message has file, offset, expectation and value.
+ * @retval CGP_EINVAL   A bad option.
+ * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: reads the files whole and keeps them in memory, 1 byte a value.
+ * Threads: any. Cost: reads the files whole and keeps them in memory, 1 byte per value.
  *
  * Source: Krizhevsky 2009, "Learning multiple layers of features from tiny images".
  */
@@ -100,10 +104,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_cifar(cgp_data **out, const char *dir
 
 typedef struct cgp_mnist_options {
     size_t struct_size;
-    /** H = W, 28 <= size <= 1024: above 28 the images are in the middle of a black margin. [28] */
+    /** H = W, 28 <= size <= 1024. Larger images have a black margin around the digit. [28] */
     int64_t size;
     int64_t channels; /**< 1, or 3: the same value three times. [1] */
-    uint64_t seed;    /**< Of the shuffle. [0] */
+    uint64_t seed;    /**< Seed of the shuffle. [0] */
 } cgp_mnist_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -113,13 +117,13 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
 }
 
 /**
- * Read MNIST's idx files, or those of a set in its form (Fashion-MNIST), from a directory:
+ * Read MNIST's idx files, or those of a set in the same format (Fashion-MNIST), from a directory:
  * train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte,
  * gunzipped. The t10k files are the validation split.
  *
- * Normalised, shuffled and stored as by cgp_data_cifar(), with its parameters and errors;
- * CGP_EFORMAT also for a wrong magic, for images that are not 28 x 28, for another number of labels
- * than of images, and for a gzipped file.
+ * Images are normalised, shuffled and stored as by cgp_data_cifar(), with its parameters and
+ * errors. CGP_EFORMAT also means a wrong magic, images that are not 28 x 28, different numbers of
+ * labels and images, or a gzipped file.
  *
  * Source: LeCun et al. 1998, http://yann.lecun.com/exdb/mnist.
  */
@@ -129,16 +133,19 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_mnist(cgp_data **out, const char *dir
 typedef struct cgp_image_folder_options {
     size_t struct_size;
     int64_t size; /**< H = W in pixels, 8 <= size <= 1024. [224] */
-    /** Fraction of each class's images, the last ones, rounded up; 0 <= fraction < 1. [0.1] */
+    /** Fraction of each class's images that is for validation: the last ones, rounded up; 0 <=
+     *  fraction < 1. [0.1] */
     double validation_fraction;
-    /** A directory of the same classes: all of `directory` is training then. Borrowed. [NULL] */
+    /** A directory with the same classes, for validation; all of `directory` is then for training.
+     *  Borrowed. [NULL] */
     const char *validation_directory;
-    bool plain;  /**< Crop training images as validation ones, not at random. [false] */
-    bool strict; /**< A broken image is CGP_EFORMAT; otherwise it is skipped. [false] */
-    int workers; /**< Threads that prefetch images, 0 <= workers <= 256; 0: the reading thread alone. [2] */
-    /** B >= 1: a pass ends after a multiple of B images. 0: after the last one. [0] */
+    bool plain;  /**< Crop training images like validation images, not at random. [false] */
+    bool strict; /**< A broken image is an error, CGP_EFORMAT; otherwise it is skipped. [false] */
+    /** Threads that prefetch images, 0 <= workers <= 256; 0: the reading thread decodes all. [2] */
+    int workers;
+    /** B >= 1: a pass ends after a multiple of B images. 0: it ends after the last image. [0] */
     int64_t drop_last;
-    uint64_t seed; /**< Of shuffle and augmentation. [0] */
+    uint64_t seed; /**< Seed of shuffle and augmentation. [0] */
 } cgp_image_folder_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -156,37 +163,42 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  *     flowers/rose/more/b.jpeg     class 1       directories in it belong to it
  *
  * Images are files whose names end in .jpg, .jpeg or .png, in any case; their first bytes decide
- * the format. Other files, and names with a leading dot, are skipped. A link to a class's directory
- * is followed, further down only links to files.
+ * the format. Other files, and names with a leading dot, are skipped. Links to a class's directory
+ * are followed; below it, only links to files are.
  *
- * Training: a random crop of 0.08 to 1 of the area and a ratio of 3/4 to 4/3, resized to size x
- * size; mirrored with probability 1/2. Validation: the shorter side resized to round(size 256 /
- * 224), the other one in proportion, rounded down, then a center crop. Resizing is bilinear with
- * antialiasing: a triangle filter, as wide as the reduction, on 8-bit values, in f32, as Pillow's
- * (which rounds to 8 bits twice: the two differ by less than 1 of 255). Values are normalised with
- * ImageNet's mean (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
+ * Training takes a random crop of 0.08 to 1 of the area, with a ratio of 3/4 to 4/3, resizes it to
+ * size x size, and mirrors it with probability 1/2. Validation resizes the shorter side to
+ * round(size 256 / 224), and the other one in proportion, rounded down. Then it takes a center
+ * crop.
  *
- * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB; alpha is dropped,
- * as by torchvision's loader. Colour profiles and EXIF's orientation are ignored.
+ * Resizing is bilinear with antialiasing like Pillow's: a triangle filter as wide as the reduction,
+ * on 8-bit values, in f32. (Pillow rounds to 8 bits twice: the two differ by less than 1 of 255.)
+ * Values are normalised with ImageNet's mean (0.485, 0.456, 0.406) and standard deviation (0.229,
+ * 0.224, 0.225).
  *
- * An image has at most 2^27 pixels, a PNG at most 1,000 chunks besides them, a JPEG at most 100
+ * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB. Alpha is dropped,
+ * as by torchvision's loader. Colour profiles and EXIF orientation are ignored.
+ *
+ * An image has at most 2^27 pixels. A PNG has at most 1,000 other chunks; a JPEG has at most 100
  * scans and 512 MiB of memory beside its pixels (a progressive one keeps its coefficients).
- * CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the environment changes that; the
- * message of a refusal names the limit. An image above one is broken.
+ * CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the environment changes these limits;
+ * the message of a refusal names the limit. An image above a limit counts as broken.
  *
- * A broken image (damaged, cut short, empty, of another format) gives one warning in the log; the
- * next good file of its split, in the order of the list, takes its place. The samples do not depend
- * on the number of workers.
+ * A broken image (damaged, cut short, empty, of another format) gives one warning in the log. The
+ * next good file of its split, in the order of the list, replaces it. The samples do not depend on
+ * the number of workers.
  *
- * @param[out] out      Owned by the caller, see cgp_data_destroy().
+ * @param[out] out        Owned by the caller, see cgp_data_destroy().
  * @param[in]  directory  Borrowed.
- * @param[in]  options  Borrowed; NULL for the defaults.
+ * @param[in]  options    Borrowed; NULL for the defaults.
  *
- * @retval CGP_EIO      A directory is missing or unreadable.   @retval CGP_ENOMEM  Also: a thread could not be started.
- * @retval CGP_EINVAL   A bad option, no class, a class without an image, or without one for training, other classes in the
- *                      validation directory, fewer training images than `drop_last`.
+ * @retval CGP_EIO      A directory is missing or unreadable.
+ * @retval CGP_ENOMEM   Also: a thread could not be started.
+ * @retval CGP_EINVAL   A bad option, no class, a class without an image or without one for
+ *                      training, other classes in the validation directory, or fewer training
+ *                      images than `drop_last`.
  *
- * Threads: any. Cost: lists the directory; about 100 bytes a file. Reading decodes; the workers
+ * Threads: any. Cost: lists the directory; about 100 bytes per file. Reading decodes; the workers
  * prefetch as many samples as the last cgp_data_read() read.
  *
  * Source: He et al. 2016, arXiv:1512.03385 (evaluation); Szegedy et al. 2015, arXiv:1409.4842
@@ -195,7 +207,7 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_image_folder(cgp_data **out, const char *directory,
                                                         const cgp_image_folder_options *options);
 
-/** Counts of samples whose label has the largest logit, or is among the five largest. */
+/** Numbers of samples whose label has the largest logit, or is among the five largest. */
 typedef struct cgp_topk {
     int64_t samples, top1, top5;
 } cgp_topk;
@@ -203,11 +215,13 @@ typedef struct cgp_topk {
 /**
  * Add the top-1 and top-5 counts of a batch to *topk.
  *
- * Of equal logits the lower class comes first; a NaN comes before all numbers, and a label whose
- * logit is NaN is in neither. Labels out of range (-100: "ignore") are not counted as samples.
+ * Among equal logits the lower class comes first. A NaN comes before all numbers, but a label whose
+ * own logit is NaN is not counted as correct. Samples whose label is out of range (-100: "ignore")
+ * are not counted.
  *
  * @param[in,out] topk     Zero before the first call.
- * @param[in]     logits   [n, classes] f32.   @param[in] labels  [n] i32.
+ * @param[in]     logits   [n, classes] f32.
+ * @param[in]     labels   [n] i32.
  *
  * Threads: any.
  */
@@ -220,17 +234,19 @@ typedef struct cgp_iou {
 } cgp_iou;
 
 /**
- * Compare predicted masks, logit > 0, with true ones, mask > 0.5; adds to *iou.
+ * Compare predicted masks (logit > 0) with true ones (mask > 0.5), and add to *iou.
  *
  * @param[in,out] iou      Zero before the first call.
- * @param[in]     logits   [n] f32.   @param[in] masks  [n] f32.   @param[in] n  Pixels, of all samples.
+ * @param[in]     logits   [n] f32.
+ * @param[in]     masks    [n] f32.
+ * @param[in]     n        Pixels of all samples.
  *
  * Threads: any.
  */
 CGP_API void cgp_iou_add(cgp_iou *iou, const float *logits, const float *masks, int64_t n);
 
-/** Return both / either, over all pixels counted (not a mean over images); 1 if both masks are
- *  empty everywhere. */
+/** Return both / either over all pixels counted (not a mean over images); 1 if both masks are empty
+ *  everywhere. */
 CGP_API double cgp_iou_value(const cgp_iou *iou);
 
 #ifdef __cplusplus
