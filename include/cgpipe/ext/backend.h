@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h -- the contract of a backend: devices with memory, queues and events, and one kernel
- *per (op, direction).
+ * per (op, direction).
  *
- * Every function that takes a queue *enqueues* and returns; work of one queue runs in order, queues
- * run beside each other. A backend whose work is done when the call returns is not `asynchronous`,
- * and leaves out queues and events.
+ * Every function that takes a queue *enqueues* work and returns. The work of one queue runs in
+ * order; queues run concurrently. A backend whose work is done when the call returns is not
+ * `asynchronous`, and has no queues and events.
  *
  *     COMPUTE   kernels, conversions, updates
  *     IN        copies to this device, from the host or another device
  *     OUT       copies from this device
  *
- * A failure in a queue sticks: the queue drops what is left, its events end, and every later call
- * on the device returns the failure. The caller destroys the device.
+ * A failure in a queue sticks: the queue drops the remaining work, its events complete, and every
+ * later call on the device returns the failure. The caller destroys the device.
  *
  * A kernel is created once for op attributes and a number of samples, by the thread that created
- * the device, and allocates nothing when it runs: all memory, its workspace included, comes with
- * the call. Kernels read no host memory, unless the backend is `host_addressable`.
+ * the device. It allocates nothing when it runs: all memory, its workspace included, comes with the
+ * call. Kernels read no host memory, unless the backend is `host_addressable`.
  *
- * Threads: all calls on a device come from the thread that created it, also event_wait(), whose
- * event may be of another device of the same backend. An event of another device is given to
- * event_sync() too: by the thread of any device, of any backend. */
+ * Threads: all calls on a device come from the thread that created it. So does event_wait(), whose
+ * event may belong to another device of the same backend. event_sync() is also called with events
+ * of other devices: by the thread of any device, of any backend. */
 #ifndef CGPIPE_EXT_BACKEND_H
 #define CGPIPE_EXT_BACKEND_H
 
@@ -29,10 +29,10 @@
 extern "C" {
 #endif
 
-/** Of the structs and the ops in this header. */
+/** Version of the structs and ops in this header. */
 #define CGP_BACKEND_ABI 6
 
-/** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops of one
+/** The built-in ops, X(KIND, name): CGP_OP_KIND. The first list has the elementwise ops with one
  *  input, whose backward reads x, y or neither. */
 #define CGP_ELEMENTWISE_OPS(X)                                                                     \
     X(GELU, gelu)                                                                                  \
@@ -88,187 +88,200 @@ typedef enum cgp_op_kind {
 enum { CGP_OP_DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
 
 /*
- * Operands by op; n samples, R = rows, C = out unless said; all row-major. ids, targets and
- * ARGMAX's y are i32; x, y, dy and dx otherwise of the spec's type, f32 or bf16; saved, param and
- * dparam always f32. Arithmetic is f32 at least: bf16 is widened when it is read and rounded when
- * it is written, also where a kernel adds to a dx.
+ * Operands by op; n samples, R = rows, C = out unless noted; all row-major. ids, targets and
+ * ARGMAX's y are i32. Other x, y, dy and dx have the spec's type, f32 or bf16; saved, param and
+ * dparam are always f32. Arithmetic is in f32 at least: bf16 is widened when read and rounded when
+ * written, also when a kernel adds to a dx.
  *
- *   op             x[0]             x[1]           y        saved                   param
- *   EMBEDDING      ids [n,R] i32    -              [n,R,C]  -                       weight [in,C]
- *   POSITION       [n,R,C]          -              [n,R,C]  -                       weight [R,C]
- *   ADD            [n,R,C]          [n,R,C]        [n,R,C]  -                       -
- *   LINEAR         [n,R,in]         -              [n,R,C]  -                       weight, bias
- *   LAYER_NORM     [n,R,C]          -              [n,R,C]  mean [n,R], rstd [n,R]  weight, bias [C]
- *   elementwise    [n,R,C]          -              [n,R,C]  -                       -
- *   ATTENTION      q [n,R,in]       k, v           [n,R,C]  max, log_sum [n,heads,R]  -
- *     fused        qkv [n,R,3C]     -              [n,R,C]  max, log_sum [n,heads,R]  -
- *   CACHED_ATTENTION  q [n,in]      k, v, positions  [n,C]  -                       -
- *   ROTARY         [n,R,C]          -              [n,R,C]  -                       -
- *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
- *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        max, log_sum [n,R]      -
- *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
- *   BCE            logits [n,R,C]   targets, same  -        -                       -
- *   DROPOUT2D      [n,R,C]          -              [n,R,C]  -                       -
- *   RESHAPE        [n,R,C]          -              [n,R,C]  -                       -
- *   TRANSPOSE      [n,R,C]          -              [n,R,C]  -                       -
- *   SLICE          [n,R,in]         -              [n,R,C]  -                       -
- *   CONV2D         [n,H,W,in]       -              [n,R,C]  -                       weight, bias
- *   CONV_TRANSPOSE2D  [n,H,W,in]    -              [n,R,C]  -                       weight, bias
- *   MAX_POOL       [n,H,W,C]        -              [n,R,C]  -                       -
- *   AVERAGE_POOL   [n,H,W,C]        -              [n,R,C]  -                       -
- *   UPSAMPLE       [n,H,W,C]        -              [n,R,C]  -                       -
- *   PAD            [n,H,W,C]        -              [n,R,C]  -                       -
- *   CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
- *   BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
- *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
- *   RMS_NORM       [n,R,C]          -              [n,R,C]  rstd [n,R]              weight [C]
- *   MULTIPLY       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
- *   SUBTRACT       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
- *   SOFTMAX        [n,R,C]          -              [n,R,C]  -                       -
- *   MATMUL         [n,R,in]         [n,in,C] each  [n,R,C]  -                       -
- *   GROUP_NORM     [n,R,C]          -              [n,R,C]  mean, rstd [n,groups]   weight, bias [C]
- *   MEAN           [n,H,W,C]        -              [n,R,C]  -                       -
- *   CUSTOM         as in cgpipe/op.h
+ *  op             x[0]             x[1]           y        saved                   param
+ *  EMBEDDING      ids [n,R] i32    -              [n,R,C]  -                       weight [in,C]
+ *  POSITION       [n,R,C]          -              [n,R,C]  -                       weight [R,C]
+ *  ADD            [n,R,C]          [n,R,C]        [n,R,C]  -                       -
+ *  LINEAR         [n,R,in]         -              [n,R,C]  -                       weight, bias
+ *  LAYER_NORM     [n,R,C]          -              [n,R,C]  mean [n,R], rstd [n,R]  weight, bias [C]
+ *  elementwise    [n,R,C]          -              [n,R,C]  -                       -
+ *  ATTENTION      q [n,R,in]       k, v           [n,R,C]  max, log_sum [n,heads,R]  -
+ *    fused        qkv [n,R,3C]     -              [n,R,C]  max, log_sum [n,heads,R]  -
+ *  CACHED_ATTENTION  q [n,in]      k, v, positions  [n,C]  -                       -
+ *  ROTARY         [n,R,C]          -              [n,R,C]  -                       -
+ *  DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
+ *  CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        max, log_sum [n,R]      -
+ *  ARGMAX         [n,R,in]         -              [n,R]    -                       -
+ *  BCE            logits [n,R,C]   targets, same  -        -                       -
+ *  DROPOUT2D      [n,R,C]          -              [n,R,C]  -                       -
+ *  RESHAPE        [n,R,C]          -              [n,R,C]  -                       -
+ *  TRANSPOSE      [n,R,C]          -              [n,R,C]  -                       -
+ *  SLICE          [n,R,in]         -              [n,R,C]  -                       -
+ *  CONV2D         [n,H,W,in]       -              [n,R,C]  -                       weight, bias
+ *  CONV_TRANSPOSE2D  [n,H,W,in]    -              [n,R,C]  -                       weight, bias
+ *  MAX_POOL       [n,H,W,C]        -              [n,R,C]  -                       -
+ *  AVERAGE_POOL   [n,H,W,C]        -              [n,R,C]  -                       -
+ *  UPSAMPLE       [n,H,W,C]        -              [n,R,C]  -                       -
+ *  PAD            [n,H,W,C]        -              [n,R,C]  -                       -
+ *  CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
+ *  BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
+ *  INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
+ *  RMS_NORM       [n,R,C]          -              [n,R,C]  rstd [n,R]              weight [C]
+ *  MULTIPLY       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
+ *  SUBTRACT       [n,R,C]          [n,R,C]        [n,R,C]  -                       -
+ *  SOFTMAX        [n,R,C]          -              [n,R,C]  -                       -
+ *  MATMUL         [n,R,in]         [n,in,C] each  [n,R,C]  -                       -
+ *  GROUP_NORM     [n,R,C]          -              [n,R,C]  mean, rstd [n,groups]   weight, bias [C]
+ *  MEAN           [n,H,W,C]        -              [n,R,C]  -                       -
+ *  CUSTOM         as in cgpipe/op.h
  *
- * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or
- * [in,C] if transposed; its bias is [C], if has_bias. GELU is the erf form, GELU_TANH the one with
- * tanh. BCE's targets are of the spec's type.
+ * `in` is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or
+ * [in,C] if transposed; its bias is [C], if has_bias. GELU is the erf form, GELU_TANH the tanh
+ * form. BCE's targets have the spec's type.
  *
  * ATTENTION has x[1], k [n, keys, kv_heads D], and x[2], v [n, keys, kv_heads DV], with D = in /
- * heads and DV = C / heads; fused, the three lie side by side in x[0], D = DV = C / heads. Head h
- * of q attends with head h / (heads / kv_heads) of k and v. Query t sees all keys; if causal, those
- * up to t, or the `window` last of them. y = softmax(scale q k^T) v. What a row of y is made of
- * does not depend on R where it is causal. max is the largest q k of a query, log_sum = log sum
- * exp(scale (q k - max)).
+ * heads and DV = C / heads. If fused, the three lie side by side in x[0], and D = DV = C / heads.
+ * Head h of q uses head h / (heads / kv_heads) of k and v. Query t sees all keys; if causal, the
+ * keys up to t, or the last `window` of them. y = softmax(scale q k^T) v. If causal, the terms of a
+ * row of y do not depend on R. max is the largest q k of a query, log_sum = log sum exp(scale (q k
+ * - max)).
  *
  * CACHED_ATTENTION has R = 1, x[1], k [n, kv_heads D], x[2], v [n, kv_heads DV], and x[3],
- * positions [n] i32, 0 .. keys - 1. state[0] is its cache, of the spec's type: keys [keys, kv_heads
- * D], then values [keys, kv_heads DV]. Forward writes rows k and v of all samples at their
- * positions, of equal ones the last; then query t sees the rows of the cache up to positions[t], or
- * the `window` last of them. A row of y has the bits of row positions[t] of causal ATTENTION over
- * the cache.
+ * positions [n] i32, 0 .. keys - 1. state[0] is its cache, of the spec's type: keys
+ * [keys, kv_heads D], then values [keys, kv_heads DV]. Forward first writes rows k and v of all
+ * samples at their positions; for equal positions the last sample counts. Then each query sees the
+ * rows of the cache up to its position, or the last `window` of them. A row of y has the same bits
+ * as row positions[t] of causal ATTENTION over the cache.
  *
  * ROTARY rotates the first `rotated` columns of each of `heads` heads, in pairs: (i, i + rotated /
- * 2), or if interleaved (2 i, 2 i + 1). Pair i of row t rotates by the angle float(offset + t)
- * f[i], rounded to f32, (a, b) -> (a cos - b sin, b cos + a sin), with cos and sin rounded to f32;
- * where x[1] is not NULL, positions [n,R] i32, the row's takes the place of t. All in f32 but the
- * power, f[i] = 1 / theta^(2 i / rotated). LINEAR divides f by `factor`; LLAMA3 divides it where
- * its wavelength w = 2 pi / f is above original_length / low_freq_factor, leaves it where w is
- * below original_length / high_freq_factor, and between has (1 - s) f / factor + s f, s =
- * (original_length / w - low_freq_factor) / (high_freq_factor - low_freq_factor).
+ * 2) or, if interleaved, (2 i, 2 i + 1). A pair becomes (a, b) -> (a cos - b sin, b cos + a sin).
+ * Pair i of row t rotates by the angle float(offset + t) f[i], with f[i] = 1 / theta^(2 i /
+ * rotated). If x[1], positions [n,R] i32, is not NULL, the row's position replaces t. Angle, cos
+ * and sin are rounded to f32; all arithmetic but the power is in f32.
+ *
+ * LINEAR scaling divides f by `factor`. LLAMA3 scaling depends on the wavelength w = 2 pi / f:
+ *
+ *     w > original_length / low_freq_factor     f / factor
+ *     w < original_length / high_freq_factor    f
+ *     between                                   (1 - s) f / factor + s f
+ *
+ * with s = (original_length / w - low_freq_factor) / (high_freq_factor - low_freq_factor).
  *
  * TRANSPOSE's x is [.., i, b, j, c] with the sizes in `parts`, its y [.., j, b, i, c]. SLICE takes
- * columns parts[0] .. parts[0] + C - 1; its dx is zero in the others, or left as it is where it is
- * added to.
+ * columns parts[0] .. parts[0] + C - 1. Its dx is zero in the other columns; if it is added to,
+ * they do not change.
  *
  * MATMUL has `heads` matrices in a sample, each of R / heads rows: y = a b with a [R / heads,in]
  * and b [in,C], or their transposes in memory (`transposed`). It makes dx[1], then dx[0].
  *
  * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input
- * pixel (i stride_height + u - top, j stride_width + v - left), if it exists: elsewhere CONV2D has
- * zero and the pools have nothing (a window always has a pixel; the first of equals is the maximum,
- * a NaN is larger than all). CONV2D's weight is [kernel_height,kernel_width,in,C]. CONV_TRANSPOSE2D
- * adds to element (u, v) of the window of input pixel (i, j): output pixel (i stride_height + u -
- * top, j stride_width + v - left), if it exists; its weight is [kernel_height,kernel_width,C,in].
- * MEAN is an AVERAGE_POOL whose windows do not overlap. UPSAMPLE's pixel (i, j) is pixel (i /
- * stride_height, j / stride_width); PAD's is (i - top, j - left), or zero. BATCH_NORM's mean and
- * variance are over all samples and rows of the run, INSTANCE_NORM's over the rows of a sample,
- * both per channel; GROUP_NORM's over the rows of a sample and the C / groups channels of a group,
- * side by side. A variance above FLT_MAX gives NaN.
+ * pixel (i stride_height + u - top, j stride_width + v - left), if it exists. Elsewhere CONV2D
+ * takes zero, and a pool takes nothing. A window always has a pixel; the first of equal ones is the
+ * maximum, and a NaN is larger than all. CONV2D's weight is [kernel_height,kernel_width,in,C].
  *
- * BATCH_NORM's state is its running statistics. In `training` forward collects them in
- * `accumulator`, if it is not NULL, and commit() moves them to the state. Outside training forward
+ * CONV_TRANSPOSE2D adds to element (u, v) of the window of input pixel (i, j), which is output
+ * pixel (i stride_height + u - top, j stride_width + v - left), if it exists. Its weight is
+ * [kernel_height,kernel_width,C,in]. MEAN is an AVERAGE_POOL whose windows do not overlap.
+ * UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i - top, j -
+ * left), or zero.
+ *
+ * Mean and variance are taken per channel by BATCH_NORM, over all samples and rows of the run, and
+ * by INSTANCE_NORM, over the rows of a sample. GROUP_NORM takes them over the rows of a sample and
+ * the C / groups adjacent channels of a group. A variance above FLT_MAX gives NaN.
+ *
+ * BATCH_NORM's state is its running statistics. In `training`, forward collects them in
+ * `accumulator`, unless it is NULL, and commit() moves them to the state. Outside training, forward
  * normalises with the state and saves nothing, and backward is not run.
  *
  * The dropout rule. DROPOUT's element (row, column) of a sample is number e = row * out + column of
- * group 0; all elements of DROPOUT2D's channel e are number e of group 0; ATTENTION's probability
+ * group 0. All elements of DROPOUT2D's channel e are number e of group 0. ATTENTION's probability
  * (head, query, key) is number e = key of group head * rows + query. Element e keeps its value,
  * times 1 / (1 - p), if word e % 4 of Philox4x32-10(key, {e / 4, group, sample low, sample high})
- * is >= p * 2^32. `sample` counts from the beginning of the mini-batch; the key is that of (seed,
- * step, id), see the host's `dropout_key`.
+ * is >= p * 2^32. `sample` counts from the beginning of the mini-batch. The key is that of (seed,
+ * step, id), see the host's `dropout_key`. Source: Salmon et al. 2011 (Philox).
  *
- * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION and ARGMAX have BACKWARD_INPUT;
- * EMBEDDING, POSITION, LINEAR, CONV2D and CONV_TRANSPOSE2D have BACKWARD_WEIGHT. There is no other
- * pair.
+ * Every op has FORWARD; all but EMBEDDING, CACHED_ATTENTION and ARGMAX have BACKWARD_INPUT.
+ * EMBEDDING, POSITION, LINEAR, CONV2D and CONV_TRANSPOSE2D have BACKWARD_WEIGHT. No other pair
+ * exists.
  *
- * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); a dx[k]
- * with dy where `dx` is in place; the dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is
- * added to with a dx[l], l > k (both inputs are one value: dx is made from the last input to the
- * first). Nothing else overlaps.
+ * Only these operands may share memory:
+ *
+ * - y with x[k], if the op allows it (op.h, `overwrites`);
+ * - a dx[k] with dy, if dx is in place (op.h, `dx_in_place`);
+ * - the dx[0] of CROSS_ENTROPY and BCE with its x[0];
+ * - a dx[k] that is added to with a dx[l], l > k, if both inputs are the same value: dx is made
+ *   from the last input to the first.
  */
 
-/** Sizes of an op for one sample, and its constants. Fields that an op has no use for are zero or
- *  follow from others, so that equal uses are equal bytes. */
+/** Sizes of an op for one sample, and its constants. Fields that an op does not use are zero or
+ *  follow from others, so equal uses are equal bytes. */
 typedef struct cgp_op_attributes {
-    /** CUSTOM: one use of it in a model. Borrowed. */
+    /** CUSTOM: the use of the op in a model. Borrowed. */
     const cgp_op_node *custom;
-    /** Of one sample: the product of all dimensions but the last. */
+    /** Rows of one sample: the product of all dimensions but the last. */
     int64_t rows;
     /** Width of a row before and after; vocabulary or classes as listed above. */
     int64_t in, out;
     /** MATMUL: matrices of a sample. */
     int64_t heads;
-    /** ATTENTION: heads of keys and values; rows of them, CACHED_ATTENTION: of the cache; last keys
-     *  that a causal query sees, 0: all up to its own. */
+    /** ATTENTION: kv_heads: heads of keys and values. keys: their rows (CACHED_ATTENTION: those of
+     *  the cache). window: last keys that a causal query sees, 0: all up to its own. */
     int64_t kv_heads, keys, window;
-    /** ROTARY: columns of a head that are rotated; position of row 0. */
+    /** ROTARY: number of columns of a head that are rotated; position of row 0. */
     int64_t rotated, offset;
-    /** CONV2D of 3 x 3, stride 1: output pixels on a side of Winograd's tiles, 2; 0: a direct sum.
-     *  A backend may compute direct sums either way, or refuse it. */
+    /** CONV2D of 3 x 3, stride 1: side of Winograd's tiles in output pixels, 2; 0: direct sums. A
+     *  backend may compute direct sums in both cases, or refuse tiles. */
     int64_t tile;
-    /** GROUP_NORM: they divide `out`. */
+    /** GROUP_NORM: number of groups, a divisor of `out`. */
     int64_t groups;
-    /** CROSS_ENTROPY: the target of rows that do not count. */
+    /** CROSS_ENTROPY: the target of rows that are ignored. */
     int64_t ignore;
-    /** CONCAT: width of each input, 0 behind the last one. TRANSPOSE: sizes i, b, j, c. SLICE: the
+    /** CONCAT: width of each input, 0 after the last one. TRANSPOSE: sizes i, b, j, c. SLICE: the
      *  first column. */
     int64_t parts[CGP_OP_MAX_INPUTS];
     /** DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
     float p;
-    /** Norms. */
+    /** Norms: added to the variance, or mean square. */
     float eps;
-    /** BATCH_NORM: weight of the new value in running statistics; < 0: 1 / steps. */
+    /** BATCH_NORM: weight of the new value in running statistics; < 0: 1 / number of updates. */
     float momentum;
-    /** SCALE: y = slope x; RELU: that below 0. ADD and the channel norms end in a RELU of this
-     *  slope; 1: in none. */
+    /** SCALE: y = slope x. RELU: slope below 0. ADD and the channel norms end in a RELU of this
+     *  slope; 1: none. */
     float slope;
-    /** ATTENTION: of q k. */
+    /** ATTENTION: scale of q k^T. */
     float scale;
     /** ROTARY: the base of the frequencies. */
     float theta;
-    /** ROTARY: of its scaling. */
+    /** ROTARY: constants of its scaling. */
     float factor, low_freq_factor, high_freq_factor;
-    /** Images: of the input. */
+    /** Images: size of the input. */
     int32_t height, width;
     int32_t out_height, out_width;
     int32_t kernel_height, kernel_width;
     int32_t stride_height, stride_width;
-    /** Pixels of padding in front of the input; below 0: cropped. */
+    /** Pixels of padding before the input; below 0: cropped. */
     int32_t top, left;
     int32_t has_bias;
-    /** LINEAR's weight layout: 0: [out, in], y = x weight^T; 1: the transposed layout [in, out], y
-     *  = x weight. MATMUL: bit k: x[k] lies transposed. */
+    /** LINEAR: weight layout. 0: [out, in], y = x weight^T; 1: [in, out], y = x weight. MATMUL: bit
+     *  k: x[k] is stored transposed. */
     int32_t transposed;
-    /** ATTENTION: x[0] is q, k and v side by side; a query sees no key after its own. */
+    /** ATTENTION: fused: x[0] is q, k and v side by side; causal: a query sees no key after its
+     *  own. */
     int32_t fused, causal;
-    /** ROTARY: layout of pairs; cgp_rotary_scaling; LLAMA3: the original length. */
+    /** ROTARY: layout of pairs; cgp_rotary_scaling; original length (LLAMA3). */
     int32_t interleaved, scaling, original_length;
 } cgp_op_attributes;
 
-/** A kernel. Specs are compared as bytes, so they have no padding. */
+/** Description of a kernel. Specs are compared as bytes, so they have no padding. */
 typedef struct cgp_kernel_spec {
     cgp_op_kind op;
     cgp_op_direction direction;
     cgp_op_attributes attributes;
-    /** Samples. */
+    /** Number of samples. */
     int64_t n;
     /** Bit k: dx[k] is added to instead of overwritten. */
     uint32_t add;
-    /** Of x, y, dy and dx: CGP_F32 or CGP_BF16. */
+    /** Type of x, y, dy and dx: CGP_F32 or CGP_BF16. */
     cgp_dtype type;
 } cgp_kernel_spec;
 
-/** An entry of a kernel's prefetch list: memory that the kernels after it read, in their order. */
+/** An entry of a kernel's prefetch list: memory that later kernels read. The list is in their
+ *  order. */
 typedef struct cgp_prefetch {
     const void *at;
     int64_t bytes;
@@ -276,14 +289,14 @@ typedef struct cgp_prefetch {
 
 enum { CGP_MAX_PREFETCH = 8 };
 
-/** The values that change from step to step and from micro-batch to micro-batch, in memory of the
- *  device: a kernel reads them there when it runs, not when it is enqueued. Behind them lie the
- *  loss scales, f32 [losses]: 1 / count of the mini-batch. */
+/** Per-step constants: values that change from step to step and from micro-batch to micro-batch.
+ *  They lie in device memory: a kernel reads them when it runs, not when it is enqueued. After them
+ *  lie the loss scales, f32 [losses]: 1 / count of the mini-batch. */
 typedef struct cgp_step_values {
     uint64_t seed, step;
     /** Index of the micro-batch's first sample in the mini-batch. */
     int64_t sample;
-    /** Index of the micro-batch's first loss word. */
+    /** Index of the micro-batch's first loss slot. */
     int64_t loss_word;
 } cgp_step_values;
 
@@ -292,9 +305,9 @@ static inline float cgp_step_loss_scale(const cgp_step_values *values, int l) {
     return ((const float *)(const void *)(values + 1))[l];
 }
 
-/** The operands of one run, all in memory of the device. Those that a direction does not read or
- *  write may be NULL, and so may a dx[k] that is not wanted. The struct is borrowed for the call
- *  that enqueues the run. */
+/** The operands of one run, all in device memory. Operands that a direction does not use may be
+ *  NULL, and so may a dx[k] that is not wanted. The struct is borrowed for the call that enqueues
+ *  the run. */
 typedef struct cgp_kernel_args {
     const void *x[CGP_OP_MAX_INPUTS];
     /** Written by forward, read by backward. */
@@ -304,34 +317,34 @@ typedef struct cgp_kernel_args {
     /** Collects the step's changes to the state; NULL: none. */
     void *accumulator;
     const float *param[CGP_OP_MAX_PARAMETERS];
-    /** Of a kernel that has packed(): as pack() left them, of these parameters. NULL: none; where
-     *  the backend packs_optionally. */
+    /** Prepacked parameters, written by pack() from the current values, for kernels with packed().
+     *  NULL: none, if the backend packs_optionally. */
     const void *packed;
     const void *dy;
     void *dx[CGP_OP_MAX_INPUTS];
     float *dparam[CGP_OP_MAX_PARAMETERS];
-    /** As many bytes as workspace() returned. */
+    /** [bytes returned by workspace()] */
     void *workspace;
     const cgp_step_values *values;
-    /** Losses, forward: the sum over rows in order goes to losses[values->loss_word + loss]. NULL:
-     *  nowhere. */
+    /** Losses, forward: the sum over rows, in order, goes to losses[values->loss_word + loss].
+     *  NULL: it is discarded. */
     double *losses;
     /** Number of the loss. */
     int loss;
-    /** Of the op in the model: a part of dropout's key. */
+    /** Id of the op in the model: a part of dropout's key. */
     uint32_t id;
-    /** The caller's name for this run, >= 0; see tag_in_progress(). */
+    /** The caller's tag for this run, >= 0; see tag_in_progress(). */
     int64_t tag;
-    /** dparam, or the accumulator, is overwritten; otherwise added to. */
+    /** dparam, or the accumulator, is overwritten instead of added to. */
     bool first;
-    /** Dropout is on; BATCH_NORM takes its statistics from x. */
+    /** Dropout is on, and BATCH_NORM takes its statistics from x. */
     bool training;
     /** BATCH_NORM: running statistics of whole mini-batches. */
     bool deferred;
-    /** CUSTOM: forward is recomputed, for backward. */
+    /** CUSTOM: this forward is a recomputation for backward. */
     bool recomputing;
-    /** LINEAR, if the backend `prefetches`: at most CGP_MAX_PREFETCH; others: 0. Borrowed for the
-     *  call. */
+    /** LINEAR, if the backend `prefetches`: at most CGP_MAX_PREFETCH entries; otherwise 0. Borrowed
+     *  for the call. */
     const cgp_prefetch *prefetch;
     int n_prefetch;
 } cgp_kernel_args;
@@ -343,7 +356,7 @@ typedef enum cgp_update_rule {
     CGP_UPDATE_RMSPROP
 } cgp_update_rule;
 
-/** The constants of an update that change from step to step, in memory of the device. Double: 1 -
+/** Constants of an update that change from step to step, in device memory. They are double: 1 -
  *  0.999f would be off by 5e-5. */
 typedef struct cgp_update_values {
     double lr;
@@ -353,14 +366,14 @@ typedef struct cgp_update_values {
     double gradient_scale;
 } cgp_update_values;
 
-/** One optimizer update of one parameter, elementwise. Formulas: cgpipe/optim.h. */
+/** One optimizer update of one parameter, elementwise. cgpipe/optim.h has the formulas. */
 typedef struct cgp_update {
     cgp_update_rule rule;
     int64_t n;
     float *param;
     const float *grad;
-    /** SGD: momentum buffer or NULL. ADAM, ADAMW: first and second moment. RMSPROP: mean square;
-     *  momentum buffer or NULL. */
+    /** SGD: momentum buffer or NULL. ADAM, ADAMW: first and second moment. RMSPROP: mean square,
+     *  and momentum buffer or NULL. */
     float *state[2];
     double weight_decay;
     /** SGD, RMSPROP. */
@@ -377,42 +390,42 @@ typedef struct cgp_update {
 typedef struct cgp_device cgp_device;
 typedef struct cgp_kernel cgp_kernel;
 typedef struct cgp_event cgp_event;
-/** Work of COMPUTE to run again. */
+/** Captured graph: work of COMPUTE that can run again. */
 typedef struct cgp_recording cgp_recording;
 
 /** See the drawing above. */
 typedef enum cgp_queue { CGP_QUEUE_COMPUTE, CGP_QUEUE_IN, CGP_QUEUE_OUT, CGP_QUEUES } cgp_queue;
 
-/** Memory of a device, or, with NULL, of the host. */
+/** An address in device memory or, with device NULL, in host memory. */
 typedef struct cgp_place {
     cgp_device *device;
     void *at;
 } cgp_place;
 
-/** Instruction sets of a backend whose kernels are the host's, ascending: an x86-64 that has one
- *  has those between V1 and it. Other sets may have other bits. */
+/** Instruction sets of a backend whose kernels run on the host, ascending. An x86-64 processor that
+ *  has one also has those between V1 and it. Other sets may give other bits. */
 typedef enum cgp_isa {
-    CGP_ISA_NONE,    /**< The backend has one kind of kernels. */
+    CGP_ISA_NONE,    /**< The backend has one set of kernels. */
     CGP_ISA_NEON,    /**< aarch64. */
-    CGP_ISA_V1,      /**< x86-64: SSE2; a product and a sum are rounded apart. */
+    CGP_ISA_V1,      /**< x86-64: SSE2; product and sum are rounded separately (no FMA). */
     CGP_ISA_V3,      /**< x86-64-v3: AVX2. */
     CGP_ISA_V4,      /**< x86-64-v4: AVX-512. */
-    CGP_ISA_V4_BF16, /**< x86-64-v4, and AVX512_BF16 for GEMMs in bf16. */
-    CGP_ISA_AMX      /**< x86-64-v4, and AMX for GEMMs in bf16, with the bits of V4_BF16. */
+    CGP_ISA_V4_BF16, /**< x86-64-v4, and AVX512_BF16 for bf16 GEMMs. */
+    CGP_ISA_AMX      /**< x86-64-v4, and AMX for bf16 GEMMs, with the bits of V4_BF16. */
 } cgp_isa;
 
-/** A device to create. */
+/** Options of a new device. */
 typedef struct cgp_device_options {
     size_t struct_size;
-    /** Of the hardware, 0 .. count() - 1. */
+    /** Number of the hardware, 0 .. count() - 1. */
     int ordinal;
-    /** Number of the device among the `count` of this backend in the pipeline. `cpu` pins the
-     *  devices' threads to cores, unless the count is 0. */
+    /** Index of the device among the `count` devices of this backend in the pipeline. `cpu` pins
+     *  the devices' threads to cores, unless the count is 0. */
     int index, count;
-    /** Options of `cpu`: its threads, >= 1. */
+    /** `cpu`: its threads, >= 1. */
     int threads;
-    /** Of a backend with instruction sets: that of its kernels, on which all ranks of a pipeline
-     *  have agreed. NONE: the best. */
+    /** Backend with instruction sets: the set of its kernels, on which all ranks of a pipeline have
+     *  agreed. NONE: the best. */
     cgp_isa isa;
 } cgp_device_options;
 
@@ -423,143 +436,148 @@ typedef struct cgp_backend {
 
     /** Kernels may read and write host memory, and the device's memory is host memory. */
     bool host_addressable;
-    /** Work goes on when a call returns; with queues and events. */
+    /** Work continues after a call returns; there are queues and events. */
     bool asynchronous;
     /** Kernels of CGP_OP_CUSTOM call the functions of the op. */
     bool custom_ops;
-    /** ADD and the channel norms take a slope other than 1; the bits are those of two kernels. */
+    /** ADD and the channel norms accept a slope other than 1, with the same bits as two separate
+     *  kernels. */
     bool fuses;
-    /** LINEAR makes use of prefetch lists; they change no result. */
+    /** LINEAR uses prefetch lists. They change no result. */
     bool prefetches;
-    /** Kernels run without packed parameters too, args->packed NULL, to the same bits: a plan has
-     *  them where several runs may read them before they change, with several micro-batches or for
-     *  inference alone, and the device has a limit with room for all. */
+    /** Kernels also run without packed parameters, args->packed NULL, with the same bits. A plan
+     *  then packs only if several runs may read the parameters before they change (several
+     *  micro-batches, or inference), and the device has a limit with room for all. */
     bool packs_optionally;
 
-    /** The number of ordinals. @retval CGP_EDEVICE There is none; the message says why. */
+    /** Return the number of ordinals. @retval CGP_EDEVICE There is none; the message says why. */
     cgp_status (*count)(int *count);
-    /** Bytes that devices of an ordinal can allocate now; INT64_MAX: not known. */
+    /** Return the bytes that devices of an ordinal can allocate at present; INT64_MAX: not
+     *  known. */
     cgp_status (*memory)(int ordinal, int64_t *bytes);
-    /** Bytes of an ordinal that are neither free nor allocated by devices of this process: the
-     *  driver's, which takes some for itself and more when kernels first run, and those of other
-     *  programs. NULL: not known. Threads: any. */
+    /** Return the bytes of an ordinal that the driver and other programs hold: neither free nor
+     *  allocated by devices of this process. The driver takes more when kernels first run. NULL:
+     *  not known. Threads: any. */
     cgp_status (*driver_bytes)(int ordinal, int64_t *bytes);
 
-    /** A device belongs to the thread that creates it. @retval CGP_EINVAL There is no such ordinal:
-     *  plans do not look. */
+    /** Create a device, which belongs to the calling thread. @retval CGP_EINVAL There is no such
+     *  ordinal (plans do not check it). */
     cgp_status (*device_create)(cgp_device **out, const cgp_device_options *options);
     void (*device_destroy)(cgp_device *device);
-    /** Return whether the device's threads have cores of their own: then a waiter may spin. */
+    /** Return true if the device's threads have cores of their own: then a waiter may spin. */
     bool (*has_cores)(const cgp_device *device);
 
-    /** Zeroed memory at a multiple of 64 bytes, resident on return. */
+    /** Allocate zeroed memory at a multiple of 64 bytes, resident on return. */
     cgp_status (*memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*memory_destroy)(cgp_device *device, void *memory, size_t bytes);
-    /** Zeroed host memory, likewise, for copies from and to devices of the backend. NULL where the
-     *  device's memory is host memory. */
+    /** Allocate zeroed host memory, likewise, for copies from and to devices of the backend. NULL
+     *  if the device's memory is host memory. */
     cgp_status (*host_memory_create)(cgp_device *device, size_t bytes, void **out);
     void (*host_memory_destroy)(cgp_device *device, void *memory, size_t bytes);
 
     /** Copy between the host, this device and other devices of the same backend; the device is one
-     *  of the two. A place of the host lies in memory of host_memory_create(), of any device of the
-     *  backend, where the backend has that function. */
+     *  of the two. If the backend has host_memory_create(), host addresses lie in memory from it,
+     *  of any device of the backend. */
     cgp_status (*copy)(cgp_device *device, cgp_queue queue, cgp_place to, cgp_place from,
                        size_t bytes);
 
-    /** Copy n elements from one type to another within a device; where it is host_addressable, also
+    /** Copy n elements from one type to another within a device; if it is host_addressable, also
      *  from or to host memory. i32 stays i32. */
     cgp_status (*convert)(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n);
 
-    /** Bytes of workspace of a kernel on a device with `options`; needs no device, nor its
-     *  hardware. Fewer samples never need more. @retval CGP_EINVAL The backend has no such kernel:
-     *  a plan with it is refused. */
+    /** Return the bytes of workspace of a kernel on a device with `options`; it needs neither a
+     *  device nor its hardware. Fewer samples never need more. @retval CGP_EINVAL The backend has
+     *  no such kernel: a plan with it is refused. */
     cgp_status (*workspace)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                             int64_t *bytes);
 
-    /** Bytes of a kernel's parameters in a layout of the backend's, as rounded or rearranged
-     *  copies: memory of the plan, in which pack() writes them once for all runs of the kernels,
-     *  until parameters change. Kernels of the same parameters and *layout share it. 0: it has
-     *  none. Whatever n is. NULL: no kernel has any; then pack() is NULL. */
+    /** Return the bytes of a kernel's prepacked parameters: rounded or rearranged copies in a
+     *  layout of the backend. They are planned memory, which pack() writes once for all runs of the
+     *  kernels, until parameters change. Kernels with the same parameters and *layout share it. 0:
+     *  the kernel has none. The result does not depend on n. NULL: no kernel has any; then pack()
+     *  is NULL. */
     cgp_status (*packed)(const cgp_device_options *options, const cgp_kernel_spec *spec,
                          int64_t *bytes, int *layout);
-    /** Enqueue it in COMPUTE: write as many bytes from parameters. */
+    /** Enqueue in COMPUTE: write the prepacked copy of the parameters. */
     cgp_status (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *const *param,
                        void *packed);
 
     cgp_status (*kernel_create)(cgp_device *device, const cgp_kernel_spec *spec, cgp_kernel **out);
     cgp_status (*kernel_run)(cgp_kernel *kernel, const cgp_kernel_args *args);
     void (*kernel_destroy)(cgp_kernel *kernel);
-    /** The end of a step: move args->accumulator to args->state. */
+    /** Apply args->accumulator to args->state, at the end of a step. */
     cgp_status (*commit)(cgp_device *device, const cgp_kernel_spec *spec,
                          const cgp_kernel_args *args);
-    /* Results of the next three go to a word in memory of the device. */
-    /** The index of the first state to which commit() would write a number that is not finite; -1:
-     *  none, or a custom op. */
+    /* The next three write their result to device memory. */
+    /** Find the index of the first state to which commit() would write a number that is not finite;
+     *  -1: none, or a custom op. */
     cgp_status (*check_commit)(cgp_device *device, const cgp_kernel_spec *spec,
                                const cgp_kernel_args *args, int64_t *index);
-    /** The sum of x[i]^2, in double; a function of the values and n alone. */
+    /** Sum x[i]^2 in double. The result is a function of the values and n alone. */
     cgp_status (*sum_squares)(cgp_device *device, const float *x, int64_t n, double *sum);
-    /** The first i with x[i] infinite or NaN; -1: all n are finite. */
+    /** Find the first i with x[i] infinite or NaN; -1: all n are finite. */
     cgp_status (*find_nonfinite)(cgp_device *device, const float *x, int64_t n, int64_t *index);
 
     cgp_status (*update)(cgp_device *device, const cgp_update *update);
-    /** to[i] += from[i]. */
+    /** Add: to[i] += from[i]. */
     cgp_status (*add)(cgp_device *device, float *to, const float *from, int64_t n);
 
     /* Asynchronous backends only; NULL for others. */
 
     cgp_status (*event_create)(cgp_device *device, cgp_event **out);
     void (*event_destroy)(cgp_event *event);
-    /** Mark the end of all that is in the queue now. */
+    /** Record the event after all work that is in the queue. */
     cgp_status (*event_record)(cgp_device *device, cgp_queue queue, cgp_event *event);
-    /** Let all that the queue gets from now on wait for the last record of the event up to now; one
-     *  that was never recorded is done. */
+    /** Make all later work of the queue wait for the most recent record of the event. An event that
+     *  was never recorded is done. */
     cgp_status (*event_wait)(cgp_device *device, cgp_queue queue, cgp_event *event);
-    /** The same, as a question. A failure of the event's device is returned. */
+    /** Return in *done if the event is done. A failure of the event's device is returned. */
     cgp_status (*event_done)(cgp_event *event, bool *done);
-    /** Block until it is done. A failure of the event's device is returned. Threads: any. */
+    /** Block until the event is done. A failure of the event's device is returned. Threads: any. */
     cgp_status (*event_sync)(cgp_event *event);
-    /** Return when an event that is done ended, on the clock of the host's `now_ns`. */
+    /** Return when an event that is done completed, on the clock of the host's `now_ns`. */
     int64_t (*event_time)(cgp_event *event);
-    /** Return args->tag of the kernel that failed, with *failed, or else of the one that runs,
-     *  without; -1: none, or not known. What was refused when it was enqueued, and a copy, is no
-     *  failed kernel. Threads: any. */
+    /** Return args->tag of the kernel that failed, with *failed true, or of the running kernel,
+     *  with *failed false; -1: none, or not known. Copies, and calls that were refused when
+     *  enqueued, are not failed kernels. Threads: any. */
     int64_t (*tag_in_progress)(const cgp_device *device, bool *failed);
     /** Block until all queues are empty. */
     cgp_status (*finish)(cgp_device *device);
-    /** The contents are not needed any more: a backend for tests overwrites them. May be NULL. */
+    /** Declare that the contents are not needed. A backend for tests overwrites them. May be
+     *  NULL. */
     cgp_status (*discard)(cgp_device *device, cgp_queue queue, void *at, size_t bytes);
 
-    /** Find the best instruction set of kernels of a type, CGP_F32 or CGP_BF16, on this machine.
-     *  NULL where there is one kind of kernels. @retval CGP_EDEVICE There is none. @retval
-     *  CGP_EINVAL The environment demands one that is not there. Threads: any. */
+    /** Find the best instruction set on this machine for kernels of a type, CGP_F32 or CGP_BF16.
+     *  NULL if there is one set of kernels. @retval CGP_EDEVICE There is none. @retval CGP_EINVAL
+     *  The environment requires one that the machine lacks. Threads: any. */
     cgp_status (*isa)(cgp_dtype type, cgp_isa *best);
 
-    /** Describe in text [size] what else the bits of an ordinal's kernels of a type depend on,
-     *  hardware and libraries: devices with equal texts have equal bits. "": nothing. NULL: nothing
+    /** Describe in text [size] what else the bits of an ordinal's kernels of a type depend on:
+     *  hardware and libraries. Devices with equal texts have equal bits. "": nothing. NULL: nothing
      *  for all. @retval CGP_EINVAL There is no such ordinal. Threads: any. */
     cgp_status (*numerics)(int ordinal, cgp_dtype type, char *text, size_t size);
 
-    /* Asynchronous backends that record launches, all five; NULL for others. Where the backend is
-     * `host_addressable` nothing is recorded. */
+    /* Graph capture: asynchronous backends that capture launches have all five; NULL for others. If
+     * the backend is `host_addressable`, nothing is captured. */
 
-    /** From now on all that COMPUTE gets is recorded, not run, with the operands of now: kernels,
-     *  packs, conversions, commits and their checks, sums, searches, updates, additions. What they
-     *  read in memory of the device they read when the recording runs. Copies and events, and other
-     *  queues, get nothing before record_end(). */
+    /** Begin a capture. Until record_end(), all work given to COMPUTE is captured, not run, with
+     *  its current operands: kernels, packs, conversions, commits and their checks, sums, searches,
+     *  updates, additions. They read device memory when the graph runs. No copies, events or work
+     *  of other queues may be enqueued before record_end(). */
     cgp_status (*record_begin)(cgp_device *device);
-    /** End it, also after a call that failed. Memory and kernels outlive the recording. *out: NULL,
-     *  nothing was recorded, or it failed. @retval CGP_ENOMEM There is no recording; the device has
-     *  not failed. */
+    /** End the capture, also after a call that failed. Memory and kernels must outlive the graph.
+     *  *out is NULL if nothing was captured, or the capture failed. @retval CGP_ENOMEM There is no
+     *  graph; the device has not failed. */
     cgp_status (*record_end)(cgp_device *device, cgp_recording **out);
-    /** Enqueue all of it in COMPUTE, in order; also while it runs. `tag` is added to the tags of
-     *  its kernels. */
+    /** Enqueue the whole graph in COMPUTE, in order; also while it runs. `tag` is added to the tags
+     *  of its kernels. */
     cgp_status (*recording_run)(cgp_recording *recording, int64_t tag);
-    /** It does not run any more. */
+    /** Free a graph that does not run. */
     void (*recording_destroy)(cgp_recording *recording);
-    /** Return how many launches COMPUTE has been given, those of a recording in progress too, but
-     *  not those of recordings that run: what is recorded has as many as it had one by one. */
+    /** Return the number of launches given to COMPUTE, including those of a capture in progress.
+     *  Runs of a graph are not counted. A captured graph has as many launches as its work has
+     *  without capture. */
     int64_t (*launches)(const cgp_device *device);
 } cgp_backend;
 
