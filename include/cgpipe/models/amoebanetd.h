@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amoebanetd.h -- AmoebaNet-D(L, D), an evolved network of cells: parameters named as torchgpipe's
- *benchmark has them.
+/* amoebanetd.h -- AmoebaNet-D(L, D), an evolved network of cells, with the parameter names of
+ * torchgpipe's benchmark.
  *
- *    stem1 | stem2, stem3 | cell1_normal1 .. | cell2_reduction | cell3_normal1 .. | cell4_reduction | cell5_normal1 .. | classify
+ *     stem1 | stem2, stem3 | cell1_normal1 .. | cell2_reduction | cell3_normal1 ..
+ *           | cell4_reduction | cell5_normal1 .. | classify
  *
- * L + 6 layers, L / 3 normal cells in each of the three groups. A cell takes the results of the two
- * cells before it, s1 and s2, both converted to its width c, and adds up operations in pairs:
+ * It has L + 6 layers, with L / 3 normal cells in each of the three groups. A cell takes the
+ * results of the two cells before it, s1 and s2, both converted to its width c, and adds up
+ * operations in pairs:
  *
  *                 normal, c = D/4 x 2^reductions               reduction, sides halved, c doubled
  *     h0, h1      s1, s2                                       s1, s2
@@ -16,18 +18,20 @@
  *     h6          average3x3(h1) + conv1x1(h5)                 average3x3(h2) + conv1x1(h3)
  *     result      h0 h3 h4 h6 concatenated                     h4 h5 h6 concatenated
  *
- * Every convolution follows a ReLU and ends in a batch norm. Values of the pair cross a cut
- * directly, s1 as s2 of the next cell, and a ReLU that several operations begin with is computed
- * once. The last average is over all pixels: at 224 the published 7 x 7, so that images of other
- * multiples of 32 work. The reference's max_pool_3x3 is an average pool there, and by default here.
+ * Every convolution follows a ReLU and ends in a batch norm. The two results cross a cut directly,
+ * s1 as s2 of the next cell. A ReLU that several operations begin with is computed once. The last
+ * average is over all pixels: at 224 it is the published 7 x 7, and images of other multiples of 32
+ * work too. The reference's max_pool_3x3 is an average pool, and by default here too.
  *
- * `old` is the definition of torchgpipe v0.0.2 to v0.0.4: L counts the normal cells of one group,
- * every pool is followed by a 1 x 1 convolution and a batch norm, a normal cell results in h3 h4 h6
- * only, and it is cut inside of its cells, in 20 layers each: 4 + 20 (3 L + 4) + 1.
+ * `old` is the definition of torchgpipe v0.0.2 to v0.0.4. In it, L counts the normal cells of one
+ * group, and a 1 x 1 convolution and a batch norm follow every pool. The result of a normal cell is
+ * h3 h4 h6 only. Each cell is cut into 20 layers: 4 + 20 (3 L + 4) + 1 in all.
  *
- * Weights start as PyTorch's: convolutions, the linear map and its bias uniform in +-1 /
- * sqrt(fan_in), batch norms 1 and 0. Source: Real et al. 2018, arXiv:1802.01548; Huang et al. 2018,
- * arXiv:1811.06965; torchgpipe, benchmarks/models/amoebanet.
+ * Weights are initialized as in PyTorch: convolutions, the linear map and its bias uniform in +-1 /
+ * sqrt(fan_in), batch norms 1 and 0.
+ *
+ * Source: Real et al. 2018, arXiv:1802.01548; Huang et al. 2018, arXiv:1811.06965; torchgpipe,
+ * benchmarks/models/amoebanet.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_AMOEBANETD_H
@@ -39,7 +43,7 @@
 extern "C" {
 #endif
 
-/** The pool of the operation max_pool_3x3. */
+/** Pooling of the operation max_pool_3x3. */
 typedef enum cgp_amoebanetd_pool {
     CGP_AMOEBANETD_AVERAGE, /**< as the reference computes it */
     CGP_AMOEBANETD_MAX      /**< as the paper names it */
@@ -47,9 +51,11 @@ typedef enum cgp_amoebanetd_pool {
 
 typedef struct cgp_amoebanetd_options {
     size_t struct_size;
-    int layers; /**< L: normal cells, a multiple of 3; with `old` a third of them. 0: 18, old 6 [0] */
+    /** L: normal cells, a multiple of 3; with `old`, those of one group. 0: 18, or 6 with `old`
+     *  [0] */
+    int layers;
     int64_t filters;             /**< D, a multiple of 8 [256] */
-    int64_t classes;             /**< 0: 1000, old 10 [0] */
+    int64_t classes;             /**< 0: 1000, or 10 with `old` [0] */
     int64_t image;               /**< Height and width in pixels, a multiple of 32 [224] */
     cgp_amoebanetd_pool maxpool; /**< [CGP_AMOEBANETD_AVERAGE] */
     bool old;                    /**< [false] */
@@ -68,7 +74,8 @@ static inline cgp_amoebanetd_options cgp_amoebanetd_options_default(void) {
  * Output: the logits [classes].
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
- * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A bad option; the message names it.
+ * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_amoebanetd_create(cgp_model **out,
                                                         const cgp_amoebanetd_options *options);

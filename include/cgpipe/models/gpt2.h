@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpt2.h -- GPT-2 on top of the builder: parameters named and laid out as Hugging Face's
- *GPT2LMHeadModel has them.
+/* gpt2.h -- GPT-2 on top of the builder, with the parameter names and layouts of Hugging Face's
+ * GPT2LMHeadModel.
  *
- * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are pre-LN:
- * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf)
- * form or, for published weights, the one with tanh. The head has no bias, and a weight of its own
- * or, tied, that of the token embedding.
+ * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are
+ * pre-LN: x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))). GELU is in its
+ * exact (erf) form or, for published weights, in its tanh form. The head has no bias. Its weight is
+ * its own or, if tied, that of the token embedding. Source: Radford et al. 2019; the published
+ * implementation's names.
  *
- * With `residuals`, attention residuals take the place of the running sum, in their block form: the
- * input of each of a block's two branches, and that of the final norm, is sum_i softmax_i(w .
- * rms_norm(v_i)) v_i, token by token, over the embeddings, the sums of the branches of each group
- * of `residuals` blocks before, and the sum so far in the group at hand. w [C], zero at first, and
+ * With `residuals`, block attention residuals replace the running sum. The input of each of a
+ * block's two branches, and of the final norm, is then sum_i softmax_i(w . rms_norm(v_i)) v_i,
+ * computed for each token. The v_i are the embeddings, the sum of the branches of each earlier
+ * group of `residuals` blocks, and the sum so far in the current group. w [C], initially zero, and
  * the norm's weight [C] are learned, one pair for each place. (The first branch has one v, the
- * embeddings, and no w.) Source: Radford et al. 2019; the published implementation's names.
- * Residuals: Kimi Team 2026, arXiv:2603.15031.
+ * embeddings, and no w.) Source: Kimi Team 2026, arXiv:2603.15031.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_GPT2_H
@@ -27,25 +27,26 @@ extern "C" {
 
 typedef enum cgp_gpt2_gelu {
     CGP_GPT2_GELU_ERF, /**< cgp_gelu() */
-    CGP_GPT2_GELU_TANH /**< cgp_gelu_tanh(): Hugging Face's gelu_new, of all published GPT-2 weights */
+    /** cgp_gelu_tanh(): Hugging Face's gelu_new, used by all published GPT-2 weights */
+    CGP_GPT2_GELU_TANH
 } cgp_gpt2_gelu;
 
 typedef struct cgp_gpt2_options {
     size_t struct_size;
     int layers;       /**< Blocks, >= 1 [12] */
     int64_t width;    /**< C [768] */
-    int64_t heads;    /**< divides C [12] */
+    int64_t heads;    /**< A divisor of C [12] */
     int64_t vocab;    /**< V [50257] */
     int64_t sequence; /**< T [1024] */
     bool tied;        /**< The head shares the weight of the token embedding. [false] */
-    double dropout;   /**< After the embeddings, on attention, on both residual branches. [0] */
-    bool loss;        /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
+    /** Probability; after the embeddings, on attention, on both residual branches. [0] */
+    double dropout;
+    bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
     cgp_gpt2_gelu gelu; /**< [CGP_GPT2_GELU_ERF] */
-    double eps;         /**< Of the norms, at most 1. 0: 1e-5 [0] */
+    double eps;         /**< eps of the norms, at most 1. 0: 1e-5 [0] */
     int64_t inner;      /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
-    int64_t
-        residuals; /**< Blocks in a group of attention residuals. 0: none, sums as published [0] */
-    bool generation; /**< With a cache of T keys and values, see cgp_gpt2_create(). [false] */
+    int64_t residuals;  /**< Blocks per group of attention residuals. 0: sums as published [0] */
+    bool generation;    /**< Use a cache of T keys and values, see cgp_gpt2_create(). [false] */
 } cgp_gpt2_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -60,23 +61,26 @@ static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
  * Build and finish a GPT-2. Inputs: "tokens" [T] i32, and "targets" if `loss`. Output: the logits
  * [T, V].
  *
- * A model for `generation` has the same parameters, and tokens as its samples: inputs "tokens" [1]
- * and "positions" [1] i32, output [1, V], no loss. Plan it for inference; give
- * cgp_pipeline_predict() a text's tokens, some or one at a time, each with its position below T: in
- * f32 logits are those of the other model at that position, bit for bit (cgp_cached_attention()).
- * In bf16 the sum of the two embeddings is rounded once more.
+ * A model for `generation` has the same parameters, but its samples are tokens: inputs "tokens" [1]
+ * and "positions" [1] i32, output [1, V], no loss. Plan it for inference. Pass the tokens of a text
+ * to cgp_pipeline_predict(), several or one at a time, each with its position below T. In f32, the
+ * logits are those of the other model at that position, bit for bit (cgp_cached_attention()). In
+ * bf16 the sum of the two embeddings is rounded once more.
  *
- * Weights start normal with standard deviation 0.02, those that end a residual branch with 0.02 /
- * sqrt(2 layers); biases zero.
+ * Weights are initially normal with standard deviation 0.02; at the end of a residual branch it is
+ * 0.02 / sqrt(2 layers). Biases are zero.
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
- * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A bad option; the message names it.
+ * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options);
 
 /**
- * Parse "gpt2" or
- * "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,inner=512,residuals=2" into options; other options keep their values.
+ * Parse "gpt2" or "gpt2:KEY=VALUE,..." into options; other options keep their values:
+ *
+ *     gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,
+ *     inner=512,residuals=2
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
  */

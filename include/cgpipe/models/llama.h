@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama.h -- Llama 2 and 3, and the models that share their form (Qwen2, Mistral), on top of the
- *builder: parameters named and laid
- * out as Hugging Face's LlamaForCausalLM has them.
+/* llama.h -- Llama 2 and 3, and models of the same form (Qwen2, Mistral), on top of the builder,
+ * with the parameter names and layouts of Hugging Face's LlamaForCausalLM.
  *
- * Layers: token embedding | blocks | final norm | head. Blocks are pre-norm: x + o_proj(attention(rope(q_proj), rope(k_proj),
- * v_proj)(norm x)), then x + down_proj(silu(gate_proj) * up_proj)(norm x), with RMS norms and
- * grouped queries. No map has a bias, but for q, k and v where asked for (Qwen2). The head has a
- * weight of its own or, tied, that of the token embedding. Source: Touvron et al. 2023,
- * arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al. 2024, arXiv:2407.21783; Qwen2: Yang et
- * al. 2024, arXiv:2407.10671; Mistral 7B: Jiang et al. 2023, arXiv:2310.06825.
+ * Layers: token embedding | blocks | final norm | head. Blocks are pre-norm with y = norm x: x +
+ * o_proj(attention(rope(q_proj y), rope(k_proj y), v_proj y)), then x + down_proj(silu(gate_proj y)
+ * * up_proj y). Norms are RMS norms, and queries are grouped. No linear map has a bias, except q, k
+ * and v on request (Qwen2). The head's weight is its own or, if tied, that of the token embedding.
+ *
+ * Source: Touvron et al. 2023, arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al. 2024,
+ * arXiv:2407.21783. Qwen2: Yang et al. 2024, arXiv:2407.10671. Mistral 7B: Jiang et al. 2023,
+ * arXiv:2310.06825.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_LLAMA_H
@@ -22,25 +23,26 @@ extern "C" {
 
 typedef struct cgp_llama_options {
     size_t struct_size;
-    int layers;              /**< Blocks, >= 1 [12] */
-    int64_t width;           /**< C [768] */
-    int64_t heads;           /**< Of queries [12] */
-    int64_t kv_heads;        /**< Of keys and values, a divisor of heads. 0: as many [0] */
-    int64_t head_width;      /**< D, even. 0: width / heads, which is whole then [0] */
-    int64_t inner;           /**< Width of gate and up [2048] */
-    int64_t vocab;           /**< V [32000] */
-    int64_t sequence;        /**< T [1024] */
-    double theta;            /**< Base of the rotary embedding's frequencies, >= 1. 0: 10000 [0] */
-    cgp_rotary_scaling rope; /**< Of frequencies, for longer sequences [CGP_ROTARY_UNSCALED] */
-    double factor;           /**< LINEAR and LLAMA3: >= 1, as in cgp_rotary_options [0] */
+    int layers;         /**< Blocks, >= 1 [12] */
+    int64_t width;      /**< C [768] */
+    int64_t heads;      /**< Heads of queries [12] */
+    int64_t kv_heads;   /**< Heads of keys and values, a divisor of heads. 0: `heads` [0] */
+    int64_t head_width; /**< D, even. 0: width / heads, which must be whole [0] */
+    int64_t inner;      /**< Width of gate and up [2048] */
+    int64_t vocab;      /**< V [32000] */
+    int64_t sequence;   /**< T [1024] */
+    double theta;       /**< Base of the rotary embedding's frequencies, >= 1. 0: 10000 [0] */
+    /** Scaling of frequencies, for longer sequences [CGP_ROTARY_UNSCALED] */
+    cgp_rotary_scaling rope;
+    double factor; /**< LINEAR and LLAMA3: >= 1, as in cgp_rotary_options [0] */
     double low_freq_factor, high_freq_factor; /**< LLAMA3 [0, 0] */
     int64_t original_max_position;            /**< LLAMA3 [0] */
     bool tied;      /**< The head shares the weight of the token embedding. [false] */
     bool bias;      /**< q_proj, k_proj and v_proj have a bias (Qwen2). [false] */
     int64_t window; /**< Keys that a query sees, its own included (Mistral). 0: all before it [0] */
-    double eps;     /**< Of the norms, at most 1. 0: 1e-5 [0] */
+    double eps;     /**< eps of the norms, at most 1. 0: 1e-5 [0] */
     bool loss;      /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
-    bool generation; /**< With a cache of T keys and values, see cgp_llama_create(). [false] */
+    bool generation; /**< Use a cache of T keys and values, see cgp_llama_create(). [false] */
 } cgp_llama_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -73,23 +75,27 @@ static inline cgp_llama_options cgp_llama_options_default(void) {
  * Build and finish a Llama. Inputs: "tokens" [T] i32, and "targets" if `loss`. Output: the logits
  * [T, V].
  *
- * A model for `generation` has the same parameters, and tokens as its samples: inputs "tokens" [1]
- * and "positions" [1] i32, output [1, V], no loss. Plan it for inference; give
- * cgp_pipeline_predict() a text's tokens, some or one at a time, each with its position below T:
- * logits are those of the other model at that position, bit for bit (cgp_cached_attention()).
+ * A model for `generation` has the same parameters, but its samples are tokens: inputs "tokens" [1]
+ * and "positions" [1] i32, output [1, V], no loss. Plan it for inference. Pass the tokens of a text
+ * to cgp_pipeline_predict(), several or one at a time, each with its position below T. The logits
+ * are those of the other model at that position, bit for bit (cgp_cached_attention()).
  *
- * Weights start normal with standard deviation 0.02, biases zero, norms one.
+ * Weights are initially normal with standard deviation 0.02, biases zero, norms one.
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
- * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A bad option; the message names it.
+ * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_llama_create(cgp_model **out,
                                                    const cgp_llama_options *options);
 
 /**
- * Parse "llama" or
- * "llama:layers=16,width=2048,heads=32,kv_heads=8,inner=8192,vocab=128256,seq=2048,theta=500000,rope=llama3, factor=32,low=1,high=4,original=8192,tied=1,eps=1e-5", with bias=1, window=4096 and head_width=64 besides, into options; other
- * options keep their values.
+ * Parse "llama" or "llama:KEY=VALUE,..." into options; other options keep their values:
+ *
+ *     llama:layers=16,width=2048,heads=32,kv_heads=8,inner=8192,vocab=128256,seq=2048,
+ *     theta=500000,rope=llama3,factor=32,low=1,high=4,original=8192,tied=1,eps=1e-5
+ *
+ * and bias=1, window=4096, head_width=64.
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
  */

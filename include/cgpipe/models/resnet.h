@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resnet.h -- residual networks for images, cut at every layer: parameters named as torchvision's
- *have them.
+/* resnet.h -- residual networks for images, with one layer per module, and torchvision's parameter
+ * names.
  *
- * Depths 18 and 34 (basic blocks), 50, 101 and 152 (bottlenecks, stride on their 3 x 3 convolution)
- * are those for ImageNet:
+ * Depths 18 and 34 (basic blocks), and 50, 101 and 152 (bottlenecks, with the stride on their 3 x 3
+ * convolution) are the ImageNet family:
  *
- *     conv1 7x7/2 | bn1 | relu | maxpool 3x3/2 | blocks of layer1 .. layer4, 64 128 256 512 channels | avgpool | flat | fc
+ *     conv1 7x7/2 | bn1 | relu | maxpool 3x3/2 | layer1 .. layer4 | avgpool | flat | fc
  *
- * Any other depth of the form 6n + 2 (20, 32, 44, 56, 110 ...) is of the family for 32 x 32 images,
- * n basic blocks a group:
+ * with 64, 128, 256, 512 channels in layer1 .. layer4. Any other depth of the form 6n + 2 (20, 32,
+ * 44, 56, 110 ...) belongs to the family for 32 x 32 images, with n basic blocks per group and 16,
+ * 32, 64 channels:
  *
- *     conv1 3x3 | bn1 | relu | blocks of layer1 .. layer3, 16 32 64 channels | avgpool | flat | fc
+ *     conv1 3x3 | bn1 | relu | layer1 .. layer3 | avgpool | flat | fc
  *
- * A bottleneck is 11 layers, a basic block 8, the first of them empty, as torchgpipe has it (4 + 33
- * x 11 + 3 = 370 at depth 101). A shortcut whose shape changes is a 1 x 1 convolution and a batch
- * norm in both families: He et al.'s option B (their own CIFAR networks pad with zeros, option A,
- * and have 269,722 parameters at depth 20 where this has 272,474).
+ * A bottleneck is 11 layers and a basic block 8, the first of them empty, as in torchgpipe (4 + 33
+ * x 11 + 3 = 370 at depth 101). In both families, a shortcut whose shape changes is a 1 x 1
+ * convolution and a batch norm (He et al., option B). Their own CIFAR networks pad with zeros
+ * (option A): they have 269,722 parameters at depth 20, where this one has 272,474.
  *
- * Weights start as torchvision's: convolutions normal with variance 2 / fan_out, batch norms 1 and
- * 0, the linear map and its bias uniform in +-1 / sqrt(inputs).
+ * Weights are initialized as in torchvision: convolutions normal with variance 2 / fan_out, batch
+ * norms 1 and 0, the linear map and its bias uniform in +-1 / sqrt(inputs).
+ *
  * Source: He et al. 2015, arXiv:1512.03385, table 1 and section 4.2; torchvision's v1.5 form of the
  * bottleneck.
  *
@@ -35,9 +37,9 @@ extern "C" {
 typedef struct cgp_resnet_options {
     size_t struct_size;
     int depth;       /**< [101] */
-    int64_t classes; /**< 0: the family's, 1000 or 10 [0] */
-    int64_t image;   /**< Height and width in pixels, 0: the family's, 224 or 32 [0] */
-    int64_t width;   /**< Channels of the first group, 0: the family's, 64 or 16 [0] */
+    int64_t classes; /**< 0: 1000, or 10 for 32 x 32 images [0] */
+    int64_t image;   /**< Height and width in pixels; 0: 224 or 32 [0] */
+    int64_t width;   /**< Channels of the first group; 0: 64 or 16 [0] */
     bool loss;       /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_resnet_options;
 
@@ -52,7 +54,8 @@ static inline cgp_resnet_options cgp_resnet_options_default(void) {
  * Output: the logits [classes].
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
- * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A bad option; the message names it.
+ * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_resnet_create(cgp_model **out,
                                                     const cgp_resnet_options *options);

@@ -30,7 +30,7 @@ typedef enum cgp_model_kind {
     CGP_MODEL_KINDS
 } cgp_model_kind;
 
-/** A model and its options: those of its kind. */
+/** A model kind, and the options of every kind; those of `kind` are used. */
 typedef struct cgp_model_spec {
     size_t struct_size;
     cgp_model_kind kind;
@@ -42,7 +42,7 @@ typedef struct cgp_model_spec {
     cgp_vit_options vit;
 } cgp_model_spec;
 
-/** A GPT-2; every kind's options are its defaults. */
+/** A GPT-2, with the default options of every kind. */
 static inline cgp_model_spec cgp_model_spec_default(void) {
     cgp_model_spec spec = {sizeof(cgp_model_spec),           CGP_MODEL_GPT2,
                            cgp_gpt2_options_default(),       cgp_resnet_options_default(),
@@ -51,21 +51,20 @@ static inline cgp_model_spec cgp_model_spec_default(void) {
     return spec;
 }
 
-/** "gpt2", "resnet", "amoebanetd", "unet", "llama", "vit"; NULL for another number. */
+/** Return "gpt2", "resnet", "amoebanetd", "unet", "llama" or "vit"; NULL for another number. */
 CGP_API const char *cgp_model_kind_name(cgp_model_kind kind);
 
 /**
- * Parse a model spec, "kind:key=value,...": sets the kind and the options in it. See
- * cgp_gpt2_parse(), cgp_resnet_parse(), cgp_amoebanetd_parse(), cgp_unet_parse(),
- * cgp_llama_parse(), cgp_vit_parse().
+ * Parse a model spec, "kind:key=value,...", into the kind and its options. See cgp_gpt2_parse(),
+ * cgp_resnet_parse(), cgp_amoebanetd_parse(), cgp_unet_parse(), cgp_llama_parse(), cgp_vit_parse().
  *
  * @retval CGP_EINVAL  Unknown model (with the nearest), or an error of these functions; `spec` is
- * unchanged.
+ *                     unchanged.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text);
 
 /**
- * Write a spec with all sizes, which parses to the same model; `dropout` and `loss` are not in it.
+ * Write a spec with all sizes, which parses to the same model; it omits `dropout` and `loss`.
  *
  * @param[out] text  [size], 320 characters are enough.
  * @retval CGP_EINVAL  A bad option; the message names it.
@@ -77,7 +76,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_text(const cgp_model_spec *spec
  * Build and finish the model.
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
- * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A bad option; the message names it.
+ * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_create(cgp_model **out,
                                                         const cgp_model_spec *spec);

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unet.h -- U-Net(B, C) for masks, cut at every layer, with long skips: parameters named as
- *torchgpipe's benchmark has them.
+/* unet.h -- U-Net(B, C) for masks, with one layer per module, long skips, and the parameter names
+ * of torchgpipe's benchmark.
  *
- *     images [S, S, 3] -- encoder.0 ------------- skip ------------- decoder.(d-1) -- segment -- logits [S, S, 1]
- *                            down                                    up
- *                               encoder.1 ------- skip ------- decoder.(d-2)
- *                                     down                  up
- *                                         .. bottleneck ..
+ *     images -- encoder.0 ------------- skip ------------- decoder.(d-1) -- segment -- logits
+ *     [S, S, 3]    down                                    up                          [S, S, 1]
+ *                     encoder.1 ------- skip ------- decoder.(d-2)
+ *                           down                  up
+ *                               .. bottleneck ..
  *
- * Each of encoder.i, bottleneck and decoder.j is B times: 3 x 3 convolution without bias, dropout
- * of whole channels, instance norm without parameters, leaky ReLU of slope 0.01. C 2^i channels in
- * encoder i; 2^depth C in the bottleneck, whose last convolution goes back to half of them; C
- * 2^(i-1) where decoder meets encoder i. `down` is a 2 x 2 maximum, `up` doubles pixels; where a
- * side was odd, `up` is padded with zeros at the bottom and right; then [up, skip] concatenated.
- * `segment` is a 1 x 1 convolution without bias. 4 B (2 depth + 1) + 4 depth + 1 layers, `skip` of
- * an encoder empty.
+ * Each of encoder.i, bottleneck and decoder.j repeats B times: 3 x 3 convolution without bias,
+ * dropout of whole channels, instance norm without parameters, leaky ReLU of slope 0.01. Encoder i
+ * has C 2^i channels. The bottleneck has 2^depth C; its last convolution returns to half of them.
+ * The decoder at the level of encoder i has C 2^(i-1).
  *
- * Weights start as PyTorch's convolutions: uniform in +-1 / sqrt(fan_in).
+ * `down` is a 2 x 2 max pool, and `up` doubles pixels. If a side was odd, `up` is padded with zeros
+ * at the bottom and right. Then [up, skip] are concatenated. `segment` is a 1 x 1 convolution
+ * without bias. The model has 4 B (2 depth + 1) + 4 depth + 1 layers; the `skip` layer of an
+ * encoder is empty.
+ *
+ * Weights are initialized as PyTorch's convolutions: uniform in +-1 / sqrt(fan_in).
+ *
  * Source: Ronneberger et al. 2015, arXiv:1505.04597, in the form of torchgpipe's
  * benchmarks/models/unet.
  *
@@ -34,9 +37,9 @@ typedef struct cgp_unet_options {
     size_t struct_size;
     int convs;        /**< B, >= 1 [5] */
     int64_t channels; /**< C, even [64] */
-    int depth;        /**< Times that sides are halved, 1 to 10 [5] */
+    int depth;        /**< Number of times that sides are halved, 1 to 10 [5] */
     int64_t image;    /**< Height and width in pixels, at least 2^(depth + 1) [192] */
-    double dropout;   /**< Probability, of whole channels. [0.1] */
+    double dropout;   /**< Probability that a channel is dropped. [0.1] */
     /** Input "masks" [image, image, 1] f32, 0 to 1, and a binary cross-entropy loss. [true] */
     bool loss;
 } cgp_unet_options;
@@ -52,7 +55,8 @@ static inline cgp_unet_options cgp_unet_options_default(void) {
  * the logits [image, image, 1].
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
- * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A bad option; the message names it.
+ * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options);
 

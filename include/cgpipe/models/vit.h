@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vit.h -- Vision Transformers on top of the builder: parameters named as Hugging Face's
- *ViTForImageClassification has them.
+/* vit.h -- Vision Transformers on top of the builder, with the parameter names of Hugging Face's
+ * ViTForImageClassification.
  *
- * Layers: patches | class token, position embedding, dropout | blocks | final norm | classifier. Patches are a convolution whose
- * stride is its kernel, one row each; a learned row, the class token, stands in front of them, and
- * is what the classifier reads. Blocks are pre-LN: x + drop(dense(attention(layernorm_before x))),
- * every row attending to all, then x + drop(dense(gelu(dense(layernorm_after x)))). All maps have a
- * bias; GELU is exact (erf). Source: Dosovitskiy et al. 2021, arXiv:2010.11929.
+ * Layers: patches | class token, position embedding, dropout | blocks | final norm | classifier.
+ * Patches are a convolution whose stride is its kernel, one row each. A learned row, the class
+ * token, precedes them; the classifier reads it. Blocks are pre-LN: x +
+ * drop(dense(attention(layernorm_before x))), where every row attends to all, then x +
+ * drop(dense(gelu(dense(layernorm_after x)))). All linear maps have a bias; GELU is exact (erf).
+ * Source: Dosovitskiy et al. 2021, arXiv:2010.11929.
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_VIT_H
@@ -22,14 +23,15 @@ typedef struct cgp_vit_options {
     size_t struct_size;
     int layers;      /**< Blocks, >= 1 [12] */
     int64_t width;   /**< C [768] */
-    int64_t heads;   /**< divides C [12] */
+    int64_t heads;   /**< A divisor of C [12] */
     int64_t inner;   /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
     int64_t image;   /**< Height and width in pixels [224] */
-    int64_t patch;   /**< Of a patch, divides `image` [16] */
+    int64_t patch;   /**< Height and width of a patch, a divisor of `image` [16] */
     int64_t classes; /**< [1000] */
-    double eps;      /**< Of the norms, at most 1. 0: 1e-12 [0] */
-    double dropout;  /**< After the embeddings, on attention, on both residual branches. [0] */
-    bool loss;       /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
+    double eps;      /**< eps of the norms, at most 1. 0: 1e-12 [0] */
+    /** Probability; after the embeddings, on attention, on both residual branches. [0] */
+    double dropout;
+    bool loss; /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_vit_options;
 
 /** The defaults in brackets above (ViT-B/16), with struct_size set. */
@@ -43,18 +45,19 @@ static inline cgp_vit_options cgp_vit_options_default(void) {
  * Build and finish a Vision Transformer. Inputs: "images" [image, image, 3] f32, and "labels" if
  * `loss`. Output: the logits [classes].
  *
- * Weights, the class token and the position embedding start normal with standard deviation 0.02,
- * biases zero, norms one and zero.
+ * Weights, the class token and the position embedding are initially normal with standard deviation
+ * 0.02. Biases are zero; norms have weight one and bias zero.
  *
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
- * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A bad option; the message names it.
+ * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_vit_create(cgp_model **out, const cgp_vit_options *options);
 
 /**
- * Parse "vit" or
- * "vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000,eps=1e-12" into
- * options; other options keep their values.
+ * Parse "vit" or "vit:KEY=VALUE,..." into options; other options keep their values:
+ *
+ *     vit:layers=12,width=768,heads=12,inner=3072,image=224,patch=16,classes=1000,eps=1e-12
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
  */
