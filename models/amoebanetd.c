@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amoebanetd.c -- AmoebaNet-D and its older definition: the same operations, two genotypes, two
- *ways to cut it into layers.
- * Values of a cell, S the side of s1:
+/* amoebanetd.c -- AmoebaNet-D and its older definition: the same operations, with two genotypes and
+ * two partitions into layers.
+ *
+ * Values of a cell, with S the side of s1:
  *
  *     s1, s2     results of the cell before and the one before that, any widths; s2's side is 2 S
  *                if the cell before was a reduction
@@ -10,7 +11,7 @@
  *     h2 .. h6   sums of two operations each; in a reduction those on h0 and h1 have stride 2
  *     result     some of them concatenated
  *
- * An operation of width c, `.i` the index in PyTorch's Sequential that names its parameters:
+ * An operation of width c; `.i` is the index in PyTorch's Sequential that names its parameters:
  *
  *     conv1x1       relu  conv 1x1 (.1)  bn (.2)
  *     conv3x3       relu  conv 1x1 to c/4 (.1)  bn (.2)  relu  conv 3x3 (.4)  bn (.5)
@@ -18,9 +19,9 @@
  *     conv1x7_7x1   as conv3x3 with 1x7 (.4) and 7x1 (.7) in the middle, to c (.10)
  *     pools         3x3, padding 1, not counted; 2x2. Old: conv 1x1 (.1)  bn (.2) after them
  *
- * Factorised reduction: [2 S, 2 S, i] -> relu -> conv 1x1 stride 2 to c/2 on the pixels at even
- * positions and, shifted by a pixel by its padding, another on those at odd positions,
- * concatenated, bn. */
+ * Factorised reduction [2 S, 2 S, i] -> [S, S, c]: relu, then two 1 x 1 convolutions of stride 2 to
+ * c/2 channels, concatenated, then bn. The first reads the pixels at even positions; the second,
+ * shifted by a pixel by its padding, those at odd positions. */
 #include <cgpipe/models/amoebanetd.h>
 
 #include <inttypes.h>
@@ -40,7 +41,8 @@ typedef enum operation {
     CONV_1X7_7X1
 } operation;
 
-/* The kernels of an operation's convolutions. Those of several have c / 4 channels between them. */
+/* Kernels of an operation's convolutions. If there are several, they have c / 4 channels between
+ * them. */
 static const struct {
     int n, kernels[4][2];
 } convolutions[] = {
@@ -60,7 +62,7 @@ typedef struct genotype {
     } pairs[PAIRS][2];
 } genotype;
 
-/* h0, h1 come from s1, s2. */
+/* h0, h1 are made from s1, s2. */
 static const genotype normal = {4,
                                 {0, 3, 4, 6},
                                 {{{CONV_1X1, 1}, {MAX_3X3, 1}},
@@ -76,7 +78,7 @@ static const genotype reduction = {3,
                                     {{NONE, 3}, {MAX_2X2, 1}},
                                     {{AVERAGE_3X3, 2}, {CONV_1X1, 3}}}};
 
-/* The older definition: h0, h1 come from s2, s1. */
+/* Older definition: h0, h1 are made from s2, s1. */
 static const genotype old_normal = {3,
                                     {4, 5, 6},
                                     {{{MAX_3X3, 0}, {CONV_1X1, 0}},
@@ -100,13 +102,13 @@ static const genotype old_reduction = {3,
 typedef struct network {
     cgp_model *model;
     const cgp_amoebanetd_options *o;
-    cgp__network names;             /* begin with "cell1_normal1." */
-    char part[32];                  /* "operations.3.module", of the parameters that come next */
-    cgp_value relus[REMEMBERED][2]; /* values and their ReLUs, the latest n */
+    cgp__network names;             /* its prefix is "cell1_normal1." */
+    char part[32];                  /* part of the next parameters, "operations.3.module" */
+    cgp_value relus[REMEMBERED][2]; /* the last n values and their ReLUs */
     int n_relus;
 } network;
 
-/* relu(x), once for all operations that begin with it. */
+/* Return relu(x), computed once for all operations that begin with it. */
 static cgp_value relu_of(network *net, cgp_value x) {
     for (int i = 0; i < REMEMBERED && i < net->n_relus; i++) {
         if (net->relus[i][0].id == x.id) return net->relus[i][1];
@@ -128,7 +130,7 @@ static cgp_value convolve(network *net, cgp_value x, const char *name, int64_t i
     return cgp__conv2d_pytorch(net->model, x, name, in, options);
 }
 
-/* A convolution and the norm after it, entries `.at` and `.at + 1` of a Sequential. */
+/* Add a convolution and the norm after it, entries `.at` and `.at + 1` of a Sequential. */
 static cgp_value conv_norm(network *net, cgp_value x, int at, int64_t in, int64_t out,
                            const int kernel[2], const int stride[2]) {
     const char *name = cgp__name(&net->names, "%s.%d", net->part, at);
@@ -137,8 +139,8 @@ static cgp_value conv_norm(network *net, cgp_value x, int at, int64_t in, int64_
     return cgp__batch_norm_pytorch(net->model, x, name);
 }
 
-/* The convolutions of an operation, each behind a ReLU; `stride` is that of the largest kernels in
- * each direction. */
+/* Add the convolutions of an operation, each after a ReLU. In each direction, the largest kernel
+ * has `stride`. */
 static cgp_value convolve_all(network *net, operation kind, cgp_value x, int64_t in, int64_t out,
                               int stride) {
     const int n = convolutions[kind].n;
@@ -192,11 +194,11 @@ typedef struct flow {
     cgp_value s1, s2;
     int64_t width1, width2; /* their channels */
     bool reduced;           /* s2 has twice the side of s1 */
-    int64_t c;              /* of the latest cell */
+    int64_t c;              /* width of the current cell */
 } flow;
 
-/* Set the part of the cell whose parameters come next, and return its name; the older definition is
- * cut here. */
+/* Set the part that names the next parameters, and return its full name. In the older definition,
+ * it also begins a layer. */
 static const char *enter(network *net, const char *part) {
     snprintf(net->part, sizeof net->part, "%s", part);
     return net->o->old ? cgp__layer(&net->names, "%s", part) : cgp__name(&net->names, "%s", part);
@@ -219,7 +221,7 @@ static cgp_value bring_s2(network *net, const flow *f) {
     return convolve_all(net, CONV_1X1, f->s2, f->width2, f->c, 1);
 }
 
-/* h<2 + i> */
+/* Return h<2 + i>. */
 static cgp_value add_pair(network *net, const genotype *g, int i, bool reduces, const cgp_value *h,
                           int64_t c) {
     cgp_value ends[2];
@@ -244,7 +246,7 @@ static void add_cell(network *net, const char *cell, bool reduces, flow *f) {
     begin_cell(net, cell);
     if (net->o->old) {
         h[0] = bring_s2(net, f);
-        enter(net, "twin"); /* s1 is an input of the next cell, too: no op */
+        enter(net, "twin"); /* s1 is also an input of the next cell: no op */
         h[1] = bring_s1(net, f);
     } else {
         h[0] = bring_s1(net, f);
@@ -265,8 +267,8 @@ static void add_cell(network *net, const char *cell, bool reduces, flow *f) {
 
 /* --- the graph --- */
 
-/* images [S, S, 3] -> [S / 2, S / 2, D / 4]; the older definition has one layer per op, and `twin`.
- * */
+/* images [S, S, 3] -> [S / 2, S / 2, D / 4]. In the older definition each op is a layer, and so is
+ * `twin`. */
 static cgp_value add_stem(network *net, int64_t width) {
     cgp_value x = cgp__images(net->model, net->o->image);
     begin_cell(net, "stem1");

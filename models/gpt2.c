@@ -13,21 +13,22 @@
  *     lm_head   logits [T, V]                              lm_head.weight [V, C] (no prefix), or
  *                                                          wte.weight, tied
  *
- * Weights inside a block are [in, out] and have a bias (the published code calls them Conv1D);
- * the head is [out, in] without one. The two at the end of a residual branch are initialized
+ * Weights inside a block are [in, out] and have a bias (the published code calls them Conv1D); the
+ * head is [out, in] without bias. The two weights at the end of a residual branch are initialized
  * smaller by sqrt(2 layers): the sum of all 2 layers branches then has the initial variance of one.
  *
- * With `residuals`, no sum runs through the blocks: the input of each branch, and that of ln_f, is
- * a mean of sources, weighted anew for every token. Sources are the embeddings, the sum of the
- * branches in each group of `residuals` blocks, and the sum so far in the group at hand, if there
- * is one yet:
+ * With `residuals`, there is no running sum: the input of each branch, and of ln_f, is a weighted
+ * mean of sources, with weights computed for each token. The sources are the embeddings, the sum of
+ * the branches in each complete group of `residuals` blocks, and the sum so far in the current
+ * group, if any:
  *
  *     [T, n, C]  v = sources side by side
- *     [T, n]     a = softmax(w . rms_norm(v))              h.0.mlp_res, h.1.attn_res ..; ln_f_res: .norm [C], .query [1, C]
+ *     [T, n]     a = softmax(w . rms_norm(v))
  *     [T, C]     x = sum of a_i v_i
  *
- * w starts at zero: every mean is plain then. The first branch has one source, and no weights.
- * Groups that are complete are one value, [T, n C]: it is what crosses to later stages.
+ * w is h.0.mlp_res.query, h.1.attn_res.query .. or ln_f_res.query [1, C], and the norm's weight is
+ * .norm [C]. w starts at zero, which makes every mean unweighted. The first branch has one source,
+ * and no weights. Complete groups are one value, [T, n C], which crosses to later stages.
  *
  * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3;
  * residuals: Kimi Team 2026, "Attention Residuals", arXiv:2603.15031, in its block form. */
@@ -39,7 +40,7 @@
 
 #include "zoo.h"
 
-#define EPS 1e-5 /* the default of eps */
+#define EPS 1e-5 /* default of eps */
 #define DEVIATION 0.02
 
 static const cgp_init normal = {CGP_INIT_NORMAL, DEVIATION};
@@ -64,23 +65,23 @@ static cgp_value rms_norm(cgp__network *net, cgp_value x, const char *name) {
     return cgp_rms_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
-/* T of the values. */
+/* Rows of the values: T, or 1 for generation. */
 static int64_t rows_of(const cgp_gpt2_options *o) {
     return o->generation ? 1 : o->sequence;
 }
 
-/* Of the linear map at the end of a branch. */
+/* Standard deviation of the initial weights of a linear map at the end of a branch. */
 static double end_deviation(const cgp_gpt2_options *o) {
     return DEVIATION / sqrt(2.0 * o->layers);
 }
 
-/* Columns of q, k or v, `part` 0 to 2, of qkv. */
+/* Take q, k or v (`part` 0 to 2) from the columns of qkv. */
 static cgp_value part_of(cgp__network *net, cgp_value qkv, int part) {
     const int64_t width = ((const cgp_gpt2_options *)net->options)->width;
     return cgp_slice(net->model, qkv, -1, part * width, (part + 1) * width);
 }
 
-/* qkv [T, 3C] -> [T, C]; of generation [1, 3C], with positions. */
+/* qkv [T, 3C] -> [T, C]; for generation [1, 3C], with positions. */
 static cgp_value attention(cgp__network *net, cgp_value qkv, const cgp_value *positions) {
     const cgp_gpt2_options *o = net->options;
     if (!positions) return cgp_causal_attention(net->model, qkv, o->heads, o->dropout);
@@ -111,12 +112,12 @@ static cgp_value feed_forward(cgp__network *net, cgp_value x) {
 
 /* --- residuals --- */
 
-/* The embeddings and what branches have given so far. Without `residuals` all of it is in `sum`. */
+/* The embeddings and the results of branches so far. Without `residuals`, `sum` has all of it. */
 typedef struct sources {
-    cgp_value groups; /* [T, n C]: the embeddings, then groups that are complete */
+    cgp_value groups; /* [T, n C]: the embeddings, then complete groups */
     int64_t n;
-    cgp_value sum;              /* [T, C], of the group at hand; none if id < 0 */
-    const cgp_value *positions; /* of generation, else NULL */
+    cgp_value sum;              /* [T, C], of the current group; none if id < 0 */
+    const cgp_value *positions; /* for generation, else NULL */
 } sources;
 
 static const cgp_value none = {-1};
@@ -131,7 +132,7 @@ static void complete_group(cgp__network *net, sources *s) {
     s->sum = none;
 }
 
-/* Weigh the sources: v [T, n C] -> [T, C]. */
+/* Take the weighted mean of the sources: v [T, n C] -> [T, C]. */
 static cgp_value weighted_mean(cgp__network *net, cgp_value v, int64_t n, const char *name) {
     const cgp_gpt2_options *o = net->options;
     const int64_t length = rows_of(o);
@@ -147,7 +148,7 @@ static cgp_value weighted_mean(cgp__network *net, cgp_value v, int64_t n, const 
     return cgp_reshape(model, x, 2, (const int64_t[]){length, o->width});
 }
 
-/* The input of a branch or of ln_f, [T, C]. */
+/* Return the input of a branch or of ln_f, [T, C]. */
 static cgp_value input_of(cgp__network *net, const sources *s, const char *name) {
     const cgp_gpt2_options *o = net->options;
     const bool begun = s->sum.id >= 0;
@@ -221,7 +222,7 @@ static cgp_status resolve(void *options) {
                         "gpt2: heads: expected a divisor of the width, got heads=%" PRId64
                         ", width=%" PRId64,
                         o->heads, o->width);
-    /* One spec per model. */
+    /* Equal models get equal specs. */
     if (o->eps == EPS) o->eps = 0;
     if (o->inner == 4 * o->width) o->inner = 0;
     if (o->residuals > o->layers) o->residuals = o->layers;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.c -- see huggingface.h; and Hugging Face directories, by the kind of model that
- * config.json names. */
+/* huggingface.c -- read and write Hugging Face directories, by the kind of model that config.json
+ * names. See huggingface.h. */
 #include "huggingface.h"
 
 #include <cgpipe/models/weights.h>
@@ -41,7 +41,7 @@ cgp_status cgp__config_flag(const cgp__config *c, const char *key, bool preset, 
                                             : cgp__config_unexpected(c, key, "true or false");
 }
 
-/* Check a flag of which one value is supported. */
+/* Check a flag that has one supported value. */
 cgp_status cgp__config_need(const cgp__config *c, const char *key, bool needed) {
     bool got = needed;
     CGP_TRY(cgp__config_flag(c, key, needed, &got));
@@ -94,7 +94,7 @@ static cgp_status take_all(const cgp__config *c, cgp_model_spec *spec) {
     return cgp_fail(CGP_EFORMAT, "%s: %s", c->path, cgp_message());
 }
 
-/* Check the spec's struct_size, and those of its options. */
+/* Check struct_size of the spec and of its options. */
 static cgp_status check_spec(const cgp_model_spec *spec) {
     char text[1];
     cgp_model_spec any = *spec;
@@ -132,7 +132,7 @@ static json_t *config_of(const cgp_model_spec *spec) {
 
 static cgp_status write_config(const cgp_model_spec *spec, const char *path) {
     json_t *root = config_of(spec);
-    /* 15 digits, so that 1e-5 stays 1e-5. */
+    /* 15 digits keep 1e-5 as 1e-5. */
     char *text = root ? cgp__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     const cgp_status status =
         text ? cgp_file_replace(path, text, strlen(text)) : cgp__short_of_memory(path);

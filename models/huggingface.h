@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.h -- the config.json of a Hugging Face directory: its keys, and what each kind of
- * model makes of them. */
+/* huggingface.h -- the config.json of a Hugging Face directory: its keys, and their mapping to each
+ * kind of model. */
 #ifndef CGPIPE_MODELS_HUGGINGFACE_H
 #define CGPIPE_MODELS_HUGGINGFACE_H
 
@@ -13,28 +13,28 @@ typedef struct cgp__config {
     const json_t *root;
 } cgp__config;
 
-/* CGP_EFORMAT, "<path>: <key>: expected <expected>, got <value>". */
+/* Fail with CGP_EFORMAT, "<path>: <key>: expected <expected>, got <value>". */
 cgp_status cgp__config_unexpected(const cgp__config *c, const char *key, const char *expected);
 
-/* A whole number from 1 to max, which is required. */
+/* Read a required whole number from 1 to max. */
 CGP_MUST_CHECK cgp_status cgp__config_size(const cgp__config *c, const char *key, int64_t max,
                                            int64_t *out);
 
-/* A flag, a number; `preset` where the key is missing. */
+/* Read a flag, or a number; `preset` if the key is missing. */
 CGP_MUST_CHECK cgp_status cgp__config_flag(const cgp__config *c, const char *key, bool preset,
                                            bool *out);
 CGP_MUST_CHECK cgp_status cgp__config_real(const cgp__config *c, const char *key, double min,
                                            double max, double preset, double *out);
 
-/* A flag of which one value is supported. */
+/* Check a flag that has one supported value. */
 CGP_MUST_CHECK cgp_status cgp__config_need(const cgp__config *c, const char *key, bool needed);
 
-/* Set the options that the file has, and check each of them by itself. */
+/* Set the options that the file has. Each is checked individually. */
 CGP_MUST_CHECK cgp_status cgp__gpt2_from_config(const cgp__config *c, cgp_gpt2_options *o);
 CGP_MUST_CHECK cgp_status cgp__llama_from_config(const cgp__config *c, cgp_llama_options *o);
 CGP_MUST_CHECK cgp_status cgp__vit_from_config(const cgp__config *c, cgp_vit_options *o);
 
-/* The same back. Owned by the caller; NULL when short of memory. */
+/* Make the configuration from the options. Owned by the caller; NULL if memory is short. */
 json_t *cgp__gpt2_to_config(const cgp_gpt2_options *o);
 json_t *cgp__llama_to_config(const cgp_llama_options *o);
 json_t *cgp__vit_to_config(const cgp_vit_options *o);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface_gpt2.c -- the config.json of a GPT-2 to its options and back.
+/* huggingface_gpt2.c -- convert the config.json of a GPT-2 to its options and back.
  *
- * The keys are those of GPT2Config of Hugging Face's transformers; a missing key has that class's
- * default, except for the sizes, which are required. Keys that do not change the results
- * (initializer_range, summary_..., use_cache, torch_dtype, reorder_and_upcast_attn, which is about
- * the rounding of halves) are ignored. */
+ * The keys are those of GPT2Config of Hugging Face's transformers. The sizes are required; other
+ * missing keys have that class's default. Keys that do not change the results are ignored
+ * (initializer_range, summary_..., use_cache, torch_dtype; reorder_and_upcast_attn concerns the
+ * rounding of halves). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static cgp_status take_sizes(const cgp__config *c, cgp_gpt2_options *o) {
 }
 
 static cgp_status take_activation(const cgp__config *c, cgp_gpt2_options *o) {
-    enum { BY_TANH = 3 }; /* the first ones; the others by erf */
+    enum { BY_TANH = 3 }; /* number of tanh forms, which come first; the others use erf */
     static const char *const names[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu",
                                         "gelu_python"};
     const json_t *value = json_object_get(c->root, "activation_function");
@@ -56,7 +56,7 @@ static cgp_status take_eps(const cgp__config *c, cgp_gpt2_options *o) {
     return cgp__config_unexpected(c, "layer_norm_epsilon", "a number above 0 and at most 1");
 }
 
-/* Read the three probabilities; a model has one. */
+/* Read the three probabilities. A model has one value for all. */
 static cgp_status take_dropout(const cgp__config *c, cgp_gpt2_options *o) {
     static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
     double dropouts[3];
@@ -83,7 +83,7 @@ cgp_status cgp__gpt2_from_config(const cgp__config *c, cgp_gpt2_options *o) {
 
 /* --- writing --- */
 
-/* The end of a text is a token of the published vocabulary only. */
+/* Only the published vocabulary has a token for the end of a text. */
 static json_t *end_of_text(const cgp_gpt2_options *o) {
     return o->vocab == PUBLISHED_VOCAB ? json_integer(PUBLISHED_VOCAB - 1) : json_null();
 }

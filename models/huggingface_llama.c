@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface_llama.c -- the config.json of a Llama, a Mistral or a Qwen2 to Llama's options and
- *back.
+/* huggingface_llama.c -- convert the config.json of a Llama, a Mistral or a Qwen2 to Llama's
+ * options and back.
  *
- * The keys are those of LlamaConfig, MistralConfig and Qwen2Config of Hugging Face's transformers;
- * a missing key has that class's default, except for the sizes, which are required. The rotary
- * embedding is in rope_theta and rope_scaling, as in published files, or in rope_parameters, as
- * transformers 5 writes it. Keys that do not change the results are ignored. */
+ * The keys are those of LlamaConfig, MistralConfig and Qwen2Config of Hugging Face's transformers.
+ * The sizes are required; other missing keys have that class's default. The rotary embedding is in
+ * rope_theta and rope_scaling, as in published files, or in rope_parameters, as transformers 5
+ * writes it. Keys that do not change the results are ignored. */
 #include <math.h>
 #include <string.h>
 
@@ -68,8 +68,8 @@ static cgp_status count_windows(const cgp__config *c, int layers, int64_t *windo
                                   "\"full_attention\" or \"sliding_attention\" for each layer");
 }
 
-/* Find out whether Qwen2's layers use the window: layer_types says which do; without it those from
- * the layer max_window_layers on. */
+/* Find out whether Qwen2's layers use the window. layer_types lists the layers that do; without it,
+ * they are the layers from max_window_layers on. */
 static cgp_status uses_window(const cgp__config *c, int layers, bool *uses) {
     const json_t *from = json_object_get(c->root, "max_window_layers");
     int64_t windows = 0;
@@ -89,7 +89,7 @@ static cgp_status uses_window(const cgp__config *c, int layers, bool *uses) {
                                            "window for all layers)");
 }
 
-/* Take the window. Qwen2 has one only where use_sliding_window says so. */
+/* Read the window. Qwen2 has one only if use_sliding_window is true. */
 static cgp_status take_window(const cgp__config *c, family f, cgp_llama_options *o) {
     bool used = f == MISTRAL, uses = true;
     int64_t window = 0;
@@ -108,7 +108,7 @@ static cgp_status take_window(const cgp__config *c, family f, cgp_llama_options 
     return CGP_OK;
 }
 
-/* Take the kind of scaling and its numbers from `c`, the object of them. */
+/* Read the kind of scaling and its numbers from the object `c`. */
 static cgp_status take_scaling(const cgp__config *c, cgp_llama_options *o) {
     static const char *const names[] = {"default", "linear", "llama3"};
     const char *key = json_object_get(c->root, "rope_type") ? "rope_type" : "type";
@@ -164,7 +164,7 @@ cgp_status cgp__llama_from_config(const cgp__config *c, cgp_llama_options *o) {
 
 /* --- writing --- */
 
-/* The family that has these options: of several, the one that needs the fewest keys. */
+/* Return the family that has these options; if there are several, the one with the fewest keys. */
 static family family_for(const cgp_llama_options *o) {
     return o->bias ? QWEN2 : o->window > 0 ? MISTRAL : LLAMA;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface_vit.c -- the config.json of a ViT to its options and back.
+/* huggingface_vit.c -- convert the config.json of a ViT to its options and back.
  *
- * The keys are those of ViTConfig of Hugging Face's transformers; a missing key has that class's
- * default, except for the sizes, which are required. The number of classes is that of the entries
- * of id2label, or num_labels; their names are not kept. Keys that do not change the results of an
- * image classifier (initializer_range, encoder_stride, pooler_...) are ignored. */
+ * The keys are those of ViTConfig of Hugging Face's transformers. The sizes are required; other
+ * missing keys have that class's default. The number of classes is the number of entries of
+ * id2label, or num_labels; class names are not kept. Keys that do not change the results of an
+ * image classifier are ignored (initializer_range, encoder_stride, pooler_...). */
 #include <string.h>
 
 #include "huggingface.h"
@@ -47,7 +47,7 @@ static cgp_status take_activation(const cgp__config *c) {
     return cgp__config_unexpected(c, "hidden_act", "\"gelu\"");
 }
 
-/* Read the two probabilities; a model has one. */
+/* Read the two probabilities. A model has one value for both. */
 static cgp_status take_dropout(const cgp__config *c, cgp_vit_options *o) {
     static const char *const keys[] = {"hidden_dropout_prob", "attention_probs_dropout_prob"};
     double dropouts[2];

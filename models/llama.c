@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* llama.c -- Llama on top of the builder, with the names and layouts of Hugging Face's
- *LlamaForCausalLM.
+ * LlamaForCausalLM.
  *
- *     layer          values                                 parameters, below "model."
- *     embed_tokens   tokens [T] -> x [T, C]                 embed_tokens.weight [V, C]
- *     layers.0 ..    y = norm(x)                            layers.0.input_layernorm [C]
- *                    q, k = rope(q_proj y), rope(k_proj y)  self_attn.q_proj [H D, C], k_proj [K D, C],
- *                    x += o_proj(attention(q, k, v_proj y)) v_proj [K D, C], o_proj [C, H D]
- *                    y = norm(x)                            post_attention_layernorm [C]
- *                    x += down(silu(gate y) * up y)         mlp.gate_proj, up_proj [I, C], down_proj [C, I]
- *     norm           x = norm(x)                            norm [C]
- *     lm_head        logits [T, V]                          lm_head.weight [V, C] (no prefix), or
- *                                                           embed_tokens.weight, tied
+ *     layer          values                                  parameters, below "model."
+ *     embed_tokens   tokens [T] -> x [T, C]                  embed_tokens.weight [V, C]
+ *     layers.0 ..    y = norm(x)                             layers.0.input_layernorm [C]
+ *                    q, k = rope(q_proj y), rope(k_proj y)   self_attn.q_proj [H D, C],
+ *                                                            k_proj [K D, C]
+ *                    x += o_proj(attention(q, k, v_proj y))  v_proj [K D, C], o_proj [C, H D]
+ *                    y = norm(x)                             post_attention_layernorm [C]
+ *                    x += down(silu(gate y) * up y)          mlp.gate_proj, up_proj [I, C],
+ *                                                            down_proj [C, I]
+ *     norm           x = norm(x)                             norm [C]
+ *     lm_head        logits [T, V]                           lm_head.weight [V, C] (no prefix), or
+ *                                                            embed_tokens.weight, tied
  *
- * H heads of queries, K of keys and values, of width D. All weights are [out, in]. */
+ * There are H heads of queries and K of keys and values, of width D. All weights are [out, in]. */
 #include <cgpipe/models/llama.h>
 
 #include <inttypes.h>
@@ -21,8 +23,8 @@
 
 #include "zoo.h"
 
-#define EPS 1e-5      /* the default of eps */
-#define THETA 10000.0 /* of theta */
+#define EPS 1e-5      /* default of eps */
+#define THETA 10000.0 /* default of theta */
 
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.02};
 
@@ -52,7 +54,7 @@ static cgp_value rotate(cgp__network *net, cgp_value x, int64_t heads, const cgp
                              .positions = positions});
 }
 
-/* y [T, C] -> [T, C]; of generation [1, C], with positions. */
+/* y [T, C] -> [T, C]; for generation [1, C], with positions. */
 static cgp_value attend(cgp__network *net, cgp_value y, const cgp_value *positions) {
     const cgp_llama_options *o = net->options;
     const int64_t kv_heads = o->kv_heads > 0 ? o->kv_heads : o->heads,
@@ -168,7 +170,7 @@ static cgp_status resolve(void *options) {
     CGP_TRY(cgp__keys_check(&cgp__llama_keys, o));
     CGP_TRY(check_heads(o));
     CGP_TRY(check_rope(o));
-    /* One spec per model. */
+    /* Equal models get equal specs. */
     if (o->eps == EPS) o->eps = 0;
     if (o->theta == THETA) o->theta = 0;
     if (o->kv_heads == o->heads) o->kv_heads = 0;

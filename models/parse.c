@@ -13,7 +13,7 @@
 
 /* --- fields --- */
 
-/* The value of a key: a REAL, or anything else as a whole number. */
+/* Value of a key: a REAL, or the whole number of another kind. */
 typedef union number {
     int64_t whole;
     double real;
@@ -47,7 +47,7 @@ static void set_value(const cgp__key *key, void *options, number v) {
     }
 }
 
-/* True if all of the text is a number. */
+/* Read a number. Return true if it is the whole text. */
 static bool read_real(const char *text, double *value) {
     char *end = NULL;
     *value = cgp__read_real(text, &end);
@@ -75,7 +75,7 @@ static double largest_real(const cgp__key *key) {
     return key->max > 0 ? (double)key->max : 1;
 }
 
-/* "erf or tanh" */
+/* Write "erf or tanh". */
 static const char *list_words(const cgp__key *key, char *text, size_t size) {
     size_t used = 0;
     for (int i = 0; key->words[i] && used < size; i++)
@@ -120,8 +120,8 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
 
 /* --- spec to options --- */
 
-/* A WORD is one of its words. A REAL has no sign in front, no space, no hexadecimal, no "inf"; a
- * whole number only digits. */
+/* Parse the value of a key. A REAL has no leading sign, no space, no hexadecimal, and no "inf"; a
+ * whole number has only digits. */
 static bool parse_value(const cgp__key *key, const char *text, number *v) {
     if (key->kind == CGP__KEY_WORD) {
         for (v->whole = 0; key->words[v->whole]; v->whole++)
@@ -152,7 +152,7 @@ static cgp_status take_value(const cgp__keys *keys, int k, const char *text, fou
     return parse_value(key, text, &f->values[k]) ? CGP_OK : bad_value(keys, key, got);
 }
 
-/* "keys: layers width heads" */
+/* Write "keys: layers width heads". */
 static const char *list_keys(const cgp__keys *keys, char *text, size_t size) {
     size_t used = (size_t)snprintf(text, size, "keys:");
     for (const cgp__key *key = keys->keys; key->name && used < size; key++)
@@ -223,7 +223,7 @@ cgp_status cgp__keys_parse(const char *function, const cgp__keys *keys, void *op
 
 /* --- options to spec --- */
 
-/* The value of a key, "" if it is omitted; a REAL has the fewest digits that parse to it. */
+/* Write the value of a key, "" if it is omitted. A REAL gets the fewest digits that parse to it. */
 static void value_text(const cgp__key *key, const void *options, char *text, size_t size) {
     const bool always = key->kind == CGP__KEY_INT || key->kind == CGP__KEY_INT64;
     const number v = value_of(key, options);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resnet.c -- residual networks, a layer per entry of torchgpipe's flat list, parameters named as
- *torchvision's.
+/* resnet.c -- residual networks, with a layer for each entry of torchgpipe's flat list, and
+ * torchvision's parameter names.
  *
  *     basic block                                bottleneck, w channels inside, 4 w outside
  *       identity   x                               identity   x
@@ -13,7 +13,7 @@
  *                                                  residual   + downsample(x)
  *                                                  relu3
  *
- * downsample is x itself, or where its shape changes a 1 x 1 convolution of stride s and a batch
+ * downsample is x itself or, if its shape changes, a 1 x 1 convolution of stride s and a batch
  * norm. x is a value with two uses, so `identity` has no op. */
 #include <cgpipe/models/resnet.h>
 
@@ -26,7 +26,7 @@
 
 /* --- the family --- */
 
-/* The blocks of a depth. */
+/* Number of blocks by depth. */
 typedef struct architecture {
     int depth;
     bool imagenet, bottleneck;
@@ -51,7 +51,7 @@ static bool find_architecture(int depth, architecture *a) {
 
 /* --- the graph --- */
 
-/* Kaiming's normal initialization for ReLU: variance 2 / fan_out. */
+/* Add a convolution, initialized by Kaiming's normal for ReLU: variance 2 / fan_out. */
 static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64_t out, int kernel,
                           int stride) {
     const double fan_out = (double)out * kernel * kernel;
@@ -63,7 +63,7 @@ static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64
     return cgp_conv2d(model, x, name, options);
 }
 
-/* The layers conv<i>, bn<i> and, unless it is the last of a block, relu<i>. */
+/* Add the layers conv<i>, bn<i> and, unless it is the last of a block, relu<i>. */
 static cgp_value add_step(cgp__network *net, cgp_value x, int i, bool last, int64_t out, int kernel,
                           int stride) {
     x = convolve(net->model, x, cgp__layer(net, "conv%d", i), out, kernel, stride);
@@ -73,7 +73,7 @@ static cgp_value add_step(cgp__network *net, cgp_value x, int i, bool last, int6
     return cgp_relu(net->model, x);
 }
 
-/* x [H, W, *in] -> [H / stride, W / stride, *in], with *in new. */
+/* x [H, W, *in] -> [H / stride, W / stride, *in], where *in is updated. */
 static cgp_value add_block(cgp__network *net, cgp_value x, bool bottleneck, int64_t *in,
                            int64_t width, int stride) {
     const int64_t out = bottleneck ? 4 * width : width;
@@ -100,7 +100,7 @@ static cgp_value add_block(cgp__network *net, cgp_value x, bool bottleneck, int6
     return cgp_relu(model, y);
 }
 
-/* images [S, S, 3] -> [S / 4, S / 4, width], or [S, S, width] in the family for small images. */
+/* images [S, S, 3] -> [S / 4, S / 4, width]; [S, S, width] in the family for small images. */
 static cgp_value add_stem(cgp_model *model, const cgp_resnet_options *o, bool imagenet) {
     const cgp_pool_options pool = {{3, 3}, {2, 2}, cgp_padding_all(1)};
     cgp_value x = cgp__images(model, o->image);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spec.c -- model specs: finds the kind, then calls that kind's functions. */
+/* spec.c -- model specs: find the kind, then call its functions. */
 #include <cgpipe/models/spec.h>
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "zoo.h"
 
-/* The keys of each kind, and its options in a spec. */
+/* Keys of each kind, and the offset of its options in a spec. */
 static const struct {
     const cgp__keys *keys;
     size_t offset;
@@ -42,7 +42,7 @@ static cgp_status unknown_model(const char *text) {
     for (int k = 0; k < CGP_MODEL_KINDS; k++)
         names[k] = kinds[k].keys->model;
     const char *near = cgp_nearest(name, names, CGP_MODEL_KINDS);
-    char kind[32]; /* "resnt101" is a resnet with its depth */
+    char kind[32]; /* "resnt101" is a kind with its depth: compare without digits */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, "0123456789"), name);
     if (!near) near = cgp_nearest(kind, names, CGP_MODEL_KINDS);
     return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,

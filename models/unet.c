@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unet.c -- U-Net(B, C), a layer per entry of torchgpipe's flat list.
+/* unet.c -- U-Net(B, C), with a layer for each entry of torchgpipe's flat list.
  *
- *     layers                                    values, S the side at this layer
- *     encoder.i.encode.0 .. (B - 1)             [S, S, C 2^(i-1)] -> [S, S, C 2^i]; from 3 if i = 0
- *     encoder.i.skip                            for the decoder at this side
- *     encoder.i.down                            [S / 2, S / 2, C 2^i]
- *     bottleneck.0.0 .. (B - 1)                 C 2^(d-1) -> C 2^d .. -> C 2^(d-1)
- *     decoder.j.up                              i = d - 1 - j; [2 S, 2 S, C 2^i]
- *     decoder.j.skip                            [S, S, C 2^(i+1)], S that of the encoder
- *     decoder.j.decode.0 .. (B - 1)             -> [S, S, C 2^(i-1)]
- *     segment                                   [S, S, C / 2] -> [S, S, 1]
+ *     layers                              values, S the side at this layer
+ *     encoder.i.encode.0 .. (B - 1)       [S, S, C 2^(i-1)] -> [S, S, C 2^i]; from 3 if i = 0
+ *     encoder.i.skip                      for the decoder at this side
+ *     encoder.i.down                      [S / 2, S / 2, C 2^i]
+ *     bottleneck.0.0 .. (B - 1)           C 2^(d-1) -> C 2^d .. -> C 2^(d-1)
+ *     decoder.j.up                        i = d - 1 - j; [2 S, 2 S, C 2^i]
+ *     decoder.j.skip                      [S, S, C 2^(i+1)], with S of the encoder
+ *     decoder.j.decode.0 .. (B - 1)       -> [S, S, C 2^(i-1)]
+ *     segment                             [S, S, C / 2] -> [S, S, 1]
  *
- * Each of the B is four layers: conv, dropout, norm, relu. */
+ * Each of the B entries is four layers: conv, dropout, norm, relu. */
 #include <cgpipe/models/unet.h>
 
 #include <inttypes.h>
@@ -34,7 +34,8 @@ static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64
     return cgp__conv2d_pytorch(model, x, name, in, options);
 }
 
-/* x [S, S, in] -> [S, S, out], B convolutions of four layers; `middle` channels between them. */
+/* x [S, S, in] -> [S, S, out]: B convolutions of four layers, with `middle` channels between
+ * them. */
 static cgp_value add_stack(cgp__network *net, cgp_value x, const char *stack, int64_t in,
                            int64_t middle, int64_t out) {
     const cgp_unet_options *o = net->options;
@@ -72,7 +73,7 @@ static cgp_value add_decoders(cgp__network *net, cgp_value x, const cgp_value *s
     cgp_model *model = net->model;
     for (int i = o->depth - 1; i >= 0; i--) {
         const int64_t width = (o->channels << i) / 2;
-        /* If the side of the skip is odd, a row and a column of zeros are missing. */
+        /* If the side of the skip is odd, add a row and a column of zeros. */
         const int missing = (int)((o->image >> i) % 2);
         snprintf(net->prefix, sizeof net->prefix, "decoder.%d.", o->depth - 1 - i);
         cgp__layer(net, "up");

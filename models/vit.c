@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vit.c -- Vision Transformers on top of the builder, with the names of Hugging Face's
- *ViTForImageClassification.
+ * ViTForImageClassification.
  *
- *     layer             values                                        parameters, below "vit."
- *     patches           images [S, S, 3] -> x [T, C]                  embeddings.patch_embeddings.projection [P, P, 3, C]
- *     embeddings        x = drop((class token; x) + positions)        embeddings.cls_token [1, C],
- *                                                                     embeddings.position_embeddings [T + 1, C]
- *     encoder.layer.0   y = layernorm_before(x)                       encoder.layer.0.layernorm_before [C]
- *     ..                y = attention(query y, key y, value y)        attention.attention.query, key, value [C, C]
- *                       x += drop(dense(y))                           attention.output.dense [C, C]
- *                       y = layernorm_after(x)                        layernorm_after [C]
- *                       x += drop(dense(gelu(dense(y))))              intermediate.dense [I, C], output.dense [C, I]
- *     layernorm         x = layernorm(x)                              layernorm [C]
- *     classifier        logits [classes], of row 0 of x               classifier [classes, C] (no prefix)
+ *     layer           values                                 parameters, below "vit."
+ *     patches         images [S, S, 3] -> x [T, C]           embeddings.patch_embeddings.projection
+ *                                                            [P, P, 3, C]
+ *     embeddings      x = drop((class token; x) + positions) embeddings.cls_token [1, C],
+ *                                                            embeddings.position_embeddings
+ *                                                            [T + 1, C]
+ *     encoder.layer.0 y = layernorm_before(x)                encoder.layer.0.layernorm_before [C]
+ *     ..              y = attention(query y, key y, value y) attention.attention.query, key, value
+ *                                                            [C, C]
+ *                     x += drop(dense(y))                    attention.output.dense [C, C]
+ *                     y = layernorm_after(x)                 layernorm_after [C]
+ *                     x += drop(dense(gelu(dense(y))))       intermediate.dense [I, C],
+ *                                                            output.dense [C, I]
+ *     layernorm       x = layernorm(x)                       layernorm [C]
+ *     classifier      logits [classes], of row 0 of x        classifier [classes, C] (no prefix)
  *
- * T = (S / P)^2 patches. Weights are [out, in]; all maps have a bias. */
+ * T = (S / P)^2 patches. Weights are [out, in]; all linear maps have a bias. */
 #include <cgpipe/models/vit.h>
 
 #include <inttypes.h>
@@ -22,7 +26,7 @@
 
 #include "zoo.h"
 
-#define EPS 1e-12 /* the default of eps */
+#define EPS 1e-12 /* default of eps */
 
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.02};
 
@@ -52,8 +56,8 @@ static cgp_value add_patches(cgp__network *net, cgp_value images, int64_t patche
     return cgp_reshape(net->model, x, 2, (const int64_t[]){patches, o->width});
 }
 
-/* x [T, C] -> [T + 1, C]. The token is a position embedding of one row of zeros; rows are joined as
- * columns of one row. */
+/* x [T, C] -> [T + 1, C]. The token is the position embedding of one row of zeros. Rows are joined
+ * by concatenating them as columns of one row. */
 static cgp_value add_class_token(cgp__network *net, cgp_value x, int64_t patches) {
     const cgp_vit_options *o = net->options;
     cgp_model *model = net->model;
@@ -83,7 +87,7 @@ static cgp_value add_block(cgp__network *net, cgp_value x) {
     return cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 }
 
-/* x [T + 1, C] -> logits [classes], the model's output */
+/* x [T + 1, C] -> logits [classes], the model's output. */
 static cgp_value classify(cgp__network *net, cgp_value x) {
     const cgp_vit_options *o = net->options;
     x = cgp_flatten(net->model, cgp_slice(net->model, x, 0, 0, 1));
@@ -136,7 +140,7 @@ static cgp_status resolve(void *options) {
                         "vit: patch: expected a divisor of the image, got patch=%" PRId64
                         ", image=%" PRId64,
                         o->patch, o->image);
-    /* One spec per model. */
+    /* Equal models get equal specs. */
     if (o->eps == EPS) o->eps = 0;
     if (o->inner == 4 * o->width) o->inner = 0;
     return cgp__check_dropout("vit", o->dropout);

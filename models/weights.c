@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.c -- loads published weights into a pipeline, and saves them: first matches names, then
- *moves data, one tensor at a
- * time.
+/* weights.c -- load published weights into a pipeline, and save them: match the names first, then
+ * copy one tensor at a time.
  *
  * The tensors of a model are its parameters, then its states. */
 #include <cgpipe/models/weights.h>
@@ -17,10 +16,10 @@
 #include "base/json.h"
 #include "weights_files.h"
 
-/* Of the parameters of GPT-2 and of Llama; files of models without a head may leave them out. */
+/* Prefixes of the parameters of GPT-2 and Llama; files of models without a head may omit them. */
 static const char *const prefixes[] = {"transformer.", "model."};
 
-/* Position embeddings that are published without ".weight", and with a dimension of 1 in front. */
+/* Position embeddings that are published without ".weight", and with a leading dimension of 1. */
 static const char *const bare_names[] = {"vit.embeddings.cls_token",
                                          "vit.embeddings.position_embeddings"};
 
@@ -38,7 +37,7 @@ static int count_of(const cgp_model *model) {
     return cgp_model_parameters(model) + cgp_model_states(model);
 }
 
-/* The entry of bare_names, NULL if there is none. */
+/* Return the entry of bare_names, NULL if there is none. */
 static const char *bare_name(const char *name) {
     for (int i = 0; i < 2; i++) {
         const size_t length = strlen(bare_names[i]);
@@ -65,7 +64,7 @@ static tensor tensor_at(const cgp_model *model, int i) {
                     .counter = cgp_model_state_dtype(model, s) == CGP_I32};
 }
 
-/* A counter is one number in every op. */
+/* Check that every counter is one number. */
 static cgp_status check_counters(const cgp_model *model) {
     for (int i = 0; i < count_of(model); i++) {
         const tensor t = tensor_at(model, i);
@@ -77,8 +76,8 @@ static cgp_status check_counters(const cgp_model *model) {
     return CGP_OK;
 }
 
-/* The published shape: [height, width, in, out] as [out, in, height, width]; a counter is a scalar;
- * a dimension of 1 in front of bare ones. */
+/* Return the published shape: [height, width, in, out] becomes [out, in, height, width], a counter
+ * a scalar, and a bare one gets a leading dimension of 1. */
 static cgp_shape published_shape(const tensor *t) {
     const int64_t *d = t->shape.dims;
     if (t->counter) return cgp_shape_make(0, d);
@@ -87,7 +86,7 @@ static cgp_shape published_shape(const tensor *t) {
     return cgp_shape_make(4, (const int64_t[]){d[3], d[2], d[0], d[1]});
 }
 
-/* Allocate twice the largest tensor; NULL with a message. */
+/* Allocate twice the size of the largest tensor; NULL with a message. */
 static float *make_buffer(const cgp_model *model) {
     int64_t max = 1;
     for (int i = 0; i < count_of(model); i++) {
@@ -100,7 +99,7 @@ static float *make_buffer(const cgp_model *model) {
     return buffer;
 }
 
-/* Element (o, i, p) of [out, in, pixels] is element (p, i, o) of [pixels, in, out], and back. */
+/* Copy [out, in, pixels] to [pixels, in, out], or back. */
 static void swap_ends(float *to, const float *from, int64_t first, int64_t middle, int64_t last) {
     for (int64_t a = 0; a < first; a++) {
         for (int64_t i = 0; i < middle; i++) {
@@ -121,7 +120,7 @@ struct cgp_weights {
     const cgp_model *model;
     cgp__weights_files files;
     place *places; /* [count_of(model)] */
-    place head;    /* lm_head.weight, where the model ties it to ... */
+    place head;    /* lm_head.weight in the file, if the model's head is tied to ... */
     int tied_to;   /* ... this parameter */
 };
 
@@ -141,8 +140,8 @@ static int find_tensor(const cgp_model *model, const char *name) {
     return -1;
 }
 
-/* Some published files have the causal mask of each block, or the frequencies of its rotary
- * embedding. */
+/* Return true for the causal mask of a block, or the frequencies of its rotary embedding, which
+ * some published files have. */
 static bool is_constant(const char *name) {
     static const char *const constants[] = {".attn.bias", ".attn.masked_bias",
                                             ".rotary_emb.inv_freq"};
@@ -154,7 +153,7 @@ static bool is_constant(const char *name) {
     return false;
 }
 
-/* CGP_EFORMAT, "<path>: <tensor>: <reason>". */
+/* Fail with CGP_EFORMAT, "<path>: <tensor>: <reason>". */
 CGP_PRINTF(2, 3)
 static cgp_status refuse(place at, const char *format, ...) {
     char reason[300];
@@ -166,7 +165,7 @@ static cgp_status refuse(place at, const char *format, ...) {
                     cgp_safetensors_name(at.file->tensors, at.index), reason);
 }
 
-/* A tensor that the model has. */
+/* Assign a tensor of the file to tensor i of the model, after checking type and shape. */
 static cgp_status take(const cgp_model *model, place at, int i, place *to) {
     const tensor t = tensor_at(model, i);
     const cgp_shape expected = published_shape(&t);
@@ -198,7 +197,7 @@ static cgp_status match_one(cgp_weights *w, place at) {
     return refuse(at, "the model has no such parameter");
 }
 
-/* The name of the weight that a head may be tied to. */
+/* Return the name of the weight that a head may be tied to. */
 static const char *embedding_name(const cgp_weights *w) {
     return without_prefix(tensor_at(w->model, w->tied_to).name);
 }
@@ -276,7 +275,7 @@ static cgp_status read_counter(place at, int32_t *counter) {
     return refuse(at, "expected 0 to %d, got %" PRId64, INT32_MAX, wide);
 }
 
-/* `buffer`: twice the size of the tensor. */
+/* Load tensor i. `buffer` has twice its size. */
 static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, float *buffer) {
     const tensor t = tensor_at(w->model, i);
     const int state = i - cgp_model_parameters(w->model);
@@ -292,7 +291,7 @@ static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, 
     return cgp_pipeline_set_parameter(pipeline, i, t.convolution ? buffer + count : buffer);
 }
 
-/* A tied head is not a second weight. */
+/* Check that a tied head in the file equals the weight that the model uses for it. */
 static cgp_status check_head(const cgp_weights *w, float *buffer) {
     if (!w->head.file) return CGP_OK;
     const int64_t count = cgp_shape_count(cgp_model_parameter_shape(w->model, w->tied_to));

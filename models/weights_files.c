@@ -17,8 +17,8 @@
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
-/* Bytes, for some 100,000 names. Parsing a malicious text takes up to 150 times its size in memory.
- * */
+/* Bytes, enough for about 100,000 names. Parsing a malicious text takes up to 150 times its size in
+ * memory. */
 #define LARGEST_INDEX 16000000
 #define MAX_FILES 4096
 
@@ -50,7 +50,7 @@ static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size)
     return CGP_OK;
 }
 
-/* Read a whole file. *text: owned by the caller, also after a failure. */
+/* Read a whole file. *text is owned by the caller, also after a failure. */
 static cgp_status read_text(const char *path, size_t max, char **text, size_t *size) {
     struct stat info;
     cgp_status status = CGP_OK;
@@ -100,7 +100,7 @@ const char *cgp__json_show(const json_t *value, char *text, size_t size) {
 
 /* --- files --- */
 
-/* Open a file of a directory, or with NULL a path; `files` owns it at once. */
+/* Open a file in a directory, or at a path if `directory` is NULL. `files` owns it immediately. */
 static cgp_status add_file(cgp__weights_files *f, const char *directory, const char *name) {
     cgp__weights_file *files = realloc(f->files, ((size_t)f->count + 1) * sizeof *files);
     if (!files) return cgp__short_of_memory(SINGLE);
@@ -119,19 +119,19 @@ static bool is_plain_name(const char *name) {
            strlen(name) <= 255;
 }
 
-/* The state of reading an index. `numbers`: the number of each open file, by its name. */
+/* State of reading an index. `numbers` has the number of each open file, by its name. */
 typedef struct index_file {
     const char *directory, *path;
     json_t *numbers;
 } index_file;
 
-/* The number of an open file, -1 if it is not open. */
+/* Return the number of an open file, -1 if it is not open. */
 static int number_of(const index_file *index, const char *name) {
     const json_t *number = json_object_get(index->numbers, name);
     return number ? (int)json_integer_value(number) : -1;
 }
 
-/* Read one entry of the map, and open its file at its first entry. */
+/* Read one entry of the map, and open its file at the file's first entry. */
 static cgp_status take_entry(cgp__weights_files *f, const index_file *index, const char *tensor,
                              const json_t *value) {
     const char *path = index->path;
@@ -155,7 +155,8 @@ static cgp_status take_entry(cgp__weights_files *f, const index_file *index, con
     return cgp_fail(CGP_EFORMAT, "%s: weight_map: %.100s is not in %s", path, tensor, name);
 }
 
-/* Check that the map has every tensor of a file with that file, so that no tensor comes twice. */
+/* Check that the map assigns every tensor of a file to that file, so that no tensor occurs
+ * twice. */
 static cgp_status check_files(const cgp__weights_files *f, const index_file *index,
                               const json_t *map) {
     for (int i = 0; i < f->count; i++) {

@@ -17,19 +17,19 @@ typedef struct cgp__weights_files {
     int count;
 } cgp__weights_files;
 
-/* Open a file, or the weights of a directory. Every tensor comes once, in the file of the index.
- * Close them also after a failure. */
+/* Open a file, or the weights in a directory. Every tensor occurs once, in the file that the index
+ * says. Close them also after a failure. */
 CGP_MUST_CHECK cgp_status cgp__weights_files_open(cgp__weights_files *files, const char *path);
 void cgp__weights_files_close(cgp__weights_files *files);
 
-/* "directory/name"; owned by the caller, NULL when short. */
+/* Return "directory/name", owned by the caller; NULL if memory is short. */
 char *cgp__path_in(const char *directory, const char *name);
 
-/* "out of memory", about what. Returns CGP_ENOMEM. */
+/* Record "out of memory" for `what`, and return CGP_ENOMEM. */
 cgp_status cgp__short_of_memory(const char *what);
 
-/* Read a JSON object from a regular file of at most `max` bytes. No key comes twice. *out is owned
- * by the caller, also after a failure. */
+/* Read a JSON object from a regular file of at most `max` bytes. No key may occur twice. *out is
+ * owned by the caller, also after a failure. */
 CGP_MUST_CHECK cgp_status cgp__json_open(json_t **out, const char *path, size_t max);
 
 /* Write a value as JSON, cut to `size`. Returns `text`. */

@@ -7,24 +7,24 @@
 
 #include <stddef.h>
 
-/* Refuse a pointer that is missing, as the library does. */
+/* Refuse a NULL pointer, as the library does. */
 cgp_status cgp__refuse_null(const char *function, const char *argument);
 #define CGP__NEED(pointer)                                                                         \
     do {                                                                                           \
         if (!(pointer)) return cgp__refuse_null(__func__, #pointer);                               \
     } while (0)
 
-#define CGP__MODEL_NAME 96 /* bytes that hold the name of any layer or parameter */
+#define CGP__MODEL_NAME 96 /* size that fits the name of any layer or parameter */
 
 /* Upper bounds: far above any real model, and no product of three overflows. */
 #define CGP__MAX_LAYERS 10000
 #define CGP__MAX_WIDTH (1 << 20)
 #define CGP__MAX_COUNT INT32_MAX
-#define CGP__MAX_SIDE (1 << 14) /* of an image, pixels */
+#define CGP__MAX_SIDE (1 << 14) /* pixels on a side of an image */
 
 /* --- parse.c: model specs, `name:key=value,...` ---
  *
- * A table of keys per model, for parsing, checking and writing. An options struct begins with
+ * Each model has a table of keys, for parsing, checking and writing. An options struct begins with
  * `size_t struct_size`. A number after the name may set the first key: resnet101 is
  * resnet:depth=101. */
 
@@ -36,31 +36,32 @@ typedef enum cgp__key_kind {
     CGP__KEY_INT64, /* an int64_t */
     CGP__KEY_COUNT, /* an int64_t; 0 in options means the default of the model */
     CGP__KEY_BOOL,  /* a bool, written 0 or 1 */
-    CGP__KEY_REAL,  /* a double above 0 and at most `max`, or 1 where that is 0; 0 as for COUNT */
+    CGP__KEY_REAL,  /* a double, 0 < value <= `max` (if that is 0: <= 1); 0 as for COUNT */
     CGP__KEY_WORD   /* an enum, written as one of `words` */
 } cgp__key_kind;
 
 typedef struct cgp__key {
     const char *name;
     cgp__key_kind kind;
-    size_t offset;    /* of the field */
-    int64_t min, max; /* of a number; a COUNT may be 0 in options, not in a spec */
-    const char *words[CGP__MAX_WORDS + 1]; /* of a WORD, by value; NULL behind the last */
+    size_t offset;    /* offset of the field */
+    int64_t min, max; /* range of a number; a COUNT may be 0 in options, but not in a spec */
+    const char *words[CGP__MAX_WORDS + 1]; /* words of a WORD, by value; NULL after the last */
 } cgp__key;
 
 typedef struct cgp__keys {
     const char *model;
     size_t struct_size;
     bool numbered; /* a number after the name sets the first key */
-    /* Replace 0 by the model's default where it means that, and check all options. */
+    /* Replace each 0 that means the model's default by it, and check all options. */
     cgp_status (*resolve)(void *options);
     /* Build the graph of resolved options. */
     void (*build)(cgp_model *model, const void *options);
-    cgp__key keys[CGP__MAX_KEYS + 1]; /* in the order of a written spec; the last has no name */
+    /* in the order of a written spec; the entry after the last has no name */
+    cgp__key keys[CGP__MAX_KEYS + 1];
 } cgp__keys;
 
-/* An entry of a table: CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, 100); of a WORD, the
- * words follow. */
+/* Make an entry of a table: CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, 100). For a WORD,
+ * the words follow. */
 #define CGP__KEY(options, key, type, field, low, high, ...)                                        \
     {                                                                                              \
         key, CGP__KEY_##type, offsetof(options, field), low, high, {                               \
@@ -82,11 +83,11 @@ CGP_MUST_CHECK cgp_status cgp__keys_resolve(const cgp__keys *keys, void *options
 /* Check that every number is in its range. */
 CGP_MUST_CHECK cgp_status cgp__keys_check(const cgp__keys *keys, const void *options);
 
-/* Write the spec that parses to these options, cut to `size`: all INT and INT64, and the others
+/* Write the spec that parses to these options, cut to `size`: all INT and INT64, and other keys
  * that are not 0. */
 void cgp__keys_spec(const cgp__keys *keys, const void *options, char *text, size_t size);
 
-/* True if `spec` begins with the model's name, or name and number, alone or before a colon. */
+/* Return true if `spec` is the model's name, or name and number, alone or before a colon. */
 bool cgp__keys_match(const cgp__keys *keys, const char *spec);
 
 /* --- zoo.c --- */
@@ -94,8 +95,8 @@ bool cgp__keys_match(const cgp__keys *keys, const char *spec);
 extern const cgp__keys cgp__gpt2_keys, cgp__llama_keys, cgp__resnet_keys, cgp__amoebanetd_keys,
     cgp__unet_keys, cgp__vit_keys;
 
-/* Resolve a copy of the options, then build and finish the model; `function` is the public one, in
- * the refusal of NULL. */
+/* Resolve a copy of the options, then build and finish the model. `function` is the public
+ * function, for messages about NULL. */
 CGP_MUST_CHECK cgp_status cgp__model_create(const char *function, cgp_model **out,
                                             const cgp__keys *keys, const void *options);
 
@@ -107,8 +108,8 @@ typedef struct cgp__network {
     char name[2 * CGP__MODEL_NAME];
 } cgp__network;
 
-/* The prefix and the rest of a name, until the next call; cgp__layer() begins the layer of this
- * name, too. */
+/* Return the prefix with the rest of a name; valid until the next call. cgp__layer() also begins
+ * the layer of this name. */
 const char *cgp__name(cgp__network *net, const char *format, ...) CGP_PRINTF(2, 3);
 const char *cgp__layer(cgp__network *net, const char *format, ...) CGP_PRINTF(2, 3);
 
@@ -118,15 +119,15 @@ CGP_MUST_CHECK cgp_status cgp__check_dropout(const char *model, double p);
 /* Declare "images" [side, side, 3] f32. */
 cgp_value cgp__images(cgp_model *model, int64_t side);
 
-/* A convolution without bias, initialized as PyTorch's; from `in` to `out` channels. */
+/* Add a convolution without bias from `in` to `out` channels, initialized as in PyTorch. */
 cgp_value cgp__conv2d_pytorch(cgp_model *model, cgp_value x, const char *name, int64_t in,
                               cgp_conv2d_options options);
 
-/* PyTorch's batch norm: eps 1e-5, momentum 0.1. */
+/* Add PyTorch's batch norm: eps 1e-5, momentum 0.1. */
 cgp_value cgp__batch_norm_pytorch(cgp_model *model, cgp_value x, const char *name);
 
-/* The end of a classifier: x [in] -> logits [classes], with bias, the model's output; with `loss`
- * cross-entropy against "labels" [1] i32. */
+/* Add the end of a classifier: x [in] -> logits [classes], with bias, the model's output. With
+ * `loss`, add cross-entropy against "labels" [1] i32. */
 void cgp__classify(cgp_model *model, cgp_value x, const char *name, int64_t in, int64_t classes,
                    bool loss);
 
