@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_data.c -- a data set of one's own, and layers that hand values on by name.
+/* custom_data.c -- your own data set, and layers that pass values on by name.
  *
  *     layer    in           deeper 1     deeper 2     deeper 3     out
  *              x ──► h ───► f ─────────► f ─────────► f ─────────► + ──► which arm
  *                    └── "coarse" ─────────────────────────────────┘
  *
- * A spiral has three arms; the model learns to tell on which of them a point is. The points are in
- * no file: a function makes point number i, two threads call it ahead of the training, and the
- * library shuffles. */
+ * A spiral has three arms; the model learns which arm a point lies on. The points are not in a
+ * file: a function makes point number i. Two threads prefetch points, and the library shuffles
+ * them. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>
@@ -17,9 +17,9 @@
 
 enum { ARMS = 3, HIDDEN = 32, BATCH = 50, POINTS = 3000, UNSEEN = 300, PASSES = 16 };
 
-/* Point number `index`: its number fixes arm, distance and noise. Validation has points of its own.
- * In each pass, `position` moves it a little along its arm; so no pass sees the same points again.
- * Two threads are in here at the same time: nothing that is written is shared. */
+/* Make point number `index`, which determines arm, distance and noise. Validation has its own
+ * points. In each pass, `position` moves a training point a little along its arm, so no two passes
+ * see the same points. Two threads call this function concurrently: it writes nothing shared. */
 static cgp_status make_point(void *context, cgp_split split, int64_t index, int64_t position,
                              void *input, void *target) {
     const double *turns = context;
@@ -42,7 +42,7 @@ static cgp_status open_points(cgp_data **out, double *turns) {
     source.target = (cgp_data_field){CGP_I32, {1, {1}}};
     source.training = POINTS;
     source.validation = UNSEEN;
-    source.seed = 1; /* of the order: another one in each pass */
+    source.seed = 1; /* seed of the order, which differs in each pass */
     source.threads = 2;
     source.context = turns;
     source.fill = make_point;
@@ -55,7 +55,7 @@ static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t
     return cgp_linear(model, x, name, options);
 }
 
-/* This layer keeps what it made for one that it does not know ... */
+/* This layer stashes its result for a layer that is written independently ... */
 static cgp_value first(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "in");
     x = cgp_gelu(model, linear(model, x, "in", HIDDEN));
@@ -63,8 +63,9 @@ static cgp_value first(cgp_model *model, cgp_value x) {
     return x;
 }
 
-/* ... which is this one. The value goes straight from stage to stage, past those between. A name
- * that is stashed and never popped, or the other way round, is refused by cgp_model_finish(). */
+/* ... which is this one. The value goes directly from stage to stage, past those between.
+ * cgp_model_finish() refuses a name that is stashed and never popped, or popped and never
+ * stashed. */
 static cgp_value last(cgp_model *model, cgp_value x) {
     cgp_model_layer(model, "out");
     return linear(model, cgp_add(model, x, cgp_model_pop(model, NULL, "coarse")), "out", ARMS);
@@ -110,7 +111,7 @@ static cgp_status test(cgp_pipeline *pipeline, cgp_data *data) {
     static int32_t arms[UNSEEN];
     const cgp_tensor input = {CGP_F32, {2, {UNSEEN, 2}}, points};
     const cgp_tensor output = {CGP_F32, {2, {UNSEEN, ARMS}}, logits};
-    const cgp_tensor *const inputs[2] = {&input, NULL}; /* the arms are the loss's only */
+    const cgp_tensor *const inputs[2] = {&input, NULL}; /* only the loss reads the arms */
     cgp_topk topk = {0};
     CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, UNSEEN, points, arms));
     CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 2, (const cgp_tensor *[]){&output}, 1));

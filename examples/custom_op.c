@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_op.c -- an op that the library does not have, with a parameter: checked, then trained in
- *two stages under a schedule that
- * runs the two halves of backward apart from each other. (A loss of your own is a table like this:
- * cgp_op_apply_loss.)
+/* custom_op.c -- an op that the library lacks, with a parameter: it is checked, then trained in two
+ * stages under a schedule that runs the halves of backward apart. (A custom loss is a table like
+ * this: cgp_op_apply_loss().)
  *
- *     swish   y = x s(b x), s(z) = 1 / (1 + exp(-z)), b a parameter for each column     [N, C] -> [N, C]
+ *     swish   y = x s(b x), s(z) = 1 / (1 + exp(-z)), b a parameter per column     [N, C] -> [N, C]
  *
  *     cc custom_op.c $(pkg-config --cflags --libs cgpipe) -lm -o custom_op && ./custom_op */
 #include <cgpipe/cgpipe.h>
@@ -15,7 +14,7 @@
 
 enum { HIDDEN = 32, BATCH = 64, STEPS = 400 };
 
-/* The shape rule: what comes out, and which parameters there are, for what goes in. */
+/* The shape rule: from the inputs, derive the output and the parameters. */
 static cgp_status swish_infer(const void *attributes, const cgp_op_type *inputs,
                               cgp_op_shapes *out) {
     (void)attributes;
@@ -28,7 +27,7 @@ static cgp_status swish_infer(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* Columns of a row; elements of all samples of the micro-batch. */
+/* Return the columns of a row, and the elements of all samples of the micro-batch. */
 static int64_t width(const cgp_op_run *run) {
     return run->node->inputs[0].shape.dims[0];
 }
@@ -44,7 +43,7 @@ static cgp_status swish_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* dx = dy (s + b x s (1 - s)). Written, not added to: where x has several uses the library adds. */
+/* dx = dy (s + b x s (1 - s)). It is overwritten: if x has several uses, the library adds. */
 static cgp_status swish_input(const cgp_op_run *run) {
     const float *x = run->x[0], *b = run->parameters[0];
     for (int64_t i = 0; i < count(run); i++) {
@@ -68,7 +67,7 @@ static cgp_status swish_weight(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Both halves read x, which the plan therefore keeps; neither reads y, which need not be kept. */
+/* Both halves read x, so the plan keeps it; neither reads y, which need not be kept. */
 static const cgp_op swish = {
     .struct_size = sizeof(cgp_op),
     .name = "swish",
@@ -82,9 +81,9 @@ static const cgp_op swish = {
     .cheap = true, /* run again rather than kept under `+selective` */
 };
 
-/* Gradients, what is read, and more, for rows of one size. */
+/* Check gradients, reads and the rest of the contract, for rows of one size. */
 static cgp_status check_it(void) {
-    const cgp_op_type rows = {.dtype = CGP_F32, .shape = {1, {HIDDEN}}}; /* of one sample */
+    const cgp_op_type rows = {.dtype = CGP_F32, .shape = {1, {HIDDEN}}}; /* type of one sample */
     return cgp_op_check(&swish, NULL, &rows, NULL);
 }
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_schedule.c -- a schedule of one's own: read, checked, drawn, timed, and run.
+/* custom_schedule.c -- your own schedule: read, checked, drawn, simulated, and run.
  *
  *     custom_schedule custom_schedule.csv
  *
- * The table beside this file is for 2 devices and 4 micro-batches. A row is a device, a cell an
- * action: 1F0 is stage 1's forward of micro-batch 0. Backward is in halves, I the gradients of
- * values and W those of weights: nobody waits for a W, so that it fills what would be idle. F, I
- * and W taken as equally long, it loses 1 of 13 ticks where 1f1b loses 3 of 15:
+ * The table beside this file is for 2 devices and 4 micro-batches. A row is a device and a cell is
+ * an action: 1F0 is stage 1's forward of micro-batch 0. Backward is in halves: I computes the
+ * gradients of values, and W those of weights. No action waits for a W, so W can fill idle ticks.
+ * If F, I and W take equally long, this schedule idles for 1 of 13 ticks, and 1f1b for 3 of 15:
  *
  *     0F0 0F1 0F2 0I0 0F3 0I1 0W0 0I2 0W1 0I3 0W2 0W3  .
  *      .  1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3
  *
- * The price is memory: stage 1 keeps what W reads of all four micro-batches, under 1f1b of one. The
- * weights come out the same, to the bit. */
+ * The price is memory: stage 1 keeps the operands of W of all four micro-batches, where 1f1b keeps
+ * those of one. The weights come out the same, to the bit. */
 #include <cgpipe/cgpipe.h>
 
 #include <stdio.h>
@@ -45,9 +45,8 @@ static cgp_status read_schedule(cgp_schedule **schedule, const char *path) {
     return cgp_schedule_from_csv(schedule, path, text, bytes);
 }
 
-/* Put in the transfers between neighbours, prove that every action has what it needs and that
- * nothing can deadlock, and simulate a step. A table that is wrong is drawn with the place in
- * brackets. */
+/* Insert the transfers between neighbours, prove that every action has its operands and that
+ * nothing deadlocks, and simulate a step. A wrong table is drawn with the place in brackets. */
 static cgp_status check(cgp_schedule *schedule) {
     cgp_schedule_timeline timeline;
     CGP_TRY(cgp_schedule_lower_chain(schedule));
@@ -58,7 +57,7 @@ static cgp_status check(cgp_schedule *schedule) {
         free(fault);
         return status;
     }
-    /* NULL: F, I and W take 1 each, messages nothing. */
+    /* NULL: F, I and W take 1 each; messages take no time. */
     CGP_TRY(cgp_schedule_simulate(schedule, NULL, &timeline));
     printf("%-17s %2.0f ticks, %4.1f %% of them idle\n", cgp_schedule_name(schedule),
            timeline.makespan, 100 * timeline.bubble_makespan);
@@ -72,7 +71,7 @@ static cgp_status run_steps(cgp_pipeline *pipeline, double *loss) {
     const cgp_tensor tensors[2] = {{CGP_F32, {2, {BATCH, WIDTH}}, x},
                                    {CGP_I32, {2, {BATCH, 1}}, largest}};
     const cgp_tensor *const inputs[2] = {&tensors[0], &tensors[1]};
-    srand(1); /* both schedules see the same numbers */
+    srand(1); /* both schedules get the same numbers */
     for (int step = 0; step < STEPS; step++) {
         for (int i = 0; i < BATCH; i++) {
             largest[i] = 0;
@@ -87,8 +86,7 @@ static cgp_status run_steps(cgp_pipeline *pipeline, double *loss) {
     return CGP_OK;
 }
 
-/* Train under a table, which the plan borrows and checks again for itself: its edges are the
- * model's. */
+/* Train under a table. The plan borrows it and checks it again, with the model's edges. */
 static cgp_status train(const cgp_model *model, const cgp_schedule *table, char sha256[65]) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;

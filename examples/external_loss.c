@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* external_loss.c -- a loss that the library does not have: computed by the caller, between forward
- *and backward.
+/* external_loss.c -- a loss that the library lacks: the caller computes it between forward and
+ * backward.
  *
  *     cgp_pipeline_forward()      x  -> y       all micro-batches, through all stages
- *     the caller                  y  -> dy      here: Huber's loss, and its gradient with respect to y
+ *     the caller                  y  -> dy      here Huber's loss, and its gradient wrt. y
  *     cgp_pipeline_backward()     dy -> gradients of the weights
  *     cgp_optim_step()            the update
  *
- * The model ends in an output instead of a loss, and the plan says `external_loss`; otherwise all
- * is as in hello_pipeline.c. It learns a sine from samples of which every tenth is far off. The
- * squared error would follow those; Huber's is linear for them:
+ * The model ends in an output instead of a loss, and the plan sets `external_loss`; the rest is as
+ * in hello_pipeline.c. The model learns a sine from samples of which every tenth is an outlier. The
+ * squared error would follow the outliers; Huber's loss is linear for them:
  *
  *     e = y - target        loss = e^2 / 2            where |e| <= D        dy = e
  *                                  D (|e| - D / 2)    elsewhere             dy = D sign(e)
  *
- * both divided by the number of samples. What is left of the loss in the end is that of the far
- * samples. Source: Huber 1964, "Robust estimation of a location parameter". */
+ * both divided by the number of samples. The loss that remains in the end is that of the outliers.
+ * Source: Huber 1964, "Robust estimation of a location parameter". */
 #include <cgpipe/cgpipe.h>
 
 #include <math.h>
@@ -49,7 +49,7 @@ static float uniform(float low, float high) {
     return low + (high - low) * (float)rand() / (float)RAND_MAX;
 }
 
-/* x [N, 1], target [N, 1]: every tenth is anything. */
+/* Draw x [N, 1] and target [N, 1]; every tenth target is an outlier. */
 static void draw(float *x, float *target) {
     for (int i = 0; i < BATCH; i++) {
         x[i] = uniform(-3, 3);
@@ -57,7 +57,7 @@ static void draw(float *x, float *target) {
     }
 }
 
-/* Return the loss; y and target [N, 1]; dy [N, 1] is overwritten. */
+/* Return the loss of y and target [N, 1]; dy [N, 1] is overwritten. */
 static double huber(const float *y, const float *target, float *dy) {
     double loss = 0;
     for (int i = 0; i < BATCH; i++) {
@@ -89,7 +89,7 @@ static cgp_status train(cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
-/* How far the trained model is from the sine, at places that it has not seen. */
+/* Measure how far the trained model is from the sine, at new places. */
 static cgp_status test(cgp_pipeline *pipeline) {
     static float x[BATCH], y[BATCH];
     const cgp_tensor input = column(x), output = column(y);
@@ -110,10 +110,10 @@ static cgp_status run(cgp_model **model, cgp_plan **plan, cgp_pipeline **pipelin
     options.stages = 2;
     options.batch = BATCH;
     options.chunks = 4;
-    options.schedule = "gpipe"; /* the one with all forwards before the loss */
+    options.schedule = "gpipe"; /* all its forwards come before the loss */
     options.external_loss = true;
     options.optim = cgp_optim_adamw(1e-2, 0);
-    options.optim.schedule.kind = CGP_LR_COSINE; /* the rate falls to a hundredth */
+    options.optim.schedule.kind = CGP_LR_COSINE; /* lr falls to a hundredth */
     options.optim.schedule.steps = STEPS;
     options.optim.schedule.min_ratio = 0.01;
     CGP_TRY(cgp_plan_create(plan, *model, &options));

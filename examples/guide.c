@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* guide.c -- the program of docs/guide.md, which explains it part by part.
  *
- *     guide FOLDER STAGES LAST [resume]        train in STAGES stages until update LAST; FOLDER gets the checkpoint */
+ *     guide FOLDER STAGES LAST [resume]
+ *
+ * trains in STAGES stages until update LAST, and saves the checkpoint in FOLDER. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hello_pipeline.c -- a model of one's own, trained in two stages: the first program to read.
+/* hello_pipeline.c -- your first program: your own model, trained in two stages.
  *
  *     model ──► plan ──► pipeline ──► step, update, step, update ...
  *
- * It learns to tell which of ten positions of a row holds the largest number. Everything that a
- * training program needs is here, in the order in which it is needed:
+ * The model learns which of ten positions in a row holds the largest number. The program has all
+ * parts of a training program, in the order in which they are needed:
  *
- *     cc hello_pipeline.c $(pkg-config --cflags --libs cgpipe) -o hello_pipeline && ./hello_pipeline */
+ *     cc hello_pipeline.c $(pkg-config --cflags --libs cgpipe) -o hello_pipeline
+ *     ./hello_pipeline */
 #include <cgpipe/cgpipe.h>
 
 #include <stdio.h>
@@ -14,13 +15,13 @@
 
 enum { WIDTH = 10, HIDDEN = 64, BATCH = 64, STEPS = 300 };
 
-/* A model is a static graph. Its layers are where it may be cut into stages: this one, of two
- * layers, may be cut once. Shapes leave out the number of samples. No line needs a check of its
- * own: the first mistake is remembered, and cgp_model_finish() reports it. */
+/* A model is a static graph of layers. A stage may begin at any layer: this model has two, so it
+ * may be cut once. Shapes omit the number of samples. No call needs a check: the first error is
+ * kept, and cgp_model_finish() reports it. */
 static cgp_status build(cgp_model **out) {
     static const int64_t row[] = {1, WIDTH}, one[] = {1};
     const cgp_init small = {CGP_INIT_NORMAL, 0.2}, zero = {CGP_INIT_ZERO, 0};
-    /* columns; a bias?; the weight is [in, out]?; how weight and bias begin */
+    /* columns; has a bias; weight is [in, out]; initial weight; initial bias */
     const cgp_linear_options hidden = {HIDDEN, true, false, small, zero};
     const cgp_linear_options head = {WIDTH, true, false, small, zero};
 
@@ -36,7 +37,7 @@ static cgp_status build(cgp_model **out) {
     return cgp_model_finish(model);
 }
 
-/* A mini-batch: random rows, and the place of the largest number of each. */
+/* Draw a mini-batch: random rows, and the position of the largest number in each. */
 static void draw(float *x, int32_t *place) {
     for (int i = 0; i < BATCH; i++) {
         place[i] = 0;
@@ -47,15 +48,15 @@ static void draw(float *x, int32_t *place) {
     }
 }
 
-/* The plan fixes every byte and every action of a step before anything runs: here two stages, each
- * on a device of its own (a thread on a core of the CPU), and mini-batches of 64 samples that
- * stream through them in 4 micro-batches of 16. */
+/* The plan fixes every byte and every action of a step before anything runs. This one has two
+ * stages, each on its own device (a thread on a CPU core). Mini-batches of 64 samples pass through
+ * them in 4 micro-batches of 16. */
 static cgp_status plan_it(cgp_plan **out, const cgp_model *model) {
     cgp_plan_options options = cgp_plan_options_default();
     options.stages = 2;
     options.batch = BATCH;
     options.chunks = 4;
-    options.schedule = "1f1b"; /* one forward, one backward; cgp_schedule_info_at() lists all */
+    options.schedule = "1f1b"; /* one forward, one backward; see cgp_schedule_info_at() */
     options.optim = cgp_optim_adamw(1e-2, 0);
     CGP_TRY(cgp_plan_create(out, model, &options));
     for (int stage = 0; stage < cgp_plan_stages(*out); stage++) {
@@ -72,7 +73,7 @@ static cgp_status plan_it(cgp_plan **out, const cgp_model *model) {
 }
 
 /* A step runs forward and backward of a mini-batch and leaves its gradients; the update uses them.
- * Inputs come in the order in which the model declares them. */
+ * Inputs are in the order in which the model declares them. */
 static cgp_status train(cgp_pipeline *pipeline) {
     static float x[BATCH * WIDTH];
     static int32_t place[BATCH];
@@ -90,7 +91,7 @@ static cgp_status train(cgp_pipeline *pipeline) {
 }
 
 int main(void) {
-    const uint64_t seed = 1; /* of the first weights, and of dropout */
+    const uint64_t seed = 1; /* seed of the initial weights, and of dropout */
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
@@ -99,7 +100,7 @@ int main(void) {
     if (status == CGP_OK) status = cgp_pipeline_create(&pipeline, plan, seed);
     if (status == CGP_OK) status = train(pipeline);
     if (status != CGP_OK) fprintf(stderr, "%s\n", cgp_message());
-    cgp_pipeline_destroy(pipeline); /* each borrows the one before it: free them in reverse */
+    cgp_pipeline_destroy(pipeline); /* each borrows the one before it: free in reverse order */
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
     return status == CGP_OK ? 0 : 1;

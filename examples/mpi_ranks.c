@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_ranks.c -- a pipeline inside a program that uses MPI itself: a stage a process, on a
- *communicator of the program's.
+/* mpi_ranks.c -- a pipeline inside a program that uses MPI itself: one stage per process, on the
+ * program's communicator.
  *
  *     cc mpi_ranks.c $(pkg-config --cflags --libs cgpipe) $(pkg-config --cflags --libs ompi-c)
  *     mpirun -n 2 ./a.out
  *
- * Every process makes the same model and plan, and the same calls. Each gives the inputs that its
- * own stages read; the loss comes back on all. The weights are, bit for bit, those of one process.
- * */
+ * Every process makes the same model and plan, and the same calls. Each passes the inputs that its
+ * own stages read; all get the loss. The weights equal those of a single process, bit for bit. */
 #include <cgpipe/cgpipe.h>
 
 #include <mpi.h>
@@ -33,7 +32,7 @@ static cgp_status build(cgp_model **model, int layers) {
     return cgp_model_finish(*model);
 }
 
-/* The class of a sample is the largest of its first numbers. */
+/* Draw samples. The class of a sample is the position of the largest of its first numbers. */
 static void draw(float *x, int32_t *class, uint64_t *state) {
     for (int i = 0; i < BATCH; i++) {
         float *row = x + i * WIDTH;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume.c -- a run that is stopped half-way, and goes on bit for bit, in another layout.
+/* resume.c -- a run that stops half-way, then continues in another layout, bit for bit.
  *
- *     resume DIRECTORY     where checkpoints are put; made if missing
+ *     resume DIRECTORY     directory for checkpoints; created if missing
  *
  *     200 steps ────────────────────────────────────────► weights     one pipeline of 2 stages
  *     100 steps ─► checkpoint ──► destroyed
  *                  checkpoint ──► 100 steps ────────────► weights     another one, of 3 stages
  *
- * Both end with the same weights, which their SHA-256 shows. A checkpoint holds weights, optimizer
- * and number of updates, named by the model and not by the layout: stages, balance, schedule and
- * recomputation may change. What the caller has to bring back is where the data stand. Data sets of
- * the library are read by position, and the position follows from the number of updates; what does
- * not can be kept as the checkpoint's note. */
+ * Both end with the same weights, as their SHA-256 shows. A checkpoint has the weights, the
+ * optimizer and the number of updates, named by the model and not by the layout. So stages,
+ * balance, schedule and recomputation may change. The caller must restore the position in the data.
+ * The library's data sets are read by position, which follows from the number of updates. For other
+ * data, save the position as the checkpoint's note. */
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>
@@ -22,7 +22,7 @@
 
 enum { SIDE = 16, CLASSES = 10, BATCH = 16, STEPS = 200 };
 
-/* Which of ten shapes is on a picture of 16 x 16 pixels: three layers. */
+/* Build a model of three layers that classifies pictures of ten shapes, 16 x 16 pixels. */
 static cgp_status build(cgp_model **model) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.05};
     CGP_TRY(cgp_model_create(model, "shapes"));
@@ -32,7 +32,7 @@ static cgp_status build(cgp_model **model) {
     x = cgp_flatten(*model, x); /* [N, 768] */
     x = cgp_linear(*model, x, "first", (cgp_linear_options){.out = 64, .bias = true, .init = init});
     cgp_model_layer(*model, "second");
-    x = cgp_dropout(*model, cgp_relu(*model, x), 0.1); /* the masks are resumed, too */
+    x = cgp_dropout(*model, cgp_relu(*model, x), 0.1); /* its masks are resumed too */
     x = cgp_linear(*model, x, "second",
                    (cgp_linear_options){.out = 64, .bias = true, .init = init});
     cgp_model_layer(*model, "head");
@@ -60,12 +60,12 @@ static cgp_status train_until(cgp_pipeline *pipeline, cgp_data *data, int64_t la
     return CGP_OK;
 }
 
-/* The course of a run, besides its layout. */
+/* Layout and extent of one run. */
 typedef struct part {
     const char *title, *schedule;
     int stages;
-    const char *load_from; /* a directory of checkpoints, or NULL: from the start */
-    const char *save_to;   /* or NULL: the checkpoint is not needed */
+    const char *load_from; /* directory of checkpoints; NULL: from the start */
+    const char *save_to;   /* NULL: no checkpoint is saved */
     int64_t last;          /* number of updates to stop after */
 } part;
 
@@ -75,7 +75,7 @@ static cgp_status run_part(const part *p, const cgp_model *model, cgp_data *data
     cgp_plan_options options = cgp_plan_options_default();
     options.stages = p->stages;
     options.batch = BATCH;
-    options.chunks = 4; /* the one thing that must stay: sums are rounded by micro-batch */
+    options.chunks = 4; /* must not change: sums are rounded by micro-batch */
     options.schedule = p->schedule;
     options.optim = cgp_optim_adamw(1e-3, 0.01);
     printf("%s\n", p->title);

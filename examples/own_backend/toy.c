@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* toy.c -- a backend of one's own, in a plug-in: host memory, one thread, plain loops for linear,
- *relu and cross_entropy in f32,
- * updated by SGD. cgpipe/ext/backend.h is the contract, cgpipe/ext/plugin.h how the library finds
- * it.
+/* toy.c -- your own backend, in a plug-in: host memory, one thread, and plain loops for linear,
+ * relu and cross_entropy in f32, with SGD updates. cgpipe/ext/backend.h is the contract;
+ * cgpipe/ext/plugin.h says how the library finds a plug-in.
  *
- * It is the smallest honest one: done when a call returns (not `asynchronous`, so no queues and
- * events), with memory that host and kernels share (`host_addressable`). A plan with any other op,
- * or with bf16, is refused: workspace() refuses the kernel. */
+ * It is a minimal backend. Its work is done when a call returns (not `asynchronous`, so it has no
+ * queues and events), and host and kernels share memory (`host_addressable`). workspace() refuses
+ * kernels that it lacks, so plans with any other op, or with bf16, are refused. */
 #include <cgpipe/ext/plugin.h>
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#pragma GCC diagnostic ignored "-Wunused-parameter" /* a table's functions get all there is */
+/* the tables below fix the parameters of their functions */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 static const cgp_host *host; /* the library's functions */
 typedef void toy_run(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
@@ -35,7 +35,7 @@ static void put(float *to, int64_t i, bool adds, double value) {
     to[i] = (float)(adds ? to[i] + value : value);
 }
 
-/* The sum of a[i] b[i], i < n, of elements that lie so many steps apart. */
+/* Return the sum of a[i] b[i], i < n, of elements `a_step` and `b_step` apart. */
 static double dot(int64_t n, const float *a, int64_t a_step, const float *b, int64_t b_step) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -61,8 +61,8 @@ static void linear_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
         put(args->dx[0], k, spec->add & 1, dot(out, dy + k / in * out, 1, weight + k % in, in));
 }
 
-/* dweight [out, in] = dy^T x, dbias = sum of dy; the first micro-batch overwrites, the others add.
- * */
+/* dweight [out, in] = dy^T x, dbias = sum of dy. The first micro-batch overwrites, the others
+ * add. */
 static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t in = spec->attributes.in, out = spec->attributes.out, rows = rows_of(spec);
     const float *x = args->x[0], *dy = args->dy, one = 1;
@@ -72,22 +72,22 @@ static void linear_weight(const cgp_kernel_spec *spec, const cgp_kernel_args *ar
         put(args->dparam[1], o, !args->first, dot(rows, dy + o, out, &one, 0));
 }
 
-/* y = x above 0, slope x elsewhere; y may be x. */
+/* y = x if x > 0, slope x otherwise; y may be x. */
 static void relu_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *x = args->x[0];
     for (int64_t i = 0; i < rows_of(spec) * spec->attributes.out; i++)
         put(args->y, i, false, x[i] > 0 ? x[i] : spec->attributes.slope * x[i]);
 }
 
-/* Backward of relu reads y; dx may be dy. */
+/* Backward of relu reads y. dx may be dy. */
 static void relu_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *y = args->y, *dy = args->dy;
     for (int64_t i = 0; i < rows_of(spec) * spec->attributes.out; i++)
         put(args->dx[0], i, spec->add & 1, y[i] > 0 ? dy[i] : spec->attributes.slope * dy[i]);
 }
 
-/* The sum of log_sum + (max - x[target]). Backward reads max and log_sum = log sum exp(x - max): in
- * one f32 log_sum would be lost. */
+/* Sum log_sum + (max - x[target]), with log_sum = log sum exp(x - max). Backward reads max and
+ * log_sum separately: rounding their sum to f32 would lose log_sum. */
 static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const int32_t *target = args->x[1];
@@ -106,7 +106,7 @@ static void loss_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     if (args->losses) args->losses[args->values->loss_word + args->loss] = loss;
 }
 
-/* dx = scale (softmax(x) - [c == target]), 0 in a row that does not count; dx may be x. */
+/* dx = scale (softmax(x) - [c == target]), 0 in an ignored row; dx may be x. */
 static void loss_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const int64_t classes = spec->attributes.in;
     const float *x = args->x[0], scale = cgp_step_loss_scale(args->values, args->loss);
@@ -119,7 +119,7 @@ static void loss_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args)
     }
 }
 
-/* The kernel of an op in a direction, NULL: there is none. */
+/* Return the kernel of an op in a direction; NULL if there is none. */
 static toy_run *find(const cgp_kernel_spec *spec) {
     static toy_run *const runs[CGP_OP_KINDS][CGP_OP_DIRECTIONS] = {
         [CGP_OP_LINEAR] = {linear_forward, linear_input, linear_weight},
@@ -150,7 +150,7 @@ static void kernel_destroy(cgp_kernel *kernel) {
     free(kernel);
 }
 
-/* --- devices, memory, and what comes between kernels --- */
+/* --- devices, memory, and the calls between kernels --- */
 
 static cgp_status count(int *out) {
     *out = 1;
@@ -170,7 +170,7 @@ static void device_destroy(cgp_device *device) {
     free(device);
 }
 static bool has_cores(const cgp_device *device) {
-    return device->ordinal < 0; /* never: its threads share the cores with others */
+    return device->ordinal < 0; /* never: its threads share cores with others */
 }
 static cgp_status memory_create(cgp_device *device, size_t bytes, void **out) {
     const size_t whole = (bytes | 63) + 1; /* a multiple of 64 */
@@ -186,7 +186,7 @@ static cgp_status copy(cgp_device *device, cgp_queue queue, cgp_place to, cgp_pl
     if (bytes > 0) memcpy(to.at, from.at, bytes);
     return CGP_OK;
 }
-/* Without bf16 there is nothing to convert, but the caller's tensors are copied here. */
+/* Without bf16 there is nothing to convert; this call only copies the caller's tensors. */
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n) {
     if (to_type != from_type) return host->fail(CGP_EINVAL, "toy: has no bf16");

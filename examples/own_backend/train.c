@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train.c -- train two layers on the backend of toy.c, in two stages, and beside it on `ref`, the
- *library's oracle; compare.
+/* train.c -- train two layers in two stages on the backend of toy.c, then on `ref`, the library's
+ * reference, and compare.
  *
  *     CGP_PLUGIN_PATH=$PWD ./train                devices toy,toy
  *     CGP_PLUGIN_PATH=$PWD ./train cpu,toy        any list of two devices (cgpipe/devices.h)
  *
- * The program knows nothing of the plug-in: the name of a device opens it. */
+ * The program does not mention the plug-in: the device's name makes the library open it. */
 #include <cgpipe/cgpipe.h>
 
 #include <math.h>
@@ -30,7 +30,7 @@ static cgp_status build(cgp_model **out) {
     return cgp_model_finish(*out);
 }
 
-/* Random rows, and the place of the largest number of each. */
+/* Draw random rows, and the position of the largest number in each. */
 static void draw(float *x, int32_t *place) {
     for (int i = 0; i < BATCH; i++) {
         place[i] = 0;
