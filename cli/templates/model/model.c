@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* @NAME@.c -- the model @NAME@: which of some spirals is a point of the plane on?
+/* @NAME@.c -- the model @NAME@: on which of several spirals does a point of the plane lie?
  *
  *     x [2] -> embed -> block 0 -> block 1 -> ... -> head -> logits [spirals]
  *
  *     a block:  x + down(snake(up(norm(x))))
  *
- * `make` builds @NAME@.so, `cgpipe train ./@NAME@.so --data plugin` trains it. Change the model in cgpipe_model_build(), its keys in
- * cgpipe_model_keys, the data in fill(); the headers say what there is: cgpipe/model.h (ops), cgpipe/ext/op.h (ops of your own),
- * cgpipe/data.h (data sets). */
+ * `make` builds @NAME@.so, and `cgpipe train ./@NAME@.so --data plugin` trains it. Change the model
+ * in cgpipe_model_build(), its keys in cgpipe_model_keys, and the data in fill(). The headers list
+ * what is available: cgpipe/model.h (ops), cgpipe/ext/op.h (your own ops), cgpipe/data.h (data
+ * sets). */
 #include <cgpipe/data.h>
 #include <cgpipe/ext/model_plugin.h>
 
@@ -28,7 +29,7 @@ const cgp_model_key cgpipe_model_keys[] = {
     {NULL, CGP_KEY_WHOLE, NULL, 0, 0, NULL},
 };
 
-/* --- an op of its own: snake, y = x + sin(a x)^2 / a (Liu et al. 2020, arXiv:2006.08195) --- */
+/* --- its own op: snake, y = x + sin(a x)^2 / a (Liu et al. 2020, arXiv:2006.08195) --- */
 
 typedef struct snake_attributes {
     float a;
@@ -57,7 +58,7 @@ static cgp_status snake_forward(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* dx = dy (1 + sin(2 a x)). An op of several inputs writes each run->dx[k] that is not NULL. */
+/* dx = dy (1 + sin(2 a x)). An op with several inputs writes each run->dx[k] that is not NULL. */
 static cgp_status snake_backward_input(const cgp_op_run *run) {
     const float a = ((const snake_attributes *)run->node->attributes)->a, *x = run->x[0];
     for (int64_t i = 0; i < elements(run); i++)
@@ -74,20 +75,20 @@ static const cgp_op snake = {
     .forward = snake_forward,
     .backward_input = snake_backward_input,
     .input_needs_x = 1U << 0, /* backward_input reads x[0] */
-    .cheap = true,            /* `--recompute always+selective` computes it again */
+    .cheap = true,            /* `--recompute always+selective` recomputes it */
 };
 const cgp_op *const cgpipe_model_ops[] = {&snake, NULL};
 
 /* --- the model --- */
 
-/* A weight of `in` columns begins with a standard deviation of 1 / sqrt(in). */
+/* A weight with `in` columns is initialized with a standard deviation of 1 / sqrt(in). */
 static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t in, int64_t out) {
     const cgp_linear_options options = {
         .out = out, .bias = true, .init = {CGP_INIT_NORMAL, 1 / sqrt((double)in)}};
     return cgp_linear(model, x, name, options);
 }
 
-/* Each layer may become the first of a stage; a value that a later layer reads crosses stages by itself. */
+/* A stage may begin at any layer. Values that later layers read cross stages automatically. */
 static cgp_value block(cgp_model *model, cgp_value x, int i, const cgp_model_value *values) {
     const int64_t width = values[WIDTH].whole;
     const snake_attributes attributes = {(float)values[FREQUENCY].real};
@@ -114,12 +115,13 @@ cgp_status cgpipe_model_build(cgp_model *model, const cgp_model_value *values) {
     x = linear(model, x, "head", values[WIDTH].whole, values[SPIRALS].whole);
     cgp_model_output(model, x);
     cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
-    return CGP_OK; /* the first builder call that failed is reported */
+    return CGP_OK; /* the error of a builder call is reported */
 }
 
 /* --- data: `--data plugin` --- */
 
-/* A number in [0, 1) that is a function of sample and k alone, so that a run may stop and go on anywhere. */
+/* Return a number in [0, 1) that is a function of sample and k alone, so that a run can stop and
+ * resume anywhere. */
 static float number(uint64_t sample, uint64_t k) {
     uint64_t bits = (4 * sample + k + 1) * 0x9e3779b97f4a7c15;
     bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.test.c -- tests each op of @NAME@.c: gradients against differences, and that it reads and writes what its table says.
- * An op with other inputs or attributes than here is given its own. */
+/* op.test.c -- tests each op of @NAME@.c: its gradients against differences, and that it reads and
+ * writes what its table says. If your op has other inputs or attributes, change them here. */
 #include <cgpipe/ext/model_plugin.h>
 
 #include <stdio.h>
 
 int main(void) {
     const cgp_op_type row = {.dtype = CGP_F32, .shape = cgp_shape_make(1, (int64_t[]){24})};
-    /* An op takes its first inputs. */
+    /* An op takes as many of these as it has inputs. */
     const cgp_op_type inputs[CGP_OP_MAX_INPUTS] = {row, row, row, row};
-    const float attributes[] = {1.5F}; /* of snake: a */
+    const float attributes[] = {1.5F}; /* a of snake */
     for (int i = 0; cgpipe_model_ops[i]; i++) {
         const cgp_op *op = cgpipe_model_ops[i];
-        printf("%s: ", op->name); /* if it crashes: an operand is NULL, see the guide on ops */
+        printf("%s: ", op->name); /* a crash here means a NULL operand: see the guide on ops */
         fflush(stdout);
         if (cgp_op_check(op, op->attribute_bytes > 0 ? attributes : NULL, inputs, NULL) != CGP_OK) {
             fprintf(stderr, "%s\n", cgp_message());
