@@ -3,7 +3,7 @@
  * backward.
  *
  *     cgp_pipeline_forward()      x  -> y       all micro-batches, through all stages
- *     the caller                  y  -> dy      here Huber's loss, and its gradient wrt. y
+ *     the caller                  y  -> dy      Huber's loss, and its gradient with respect to y
  *     cgp_pipeline_backward()     dy -> gradients of the weights
  *     cgp_optim_step()            the update
  *

@@ -65,16 +65,18 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_backend_devices(int *count, const char *ba
 
 /** Find the bytes that devices of an ordinal can allocate at present; INT64_MAX if not known.
  *  @param backend Its name. Borrowed.
- *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads:
- *      any. */
+ *  @retval CGP_EINVAL There is no such backend, or no such ordinal.
+ *  @retval CGP_EDEVICE
+ *  Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_memory(int64_t *bytes, const char *backend,
                                                      int ordinal);
 
 /** Find the bytes of an ordinal that the driver and other programs hold: neither free nor allocated
  *  by devices of this process. The driver takes more when kernels first run. INT64_MAX: not known.
  *  @param backend Its name. Borrowed.
- *  @retval CGP_EINVAL There is no such backend, or no such ordinal. @retval CGP_EDEVICE Threads:
- *      any. */
+ *  @retval CGP_EINVAL There is no such backend, or no such ordinal.
+ *  @retval CGP_EDEVICE
+ *  Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_backend_driver_bytes(int64_t *bytes, const char *backend,
                                                            int ordinal);
 

@@ -695,10 +695,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_op_times(const cgp_pipeline *pipe
  * `steps` more, and destroy it. All run on random numbers. The times are medians over the steps;
  * `update_seconds` is the update's time in proportion to the parameters.
  *
- * cgp_profile() runs kernels one by one, in less memory. In a real step, most kernels find their
- * operands in no cache, and kernels run in program order: these times add up to the step's. With
- * several plans, a pipeline for each trains at the same time, on its own thread. Devices that run
- * at once share caches, memory bandwidth and power, as the stages of a pipeline do.
+ * cgp_profile() runs kernels one by one, in less memory. In a real step, the operands of most
+ * kernels are in no cache, and kernels run in program order: these times add up to that of the
+ * step. With several plans, a pipeline for each trains at the same time, on its own thread. Devices
+ * that run at once share caches, memory bandwidth and power, as the stages of a pipeline do.
  *
  * @param[in]  plans    [n_plans] Training plans for one rank; a plan may occur several times. The
  *                      first is measured; give it one stage to get the costs of a device alone. A

@@ -66,7 +66,7 @@ typedef enum cgp_recompute {
     CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE,
 } cgp_recompute;
 
-/** Return the mode without its "+selective"; return true if it has it. */
+/** Return the mode without "+selective"; return true if the mode has "+selective". */
 static inline cgp_recompute cgp_recompute_plain(cgp_recompute mode) {
     return (cgp_recompute)((int)mode % (int)CGP_RECOMPUTE_NEVER_SELECTIVE);
 }
