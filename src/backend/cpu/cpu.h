@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.h -- the device and the op table of the `cpu` backend, and helpers of its ops. */
+/* cpu.h -- the device and the op table of the `cpu` backend, and functions that its ops share. */
 #ifndef CGP_SRC_CPU_H
 #define CGP_SRC_CPU_H
 
@@ -15,18 +15,18 @@ struct cgp_device {
     int threads;
     /* The kernel table of the device's instruction set. */
     const cgp__cpu_kernels *kernels;
-    /* For GEMM in bf16, set by the first kernel in bf16; NULL: it is done in f32. */
+    /* GEMM in bf16, set when the first bf16 kernel is created. NULL: bf16 GEMMs compute in f32. */
     const cgp__cpu_tiles *tiles;
-    /* The best instruction set that they may have. */
+    /* The best instruction set that `tiles` may use. */
     cgp_isa bf16_limit;
-    /* Of a core's L2 cache; 0: not known. */
+    /* Bytes of a core's L2 cache; 0: unknown. */
     int64_t l2_bytes;
-    /* The owner's affinity and OpenMP threads before. */
+    /* The owner's affinity and number of OpenMP threads, to be restored. */
     struct cgp__cpu_thread *thread;
     cgp__cpu_parallel_work parallel;
-    /* Of each thread. */
+    /* [threads] The static partition of a parallel_for. */
     cgp__cpu_share *shares;
-    /* Threads that took ranges of it. */
+    /* Number of threads that have finished `parallel`. */
     _Atomic int64_t taken;
 };
 
@@ -37,19 +37,19 @@ typedef struct cgp__cpu_op {
     int64_t (*workspace)(const cgp_kernel_spec *spec, int threads);
 } cgp__cpu_op;
 
-/* Layouts of packed parameters: b of a GEMM. */
+/* Layouts of prepacked weights, the b of a GEMM. */
 enum {
-    /* of a weight whose rows are b's */
+    /* The weight's rows are rows of b. */
     CGP__PACKED_ROWS,
-    /* of one whose rows are b's columns */
+    /* The weight's rows are columns of b. */
     CGP__PACKED_COLUMNS
 };
 
-/* Packed parameters of an op, for GEMMs in bf16. */
+/* Prepacked weights of an op, for GEMMs in bf16. */
 typedef struct cgp__cpu_packing {
-    /* Bytes of them, and their layout; 0: the direction has none. */
+    /* Return their size in bytes and set their layout; 0: the direction has none. */
     int64_t (*bytes)(const cgp_kernel_spec *spec, int *layout);
-    /* Write them, on a device that has tiles. */
+    /* Pack them, on a device that has `tiles`. */
     void (*pack)(cgp_device *device, const cgp_kernel_spec *spec, const float *weight,
                  uint16_t *to);
 } cgp__cpu_packing;
@@ -60,7 +60,7 @@ struct cgp_kernel {
     cgp_device *device;
     cgp_kernel_spec spec;
     const cgp__cpu_op *op;
-    /* Of dropout, in this run. */
+    /* Key of the dropout mask of this run. */
     cgp__rng_key key;
 };
 
@@ -68,14 +68,13 @@ struct cgp_kernel {
 #define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP_OP_DIRECTIONS];
 CGP_OPS(CGP__CPU_OP)
 
-/* isa.c: the best instruction set of this machine, or the one that CGP_CPU_ISA names: v4-bf16 and
- * amx for bf16 only. */
+/* isa.c: find the best instruction set of this machine, or the one that CGP_CPU_ISA names. Only
+ * bf16 uses v4-bf16 and amx. */
 cgp_status cgp__cpu_isa_best(cgp_dtype type, cgp_isa *best);
-/* Set the device's kernel table, of an instruction set or, NONE, the best, and its limit in bf16.
- * */
+/* Set the device's kernel table and its limit in bf16. NONE: the best instruction set. */
 cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa);
-/* The device's GEMM in bf16; the tiles of AMX are requested from the system at the first call;
- * NULL: it has none. */
+/* Return the device's GEMM in bf16, or NULL. The first call asks the system for permission to use
+ * AMX. */
 const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device);
 
 /* device.c */
@@ -85,8 +84,8 @@ bool cgp__cpu_has_cores(const cgp_device *device);
 cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out);
 void cgp__cpu_memory_destroy(cgp_device *device, void *memory, size_t bytes);
 
-/* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from` or NULL;
- * to = from of another type. */
+/* sums.c. sum_rows: sum[c] = or += sum over rows of x[row, c]. pass: to = or += from; `to` may be
+ * `from` or NULL. convert: to = from, of another type. */
 void cgp__cpu_sum_rows(cgp_device *device, float *sum, cgp_dtype type, const void *x, int64_t rows,
                        int64_t width, bool add);
 void cgp__cpu_pass(cgp_device *device, cgp_dtype type, void *to, const void *from, int64_t n,
@@ -100,7 +99,7 @@ cgp_status cgp__cpu_find_nonfinite(cgp_device *device, const float *x, int64_t n
 /* update.c */
 cgp_status cgp__cpu_update(cgp_device *device, const cgp_update *update);
 
-/* dx[k] is added to instead of overwritten. */
+/* Return whether dx[k] is added to instead of overwritten. */
 static inline bool cgp__cpu_adds(const cgp_kernel *kernel, int k) {
     return kernel->spec.add >> k & 1u;
 }
@@ -110,7 +109,7 @@ static inline int64_t cgp__cpu_rows(const cgp_kernel *kernel) {
     return kernel->spec.n * kernel->spec.attributes.rows;
 }
 
-/* `work` of most ranges. */
+/* The `work` argument of most ranges. */
 typedef struct cgp__cpu_call {
     const cgp_kernel *kernel;
     const cgp_kernel_args *args;
@@ -124,7 +123,7 @@ static inline void cgp__cpu_parallel_for_rows(const cgp_kernel *kernel, const cg
                           &call);
 }
 
-/* The mask of dropout for one sample; false if nothing is dropped. */
+/* Set the dropout mask of one sample; return false if nothing is dropped. */
 static inline bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp_kernel *kernel,
                                     const cgp_kernel_args *args, int64_t sample) {
     const float p = kernel->spec.attributes.p;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- a CPU device: its owner thread, its memory.
+/* device.c -- a CPU device: its owner thread and its memory.
  *
- * Its threads are OpenMP's (threads.c), which keeps their number per calling thread: the owner sets
- * it here. They inherit the owner's cores, hence a device of T threads is pinned to T cores, from
- * `core` on. They start with the first kernel and end with the device; LLVM's library keeps them
- * asleep for the next device instead. */
+ * OpenMP keeps the number of threads (threads.c) per calling thread, so the owner sets it here. The
+ * threads inherit the owner's affinity; a device of T threads is therefore pinned to T cores, from
+ * `core` on. They start with the first kernel and end with the device. LLVM's OpenMP library keeps
+ * them asleep for the next device instead. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
@@ -28,8 +28,8 @@ struct cgp__cpu_thread {
 
 /* --- the owner thread --- */
 
-/* Return whether a core is the first hardware thread of its physical core; true if the system does
- * not say. */
+/* Return whether a core is the first hardware thread of its physical core; true if the system has
+ * no topology files. */
 static bool is_first_sibling(int core) {
     char path[96];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
@@ -37,9 +37,9 @@ static bool is_first_sibling(int core) {
     return cgp__read_number(path, core) == core;
 }
 
-/* Return the first core of a device, which takes one per thread: consecutive cores that this
- * process may use, if every device gets its own and no two share a physical core; otherwise -1. A
- * single device is not pinned, so that two programs may share a machine. */
+/* Return the first core of a device, or -1 to leave it unpinned. A device takes consecutive cores,
+ * one per thread, if this process may use enough of them and no two share a physical core. A single
+ * device is not pinned, so that two programs may share a machine. */
 static int core_of(const cgp_device_options *o) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -55,8 +55,8 @@ static int core_of(const cgp_device_options *o) {
     return first + o->index * o->threads;
 }
 
-/* Return whether the only device of a process may use no more cores than it has threads: who
- * started the process gave it these. */
+/* Return whether the process has one device and exactly as many cores as that device has threads:
+ * whoever started the process has pinned it. */
 static bool is_confined(const cgp_device_options *o) {
     cpu_set_t allowed;
     return o->count == 1 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
@@ -125,7 +125,7 @@ bool cgp__cpu_has_cores(const cgp_device *device) {
     return device->thread->pinned || device->thread->confined;
 }
 
-/* Restore the affinity and OpenMP threads of the owner, if the owner destroys the device. */
+/* If the calling thread is the owner, restore its affinity and its number of OpenMP threads. */
 void cgp__cpu_device_destroy(cgp_device *device) {
     if (!device) return;
     struct cgp__cpu_thread *thread = device->thread;
@@ -150,7 +150,7 @@ static size_t page_bytes(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Map `bytes` (whole pages) at a multiple of a huge page, and unmap the rest. */
+/* Map `bytes` (whole pages) at a multiple of a huge page, and unmap the slack. */
 static void *map_aligned(size_t bytes) {
     const size_t capacity = bytes + HUGE_PAGE;
     char *begin = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -161,7 +161,8 @@ static void *map_aligned(size_t bytes) {
     return begin + head;
 }
 
-/* Linux overcommits memory and kills the process that touches it: check what is available first. */
+/* Linux overcommits memory and kills the process that touches too much of it, so check what is
+ * available first. */
 cgp_status cgp__cpu_memory_create(cgp_device *device, size_t bytes, void **out) {
     (void)device;
     if (bytes > SIZE_MAX / 4) return cgp__no_memory("cpu: device memory", bytes);

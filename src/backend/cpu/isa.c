@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa.c -- the kernel table of a CPU device of x86-64: of v1, v3 or v4; and for GEMM in bf16
- *AVX512_BF16 or the tiles of AMX.
+/* isa.c -- selects the kernel table of an x86-64 CPU device: v1, v3 or v4, and AVX512_BF16 or AMX
+ * tiles for GEMM in bf16.
  *
  * AMX needs a processor that has it, a system that saves its registers, and permission for the
- * process, requested once, by the first kernel in bf16: tiles are 8 KiB of state per thread, which
- * Linux gives only to processes that request it. Linux may refuse where a thread's stack for
- * signals is too small for them, and after the grant refuses such a stack (sigaltstack(2),
- * AT_MINSIGSTKSZ). */
+ * process. The first bf16 kernel requests permission, once. Tiles are 8 KiB of state per thread,
+ * which Linux gives only to processes that request it. Linux may refuse the request if a thread's
+ * signal stack is too small for that state; after the grant it refuses such a stack
+ * (sigaltstack(2), AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
 
 #ifndef __aarch64__ /* isa_aarch64.c */
@@ -66,7 +66,7 @@ static bool has_tiles(void) {
     return tiles_granted;
 }
 
-/* Find the instruction set that CGP_CPU_ISA names, NONE: it is not set. */
+/* Find the instruction set that CGP_CPU_ISA names; NONE if it is not set. */
 static cgp_status isa_wanted(cgp_isa *wanted) {
     const char *text = getenv("CGP_CPU_ISA");
     *wanted = CGP_ISA_NONE;
@@ -77,7 +77,8 @@ static cgp_status isa_wanted(cgp_isa *wanted) {
                     text);
 }
 
-/* Return CGP_OK if this machine has an instruction set, of which `object` is said otherwise. */
+/* Return CGP_OK if this machine has an instruction set; otherwise fail with a message about
+ * `object`. */
 static cgp_status check_isa(cgp_isa isa, const char *object) {
     if (isa == CGP_ISA_NEON)
         return cgp_fail(CGP_EDEVICE, "%s: neon expects an aarch64 processor, got an x86-64",
@@ -107,7 +108,7 @@ static cgp_status check_isa(cgp_isa isa, const char *object) {
     return CGP_OK;
 }
 
-/* The best set for GEMM in bf16 up to a limit, on a machine that has v4. */
+/* The best instruction set for GEMM in bf16 up to a limit, on a machine that has v4. */
 static cgp_isa best_in_bf16(cgp_isa limit) {
     if (limit >= CGP_ISA_AMX && has_tiles()) return CGP_ISA_AMX;
     return limit >= CGP_ISA_V4_BF16 && has_v4_bf16() ? CGP_ISA_V4_BF16 : CGP_ISA_V4;
@@ -131,7 +132,7 @@ cgp_status cgp__cpu_isa_choose(cgp_device *device, cgp_isa isa) {
     if (isa != CGP_ISA_NONE) {
         CGP_TRY(check_isa(isa, "cpu"));
         device->bf16_limit = isa;
-    } else { /* a device for any kernels */
+    } else { /* no instruction set requested */
         CGP_TRY(isa_wanted(&isa));
         device->bf16_limit = isa == CGP_ISA_NONE ? CGP_ISA_AMX : isa;
         CGP_TRY(cgp__cpu_isa_best(CGP_F32, &isa));

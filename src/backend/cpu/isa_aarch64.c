@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa_aarch64.c -- the kernel table of a CPU device of aarch64: NEON, which all of them have. GEMM
- * in bf16 is done in f32. */
+/* isa_aarch64.c -- selects the kernel table of an aarch64 CPU device: NEON, which every aarch64
+ * processor has. GEMM in bf16 computes in f32. */
 #include "backend/cpu/cpu.h"
 
 #ifdef __aarch64__
@@ -34,5 +34,5 @@ const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp_device *device) {
     return device->tiles;
 }
 #else
-typedef int cgp__no_aarch64; /* a file of nothing is not C */
+typedef int cgp__no_aarch64; /* ISO C forbids an empty translation unit */
 #endif

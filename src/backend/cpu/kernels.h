@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h -- the vector kernels of the `cpu` backend, one table per instruction set.
  *
- * Every file in kernels/ is compiled once for x86-64 (v1), once for x86-64-v3 and once for v4, or
- * once for aarch64 (neon); its functions end in _v1, _v3, _v4 or _neon and are reached through the
- * tables below alone, so that no instruction runs on a machine that lacks it. The result for a row
- * (or an element, where rows do not matter) depends on that row alone: not on its neighbours, its
- * address or the loop's end. */
+ * Every file in kernels/ is compiled for x86-64 (v1), x86-64-v3 and x86-64-v4, or once for aarch64
+ * (neon). Its functions end in _v1, _v3, _v4 or _neon. They are called only through the tables
+ * below, so that no instruction runs on a machine that lacks it. The result for a row (or an
+ * element, if rows do not matter) depends on that row alone: not on its neighbours, its address or
+ * the loop's end. */
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
 
@@ -13,7 +13,7 @@
 
 #define CGP__CPU_BLOCK 64 /* rows in a partial sum of a parameter's gradient */
 
-/* A dropout mask: the rule in backend.h. */
+/* A dropout mask; backend.h defines the rule. */
 typedef struct cgp__cpu_mask {
     cgp__rng_key key;
     uint32_t threshold, group;
@@ -22,91 +22,95 @@ typedef struct cgp__cpu_mask {
     float scale;
 } cgp__cpu_mask;
 
-/* Consecutive rows of LAYER_NORM or RMS_NORM; C = width. Backward: at most a block of them. */
+/* Consecutive rows of LAYER_NORM or RMS_NORM; C = width. Backward takes at most CGP__CPU_BLOCK
+ * rows. */
 typedef struct cgp__cpu_norm {
-    /* Of x, y, dy and dx. */
+    /* Type of x, y, dy and dx. */
     cgp_dtype type;
     int64_t rows, width;
     float eps;
     const void *x;              /* [rows, C] */
-    const float *weight, *bias; /* [C]; bias: of LAYER_NORM */
+    const float *weight, *bias; /* [C]; bias: LAYER_NORM only */
     void *y;                    /* [rows, C] */
-    /* [rows], read by backward. mean is NULL: RMS_NORM. */
+    /* [rows] Read by backward. mean == NULL: RMS_NORM. */
     float *mean, *rstd;
     const void *dy;
-    /* [rows, C], may be dy; NULL: not wanted. `add`: to dx. */
+    /* [rows, C] May be dy; NULL: not wanted. `add`: add to dx. */
     void *dx;
     bool add;
-    /* Backward: of dweight and, of LAYER_NORM, dbias [2, padded C], overwritten. */
+    /* Backward: sums of dweight and, for LAYER_NORM, dbias, [2, padded C]. Overwritten. */
     float *sums;
 } cgp__cpu_norm;
 
-/* Floats of a row of which whole vectors may be read and written. */
+/* Floats of a row, padded so that full vectors may be read and written. */
 static inline int64_t cgp__cpu_padded(int64_t width) {
     return (width + 15) / 16 * 16;
 }
 
 typedef struct cgp__cpu_loss {
-    /* Of x and dx. */
+    /* Type of x and dx. */
     cgp_dtype type;
     int64_t rows, classes, ignore;
     const void *x; /* [rows, classes] */
     const int32_t *targets;
     float *max, *log_sum; /* [rows], read by backward */
     double *losses;       /* [rows] forward */
-    /* [rows, classes], may be x. `scale`: of dx; `add`: to dx. */
+    /* [rows, classes] May be x. `scale` multiplies dx; `add`: add to dx. */
     void *dx;
     float scale;
     bool add;
 } cgp__cpu_loss;
 
-/* Rows of one head's scores: row i is query first + i, column j key begin + j, `begin` a multiple
- * of 64. Rows begin at multiples of 64 bytes and may be read and written up to the next one. */
+/* Rows of one head's scores. Row i is query first + i and column j is key begin + j, where `begin`
+ * is a multiple of 64. Rows begin at multiples of 64 bytes and may be read and written up to the
+ * next row. */
 typedef struct cgp__cpu_scores {
     int64_t rows, first, begin;
-    /* Keys to be defined in every row; floats from row to row. */
+    /* Keys that every row defines; floats from one row to the next. */
     int64_t width, stride;
-    /* A query attends to no key behind its own; to so many last keys, 0: to all. */
+    /* A causal query attends to no key after its own position. `window`: it attends to that many
+     * last keys; 0: to all. */
     bool causal;
     int64_t window;
-    /* Of scores. */
+    /* Factor of the scores. */
     float scale;
     /* Scores; then probabilities after dropout. */
     float *s;
-    /* Backward: the gradients of the probabilities; then those of the scores. */
+    /* Backward: the gradients of the probabilities; then the gradients of the scores. */
     float *dp;
-    /* [rows] Of s, and the logarithm of the sum of exp(scale (s - max)). NULL: not saved. */
+    /* [rows] Maximum of s, and log sum_j exp(scale (s - max)). NULL: not saved. */
     float *max, *log_sum;
     const float *delta; /* [rows] dy . y */
-    /* NULL: no dropout; its group is that of row 0. */
+    /* NULL: no dropout. Its group is the group of row 0. */
     const cgp__cpu_mask *mask;
 } cgp__cpu_scores;
 
-/* One row of ROTARY: `heads` heads of `width` columns, of which the first `rotated` are. `to` may
- * be `from`. */
+/* One row of ROTARY: `heads` heads of `width` columns, of which the first `rotated` are rotated.
+ * `to` may be `from`. */
 typedef struct cgp__cpu_rotation {
-    /* Of `from` and `to`. */
+    /* Type of `from` and `to`. */
     cgp_dtype type;
     int64_t heads, width, rotated;
     bool interleaved;
-    /* Of pairs; whole vectors are read. */
+    /* [pairs] Padded: full vectors are read. */
     const float *cos, *sin;
     const void *from;
     void *to;
-    /* To `to`. */
+    /* Add to `to`. */
     bool add;
 } cgp__cpu_rotation;
 
-/* Address of element i, of a type; as in strchr() the caller decides on writes. */
+/* Address of element i of an array of a type. Like strchr(), it drops const: the caller decides
+ * whether to write. */
 static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
     return (char *)memory + i * (type == CGP_BF16 ? 2 : 4);
 }
 
-/* A matrix of f32 or bf16 from element [0, 0] on. */
+/* A matrix of f32 or bf16; `at` is element [0, 0]. */
 typedef struct cgp__matrix {
     cgp_dtype type;
     const void *at;
-    /* Elements from one row, and from one column, to the next; one of them is 1. */
+    /* Elements from one row to the next, and from one column to the next; one of the two is 1. */
     int64_t row, column;
 } cgp__matrix;
 
@@ -116,100 +120,99 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
     return x;
 }
 
-/* Multiples of the micro-kernel's MR and NR on every instruction set: blocks are whole micro-panels
- * everywhere. */
+/* Multiples of every instruction set's MR and NR: blocks are full micro-panels on all of them. */
 #define CGP__GEMM_MR 16
 #define CGP__GEMM_NR 48
 
-/* Windows of an image as rows of k = segments x length floats: `length` contiguous ones for each
- * row of a window, `jump` floats from one to the next. */
+/* Windows of an image, as rows of k = segments x length floats. Each row of a window is `length`
+ * contiguous floats; `jump` floats lead from one to the next. */
 typedef struct cgp__windows {
     const float *at;
-    /* [rows] floats from `at` to a window. */
+    /* [rows] Floats from `at` to each window. */
     const int64_t *rows;
     int64_t segments, jump;
 } cgp__windows;
 
-/* Layout of a matrix b [k, columns] made of taps [columns, depth] with contiguous depth: k runs
- * through the depth of a tap, the taps of a segment, the segments. */
+/* Layout of a matrix b [k, columns] made of taps [columns, depth], whose depth is contiguous. k
+ * runs through the depth of a tap, then the taps of a segment, then the segments. */
 typedef struct cgp__taps {
     int64_t depth;
-    /* Elements from one tap, and from one segment, to the next. */
+    /* Elements from one tap to the next, and from one segment to the next. */
     int64_t tap, segment;
-    /* The block's k within a segment: `length` elements from `first` on, up to the segment's end,
-     * or whole segments. */
+    /* The block's k within each segment: `length` elements from `first` on. */
     int64_t first, length;
 } cgp__taps;
 
-/* Memory that is read soon: runs of `length` bytes, `stride` bytes apart. */
+/* Memory that is read soon: `runs` runs of `length` bytes, `stride` bytes apart. */
 typedef struct cgp__cpu_prefetch {
     const char *at;
     int64_t runs, length, stride;
 } cgp__cpu_prefetch;
 
-/* What a product of a triangle may leave out: row i of c is not needed, or row i of a is zero, on
- * one side of column diagonal + i. Sums are the same to the bit where b is finite; infinity and NaN
- * times such a zero are left out. */
+/* The part of a triangular product that may be skipped. On one side of column diagonal + i, row i
+ * of c is not needed or row i of a is zero. Sums have the same bits if b is finite; products of
+ * such a zero with infinity or NaN are skipped. */
 typedef enum cgp__triangle {
     CGP__WHOLE,
-    CGP__C_UNTIL, /* c is needed up to it, and may be left as it is behind it */
-    CGP__A_UNTIL, /* a is zero behind it */
-    CGP__A_FROM,  /* a is zero before it */
+    CGP__C_UNTIL, /* c is needed up to the diagonal; after it, c may stay unwritten */
+    CGP__A_UNTIL, /* a is zero after the diagonal */
+    CGP__A_FROM,  /* a is zero before the diagonal */
 } cgp__triangle;
 
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
-    /* In rows and columns of the block; not with windows. */
+    /* In rows and columns of the block; CGP__WHOLE with windows. */
     cgp__triangle triangle;
     int64_t diagonal;
-    /* One of: a packed by gemm_pack_a; contiguous rows of floats in place, `row` floats apart;
+    /* One of three: a packed by gemm_pack_a; contiguous f32 rows in place, `row` floats apart;
      * windows of an image. */
     const float *a;
     const float *rows_at;
     int64_t row;
-    /* They do not stay in the cache: those of the next micro-tile are prefetched, and `prefetch` is
-     * left out. */
+    /* Rows read in place do not fit the cache: prefetch the next micro-tile's rows, and skip
+     * `prefetch`. */
     bool streams;
     cgp__windows windows;
     cgp__matrix b;
-    /* Of gemm_pack_b, from element [0, 0] of a matrix of `panels_k` rows on, whose row `panels_row`
-     * is the block's first; NULL: b is packed on the way. */
+    /* Packed by gemm_pack_b, from element [0, 0] of a matrix of `panels_k` rows; its row
+     * `panels_row` is the block's first. NULL: b is packed block by block. */
     const float *panels;
     int64_t panels_k, panels_row;
-    /* depth > 0: b's columns are contiguous by taps only. */
+    /* depth > 0: b is made of taps. */
     cgp__taps taps;
     /* NULL: none. */
     const float *bias;
-    /* Its columns are contiguous; may be c. at == NULL: nothing is added. */
+    /* The matrix that is added; its columns are contiguous; may be c. at == NULL: nothing is
+     * added. */
     cgp__matrix from;
-    /* Of c. */
+    /* Type of c. */
     cgp_dtype type;
     void *c;
-    /* Elements from row to row of c. */
+    /* Elements from one row of c to the next. */
     int64_t stride;
-    /* [rows] elements to each row instead; NULL: by stride. */
+    /* [rows] Offset of each row, in elements. NULL: rows are `stride` apart. */
     const int64_t *c_rows, *from_rows;
-    /* Operands of the work after this block, in its order. */
+    /* Operands of the work after this block, in order. */
     const cgp__cpu_prefetch *prefetch;
     int n_prefetch;
 } cgp__block;
 
-/* winograd.c: a tile of 2 x 2 output pixels is made of 4 x 4 of the image. */
+/* winograd.c: a tile of 2 x 2 output pixels reads 4 x 4 pixels of the image. */
 #define CGP__WINOGRAD_SIDE 4
 #define CGP__WINOGRAD_ELEMENTS (CGP__WINOGRAD_SIDE * CGP__WINOGRAD_SIDE)
 
-/* Rows of pixels [width, channels], of which tiles read the first `count` channels: tile t those of
- * four pixels, of dy two, from column + 2 t on. Those outside the width are zeros. */
+/* Rows of pixels [width, channels]; tiles read their first `count` channels. Tile t reads four
+ * pixels, or two of dy, from column + 2 t on. Pixels outside the width are zeros. */
 typedef struct cgp__winograd_row {
     cgp_dtype type;
-    /* Of dy two. NULL: outside. */
+    /* The first two rows if it is dy. NULL: outside the image. */
     const void *rows[CGP__WINOGRAD_SIDE];
     int64_t width, channels, count, column, tiles;
 } cgp__winograd_row;
 
-/* One or two rows of pixels [width, channels], `row` elements apart, to whose first `count`
- * channels tiles are written, from `column` on. */
+/* One or two rows of pixels [width, channels], `row` elements apart. Tiles write their first
+ * `count` channels, from `column` on. */
 typedef struct cgp__winograd_pixels {
     cgp_dtype type;
     void *at;
@@ -221,8 +224,8 @@ typedef struct cgp__winograd_pixels {
     bool add;
 } cgp__winograd_pixels;
 
-/* A filter [3, 3, k, columns]: elements from tap to tap, and from row to row. Or, turned round, [3,
- * 3, columns, k]. */
+/* A filter [3, 3, k, columns] or, if `turned`, [3, 3, columns, k], rotated by 180 degrees. `tap`
+ * and `row`: elements from one tap, and one row, to the next. */
 typedef struct cgp__winograd_filter {
     const float *at;
     int64_t tap, row, k, columns;
@@ -230,9 +233,9 @@ typedef struct cgp__winograd_filter {
 } cgp__winograd_filter;
 
 /* Rows of BATCH_NORM, INSTANCE_NORM and GROUP_NORM, `stride` elements apart, normalised by column.
- * All that is indexed by column may be read up to the padded width. */
+ * Arrays that are indexed by column may be read up to the padded width. */
 typedef struct cgp__cpu_columns {
-    /* Of x, y, dy and dx. */
+    /* Type of x, y, dy and dx. */
     cgp_dtype type;
     int64_t rows, width, stride;
     const void *x, *dy; /* dy: backward */
@@ -240,32 +243,33 @@ typedef struct cgp__cpu_columns {
     const float *scale; /* weight rstd */
     const float *shift; /* forward: bias. backward: mean of dy; grouped: rstd mean of g */
     const float *slope; /* backward: - rstd mean of dy h; grouped: - rstd^2 mean of g h */
-    /* Of GROUP_NORM: a mean is that of several channels, g = dy weight. */
+    /* GROUP_NORM: channels of a group share their means; g = dy weight. */
     bool grouped;
-    /* y, or dx, which may be dy. `add`: to dx. */
+    /* y or dx, which may be dy. `add`: add to dx. */
     void *to;
     bool add;
-    /* Rows that sums[] holds; 0: nothing. */
+    /* Rows that sums[] already holds; 0: sums[] is undefined. */
     int64_t before;
-    /* Mean and sum of squared differences from it; or the sums of dy and of dy (x - mean). */
+    /* Forward: mean and sum of squared differences from it. Backward: sums of dy and of dy (x -
+     * mean). */
     double *sums[2];
 } cgp__cpu_columns;
 
 /* Windows over the image of one sample. */
 typedef struct cgp__cpu_pool {
-    /* Of `from` and of the result. */
+    /* Type of `from` and of the result. */
     cgp_dtype type;
     const cgp_op_attributes *attributes;
-    /* The image; backward: y's gradient. */
+    /* The image; backward: the gradient of y. */
     const void *from;
-    /* The mean of a window's pixels instead of the sum. */
+    /* Compute the mean of a window's pixels instead of the sum. */
     bool mean;
-    /* To the result. */
+    /* Add to the result. */
     bool add;
     /* cgp__cpu_pool_scratch() floats; pool_argmax: twice as many. */
     float *scratch;
-    /* Argmax of each window as an integer, shaped as y, from its row `first` on; a group of vectors
-     * may be read behind it. */
+    /* Argmax of each window as an integer, in the layout of y from its row `first` on. Up to
+     * CGP__CPU_POOL_SLACK floats past the end may be read. */
     const float *argmax;
     int64_t first;
 } cgp__cpu_pool;
@@ -278,15 +282,15 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
 }
 
-/* X(name, arguments), all return void. `add`: to the output, which is overwritten otherwise. An
- * output may be the input of the same shape. `type`, f32 or bf16, is that of the `void` operands
- * behind it. */
+/* X(name, arguments): all return void. `add`: add to the output; otherwise it is overwritten. An
+ * output may be the input of the same shape. `type`, f32 or bf16, is the type of the `void`
+ * operands that follow it. */
 /* clang-format off */
 #define CGP__CPU_KERNELS(X)                                                                    \
     /* y = a + b */                                                                            \
     X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
             int64_t n))                                                                        \
-    /* y = a b, a - b; their gradients = or += from the last to the first: each may be dy, both one, or one NULL */ \
+    /* y = a b, a - b; dx[1], then dx[0] = or += gradient: both may be dy or one value, or NULL */ \
     X(multiply, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(subtract, (cgp_dtype type, void *y, const void *a, const void *b, int64_t n))            \
     X(multiply_backward, (cgp_dtype type, void *const dx[2], const void *a, const void *b,     \
@@ -321,7 +325,7 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
                     int64_t n))                                                                \
     X(bce_backward, (cgp_dtype type, void *dx, const void *x, const void *targets, int64_t n,  \
                      float scale, bool add))                                                   \
-    /* sums[] of a's rows, together with those it holds */                                     \
+    /* merge the moments, or sums, of a's rows into sums[] */                                  \
     X(columns_moments, (const cgp__cpu_columns *a))                                            \
     X(columns_sums, (const cgp__cpu_columns *a))                                               \
     X(columns_forward, (const cgp__cpu_columns *a))                                            \
@@ -341,10 +345,10 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     X(pool_max_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
-    /* cos and sin of position * frequencies, whole vectors of both */                         \
+    /* cos and sin of position * frequencies, padded to full vectors */                        \
     X(rotary_angles, (float *cos, float *sin, const float *frequencies, int64_t n,             \
                       float position))                                                         \
-    X(rotary, (const cgp__cpu_rotation *a))                                                      \
+    X(rotary, (const cgp__cpu_rotation *a))                                                    \
     /* pack `rows` rows of a to [CGP__GEMM_MR-padded rows, k] floats */                        \
     X(gemm_pack_a, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                 \
     /* pack all of b to micro-panels of columns, cgp__gemm_panels_bytes() */                   \
@@ -353,19 +357,19 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
     X(gemm_pack_windows, (float *to, const float *at, const int64_t *windows, int64_t count,   \
                         int64_t first, int64_t rows))                                          \
     /* columns begin .. end - 1, begin a multiple of CGP__GEMM_NR; packed_b: two micro-panels  \
-     * [2, k, CGP__GEMM_NR], NULL where b is packed */                                                                 \
+     * [2, k, CGP__GEMM_NR], NULL if b is prepacked */                                         \
     X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))    \
-    /* the same of a block of one row, without windows and taps; sums: as many floats */       \
+    /* the same for a block of one row without windows or taps; sums: as large as packed_b */  \
     X(gemv_columns, (const cgp__block *block, int64_t begin, int64_t end, float *sums))        \
-    /* Transformed tiles of x, of dy, to row after row of 16 matrices, `matrix` elements apart; and back to pixels */ \
+    /* x, dy to transformed tiles: 16 matrices, `matrix` elements apart; and back to pixels */ \
     X(winograd_input, (float *to, int64_t matrix, const cgp__winograd_row *row))               \
     X(winograd_gradient, (float *to, int64_t matrix, const cgp__winograd_row *row))            \
     X(winograd_output, (const float *from, int64_t matrix,                                     \
                         const cgp__winograd_pixels *pixels))                                   \
-    /* Transformed weights, rows begin .. end - 1 of k, as micro-panels of 16 matrices */      \
+    /* U = G w G^T, rows begin .. end - 1 of k, as micro-panels of 16 matrices */              \
     X(winograd_weights, (float *to, int64_t matrix, const cgp__winograd_filter *filter,        \
                          int64_t begin, int64_t end))                                          \
-    /* dw, `tap` elements from tap to tap, = or += from transformed ones, elements begin .. end - 1 */ \
+    /* dw = or += G^T dU G, elements begin .. end - 1; taps of dw are `tap` elements apart */  \
     X(winograd_weights_back, (float *dw, int64_t tap, const float *from, int64_t matrix,       \
                               int64_t begin, int64_t end, bool add))                           \
     /* *sum = x . x, in double */                                                              \
@@ -377,14 +381,15 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp_op_attributes *g) {
 
 #define CGP__CPU_FIELD(name, arguments) void(*name) arguments;
 
-/* The operand of an elementwise op's backward. */
+/* The operand that an elementwise op's backward reads beside dy. */
 typedef enum cgp__cpu_reads {
     CGP__CPU_READS_X,
     CGP__CPU_READS_Y,
     CGP__CPU_READS_DY
 } cgp__cpu_reads;
 
-/* An elementwise op: y = f(x); dx = or += dy f', from x, y or dy alone. `slope`: of RELU, SCALE. */
+/* An elementwise op: y = f(x); dx = or += dy f', from x, y or dy alone. `slope` is used by RELU and
+ * SCALE. */
 typedef struct cgp__cpu_elementwise {
     void (*forward)(cgp_dtype type, void *y, const void *x, int64_t n, float slope);
     void (*backward)(cgp_dtype type, void *dx, const void *operand, const void *dy, int64_t n,
@@ -395,7 +400,7 @@ typedef struct cgp__cpu_elementwise {
 typedef struct cgp__cpu_kernels {
     const char *isa;
     CGP__CPU_KERNELS(CGP__CPU_FIELD)
-    /* Of CGP_ELEMENTWISE_OPS. */
+    /* Set for CGP_ELEMENTWISE_OPS. */
     const cgp__cpu_elementwise *elementwise[CGP_OP_KINDS];
 } cgp__cpu_kernels;
 

@@ -1,61 +1,66 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.c -- GEMM in blocks: MC rows of a by KC of k, by all of b.
+/* gemm.c -- GotoBLAS/BLIS blocked GEMM (Goto and van de Geijn 2008; Van Zee and van de Geijn 2015):
+ * blocks of MC rows of a by KC of k, times all of b.
  *
  *               KC                      NR
  *         +------+------+       +------+--+-----
- *      MC | a    |      |       | b    |  |            for each block of rows
- *         +------+------+       |      |  |  KC           for each block of k
- *         |      |      |       +------+--+-----             pack a, unless it is read in place
- *                               |      |  |                  for each micro-panel of NR columns
- *                                                               pack b, run the micro-kernel (kernels/gemm.c)
+ *      MC | a    |      |       | b    |  |         for each block of MC rows
+ *         +------+------+       |      |  |  KC        for each block of KC
+ *         |      |      |       +------+--+-----          pack a, unless it is read in place
+ *                               |      |  |               for each micro-panel of NR columns
+ *                                                            pack b, run the micro-kernel
  *
- * A packed block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks
- * of columns (NC = n). Contiguous rows of floats are read in place, and more of them: they may
- * stream by. Columns, and bf16, are packed. c is read and written once for each block of k; the
- * partial sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then
- * micro-panels of columns, each with its own buffer for micro-panels of b; or, where columns are
- * few, blocks of rows with all columns and all k, each with its part of the buffer for a, and meet
- * once; or, where rows are few too, blocks of k, each with its own sums, which are added to c in
- * their order. */
+ * A packed block of a and two micro-panels of b fit a core's L2 cache. There is no loop over blocks
+ * of columns: NC = n. Contiguous f32 rows of a are read in place, with a larger MC; columns and
+ * bf16 are packed. c is read and written once per block of k. If c is bf16, partial sums stay in
+ * f32 until the last block.
+ *
+ * Threads divide the work in one of three ways, chosen by estimated time:
+ *
+ * - by columns: they pack rows of a, then take micro-panels, each with its own buffer for b;
+ * - by rows, if n is small: each takes blocks of rows with all columns and all of k, with one
+ *   barrier at the end;
+ * - by k, if m and n are small: each takes blocks of k with its own sums, which are added to c in
+ *   order of k. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
 
 #define MC 256        /* a multiple of CGP__GEMM_MR */
-#define MC_LARGE 1024 /* where they are read in place */
+#define MC_LARGE 1024 /* MC for unpacked A */
 #define KC CGP__GEMM_KC
 _Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
 
-/* Bytes in a run of the prefetch list. */
+/* Bytes of one run of the prefetch list. */
 #define PREFETCH_RUN 1024
 
-/* Times that an FMA of one row counts, whose operands come from memory; FMAs that a meeting of the
- * threads takes as long as. */
+/* Weights in the work estimate: of a memory-bound (one-row) FMA; of a barrier, in FMAs. */
 #define ONE_ROW 16
 #define MEETING 10000
-/* Elements of a c with few rows whose sums are kept by each thread. */
+/* Elements of a small c, whose sums each thread keeps for itself. */
 #define FEW_SUMS 16384
-/* Rows of a block to be divided no further. */
+/* Rows of a block that is not divided further: small M. */
 #define FEW_ROWS 64
 
-/* Equal parts of m of at most `max`. */
+/* Rows of a block: m in equal parts of at most `max`, whole micro-panels. */
 static int64_t block_rows(int64_t m, int64_t max) {
     const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, max));
     return cgp__ceil_div(even, CGP__GEMM_MR) * CGP__GEMM_MR;
 }
 
-/* Rows of floats need no packing. */
+/* Return whether a is read in place: its rows are contiguous f32. */
 static bool reads_in_place(const cgp__gemm *gemm) {
     return gemm->a.type == CGP_F32 && gemm->a.column == 1;
 }
 
-/* More rows where neither they nor their sums need memory: b is packed for each block of rows. */
+/* MC. b is packed once per block of rows, so MC is larger if a needs no packing and c holds its own
+ * partial sums. */
 static int64_t block_rows_limit(const cgp__gemm *gemm) {
     return reads_in_place(gemm) && gemm->type == CGP_F32 ? MC_LARGE : MC;
 }
 
 /* Upper bounds of a block's size that grow with m and k, although equal parts of 513 are smaller
- * than those of 512: a plan made for a micro-batch serves all smaller ones. */
+ * than those of 512. A plan made for one micro-batch therefore serves all smaller ones. */
 static int64_t max_rows(int64_t m) {
     return cgp__min(cgp__ceil_div(m, CGP__GEMM_MR) * CGP__GEMM_MR, MC);
 }
@@ -72,14 +77,14 @@ static int64_t micro_panels_bytes(int64_t k) {
     return cgp__align_up(2 * max_depth(k) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
-/* Partial sums of a block of rows, if c cannot hold them. */
+/* Bytes of the partial sums of a block of rows; 0: c holds them. */
 static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     if (type == CGP_F32 || k <= KC) return 0;
     return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
 }
 
-/* Of a thread with blocks of k: its block of a, micro-panels of b, and sums; the largest of all
- * smaller GEMMs. */
+/* Bytes per thread if threads divide k: a block of a, micro-panels of b, and sums. No smaller GEMM
+ * needs more. */
 static int64_t depth_bytes(int64_t m, int64_t n, int64_t k) {
     const int64_t rows = cgp__min(m, FEW_ROWS);
     return packed_bytes(rows, k) + micro_panels_bytes(k) +
@@ -105,10 +110,10 @@ int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k) {
 typedef struct job {
     const cgp__cpu_kernels *kernels;
     cgp__block block;
-    /* Of the block, not packed. */
+    /* The block of a, before packing. */
     cgp__matrix a;
     float *packed;
-    /* Of thread 0, `bytes` long; the other threads' follow. */
+    /* Thread 0's buffer of `bytes` bytes; the buffers of the other threads follow. */
     char *micro_panels;
     int64_t bytes;
 } job;
@@ -159,7 +164,8 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
             columns_range, j);
 }
 
-/* The prefetch list as far as it fits half of the cache, in runs that threads divide; then rows. */
+/* Set `out` to the prefetch list, in runs that threads divide, as far as it fits half of the L2
+ * cache; then next_rows. Return the number of entries. */
 static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm, cgp__cpu_prefetch *out) {
     int64_t left = device->l2_bytes / 2;
     int n = 0;
@@ -175,7 +181,7 @@ static int prefetch_after(const cgp_device *device, const cgp__gemm *gemm, cgp__
     return n;
 }
 
-/* The block of a of at most `rows` rows, from row i and column q on. */
+/* Return the block of a that begins at row i and column q and has at most `rows` rows. */
 static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t rows) {
     const int64_t m = cgp__min(gemm->m - i, rows),
                   k = cgp__min(gemm->k - q, cgp__gemm_depth(cgp__gemm_cut(gemm)));
@@ -187,8 +193,8 @@ static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_
                                .stride = (by_rows ? gemm->a.row : gemm->a.column) * element};
 }
 
-/* After the block at row i and column q: the next block or, behind the last one, the prefetch list.
- * */
+/* Set `out` to what is read after the block at row i and column q: the next block or, after the
+ * last one, the prefetch list. */
 static int prefetch_next(const cgp_device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
                          int64_t rows, cgp__cpu_prefetch *out) {
     const int64_t next = q + cgp__gemm_depth(cgp__gemm_cut(gemm));
@@ -212,7 +218,7 @@ cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, in
     return out;
 }
 
-/* The diagonal as the block at row i and k = q has it. */
+/* The diagonal, relative to the block at row i and k = q. */
 static int64_t diagonal_of(const cgp__gemm *gemm, int64_t i, int64_t q) {
     return gemm->diagonal + i - (gemm->triangle == CGP__C_UNTIL ? 0 : q);
 }
@@ -250,13 +256,13 @@ static void set_block(job *j, const cgp_device *device, const cgp__gemm *gemm, i
 
 /* --- threads by rows --- */
 
-/* Blocks of rows, each a thread's with all columns and all k. */
+/* Blocks of rows: one thread computes all columns and all of k of a block. */
 typedef struct row_blocks {
     cgp_device *device;
     const cgp__gemm *gemm;
     int64_t rows;
-    /* Of thread 0: micro-panels as in a job; a thread's part of the block of a, and of the sums, is
-     * `rows` rows. */
+    /* Thread 0's buffers; micro_panels is as in a job. Each thread's part of `packed` and of `sums`
+     * holds `rows` rows. */
     float *packed, *sums;
     char *micro_panels;
     int64_t bytes;
@@ -279,7 +285,7 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
         }
 }
 
-/* Rows of a thread's blocks, or 0: there are too few. */
+/* Return the rows of a thread's blocks, or 0 if there are too few rows to divide. */
 static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t threads = device->threads, m = gemm->m;
     int64_t most = reads_in_place(gemm) ? limit : max_rows(m) / threads;
@@ -290,9 +296,9 @@ static int64_t rows_of_thread(const cgp_device *device, const cgp__gemm *gemm, i
     return rows < m ? rows : 0;
 }
 
-/* Time of the busiest thread, in FMAs, of each way to share the work. Threads that share columns
- * have up to all of them, if those are few, and meet at every block; each block of rows packs b
- * again; blocks of k are few. */
+/* Estimated time of the busiest thread, in FMAs, for each way to divide the work. By columns: one
+ * thread may get all columns if n is small, and each block has a barrier. By rows: each block packs
+ * b again. By k: there are few blocks. */
 static int64_t time_by_columns(const cgp_device *device, const cgp__gemm *gemm, int64_t limit) {
     const int64_t panels = cgp__ceil_div(gemm->n, CGP__GEMM_NR);
     const int64_t depth = cgp__gemm_depth(cgp__gemm_cut(gemm));
@@ -336,7 +342,7 @@ typedef struct depth_blocks {
     char *workspace;
 } depth_blocks;
 
-/* A thread's: its block of a, micro-panels and sums. */
+/* The job of one thread, with its own block of a, micro-panels and sums. */
 static job job_of_thread(const depth_blocks *w, int thread) {
     const cgp__gemm *g = w->gemm;
     char *of = w->workspace + thread * depth_bytes(g->m, g->n, g->k);
@@ -357,7 +363,7 @@ static void make_sums(const void *work, int64_t item, int thread) {
     job j = job_of_thread(w, thread);
     cgp__cpu_prefetch prefetch[CGP_MAX_PREFETCH];
     set_block(&j, w->device, g, 0, q, g->m, NULL, prefetch);
-    /* A thread's next block comes after those of the others. */
+    /* Prefetch this thread's next block, which follows the other threads' blocks. */
     j.block.n_prefetch =
         prefetch_next(w->device, g, 0, q + (w->device->threads - 1) * depth, g->m, prefetch);
     j.block.from = (cgp__matrix){0};
@@ -385,7 +391,8 @@ static bool may_run_by_depth(const cgp__gemm *gemm) {
            gemm->m * gemm->n <= FEW_SUMS;
 }
 
-/* Share whole blocks if that takes less time than to share the columns of each. */
+/* Divide by rows or by k if that takes less time than to divide the columns of each block; return
+ * whether it did. */
 static bool run_apart(cgp_device *device, const cgp__gemm *gemm, int64_t limit, float *packed,
                       float *sums, char *micro_panels) {
     if (device->threads == 1 || gemm->m * gemm->n / 16 * gemm->k < CGP__GEMM_MIN_WORK) return false;

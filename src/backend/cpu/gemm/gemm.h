@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.h -- matrix products of the `cpu` backend. */
+/* gemm.h -- blocked GEMM of the `cpu` backend (gemm.c, tiles.c). */
 #ifndef CGP_SRC_CPU_GEMM_H
 #define CGP_SRC_CPU_GEMM_H
 
 #include "backend/cpu/kernels.h"
 
-/* In f32: FMAs of a vector and a scalar that are worth a wake-up of another thread; rows that
- * packing a micro-panel takes as long as. */
+/* In f32: vector-by-scalar FMAs that are worth waking another thread; rows of FMAs that take as
+ * long as packing a micro-panel. */
 #define CGP__GEMM_MIN_WORK 200000
 #define CGP__GEMM_PACKING_ROWS 2
 
@@ -14,33 +14,33 @@
  * overlaps no other operand. */
 typedef struct cgp__gemm {
     int64_t m, n, k;
-    /* k is cut into blocks like this one of no smaller depth, which needs no more workspace; 0: as
-     * it is. */
+    /* k is divided into blocks as in a GEMM of depth cut_as >= k; this needs no more workspace. 0:
+     * as in a GEMM of depth k. */
     int64_t cut_as;
     cgp__matrix a, b;
-    /* Of all of b, by cgp__gemm_pack_b(); NULL: b is packed on the way. In bf16 tiles it is anyway.
-     * */
+    /* All of b, packed by gemm_pack_b; NULL: b is packed block by block. GEMM in bf16 ignores
+     * it. */
     const float *panels;
-    int64_t panels_k; /* rows of b as it was packed, at least k */
-    /* What need not be computed; in bf16 tiles all is. */
+    int64_t panels_k; /* rows of b when it was packed, at least k */
+    /* The part of the product that need not be computed; GEMM in bf16 computes all. */
     cgp__triangle triangle;
     int64_t diagonal;
-    /* b by cgp__tiles_pack(), for a GEMM in bf16; NULL: it is not packed. */
+    /* b packed by cgp__tiles_pack(), for a GEMM in bf16; NULL: b is not prepacked. */
     const uint16_t *packed_b;
     /* NULL: none. */
     const float *bias;
-    /* Of c; bf16 is rounded once, at the end. */
+    /* Type of c; bf16 is rounded once, at the end. */
     cgp_dtype type;
     void *c;
-    /* Elements from row to row of c. */
+    /* Elements from one row of c to the next. */
     int64_t stride;
     bool add;
-    /* By AVX512_BF16 or AMX, if the device has one; operands in f32 are then rounded. */
+    /* Use AVX512_BF16 or AMX if the device has it; f32 operands are then rounded to bf16. */
     bool in_bf16;
-    /* Operands of the next calls, at most CGP_MAX_PREFETCH. */
+    /* Operands of the next calls, at most CGP_MAX_PREFETCH entries. */
     const cgp_prefetch *prefetch;
     int n_prefetch;
-    /* Rows of theirs. runs == 0: none. */
+    /* Rows of those operands, prefetched last. runs == 0: none. */
     cgp__cpu_prefetch next_rows[2];
 } cgp__gemm;
 
@@ -55,51 +55,52 @@ static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t s
 
 #define CGP__GEMM_KC 512 /* a multiple of 16 */
 
-/* Equal parts of k of at most CGP__GEMM_KC, whole vectors but for the last: a function of k alone.
- * */
+/* Depth of a block: k in equal parts of at most CGP__GEMM_KC, all but the last a multiple of 16. It
+ * depends on k alone. */
 static inline int64_t cgp__gemm_depth(int64_t k) {
     const int64_t even = cgp__ceil_div(k, cgp__ceil_div(k, CGP__GEMM_KC));
     return cgp__ceil_div(even, 16) * 16;
 }
 
-/* Bytes of workspace for these sizes and a c of this type on `threads` threads: no fewer than any
- * smaller GEMM needs, and in bf16 enough by either way, so that a plan is the same on every
- * machine. */
+/* Bytes of workspace for these sizes and this type of c on `threads` threads, at least what any
+ * smaller GEMM needs. In bf16 it is enough with and without AVX512_BF16, so that a plan is the same
+ * on every machine. */
 int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
                             int threads);
 
-/* Bytes of the packed micro-panels of a matrix b [k, n], on every instruction set. */
+/* Bytes of the packed micro-panels of a matrix b [k, n], the same for every instruction set. */
 int64_t cgp__gemm_panels_bytes(int64_t n, int64_t k);
 
 /* Run on the threads of a device or, if `alone`, on the calling one. An element of c depends on its
- * row of a, its column of b, k and its previous value: not on m, n, its indices or the threads.
+ * row of a, its column of b, k and its previous value; not on m, n, its indices or the threads.
  * Allocates nothing. */
 void cgp__gemm_run(cgp_device *device, bool alone, const cgp__gemm *gemm, void *workspace);
 
 /* --- for gemm.c and tiles.c --- */
 
-/* The depth that k is cut for. */
+/* The k that determines the blocks of k. */
 static inline int64_t cgp__gemm_cut(const cgp__gemm *gemm) {
     return gemm->cut_as ? gemm->cut_as : gemm->k;
 }
 
-/* Items that a thread takes at a time: all of little work, otherwise half of an even split. */
+/* Items that a thread takes at a time: half of an equal share, or all of them if there is little
+ * work. */
 static inline int64_t cgp__gemm_grain(int64_t items, int threads, bool little) {
     return threads == 1 || little ? items : cgp__ceil_div(items, 2 * threads);
 }
 
-/* Source and destination of a block's sums. */
+/* Where a block's sums are read from and written to. */
 typedef struct cgp__gemm_sums {
     /* at == NULL: nothing is added. */
     cgp__matrix from;
-    /* Of c. */
+    /* Type of c. */
     cgp_dtype type;
     void *c;
     int64_t stride;
 } cgp__gemm_sums;
 
-/* Of the block from row i and k = q on, `depth` deep. Between blocks of k, partial sums are in
- * `sums` [rows, n], or in c if `sums` is NULL. */
+/* Return them for the block from row i and k = q on, `depth` deep. Between blocks of k, partial
+ * sums are in `sums` [rows, n], or in c if `sums` is NULL. */
 cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t depth,
                                  float *sums);
 

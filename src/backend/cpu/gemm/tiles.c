@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.c -- GEMM in bf16, blocked as in gemm.c: MC rows of a by KC of k, by all of b.
+/* tiles.c -- GotoBLAS/BLIS blocked GEMM in bf16, with the loops of gemm.c: blocks of MC rows of a
+ * by KC of k, times all of b.
  *
- * The block of a lies packed in a core's L2 cache while b, packed once for each block, streams by.
- * k is cut into equal parts of at most KC, a function of k alone: the sum of a part is added to
- * those before it, in c or, where c is bf16, in f32 beside it until the last. Threads take row
- * panels to pack, then micro-panels of columns, each with its own scratch.
+ * The packed block of a stays in a core's L2 cache, while b is packed once per block and passes
+ * through. k is divided into equal parts of at most KC, which depend on k alone. The sum of each
+ * part is added to the parts before it: in c or, if c is bf16, in an f32 buffer until the last
+ * part. Threads pack row panels, then take micro-panels of columns, each with its own scratch.
  *
- * With a small k, as for a weight's gradient of a small micro-batch, reading and writing c takes
- * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns, so a
- * block of b lies packed instead, and a streams by. */
+ * If k is small, as for a weight's gradient of a small micro-batch, reading and writing c takes
+ * most of the time. Memory is faster along c's rows than down a micro-panel's 32 columns. A packed
+ * block of b then stays in the cache instead, and a passes through. */
 #include "backend/cpu/cpu.h"
 
 #define SIDE CGP__TILE_SIDE
@@ -16,22 +17,22 @@
 #define KC 1024
 _Static_assert(MC % SIDE == 0 && KC % SIDE == 0, "blocks are whole tiles");
 
-/* Multiplications of 32 x 32 by 32 that are worth a wake-up of another thread. */
+/* 32 x 32 x 32 products that are worth waking another thread. */
 #define MIN_PARALLEL_WORK 500
 
-/* Of a block of b along whose rows c is written. */
+/* Minimum columns of a block of b if c is written along its rows. */
 #define MIN_COLUMNS 256
 
 static int64_t round_up(int64_t n, int64_t unit) {
     return cgp__ceil_div(n, unit) * unit;
 }
 
-/* Equal parts of at most `max`, whole tiles but for the last. */
+/* Equal parts of at most `max`, all but the last a multiple of SIDE. */
 static int64_t part_of(int64_t n, int64_t max) {
     return round_up(cgp__ceil_div(n, cgp__ceil_div(n, max)), SIDE);
 }
 
-/* The largest part of n and of every smaller n. */
+/* The largest part for n or any smaller n. */
 static int64_t max_part(int64_t n, int64_t max) {
     return cgp__min(round_up(n, SIDE), max);
 }
@@ -40,7 +41,7 @@ static int64_t packed_bytes(int64_t m, int64_t k) {
     return cgp__align_up(max_part(m, MC) * max_part(k, KC) * (int64_t)sizeof(uint16_t));
 }
 
-/* Of one thread. */
+/* Bytes per thread. */
 static int64_t scratch_bytes(int64_t m, int64_t k) {
     return cgp__align_up(cgp__tile_scratch_bytes(max_part(m, MC), max_part(k, KC)));
 }
@@ -54,7 +55,7 @@ int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype typ
     return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * scratch_bytes(m, k);
 }
 
-/* --- b, packed --- */
+/* --- prepacking b --- */
 
 int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k) {
     return cgp__align_up(round_up(columns, SIDE) * round_up(k, SIDE) * (int64_t)sizeof(uint16_t));
@@ -88,10 +89,10 @@ void cgp__tiles_pack(cgp_device *device, const cgp__tile_packing *packing) {
 typedef struct job {
     const cgp__cpu_tiles *tiles;
     cgp__tile_block block;
-    /* Of the block, not packed. */
+    /* The block of a, before packing. */
     cgp__matrix a;
     uint16_t *packed;
-    /* Of thread 0, `bytes` long; the other threads' follow. */
+    /* Thread 0's scratch of `bytes` bytes; the scratch of the other threads follows. */
     char *scratch;
     int64_t bytes;
 } job;
@@ -132,7 +133,7 @@ static void run_block(cgp_device *device, bool alone, const job *j) {
 
 /* --- along the rows of c --- */
 
-/* Items are row panels, by all columns of the block. */
+/* Items are row panels, times all columns of the block. */
 static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
     char *scratch = j->scratch + thread * j->bytes;
@@ -150,13 +151,14 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Columns of a block of b: as many as rows of a block of a, whose memory it takes. */
+/* Columns of a block of b, which takes the memory of a block of a: at most as many as that has
+ * rows. */
 static int64_t block_columns(const cgp__gemm *gemm) {
     return part_of(gemm->n, max_part(gemm->m, MC));
 }
 
-/* A whole panel of a has to fit the scratch for a part of a micro-panel, and blocks of b must not
- * be narrow. */
+/* Return whether to write along the rows of c. A full-depth panel of a must fit the scratch of a
+ * micro-panel, and blocks of b must not be narrow. */
 static bool runs_along_rows(const cgp__gemm *gemm) {
     return gemm->type == CGP_F32 && !gemm->packed_b && !gemm->bias && gemm->k <= CGP__TILE_KC &&
            block_columns(gemm) >= MIN_COLUMNS;

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiles.h -- GEMM of bf16 by bf16, summed in f32, on the tiles of AMX or, to the same bits, by
- *vectors of AVX512_BF16.
+/* tiles.h -- GEMM of bf16 by bf16, summed in f32: by AMX tiles or, with the same bits, by
+ * AVX512_BF16 vectors.
  *
- * Operands in f32 are rounded to bf16 as they are packed. A sum is a chain over the k of a block,
- * 32 deep at a time, from 0 on:
+ * f32 operands are rounded to bf16 when they are packed. A sum is a chain over the k of a block, 32
+ * deep at a time, starting at 0:
  *
- *     even = sum of a[2 p] b[2 p]      odd = sum of a[2 p + 1] b[2 p + 1]      p = 0 .. 15, in order
+ *     even = sum of a[2 p] b[2 p]     odd = sum of a[2 p + 1] b[2 p + 1]     p = 0 .. 15, in order
  *     sum := sum + (even + odd)
  *
- * then c = sum + bias + the value it is added to. Each of these operations rounds to nearest even;
- * denormal operands and results are 0, except for the sums of the last line where c is f32. Beyond
- * the end of k there are zeros. An element is thus a function of its row of a, its column of b and
- * the value it is added to. */
+ * then c = sum + bias + the value that it is added to. Each operation rounds to nearest even.
+ * Denormal operands and results are 0, except in the last line if c is f32. Past the end of k there
+ * are zeros. An element is thus a function of its row of a, its column of b and the value that it
+ * is added to. */
 #ifndef CGP_SRC_CPU_TILES_H
 #define CGP_SRC_CPU_TILES_H
 
 #include "backend/cpu/kernels.h"
 
-/* Rows of a panel of a, columns of a micro-panel of b, depth of a step: two tiles by two. */
+/* Rows of a panel of a, columns of a micro-panel of b, depth of a step; 2 x 2 tiles of c. */
 #define CGP__TILE_SIDE 32
-/* Depth of b that is packed at a time, at most. */
+/* Maximum depth of b that is packed at a time. */
 #define CGP__TILE_KC 512
 
-/* Rows of a, or columns of b, whose k lies in runs of `length` elements, `inner` from one to the
- * next, `per` of them, and groups of these `outer` apart. */
+/* Rows of a, or columns of b. Each line has its k in runs of `length` elements. Runs are `inner`
+ * elements apart in groups of `per`; groups are `outer` apart. */
 typedef struct cgp__tile_lines {
     cgp_dtype type;
     const void *at;
-    /* Elements from `at` to each line; NULL: `line` from one to the next. */
+    /* Elements from `at` to each line; NULL: lines are `line` elements apart. */
     const int64_t *lines;
     int64_t line;
     int64_t length, per, inner, outer;
@@ -40,58 +40,63 @@ typedef struct cgp__tile_block {
     const uint16_t *a;
     /* f32 or bf16. */
     cgp__matrix b;
-    /* Instead of b: micro-panels packed by pack_b() or pack_lines(), so many elements from one to
-     * the next. */
+    /* Instead of b: micro-panels packed by pack_b() or pack_lines(), `packed_stride` elements
+     * apart. */
     const uint16_t *packed_b;
     int64_t packed_stride;
     /* NULL: none. */
     const float *bias;
-    /* Its columns are contiguous; may be c. at == NULL: nothing is added. */
+    /* The matrix that is added; its columns are contiguous; may be c. at == NULL: nothing is
+     * added. */
     cgp__matrix from;
-    /* Of c. */
+    /* Type of c. */
     cgp_dtype type;
     void *c;
-    /* Elements from row to row of c. */
+    /* Elements from one row of c to the next. */
     int64_t stride;
-    /* [rows] elements to each row instead; NULL: by stride. */
+    /* [rows] Offset of each row, in elements. NULL: rows are `stride` apart. */
     const int64_t *c_rows, *from_rows;
 } cgp__tile_block;
 
 typedef struct cgp__cpu_tiles {
-    /* Pack `rows` rows of a matrix to whole panels, k rounded up; zeros where the matrix has
-     * nothing. */
+    /* Pack `rows` rows of a matrix into full panels, with k rounded up and zeros outside the
+     * matrix. */
     void (*pack_a)(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k);
-    /* `columns` columns of b to whole micro-panels, likewise. */
+    /* Pack `columns` columns of b into full micro-panels, likewise. */
     void (*pack_b)(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t k);
-    /* Lines first .. first + count - 1 from k = q on: rows of a or, `pairs`, columns of b. */
+    /* Pack lines first .. first + count - 1 from k = q on: rows of a or, if `pairs`, columns of
+     * b. */
     void (*pack_lines)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t count,
                        int64_t q, int64_t k, bool pairs);
-    /* Rows of a are elements first .. first + rows - 1 of k lines, which are found by `lines`. */
+    /* Pack the transpose: rows of a are elements first .. first + rows - 1 of k lines, given by
+     * `lines`. */
     void (*pack_turned)(uint16_t *to, const cgp__tile_lines *from, int64_t first, int64_t rows,
                         int64_t k);
-    /* Columns begin .. end - 1, begin at a micro-panel; scratch: cgp__tile_scratch_bytes(). */
+    /* Compute columns begin .. end - 1; `begin` is at a micro-panel. `scratch` has
+     * cgp__tile_scratch_bytes(). */
     void (*columns)(const cgp__tile_block *block, int64_t begin, int64_t end, void *scratch);
 } cgp__cpu_tiles;
 
-/* Sums of a micro-panel's columns for `rows` rows, and the packed part of the micro-panel. */
+/* Bytes of the sums of a micro-panel's columns for `rows` rows, and of the packed part of the
+ * micro-panel. */
 static inline int64_t cgp__tile_scratch_bytes(int64_t rows, int64_t k) {
     const int64_t side = CGP__TILE_SIDE, depth = cgp__min(k, CGP__TILE_KC);
     return cgp__ceil_div(rows, side) * side * side * (int64_t)sizeof(float) +
            cgp__ceil_div(depth, side) * side * side * (int64_t)sizeof(uint16_t);
 }
 
-/* All of b [k, columns], to be packed: a matrix or, in taps, lines of k. */
+/* All of b [k, columns], to be packed: a matrix or, if made of taps, lines of k. */
 typedef struct cgp__tile_packing {
     const cgp__cpu_tiles *tiles;
     cgp__matrix b;
-    /* length > 0: instead of b. */
+    /* Used instead of b if length > 0. */
     cgp__tile_lines lines;
     int64_t columns, k;
     uint16_t *to;
 } cgp__tile_packing;
 
-/* Bytes of b, packed: of whole micro-panels and steps, whatever the instruction set. Their order is
- * the instruction set's own. */
+/* Bytes of b, packed in full micro-panels and steps, the same for every instruction set. The order
+ * of elements depends on the instruction set. */
 int64_t cgp__tiles_packed_bytes(int64_t columns, int64_t k);
 
 /* Pack b on the threads of a device. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.c -- -t log s(x) - (1 - t) log(1 - s(x)) of each logit, s(x) = 1 / (1 + exp(-x)).
+/* bce.c -- binary cross-entropy with logits: -t log s(x) - (1 - t) log(1 - s(x)) of each logit x,
+ * with s(x) = 1 / (1 + exp(-x)).
  *
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        dx = scale (s(x) - t)
  *     s(x) = 1 / (1 + e) for x >= 0, e / (1 + e) below
  *
- * so that nothing overflows and nothing is lost. Losses are float, their sum is double, in LANES
+ * These forms neither overflow nor lose precision. Losses are f32; their sum is double, in LANES
  * lanes. dx may be x. */
 #include "backend/cpu/kernels/map.h"
 
@@ -14,11 +15,11 @@ INLINE vec exp_of_minus(vec x) {
     return exp_or_zero(pick(x > 0.0f, -x, x));
 }
 
-/* log(1 + e), 0 <= e <= 1:
+/* /* log(1 + e), 0 <= e <= 1:
  *
  *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
  *
- * The terms left out are below 2e-8 of it. */
+ * The terms left out are below 2e-8 of the result. */
 INLINE vec log_one_plus(vec e) {
     const vec q = e / (2.0f + e), z = q * q;
     vec sum = splat(1.0f / 13.0f);

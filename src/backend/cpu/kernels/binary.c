@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binary.c -- elementwise ops of two inputs of one shape.
+/* /* binary.c -- elementwise ops of two inputs of one shape.
  *
  *     MULTIPLY    y = a b      dx[0] = dy b    dx[1] = dy a
  *     SUBTRACT    y = a - b    dx[0] = dy      dx[1] = -dy
  *
- * y may be a or b. A dx[k] may be dy, and both may be one: an element is loaded before it is
- * stored, and dx[1] is stored before dx[0] is added to it. */
+ * y may be a or b. A dx[k] may be dy, and both may be the same memory: an element is loaded before
+ * it is stored, and dx[1] is stored before dx[0] is added to it. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec product_of(vec a, vec b, float unused) {
@@ -37,7 +37,7 @@ void CGP__CPU_NAME(subtract)(cgp_dtype type, void *y, const void *a, const void 
     CALL_TYPED(type, subtract, y, a, b, n);
 }
 
-/* Elements from i on, `left` of them if that is less than a vector. */
+/* Load elements from i on: a vector, or `left` elements if fewer. */
 INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
     return left < LANES ? load_part_as(type, from, i, left) : load_as(type, from, i);
 }
@@ -50,7 +50,7 @@ INLINE void put(cgp_dtype type, void *to, int64_t i, int64_t left, vec x, bool a
         store_as(type, to, i, x);
 }
 
-/* From the last to the first. */
+/* Store dx[1] first, then dx[0]. */
 INLINE void put_both(cgp_dtype type, void *const dx[2], int64_t i, int64_t left, vec first,
                      vec second, uint32_t add) {
     if (dx[1]) put(type, dx[1], i, left, second, add >> 1 & 1u);

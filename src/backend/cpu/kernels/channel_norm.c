@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM over rows of columns: a column is a
- *channel, or one of several of a
- * channel (ops/channel_norm.c).
+/* channel_norm.c -- BATCH_NORM, INSTANCE_NORM and GROUP_NORM over rows of columns. A column is a
+ * channel, or one of several columns of a channel (ops/channel_norm.c).
  *
  *     y = (x - mean) scale + shift        dx = ((dy - shift) + (x - mean) slope) scale
- *                                         dx = (dy scale - shift) + (x - mean) slope        of GROUP_NORM
+ *     GROUP_NORM                          dx = (dy scale - shift) + (x - mean) slope
  *
- * Statistics in blocks of rows that stay in the cache: the mean of a block, then the sums s of
- * differences from it and q of their squares, all float. With m = mean + s / n, the sum of squared
- * differences from m is q - s^2 / n, so that the rounding of `mean` costs nothing. Blocks are
+ * Statistics are computed over blocks of rows that stay in the cache, in f32: the mean of a block,
+ * then the sums s of differences from it and q of their squares. With m = mean + s / n, the sum of
+ * squared differences from m is q - s^2 / n, which corrects the rounding of `mean`. Blocks are
  * merged in order and in double (Chan, Golub, LeVeque 1979):
  *
  *     d = m - M        M += d n / (N + n)        Q += q - s^2 / n + d^2 N n / (N + n)
@@ -16,8 +15,8 @@
  * dx may be dy: an element of dy is read for the last time before that element of dx is written. */
 #include "backend/cpu/kernels/rows.h"
 
-#define BLOCK 32  /* rows */
-#define CHUNK 512 /* columns with sums in the L1 cache */
+#define BLOCK 32  /* rows of a block */
+#define CHUNK 512 /* columns of a chunk, whose sums fit the L1 cache */
 
 /* Columns begin .. end - 1 < CHUNK of some rows. */
 typedef struct block {
@@ -27,7 +26,7 @@ typedef struct block {
 
 /* --- statistics --- */
 
-/* `count` rows: sum += x - mean, squares += (x - mean)^2 */
+/* Over `count` rows: sum += x - mean, squares += (x - mean)^2. */
 INLINE void add_squares(cgp_dtype type, float *sum, float *squares, const float *mean,
                         const void *x, int64_t width, int64_t stride, int count) {
     for (int64_t c = 0; c < width; c += LANES) {
@@ -99,7 +98,7 @@ void CGP__CPU_NAME(columns_moments)(const cgp__cpu_columns *a) {
 
 /* --- the sums of backward --- */
 
-/* `count` rows: sum += dy, product += dy (x - mean) */
+/* Over `count` rows: sum += dy, product += dy (x - mean). */
 INLINE void add_products(cgp_dtype type, float *sum, float *product, const float *mean,
                          const block *b, int64_t row, int count) {
     for (int64_t c = 0; c < b->width; c += LANES) {
@@ -164,7 +163,7 @@ INLINE vec backward_of(vec x, vec dy, vec mean, vec scale, vec shift, vec slope,
     return multiply_add(x - mean, slope, dy - shift) * scale;
 }
 
-/* Columns from c on of `count` rows: LANES of them, or the last `left`. */
+/* Write `count` rows of LANES columns from c on, or of the last `left` columns. */
 INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c, int64_t left,
                   int count, bool backward, bool grouped, bool add) {
     const bool part = left < LANES;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- log_sum + (max - x[target]) of each row; x are logits. The caller adds them
- *up.
+/* cross_entropy.c -- softmax cross-entropy of each row of logits x: log_sum + (max - x[target]).
+ * The caller adds the rows up.
  *
  *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
  *     dx[c] = scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
  *
- * max and log_sum are saved for every row, apart: their sum in f32 would lose log_sum where logits
+ * max and log_sum are saved separately for every row: their sum in f32 would lose log_sum if logits
  * are large. dx may be x. */
 #include "backend/cpu/kernels/row_exp.h"
 
@@ -31,7 +31,7 @@ void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
         CALL_TYPED(loss->type, forward, loss, row);
 }
 
-/* What backward reads of a row beside its logits. */
+/* The saved values that backward reads of a row, and its target. */
 typedef struct saved_row {
     float max, log_sum;
     int32_t target;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.c -- y[e] = x[e] / (1 - p) if element e is kept, else 0 (the rule is in backend.h); or
- *whole channels.
+/* dropout.c -- y[e] = x[e] / (1 - p) if element e is kept, else 0, for elements or channels.
+ * backend.h defines the rule.
  *
- * The same loop serves backward: dx from dy. The mask is recomputed, not saved. y may be x. */
+ * The same loop computes dx from dy in backward. The mask is recomputed, not saved. y may be x. */
 #include "backend/cpu/kernels/philox.h"
 
 /* A dropped element is 0 even if x is not finite. */

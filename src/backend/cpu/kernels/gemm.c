@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.c -- the macro-kernel and the micro-kernel: c [m, n] = or += a [m, k] b [k, n], a block of
- *rows of a by a range of columns
- * of b.
+/* gemm.c -- GotoBLAS/BLIS macro-kernel and micro-kernel (Goto and van de Geijn 2008; Van Zee and
+ * van de Geijn 2015). They compute c [m, n] = or += a [m, k] b [k, n] for a block of rows of a and
+ * a range of columns of b.
  *
  *       k                 n
- *     +---+      +---+---+---+---+       a  in micro-panels of MR rows, packed to [k][MR] or read in place
- *   m |   |    k |   |###|   |   | k     #  the current micro-panel of NR columns, packed to [k][NR]
- *     |===|      |   |###|   |   |       =  the current micro-panel of rows
+ *     +---+      +---+---+---+---+     a  micro-panels of MR rows, packed to [k][MR] or in place
+ *   m |   |    k |   |###|   |   | k   #  the current micro-panel of NR columns, packed to [k][NR]
+ *     |===|      |   |###|   |   |     =  the current micro-panel of rows
  *     |   |      +---+---+---+---+
- *     +---+    m |   |ooo|               o  the micro-tile of c: MR x NV vectors of sums in registers
+ *     +---+    m |   |ooo|             o  the micro-tile of c: MR x NV vectors of sums in registers
  *
  * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it
- * therefore interleaves packing of the next micro-panel of b with prefetches: of the micro-panel
- * after that, of the next micro-tile of c, of the next block's a or, where a block is too large for
- * the cache, of the next micro-tile's rows. Only every few steps, because most of the cost is the
- * test for work.
+ * therefore interleaves other work: packing the next micro-panel of b, and prefetches. It
+ * prefetches the micro-panel after that, the next micro-tile of c, and the next block's a or, if a
+ * block is too large for the cache, the next micro-tile's rows. It does so only every few steps,
+ * because most of the cost is the test for work.
  *
- * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value:
- * a function of its row of a and its column of b alone. Micro-tiles at the edges are computed on
- * zeros or with a row repeated, and stored in part; of the last rows, half or a quarter of a
- * micro-tile if they fit: the 7 x 7 pixels of one image are six micro-tiles and one row. */
+ * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value.
+ * It depends on its row of a and its column of b alone. Micro-tiles at the edges are computed with
+ * zeros or with a repeated row, and stored in part. The last rows use half or a quarter of a
+ * micro-tile if they fit: 7 x 7 pixels are six micro-tiles and one row. */
 #include "backend/cpu/kernels/gemm_pack.h"
 #include "backend/cpu/kernels/prefetch.h"
 
 #define MR_QUARTER (MR > 2 ? MR / 4 : 1)
-#define STEP 4         /* of k */
-#define INTERLEAVES 16 /* in a micro-tile, at most */
-#define LATE                                                                                       \
-    16 /* last micro-tiles of a micro-panel, which prefetch another: it would not stay in the cache for long */
-#define MAX_LINES 8 /* prefetched at a time from the next block's a */
+#define STEP 4         /* k per unrolled step */
+#define INTERLEAVES 16 /* at most, per micro-tile */
+/* Number of last micro-tiles that prefetch another micro-panel; earlier prefetches get evicted. */
+#define LATE 16
+#define MAX_LINES 8 /* lines that one interleave prefetches of the next block's a */
 
-/* The block's part of the micro-panel of column j that was packed before. */
+/* The block's part of the prepacked micro-panel of column j. */
 INLINE const float *packed_panel(const cgp__block *block, int64_t j) {
     return block->panels + j * block->panels_k + block->panels_row * NR;
 }
 
-/* pack_columns() for a b made of taps: the rest of a tap, then whole ones. */
+/* pack_columns() for a b made of taps: the rest of a tap, then full taps. */
 static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_t columns) {
     const cgp__taps *taps = &block->taps;
     const float *const begin = (const float *)block->b.at + column * taps->depth;
@@ -54,19 +54,19 @@ static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_
 
 /* --- the micro-kernel --- */
 
-/* Rows of b to pack, `each` at a time. */
+/* Rows of b to pack, `each` rows per call. */
 typedef struct pack_stream {
     cgp_dtype type;
     const char *from;
-    /* Bytes from row to row. */
+    /* Bytes from one row to the next. */
     int64_t row;
     float *to;
     int64_t columns, left, each;
 } pack_stream;
 
-/* Work interleaved with the micro-kernel, every `steps` steps: pack the next micro-panel of b,
- * prefetch the one after it, the next block's a or the next micro-tile's, and the next micro-tile
- * of c. */
+/* Work interleaved with the micro-kernel, every `steps` steps. It packs the next micro-panel of b,
+ * and prefetches the one after it, the next block's or micro-tile's a, and the next micro-tile of
+ * c. */
 typedef struct interleave {
     int64_t steps;
     pack_stream pack;
@@ -75,15 +75,15 @@ typedef struct interleave {
 
 typedef struct micro_tile {
     const cgp__block *block;
-    /* To be stored: <= MR, <= NR. */
+    /* Rows <= MR and columns <= NR that are stored. */
     int64_t rows, columns;
-    /* In c. */
+    /* First row and first column in c. */
     int64_t row, column;
-    /* Of the block's k: it may leave out zeros of a triangle. */
+    /* Depth: the block's k, less the zeros that a triangle skips. */
     int64_t k;
-    /* [k][MR], [k][NR]. */
+    /* Packed a [k][MR] and b [k][NR]. */
     const float *a, *b;
-    /* Of an a that is not packed. */
+    /* Rows of an a that is read in place. */
     const float *rows_of[MR];
     interleave *interleave;
 } micro_tile;
@@ -105,7 +105,7 @@ INLINE void run_interleaved(interleave *t) {
     prefetch_some(&t->c, 1);
 }
 
-/* A row of packed a at one k. */
+/* Accumulate one k of packed a and b. */
 INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int mr, int nv) {
     vec columns[NV];
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
@@ -115,7 +115,7 @@ INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int mr,
     }
 }
 
-/* Row i of a begins at rows[i]. */
+/* Accumulate k = q; row i of a begins at rows[i]. */
 INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64_t q,
                             const float *b, int mr, int nv) {
     vec columns[NV];
@@ -126,12 +126,12 @@ INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64
     }
 }
 
-/* Contiguous runs of k in a row of a. */
+/* Number of contiguous runs of k in a row of a. */
 INLINE int64_t segments_of(const cgp__block *block) {
     return block->windows.rows ? block->windows.segments : 1;
 }
 
-/* Offset in elements of a row of c, and of the matrix that is added. */
+/* Offset in elements of a row of c, and of a row of the matrix that is added. */
 INLINE int64_t c_row(const cgp__block *block, int64_t row) {
     return block->c_rows ? block->c_rows[row] : row * block->stride;
 }
@@ -140,7 +140,7 @@ INLINE int64_t from_row(const cgp__block *block, int64_t row) {
     return block->from_rows ? block->from_rows[row] : row * block->from.row;
 }
 
-/* A micro-tile at an edge: store its sums through memory. */
+/* Store the sums of a micro-tile at an edge, through memory. */
 static void store_edge(const micro_tile *t, const float sums[MR][NR]) {
     const cgp__block *block = t->block;
     for (int64_t i = 0; i < t->rows; i++)
@@ -156,7 +156,7 @@ static void store_edge(const micro_tile *t, const float sums[MR][NR]) {
         }
 }
 
-/* sums += from, of `type`. */
+/* sums += from, which has type `type`. */
 INLINE void add_from(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], int mr, int nv) {
     const void *from = t->block->from.at;
     UNROLL for (int i = 0; i < mr; i++) {
@@ -190,7 +190,7 @@ INLINE void store_tile(const micro_tile *t, vec sums[MR][NV], int mr, int nv) {
     FOR_TYPE(block->type, store_whole, t, sums, mr, nv);
 }
 
-/* mr rows and nv vectors of columns, packed a. */
+/* Compute mr rows by nv vectors of columns from packed a. */
 INLINE void micro_kernel_packed(const micro_tile *t, int mr, int nv) {
     const float *a = t->a, *b = t->b;
     const int64_t k = t->k, steps = k / STEP, each = t->interleave->steps;
@@ -207,7 +207,7 @@ INLINE void micro_kernel_packed(const micro_tile *t, int mr, int nv) {
     store_tile(t, sums, mr, nv);
 }
 
-/* Rows of a in place, in segments. */
+/* Compute them from rows of a in place, in segments. */
 INLINE void micro_kernel_rows(const micro_tile *t, int mr, int nv) {
     const cgp__block *block = t->block;
     const int64_t segments = segments_of(block), length = t->k / segments;
@@ -242,9 +242,9 @@ INLINE void micro_kernel(const micro_tile *t, int mr, int nv) {
         micro_kernel_rows(t, mr, nv);
 }
 
-/* Not instrumented by the thread and address sanitizers, which would check each of its loads: a
- * step would take thirty times as long. They check the packing of its operands and the readers of
- * c; the tests put guards around every operand and the workspace. */
+/* Not instrumented by the thread and address sanitizers: they would check each load and make a step
+ * thirty times as slow. They do check the packing of the operands and the readers of c; the tests
+ * put guards around every operand and the workspace. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 run_micro_kernel(const micro_tile *t) {
     if (t->columns > 2 * LANES && t->rows <= MR_QUARTER)
@@ -263,21 +263,22 @@ run_micro_kernel(const micro_tile *t) {
 
 typedef struct range {
     const cgp__block *block;
-    /* Columns: the range's first, the current micro-panel's first, the range's end. */
+    /* Columns: first of the range, first of the current micro-panel, end of the range. */
     int64_t first, begin, end;
-    /* Micro-tiles of a micro-panel, interleaves of a micro-tile. */
+    /* Micro-tiles in a micro-panel; interleaves in a micro-tile. */
     int64_t tiles, interleaves;
-    /* Index of the next entry of block->prefetch; lines of it at a time. */
+    /* Index of the next entry of block->prefetch; lines prefetched per interleave. */
     int next_prefetch;
     int64_t lines;
-    /* Packed micro-panels; the one that is read. */
+    /* Buffers of the current and the next packed micro-panel; `b` is the one in use. */
     float *current, *next;
     const float *b;
-    /* Of a micro-tile of c. */
+    /* Prefetch of a micro-tile of c. */
     prefetch_stream c;
 } range;
 
-/* Micro-panels with contiguous rows are packed while the one before them is multiplied. */
+/* Return whether the micro-panel at `begin` is packed while the previous one is multiplied: its
+ * rows are contiguous. */
 static bool packs_interleaved(const range *r, int64_t begin) {
     return r->interleaves > 0 && !r->block->panels && r->block->b.column == 1 &&
            r->block->taps.depth == 0 && begin > r->first && begin < r->end;
@@ -296,7 +297,7 @@ static pack_stream pack_next(const range *r) {
                          .each = (r->block->k + calls - 1) / calls};
 }
 
-/* The first micro-panel of b that this one does not pack, to be prefetched. */
+/* Prefetch the first micro-panel of b that is not packed during this one. */
 static prefetch_stream prefetch_micro_panel(const range *r) {
     const cgp__block *block = r->block;
     const cgp__matrix *b = &block->b;
@@ -313,14 +314,14 @@ static prefetch_stream prefetch_micro_panel(const range *r) {
                               bytes_of(b->type, by_rows ? b->row : b->column), calls);
 }
 
-/* Any micro-tile of c. */
+/* Prefetch of a micro-tile of c, without its address. */
 static prefetch_stream prefetch_tile(const range *r) {
     const cgp__block *block = r->block;
     return prefetch_stream_of(block->c, MR, bytes_of(block->type, NR),
                               bytes_of(block->type, block->stride), r->interleaves);
 }
 
-/* The next micro-tile: below, or at the top of the next micro-panel. */
+/* Prefetch the next micro-tile of c: below, or at the top of the next micro-panel. */
 static prefetch_stream prefetch_next_tile(const range *r, int64_t i) {
     const cgp__block *block = r->block;
     const bool below = i + MR < block->rows;
@@ -332,7 +333,7 @@ static prefetch_stream prefetch_next_tile(const range *r, int64_t i) {
     return c;
 }
 
-/* Rows of the next micro-tile, in place. */
+/* Prefetch the rows of the next micro-tile, which are read in place. */
 static prefetch_stream prefetch_next_rows(const range *r, int64_t i) {
     const cgp__block *block = r->block;
     const int64_t row = i + MR < block->rows ? i + MR : 0, left = block->rows - row;
@@ -341,7 +342,7 @@ static prefetch_stream prefetch_next_rows(const range *r, int64_t i) {
                               r->interleaves);
 }
 
-/* This range's part of an entry of block->prefetch. */
+/* Prefetch this range's part of an entry of block->prefetch. */
 static prefetch_stream prefetch_entry(const range *r, const cgp__cpu_prefetch *p) {
     const int64_t panels = (r->block->columns + NR - 1) / NR;
     const int64_t each = (p->runs + panels - 1) / panels, first = r->first / NR * each;
@@ -354,7 +355,7 @@ static prefetch_stream prefetch_entry(const range *r, const cgp__cpu_prefetch *p
     return a;
 }
 
-/* Lines at a time to prefetch all entries, limited by the loads in flight. */
+/* Lines per interleave that prefetch all entries, limited by the loads in flight. */
 static int64_t lines_at_a_time(const range *r) {
     const int64_t tiles = (r->end - r->first + NR - 1) / NR * r->tiles - r->block->n_prefetch;
     const int64_t calls = tiles > 0 ? tiles * r->interleaves : 0;
@@ -365,13 +366,13 @@ static int64_t lines_at_a_time(const range *r) {
     return each < MAX_LINES ? each : MAX_LINES;
 }
 
-/* The next entry, once this one is done. */
+/* Go to the next entry once the current one is done. */
 INLINE void next_entry(range *r, prefetch_stream *a) {
     while (a->count == 0 && r->next_prefetch < r->block->n_prefetch)
         *a = prefetch_entry(r, &r->block->prefetch[r->next_prefetch++]);
 }
 
-/* Missing rows of a repeat the last one; they are computed and not stored. */
+/* Set the rows of a; missing rows repeat the last one and are computed but not stored. */
 static void set_rows(micro_tile *t) {
     const cgp__block *block = t->block;
     for (int i = 0; i < MR; i++) {
@@ -381,7 +382,7 @@ static void set_rows(micro_tile *t) {
     }
 }
 
-/* Cut a micro-tile to its part of a triangle; return false if there is none. */
+/* Restrict a micro-tile to its part of a triangle; return false if that is empty. */
 static bool cut(micro_tile *t) {
     const cgp__block *block = t->block;
     const int64_t first = block->diagonal + t->row, end = first + MR;
@@ -402,7 +403,7 @@ static bool cut(micro_tile *t) {
     return true;
 }
 
-/* Pack what the micro-kernel left: it has fewer steps in a triangle. */
+/* Pack what is left: micro-kernels of a triangle have fewer steps that pack. */
 static void finish_packing(pack_stream *pack) {
     pack->each = pack->left;
     FOR_TYPE(pack->type, pack_some, pack);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_pack.c -- packing for the GEMM: rows of a to micro-panels [k][MR], columns of b to
+/* gemm_pack.c -- packing for the GEMM: rows of a into micro-panels [k][MR], columns of b into
  * micro-panels [k][NR]. */
 #include "backend/cpu/kernels/gemm_pack.h"
 
-/* Of k, of all rows of a, before the next run: where rows are contiguous, and where columns are. */
+/* Elements of k packed from all rows of a before the next run, if rows or columns are
+ * contiguous. */
 #define RUN_OF_ROWS 64
 #define RUN_OF_COLUMNS 8
 
-/* A vector of LANES rows at one k, to the micro-panel that has them, or to two of half as many
- * rows. */
+/* Store a vector of LANES rows at one k in its micro-panel, or in two of half as many rows. */
 INLINE void store_rows(float *to, vec x, int64_t panel) {
 #if MICRO_ROWS < LANES
     const halfvec low = LOW_HALF(x), high = HIGH_HALF(x);
@@ -20,8 +20,8 @@ INLINE void store_rows(float *to, vec x, int64_t panel) {
 #endif
 }
 
-/* Row i, a multiple of LANES, at k = 0 in consecutive micro-panels [k][MR]; rows that there are of
- * the LANES from it on. */
+/* Address of row i, a multiple of LANES, at k = 0 in consecutive micro-panels [k][MR]; number of
+ * existing rows among LANES from row i on. */
 INLINE float *packed_row(float *to, int64_t i, int64_t k) {
     return MR < LANES ? to + i * k : to + i / MR * MR * k + i % MR;
 }
@@ -30,12 +30,12 @@ INLINE int64_t rows_there(int64_t rows, int64_t i) {
     return rows - i < 0 ? 0 : rows - i < LANES ? rows - i : LANES;
 }
 
-/* All rows of micro-panels, a multiple of LANES. */
+/* Rows including the padding of the last micro-panel; a multiple of LANES. */
 INLINE int64_t padded_rows(int64_t rows) {
     return MR < LANES ? rows : (rows + MR - 1) / MR * MR;
 }
 
-/* Elements `from` to `end` of LANES rows of a; rows from `there` on are zero. */
+/* Pack elements `from` to `end` of LANES rows of a; rows from `there` on are zero. */
 INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a, int64_t first,
                      int64_t there, int64_t from, int64_t end) {
     for (int64_t p = from; a->column != 1 && p < end; p++) {
@@ -53,9 +53,9 @@ INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix
     }
 }
 
-/* Rows of a, LANES at a time, to consecutive micro-panels [k][MR]; missing rows are zero. All rows
- * of a run of k go before the next run: columns of a run lie in as many pages as it has elements,
- * and are read along, few at a time, as memory is fast. */
+/* Pack rows of a, LANES at a time, into consecutive micro-panels [k][MR]; missing rows are zero.
+ * All rows of a run of k are packed before the next run. Columns are then read along, which is
+ * fast, and a few at a time, as each may lie in its own page. */
 INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
     const int64_t panel = k * MR, run = a->column == 1 ? RUN_OF_ROWS : RUN_OF_COLUMNS;
     for (int64_t p = 0; p < k; p += run)
@@ -68,7 +68,8 @@ void CGP__CPU_NAME(gemm_pack_a)(float *to, const cgp__matrix *a, int64_t rows, i
     FOR_TYPE(a->type, pack_rows, to, a, rows, k);
 }
 
-/* Rows are contiguous in each window: copy LANES of them from every window in turn. */
+/* Pack windows, in which rows are contiguous: copy LANES rows from each window, one window after
+ * the other. */
 void CGP__CPU_NAME(gemm_pack_windows)(float *to, const float *at, const int64_t *windows,
                                       int64_t count, int64_t first, int64_t rows) {
     const int64_t panel = count * MR;

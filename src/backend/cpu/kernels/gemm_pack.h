@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_pack.h -- the GEMM's micro-tile, and packing of the micro-panels that it reads: columns of
- * b. */
+/* gemm_pack.h -- the GEMM's micro-tile, and packing of b into the micro-panels that it reads. */
 #ifndef CGP_SRC_CPU_GEMM_PACK_H
 #define CGP_SRC_CPU_GEMM_PACK_H
 
@@ -12,7 +11,7 @@
 _Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0,
                "blocks are whole micro-panels");
 
-/* `columns` <= NR of a row of b to NR floats; missing ones are zero. */
+/* Copy `columns` <= NR elements of a row of b to NR floats; missing ones are zero. */
 INLINE void copy_row(cgp_dtype type, float *to, const void *from, int64_t columns) {
     if (columns == NR) {
         UNROLL for (int j = 0; j < NR; j += LANES) store(to + j, load_as(type, from, j));
@@ -26,7 +25,7 @@ INLINE void copy_row(cgp_dtype type, float *to, const void *from, int64_t column
     }
 }
 
-/* `columns` <= NR of b, k of each, to [k][NR]. */
+/* Pack `columns` <= NR columns of b, k of each, to [k][NR]. */
 INLINE void pack_columns_as(cgp_dtype type, float *to, const cgp__matrix *b, int64_t columns,
                             int64_t k) {
     int64_t p = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amx.c -- c [m, n] = a [m, k] b [k, n] in bf16 on AMX: a block of rows of a by a range of columns
- *of b.
+/* amx.c -- GEMM in bf16 on AMX: c [m, n] = a [m, k] b [k, n], a block of rows of a by a range of
+ * columns of b.
  *
  *              a, packed                    b, packed                        c
  *         k  0..31       32..63        k    micro-panel, 32 columns     +----+----+
@@ -10,20 +10,21 @@
  *   16..31 | t5 |       | t5          30,31                             +----+----+
  *          +----+       +----                                           16 columns each
  *
- * A tile is 16 rows of 64 bytes: of a 16 rows by 32 of k, of b 16 pairs of k by 16 columns, of c 16
- * rows by 16 columns of f32. A panel of a is 32 rows, a micro-panel of b 32 columns: each step of
- * 32 of k loads four tiles and multiplies four times. Tiles are computed whole, on zeros at the
- * edges, and stored in part.
  *
- * A range configures the tiles at its beginning and releases them at its end, on the thread that
- * runs it: between calls no thread has tile state for the system to save. */
+ * A tile is 16 rows of 64 bytes: 16 rows by 32 of k for a, 16 pairs of k by 16 columns for b, 16
+ * rows by 16 columns of f32 for c. A panel of a is 32 rows, a micro-panel of b 32 columns. Each
+ * step of 32 of k loads four tiles and multiplies four times. Tiles at the edges are padded with
+ * zeros, computed in full and stored in part.
+ *
+ * A range configures the tiles when it begins and releases them when it ends, on the thread that
+ * runs it. Between calls no thread has tile state that the system must save. */
 #define FIRST(p) (2 * (p))
 #define SECOND(p) (2 * (p) + 1)
 #define in_pairs(x) (x)
 
 #include "backend/cpu/kernels/bf16/range.h"
 
-#define TILE_BYTES LINE /* in a row of a tile */
+#define TILE_BYTES LINE /* bytes in a row of a tile */
 
 typedef struct __attribute__((packed)) configuration {
     uint8_t palette, start, reserved[14];

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512.c -- GEMM in bf16 by AVX512_BF16, for processors without AMX, to the same bits.
+/* avx512.c -- GEMM in bf16 by AVX512_BF16, for processors without AMX; the results have the same
+ * bits.
  *
- * A lane of VDPBF16PS adds a pair of products to its sum, the upper half's first, each as an FMA
- * that rounds to nearest even and takes denormals for 0. AMX has two chains of products in a step
- * of 32 of k, of even and of odd k, and adds both to the sum. So a pair here is two even k, or two
- * odd ones, and each sum has two accumulators:
+ * A lane of VDPBF16PS adds a pair of products to its sum, the upper half's first. Each is an FMA
+ * that rounds to nearest even and treats denormals as 0. In a step of 32 of k, AMX has two chains
+ * of products, of even and of odd k, and adds both to the sum. So a pair here is two even k or two
+ * odd k, and each sum has two accumulators:
  *
  *     pair            0      1      2      3    ..    15
  *     upper half    k 0    k 1    k 4    k 5        k 29        even: pairs 0, 2, 4, ...
  *     lower half    k 2    k 3    k 6    k 7        k 31        odd:  pairs 1, 3, 5, ...
  *
- * A step of a square is 32 rows, MR at a time, by two vectors of columns, with its sums in memory:
- * then a and b are read once, and sums go to and from the L1 cache once in 16 products. The last
- * additions are those of AVX-512, with denormals off in MXCSR while squares are multiplied, and
- * only then. */
+ * A step of a square is 32 rows, MR at a time, by two vectors of columns. Its sums are in memory: a
+ * and b are then read once, and sums go through the L1 cache once in 16 products. The last
+ * additions are those of AVX-512. Denormals are off in MXCSR only while squares are multiplied. */
 #define SECOND(p) (4 * ((p) / 2) + (p) % 2)
 #define FIRST(p) (SECOND(p) + 2)
 #define in_pairs(x) interleave_fours(x)
@@ -22,7 +22,7 @@
 
 #define MR 6 /* 24 accumulators */
 
-/* Of each four elements: 2, 0, 3, 1. */
+/* Reorder each four elements as 2, 0, 3, 1. */
 static inline __m512i interleave_fours(__m512i x) {
     const __m512i order = _mm512_set4_epi32(0x0B0A0F0E, 0x09080D0C, 0x03020706, 0x01000504);
     return _mm512_shuffle_epi8(x, order);
@@ -30,7 +30,7 @@ static inline __m512i interleave_fours(__m512i x) {
 
 #include "backend/cpu/kernels/bf16/range.h"
 
-#define DENORMALS_OFF 0x8040u /* of MXCSR: results, operands */
+#define DENORMALS_OFF 0x8040u /* bits of MXCSR: flush results, treat operands as 0 */
 
 static void set_control(unsigned control) {
     MEMORY();
@@ -38,7 +38,7 @@ static void set_control(unsigned control) {
     MEMORY();
 }
 
-/* Return MXCSR before. */
+/* Return the previous MXCSR. */
 static unsigned denormals_off(void) {
     const unsigned control = _mm_getcsr();
     set_control(control | DENORMALS_OFF);
@@ -51,7 +51,7 @@ static void begin_range(void) {
 static void end_range(void) {
 }
 
-/* `rows` <= MR rows of a step. */
+/* Multiply `rows` <= MR rows of a step. */
 INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16_t *b, int rows) {
     __m512 sum[2][MR][2];
     UNROLL for (int h = 0; h < 2; h++) UNROLL for (int i = 0; i < rows; i++)
@@ -75,7 +75,7 @@ INLINE void multiply_rows(float *sums, bool add, const uint16_t *a, const uint16
     }
 }
 
-/* A step of `rows` <= 32 rows; not instrumented, as the micro-kernel of gemm.c. */
+/* Multiply a step of `rows` <= 32 rows. Not instrumented, for the reason given in gemm.c. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
 multiply_step(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b) {
     int64_t i = 0;
@@ -101,13 +101,13 @@ static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, con
 
 /* --- one row --- */
 
-/* Nothing of b is packed: memory sets the time. ROW_WIDTH columns of a step are multiplied while
- * those AHEAD of them are fetched. */
+/* b is not packed, because memory bandwidth sets the time. While ROW_WIDTH columns of a step are
+ * multiplied, the columns AHEAD elements further on are fetched. */
 #define ROW_WIDTH 64
 #define ROW_VECTORS (ROW_WIDTH / TILE_ROWS)
 #define AHEAD 128
 
-/* k <= 32 by n <= ROW_WIDTH columns of b. */
+/* Multiply k <= 32 by n <= ROW_WIDTH columns of b. */
 INLINE void multiply_row(cgp_dtype type, float *sums, bool add, const uint16_t *a,
                          const cgp__matrix *b, int64_t k, int64_t n) {
     __m512 sum[2][ROW_VECTORS];
@@ -149,7 +149,7 @@ INLINE void prefetch_rows(const cgp__matrix *b, int64_t k) {
     }
 }
 
-/* At most 1024 columns, whose sums lie in a square, row by row. */
+/* Compute at most 1024 columns, whose sums fill a square row by row. */
 static void run_row(const cgp__tile_block *block, int64_t begin, int64_t end, void *scratch) {
     float *const sums = scratch;
     for (int64_t q = 0; q < block->k; q += SIDE)

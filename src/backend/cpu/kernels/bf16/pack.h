@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.h -- operands of GEMM in bf16, packed by steps of 32 of k, for amx.c and avx512.c.
+/* pack.h -- operands of GEMM in bf16, packed in steps of 32 of k, for amx.c and avx512.c.
  *
  *              a, packed                    b, packed
  *         k  0..31       32..63        pair   micro-panel, 32 columns
- *          +----+----   +----            0  | c0     | c1     | ..     a pair is two k of a column, side by side
+ *          +----+----   +----            0  | c0     | c1     | ..
  *   rows   | 16 | ..    | 16             1  |        |        |
  *   0..15  +----+       +----            :  +--- 16 columns --+--- 16 columns --
  *   16..31 | 16 |       | 16            15
- *          +----+       +----
+ *          +----+       +----                a pair: two k of a column, side by side
  *
- * A step of a panel is 2 x 16 rows of 32 of k; of a micro-panel, 2 x 16 pairs of k by 16 columns.
- * Packing along k rounds 32 of a row and is done for a; across k it rounds two rows into pairs and
- * is done for b. In the opposite layouts a square of 16 x 16 pairs is transposed.
+ * A step of a panel is 2 x 16 rows by 32 of k; a step of a micro-panel is 2 x 16 pairs of k by 16
+ * columns. a is packed along k, which rounds 32 elements of a row at a time. b is packed across k,
+ * which rounds two rows into pairs. If the operand is stored the other way, a square of 16 x 16
+ * pairs is transposed.
  *
- * Which two k of a step are pair p, FIRST(p) and SECOND(p) in memory, is said by the file that
- * includes this one, and so is in_pairs(), which brings 32 of k from their order into that of
- * pairs. */
+ * The file that includes this one defines which two k of a step form pair p: FIRST(p) and
+ * SECOND(p), in memory order. It also defines in_pairs(), which reorders 32 of k into pairs. */
 #ifndef CGP_SRC_CPU_BF16_PACK_H
 #define CGP_SRC_CPU_BF16_PACK_H
 
@@ -24,11 +24,11 @@
 
 #define SIDE CGP__TILE_SIDE
 #define TILE_ROWS 16
-#define TILE_WORDS (TILE_ROWS * SIDE) /* bf16 elements of a tile */
+#define TILE_WORDS (TILE_ROWS * SIDE) /* bf16 elements in a tile */
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Orders memory around intrinsics that declare no access to it. */
+/* Compiler barrier around intrinsics that declare no access to memory. */
 #define MEMORY() __asm__ volatile("" ::: "memory")
 
 INLINE __mmask32 halves_below(int64_t n) {
@@ -41,12 +41,12 @@ INLINE __mmask16 floats_below(int64_t n) {
                           : (__mmask16)((1u << n) - 1u);
 }
 
-/* Two vectors of floats, rounded; `low` in the lower lanes. */
+/* Round two vectors of f32 to bf16; `low` goes to the lower lanes. */
 INLINE __m512i round_two(__m512 low, __m512 high) {
     return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-/* n <= 32 elements from i on, in order. */
+/* Load n <= 32 elements from i on, in order. */
 INLINE __m512i load_along(cgp_dtype type, const void *from, int64_t i, int64_t n) {
     if (type == CGP_BF16)
         return _mm512_maskz_loadu_epi16(halves_below(n), (const uint16_t *)from + i);
@@ -57,7 +57,8 @@ INLINE __m512i load_along(cgp_dtype type, const void *from, int64_t i, int64_t n
                               : _mm512_setzero_ps());
 }
 
-/* Pairs of n <= 16 elements: from i on, if `first`, and from j on, if `second`; otherwise zeros. */
+/* Load n <= 16 pairs: elements from i on, or zeros unless `first`; and from j on, or zeros unless
+ * `second`. */
 INLINE __m512i load_across(cgp_dtype type, const void *from, int64_t i, bool first, int64_t j,
                            bool second, int64_t n) {
     static const uint16_t interleaved[SIDE] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
@@ -106,15 +107,15 @@ INLINE void transpose_pairs(__m512i r[TILE_ROWS]) {
     }
 }
 
-/* A matrix of lines (rows of a, columns of b) by k. */
+/* A matrix as lines (rows of a, columns of b) by k. */
 typedef struct source {
     cgp_dtype type;
     const void *at;
-    /* Elements from one to the next; one of them is 1. */
+    /* Elements from one line to the next, and from one k to the next; one of the two is 1. */
     int64_t line, depth;
 } source;
 
-/* `count` <= 16 lines by k <= 32 to a tile: rows of a or, as `pairs`, columns of b. */
+/* Pack `count` <= 16 lines by k <= 32 into a tile: rows of a or, as `pairs`, columns of b. */
 INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t i, int64_t count,
                       int64_t k, bool pairs, bool along) {
     __m512i r[TILE_ROWS];
@@ -131,7 +132,7 @@ INLINE void pack_tile(cgp_dtype type, uint16_t *to, const source *from, int64_t 
     UNROLL for (int row = 0; row < TILE_ROWS; row++) _mm512_storeu_si512(to + row * SIDE, r[row]);
 }
 
-/* `count` <= 32 lines by k, rounded up, to [step][2][tile]. */
+/* Pack `count` <= 32 lines by k, rounded up, to [step][2][tile]. */
 INLINE void pack_lines_as(cgp_dtype type, uint16_t *to, const source *from, int64_t count,
                           int64_t k, bool pairs, bool along) {
     for (int64_t q = 0; q < k; q += SIDE)
@@ -191,15 +192,15 @@ static void pack_b(uint16_t *to, const cgp__matrix *b, int64_t columns, int64_t 
     }
 }
 
-/* --- packing of lines in runs --- */
+/* --- packing lines made of runs --- */
 
-/* Elements of a step that lie side by side: `from` is where k 0 of the step would be. */
+/* Contiguous elements of a step; `from` is where its k = 0 would be. */
 typedef struct piece {
     __mmask32 mask;
     int64_t from;
 } piece;
 
-/* k <= 32 from q on. */
+/* Split k <= 32 elements from q on into pieces; return their number. */
 static int pieces_of(const cgp__tile_lines *lines, int64_t q, int64_t k, piece pieces[SIDE]) {
     int count = 0;
     for (int64_t d = 0, n; d < k; d += n) {
@@ -234,7 +235,7 @@ INLINE int64_t line_at(const cgp__tile_lines *from, int64_t i) {
     return from->lines ? from->lines[i] : i * from->line;
 }
 
-/* `count` lines of a step. */
+/* Pack `count` lines of a step. */
 INLINE void pack_step(cgp_dtype type, uint16_t *to, const cgp__tile_lines *from, int64_t first,
                       int64_t count, const piece *pieces, int n, bool pairs) {
     __m512i r[TILE_ROWS];
@@ -258,7 +259,7 @@ static void pack_lines(uint16_t *to, const cgp__tile_lines *from, int64_t first,
         }
 }
 
-/* 16 rows of a step of k <= 32 lines. */
+/* Pack 16 rows of a step from k <= 32 lines, transposed. */
 INLINE void turn_step(cgp_dtype type, uint16_t *to, const cgp__tile_lines *from, int64_t first,
                       int64_t rows, const int64_t *lines, int64_t k) {
     __m512i r[TILE_ROWS];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* range.h -- c [m, n] = a [m, k] b [k, n] in bf16: a block of rows of a by a range of columns of b,
- *for amx.c and avx512.c.
+/* range.h -- macro-kernel of GEMM in bf16, for amx.c and avx512.c. It computes c [m, n] = a [m, k]
+ * b [k, n] for a block of rows of a and a range of columns of b.
  *
- * Squares of 32 x 32 sums are computed whole, on zeros at the edges, and stored in part: those of a
- * panel while the next one's are multiplied, in an order that the processor mixes. The file that
- * includes this one multiplies. */
+ * Squares of 32 x 32 sums are computed in full, with zeros at the edges, and stored in part. A
+ * panel's sums are stored after the next panel's multiplication is issued, so that the processor
+ * overlaps the two. The file that includes this one defines the multiplication. */
 #ifndef CGP_SRC_CPU_BF16_RANGE_H
 #define CGP_SRC_CPU_BF16_RANGE_H
 
@@ -13,30 +13,30 @@
 /* Sums of 32 x 32 elements of c. */
 typedef float square[SIDE][SIDE];
 
-/* Prefetches of each step: the part of b to be packed next, and the square of c to be stored next.
- * */
+/* Prefetches of each step: the part of b that is packed next, and the square of c that is stored
+ * next. */
 typedef struct prefetches {
     prefetch_stream b, c;
 } prefetches;
 
-/* On the thread that runs a range, before and after it. */
+/* Called before and after a range, on its thread. */
 static void begin_range(void);
 static void end_range(void);
 
-/* sums = or += a panel of a by a micro-panel of b, at least its first `rows` rows. */
+/* sums = or += a panel of a times a micro-panel of b, for at least the first `rows` rows. */
 static void multiply(square sums, bool add, const uint16_t *a, int64_t rows, const uint16_t *b,
                      int64_t steps, prefetches *prefetch);
 
 /* --- sums to c --- */
 
-/* n <= 16 floats; widening is exact. */
+/* Load n <= 16 elements as f32; widening is exact. */
 INLINE __m512 load_floats(cgp_dtype type, const void *from, int64_t i, int64_t n) {
     if (type == CGP_F32) return _mm512_maskz_loadu_ps(floats_below(n), (const float *)from + i);
     return (__m512)widen(
         (hvec)_mm256_maskz_loadu_epi16(floats_below(n), (const uint16_t *)from + i));
 }
 
-/* The rows <= 32 and columns <= 32 of c in a square. */
+/* The rows <= 32 and columns <= 32 of c that a square covers. */
 typedef struct corner {
     const cgp__tile_block *block;
     int64_t row, column, rows, columns;
@@ -84,7 +84,7 @@ static void finish(const corner *p, square sums) {
 
 /* --- a range of columns --- */
 
-/* Depth of b that is packed at a time, so that it stays in the L1 cache: equal parts of at most
+/* Depth of b that is packed at a time, small enough for the L1 cache: equal parts of at most
  * CGP__TILE_KC. */
 INLINE int64_t depth_of(int64_t k) {
     const int64_t parts = (k + CGP__TILE_KC - 1) / CGP__TILE_KC;
@@ -95,7 +95,7 @@ typedef struct range {
     const cgp__tile_block *block;
     /* First column of the micro-panel, end of the range, columns <= 32 of the micro-panel. */
     int64_t begin, end, columns;
-    /* Beginning and depth of the current part of k. */
+    /* First k and depth of the current part of k. */
     int64_t q, k;
     int64_t panels;
     /* [panels] */
@@ -103,13 +103,13 @@ typedef struct range {
     const uint16_t *micro_panel;
 } range;
 
-/* From k = q on. */
+/* The part from k = q on of a prepacked micro-panel. */
 INLINE const uint16_t *packed_part(const cgp__tile_block *block, int64_t column, int64_t q) {
     return block->packed_b + column / SIDE * block->packed_stride + q * SIDE;
 }
 
-/* Spread the lines of the part of b that is packed, or multiplied, next over the steps of this
- * part. */
+/* Spread prefetches over the steps of this part: of the part of b that is packed or multiplied
+ * next. */
 static void prefetch_b(prefetches *prefetch, const range *r) {
     const cgp__tile_block *block = r->block;
     const cgp__matrix *b = &block->b;
@@ -131,7 +131,7 @@ static void prefetch_b(prefetches *prefetch, const range *r) {
                                bytes_of(b->type, along ? b->column : b->row), steps);
 }
 
-/* The square of c that is stored while the next one is multiplied. */
+/* Prefetch the square of c that is stored while the next one is multiplied. */
 static void prefetch_c(prefetches *prefetch, const corner *p, int64_t steps) {
     const cgp__tile_block *block = p->block;
     prefetch->c = prefetch_stream_of(
@@ -144,8 +144,8 @@ static corner corner_at(const range *r, int64_t panel) {
     return (corner){r->block, row, r->begin, left < SIDE ? left : SIDE, r->columns};
 }
 
-/* A part of k by a micro-panel: all panels. With the last part sums go to c, those of a panel while
- * the tiles multiply the next one. */
+/* Multiply a part of k of all panels by a micro-panel. With the last part, sums go to c, one panel
+ * after its multiplication. */
 static void run_part(const range *r, prefetches *prefetch) {
     const int64_t all = steps_of(r->block->k), steps = steps_of(r->k);
     const bool last = r->q + r->k >= r->block->k;
