@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openmp.h -- the OpenMP functions that a device calls; GCC's libgomp and LLVM's libomp both have
- *them.
+ * them.
  *
- * Declared here, because <omp.h> comes with one library of one compiler: clang finds GCC's library,
- * but not its header. */
+ * They are declared here, because <omp.h> comes with one compiler's library: clang finds GCC's
+ * library, but not its header. */
 #ifndef CGP_SRC_CPU_OPENMP_H
 #define CGP_SRC_CPU_OPENMP_H
 
@@ -16,9 +16,9 @@ int omp_get_proc_bind(void);
 int omp_get_thread_num(void);
 void omp_set_num_threads(int threads);
 
-/* The function behind `#pragma omp parallel num_threads(threads)`, which libomp has for programs of
- * GCC. Called by name, because the pragma passes its variables through memory without an order that
- * the thread sanitizer sees. */
+/* The function that implements `#pragma omp parallel num_threads(threads)` in GCC; libomp has it
+ * for compatibility. It is called by name, because the pragma passes its variables through memory,
+ * in an order that the thread sanitizer does not see. */
 void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags);
 
 #endif

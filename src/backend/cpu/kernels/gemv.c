@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemv.c -- the macro-kernel of a GEMM of one row: c [n] = or += a [k] b [k, n], a range of columns
- *of b.
+/* gemv.c -- macro-kernel of a GEMM of one row (GEMV): c [n] = or += a [k] b [k, n], a range of
+ * columns of b.
  *
- * b is read once and nothing is reused, so memory sets the time: nothing is packed. An element of c
- * is the chain of FMAs that gemm.c has, over k in order, then bias, then what it is added to.
+ * b is read once and nothing is reused, so memory bandwidth sets the time and nothing is packed. An
+ * element of c is the same chain of FMAs as in gemm.c: over k in order, then bias, then the value
+ * it is added to.
  *
- *     b's columns contiguous (a weight [out, in])     2 LANES columns at a time, loaded LANES x LANES and transposed
- *     its rows (a weight [in, out])                   ROWS rows at a time, along CHUNK columns, whose sums stay in the L1 cache */
+ *     contiguous columns (a weight [out, in])   2 LANES columns at a time, loaded and transposed
+ *     contiguous rows (a weight [in, out])      ROWS rows at a time, CHUNK sums in the L1 cache */
 #include "backend/cpu/kernels/load_transposed.h"
 
 #define GROUPS 2
@@ -19,7 +20,7 @@ INLINE float row_at(const cgp__block *block, int64_t p) {
     return block->rows_at ? block->rows_at[p] : block->a[p * MICRO_ROWS];
 }
 
-/* The end of n <= LANES elements of c from column j on. */
+/* Finish n <= LANES elements of c from column j on: add bias and `from`, and store. */
 INLINE void finish(const cgp__block *block, int64_t j, vec sum, int64_t n) {
     if (block->bias) sum += load_part(block->bias + j, n);
     if (block->from.at) sum += load_part_as(block->from.type, block->from.at, j, n);
@@ -28,7 +29,7 @@ INLINE void finish(const cgp__block *block, int64_t j, vec sum, int64_t n) {
 
 /* --- contiguous columns --- */
 
-/* The columns from j on, as many as two vectors have or up to `end`. */
+/* Compute the columns from j on: two vectors of them, or up to `end`. */
 INLINE void dot_columns(cgp_dtype type, const cgp__block *block, int64_t j, int64_t end) {
     const int64_t stride = block->b.column, k = block->k;
     vec sums[GROUPS] = {{0}};
@@ -38,7 +39,7 @@ INLINE void dot_columns(cgp_dtype type, const cgp__block *block, int64_t j, int6
             const int64_t first = j + g * LANES, left = end - first;
             const int64_t at = p + first * stride;
             vec r[LANES];
-            for (int i = 0; i < LANES; i++) /* of the same rows of the next columns */
+            for (int i = 0; i < LANES; i++) /* the same rows of the next columns */
                 __builtin_prefetch(
                     cgp__cpu_at(type, block->b.at, at + (GROUPS * LANES + i) * stride), 0, 2);
             load_transposed(type, r, block->b.at, at, stride, left < LANES ? left : LANES, n);
@@ -83,7 +84,7 @@ INLINE void add_rows(cgp_dtype type, float *sums, const cgp__block *block, int64
     store(sums + c, sum);
 }
 
-/* The same of one row. */
+/* sums += row p, `count` columns from j on. */
 INLINE void add_row(cgp_dtype type, float *sums, const cgp__block *block, int64_t p, int64_t j,
                     int64_t count) {
     const int64_t at = p * block->b.row + j;

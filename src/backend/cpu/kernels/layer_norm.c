@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- y = (x - mean) rstd weight + bias, rows of C.
+/* layer_norm.c -- LAYER_NORM and RMS_NORM: y = (x - mean) rstd weight + bias, over rows of C.
  *
  *     mean = sum x / C     rstd = 1 / sqrt(sum (x - mean)^2 / C + eps)     h = (x - mean) rstd
  *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy    (blocks of 64 rows)
  *
- * RMS_NORM is not `centred`: mean, bias and the sum of g are left out. rstd is NaN where the sum of
+ * RMS_NORM is not `centred`: it leaves out mean, bias and the sum of g. rstd is NaN if the sum of
  * squares overflows.
  *
- * Forward saves mean and rstd, backward reads them and x. dx may be dy: a row of dy is read for
- * the last time before that row of dx is written. Rows go four at a time through the
- * sums, which hides the latency of additions and saves traffic; each row's sums are computed as for
- * one row. */
+ * Forward saves mean and rstd; backward reads them and x. dx may be dy: a row of dy is read for the
+ * last time before that row of dx is written. The sums take four rows at a time, which hides the
+ * latency of additions and saves traffic; each row's sums are computed as for one row. */
 #include "backend/cpu/kernels/vec.h"
 
 #include <math.h>
 
-/* Sums of `count` rows of x, or of (x - shift)^2; shift is NULL: of x^2. */
+/* Sums of `count` rows of x or, if `square`, of their squares. shift is subtracted first if it is
+ * not NULL. */
 INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *shift, int64_t width,
                      int count, bool square) {
     vec sum[4] = {{0}};
@@ -37,12 +37,12 @@ INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *sh
         sums[k] = sum_lanes(sum[k]);
 }
 
-/* From the sum of squares of a row. One that overflows gives NaN: 1 / infinity would hide it. */
+/* Return rstd from a row's sum of squares; NaN if that overflows, which 1 / infinity would hide. */
 INLINE float reciprocal_deviation(float squares, const cgp__cpu_norm *a) {
     return squares < INFINITY ? 1.0f / sqrtf(squares / (float)a->width + a->eps) : NAN;
 }
 
-/* h. */
+/* Return h. */
 INLINE vec normal(vec x, float mean, float rstd, bool centred) {
     return (centred ? x - mean : x) * rstd;
 }
@@ -84,8 +84,8 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
     }
 }
 
-/* Four rows or one. A call per group of rows frees the vector registers: a loop over the rows would
- * keep constants in them that the last loop over a row has no space for. */
+/* Take four rows or one. A call per group of rows frees vector registers. A loop over the rows
+ * would keep constants in registers that the last loop over a row needs. */
 INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four,
                     bool centred) {
     const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */
@@ -117,13 +117,13 @@ void CGP__CPU_NAME(layer_norm_forward)(const cgp__cpu_norm *norm) {
     }
 }
 
-/* The mean of a row, which one that is not centred has no use for. */
+/* The mean of a row; 0 if rows are not centred. */
 INLINE float mean_at(const cgp__cpu_norm *a, int64_t row, bool centred) {
     return centred ? a->mean[row] : 0.0f;
 }
 
-/* The means of g and of g h of `count` rows, to sums[0][k] and sums[1][k]; dweight and dbias grow
- * */
+/* Set sums[0][k] and sums[1][k] to the means of g and of g h of `count` rows; add to dweight and
+ * dbias. */
 INLINE void backward_sums(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, int count,
                           float sums[2][4], float *dweight, float *dbias, bool centred) {
     const int64_t width = a->width;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_transposed.h -- LANES rows of LANES elements, loaded as LANES columns. */
+/* load_transposed.h -- loads LANES rows of LANES elements as LANES columns. */
 #ifndef CGP_SRC_CPU_LOAD_TRANSPOSED_H
 #define CGP_SRC_CPU_LOAD_TRANSPOSED_H
 
@@ -7,7 +7,7 @@
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* exchange_span(): swap blocks of `span` across the diagonal; after spans 1, 2, 4, ... lane j of
+/* exchange_span() swaps blocks of `span` across the diagonal. After spans 1, 2, 4, ... lane j of
  * r[i] holds the former lane i of r[j]. Lanes are numbered through (a, b), as constants. */
 #define LOWER(lane, span) ((lane) & (span) ? (lane) + LANES - (span) : (lane))
 #define UPPER(lane, span) ((lane) & (span) ? (lane) + LANES : (lane) + (span))
@@ -51,8 +51,8 @@ INLINE void transpose(vec r[LANES]) {
 #endif
 }
 
-/* n <= LANES elements of each of LANES rows from element i on, `stride` apart, transposed; rows
- * from `rows` on are zero. */
+/* Load n <= LANES elements of each of LANES rows from element i on, `stride` apart, and transpose
+ * them. Rows from `rows` on are zero. */
 INLINE void load_transposed(cgp_dtype type, vec r[LANES], const void *from, int64_t i,
                             int64_t stride, int64_t rows, int64_t n) {
     if (rows == LANES && n == LANES) {

@@ -6,7 +6,7 @@
 
 #include "backend/cpu/kernels/vec.h"
 
-/* INLINE functions, for loops without calls. */
+/* INLINE functions: the loops contain no calls. */
 typedef vec of_one(vec a, float constant);
 typedef vec of_two(vec a, vec b, float constant);
 
@@ -48,7 +48,7 @@ INLINE void map_two(cgp_dtype type, void *to, const void *a, const void *b, int6
 }
 
 /* Define the kernels of an elementwise op from forward_of(x, slope) and backward_of(operand, dy,
- * slope): the operand is x, or y if the op has `input_needs_y`, or dy if it needs neither. */
+ * slope). ELEMENTWISE: the operand is x; _OF_Y: it is y; _OF_DY: it is dy, as neither is needed. */
 #define ELEMENTWISE(name) ELEMENTWISE_OF(name, CGP__CPU_READS_X)
 #define ELEMENTWISE_OF_Y(name) ELEMENTWISE_OF(name, CGP__CPU_READS_Y)
 #define ELEMENTWISE_OF_DY(name) ELEMENTWISE_OF(name, CGP__CPU_READS_DY)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* philox.h -- Philox4x32-10 (base/rng.c) over LANES / 2 counters at once, bit for bit the same.
+/* philox.h -- Philox4x32-10 (Salmon et al. 2011; base/rng.c) for LANES / 2 counters at once, with
+ * the same bits.
  *
- * A 32-bit word of the state lives in the low half of a 64-bit lane; the high half is garbage of
- * the last product: a widening multiplication reads the low half alone. */
+ * A 32-bit word of the state is in the low half of a 64-bit lane. The high half holds garbage of
+ * the last product, which a widening multiplication does not read. */
 #ifndef CGP_SRC_CPU_PHILOX_H
 #define CGP_SRC_CPU_PHILOX_H
 
 #include "backend/cpu/kernels/vec.h"
 
-/* Words of the elements 4 block .. 4 block + 2 LANES - 1, in order. */
+/* Random words of the elements 4 block .. 4 block + 2 LANES - 1, in order. */
 INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uint64_t block) {
     const wvec iota = WIDE_IOTA, zero = {0};
     wvec c0 = iota + block, c1 = zero + group;
@@ -30,7 +31,7 @@ INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uin
     words[1] = (uvec)WIDE_HIGH(low, high);
 }
 
-/* Factors of the elements from 4 block on: mask->scale or 0. */
+/* Dropout factors of the elements from 4 block on: mask->scale or 0. */
 INLINE void dropout_factors(vec factors[2], const cgp__cpu_mask *mask, uint32_t group,
                             uint64_t block) {
     uvec words[2];

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- windows over an image [H, W, C]: a row of y or dx, first down the columns, then across
- *them.
+/* pool.c -- pooling over an image [H, W, C], one row of y or dx at a time: first down the columns,
+ * then across them.
  *
- *     sum, mean   t(w) = sum over rows of x         y(j) = sum over columns of t (/ pixels of the window)
- *     back        t(j) = sum over i of dy(i, j) / rows of window i       dx(w) = sum over j of t(j) / columns of window j
- *     maximum     t(w) = maximum, u(w) = kernel_width x its row        y(j) = maximum of t; argmax = u + v
+ *     sum, mean   t(w) = sum over rows of x
+ *                 y(j) = sum over columns of t; mean: / pixels of the window
+ *     back        t(j) = sum over i of dy(i, j); mean: / rows of window i
+ *                 dx(w) = sum over j of t(j); mean: / columns of window j
+ *     maximum     t(w) = maximum, u(w) = kernel_width x its row
+ *                 y(j) = maximum of t; argmax = u + v
  *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
  *
- * The first of equals, by rows, is the maximum; a NaN is larger than all numbers. t is float, in
- * `scratch`: every element of y and dx is rounded once, when it is stored. Down the columns a row
- * is one long vector, however few its channels are; across, channels go WIDE vectors at a time, and
- * t may be read one vector beyond its end. */
+ * If elements are equal, the first by rows is the maximum; a NaN is larger than all numbers. t is
+ * f32, in `scratch`: every element of y and dx is rounded once, when it is stored. Down the
+ * columns, a row is one long vector, even if it has few channels. Across, WIDE vectors of channels
+ * are taken at a time, and t may be read up to WIDE - 1 vectors past its end. */
 #include "backend/cpu/kernels/vec.h"
 
 #define WIDE 4     /* vectors */
-#define AHEAD 2048 /* elements of t */
+#define AHEAD 2048 /* elements of t per step */
 
-/* From begin to end - 1. */
+/* Indices begin .. end - 1. */
 typedef struct span {
     int64_t begin, end;
 } span;
@@ -29,7 +32,7 @@ INLINE int64_t length(span s) {
     return s.end - s.begin;
 }
 
-/* One direction of the windows. */
+/* The windows along one axis. */
 typedef struct side {
     int64_t stride, front, kernel, pixels, windows;
 } side;
@@ -60,7 +63,7 @@ INLINE float reciprocal(side s, int64_t i) {
     return 1.0f / (float)length(pixels_of(s, i));
 }
 
-/* A vector from element i on, of which `left` elements exist, none if it is negative. */
+/* Load a vector from element i on, of which `left` elements exist; zeros if `left` <= 0. */
 INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
     if (left >= LANES) return load_as(type, from, i);
     return left > 0 ? load_part_as(type, from, i, left) : splat(0.0f);
@@ -74,7 +77,8 @@ INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool a
         store_part_as(type, to, i, x, left);
 }
 
-/* Call an INLINE function for elements: (.., element, vectors, elements left) */
+/* Call an INLINE function for elements begin .. end - 1 as (.., element, vectors, elements
+ * left). */
 #define FOR_VECTORS(begin, end, function, ...)                                                     \
     do {                                                                                           \
         int64_t e_ = (begin);                                                                      \
@@ -86,8 +90,8 @@ INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool a
             function(__VA_ARGS__, e_, 1, (end)-e_);                                                \
     } while (0)
 
-/* The end of the next elements of t, at least `needed`: some more, but few enough to stay in the L1
- * cache until they are read. */
+/* Return the end of the next elements of t: at least `needed` and some more, but few enough to stay
+ * in the L1 cache until they are read. */
 INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
     if (needed <= done) return done;
     const int64_t end = done + AHEAD > needed ? done + AHEAD : needed;
@@ -97,7 +101,8 @@ INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
 
 /* --- sums --- */
 
-/* t = sum over rows of `from`, `stride` apart, each divided by its window's pixels if `averaged` */
+/* t = sum over rows of `from`, `stride` apart; if `averaged`, each is divided by its window's
+ * rows. */
 INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride, span rows,
                      const side *averaged, int64_t e, int count, int64_t left) {
     vec sum[WIDE] = {{0}};
@@ -112,8 +117,8 @@ INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride,
         store(t + e + k * LANES, sum[k]);
 }
 
-/* Sum of columns of t, each divided by its window's pixels if `averaged`; all divided by `pixels`.
- * */
+/* to = or += sum over columns of t, divided by `pixels`; if `averaged`, each is divided by its
+ * window's columns. */
 INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channels, span columns,
                        const side *averaged, float pixels, bool add, int64_t c, int count,
                        int64_t left) {
@@ -154,7 +159,7 @@ void CGP__CPU_NAME(pool_sum)(const cgp__cpu_pool *p, void *y, int64_t i) {
     CALL_TYPED(p->type, sum_row, p, y, i);
 }
 
-/* One window over the whole row, of one channel: all pixels have its gradient, t[0]. */
+/* One window over the whole row, with one channel: all pixels get its gradient, t[0]. */
 INLINE void sum_back_whole(cgp_dtype type, const cgp__cpu_pool *p, void *dx, bool mean) {
     const side across = across_of(p->attributes);
     const float factor = mean ? reciprocal(across, 0) : 1.0f;
@@ -204,7 +209,8 @@ INLINE ivec choose(ivec mask, ivec a, ivec b) {
     return (mask & a) | (~mask & b);
 }
 
-/* t, and u as integers: kernel_width times the row within the window, which begins at `top`. */
+/* Compute t, and u as integers: kernel_width times the row within the window, which begins at
+ * `top`. */
 INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64_t stride,
                      span rows, int64_t top, int32_t kernel_width, int64_t e, int count,
                      int64_t left) {
@@ -230,7 +236,8 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
     }
 }
 
-/* y; or, with u, the argmax. Of equals in two columns the one in the earlier row is first. */
+/* Compute y or, with u, the argmax. If elements of two columns are equal, the one in the earlier
+ * row is first. */
 INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
                        const cgp_op_attributes *g, span columns, int64_t first, int64_t c,
                        int count, int64_t left) {
@@ -262,7 +269,7 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
             false);
 }
 
-/* `to`: y; or, with u, the argmax. */
+/* Compute a row of y or, with u, of the argmax. */
 INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, int64_t i) {
     const cgp_op_attributes *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
@@ -299,7 +306,7 @@ void CGP__CPU_NAME(pool_argmax)(const cgp__cpu_pool *p, float *argmax, int64_t i
     CALL_TYPED(p->type, argmax_row, p, argmax, i);
 }
 
-/* Pixel (row, column) of dx, under the windows (rows, columns). */
+/* Compute pixel (row, column) of dx, which is in the windows (rows, columns). */
 INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int64_t row,
                            int64_t column, span rows, span columns, int64_t c, int count,
                            int64_t left) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch.h -- cache lines prefetched a few at a time, interleaved with arithmetic. */
+/* prefetch.h -- prefetches cache lines a few at a time, interleaved with arithmetic. */
 #ifndef CGP_SRC_CPU_PREFETCH_H
 #define CGP_SRC_CPU_PREFETCH_H
 
@@ -9,15 +9,15 @@
 
 /* Lines to prefetch, in runs. */
 typedef struct prefetch_stream {
-    /* Of the run. */
+    /* Next line and end of the current run. */
     const char *at, *end;
-    /* Lines that are left, lines of one call. */
+    /* Lines that are left; lines per call. */
     int64_t count, each;
-    /* Bytes from the end of a run to the next one, from end to end. */
+    /* Bytes from the end of a run to the beginning of the next, and to its end. */
     int64_t gap, stride;
 } prefetch_stream;
 
-/* The line in which a run begins: it may end in one more than its length has. */
+/* The line in which a run begins. The run may touch one line more than its length suggests. */
 INLINE const char *line_of(const char *at) {
     return at - ((uintptr_t)at & (LINE - 1));
 }
@@ -44,8 +44,8 @@ INLINE int64_t bytes_of(cgp_dtype type, int64_t n) {
     return type == CGP_BF16 ? 2 * n : 4 * n;
 }
 
-/* All lines of `runs` runs of `length` bytes that begin `stride` bytes apart, in `calls` calls;
- * where they begin within lines, some lines of the runs behind them, too. */
+/* Prefetch all lines of `runs` runs of `length` bytes, `stride` bytes apart, in `calls` calls. If
+ * runs begin within lines, some lines after the last run are prefetched, too. */
 INLINE prefetch_stream prefetch_stream_of(const void *at, int64_t runs, int64_t length,
                                           int64_t stride, int64_t calls) {
     const bool within = ((uintptr_t)at | (uintptr_t)stride) & (LINE - 1);

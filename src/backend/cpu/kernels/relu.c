@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relu.c -- y = x above 0, slope x elsewhere.
+/* relu.c -- RELU, leaky if slope > 0: y = x above 0, slope x elsewhere.
  *
  *     dx = dy where y > 0, slope dy elsewhere        slope >= 0: the sign of y is that of x
  *
- * Elementwise; y may be x, dx may be dy. Backward reads y, not x. A NaN stays one; a slope of 0
- * leaves nothing of an infinity. */
+ * Elementwise; y may be x, dx may be dy. Backward reads y, not x. A NaN stays NaN; with a slope of
+ * 0, -infinity becomes 0. */
 #include "backend/cpu/kernels/map.h"
 
 INLINE vec backward_of(vec y, vec dy, float slope) {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- pairs (a, b) of columns, rotated by an angle.
+/* rotary.c -- rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864): pairs (a, b) of
+ * columns, rotated by an angle.
  *
  *     y_a = a cos - b sin      y_b = b cos + a sin
  *
- * Cosines and sines are made anew for each row, which costs less than a table would take from the
- * caches: one serves all heads of all samples. The chain is in double, in operations of IEEE, and
+ * Cosines and sines are computed again for each row; a table would cost more, in cache space. One
+ * row of them serves all heads of all samples. They are computed in double, in IEEE operations, and
  * rounded once:
  *
  *     n = round(angle 2 / pi)      r = angle - n pi / 2, |r| <= pi / 4, in two parts of pi / 2
- *     sin r = r + r^3 S(r^2)      cos r = 1 - r^2 / 2 + r^4 C(r^2)      Taylor's, off by less than 3e-14
+ *     sin r = r + r^3 S(r^2)       cos r = 1 - r^2 / 2 + r^4 C(r^2)       Taylor, error < 3e-14
  *
  * n mod 4 chooses between the two and their signs. -angle has the same cosine and the negative
  * sine, bit for bit. */
@@ -65,7 +66,7 @@ INLINE dvec pick_double(wvec mask, dvec x, dvec otherwise) {
     return (dvec)((mask & (wvec)x) | (~mask & (wvec)otherwise));
 }
 
-/* x, negated where bit 1 of n is set. */
+/* Return x, negated if bit 1 of n is set. */
 INLINE dvec signed_by(wvec n, dvec x) {
     return (dvec)((wvec)x ^ (n & 2) << 62);
 }
@@ -103,7 +104,7 @@ void CGP__CPU_NAME(rotary_angles)(float *cos, float *sin, const float *frequenci
 
 /* --- rows --- */
 
-/* n <= LANES elements from element i on. */
+/* Load n <= LANES elements from element i on. */
 INLINE vec load_some(cgp_dtype type, const void *from, int64_t i, int64_t n) {
     return n >= LANES ? load_as(type, from, i) : load_part_as(type, from, i, n);
 }
@@ -116,7 +117,7 @@ INLINE void put_some(cgp_dtype type, void *to, int64_t i, vec x, int64_t n, bool
         store_part_as(type, to, i, x, n);
 }
 
-/* Pairs (i, i + rotated / 2). */
+/* Rotate pairs (i, i + rotated / 2). */
 INLINE void halves(cgp_dtype type, const cgp__cpu_rotation *a, int64_t at) {
     const int64_t half = a->rotated / 2;
     for (int64_t i = 0; i < half; i += LANES) {
@@ -129,8 +130,8 @@ INLINE void halves(cgp_dtype type, const cgp__cpu_rotation *a, int64_t at) {
     }
 }
 
-/* Pairs (2 i, 2 i + 1): an even column takes its neighbour times -sin, which has the bits of a
- * difference. */
+/* Rotate pairs (2 i, 2 i + 1). An even column adds its neighbour times -sin, which has the bits of
+ * a difference. */
 INLINE void neighbours(cgp_dtype type, const cgp__cpu_rotation *a, int64_t at) {
     const ivec odd = ODD;
     for (int64_t e = 0; e < a->rotated; e += LANES) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* row_softmax.c -- probabilities of each row.
+/* row_softmax.c -- softmax of each row.
  *
  *     y = exp(x - m) / sum exp(x - m), m = max x        dx = y (dy - sum dy y)
  *
- * y may be x, dx may be dy: the sums of a row are made before it is written. Exponentials are made
- * twice instead of being kept, so that y is rounded once. */
+ * y may be x, dx may be dy: a row's sums are complete before it is written. Exponentials are
+ * computed twice instead of being stored, so that y is rounded once. */
 #include "backend/cpu/kernels/row_exp.h"
 
 INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t width) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.h -- the sum of some rows, column by column. */
+/* rows.h -- the column sums of a block of rows. */
 #ifndef CGP_SRC_CPU_ROWS_H
 #define CGP_SRC_CPU_ROWS_H
 
 #include "backend/cpu/kernels/vec.h"
 
-/* partial[c] += rows of x, c < width, padded; four rows a time save loads and stores */
+/* partial[c] += sum over rows of x[row, c], c < width, padded; four rows at a time save loads and
+ * stores. */
 INLINE void add_block(cgp_dtype type, float *partial, const void *x, int64_t rows, int64_t width,
                       int64_t stride) {
     int64_t row = 0;

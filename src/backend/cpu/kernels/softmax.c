@@ -6,12 +6,11 @@
  * Backward, s holds the recomputed scores, dp = dy v^T:
  *     p = exp(scale (s - max) - log_sum)      s := p keep      dp := scale p (keep dp - delta)
  *
- * max and log_sum are saved apart: a f32 that held both would lose log_sum where scores are large.
+ * max and log_sum are saved separately: one f32 for both would lose log_sum if scores are large.
  *
- * The other keys get 0, so that the GEMMs may take whole tiles. Lane l of a sum has the keys l, l +
- * LANES, ... of the sequence, as tiles begin at multiples of 64: it is a function of the query's
- * own keys. Rows are padded: vectors are read and written whole and the rest is masked, never used.
- * */
+ * Keys outside the mask get 0, so that GEMMs may use full tiles. Tiles begin at multiples of 64, so
+ * lane l of a sum has the keys l, l + LANES, ... of the sequence and depends on the query's own
+ * keys alone. Rows are padded: full vectors are read and written, and the padding is masked. */
 #include "backend/cpu/kernels/philox.h"
 
 #include <math.h>
@@ -27,7 +26,7 @@ static span span_of(const cgp__cpu_scores *a, int64_t row) {
     return (span){begin > 0 ? begin : 0, a->causal ? end : a->width};
 }
 
-/* The first column of the vector, or of the pair of vectors, that column j is in. */
+/* First column of the vector, or of the pair of vectors, that contains column j. */
 INLINE int64_t vector_of(int64_t j) {
     return j / LANES * LANES;
 }
@@ -36,7 +35,7 @@ INLINE int64_t pair_of(int64_t j) {
     return j / (2 * LANES) * (2 * LANES);
 }
 
-/* Lanes of the vector of column j that are in the span. */
+/* Lanes of the vector from column j on that are in the span. */
 INLINE ivec inside(span x, int64_t j) {
     const ivec below = lanes_below(x.end - j);
     return j >= x.begin ? below : below & ~lanes_below(x.begin - j);
@@ -49,7 +48,7 @@ static float row_max(const float *s, span x) {
     return max_lanes(max);
 }
 
-/* s := exp(scale (s - max)), 0 outside; returns the sum */
+/* s := exp(scale (s - max)), 0 outside the span; return the sum. */
 static float row_exp(float *s, span x, float max, float scale) {
     vec sum = {0};
     for (int64_t j = vector_of(x.begin); j < x.end; j += LANES) {
@@ -60,7 +59,7 @@ static float row_exp(float *s, span x, float max, float scale) {
     return sum_lanes(sum);
 }
 
-/* s := factor s keep; `block`: of dropout, that of column 0. */
+/* s := factor s keep; `block` is the Philox block of column 0. */
 INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask, uint32_t group,
                       uint64_t block) {
     if (!mask) {
@@ -76,7 +75,7 @@ INLINE void row_scale(float *s, span x, float factor, const cgp__cpu_mask *mask,
     }
 }
 
-/* Whole vectors without a column of the span, up to `width`. */
+/* Clear full vectors that have no column of the span, up to `width`. */
 static void row_clear(float *s, span x, int64_t width) {
     const vec zero = {0};
     for (int64_t j = 0; j < vector_of(x.begin); j += LANES)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sums.c -- sums of two tensors, of the rows of a matrix, of the products of two rows.
+/* sums.c -- sums of two tensors, of the rows of a matrix, and dot products of rows.
  *
  *     y = a + b          sum[c] = or += ((P0 + P1) + P2) + ...          out[i] = a[i] . b[i]
  *
- * P is the sum of 64 rows in ascending order, from zero: errors grow more slowly than in one
- * long sum. The sum of a column is independent of the others, so threads take columns. */
+ * P is the sum of 64 rows in ascending order, from zero: errors grow more slowly than in one long
+ * sum. Columns are summed independently, so threads take columns. */
 #include "backend/cpu/kernels/rows.h"
 
 INLINE void add(cgp_dtype type, cgp_dtype b_type, void *y, const void *a, const void *b,
@@ -17,7 +17,7 @@ INLINE void add(cgp_dtype type, cgp_dtype b_type, void *y, const void *a, const 
     store_part_as(type, y, i, sum, n - i);
 }
 
-/* An activation to f32. */
+/* Add to an f32 tensor. */
 INLINE void add_to_f32(cgp_dtype b_type, void *y, const void *a, const void *b, int64_t n) {
     add(CGP_F32, b_type, y, a, b, n);
 }
@@ -54,9 +54,9 @@ void CGP__CPU_NAME(convert)(cgp_dtype to_type, void *to, cgp_dtype from_type, co
         convert(CGP_F32, CGP_BF16, to, from, n);
 }
 
-#define CHUNK 1024 /* columns: partial and whole sums of a chunk fit in the first-level cache */
+#define CHUNK 1024 /* columns whose partial and total sums fit the L1 cache */
 
-/* whole = partial (the first block) or += partial, then partial = 0; padded to LANES */
+/* whole = partial (the first block) or += partial; then partial = 0; padded to LANES. */
 static void end_block(float *whole, float *partial, int64_t width, bool first) {
     const vec zero = {0};
     for (int64_t c = 0; c < width; c += LANES) {
@@ -92,7 +92,7 @@ void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t 
     CALL_TYPED(type, sum_rows, sum, x, rows, width, stride, add);
 }
 
-/* Gradients are added, values copied as they are. */
+/* Add gradients, or copy values as they are. */
 void CGP__CPU_NAME(copy_rows)(cgp_dtype type, void *to, int64_t to_stride, const void *from,
                               int64_t from_stride, int64_t rows, int64_t width, bool add_to) {
     for (int64_t row = 0; row < rows; row++) {
@@ -123,7 +123,7 @@ void CGP__CPU_NAME(row_dots)(float *out, cgp_dtype type, const void *a, const vo
     FOR_TYPE(type, dots, out, a, b, rows, width, stride);
 }
 
-#define SQUARES 16 /* sums side by side, whatever the vectors' width */
+#define SQUARES 16 /* independent sums, whatever the vectors' width */
 
 void CGP__CPU_NAME(sum_squares)(double *sum, const float *x, int64_t n) {
     double sums[SQUARES] = {0};
@@ -139,7 +139,7 @@ void CGP__CPU_NAME(sum_squares)(double *sum, const float *x, int64_t n) {
         *sum += sums[k];
 }
 
-/* Infinity and NaN have all bits of the exponent. */
+/* The exponent of infinity and NaN has all bits set. */
 void CGP__CPU_NAME(find_nonfinite)(int64_t *at, const float *x, int64_t n) {
     const ivec exponent = (ivec){0} + 0x7f800000;
     ivec any = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tanh.c -- y = tanh(x), dx = dy (1 - y) (1 + y).
  *
- *     |x| < 0.625    y = x + x z P(z), z = x^2          (P of Cephes' tanhf: nothing cancels where x is small)
+ *     |x| < 0.625    y = x + x z P(z), z = x^2     P of Cephes' tanhf; nothing cancels near 0
  *     elsewhere      |y| = (1 - e) / (1 + e), e = exp(-2 |x|), which cannot overflow
  *
  * Elementwise; y may be x, dx may be dy. Backward reads y, not x. Source: Moshier, Cephes

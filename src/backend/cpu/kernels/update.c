@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- one optimizer update, elementwise; param and state are overwritten. g is grad
- * times gradient_scale.
+/* update.c -- one optimizer step, elementwise; param and state are overwritten. g is grad times
+ * gradient_scale.
  *
  * SGD:      g += weight_decay param              b = momentum b + g
  *           param -= lr (nesterov ? g + momentum b : b)        without b: param -= lr g
@@ -13,7 +13,7 @@
  *           param -= lr b */
 #include "backend/cpu/kernels/vec.h"
 
-/* Constants of a whole update; differences from 1 are taken in double. */
+/* Constants of an update; differences from 1 are taken in double. */
 typedef struct constants {
     float scale, lr, decay, momentum, beta1, rest1, beta2, rest2, scale2, eps;
     bool nesterov;
@@ -33,7 +33,7 @@ INLINE vec sgd_momentum(const constants *k, vec param, vec grad, vec *state) {
     return param - k->lr * (k->nesterov ? step + k->momentum * state[0] : state[0]);
 }
 
-/* Both moments, and the step along them. */
+/* Update both moments; return the step along them. */
 INLINE vec adaptive(const constants *k, vec grad, vec *state) {
     state[0] = k->beta1 * state[0] + k->rest1 * grad;
     state[1] = k->beta2 * state[1] + k->rest2 * (grad * grad);
@@ -64,8 +64,8 @@ INLINE vec rmsprop_momentum(const constants *k, vec param, vec grad, vec *state)
     return param - k->lr * state[1];
 }
 
-/* All vectors of an update under a rule with `states` states. Inlined with both constant: one loop
- * per rule. */
+/* Apply a rule with `states` states to all vectors of an update. Inlined with both constant: one
+ * loop per rule. */
 INLINE void run(const cgp_update *u, const constants *k, rule *apply, int states) {
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {

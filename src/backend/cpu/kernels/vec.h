@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vec.h -- vectors of LANES floats, the widest the instruction set has: 16 (v4), 8 (v3) or 4 (v1:
- *x86-64 without AVX2; neon).
+/* vec.h -- vectors of LANES floats, the widest of the instruction set: 16 (v4), 8 (v3) or 4 (v1,
+ * which is x86-64 without AVX2, and neon).
  *
- * Explicit vectors, because a loop that the compiler vectorises ends in scalar code, and scalar
- * and vector functions round differently: here a tail is loaded into a zeroed vector and takes the
- * same path. Products and sums contract to an FMA only in multiply_add(), where v1 has none and
- * rounds twice. */
+ * Vectors are explicit, because a loop that the compiler vectorises ends in scalar code, and scalar
+ * and vector functions round differently. Here a tail is loaded into a zeroed vector and takes the
+ * same path. Products and sums contract to an FMA only in multiply_add(); v1 has no FMA and rounds
+ * twice. */
 #ifndef CGP_SRC_CPU_VEC_H
 #define CGP_SRC_CPU_VEC_H
 
@@ -26,8 +26,8 @@
 #define LANES 4
 #endif
 
-/* Rows of the GEMM's micro-tile, which with 3 vectors of columns fills the registers: 32, 16, and
- * 16 or 32 of 4 lanes. */
+/* Rows of the GEMM's micro-tile. With 3 vectors of columns they fill the registers: 32 (v4), 16
+ * (v3), and 16 (v1) or 32 (neon) of 4 lanes. */
 #ifdef CGP_ISA_neon
 #define MICRO_ROWS 8
 #elif LANES == 4
@@ -96,8 +96,8 @@ INLINE void store(float *to, vec x) {
     memcpy(to, &x, sizeof x);
 }
 
-/* The first n <= LANES lanes; the others are 0. By masks: a memcpy may become a call, which spills
- * all vectors of the loop around it. */
+/* Load the first n <= LANES lanes; the others are 0. Masks are used because a memcpy may become a
+ * call, which spills all vectors of the surrounding loop. */
 INLINE vec load_part(const float *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
@@ -138,7 +138,7 @@ INLINE vec widen(hvec x) {
 #endif
 }
 
-/* The low halves. */
+/* The low half of each lane. */
 INLINE hvec low_halves(uvec x) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm512_cvtepi32_epi16((__m512i)x);
@@ -150,7 +150,8 @@ INLINE hvec low_halves(uvec x) {
 #endif
 }
 
-/* cgp__bf16_from_float() of each lane, in integers: every instruction set gives the same bits. */
+/* cgp__bf16_from_float() of each lane, in integer arithmetic: every instruction set gives the same
+ * bits. */
 INLINE hvec narrow(vec x) {
     /* NOLINTNEXTLINE(misc-redundant-expression): true of a NaN */
     const uvec bits = (uvec)x, nan = (uvec)(ivec)(x != x);
@@ -158,7 +159,7 @@ INLINE hvec narrow(vec x) {
     return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);
 }
 
-/* The first n <= LANES halves (bf16); only AVX-512 has masks for them. */
+/* Load the first n <= LANES bf16 elements; only AVX-512 has masks for them. */
 INLINE hvec load_part_bf16(const uint16_t *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);
@@ -208,13 +209,13 @@ INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n)
     store_part_bf16((uint16_t *)to + i, narrow(x), n);
 }
 
-/* Call an INLINE function with a constant type as its first argument: one copy of the loops per
- * type. */
+/* Call an INLINE function with a constant type as its first argument, so that each type has its own
+ * loops. */
 #define FOR_TYPE(type, function, ...)                                                              \
     ((type) == CGP_BF16 ? function(CGP_BF16, __VA_ARGS__) : function(CGP_F32, __VA_ARGS__))
 
-/* FOR_TYPE for whole kernels, as separate functions: in one function the constants of both types
- * would compete for registers. TYPED defines them, CALL_TYPED calls one. */
+/* FOR_TYPE for whole kernels, as separate functions: within one function the constants of both
+ * types would compete for registers. TYPED defines the functions, CALL_TYPED calls one. */
 #define TYPED(name, parameters, ...)                                                               \
     static __attribute__((noinline)) void name##_f32 parameters {                                  \
         name(CGP_F32, __VA_ARGS__);                                                                \
@@ -231,7 +232,7 @@ INLINE vec splat(float x) {
     return x - (vec){0};
 }
 
-/* Lanes i < n. */
+/* Mask of the lanes i < n. */
 INLINE ivec lanes_below(int64_t n) {
     const ivec iota = IOTA;
     return iota < (int32_t)(n < LANES ? n : LANES);
@@ -262,7 +263,7 @@ INLINE vec square_root(vec x) {
 #endif
 }
 
-/* The low halves' products, 64 bits each. */
+/* 64-bit products of the low halves. */
 INLINE wvec multiply_wide(wvec a, wvec b) {
 #ifdef CGP_ISA_v4
     return (wvec)_mm512_mul_epu32((__m512i)a, (__m512i)b);
@@ -275,7 +276,7 @@ INLINE wvec multiply_wide(wvec a, wvec b) {
 #endif
 }
 
-/* a b + c, rounded once; on v1 twice. */
+/* a b + c, rounded once; v1 rounds twice. */
 INLINE vec multiply_add(vec a, vec b, vec c) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -288,7 +289,8 @@ INLINE vec multiply_add(vec a, vec b, vec c) {
 #endif
 }
 
-/* The lanes' sum and maximum: the upper lanes onto the lower, in one order for every compiler. */
+/* Sum, and maximum, of all lanes: the upper lanes onto the lower, in one order for every
+ * compiler. */
 INLINE float sum_lanes(vec x) {
 #ifdef CGP_ISA_v4
     x += ROTATE(x, 8);
@@ -315,13 +317,13 @@ INLINE float max_lanes(vec x) {
 
 /* --- functions --- */
 
-/* exp(x) for x <= 88, 0 below -87, where it would be denormal; NaN stays NaN.
+/* exp(x) for x <= 88; 0 below -87, where the result would be denormal; NaN stays NaN.
  *
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
- * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; 127 more make it
- * the exponent of 2^n. Within 1 unit in the last place or so. */
+ * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; adding 127 more
+ * makes it the exponent of 2^n. The error is about 1 unit in the last place. */
 INLINE vec exp_or_zero(vec x) {
     const vec shift = splat(0x1.8p23f + 127.0f);
     const vec shifted = multiply_add(x, splat(0x1.715476p0f), shift);
@@ -338,8 +340,8 @@ INLINE vec exp_or_zero(vec x) {
     return keep(~(x < -87.0f), p * (vec)scale);
 }
 
-/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84, from where on it rounds to 1 or -1.
- * Q interpolates erf(x) / x at Chebyshev points; absolute error below 2e-7. */
+/* erf(x) = x Q(s), s = 2 (x / L)^2 - 1, for |x| < L = 3.84; from L on, erf(x) rounds to 1 or -1. Q
+ * interpolates erf(x) / x at Chebyshev points; the absolute error is below 2e-7. */
 INLINE vec erf_vec(vec x) {
     static const float q[] = {
         0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,

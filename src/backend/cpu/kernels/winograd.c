@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* winograd.c -- the transforms of a 3 x 3 convolution by tiles of 2 x 2 output pixels, F(2 x 2, 3 x
- *3) of Lavin and Gray 2016.
+/* winograd.c -- the transforms of Winograd convolution, F(2 x 2, 3 x 3) (Lavin and Gray 2016,
+ * arXiv:1509.09308): a 3 x 3 convolution by tiles of 2 x 2 output pixels.
  *
- *     y = A^T [ (G w G^T) * (B^T d B) ] A        d, 4 x 4 pixels of x        *: 16 products, of pixels [tiles, in] by [in, out]
+ *     y = A^T [ (G w G^T) * (B^T d B) ] A        d: 4 x 4 pixels of x
  *     dw = G^T [ sum over tiles (B^T d B)^T (A dy A^T) ] G
+ *     *: 16 products of pixels [tiles, in] by [in, out]
  *
- *     B^T =  1  0 -1  0     G =  1    0    0      A^T =  1  1  1  0
  *            0  1  1  0          1/2  1/2  1/2          0  1 -1 -1
  *            0 -1  1  0          1/2 -1/2  1/2
  *            0  1  0 -1          0    0    1
  *
- * Vectors are of channels, which are contiguous; of bf16, too, sums are in f32. The 16 elements of
- * a transformed tile lie in 16 matrices. Pixels outside an image are zeros. */
+ *
+ * Vectors hold channels, which are contiguous; sums are f32, also for bf16. The 16 elements of a
+ * transformed tile are in 16 matrices. Pixels outside an image are zeros. */
 #include "backend/cpu/kernels/load_transposed.h"
 
 #define SIDE CGP__WINOGRAD_SIDE
 #define ELEMENTS CGP__WINOGRAD_ELEMENTS
 #define NR MICRO_COLUMNS
-/* Distances of prefetches. */
+/* Prefetch distances. */
 #define ROWS_AHEAD 8
 #define ELEMENTS_AHEAD 256
 #define TILES_AHEAD 6
@@ -33,7 +34,7 @@ INLINE void store_channels(cgp_dtype type, void *y, int64_t i, vec x, int64_t n)
         store_part_as(type, y, i, x, n);
 }
 
-/* B^T of four. */
+/* Multiply four elements by B^T. */
 INLINE void transform_four(vec to[SIDE], const vec d[SIDE]) {
     to[0] = d[0] - d[2];
     to[1] = d[1] + d[2];
@@ -41,8 +42,8 @@ INLINE void transform_four(vec to[SIDE], const vec d[SIDE]) {
     to[3] = d[1] - d[3];
 }
 
-/* Prefetch pixels of a row that the tile TILES_AHEAD further on reads first, or writes: a vector of
- * both of its columns. */
+/* Prefetch a row's pixels for the tile TILES_AHEAD further on: the first vector of each of its two
+ * new columns. */
 INLINE void prefetch_two(cgp_dtype type, const void *row, int64_t column, int64_t step,
                          bool write) {
     for (int j = 0; j < 2; j++) {
@@ -54,8 +55,8 @@ INLINE void prefetch_two(cgp_dtype type, const void *row, int64_t column, int64_
     }
 }
 
-/* Four rows of pixels of a vector of channels: element 0 of each, and elements from pixel to pixel.
- * */
+/* A vector of channels in four rows of pixels: the address of pixel 0, and elements from pixel to
+ * pixel. */
 typedef struct four_rows {
     const void *at[SIDE];
     int64_t step[SIDE];
@@ -72,7 +73,7 @@ INLINE four_rows rows_from(cgp_dtype type, const cgp__winograd_row *r, int64_t c
     return f;
 }
 
-/* B^T of the pixels of column j; zeros if it is outside. */
+/* B^T times the pixels of column j; zeros if the column is outside the image. */
 INLINE void load_column(cgp_dtype type, vec to[SIDE], const four_rows *f, int64_t j, bool inside,
                         int64_t n) {
     vec d[SIDE];
@@ -81,7 +82,7 @@ INLINE void load_column(cgp_dtype type, vec to[SIDE], const four_rows *f, int64_
     transform_four(to, d);
 }
 
-/* The 16 elements of a tile, from B^T of its columns. */
+/* Store the 16 elements of a tile, from B^T times its columns. */
 INLINE void store_tile(float *to, int64_t matrix, vec columns[SIDE][SIDE], int64_t n) {
     UNROLL for (int i = 0; i < SIDE; i++) {
         const vec d[SIDE] = {columns[0][i], columns[1][i], columns[2][i], columns[3][i]};
@@ -92,7 +93,7 @@ INLINE void store_tile(float *to, int64_t matrix, vec columns[SIDE][SIDE], int64
     }
 }
 
-/* A vector of channels of all tiles. */
+/* Transform a vector of channels of all tiles. */
 INLINE void input_channels(cgp_dtype type, float *to, int64_t matrix, const cgp__winograd_row *r,
                            int64_t c, int64_t n) {
     const four_rows f = rows_from(type, r, c, SIDE);
@@ -131,7 +132,7 @@ void CGP__CPU_NAME(winograd_input)(float *to, int64_t matrix, const cgp__winogra
     CALL_TYPED(row->type, input_row, to, matrix, row);
 }
 
-/* A of two pixels. */
+/* Multiply two pixels by A. */
 INLINE void spread_two(vec to[SIDE], vec a, vec b) {
     to[0] = a;
     to[1] = a + b;
@@ -176,7 +177,7 @@ void CGP__CPU_NAME(winograd_gradient)(float *to, int64_t matrix, const cgp__wino
     CALL_TYPED(row->type, gradient_row, to, matrix, row);
 }
 
-/* A^T of four. */
+/* Multiply four elements by A^T. */
 INLINE void gather_four(vec to[2], const vec m[SIDE]) {
     const vec sum = m[1] + m[2], difference = m[1] - m[2];
     to[0] = m[0] + sum;
@@ -231,7 +232,7 @@ void CGP__CPU_NAME(winograd_output)(const float *from, int64_t matrix,
 
 /* --- weights --- */
 
-/* G of three. */
+/* Multiply three taps by G. */
 INLINE void widen_three(vec to[SIDE], vec a, vec b, vec c) {
     const vec outer = a + c;
     to[0] = a;
@@ -240,7 +241,8 @@ INLINE void widen_three(vec to[SIDE], vec a, vec b, vec c) {
     to[3] = c;
 }
 
-/* 16 elements of a vector of columns of row p, to the micro-panels of 16 matrices [k, columns]. */
+/* Store 16 elements of a vector of columns of row p in the micro-panels of 16 matrices [k,
+ * columns]. */
 INLINE void store_weights(float *to, int64_t matrix, const vec w[9], int64_t p, int64_t column,
                           int64_t k) {
     float *at = to + column / NR * NR * k + p * NR + column % NR;
@@ -257,7 +259,7 @@ INLINE void store_weights(float *to, int64_t matrix, const vec w[9], int64_t p, 
     }
 }
 
-/* Columns up to the end of the last micro-panel. */
+/* Columns including the padding of the last micro-panel. */
 INLINE int64_t padded_columns(int64_t columns) {
     return (columns + NR - 1) / NR * NR;
 }
@@ -276,7 +278,8 @@ static void weights_of_rows(float *to, int64_t matrix, const cgp__winograd_filte
     }
 }
 
-/* Of LANES rows or fewer, which are columns in memory; taps from the last to the first. */
+/* Transform LANES rows or fewer, which are columns in memory, with taps from the last to the
+ * first. */
 static void weights_of_columns(float *to, int64_t matrix, const cgp__winograd_filter *f, int64_t p,
                                int64_t n) {
     for (int64_t column = 0; column < padded_columns(f->columns); column += LANES) {
@@ -304,7 +307,7 @@ void CGP__CPU_NAME(winograd_weights)(float *to, int64_t matrix, const cgp__winog
         weights_of_columns(to, matrix, filter, p, end - p < LANES ? end - p : LANES);
 }
 
-/* G^T of four. */
+/* Multiply four elements by G^T. */
 INLINE void narrow_four(vec to[3], const vec u[SIDE]) {
     to[0] = u[0] + 0.5f * (u[1] + u[2]);
     to[1] = 0.5f * (u[1] - u[2]);

@@ -1,54 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- y = softmax(scale q k^T) v per head. Each head of k and v serves a group of heads
- *of q.
+/* attention.c -- tiled attention, as in FlashAttention (Dao et al. 2022, arXiv:2205.14135): y =
+ * softmax(scale q k^T) v per head. Each head of k and v serves a group of heads of q.
  *
- * One head of one sample at a time, in tiles of 64 queries; never a matrix of R x S. Threads take
- * heads, each with its own scratch memory: of q in forward, of k with its group in backward, whose
- * gradients are sums over the group.
+ * A tile is 64 queries of one head of one sample; a matrix of R x S is never stored. Unlike a tile
+ * of FlashAttention, it holds whole rows of scores, so no online softmax is needed. Threads take
+ * heads, each with its own scratch memory: heads of q in forward; in backward, a head of k with its
+ * group, over which its gradients are summed.
  *
- *                 keys begin .. first .. end    S  [64, end - begin]   a tile of queries, the keys that one of them sees
- *     queries          [\#######\  ]            dP likewise            backward of it
+ *                 keys begin .. first .. end    S  [64, end - begin]: a tile and its keys
+ *     queries          [\#######\  ]            dP  likewise: the gradient of P
  *     first ..         [ \#######\ ]            \  masked by the softmax: a window, the diagonal
- *     end              [  \#######\]            begin: a multiple of 64, 0 without a window; end: S, if not causal
+ *     end              [  \#######\]            begin: a multiple of 64, 0 without a window
+ *                                               end: S, if not causal
  *
- * Forward     S = q k^T     P = softmax(scale S) keep     y = P v     saves max and log_sum [n, heads, R]
+ * Forward     S = q k^T     P = softmax(scale S) keep     y = P v
+ *             saves max and log_sum [n, heads, R]
  * Backward    S, P recomputed from them    dP = dy v^T     delta = rowsum(dy y)
  *             dS = scale P (keep dP - delta)
  *             dv += (P keep)^T dy      dk += dS^T q      dq = dS k
  *
- * Products of a triangle leave out its zeros, by micro-tiles. k and v of a longer sequence are
- * packed once for all tiles of queries, but under a window, where a tile reads few keys.
+ * Products of a triangle skip its zeros, by micro-tiles. k and v are packed once for all tiles of
+ * queries if there are more than two tiles and no window; under a window a tile reads few keys.
  *
- * q, k, v and their gradients are strided views of rows; nothing is repeated. The first queries
- * that see a key write its dk and dv: they overwrite unless it is added to. In bf16 dk and dv are
- * summed in f32, in the workspace, and rounded once.
+ * q, k, v and their gradients are strided views of rows. The first queries that see a key write its
+ * dk and dv: they overwrite, unless those gradients are added to. In bf16, dk and dv are summed in
+ * f32 in the workspace and rounded once.
  *
- * A causal row's y is a function of its own keys: P v is cut into blocks of keys as if its tile had
- * 64 queries. Inputs may be one value, with one gradient, which v's begins. */
+ * A causal row's y depends on its own keys alone: P v is split into blocks of keys as if its tile
+ * had 64 queries. Inputs may be one value with one gradient; v's gradient is written first. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
 
 #define TILE 64
 
-/* With more tiles than these k and v are packed once for all: with few it is no gain. */
+/* Pack k and v once for all tiles if there are more tiles than these; with fewer, packing does not
+ * pay. */
 #define PACKED_TILES 2
 
 /* --- sizes --- */
 
 typedef struct sizes {
     int64_t rows, keys;
-    /* Columns of a head of q and k, of v and y. */
+    /* Columns of a head of q and k; of v and y. */
     int64_t depth, width;
-    /* Heads of q to one of k. */
+    /* Heads of q per head of k. */
     int64_t group;
-    /* Queries in a tile, and keys; the last, and the first ones, may have fewer. */
+    /* Maximum queries in a tile; maximum keys that it reads. */
     int64_t tile, tile_keys;
-    /* Packed operands of all tiles: k^T; v, or v^T in backward; backward: k. All or none. */
+    /* Whether operands of all tiles are packed: k^T; v or, in backward, v^T; in backward also k. */
     bool packs;
-    /* Elements from row to row. */
+    /* Elements from one row to the next. */
     int64_t q, k, v, y, s;
-    /* Of all but S and dP. */
+    /* Type of all tensors but S and dP. */
     cgp_dtype type;
 } sizes;
 
@@ -68,7 +72,7 @@ static sizes sizes_of(const cgp_kernel_spec *spec) {
     z.packs = g->window == 0 && z.rows > PACKED_TILES * TILE;
     z.tile = cgp__min(z.rows, TILE);
     z.tile_keys = g->window > 0 ? cgp__min(z.keys, g->window + 2 * TILE) : z.keys;
-    /* One vector more than whole vectors: rows a power of two apart would share cache sets. */
+    /* Add one vector: rows whose distance is a power of two would share cache sets. */
     z.s = cgp__cpu_padded(z.tile_keys) + 16;
     return z;
 }
@@ -77,7 +81,7 @@ static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->tile * z->s * (int64_t)sizeof(float));
 }
 
-/* The largest workspace of a tile's GEMMs: S and dP; y and dq; dk and dv. */
+/* The largest workspace of a tile's GEMMs, which compute S and dP; y and dq; dk and dv. */
 static int64_t gemm_bytes(const sizes *z) {
     const bool bf16 = z->type == CGP_BF16;
     const int64_t columns = cgp__max(z->depth, z->width);
@@ -90,7 +94,7 @@ static int64_t gemm_bytes(const sizes *z) {
     return max;
 }
 
-/* Of k^T [depth, keys] or v^T; of v [keys, width] or k. */
+/* Bytes of packed k^T [depth, keys] or v^T; of packed v [keys, width] or k. */
 static int64_t columns_bytes(const sizes *z, int64_t depth) {
     return z->packs ? cgp__gemm_panels_bytes(z->keys, depth) : 0;
 }
@@ -99,13 +103,13 @@ static int64_t rows_bytes(const sizes *z, int64_t depth) {
     return z->packs ? cgp__gemm_panels_bytes(depth, z->keys) : 0;
 }
 
-/* Of dk and dv in f32. */
+/* Bytes of dk and dv in f32. */
 static int64_t summed_bytes(const sizes *z) {
     if (z->type == CGP_F32) return 0;
     return cgp__align_up(z->keys * (z->depth + z->width) * (int64_t)sizeof(float));
 }
 
-/* Of one thread. */
+/* Scratch bytes per thread. */
 static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
     const sizes z = sizes_of(spec);
     const int64_t both = scores_bytes(&z) + columns_bytes(&z, z.depth) + gemm_bytes(&z);
@@ -114,8 +118,8 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
            cgp__align_up(z.tile * (int64_t)sizeof(float)) + summed_bytes(&z);
 }
 
-/* Items of work, heads of all samples, and items in a block: each is some R S (depth + 16)
- * operations of a vector's lane. The product may not fit 64 bits. */
+/* Items of work (heads of all samples), and items in a block. An item takes about R S (depth + 16)
+ * operations of a vector's lane; that product may not fit 64 bits. */
 static int64_t items_of(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
     return spec->n * (spec->direction == CGP_OP_FORWARD ? g->heads : g->kv_heads);
@@ -134,7 +138,7 @@ static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
 
 /* --- runs --- */
 
-/* One head of queries of one sample: addresses of its row 0. */
+/* One head of queries of one sample; pointers are to its row 0. */
 typedef struct head {
     const cgp_kernel *kernel;
     sizes z;
@@ -144,24 +148,24 @@ typedef struct head {
     const void *dy;
     /* NULL: not wanted. */
     void *dq, *dk, *dv;
-    /* Of dq, dk, dv: the first write adds. */
+    /* Whether the first write to dq, dk, dv adds. */
     bool add_q, add_k, add_v;
-    /* dk [S, depth] and dv [S, width] where they are summed in f32 apart, else NULL. */
+    /* f32 sums of dk [S, depth] and dv [S, width]; NULL if those are f32 already. */
     float *summed_k, *summed_v;
-    /* Packed: k^T; forward: v; backward: v^T, k. NULL: not. */
+    /* Packed k^T; v or, in backward, v^T; in backward also k. NULL: not packed. */
     float *packed_k, *packed_v, *packed_rows;
-    /* Of one tile of queries. */
+    /* Scores, gradients and dy . y of one tile of queries. */
     float *s, *dp, *delta;
     /* Workspace of the GEMMs. */
     void *gemm_workspace;
-    /* NULL: no dropout; its group is that of query 0. */
+    /* NULL: no dropout. Its group is the group of query 0. */
     const cgp__cpu_mask *mask;
-    /* The head after this one, to be prefetched; NULL: none. */
+    /* The next head, to be prefetched; NULL: none. */
     const struct head *next;
 } head;
 
-/* One tile of queries, from `first` on, and the keys begin .. end - 1. Those from `written` on are
- * seen for the first time. */
+/* One tile of queries, from `first` on, and keys begin .. end - 1. Keys from `written` on are seen
+ * for the first time. */
 typedef struct tile {
     int64_t first, rows, begin, end, written;
 } tile;
@@ -180,7 +184,7 @@ static tile tile_of(const head *h, int64_t first) {
     return t;
 }
 
-/* Rows of queries of the next tile, and of the head that it is of; none behind the last. */
+/* Rows of queries of the next tile, and their head; no rows after the last tile. */
 typedef struct ahead {
     const head *head;
     int64_t first, rows;
@@ -193,8 +197,7 @@ static ahead ahead_of(const head *h, const tile *t) {
     return h->next ? (ahead){h->next, 0, h->next->z.tile} : (ahead){&none, 0, 0};
 }
 
-/* To be prefetched: the rows of x, an operand of that head, of which each head has `width` columns.
- * */
+/* The rows of x to prefetch. x is an operand of that head and has `width` columns per head. */
 static cgp__cpu_prefetch rows_of(const ahead *a, const void *x, int64_t width, int64_t stride) {
     const cgp_dtype type = a->head->z.type;
     const int64_t element = (int64_t)cgp_dtype_bytes(type);
@@ -255,7 +258,7 @@ static void multiply_keys(const head *h, const tile *t, const float *s, int64_t 
                              .next_rows = {next}});
 }
 
-/* dx [keys, depth] = or += s^T y, y of queries: dv or dk. */
+/* dx [keys, depth] = or += s^T y, where y has rows of queries: dv or dk. */
 static void multiply_queries(const head *h, const tile *t, const float *s, int64_t depth,
                              cgp__matrix y, cgp_dtype type, void *dx, int64_t stride, bool add,
                              cgp__cpu_prefetch next) {
@@ -313,7 +316,7 @@ static void forward_tile(const head *h, const tile *t) {
                   false, rows_of(&a, a.head->v, z->width, z->v));
 }
 
-/* Probabilities and the gradients of the scores of one tile of queries, to s and dp. */
+/* Compute the probabilities and the gradients of the scores of one tile of queries, in s and dp. */
 static void backward_scores(const head *h, const tile *t, const ahead *a) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
     const sizes *z = &h->z;
@@ -349,8 +352,7 @@ static void backward_tile(const head *h, const tile *t) {
                       z->q, h->add_q, (cgp__cpu_prefetch){0});
 }
 
-/* Pack what every tile reads. (In bf16 tiles of a processor's own it is packed for each product.)
- * */
+/* Pack what every tile reads. GEMM in bf16 (`tiles`) packs it for each product instead. */
 static void pack(const head *h, bool forward) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
     const sizes *z = &h->z;
@@ -382,7 +384,7 @@ static void run_tiles(const head *h) {
 
 /* --- heads --- */
 
-/* The memory of one thread. */
+/* Divide a thread's scratch memory. */
 static void take_scratch(head *h, char *scratch) {
     h->gemm_workspace = scratch;
     scratch += gemm_bytes(&h->z);
@@ -407,7 +409,7 @@ static void take_scratch(head *h, char *scratch) {
     h->delta = (float *)(void *)(scratch + summed_bytes(&h->z));
 }
 
-/* Addresses of head `number` of q. */
+/* Set the addresses of head `number` of q. */
 static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, char *scratch) {
     const cgp_kernel_args *args = call->args;
     const cgp_op_attributes *g = &call->kernel->spec.attributes;
@@ -438,7 +440,7 @@ static head head_of(const cgp__cpu_call *call, int64_t sample, int64_t number, c
     return h;
 }
 
-/* One head of q, with its mask. */
+/* Run one head of q, with its dropout mask. */
 static void run_head(const cgp__cpu_call *call, head *h, int64_t sample, int64_t number) {
     cgp__cpu_mask mask;
     if (cgp__cpu_mask_of(&mask, call->kernel, call->args, sample)) {
@@ -449,14 +451,14 @@ static void run_head(const cgp__cpu_call *call, head *h, int64_t sample, int64_t
     h->mask = NULL;
 }
 
-/* --- sums in f32 of dk and dv in bf16 --- */
+/* --- f32 sums of dk and dv in bf16 --- */
 
-/* Two of the gradients are one. */
+/* Return whether two of the gradients share memory. */
 static bool coincide(const head *h) {
     return (h->dq && (h->dq == h->dk || h->dq == h->dv)) || (h->dk && h->dk == h->dv);
 }
 
-/* Rows of dk or dv to their sums; or back, or added to them. */
+/* Convert rows of dk or dv to their sums; if `back`, convert or add the sums to dk or dv. */
 static void convert_sums(const head *h, float *summed, void *dx, int64_t width, int64_t stride,
                          bool back, bool add) {
     const cgp__cpu_kernels *kernels = h->kernel->device->kernels;
@@ -472,8 +474,8 @@ static void convert_sums(const head *h, float *summed, void *dx, int64_t width, 
     }
 }
 
-/* Before the first head of a group: sums begin with what they are added to. Where gradients
- * coincide, they are all added to it, or to zeros, in the end. */
+/* Initialise the sums before the first head of a group, with the value they are added to. If
+ * gradients coincide, the sums start at 0, and all are added to the shared gradient at the end. */
 static void begin_sums(head *h) {
     const sizes *z = &h->z;
     if (!coincide(h)) {
@@ -496,7 +498,7 @@ static void end_sums(const head *h) {
 
 /* --- items --- */
 
-/* Head i of all samples' heads of q and, to be prefetched, the one after it. */
+/* Head i of all samples' heads of q and, to be prefetched, the next head. */
 static head next_head_of(const cgp__cpu_call *call, int64_t i, head *next, char *scratch) {
     const cgp_kernel_spec *spec = &call->kernel->spec;
     const int64_t heads = spec->attributes.heads;
@@ -519,7 +521,7 @@ static void forward_range(const void *work, int64_t begin, int64_t end, int thre
     }
 }
 
-/* A head of k and v: its group in order. */
+/* Run heads of k and v, each with its group in order. */
 static void backward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp_kernel_spec *spec = &call->kernel->spec;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.c -- binary cross-entropy of logits and targets; the loss is summed in order of blocks. dx
- * may overwrite the logits. */
+/* bce.c -- binary cross-entropy with logits; the losses of blocks are summed in order. dx may
+ * overwrite the logits. */
 #include "backend/cpu/ops/elementwise.h"
 
 /* One sum for each block. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binary.c -- MULTIPLY, SUBTRACT: elementwise ops of two inputs. They save nothing; both gradients
- * are made in one pass. */
+/* binary.c -- MULTIPLY and SUBTRACT: elementwise ops of two inputs. They save nothing; one pass
+ * computes both gradients. */
 #include "backend/cpu/ops/elementwise.h"
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cached_attention.c -- attention of queries at positions to a cache of keys and values, y =
- *softmax(scale q k^T) v per head.
+/* cached_attention.c -- attention with a KV cache: y = softmax(scale q k^T) v per head, for queries
+ * at given positions.
  *
  *     cache    keys [length, kv_heads D] | values [length, kv_heads DV]
  *
- *     row positions[i] of it = k[i], v[i]     for all samples, then
- *     y[i] = attention of q[i] to the rows up to positions[i], from its window on
+ *     row positions[i] of the cache = k[i], v[i]     for all samples; then
+ *     y[i] = attention of q[i] to the rows up to positions[i], from the start of its window on
  *
- * A tile is of samples at consecutive positions of the same 64. Its keys begin, and P v is cut, as
- * in the tile of these 64 that attention has (attention.c): a row of y is made of the same
- * operations, in the same order. Threads take heads. */
+ * A tile is a run of samples at consecutive positions within one aligned group of 64. Its keys
+ * begin, and P v is split, as in attention.c's tile of those 64 queries. A row of y therefore takes
+ * the same operations in the same order. Threads take heads. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -17,11 +17,11 @@
 #define TILE 64
 
 typedef struct sizes {
-    /* Columns of a head of q and k, of v and y. */
+    /* Columns of a head of q and k; of v and y. */
     int64_t depth, width;
-    /* Elements from row to row. */
+    /* Elements from one row to the next. */
     int64_t k, v, s;
-    /* Queries in a tile, and keys, at most. */
+    /* Maximum queries, and keys, of a tile. */
     int64_t rows, keys;
 } sizes;
 
@@ -32,12 +32,12 @@ static sizes sizes_of(const cgp_kernel_spec *spec) {
     z.v = g->kv_heads * z.width;
     z.rows = cgp__min(spec->n, TILE);
     z.keys = g->window > 0 ? cgp__min(g->keys, g->window + 2 * TILE) : g->keys;
-    /* One vector more than whole vectors: rows a power of two apart would share cache sets. */
+    /* Add one vector: rows whose distance is a power of two would share cache sets. */
     z.s = cgp__cpu_padded(z.keys) + 16;
     return z;
 }
 
-/* The memory of a thread: scores, workspace of GEMMs. */
+/* A thread's scratch: scores, then the workspace of GEMMs. */
 static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->rows * z->s * (int64_t)sizeof(float));
 }
@@ -50,7 +50,7 @@ static int64_t scratch_bytes(const cgp_kernel_spec *spec) {
     return scores_bytes(&z) + cgp__max(s, y);
 }
 
-/* Heads in a block. */
+/* Heads per block of work. */
 static int64_t block_of(const cgp_kernel_spec *spec) {
     const sizes z = sizes_of(spec);
     return 1 + 8 * CGP__CPU_SPLIT / spec->n / (z.keys + 16) / (z.depth + 16);
@@ -67,9 +67,9 @@ static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
 typedef struct tile {
     const cgp__cpu_call *call;
     sizes z;
-    /* The first sample and its position; samples. */
+    /* The first sample, its position, and the number of samples. */
     int64_t sample, first, rows;
-    /* Keys. */
+    /* Keys begin .. end - 1. */
     int64_t begin, end;
     float *s;
     void *gemm_workspace;

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* channel_norm.c -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all
- *rows of a set. GROUP_NORM: several
- * channels together, one `part` of them.
+ * rows of a set. GROUP_NORM normalises several channels together, a `part` of them.
  *
- *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (the others)
- *     y = (x - mean) rstd weight + bias        rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
- *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
- *     of a part, k elements:    g = dy weight         dx = rstd (g - sum g / k - h sum (g h) / k)
+ *     sets: one of all samples' rows (BATCH_NORM), or one per sample (the others)
+ *     y = (x - mean) rstd weight + bias     rstd = 1 / sqrt(variance + eps)     h = (x - mean) rstd
+ *     dweight = sum dy h     dbias = sum dy
+ *     dx = weight rstd (dy - dbias / rows - h dweight / rows)
+ *     a part of k elements:     g = dy weight     dx = rstd (g - sum g / k - h sum (g h) / k)
  *
- * Forward saves mean and rstd, backward reads them and x. Each direction passes over its operands
- * twice: for the sums, and for y or dx. dx may be dy.
+ * Forward saves mean and rstd; backward reads them and x. Each direction passes over its operands
+ * twice: once for the sums, once for y or dx. dx may be dy.
  *
- * Rows of few channels would leave vectors partly empty, so several rows make one wide row, and the
- * columns of one channel are added up in the end; the moments of a part are those of its channels,
- * merged:
+ * Rows of few channels would leave vectors partly empty, so several rows make one wide row. The
+ * columns of one channel are added up at the end. The moments of a part are merged from those of
+ * its channels (Chan, Golub, LeVeque 1979).
  *
  *     x       a b c a b c a b c a b c | a b c a b c a b c a b c | a b c       channels 3, copies 4,
  *             wide row 0                wide row 1                rest        width 12
  *
  * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1;
- * then the shift and scale of each column. Groups begin anew with each set and are added in order:
- * their bits depend on the set alone. */
+ * then the factors of each column. Each set begins with a new group, and groups are added in order:
+ * the bits depend on the set alone. */
 #include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 
@@ -28,21 +28,21 @@
 #include <math.h>
 #include <string.h>
 
-#define WIDE 256     /* elements of a wide row made of several rows, at most */
-#define CHUNK 512    /* columns of an item, at most */
-#define FEW 64       /* columns of an item to be divided no further */
-#define GROUP 131072 /* elements of an item, about, or of several that share its rows */
+#define WIDE 256     /* maximum elements of a wide row made of several rows */
+#define CHUNK 512    /* maximum columns of an item */
+#define FEW 64       /* columns of an item that is not divided further */
+#define GROUP 131072 /* elements, about, of an item or of the items that share its rows */
 
 enum { MEAN, SCALE, SHIFT, SLOPE, FACTORS };
 
 /* Sizes that follow from a spec. */
 typedef struct layout {
-    /* rows: of a set. */
+    /* Number of sets; rows of a set. */
     int64_t sets, rows;
     int64_t channels, copies, width;
-    /* Means of a set; channels of each. */
+    /* Means of a set; channels that share a mean. */
     int64_t parts, each;
-    /* Wide rows of a set; elements behind them. */
+    /* Wide rows of a set; elements after them. */
     int64_t wide, rest;
     /* Wide rows in a group; groups of a set. */
     int64_t group, groups;
@@ -56,7 +56,7 @@ static layout layout_of(const cgp_kernel_spec *spec) {
                 .channels = channels,
                 .parts = spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : channels};
     l.each = channels / l.parts;
-    /* The most copies that make a multiple of 16 elements; or else one. */
+    /* The most copies that make a multiple of 16 elements, otherwise one. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -70,7 +70,7 @@ static layout layout_of(const cgp_kernel_spec *spec) {
     return l;
 }
 
-/* Doubles of one group; two sums of each column. */
+/* Doubles of one group: two sums of each column. */
 static int64_t group_sums(const layout *l) {
     return 2 * l->width;
 }
@@ -87,7 +87,7 @@ static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
            (l.sets * set_factors(&l) + l.channels) * (int64_t)sizeof(float);
 }
 
-/* A run: its sizes and the parts of its workspace. */
+/* A run: its sizes and the arrays in its workspace. */
 typedef struct norm {
     const cgp_kernel *kernel;
     const cgp_kernel_args *args;
@@ -95,12 +95,13 @@ typedef struct norm {
     double *sums;    /* [sets, groups, 2, width] */
     float *factors;  /* [sets, FACTORS, padded width] */
     float *variance; /* [channels] */
-    /* Of an item of the first pass. */
+    /* Columns of an item of the first pass. */
     int64_t columns;
     bool backward;
 } norm;
 
-/* Four items for each thread, if there are enough columns: those of a small image are one group. */
+/* Columns of an item: few enough for four items per thread, because the rows of a small image make
+ * a single group. */
 static int64_t columns_at_once(const layout *l, int threads) {
     const int64_t want = cgp__ceil_div(4 * (int64_t)threads, l->sets * cgp__max(l->groups, 1));
     const int64_t even = cgp__ceil_div(cgp__ceil_div(l->width, want), FEW) * FEW;
@@ -123,7 +124,7 @@ static bool is_grouped(const norm *w) {
     return w->kernel->spec.op == CGP_OP_GROUP_NORM;
 }
 
-/* The factors of one kind of a set, from column 0 on. */
+/* One kind of factor of a set, from column 0 on. */
 static float *factor_of(const norm *w, int64_t set, int kind) {
     return w->factors + set * set_factors(&w->l) + kind * cgp__cpu_padded(w->l.width);
 }
@@ -132,7 +133,7 @@ static double *sums_of(const norm *w, int64_t set, int64_t group) {
     return w->sums + (set * w->l.groups + group) * group_sums(&w->l);
 }
 
-/* Columns from `column` on of the wide rows from `row` on of a set. */
+/* Wide rows of a set from `row` on, with columns from `column` on. */
 static cgp__cpu_columns columns_of(const norm *w, int64_t set, int64_t row, int64_t column) {
     const cgp_kernel_args *args = w->args;
     const cgp_dtype type = w->kernel->spec.type;
@@ -161,7 +162,7 @@ static void run_sums(const norm *w, const cgp__cpu_columns *columns) {
         w->kernel->device->kernels->columns_moments(columns);
 }
 
-/* Items of all sets: some columns of a group. */
+/* Items are ranges of columns of a group, for the groups of all sets. */
 static void sums_range(const void *work, int64_t begin, int64_t end, int thread) {
     const norm *w = work;
     const layout *l = &w->l;
@@ -194,15 +195,15 @@ static void make_sums(const norm *w) {
     cgp__cpu_parallel_for(w->kernel->device, items, cgp__cpu_block_rows(each), sums_range, w);
 }
 
-/* Rows of x in copy `copy` of a group. */
+/* Rows of x that copy `copy` of a group holds. */
 static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
     const bool last = group + 1 == l->groups;
     return cgp__min(l->group, l->wide - group * l->group) +
            (last && copy * l->channels < l->rest ? 1 : 0);
 }
 
-/* Moments of `count` rows, to those of `before` rows; as merge_moments in kernels/channel_norm.c.
- * */
+/* Merge the moments of `count` rows into those of `before` rows, as merge_moments() in
+ * kernels/channel_norm.c does. */
 static void merge(double *to, const double *from, int64_t before, int64_t count, const layout *l) {
     const double fraction = (double)count / (double)(before + count);
     for (int64_t c = 0; c < l->channels; c++) {
@@ -219,7 +220,7 @@ static void add(double *to, const double *from, const layout *l) {
     }
 }
 
-/* All of a set to the first channels of its first group. */
+/* Add all sums of a set to the first channels of its first group; return those. */
 static double *gather(const norm *w, int64_t set) {
     const layout *l = &w->l;
     double *to = sums_of(w, set, 0);
@@ -240,7 +241,7 @@ static double *gather(const norm *w, int64_t set) {
 
 /* --- second pass: y or dx --- */
 
-/* A channel's factors are those of all its columns. */
+/* Copy a channel's factors to all its columns. */
 static void widen_factors(const norm *w, int64_t set) {
     const layout *l = &w->l;
     for (int kind = 0; kind < FACTORS; kind++) {
@@ -250,13 +251,13 @@ static void widen_factors(const norm *w, int64_t set) {
     }
 }
 
-/* Blocks of wide rows of all sets, the last one first: of it the most is still in the caches after
- * the first pass, and whoever reads the result from its beginning finds that there. */
+/* Wide rows of a block. Blocks run from the last to the first. The first pass left most of the last
+ * block in the caches; the next reader finds the beginning of the result there. */
 static int64_t apply_rows(const layout *l) {
     return cgp__cpu_block_rows(l->width);
 }
 
-/* The fused RELU, while y is in the cache. */
+/* Apply the fused RELU while y is in the cache. */
 static void end_in_relu(const norm *w, const cgp__cpu_columns *a) {
     const float slope = w->kernel->spec.attributes.slope;
     if (w->backward || slope == 1.0f) return;
@@ -298,7 +299,7 @@ static void apply_all(const norm *w) {
 
 /* --- forward --- */
 
-/* The factors of a channel of a set. The shift compensates the rounding of the mean to float. */
+/* Set the factors of a channel of a set. The shift compensates for rounding the mean to f32. */
 static void set_channel(const norm *w, int64_t set, int64_t c, double mean, double rstd) {
     const float *weight = w->args->param[0], *bias = w->args->param[1];
     const double scale = rstd * (double)(weight ? weight[c] : 1.0f);
@@ -309,13 +310,14 @@ static void set_channel(const norm *w, int64_t set, int64_t c, double mean, doub
     factor_of(w, set, SLOPE)[c] = 0.0f;
 }
 
-/* NaN where the variance, or a sum of squares in it, overflows f32: 1 / infinity would hide it. */
+/* Return NaN if the variance, or a sum of squares in it, overflows f32: 1 / infinity would hide
+ * it. */
 static double reciprocal_deviation(const norm *w, double variance) {
     if (!(variance <= FLT_MAX)) return NAN;
     return 1.0 / sqrt(variance + (double)w->kernel->spec.attributes.eps);
 }
 
-/* Mean, and sum of squared differences, of the channels from c on of a part. */
+/* Merge the mean and the sum of squared differences of a part, whose channels begin at c. */
 static void merge_part(double to[2], const double *sums, int64_t c, const layout *l) {
     to[0] = sums[c];
     to[1] = sums[l->width + c];
@@ -327,7 +329,7 @@ static void merge_part(double to[2], const double *sums, int64_t c, const layout
     }
 }
 
-/* By the statistics of its own rows, which are saved. */
+/* Set and save the statistics of a set's own rows. */
 static void set_forward(const norm *w, int64_t set) {
     const layout *l = &w->l;
     const double *sums = gather(w, set);
@@ -368,7 +370,7 @@ static cgp_status batch_forward(const cgp_kernel *kernel, const cgp_kernel_args 
 
 /* --- backward --- */
 
-/* Of the channels of a part: g = dy weight, whose means they share. */
+/* Set the factors of a part's channels, which share the means of g = dy weight and of g h. */
 static void set_grouped_part(const norm *w, int64_t set, int64_t part, const double *sums) {
     const layout *l = &w->l;
     const float *weight = w->args->param[0];

@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.c -- convolutions as implicit GEMMs of windows and weights, W [KH, KW, in, out].
+/* conv2d.c -- convolution as implicit GEMM (Chetlur et al. 2014, arXiv:1410.0759) of windows and
+ * weights, W [KH, KW, in, out].
  *
  *     y [pixels, out]         = windows of x [pixels, KH KW in]    W [KH KW in, out]
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * Windows are not copied one by one (no im2col). A block of output pixels works on a *strip*: its
- * input rows, in floats, with zeros for padding. There a window is KH runs of KW in floats, at the
- * same distances for every pixel, so the micro-kernel takes the address of a row of a from a table.
+ * Windows are not copied one by one (no im2col). A block of output pixels works on a *strip*: a
+ * copy of its input rows, in f32, padded with zeros. A window is then KH runs of KW in floats, at
+ * the same distances for every pixel. The micro-kernel takes the address of each row of a from a
+ * table: indirect convolution (Dukhan 2019, arXiv:1907.02129).
  *
- * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels
- * of a class have the same taps of the kernel, and dy without gaps, so no GEMM multiplies zeros
- * that the stride would put there. A pointwise convolution (1 x 1, stride 1) is a plain GEMM.
+ * dx with a stride of s is s x s GEMMs, one per class of pixels (i mod s, j mod s). The pixels of a
+ * class have the same taps of the kernel and read dy without gaps, so no GEMM multiplies zeros that
+ * the stride would insert. A pointwise convolution (1 x 1, stride 1) is a plain GEMM.
  *
- * In bf16 the GEMMs may be those of conv2d_bf16.c. dW is that of conv2d_weight.c. A kernel with
- * tiles is that of conv2d_winograd.c where they pay.
+ * In bf16, conv2d_bf16.c may run the GEMMs. conv2d_weight.c computes dW. conv2d_winograd.c runs
+ * convolutions with a Winograd `tile`, if tiles pay.
  *
- * Threads take blocks of pixels, each with its own strip, or columns of them. The result does not
- * depend on that: k is cut by its size alone. */
+ * Threads take blocks of pixels, each with its own strip, or ranges of columns. The result is the
+ * same either way: k is divided by its size alone. */
 #include "backend/cpu/ops/conv2d.h"
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
 
-/* Of k at a time, a multiple of 16. */
+/* Maximum k of a part, a multiple of 16. */
 #define KC 512
 /* --- windows times weights --- */
 
-/* k is cut into whole segments, or equal parts of one, whole vectors but for the last. */
+/* k is divided into whole segments, or a segment into equal parts, all but the last full
+ * vectors. */
 static int64_t segments_at_once(const cgp__grid *g) {
     const int64_t fit = cgp__max(KC / g->segment, 1);
     return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));
@@ -79,7 +82,7 @@ static buffers buffers_of(const cgp__window_gemm *p, int thread) {
     return r;
 }
 
-/* The part of b from segment u, element q of it on. */
+/* Set the part of b from element q of segment u on. */
 static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64_t q,
                   int64_t length) {
     block->b = p->b;
@@ -93,8 +96,8 @@ static void set_b(cgp__block *block, const cgp__window_gemm *p, int64_t u, int64
     block->taps.length = length;
 }
 
-/* Partial sums of a block are in the result or, where that is bf16, in a buffer until the last part
- * of k. */
+/* Set where sums go. Partial sums stay in the result or, if that is bf16, in a buffer until the
+ * last part of k. */
 static void set_c(cgp__block *block, const cgp__window_gemm *p, const buffers *r, bool first,
                   bool last) {
     const bool apart = has_sums(&p->grid, p->to.type);
@@ -138,7 +141,7 @@ static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pix
         }
 }
 
-/* Items: for each block of pixels, its ranges of columns. */
+/* Items are ranges of columns, for each block of pixels. */
 static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__window_gemm *p = work;
     const cgp__grid *g = &p->grid;
@@ -161,8 +164,8 @@ static void window_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Runs in a block: those with which the busiest thread has the fewest rows of a micro-panel to
- * multiply and to pack, and at least half of what fits. */
+/* Return the runs of a block: at least half of what fits, and as many as give the busiest thread
+ * the fewest rows of micro-panels to multiply and to pack. */
 static int64_t runs_at_once(const cgp__grid *g, int64_t panels, int threads) {
     const int64_t all = cgp__grid_runs(g), most = cgp__grid_block(g, CGP__WINDOW_PIXELS);
     int64_t best = cgp__ceil_div(all, cgp__ceil_div(all, most)), least = INT64_MAX;
@@ -243,17 +246,17 @@ static cgp_status forward(const cgp_kernel *kernel, const cgp_kernel_args *args)
     return CGP_OK;
 }
 
-/* One side of the GEMM for pixels first + stride i of dx. */
+/* One axis of the GEMM for pixels first + stride i of dx. */
 typedef struct side {
-    /* Of the class. */
+    /* First pixel and number of pixels of the class. */
     int64_t first, pixels;
-    /* Their last tap, in the order of dy, and the number of taps. */
+    /* Last tap of these pixels, in the order of dy; number of taps. */
     int64_t tap, taps;
     int64_t padding;
 } side;
 
-/* Pixel i = c + s j is tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. As
- * t falls the outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
+/* Pixel i = c + s j is tap u of output (i + padding - u) / s if that is an integer, so u = u0 + s
+ * t. As t falls, the outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
 static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
     const int64_t first_tap = ((c + padding) % stride + stride) % stride;
     side s = {.first = c, .pixels = size > c ? cgp__ceil_div(size - c, stride) : 0};
@@ -284,7 +287,7 @@ static cgp__window_gemm input_gemm(const cgp_kernel_spec *spec, const side *vert
     return p;
 }
 
-/* Pixels of dx outside all windows. */
+/* Fill pixels of dx that are in no window, with the bias or zeros. */
 static void fill_pixels(cgp_device *device, const cgp__cpu_convolution *conv, const side *vertical,
                         const side *horizontal) {
     const cgp_op_attributes *s = &conv->spec->attributes;
@@ -377,9 +380,9 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
     return CGP_OK;
 }
 
-/* --- workspace, in bf16 enough by either way --- */
+/* --- workspace; in bf16, enough with and without AVX512_BF16 --- */
 
-/* Of the windows of a grid, or by tiles. */
+/* Bytes for GEMMs of windows, or for Winograd tiles. */
 static int64_t gemm_workspace(const cgp_kernel_spec *spec, const cgp__grid *g, int64_t columns,
                               int threads) {
     const int64_t bytes = cgp__winograd_applies(&spec->attributes)
@@ -395,7 +398,7 @@ static int64_t forward_workspace(const cgp_kernel_spec *spec, int threads) {
     return gemm_workspace(spec, &g, spec->attributes.out, threads);
 }
 
-/* The largest of the classes. */
+/* The largest workspace of the classes. */
 static int64_t input_workspace(const cgp_kernel_spec *spec, int threads) {
     const cgp_op_attributes *s = &spec->attributes;
     if (cgp__cpu_is_pointwise(s)) return pointwise_workspace(spec, threads);

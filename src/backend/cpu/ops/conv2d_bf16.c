@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_bf16.c -- convolutions as GEMMs of windows and weights in bf16, by AVX512_BF16 or AMX.
+/* conv2d_bf16.c -- convolution as implicit GEMM in bf16, by AVX512_BF16 or AMX.
  *
- * The GEMMs are those of conv2d.c and an element is the chain of gemm/tiles.h, with k cut as in
- * gemm/tiles.c; that of dW is cut into blocks of pixels. Strips are in bf16. The rows of a that a
- * block needs are packed from its strip, a part of k at a time, with steps of 32 of k across the
- * ends of a window's runs. b is packed once for all blocks: weights at the beginning, dy for each
- * block of pixels of dW. */
+ * The GEMMs are the same as in conv2d.c. An element is the chain of gemm/tiles.h, with k divided as
+ * in gemm/tiles.c; the GEMM of dW divides k into blocks of pixels. Strips are in bf16. A block's
+ * rows of a are packed from its strip, one part of k at a time; a step of 32 of k may span the ends
+ * of a window's runs. b is packed once for all blocks: weights at the start, dy for each block of
+ * pixels of dW. */
 #include "backend/cpu/ops/windows.h"
 
 #define SIDE CGP__TILE_SIDE
-/* Of k at a time, as in gemm/tiles.c. */
+/* Maximum k of a part, as in gemm/tiles.c. */
 #define KC 1024
-/* Rows of dW at a time. */
+/* Maximum rows of dW in a block. */
 #define MC 256
-/* Multiplications of 32 x 32 by 32 that are worth a wake-up of another thread. */
+/* 32 x 32 x 32 products that are worth waking another thread. */
 #define MIN_PARALLEL_WORK 500
 
 static int64_t round_up(int64_t n) {
@@ -24,7 +24,7 @@ static int64_t depth_of(const cgp__grid *g) {
     return g->kernel_height * g->segment;
 }
 
-/* Equal parts of k of at most KC, whole steps but for the last. */
+/* Equal parts of k of at most KC, all but the last full steps. */
 static int64_t part_of(int64_t k) {
     return round_up(cgp__ceil_div(k, cgp__ceil_div(k, KC)));
 }
@@ -96,7 +96,7 @@ static void set_c(cgp__tile_block *block, const cgp__window_gemm *p, const buffe
     block->c_rows = last ? r->pixels : NULL;
 }
 
-/* The value that is added to is added with the first part of k, and so is the bias. */
+/* The first part of k adds the bias and the value that is added to. */
 static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pixels, int64_t begin,
                         int64_t end) {
     const cgp__grid *g = &p->grid;
@@ -123,7 +123,7 @@ static void run_columns(const cgp__window_gemm *p, const buffers *r, int64_t pix
     }
 }
 
-/* Items: for each block of pixels, its ranges of columns. */
+/* Items are ranges of columns, for each block of pixels. */
 static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__window_gemm *p = work;
     const cgp__grid *g = &p->grid;
@@ -180,7 +180,7 @@ void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace) {
 
 /* --- the weight's gradient --- */
 
-/* One block of pixels of it: dW += windows^T dy. */
+/* One block of pixels of the gradient: dW += windows^T dy. */
 typedef struct weight_gemm {
     cgp_device *device;
     const cgp__grid *grid;
@@ -191,7 +191,7 @@ typedef struct weight_gemm {
     bool add;
     /* Micro-panels of columns in an item. */
     int64_t micro_panels;
-    /* Of thread 0, `bytes` long; the other threads' follow. */
+    /* Thread 0's workspace of `bytes` bytes; the workspaces of the other threads follow. */
     char *workspace;
     int64_t bytes;
 } weight_gemm;
@@ -213,7 +213,7 @@ static int64_t weight_thread_bytes(const cgp__grid *g) {
                                  block_of_segment(g), pixels_of(g, CGP__WINDOW_WEIGHT_PIXELS)));
 }
 
-/* Items: for each block of rows of dW, its ranges of columns. */
+/* Items are ranges of columns, for each block of rows of dW. */
 static void weight_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gemm *p = work;
     const cgp__grid *g = p->grid;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_weight.c -- the gradient of a convolution's weight in f32, dW [KH KW in, out] = (windows
- *of x)^T dy.
+/* conv2d_weight.c -- the gradient of a convolution's weight in f32, as implicit GEMM: dW [KH KW in,
+ * out] = (windows of x)^T dy.
  *
- * It is summed over blocks of pixels in their order: those of a block are a GEMM's k. Their windows
- * lie in a strip (conv2d.c), from which the elements of some rows of dW are packed as a block of a.
+ * It is summed over blocks of pixels in order; the pixels of a block are a GEMM's k. Their windows
+ * are in a strip (conv2d.c), from which some rows of dW are packed as a block of a.
  *
- * Threads take rows of dW, and meet after every block of pixels. Of a small filter there is little
- * to divide; threads then take blocks of pixels, each with its own strip and its own sums, which
+ * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
+ * to divide. Threads then take blocks of pixels, each with its own strip and its own sums, which
  * are added to dW in the order of blocks. The bits are the same. */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
 
-/* Rows of dW at a time. */
+/* Maximum rows of dW in a block. */
 #define MC 256
-/* Elements of a small filter's dW. */
+/* Maximum elements of a small filter's dW. */
 #define SMALL_FILTER 16384
 
-/* dW of an image. */
+/* The whole gradient. */
 typedef struct weight_gemm {
     cgp_device *device;
     const cgp__grid *grid;
@@ -26,12 +26,12 @@ typedef struct weight_gemm {
     int64_t columns;
     float *dw;
     bool add;
-    /* In a block of pixels. */
+    /* Runs in a block of pixels. */
     int64_t runs;
     char *workspace;
 } weight_gemm;
 
-/* One block of pixels of it: dw = or += windows^T dy. */
+/* One block of pixels of the gradient: dw = or += windows^T dy. */
 typedef struct pixel_block {
     const weight_gemm *of;
     int64_t pixels;
@@ -40,11 +40,11 @@ typedef struct pixel_block {
     int64_t *windows;
     float *dw;
     bool add;
-    /* Of x and dy, for another block. */
+    /* x and dy of another block, to be prefetched. */
     cgp__cpu_prefetch prefetch[2];
-    /* In an item: rows of dW, within a segment, and micro-panels of columns. */
+    /* Size of an item: rows of dW, within a segment, and micro-panels of columns. */
     int64_t rows, micro_panels;
-    /* Of thread 0, `bytes` long; the other threads' follow. */
+    /* Thread 0's buffers of `bytes` bytes; the buffers of the other threads follow. */
     char *buffers;
     int64_t bytes;
 } pixel_block;
@@ -69,12 +69,12 @@ static int64_t buffers_bytes(const cgp__grid *g) {
            cgp__align_up(2 * pixels_in_block(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
-/* Blocks of at most so many rows of dW. */
+/* Number of blocks of at most `rows` rows of dW. */
 static int64_t row_blocks(const cgp__grid *g, int64_t rows) {
     return g->kernel_height * cgp__ceil_div(g->segment, rows);
 }
 
-/* Items: for each block of rows of dW, its ranges of columns. */
+/* Items are ranges of columns, for each block of rows of dW. */
 static void rows_range(const void *work, int64_t begin, int64_t end, int thread) {
     const pixel_block *p = work;
     const cgp__grid *g = p->of->grid;
@@ -119,7 +119,8 @@ static cgp__cpu_prefetch prefetch_dy(const weight_gemm *w, int64_t first) {
     return (cgp__cpu_prefetch){(const char *)w->dy + begin * row, 1, (end - begin) * row, 0};
 }
 
-/* Make the strip of a block, on the threads or `alone`; `next` is the block to prefetch. */
+/* Copy the strip of a block, on all threads or, if `alone`, on the calling one. `next` is the block
+ * to prefetch. */
 static void set_pixels(pixel_block *p, bool alone, int64_t block, int64_t next) {
     const weight_gemm *w = p->of;
     const cgp__grid *g = w->grid;
@@ -130,7 +131,7 @@ static void set_pixels(pixel_block *p, bool alone, int64_t block, int64_t next) 
     p->prefetch[1] = prefetch_dy(w, next * w->runs);
 }
 
-/* A strip, its windows, and what follows. */
+/* A block whose strip, windows and buffers follow each other in a workspace. */
 static pixel_block block_at(const weight_gemm *w, char *workspace) {
     const cgp__grid *g = w->grid;
     pixel_block p = {.of = w, .strip = (float *)(void *)workspace};
@@ -148,13 +149,13 @@ static int64_t strip_and_windows_bytes(const cgp__grid *g) {
 
 /* --- threads by rows of dW --- */
 
-/* Rows that the busiest thread multiplies and packs. */
+/* Time of the busiest thread, in rows that it multiplies and packs. */
 static int64_t time_of_rows(const cgp__grid *g, int threads, int64_t rows) {
     return cgp__ceil_div(row_blocks(g, rows), threads) * (rows + CGP__GEMM_PACKING_ROWS);
 }
 
-/* Rows of dW in an item: of a small filter few, so that all threads have as many. Each item packs
- * dy again. */
+/* Rows of dW in an item. Each item packs dy again, but a small filter needs small items to give all
+ * threads equal work. */
 static int64_t rows_at_once(const cgp__grid *g, int threads) {
     int64_t best = block_of_segment(g), least = INT64_MAX;
     for (int64_t rows = best; threads > 1 && rows > 0; rows -= CGP__GEMM_MR) {
@@ -194,7 +195,7 @@ static bool is_small(const cgp__grid *g, int64_t columns) {
     return elements(g, columns) <= SMALL_FILTER;
 }
 
-/* A thread's workspace. */
+/* Bytes of a thread's workspace. */
 static int64_t thread_bytes(const cgp__grid *g, int64_t columns) {
     return strip_and_windows_bytes(g) + buffers_bytes(g) +
            cgp__align_up(elements(g, columns) * (int64_t)sizeof(float));

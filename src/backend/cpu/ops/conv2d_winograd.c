@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_winograd.c -- 3 x 3 convolutions of stride 1 by tiles of 2 x 2 output pixels: 16 products
- *a tile instead of 36
- * (kernels/winograd.c).
+/* conv2d_winograd.c -- Winograd convolution (Lavin and Gray 2016, arXiv:1509.09308): 3 x 3, stride
+ * 1, by tiles of 2 x 2 output pixels, with 16 products per tile instead of 36 (kernels/winograd.c).
  *
- *     y, dx     U = G w G^T, packed          V = B^T d B of a block of tiles          M[i] = V[i] U[i]          y = A^T M A
- *     dw        V, Z = A dy A^T of a block of tiles          dU[i] += V[i]^T Z[i]          dw = G^T dU G
+ *     y, dx     U = G w G^T, packed     V = B^T d B of a block of tiles     M[i] = V[i] U[i]
+ *               y = A^T M A
+ *     dw        V, Z = A dy A^T of a block of tiles     dU[i] += V[i]^T Z[i]     dw = G^T dU G
  *
- * Many tiles: U once, then block after block. Few: V once, then panel after panel of columns, whose
- * U, larger than the image by far, does not leave the cache. dx is the convolution of dy with the
- * filter turned round. An output pixel depends on its tile alone, whose place in the image is
- * fixed: not on the samples beside it, nor on threads, which take blocks or panels. */
+ * With many tiles, U is computed once, then one block of tiles after the other. With few tiles, V
+ * is computed once, then one panel of columns after the other. U of a panel then stays in the
+ * cache; all of U is far larger than the image. dx is the convolution of dy with the filter rotated
+ * by 180 degrees. An output pixel depends on its tile alone, whose place in the image is fixed: not
+ * on other samples, and not on threads, which take blocks or panels. */
 #include "backend/cpu/ops/winograd.h"
 
-/* Channels on either side, and pixels of an output, from which on transforms cost less than they
- * save. */
+/* Minimum channels on either side, and pixels of an output, for which the transforms pay. */
 #define MIN_CHANNELS 16
 #define MIN_PIXELS 36
 
@@ -28,17 +28,17 @@ typedef struct convolution {
     cgp_device *device;
     cgp__winograd_image x;
     cgp__winograd_tiling tiles;
-    /* Of all columns. */
+    /* The filter, with all columns. */
     cgp__winograd_filter filter;
     const float *bias;
     cgp_dtype type;
     void *to;
     bool add;
-    /* Columns at a time; those of the part. */
+    /* Columns of a part; first and number of columns of the current part. */
     int64_t part, column, columns;
     /* Runs in a block. */
     int64_t runs;
-    /* Packed weights of a part; of few tiles, V; what follows is a thread's. */
+    /* Packed weights of a part; V, if tiles are few; then scratch of thread 0. */
     float *u, *v;
     char *scratch;
 } convolution;
@@ -47,13 +47,13 @@ static int64_t u_matrix(int64_t k, int64_t columns) {
     return cgp__winograd_matrix(1, cgp__gemm_panels_bytes(columns, k) / (int64_t)sizeof(float));
 }
 
-/* Bytes of a thread's U and M, of a panel. */
+/* Bytes of a thread's U and M for a panel. */
 static int64_t panel_bytes(const cgp__winograd_tiling *t, int64_t k) {
     return cgp__winograd_matrices_bytes(u_matrix(k, CGP__WINOGRAD_PANEL)) +
            cgp__winograd_tiles_bytes(t, CGP__WINOGRAD_PANEL);
 }
 
-/* Rows begin .. end - 1 of the part's U. */
+/* Compute rows begin .. end - 1 of the part's U. */
 static void make_weights(const convolution *p, int64_t begin, int64_t end) {
     cgp__winograd_filter part = p->filter;
     part.at += p->column * (part.turned ? part.row : 1);
@@ -110,7 +110,7 @@ static void write_pixels(const convolution *p, const cgp__winograd_run *r, const
     p->device->kernels->winograd_output(m, matrix, &pixels);
 }
 
-/* V of runs first .. last - 1, of which it holds `tiles`. */
+/* Compute V of runs first .. last - 1 in matrices of `tiles` tiles. */
 static void transform(const convolution *p, int64_t first, int64_t last, int64_t tiles, float *v) {
     for (int64_t i = first; i < last; i++) {
         const cgp__winograd_run r = cgp__winograd_run_at(&p->tiles, i);
@@ -120,7 +120,7 @@ static void transform(const convolution *p, int64_t first, int64_t last, int64_t
     }
 }
 
-/* Products and pixels of runs first .. last - 1. */
+/* Compute the products and pixels of runs first .. last - 1. */
 static void finish(const convolution *p, int64_t first, int64_t last, const float *v, float *m) {
     const int64_t tiles = cgp__winograd_tiles_between(&p->tiles, first, last);
     multiply(p, tiles, v, m);
@@ -148,7 +148,7 @@ static void blocks_range(const void *work, int64_t begin, int64_t end, int threa
     }
 }
 
-/* Runs in a block: where there are several threads, blocks for each of them. */
+/* Runs in a block: fewer if there are several threads, so that each gets blocks. */
 static int64_t runs_of_block(const convolution *p, bool little) {
     const int64_t runs = cgp__winograd_runs_at_once(&p->tiles), threads = p->device->threads;
     if (threads == 1 || little) return runs;
@@ -229,7 +229,7 @@ static void convolve(convolution *p, void *workspace) {
         convolve_by_blocks(p, little);
 }
 
-/* For these images or fewer, whichever way those go. */
+/* Bytes for these images or fewer, by blocks or by panels. */
 static int64_t convolution_bytes(const cgp__winograd_tiling *t, int64_t k, int64_t columns,
                                  int threads) {
     const cgp__winograd_tiling fewer = cgp__winograd_fewer(t);
