@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* threads.c -- one team of threads for all kernels of a device: OpenMP's.
+/* threads.c -- static partition with work stealing (Blumofe and Leiserson 1999), on one OpenMP team
+ * for all kernels of a device.
  *
- * A thread pool of our own would compete with OpenMP libraries, such as a BLAS in the user's
- * program: after a kernel both pools spin on the device's cores for a while in case another comes.
- * In one team a spinning thread waits for the next work of either kind.
+ * A separate thread pool would compete with OpenMP libraries, such as a BLAS in the user's program:
+ * after a kernel, both pools would spin on the device's cores. In one team, a spinning thread takes
+ * the next work of either kind.
  *
- * A team always has all threads of the device: libgomp ends those that a smaller team leaves out
- * and starts new ones for a larger. They inherit the owner's cores, all T of them, and are not
- * pinned one by one, because a thread started later would be on the owner's core alone.
+ * A team always has all threads of the device: libgomp ends the threads that a smaller team leaves
+ * out, and starts new ones for a larger team. Threads inherit the owner's affinity, all T cores.
+ * They are not pinned one by one, because a thread started later would share the owner's core.
  *
- * A thread begins with its share of the items, the same part of all in each kernel: what it wrote
- * in the last one lies in its own caches, and cores may be far from each other's. Free, it takes
- * what others have not begun.
+ * A thread begins with its share of the items, the same part in each kernel. This gives cache
+ * affinity: that part of the last result is still in the thread's own caches. A thread that has
+ * finished its share steals what others have not started.
  *
  * The thread sanitizer does not see OpenMP's barriers. The counter `taken` therefore also orders
  * the threads' memory: every thread reads it first, and adds to it after its last range. */
@@ -23,7 +24,7 @@
 #include <sched.h>
 #include <string.h>
 
-/* Looks at another thread's progress before the core is offered to others. */
+/* Spins before a waiting thread yields its core. */
 #define SPINS 1000
 
 static void take_share(const cgp__cpu_parallel_work *w, cgp__cpu_share *share) {
@@ -44,7 +45,7 @@ static void take_ranges(void *data) {
     atomic_fetch_add_explicit(&device->taken, 1, memory_order_acq_rel);
 }
 
-/* Equal shares of all grains. */
+/* Divide the grains into equal shares. */
 static void set_shares(cgp_device *device, int64_t grains) {
     int64_t first = 0;
     for (int i = 0; i < device->threads; i++) {
@@ -54,7 +55,7 @@ static void set_shares(cgp_device *device, int64_t grains) {
     }
 }
 
-/* Eight grains for each thread: a late one delays the others by an eighth at most. */
+/* Eight grains per thread: a late thread delays the others by an eighth at most. */
 void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work) {
     if (items < 1) return;
@@ -75,11 +76,12 @@ typedef struct ordered_work {
     cgp__cpu_item *make, *add;
     const void *work;
     int64_t items;
-    /* Items that threads took, and those that were added. */
+    /* Items taken by threads; items added. */
     _Atomic int64_t *taken, *added;
 } ordered_work;
 
-/* A thread with an earlier item is running, so this ends. */
+/* Wait until the earlier items are added. The thread with the earliest one is running, so this
+ * ends. */
 static void wait_for(_Atomic int64_t *added, int64_t item) {
     int spins = 0;
     while (atomic_load_explicit(added, memory_order_acquire) != item) {
@@ -90,7 +92,7 @@ static void wait_for(_Atomic int64_t *added, int64_t item) {
     }
 }
 
-/* The items of this loop are the threads. */
+/* Items of this loop are the threads. */
 static void take_items(const void *of, int64_t begin, int64_t end, int thread) {
     const ordered_work *w = of;
     (void)begin;
@@ -112,8 +114,8 @@ void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item
     cgp__cpu_parallel_for(device, device->threads, 1, take_items, &w);
 }
 
-/* Found by name, as the library may be older than OpenMP 5.0: in a process of PyTorch's wheels
- * theirs serves all. */
+/* The function is found by name, as the library may be older than OpenMP 5.0. In a process with
+ * PyTorch's wheels, PyTorch's library serves all. */
 void cgp__cpu_threads_end(void) {
     void *const found = dlsym(RTLD_DEFAULT, "omp_pause_resource");
     int (*pause)(int kind, int device);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* threads.h -- parallel_for over the threads of a device.
+/* threads.h -- parallel_for over the threads of a device, by static partition with work stealing.
  *
  *     items  0        B        2B       3B       4B     4B + r        B: items in a block
  *            |--------|--------|--------|--------|----|
- *     thread     0        0        1        1      0                  its share; then, when it is free, of others' shares
+ *     thread     0        0        1        1      0                  its share, then stolen blocks
  *
  * Items are rows, columns or elements. A range may run on any thread and at any time, so it writes
- * nothing that another range reads or writes, and its result is that of its items alone. Sums over
- * ranges are kept per block of a fixed size and added in the order of blocks afterwards. Bits then
+ * nothing that another range reads or writes, and its result depends on its items alone. Sums over
+ * ranges are kept per block of a fixed size, and added in the order of blocks afterwards. Bits then
  * depend neither on the number of threads nor on their timing. */
 #ifndef CGP_SRC_CPU_THREADS_H
 #define CGP_SRC_CPU_THREADS_H
@@ -16,8 +16,8 @@
 
 #include "backend/backend.h"
 
-/* Elements that are worth a block: some microseconds of the cheapest kernel, several times the cost
- * of a wake-up. A multiple of all vectors' lengths. */
+/* Elements that are worth a block: they take some microseconds in the cheapest kernel, several
+ * times the cost of waking a thread. A multiple of every vector length. */
 #define CGP__CPU_SPLIT 16384
 
 /* The parallel_for in progress on a device. */
@@ -25,32 +25,32 @@ typedef struct cgp__cpu_parallel_work {
     cgp__range *range;
     const void *work;
     int64_t items;
-    /* Items that a thread takes at a time, whole blocks. */
+    /* Items that a thread takes at a time; full blocks. */
     int64_t grain;
 } cgp__cpu_parallel_work;
 
-/* Of the grains of a parallel_for, those that one thread begins with; each in cache lines of its
+/* The grains of a parallel_for that one thread begins with. Each share has cache lines of its
  * own. */
 typedef struct cgp__cpu_share {
     _Alignas(128) _Atomic int64_t next;
     int64_t end;
 } cgp__cpu_share;
 
-/* Run all items, on the owner: in one range if the device has one thread or there is one block.
- * Allocates nothing in the steady state. */
+/* Run all items; called by the owner. They run in one range if the device has one thread or there
+ * is one block. Allocates nothing in the steady state. */
 void cgp__cpu_parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__range *range,
                            const void *work);
 
-/* One item, on a thread. */
+/* Process one item, on a thread. */
 typedef void cgp__cpu_item(const void *work, int64_t item, int thread);
 
-/* Items whose results are added up in their order: make() is called for each as threads become
- * free, and then, by the same thread, add(), for one item after the other. A thread takes no other
- * item in between, so buffers are a thread's. Allocates nothing. */
+/* Run items whose results are added in order. A free thread calls make() for the next item and then
+ * add(), which runs for one item after the other. Between the two it takes no other item, so
+ * buffers may be per thread. Allocates nothing. */
 void cgp__cpu_parallel_in_order(cgp_device *device, int64_t items, cgp__cpu_item *make,
                                 cgp__cpu_item *add, const void *work);
 
-/* cgp__cpu_parallel_for() splits these items. */
+/* Return whether cgp__cpu_parallel_for() divides these items. */
 static inline bool cgp__cpu_is_parallel(int threads, int64_t items, int64_t block) {
     return threads > 1 && items > block;
 }
@@ -62,12 +62,12 @@ static inline int64_t cgp__cpu_block_rows(int64_t width) {
     return rows / 4 * 4;
 }
 
-/* Columns in a block where whole columns of `rows` are summed; all if that is little. */
+/* Columns in a block if whole columns of `rows` rows are summed; all if there is little work. */
 static inline int64_t cgp__cpu_block_columns(int64_t rows, int64_t width) {
     return rows * width <= CGP__CPU_SPLIT ? width : 128;
 }
 
-/* End the OpenMP threads of the calling thread, the owner. */
+/* End the OpenMP threads of the calling thread, which is the owner. */
 void cgp__cpu_threads_end(void);
 
 #endif

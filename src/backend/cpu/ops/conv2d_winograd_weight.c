@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d_winograd_weight.c -- the weight's gradient of a convolution by tiles (conv2d_winograd.c).
- * */
+/* conv2d_winograd_weight.c -- the weight's gradient of a Winograd convolution
+ * (conv2d_winograd.c). */
 #include "backend/cpu/ops/winograd.h"
 
-/* Rows of dU, channels of x, at a time. Many tiles: a part of them, block after block of tiles. Few
- * tiles: V and Z once, then panel after panel. */
+/* Computes dU for some rows (channels of x) at a time. With many tiles: for a part of the rows, one
+ * block of tiles after the other. With few tiles: V and Z once, then one panel of rows after the
+ * other. */
 typedef struct weight_gradient {
     cgp_device *device;
     cgp__winograd_image x, dy;
@@ -12,7 +13,7 @@ typedef struct weight_gradient {
     int64_t in, out;
     float *dw;
     bool add;
-    /* Runs of the block, and its tiles. */
+    /* First and last run of the block, and its number of tiles. */
     int64_t first, last, count;
     float *du, *v, *z;
     char *scratch;
@@ -22,7 +23,7 @@ static int64_t gemm_bytes(const cgp__winograd_tiling *t, int64_t rows, int64_t o
     return cgp__gemm_workspace(rows, out, cgp__winograd_block_tiles(t), CGP_F32, false, 1);
 }
 
-/* du (+)= rows row .. row + rows - 1 of V[i]^T Z[i] */
+/* du = or += rows row .. row + rows - 1 of V[i]^T Z[i]. */
 static void multiply(const weight_gradient *p, int64_t i, int64_t row, int64_t rows, float *du,
                      void *scratch) {
     const int64_t width = p->x.count;
@@ -69,7 +70,7 @@ static void matrices_range(const void *work, int64_t begin, int64_t end, int thr
         multiply(p, i, 0, rows, p->du + i * cgp__winograd_matrix(rows, p->out), scratch);
 }
 
-/* Items are vectors of elements of dU[i]. */
+/* Items are groups of 16 elements of dU[i]. */
 static void back_range(const void *work, int64_t begin, int64_t end, int thread) {
     const weight_gradient *p = work;
     (void)thread;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- the convolution from y to x, run backwards:
+/* conv_transpose2d.c -- transposed convolution, as the CONV2D from y to x run backwards:
  *
- *     y       its dx of x, + bias              dx      its y of dy
- *     dW      its dW, x and dy exchanged       dbias   sum over pixels of dy
+ *     y       the CONV2D's dx of x, + bias             dx      its y of dy
+ *     dW      its dW, with x and dy exchanged          dbias   sum over pixels of dy
  *
- * With the chains of CONV2D. A pointwise one is LINEAR, whose weight [out, in] it has. */
+ * Sums are the same chains as in CONV2D. A pointwise one is a LINEAR with weight [out, in]. */
 #include "backend/cpu/ops/conv2d.h"
 
-/* The CONV2D, in a direction. */
+/* The spec of the CONV2D, in a direction. */
 static cgp_kernel_spec conv2d_of(const cgp_kernel_spec *spec, cgp_op_direction direction) {
     const cgp_op_attributes *g = &spec->attributes;
     cgp_kernel_spec conv = *spec;
@@ -63,7 +63,7 @@ static cgp_status backward_weight(const cgp_kernel *kernel, const cgp_kernel_arg
     return CGP_OK;
 }
 
-/* A direction's, of the CONV2D's that it runs. */
+/* Workspace of the CONV2D direction that runs. */
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
     static const cgp_op_direction directions[CGP_OP_DIRECTIONS] = {
         [CGP_OP_FORWARD] = CGP_OP_BACKWARD_INPUT,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- the loss of each row, then their sum in order; saves its maximum and log_sum.
- * dx may overwrite the logits. */
+/* cross_entropy.c -- softmax cross-entropy: the loss of each row, then their sum in order. Saves
+ * each row's maximum and log_sum. dx may overwrite the logits. */
 #include "backend/cpu/cpu.h"
 
 /* Rows begin .. end - 1. */

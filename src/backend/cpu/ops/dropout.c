@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c -- DROPOUT and DROPOUT2D: y = x mask, dx = dy mask. Outside training both copy, or do
- *nothing in place.
+ * nothing in place.
  *
- * The mask is recomputed, not saved: backend.h has the rule. */
+ * The mask is recomputed, not saved; backend.h defines the rule. */
 #include "backend/cpu/ops/elementwise.h"
 
 /* --- DROPOUT: the mask counts elements within a sample, so blocks do not cross samples --- */
@@ -57,7 +57,7 @@ const cgp__cpu_op cgp__cpu_dropout[CGP_OP_DIRECTIONS] = {
     [CGP_OP_BACKWARD_INPUT] = {dropout_input, NULL},
 };
 
-/* --- DROPOUT2D: one factor for each channel of a sample, made before the rows are run --- */
+/* --- DROPOUT2D: one factor per channel of a sample, computed before the rows --- */
 
 static int64_t dropout2d_workspace(const cgp_kernel_spec *spec, int threads) {
     (void)threads;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ in the
- * kernel only; backward reads x, y or neither, as its kernel says. */
+/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ only in
+ * their kernel, which defines whether backward reads x, y or neither. */
 #include "backend/cpu/ops/elementwise.h"
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {

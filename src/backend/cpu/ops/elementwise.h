@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* elementwise.h -- elements of all samples as ranges, or as blocks that do not cross samples. */
+/* elementwise.h -- splits the elements of all samples into ranges, or into blocks that do not cross
+ * samples. */
 #ifndef CGP_SRC_CPU_ELEMENTWISE_H
 #define CGP_SRC_CPU_ELEMENTWISE_H
 
 #include "backend/cpu/cpu.h"
 
-/* Elements of y, of one sample and of all. */
+/* Elements of y: of one sample, and of all. */
 static inline int64_t cgp__cpu_sample_size(const cgp_kernel *kernel) {
     return kernel->spec.attributes.rows * kernel->spec.attributes.out;
 }
@@ -21,7 +22,7 @@ static inline void cgp__cpu_parallel_for_elements(const cgp_kernel *kernel,
     cgp__cpu_parallel_for(kernel->device, cgp__cpu_size(kernel), CGP__CPU_SPLIT, range, &call);
 }
 
-/* BACKWARD_INPUT of an op with one input, where dx is dy. */
+/* BACKWARD_INPUT of an op with one input whose dx is dy. */
 static inline cgp_status cgp__cpu_pass_dy(const cgp_kernel *kernel, const cgp_kernel_args *args) {
     cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[0], args->dy, cgp__cpu_size(kernel),
                   cgp__cpu_adds(kernel, 0));
@@ -33,12 +34,12 @@ typedef struct cgp__cpu_sample_block {
     int64_t sample, begin, end;
 } cgp__cpu_sample_block;
 
-/* Blocks of a sample of `size` elements. */
+/* Number of blocks of a sample of `size` elements. */
 static inline int64_t cgp__cpu_sample_blocks(int64_t size) {
     return cgp__ceil_div(size, CGP__CPU_SPLIT);
 }
 
-/* Block `index` of those of all samples. */
+/* Block `index` of all samples' blocks. */
 static inline cgp__cpu_sample_block cgp__cpu_sample_block_of(int64_t index, int64_t size) {
     const int64_t blocks = cgp__cpu_sample_blocks(size);
     const int64_t begin = index % blocks * CGP__CPU_SPLIT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.c -- y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows.
  *
- * dweight is split by columns: several rows may have one id. */
+ * dweight is divided by columns, because several rows may have one id. */
 #include "backend/cpu/cpu.h"
 
 static void embedding_forward_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -21,7 +21,7 @@ static cgp_status embedding_forward(const cgp_kernel *kernel, const cgp_kernel_a
     return CGP_OK;
 }
 
-/* Some columns of all rows: several rows may have one id. */
+/* Items are columns, for all rows. */
 static void embedding_weight_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const int64_t rows = cgp__cpu_rows(call->kernel), width = call->kernel->spec.attributes.out;

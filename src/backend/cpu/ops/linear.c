@@ -3,12 +3,12 @@
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
- * The weight is stored as W (transposed = 1) or as W^T: strides to a GEMM. Nothing is saved. y is
- * overwritten; dx overwritten or added to; dW and dbias are overwritten by the first micro-batch
- * and added to by the others. dW is computed in its storage layout, so that its rows are written as
- * rows. W, dW and the biases are f32, the others of the spec's type. In bf16, by AVX512_BF16 or AMX
- * (tiles.h), W is rounded to bf16 as it is packed: in each call or, as packed parameters, once for
- * many. */
+ * The weight is stored as W (transposed = 1) or as W^T; the GEMM gets strides. Nothing is saved. y
+ * is overwritten; dx is overwritten or added to. The first micro-batch overwrites dW and dbias, and
+ * the others add to them. dW is computed in its storage layout, so that its rows are written along
+ * memory. W, dW and the biases are f32; x, y and their gradients have the spec's type. In bf16, by
+ * AVX512_BF16 or AMX (tiles.h), W is rounded to bf16 when it is packed: in each call or, if
+ * prepacked, once for many calls. */
 #include "backend/cpu/cpu.h"
 
 /* W or, in backward, W^T: b [k, n] of the GEMM. */
@@ -104,7 +104,7 @@ static int64_t weight_workspace(const cgp_kernel_spec *spec, int threads) {
                                spec->n * g->rows, CGP_F32, spec->type == CGP_BF16, threads);
 }
 
-/* --- packed parameters --- */
+/* --- prepacked weights --- */
 
 static int64_t packed_bytes(const cgp_kernel_spec *spec, int *layout) {
     const cgp_op_attributes *g = &spec->attributes;

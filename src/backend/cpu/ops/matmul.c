@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- y [M, N] = a [M, K] b [K, N], a GEMM for each matrix; each of a and b may lie
- *transposed.
+/* matmul.c -- batched matrix product y [M, N] = a [M, K] b [K, N], one GEMM per matrix; a and b may
+ * each be stored transposed.
  *
- *     da = dy b^T        db = a^T dy        or their transposes, so that rows of the result are written as rows
+ *     da = dy b^T        db = a^T dy        or their transposes, to write rows of the result
  *
- * Threads take matrices, each with its own workspace; those of few matrices share each GEMM. An
- * element is the GEMM's chain over blocks of k (gemm.h) either way. db first: both may be gradients
- * of one value. */
+ * With many matrices, threads take matrices, each with its own workspace; with few, all threads
+ * share each GEMM. Either way, an element is the GEMM's chain over blocks of k (gemm.h). db is
+ * computed first, because both may be gradients of one value. */
 #include "backend/cpu/cpu.h"
 
-/* FMAs of a vector and a scalar that are worth a wake-up of another thread. */
+/* Vector-by-scalar FMAs that are worth waking another thread. */
 #define MIN_PARALLEL_WORK 2000000
 
-/* An operand or a result: [rows, columns] as it is multiplied, and how it lies. */
+/* An operand or a result: [rows, columns] as it is multiplied, and whether it is stored
+ * transposed. */
 typedef struct operand {
     const void *at;
     int64_t rows, columns;
@@ -36,12 +37,12 @@ typedef struct batch {
     cgp_dtype type;
     void *c;
     bool add;
-    /* Of thread 0, `bytes` long; the other threads' follow. */
+    /* Thread 0's workspace of `bytes` bytes; the workspaces of the other threads follow. */
     char *workspace;
     int64_t bytes;
 } batch;
 
-/* y, da or db: where the result lies transposed, its transpose is made. */
+/* The product for y, da or db. If the result is stored transposed, its transpose is computed. */
 static batch batch_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int result) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t m = g->rows / g->heads;
@@ -122,7 +123,7 @@ static cgp_status backward_input(const cgp_kernel *kernel, const cgp_kernel_args
     return CGP_OK;
 }
 
-/* Whichever way the threads go, of any number of matrices. */
+/* Enough for all ways to divide the threads, and for any number of matrices. */
 static int64_t workspace(const cgp_kernel_spec *spec, int threads) {
     static const cgp_kernel_args no_args = {0};
     const bool back = spec->direction == CGP_OP_BACKWARD_INPUT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.c -- an image within a larger or smaller one, zero outside; dx is the same with dy as the
- * source. */
+/* pad.c -- PAD: an image within a larger or smaller one, zero outside. dx is the same op with dy as
+ * its source. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.h -- windows over images, run row by row: the pools, and UPSAMPLE.
+/* pool.h -- windows over images, run row by row, for pools and UPSAMPLE.
  *
  *     large side   height x width           the pixels
  *     small side   out_height x out_width   a pixel for each window */
@@ -15,13 +15,14 @@ typedef struct cgp__cpu_pooling {
     const void *from;
     void *to;
     bool mean, add;
-    /* From the small side to the large one. */
+    /* The result is on the large side. */
     bool to_large;
-    /* The kernel that makes one row of `to`. */
+    /* The kernel that computes one row of `to`. */
     void (*row)(const cgp__cpu_pool *pool, void *to, int64_t row);
 } cgp__cpu_pooling;
 
-/* From x to y, and from dy to dx, of the kernel's attributes; means, and no `row` yet. */
+/* Return the run from x to y, or from dy to dx, with the kernel's attributes; `mean` is set, and
+ * `row` is not. */
 cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp_kernel *kernel, const cgp_kernel_args *args);
 cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp_kernel *kernel, const cgp_kernel_args *args);
 

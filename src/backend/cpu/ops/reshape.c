@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape.c -- y = x, dx = dy: a copy, or nothing where both share memory. */
+/* reshape.c -- y = x, dx = dy: a copy, or nothing if both share memory. */
 #include "backend/cpu/ops/elementwise.h"
 
 static cgp_status reshape_forward(const cgp_kernel *kernel, const cgp_kernel_args *args) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- ROTARY: rows of heads, whose columns are rotated in pairs. Threads take positions:
- * the cosines and sines of one serve that row of all samples, unless each sample has positions of
- * its own. */
+/* rotary.c -- ROTARY: rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864) of rows of
+ * heads. Threads take positions: the cosines and sines of a position serve that row of all samples,
+ * unless each sample has its own positions. */
 #include "backend/cpu/cpu.h"
 #include "backend/rotary.h"
 
 typedef struct rotary {
     cgp__cpu_call call;
-    /* [n, R]; NULL: those of all samples are equal. */
+    /* [n, R]; NULL: all samples have the same positions. */
     const int32_t *positions;
     void *to;
     const void *from;
@@ -25,13 +25,13 @@ static void rotate_row(const rotary *r, cgp__cpu_rotation *row, int64_t sample, 
     r->call.kernel->device->kernels->rotary(row);
 }
 
-/* Items are rows of a sample; where they have positions, those of each sample. */
+/* Items are rows of a sample; if samples have positions, rows of all samples. */
 static void rotary_range(const void *work, int64_t begin, int64_t end, int thread) {
     const rotary *r = work;
     const cgp_kernel_spec *spec = &r->call.kernel->spec;
     const cgp__cpu_kernels *kernels = r->call.kernel->device->kernels;
     const cgp_op_attributes *g = &spec->attributes;
-    /* Interleaved, a vector of pairs is read behind the last vector of half as many. */
+    /* If interleaved, a vector of pairs is read past the last vector of half as many floats. */
     _Alignas(64) float cosines[CGP__ROTARY_PAIRS + 16], sines[CGP__ROTARY_PAIRS + 16];
     cgp__cpu_rotation row = {.type = spec->type,
                              .heads = g->heads,

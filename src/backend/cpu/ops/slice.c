@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slice.c -- y [R, C] = columns of x [R, in] from parts[0] on. dx is overwritten, with zeros
- * outside of these columns, or they are added to and the others stay. Threads take parts of rows: a
- * dimension in front may leave a single row of all. */
+/* slice.c -- SLICE: y [R, C] = columns of x [R, in] from parts[0] on. dx is overwritten, with zeros
+ * outside these columns, or only these columns are added to. Threads take parts of rows, because a
+ * slice along the first dimension has a single row. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
 
-/* One part of a row of dx, from column `begin` on. */
+/* Write columns begin .. end - 1 of a row of dx. */
 static void write_part(const cgp_kernel *kernel, void *dx, const void *dy, int64_t begin,
                        int64_t end) {
     const cgp_op_attributes *g = &kernel->spec.attributes;
@@ -21,13 +21,13 @@ static void write_part(const cgp_kernel *kernel, void *dx, const void *dy, int64
     memset((char *)dx + (size_t)to * element, 0, (size_t)(end - to) * element);
 }
 
-/* Elements of a row that the direction writes. */
+/* Elements of a row that this direction writes. */
 static int64_t width_of(const cgp_kernel_spec *spec) {
     const bool writes_all = spec->direction == CGP_OP_BACKWARD_INPUT && !(spec->add & 1u);
     return writes_all ? spec->attributes.in : spec->attributes.out;
 }
 
-/* A part of one row, of its `width` columns. */
+/* Run columns begin .. end - 1 of one row's `width_of` columns. */
 static void run_part(const cgp_kernel *kernel, const cgp_kernel_args *args, int64_t row,
                      int64_t begin, int64_t end) {
     const cgp_op_attributes *g = &kernel->spec.attributes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- SOFTMAX: rows of probabilities, rows over threads. Saves nothing; backward reads y.
- * */
+/* softmax.c -- SOFTMAX: rows of probabilities; threads take rows. Saves nothing; backward reads
+ * y. */
 #include "backend/cpu/cpu.h"
 
 static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {

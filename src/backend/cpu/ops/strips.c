@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* strips.c -- the strip of a block of output pixels. */
+/* strips.c -- copies the strip of a block of output pixels: its input rows, padded. */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ int64_t cgp__strip_elements(const cgp__grid *g, int64_t runs) {
 
 /* --- strips --- */
 
-/* `n` pixels of row i of an image from pixel j on, zeros outside. */
+/* Copy `n` pixels of row i of an image from pixel j on; pixels outside are zeros. */
 static void copy_pixels(cgp_device *device, const cgp__grid *g, cgp_dtype type, void *to,
                         int64_t image, int64_t i, int64_t j, int64_t n) {
     const int64_t channels = g->channels;
@@ -39,7 +39,7 @@ static void copy_pixels(cgp_device *device, const cgp__grid *g, cgp_dtype type, 
            (size_t)((n - end) * channels) * cgp_dtype_bytes(type));
 }
 
-/* One row of a strip: row i of an image for the windows of a run. */
+/* Copy one row of a strip: row i of an image, for the windows of a run. */
 static void copy_row(cgp_device *device, const cgp__grid *g, cgp_dtype type, void *to,
                      int64_t image, int64_t i, int64_t first, int64_t pixels) {
     const int64_t j = first * g->stride_width - g->left;
@@ -53,7 +53,7 @@ static void copy_row(cgp_device *device, const cgp__grid *g, cgp_dtype type, voi
                     j + p * g->stride_width, g->kernel_width);
 }
 
-/* A strip in the making. */
+/* Arguments of copy_range(). */
 typedef struct strip_work {
     cgp_device *device;
     const cgp__grid *g;
@@ -67,7 +67,7 @@ static int64_t image_row(const cgp__grid *g, int64_t run) {
     return run / g->parts % g->out_height;
 }
 
-/* Rows of the strip that a run adds to those of the runs before it. */
+/* Rows of the strip that a run adds to the rows of earlier runs. */
 static int64_t fresh_rows(const cgp__grid *g, int64_t first, int64_t run) {
     return run == first || image_row(g, run) == 0 ? g->kernel_height : g->step_height;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sums.c -- copies, conversions and sums that several ops and the pipeline use, on the threads of a
- *device.
+/* sums.c -- copies, conversions and sums for ops and the pipeline, on the threads of a device.
  *
- * Elementwise work is split anywhere; the sum of a column belongs to one thread; sums of squares
- * are kept per block and added in the order of blocks. */
+ * Elementwise work is divided anywhere. One thread sums a whole column. Sums of squares are kept
+ * per block and added in the order of blocks. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- to [a, j, b, i, c] = from [a, i, b, j, c], samples among a: runs of c elements are
- * copied; single ones go through squares. Backward is the same with the sides of i and j exchanged.
- * Threads take blocks of j. */
+/* transpose.c -- TRANSPOSE: to [a, j, b, i, c] = from [a, i, b, j, c]; a includes samples. Runs of
+ * c elements are copied; if c = 1, squares are transposed. Backward exchanges i and j. Threads take
+ * blocks of j. */
 #include "backend/cpu/cpu.h"
 
-/* Of j in an item: whole vectors of any instruction set. */
+/* j per item: a multiple of every instruction set's vector length. */
 #define COLUMNS 16
 
 typedef struct exchange {
     const cgp_kernel *kernel;
     void *to;
     const void *from;
-    /* Sides of `from`. */
+    /* Extents of `from`. */
     int64_t i, b, j, c;
     bool add;
 } exchange;
 
-/* j's from `first` on, of one a and one b. */
+/* Copy `count` values of j from `first` on, for one a and one b. */
 static void run_columns(const exchange *w, int64_t a, int64_t b, int64_t first, int64_t count) {
     const cgp__cpu_kernels *kernels = w->kernel->device->kernels;
     const cgp_dtype type = w->kernel->spec.type;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- one optimizer update, elementwise; the formulas are those of kernels/update.c. */
+/* update.c -- one optimizer update, elementwise; kernels/update.c has the formulas. */
 #include "backend/cpu/cpu.h"
 
 typedef struct update_work {

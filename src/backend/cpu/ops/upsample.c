@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* upsample.c -- each pixel becomes a block of equal ones; dx sums a block.
+/* upsample.c -- UPSAMPLE: each pixel becomes a block of equal pixels; dx sums a block.
  *
- * This is average pooling with forward and backward exchanged, and sums in place of means: y is the
- * large side, of which each pixel of x is a window. */
+ * This is average pooling with forward and backward exchanged, and sums in place of means. y is the
+ * large side, and each pixel of x is a window of it. */
 #include "backend/cpu/ops/pool.h"
 
 static void exchange_sides(cgp__cpu_pooling *w) {

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* windows.h -- the windows of a convolution, for conv2d.c and conv2d_weight.c in f32 and
- * conv2d_bf16.c, and the entries of conv2d_winograd.c: a block of output pixels works on a strip,
- * its input rows with zeros for padding. */
+/* windows.h -- the windows of a convolution for conv2d.c, conv2d_weight.c and conv2d_bf16.c, and
+ * the functions of conv2d_winograd.c. A block of output pixels works on a strip: a copy of its
+ * input rows, padded with zeros. */
 #ifndef CGP_SRC_CPU_WINDOWS_H
 #define CGP_SRC_CPU_WINDOWS_H
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/ops/conv2d.h"
 
-/* Output pixels in a block: where they are rows of c (MC); and for dW, where they are k (KC). */
+/* Output pixels in a block: as rows of c (MC), and as k of dW (KC). */
 #define CGP__WINDOW_PIXELS 256
 #define CGP__WINDOW_WEIGHT_PIXELS 512
 
-/* The windows of an image [n, H, W, C] under a grid of output pixels. */
+/* The windows of an image [n, H, W, C], one per output pixel. */
 typedef struct cgp__grid {
-    /* Of the image. */
+    /* Type of the image. */
     cgp_dtype type;
     const void *image;
     int64_t n, height, width, channels;
     int64_t out_height, out_width;
     int64_t kernel_height, kernel_width, stride_height, stride_width;
     int64_t top, left;
-    /* Set by cgp__grid_set(). */
-    /* Pixels of a run, within one output row; runs of an output row. */
+    /* The fields below are set by cgp__grid_set(). */
+    /* Output pixels of a run, within one output row; runs of an output row. */
     int64_t run, parts;
-    /* Pixels from window to window in the strip, which skips pixels outside all windows. */
+    /* Pixels from one window to the next in the strip, which skips pixels that are in no window. */
     int64_t step_height, step_width;
-    /* Pixels of a strip's row. */
+    /* Pixels of a row of the strip. */
     int64_t strip_width;
-    /* Elements of a window's row. */
+    /* Elements of a row of a window. */
     int64_t segment;
 } cgp__grid;
 
@@ -39,12 +39,12 @@ static inline int64_t cgp__grid_runs(const cgp__grid *g) {
     return g->n * g->out_height * g->parts;
 }
 
-/* Runs in a block: of one part if rows have several. */
+/* Runs in a block; one if output rows have several. */
 static inline int64_t cgp__grid_block(const cgp__grid *g, int64_t pixels) {
     return g->parts > 1 ? 1 : cgp__min(cgp__max(pixels / g->run, 1), cgp__grid_runs(g));
 }
 
-/* Elements of the largest strip of `runs` runs, which share input rows within an image. */
+/* Elements of the largest strip of `runs` runs; runs share input rows within an image. */
 int64_t cgp__strip_elements(const cgp__grid *g, int64_t runs);
 
 static inline int64_t cgp__strip_bytes(const cgp__grid *g, int64_t pixels, cgp_dtype type) {
@@ -55,15 +55,16 @@ static inline int64_t cgp__strip_bytes(const cgp__grid *g, int64_t pixels, cgp_d
 /* Output pixels before a run. */
 int64_t cgp__grid_pixels(const cgp__grid *g, int64_t run);
 
-/* Make the strip of runs first .. first + count - 1, of a type, and the offset of each window in
- * it; return their number. On the threads of the device or, if `alone`, on the calling one. */
+/* Copy the strip of runs first .. first + count - 1, as a type, and set the offset of each window
+ * in it. Return the number of windows. Runs on the threads of the device or, if `alone`, on the
+ * calling one. */
 int64_t cgp__strip_make(cgp_device *device, bool alone, const cgp__grid *g, int64_t first,
                         int64_t count, cgp_dtype type, void *strip, int64_t *windows);
 
 /* The input rows of runs first .. first + count - 1, contiguous in memory. */
 cgp__cpu_prefetch cgp__strip_prefetch(const cgp__grid *g, int64_t first, int64_t count);
 
-/* Layout of the pixels of a grid, in elements from one image, row, pixel to the next. */
+/* Layout of the output pixels: elements from one image, row and pixel to the next. */
 typedef struct cgp__pixel_layout {
     cgp_dtype type;
     void *at;
@@ -77,41 +78,40 @@ typedef struct cgp__window_gemm {
     cgp__pixel_layout to;
     bool add;
     int64_t columns;
-    /* Of all k if taps.depth is 0, else from the first tap on. */
+    /* All of k if taps.depth is 0; otherwise `at` is the first tap. */
     cgp__matrix b;
     cgp__taps taps;
     const float *bias;
-    /* Set by run_window_gemm(). */
-    /* In a block. */
+    /* The fields below are set by run_window_gemm(). */
+    /* Runs in a block. */
     int64_t runs;
     /* Micro-panels of columns in an item. */
     int64_t micro_panels;
-    /* Workspace, `bytes` per thread. */
+    /* Workspace of `bytes` bytes per thread. */
     int64_t bytes;
     char *workspace;
 } cgp__window_gemm;
 
-/* Offsets of the pixels of runs first .. first + count - 1. */
+/* Set `at` to the offsets of the pixels of runs first .. first + count - 1. */
 void cgp__window_pixels(const cgp__window_gemm *p, int64_t first, int64_t count, int64_t *at);
 
-/* Micro-panels of columns in an item: all of a block, if there are enough blocks for the threads.
- * */
+/* Micro-panels of columns in an item: all of them, if there are enough blocks for the threads. */
 static inline int64_t cgp__columns_at_once(int64_t all, int64_t blocks, int threads) {
     if (blocks >= 2 * threads) return all;
     return cgp__max(all / cgp__ceil_div(2 * threads, blocks), 1);
 }
 
-/* A table of the pixels of a block. */
+/* Bytes of a table of the pixels of a block. */
 static inline int64_t cgp__window_table_bytes(const cgp__grid *g, int64_t pixels) {
     return cgp__align_up(cgp__grid_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
 }
 
-/* conv2d_weight.c: dw = or += windows of x by dy. Workspace on `threads` threads. */
+/* conv2d_weight.c: dw = or += (windows of x)^T dy. The workspace is for `threads` threads. */
 void cgp__convolve_weight_f32(cgp_device *device, const cgp_kernel_spec *spec, const void *x,
                               const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__convolve_weight_f32_bytes(const cgp_kernel_spec *spec, int threads);
 
-/* conv2d_winograd.c: 3 x 3 convolutions of stride 1 with fewer multiplications, as in conv2d.h. */
+/* conv2d_winograd.c: Winograd convolution, 3 x 3 and stride 1; arguments are as in conv2d.h. */
 bool cgp__winograd_applies(const cgp_op_attributes *s);
 void cgp__winograd_convolve(cgp_device *device, const cgp__cpu_convolution *conv, void *workspace);
 void cgp__winograd_convolve_transposed(cgp_device *device, const cgp__cpu_convolution *conv,
@@ -121,7 +121,8 @@ void cgp__winograd_weight(cgp_device *device, const cgp_kernel_spec *spec, const
                           const void *dy, float *dw, bool add, void *workspace);
 int64_t cgp__winograd_weight_bytes(const cgp_kernel_spec *spec, int threads);
 
-/* conv2d_bf16.c: the same on a device with AVX512_BF16 or AMX. Workspace on `threads` threads. */
+/* conv2d_bf16.c: the same on a device with AVX512_BF16 or AMX. The workspace is for `threads`
+ * threads. */
 void cgp__window_gemm_bf16(cgp__window_gemm *p, void *workspace);
 int64_t cgp__window_gemm_bf16_bytes(const cgp__grid *g, int64_t columns, int threads);
 void cgp__convolve_weight_bf16(cgp_device *device, const cgp_kernel_spec *spec, const void *x,

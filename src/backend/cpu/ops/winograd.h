@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* winograd.h -- tiles of 2 x 2 output pixels, their runs and blocks, and the matrices of their
- * transforms (conv2d_winograd.c, conv2d_winograd_weight.c). */
+ * Winograd transforms (conv2d_winograd.c, conv2d_winograd_weight.c). */
 #ifndef CGP_SRC_CPU_WINOGRAD_H
 #define CGP_SRC_CPU_WINOGRAD_H
 
@@ -8,16 +8,15 @@
 
 /* Tiles in a block. */
 #define CGP__WINOGRAD_TILES 128
-/* Elements of a matrix of U, and of dU, at a time: 18 MiB of all. */
+/* Maximum elements of a matrix of a part of U, or of dU: the 16 matrices take 18 MiB. */
 #define CGP__WINOGRAD_PART 294912
-/* Columns of U, and rows of dU, in a panel: 16 matrices of 256 x 48 take three quarters of a MiB.
- * */
+/* Columns of U, and rows of dU, in a panel: 16 matrices of 256 x 48 take 0.75 MiB. */
 #define CGP__WINOGRAD_PANEL CGP__GEMM_NR
 
 /* The tiles of the output pixels of n images, in runs within a row of tiles. */
 typedef struct cgp__winograd_tiling {
     int64_t n, height, width;
-    /* Rows of tiles in an image; tiles of a run, runs of a row. */
+    /* Rows of tiles in an image; tiles of a run; runs of a row. */
     int64_t rows, run, parts;
 } cgp__winograd_tiling;
 
@@ -35,7 +34,7 @@ static inline int64_t cgp__winograd_runs(const cgp__winograd_tiling *t) {
     return t->n * t->rows * t->parts;
 }
 
-/* Runs in a block, at most. */
+/* Maximum runs in a block. */
 static inline int64_t cgp__winograd_runs_at_once(const cgp__winograd_tiling *t) {
     return t->parts > 1
                ? 1
@@ -46,7 +45,7 @@ static inline int64_t cgp__winograd_block_tiles(const cgp__winograd_tiling *t) {
     return cgp__winograd_runs_at_once(t) * t->run;
 }
 
-/* A run: its image, its first output pixel, and its tiles. */
+/* A run: its image, its first output pixel, and its number of tiles. */
 typedef struct cgp__winograd_run {
     int64_t image, row, column, tiles;
 } cgp__winograd_run;
@@ -69,7 +68,8 @@ static inline int64_t cgp__winograd_tiles_between(const cgp__winograd_tiling *t,
     return tiles;
 }
 
-/* An image [n, height, width, channels] whose pixels, or windows, tiles read. */
+/* An image [n, height, width, channels] that tiles read: their 4 x 4 pixels of x, or 2 x 2 of
+ * dy. */
 typedef struct cgp__winograd_image {
     cgp_dtype type;
     const void *at;
@@ -80,7 +80,7 @@ typedef struct cgp__winograd_image {
     int64_t top, left;
 } cgp__winograd_image;
 
-/* The `count` rows of pixels of a run. */
+/* The `count` rows of pixels that a run reads. */
 static inline cgp__winograd_row cgp__winograd_rows(const cgp__winograd_image *x,
                                                    const cgp__winograd_run *r, int count) {
     cgp__winograd_row out = {.type = x->type,
@@ -98,7 +98,7 @@ static inline cgp__winograd_row cgp__winograd_rows(const cgp__winograd_image *x,
     return out;
 }
 
-/* Equal parts of a side of a filter, whole micro-panels but for the last, so that part * other fits
+/* Equal parts of a filter's side, all but the last full micro-panels, so that part * other fits
  * CGP__WINOGRAD_PART. */
 static inline int64_t cgp__winograd_part(int64_t side, int64_t other) {
     const int64_t fit = cgp__max(CGP__WINOGRAD_PART / other / CGP__GEMM_NR, 1) * CGP__GEMM_NR;
@@ -106,8 +106,8 @@ static inline int64_t cgp__winograd_part(int64_t side, int64_t other) {
     return cgp__ceil_div(even, CGP__GEMM_NR) * CGP__GEMM_NR;
 }
 
-/* Elements from one of the 16 matrices to the next: a line more than they have, or all 16 would be
- * in the same cache sets. */
+/* Elements from one of the 16 matrices to the next. One cache line is added, because otherwise all
+ * 16 would share cache sets. */
 static inline int64_t cgp__winograd_matrix(int64_t rows, int64_t columns) {
     return cgp__cpu_padded(rows * columns) + 16;
 }
@@ -126,20 +126,20 @@ static inline int64_t cgp__winograd_thread_bytes(const cgp__winograd_tiling *t, 
     return cgp__winograd_tiles_bytes(t, k) + cgp__winograd_tiles_bytes(t, columns);
 }
 
-/* Images whose tiles fit a block; 0: none do. */
+/* Number of images whose tiles fit a block; 0: none. */
 static inline int64_t cgp__winograd_images_at_once(const cgp__winograd_tiling *t) {
     return t->parts > 1 ? 0 : cgp__max(CGP__WINOGRAD_TILES / t->run, 1) / t->rows;
 }
 
-/* true: transform all tiles once, then go by panels of a filter's side, whose U or dU stays in a
- * cache. Threads take panels. */
+/* Return whether to transform all tiles once and then go by panels of a filter's side, whose U or
+ * dU stays in a cache. Threads take panels. */
 static inline bool cgp__winograd_by_panels(const cgp__winograd_tiling *t, int64_t side,
                                            int threads) {
     const int64_t panels = cgp__ceil_div(side, CGP__WINOGRAD_PANEL);
     return t->n <= cgp__winograd_images_at_once(t) && (threads == 1 || panels >= 2 * threads);
 }
 
-/* The largest tiling of fewer images that goes by panels; of as many, or of none: itself. */
+/* The largest tiling of at most as many images that goes by panels; itself if there is none. */
 static inline cgp__winograd_tiling cgp__winograd_fewer(const cgp__winograd_tiling *t) {
     cgp__winograd_tiling fewer = *t;
     if (cgp__winograd_images_at_once(t) > 0)
