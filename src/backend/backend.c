@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c -- backends by name, and checks that all of them make. */
+/* backend.c -- the registry of backends by name, and checks that all backends share. */
 #include "backend/backend.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ const cgp_backend *cgp__backend_at(int i) {
     return backend;
 }
 
-/* Return the first function that a table lacks; NULL: none. */
+/* Return the name of the first function that a table lacks; NULL: none. */
 static const char *missing_function(const cgp_backend *b) {
 #define CHECK(entry)                                                                               \
     if (!b->entry) return #entry

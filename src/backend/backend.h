@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.h -- the backends of this library, and what the rest of it asks all of them. The
- *contract: cgpipe/ext/backend.h.
+/* backend.h -- the backends of this library, and functions for all of them. The contract is
+ * cgpipe/ext/backend.h.
  *
  * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector kernels. Each
  * backend is one table. */
@@ -11,7 +11,7 @@
 
 #include "base/base.h"
 
-/* Operands of forward that a direction of backward reads: bit k of x, of saved; y. */
+/* Operands of forward that a direction of backward reads: bit k for x[k] and saved[k]; y. */
 typedef struct cgp__op_needs {
     uint32_t x, saved;
     bool y;
@@ -26,17 +26,17 @@ static inline cgp__op_needs cgp__op_needs_of(const cgp_op *op, cgp_op_direction 
 _Static_assert(sizeof(cgp_kernel_spec) == 2 * sizeof(cgp_op_kind) + sizeof(cgp_op_attributes) + 16,
                "padding");
 
-/* The dropout rule's bound of an element that is set to zero. */
+/* The dropout rule's threshold: an element is set to zero if its random word is below it. */
 static inline uint32_t cgp__dropout_threshold(float p) {
     return (uint32_t)((double)p * 4294967296.0);
 }
 
-/* The key of an op's dropout, of the step that `values` are of. */
+/* The key of an op's dropout in the current step. */
 static inline cgp__rng_key cgp__dropout_key(const cgp_kernel_args *args) {
     return cgp__rng_derive(args->values->seed, CGP__RNG_DROPOUT, args->values->step, args->id);
 }
 
-/* The loss scale of a loss's kernel, and the word for its sum. */
+/* The loss scale of a loss's kernel; set its loss slot. */
 static inline float cgp__loss_scale(const cgp_kernel_args *args) {
     return cgp_step_loss_scale(args->values, args->loss);
 }
@@ -44,23 +44,23 @@ static inline void cgp__set_loss(const cgp_kernel_args *args, double loss) {
     if (args->losses) args->losses[args->values->loss_word + args->loss] = loss;
 }
 
-/* Items begin .. end - 1 of a parallel_for, begin a multiple of its block; `thread` is 0 for the
- * owner. */
+/* Run items begin .. end - 1 of a parallel_for; `begin` is a multiple of its block. `thread` is 0
+ * for the owner. */
 typedef void cgp__range(const void *work, int64_t begin, int64_t end, int thread);
 
-/* Return the name of an instruction set, as CGP_CPU_ISA has it; NULL: of none. Static. */
+/* Return the name of an instruction set, as in CGP_CPU_ISA; NULL: CGP_ISA_NONE. Static. */
 const char *cgp__isa_name(cgp_isa isa);
 
 extern const cgp_backend cgp__backend_ref;
 extern const cgp_backend cgp__backend_cpu;
 
-/* The spec is of one of CGP_OPS, a direction, and 1 or more samples and rows. @retval CGP_EINVAL
- * "BACKEND: expects ..." */
+/* Check that a spec has one of CGP_OPS, a direction, and 1 or more samples and rows. @retval
+ * CGP_EINVAL "BACKEND: expects ..." */
 cgp_status cgp__kernel_check(const char *backend, const cgp_kernel_spec *spec);
-/* CGP_EINVAL: the op of a checked spec has no kernel in its direction. */
+/* Return CGP_EINVAL: the op of a checked spec has no kernel for its direction. */
 cgp_status cgp__kernel_missing(const char *backend, const cgp_kernel_spec *spec);
 
-/* A device by name, KIND[:ORDINAL][@LIMIT]: cgpipe/devices.h. */
+/* A device name, KIND[:ORDINAL][@LIMIT], as in cgpipe/devices.h. */
 typedef struct cgp__device_name {
     char kind[64];
     int ordinal;
@@ -70,8 +70,8 @@ typedef struct cgp__device_name {
 /* Parse a name. @retval CGP_EINVAL Threads: any. */
 cgp_status cgp__device_name_parse(const char *text, cgp__device_name *out);
 
-/* For device_create(): the ordinal exists on this machine. @retval CGP_EINVAL @retval CGP_EDEVICE
- * Threads: any. */
+/* For device_create(): check that the ordinal exists on this machine. @retval CGP_EINVAL @retval
+ * CGP_EDEVICE Threads: any. */
 cgp_status cgp__device_check_ordinal(const cgp_backend *backend, const cgp_device_options *options);
 
 /* Add a backend for the life of the process; adding the same table again is no error. Threads: any.
@@ -80,7 +80,7 @@ cgp_status cgp__device_check_ordinal(const cgp_backend *backend, const cgp_devic
  * @retval CGP_ELIMIT  There are 16 already. */
 cgp_status cgp__backend_add(const cgp_backend *backend);
 
-/* Backend i of those there are; NULL: there are no more. Threads: any. */
+/* Return backend i; NULL: there are no more. Threads: any. */
 const cgp_backend *cgp__backend_at(int i);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_names.c -- KIND[:ORDINAL][@LIMIT], and lists of them. */
+/* device_names.c -- parses KIND[:ORDINAL][@LIMIT], and lists of it. */
 #include <cgpipe/devices.h>
 
 #include <limits.h>
@@ -8,7 +8,7 @@
 
 #include "backend/backend.h"
 
-/* Read digits up to `end`, which come to `min` .. `max`; false: something else. */
+/* Read digits up to `end`; return false unless they are a number from `min` to `max`. */
 static bool read_number(const char *text, const char *end, int64_t min, int64_t max, int64_t *out) {
     int64_t value = 0;
     if (text == end) return false;
@@ -22,7 +22,7 @@ static bool read_number(const char *text, const char *end, int64_t min, int64_t 
     return value >= min && value <= max;
 }
 
-/* Read bytes: digits, then nothing, or K, M, G or T with or without iB. */
+/* Read a number of bytes: digits, optionally with a unit K, M, G or T, or KiB, MiB, GiB or TiB. */
 static bool read_bytes(const char *text, const char *end, int64_t *out) {
     static const char units[] = "KMGT";
     if (end - text > 2 && end[-2] == 'i' && end[-1] == 'B') {
@@ -37,7 +37,7 @@ static bool read_bytes(const char *text, const char *end, int64_t *out) {
     return true;
 }
 
-/* Parse the name in text .. end - 1; `name` quotes it. */
+/* Parse the name in text .. end - 1. */
 static cgp_status parse_name(const char *text, const char *end, cgp__device_name *out) {
     cgp__device_name name = {.ordinal = 0};
     const int shown = (int)cgp__min(end - text, 200);
@@ -88,8 +88,8 @@ cgp_status cgp__device_check_ordinal(const cgp_backend *backend,
 
 /* --- lists --- */
 
-/* An item of a list: text .. end - 1 is the name, `count` devices of it; `next` the item behind it,
- * NULL: none. */
+/* An item of a list: `count` devices named text .. end - 1. `next` is the item after it; NULL:
+ * none. */
 typedef struct item {
     const char *text, *end, *next;
     int64_t count;
@@ -141,7 +141,7 @@ cgp_status cgp_device_list_parse(cgp_device_list *out, const char *text) {
     int d = 0;
     item i;
     for (const char *at = text; at; at = i.next) {
-        if (read_item(at, &i) != CGP_OK) break; /* it never does: measure() has read it */
+        if (read_item(at, &i) != CGP_OK) break; /* never: measure() has checked it */
         memcpy(copy, i.text, (size_t)(i.end - i.text));
         for (int64_t k = 0; k < i.count; k++)
             names[d++] = copy;

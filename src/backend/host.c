@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.c -- common parts of the backends in host memory; above all, one call of a custom op. Its
- *functions get f32 and overwrite;
- * operands in bf16, and gradients that are added to, go through the workspace:
+/* host.c -- common parts of the backends in host memory, mainly the call of a custom op.
  *
- *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..       those that this kernel needs
+ * A custom op's functions take f32 operands and overwrite their results. Operands in bf16, and
+ * gradients that are added to, are therefore staged in the workspace, as far as the kernel needs
+ * them:
  *
- * Operands in bf16 are widened into it, and results rounded out of it: the result is that in f32,
- * rounded. A gradient that is added to is computed there first. */
+ *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..
+ *
+ * Operands in bf16 are widened into it, and results are rounded out of it: a result is the f32
+ * result, rounded. A gradient that is added to is computed there first. */
 #include "backend/host.h"
 #include "backend/running_stats.h"
 #include "base/bf16.h"
@@ -78,7 +80,7 @@ static void *staged(const call *c, int64_t offset) {
     return (char *)c->args->workspace + offset;
 }
 
-/* An operand to read: in place, or widened. */
+/* Return an operand to read, in place or widened. */
 static const void *widened(const call *c, const void *from, int64_t offset,
                            const cgp_shape *shape) {
     if (!from || offset < 0) return from;
@@ -87,7 +89,7 @@ static const void *widened(const call *c, const void *from, int64_t offset,
     return staged(c, offset);
 }
 
-/* `loss`: for the sum of a loss. */
+/* `loss` receives the sum of a loss. */
 static void bind_forward(const call *c, cgp_op_run *run, double *loss) {
     const cgp_kernel_args *args = c->args;
     for (int k = 0; k < c->node->op->n_inputs; k++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.h -- common parts of the backends whose memory is the host's: kernels of custom ops, which
- * call the functions in the op's table, and some entries of the backend's table. */
+/* host.h -- common parts of the backends that use host memory: kernels of custom ops, which call
+ * the functions in the op's table, and some entries of the backend's table. */
 #ifndef CGP_SRC_BACKEND_HOST_H
 #define CGP_SRC_BACKEND_HOST_H
 
@@ -36,18 +36,18 @@ cgp_status cgp__host_check_commit(cgp_device *device, const cgp_kernel_spec *spe
 struct cgp__op_context {
     const cgp__host *host;
     cgp__rng_key key;
-    /* Index of the first one in the mini-batch. */
+    /* Index of the run's first sample in the mini-batch. */
     int64_t sample;
 };
 
-/* The function of a direction. */
+/* Return the function of a direction. */
 static inline cgp_status (*cgp__op_function(const cgp_op *op,
                                             cgp_op_direction direction))(const cgp_op_run *) {
     if (direction == CGP_OP_FORWARD) return op->forward;
     return direction == CGP_OP_BACKWARD_INPUT ? op->backward_input : op->backward_weight;
 }
 
-/* The direction writes dparameters. */
+/* Return whether the direction writes dparameters. */
 static inline bool cgp__op_makes_parameters(const cgp_op *op, cgp_op_direction direction) {
     return direction == CGP_OP_BACKWARD_WEIGHT ||
            (direction == CGP_OP_BACKWARD_INPUT && op->weight_in_input);

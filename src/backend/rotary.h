@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.h -- the frequencies of ROTARY, for all backends: host arithmetic, C and C++.
+/* rotary.h -- the frequencies of ROTARY (RoPE, Su et al. 2021, arXiv:2104.09864) for all backends:
+ * host arithmetic, C and C++.
  *
- *     f[i] = 1 / theta^(2 i / rotated)      each operation rounded to f32, as in the implementations of published models
+ *     f[i] = 1 / theta^(2 i / rotated)
  *
- * LLAMA3: with w = 2 pi / f, the wavelength, and L the original length
+ * Each operation is rounded to f32, as in the implementations of published models. LLAMA3 scaling,
+ * with w = 2 pi / f, the wavelength, and L the original length:
  *
- *     w < L / high: f      w > L / low: f / factor      between: (1 - s) f / factor + s f, s = (L / w - low) / (high - low) */
+ *     w < L / high: f      w > L / low: f / factor
+ *     otherwise: (1 - s) f / factor + s f, s = (L / w - low) / (high - low) */
 #ifndef CGP_SRC_BACKEND_ROTARY_H
 #define CGP_SRC_BACKEND_ROTARY_H
 
@@ -13,7 +16,8 @@
 
 #include <math.h>
 
-/* Columns of a head that are rotated, at most: frequencies are an argument of a launch. */
+/* Maximum columns of a head that are rotated: the frequencies are an argument of a kernel
+ * launch. */
 enum { CGP__ROTARY_MAX = 1024, CGP__ROTARY_PAIRS = CGP__ROTARY_MAX / 2 };
 
 static inline float cgp__rotary_llama3(const cgp_op_attributes *g, float f) {
@@ -26,7 +30,7 @@ static inline float cgp__rotary_llama3(const cgp_op_attributes *g, float f) {
     return (1.0f - s) * f / g->factor + s * f;
 }
 
-/* Of the pairs 0 .. rotated / 2 - 1; zeros behind them. */
+/* Set the frequencies of pairs 0 .. rotated / 2 - 1; the others are zero. */
 static inline void cgp__rotary_frequencies(const cgp_op_attributes *g,
                                            float out[CGP__ROTARY_PAIRS]) {
     for (int i = 0; i < CGP__ROTARY_PAIRS; i++) {
@@ -39,7 +43,7 @@ static inline void cgp__rotary_frequencies(const cgp_op_attributes *g,
     }
 }
 
-/* Of row `row` of sample `sample`. `positions`: [n, R], or NULL. */
+/* Return the position of row `row` of sample `sample`. `positions`: [n, R], or NULL. */
 static inline float cgp__rotary_position(const cgp_op_attributes *g, const int32_t *positions,
                                          int64_t sample, int64_t row) {
     return (float)(g->offset + (positions ? positions[sample * g->rows + row] : row));

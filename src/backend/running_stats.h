@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* running_stats.h -- running statistics of BATCH_NORM: host arithmetic for all backends.
  *
- *     forward of a micro-batch      collect     accumulator = the state's future value or, deferred, the statistics of all
- *                                               micro-batches so far
- *     end of the step               commit      state = accumulator
+ *     forward of a micro-batch     collect     accumulator = the next state or, deferred,
+ *                                              the statistics of all micro-batches so far
+ *     end of the step              commit      state = accumulator
  *
- * A step that fails leaves the state unchanged, and recomputation, which collects nothing, never
- * counts twice. With r rows, mean and variance v (biased) of a micro-batch, f = momentum, or 1 /
- * (batches tracked so far, this one included):
+ * A step that fails leaves the state unchanged. Recomputation collects nothing, so no micro-batch
+ * counts twice. With r rows, mean and (biased) variance v of a micro-batch, and f = momentum or 1 /
+ * (batches tracked, this one included):
  *
- *     ordinary    mean' = mean' + f (mean - mean')     var' = var' + f (v r / (r - 1) - var')     each micro-batch
- *     deferred    statistics merged over micro-batches (Chan et al. 1979), then as above, once a step
+ *     ordinary    each micro-batch: mean' = mean' + f (mean - mean')
+ *                                   var' = var' + f (v r / (r - 1) - var')
+ *     deferred    statistics merged over micro-batches (Chan et al. 1979); then as above, per step
  *
  * One row has the variance 0. */
 #ifndef CGP_SRC_BACKEND_RUNNING_STATS_H
@@ -19,7 +20,7 @@
 #include "backend/backend.h"
 
 /* Bytes of the accumulator, in doubles: rows and micro-batches collected; the mean of each channel;
- * then of each the future variance or, deferred, the sum of squared differences from the mean. */
+ * then each channel's next variance or, deferred, sum of squared differences from the mean. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
 /* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance`
@@ -27,8 +28,8 @@ int64_t cgp__running_stats_bytes(int64_t channels);
 void cgp__running_stats_collect(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows);
 
-/* Index of the first state, 0 or 1, that commit would make infinite or NaN; -1: none, or a custom
- * op. */
+/* Return the index of the first state, 0 or 1, that a commit would make infinite or NaN; -1: none,
+ * or a custom op. */
 int cgp__running_stats_check(const cgp_kernel_spec *spec, const cgp_kernel_args *args);
 
 /* Move the accumulator to the state. */

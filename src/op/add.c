@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* add.c -- ops of two values of one shape, element by element. ADD: y = a + b, both gradients are
- * dy itself. SUBTRACT: y = a - b. MULTIPLY: y = a b, backward reads both. */
+/* add.c -- elementwise ops of two values of one shape. ADD: y = a + b; both gradients are dy
+ * itself. SUBTRACT: y = a - b. MULTIPLY: y = a b; backward reads both. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -19,7 +19,7 @@ const cgp__op cgp__op_add = {
     .ends_in_relu = true,
 };
 
-/* Backward I negates dy. */
+/* FLOPs per element: forward, a difference; backward I negates dy. */
 const cgp__op cgp__op_subtract = {
     .op.name = "subtract",
     .op.n_inputs = 2,
@@ -30,7 +30,7 @@ const cgp__op cgp__op_subtract = {
     .flops = {1, 1, 0},
 };
 
-/* FLOPs of an element: a product; backward I, two. */
+/* FLOPs per element: forward, one product; backward I, two. */
 const cgp__op cgp__op_multiply = {
     .op.name = "multiply",
     .op.n_inputs = 2,

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- attention: q [T, heads D], k [S, kv_heads D], v [S, kv_heads DV] -> [T, heads DV];
- *or, fused, qkv [T, 3C] -> [T, C]
- * with the three side by side. Saves each query's largest q k and the log of its sum of
- * exponentials, [heads, T] each, apart, as a f32 that held both would lose the probabilities of
- * large scores; backward recomputes them, and uses y for the sum of their gradients. Source:
- * Vaswani et al. 2017, arXiv:1706.03762.
+ * or, fused, qkv [T, 3C] -> [T, C] with the three side by side. Source: Vaswani et al. 2017,
+ * arXiv:1706.03762.
  *
- * cached_attention, of prediction: one row of q, k and v a sample, and its position [1] i32. k and
- * v of all samples go to a cache [length, kv_heads (D + DV)], and each query attends to the rows of
- * it up to its position. */
+ * Saves each query's largest q k and the log of its sum of exponentials, [heads, T] each. They are
+ * saved separately: one f32 for both would lose the probabilities of large scores. Backward
+ * recomputes the probabilities from them, and uses y for the sum of their gradients.
+ *
+ * cached_attention, for prediction, has a KV cache: each sample is one row of q, k and v, and its
+ * position [1] i32. k and v of all samples are written to a cache [length, kv_heads (D + DV)], and
+ * each query attends to the cache rows up to its position. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -56,7 +57,7 @@ static cgp_status check_options(const cgp__attributes *a, int64_t queries, int64
     return cgp__op_check_probability(a->p);
 }
 
-/* Columns of a head of `heads`, which divide the width of a value. */
+/* Return the columns per head; `heads` must divide the width of a value. */
 static cgp_status head_width(const char *name, const cgp_op_type *type, int64_t heads,
                              int64_t *out) {
     const int64_t width = cgp__op_width(&type->shape);
@@ -117,7 +118,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A window of all keys is none, so that equal uses are equal bytes. */
+/* A window of all keys is stored as none, so that equal uses have equal bytes. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     const int64_t depth = (a->fused ? sizes->out : sizes->in) / a->heads;
@@ -131,17 +132,17 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
 
 /* --- cost --- */
 
-/* Pairs of a query and a key that it sees: with a window of w, those of its first w queries are a
- * triangle. */
+/* Pairs of a query and a key that it sees. With a window of w, the pairs of the first w queries
+ * form a triangle. */
 static double pairs_of(const cgp__attributes *a, double queries, double keys) {
     const double window = a->window ? fmin((double)a->window, queries) : queries;
     if (!a->causal) return queries * keys;
     return window * (window + 1.0) / 2.0 + (queries - window) * window;
 }
 
-/* Per pair and head, forward multiplies and adds D times for q k, DV times for p v; backward I D
- * times for each of q k recomputed, dq and dk, DV times for dy v and dv. An exp and the sums around
- * it count 12. */
+/* Multiply-adds per pair and head. Forward: D for q k, DV for p v. Backward I: D each for
+ * recomputing q k, for dq and for dk; DV each for dy v and for dv. An exp and the sums around it
+ * count 12 FLOPs. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const double value = (double)node->shapes.output.shape.dims[1], heads = (double)a->heads;
@@ -203,7 +204,7 @@ static int64_t cache_elements(const cgp_op_node *node) {
     return a->size * (node->inputs[1].shape.dims[1] + node->inputs[2].shape.dims[1]);
 }
 
-/* As attention, of a query that sees half of the cache. */
+/* FLOPs of attention for a query that sees half of the cache. */
 static double cached_flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const double half = ((double)a->size + 1.0) / 2.0;
@@ -224,7 +225,7 @@ const cgp__op cgp__op_cached_attention = {
     .sizes = set_cached_sizes,
 };
 
-/* --- without --- */
+/* --- without a cache --- */
 
 const cgp__op cgp__op_attention = {
     .op.name = "attention",

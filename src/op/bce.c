@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.c -- sigmoid and binary cross-entropy: logits [..., C], targets of the same shape, f32 in
+/* bce.c -- sigmoid and binary cross-entropy: logits [..., C]; targets of the same shape, f32 in
  * 0..1. Saves nothing; dx may overwrite the logits. */
 #include "op/rules.h"
 
@@ -16,7 +16,7 @@ static int64_t count_targets(const cgp_op_node *node, const void *targets, int64
     return n * cgp_shape_count(&node->inputs[1].shape);
 }
 
-/* FLOPs of a logit: forward, an exp and a log (10 each), three sums and a product; backward I, an
+/* FLOPs per logit: forward, an exp and a log (10 each), three sums and a product; backward I, an
  * exp, a division and two more. */
 const cgp__op cgp__op_bce_with_logits = {
     .op.name = "bce_with_logits",

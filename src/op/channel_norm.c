@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- channels to mean 0 and variance 1. BATCH_NORM: each over all samples of a
- *micro-batch and all rows,
- * then scaled and shifted: [..., C] -> [..., C]; weight [C], bias [C]. INSTANCE_NORM: over the
- * pixels of each sample, [H, W, C]. GROUP_NORM: C / groups of them together over the rows of each
- * sample, then scaled and shifted: [..., C].
+/* channel_norm.c -- channels to mean 0 and variance 1.
  *
- * Saves mean and 1 / standard deviation, one per micro-batch or one per sample (and group); the
- * small weight gradients come with dx. BATCH_NORM's running statistics change at the end of a step:
- * by each micro-batch in ascending order, or, deferred, once by those of the whole mini-batch;
- * their variance is unbiased, as in PyTorch.
+ *     BATCH_NORM      [..., C]     each channel over all samples of a micro-batch and all rows
+ *     INSTANCE_NORM   [H, W, C]    each channel over the pixels of each sample
+ *     GROUP_NORM      [..., C]     C / groups channels together, over the rows of each sample
+ *
+ * BATCH_NORM and GROUP_NORM then scale and shift by weight [C] and bias [C]. Saves mean and 1 /
+ * standard deviation, one per micro-batch or one per sample (and group). The small weight gradients
+ * are computed with dx. BATCH_NORM's running statistics change at the end of a step: by each
+ * micro-batch in ascending order or, deferred, once by the statistics of the whole mini-batch.
+ * Their variance is unbiased, as in PyTorch.
  *
  * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022; Wu and
  * He 2018, arXiv:1803.08494. Deferred: torchgpipe. */
@@ -68,8 +69,8 @@ static cgp_status infer_group(const void *attributes, const cgp_op_type *inputs,
     return CGP_OK;
 }
 
-/* FLOPs of an element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4
- * for the two sums (h and a multiply-add), 5 for dx. Once a channel is not counted. */
+/* FLOPs per element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4
+ * for the two sums (h and a multiply-add), 5 for dx. Work per channel is not counted. */
 const cgp__op cgp__op_batch_norm = {
     .op.name = "batch_norm",
     .op.n_inputs = 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.c -- windows of an image times a weight: x [H, W, in] -> [OH, OW, out]; weight
- * [kernel height, kernel width, in, out], bias [out]. Beyond its edges the image is zero;
- * negative padding crops it. dx needs the weight, dweight needs x, neither needs y. */
+/* conv2d.c -- windows of an image times a weight: x [H, W, in] -> [OH, OW, out]; weight [kernel
+ * height, kernel width, in, out], bias [out]. The image is zero outside its edges; negative padding
+ * crops it. dx needs the weight, dweight needs x, neither needs y. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -21,8 +21,8 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A multiply-add counts 2, those with padding included, in each direction; one sum per element
- * of y for the bias, forward and in backward W. */
+/* A multiply-add counts 2 in each direction, including padding. The bias counts one sum per element
+ * of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);

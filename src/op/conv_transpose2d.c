@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- the transpose of a convolution: x [H, W, in] -> [OH, OW, out]; weight
- *[kernel height, kernel width, out, in],
- * bias [out].
+/* conv_transpose2d.c -- transposed convolution: x [H, W, in] -> [OH, OW, out]; weight [kernel
+ * height, kernel width, out, in], bias [out].
  *
- * It is the gradient of the input of the CONV2D that makes [H, W, in] of [OH, OW, out] with the
- * same weight, kernel, stride and padding; its own dx is that CONV2D of dy, and its dweight that
+ * It computes the input gradient of a CONV2D from [OH, OW, out] to [H, W, in] with the same weight,
+ * kernel, stride and padding. Its own dx is that CONV2D applied to dy, and its dweight is that
  * CONV2D's with x and dy exchanged. dx needs the weight, dweight needs x, neither needs y. */
 #include "op/rules.h"
 
@@ -19,15 +18,15 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     CGP_TRY(cgp__op_check_size("weight", in, window));
     CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
     CGP_TRY(cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
-    /* The fans of that CONV2D, as in PyTorch. */
+    /* The fans are those of that CONV2D, as in PyTorch. */
     cgp__op_add_weight(out, a,
                        cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], a->size, in}),
                        window * a->size, window * in);
     return CGP_OK;
 }
 
-/* A multiply-add counts 2, those of pixels that padding takes off included, in each direction; one
- * sum per element of y for the bias, forward and in backward W. */
+/* A multiply-add counts 2 in each direction, including pixels that padding removes. The bias counts
+ * one sum per element of y, in forward and in backward W. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *a = node->attributes;
     const double inputs = (double)cgp_shape_count(&node->inputs[0].shape);

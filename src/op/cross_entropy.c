@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- softmax and cross-entropy: logits [..., classes], targets [...] i32 in
- * 0..classes-1 or `ignore`. Saves each row's maximum and log sum exp(x - maximum), apart: a f32
- * that held their sum would lose the probabilities of large logits. dx may overwrite the logits. */
+/* cross_entropy.c -- softmax and cross-entropy: logits [..., classes]; targets [...] i32 in
+ * 0..classes-1 or `ignore`. Saves each row's maximum and log sum exp(x - maximum) separately: their
+ * sum in one f32 would lose the probabilities of large logits. dx may overwrite the logits. */
 #include "op/rules.h"
 
 #include <inttypes.h>
 
-/* The leading dims of the logits; or [1] for logits of one row, [classes]. */
+/* Targets have the leading dims of the logits, or [1] for logits of one row, [classes]. */
 static cgp_status check_targets(const cgp_op_type *logits, const cgp_op_type *targets) {
     char first[192], second[192], third[192];
     const cgp_shape rows = cgp__op_shape_rows(&logits->shape);
@@ -53,7 +53,7 @@ static int64_t count_targets(const cgp_op_node *node, const void *targets, int64
     return counted;
 }
 
-/* FLOPs of a logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a
+/* FLOPs per logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a
  * difference, an exp and a product. */
 const cgp__op cgp__op_cross_entropy = {
     .op.name = "cross_entropy",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.c -- elements set to zero with probability p, the others times 1 / (1 - p). Backward
- * recomputes the mask and needs nothing. Source: Srivastava et al. 2014. */
+/* dropout.c -- sets elements to zero with probability p and multiplies the others by 1 / (1 - p).
+ * Backward recomputes the mask and needs nothing. Source: Srivastava et al. 2014. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* FLOPs of an element: 2, a comparison and a product, and 25 for a quarter of a Philox block. */
+/* FLOPs per element: 2 for a comparison and a product, and 25 for a quarter of a Philox block. */
 const cgp__op cgp__op_dropout = {
     .op.name = "dropout",
     .op.n_inputs = 1,

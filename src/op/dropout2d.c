@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout2d.c -- whole channels of a sample set to zero with probability p, the others times 1 / (1
- * - p): [H, W, C] -> [H, W, C]. Backward recomputes the mask and needs nothing. Source: Tompson et
- *   al. 2015,
- * arXiv:1411.4280. */
+/* dropout2d.c -- sets channels of a sample to zero with probability p and multiplies the others by
+ * 1 / (1 - p): [H, W, C] -> [H, W, C]. Backward recomputes the mask and needs nothing. Source:
+ * Tompson et al. 2015, arXiv:1411.4280. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -11,7 +10,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return cgp__op_check_probability(((const cgp__attributes *)attributes)->p);
 }
 
-/* A product per element; the mask is one row's. */
+/* FLOPs per element: one product. The mask is computed for one row only. */
 const cgp__op cgp__op_dropout2d = {
     .op.name = "dropout2d",
     .op.n_inputs = 1,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gelu.c -- y = x Phi(x), elementwise: the erf form, and the approximation with tanh that GPT-2 was
- * published with. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. dx needs x. */
+/* gelu.c -- y = x Phi(x), elementwise: the exact erf form, and the tanh approximation, which GPT-2
+ * uses. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. dx needs x. */
 #include "op/rules.h"
 
-/* FLOPs of an element: forward, 4 and an erf; backward I, 7, an erf and an exp. A function is 10.
- * */
+/* FLOPs per element: forward, 4 and an erf; backward I, 7, an erf and an exp. A function counts
+ * 10. */
 const cgp__op cgp__op_gelu = {
     .op.name = "gelu",
     .op.n_inputs = 1,
@@ -16,7 +16,7 @@ const cgp__op cgp__op_gelu = {
     .flops = {14, 27, 0},
 };
 
-/* FLOPs of an element: forward, 7 and an exp; backward I, 14 and an exp. */
+/* FLOPs per element: forward, 7 and an exp; backward I, 14 and an exp. */
 const cgp__op cgp__op_gelu_tanh = {
     .op.name = "gelu_tanh",
     .op.n_inputs = 1,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c -- initializations by fan, resolved to numbers that a model can draw: it knows no layout
- * of a weight. */
+/* init.c -- resolves initializations by fan to numbers that a model can draw, because the model has
+ * no layouts of weights. */
 #include <math.h>
 
 #include "op/op.h"

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer_norm.c -- norms of rows, [..., C] -> [..., C]. LAYER_NORM: to mean 0 and variance 1, then
- *scaled and shifted; weight [C],
- * bias [C]. RMS_NORM: divided by the root mean square, then scaled; weight [C].
+ * scaled and shifted; weight [C], bias [C]. RMS_NORM: divided by the root mean square, then scaled;
+ * weight [C].
  *
- * Saves mean (LAYER_NORM) and 1 / deviation of each row; the small weight gradients come with dx.
+ * Saves the mean (LAYER_NORM) and 1 / standard deviation of each row. The small weight gradients
+ * are computed with dx.
  *
  * Source: Ba et al. 2016, arXiv:1607.06450; Zhang and Sennrich 2019, arXiv:1910.07467. */
 #include "op/rules.h"
 
-/* Saves `saved` numbers of a row. */
+/* Save `saved` numbers per row. */
 static cgp_status infer_norm(const void *attributes, const cgp_op_type *inputs, int saved,
                              cgp_op_shapes *out) {
     CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
@@ -31,9 +32,9 @@ static cgp_status infer_rms(const void *attributes, const cgp_op_type *inputs, c
     return CGP_OK;
 }
 
-/* FLOPs of an element: forward, 1 for the mean, 3 for the variance, 4 for the result. Backward I: 5
- * for the two sums (g, h and a multiply-add), 5 for dx, 3 for the weights' sums. Once a row is not
- * counted. */
+/* FLOPs per element: forward, 1 for the mean, 3 for the variance, 4 for the result. Backward I: 5
+ * for the two sums (g, h and a multiply-add), 5 for dx, 3 for the weights' sums. Work per row is
+ * not counted. */
 const cgp__op cgp__op_layer_norm = {
     .op.name = "layer_norm",
     .op.n_inputs = 1,
@@ -46,8 +47,8 @@ const cgp__op cgp__op_layer_norm = {
     .flops = {8, 13, 0},
 };
 
-/* FLOPs of an element: forward, 2 for the mean square, 2 for the result. Backward I: 4 for the sum
- * of g h, 4 for dx, 2 for the weight's sum. */
+/* FLOPs per element: forward, 2 for the mean square, 2 for the result. Backward I: 4 for the sum of
+ * g h, 4 for dx, 2 for the weight's sum. */
 const cgp__op cgp__op_rms_norm = {
     .op.name = "rms_norm",
     .op.n_inputs = 1,

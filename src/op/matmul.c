@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- y = a b, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; each may lie
- *transposed.
+/* matmul.c -- y = a b, matrix by matrix: a [..., M, K], b [..., K, N] -> [..., M, N]; each may be
+ * stored transposed.
  *
  *     da = dy b^T        db = a^T dy
  *
- * Both are made by backward I, which reads a and b. */
+ * Backward I computes both; it reads a and b. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -56,7 +56,7 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->transposed = t->transpose[0] | t->transpose[1] << 1;
 }
 
-/* A multiply-add counts 2; backward has two products of as many. */
+/* A multiply-add counts 2; backward has two products of the same size. */
 static double flops(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp__attributes *t = node->attributes;
     int64_t m, k;

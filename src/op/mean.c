@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mean.c -- the mean over one dim, which is removed: [A, D, B] -> [A, B], A and B any dims; of one
- *dim, [D] -> [1]. Backward needs
- * nothing.
+/* mean.c -- the mean over one dim, which is removed: [A, D, B] -> [A, B], where A and B are any
+ * dims; [D] -> [1] if there is no other dim. Backward needs nothing.
  *
- * It is an AVERAGE_POOL, whose kernels it has: of an image of A D rows of one pixel and B channels,
- * with windows of D rows; or, where B is 1, of A rows of D pixels and one channel, with windows of
- * a whole row. */
+ * It runs the kernels of AVERAGE_POOL. The image has A D rows of one pixel and B channels, and
+ * windows have D rows. If B is 1, it has A rows of D pixels and one channel, and windows have one
+ * row. */
 #include "op/rules.h"
 
 #include <inttypes.h>
 
-/* Elements before the dim, along it, behind it. */
+/* Elements before the dim, along it, and after it. */
 typedef struct extent {
     int64_t before, along, behind;
 } extent;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.c -- the op of each kind, uses of ops, and common checks. */
+/* op.c -- the op of each kind, uses of ops, and checks that ops share. */
 #include "op/custom/custom.h"
 #include "op/rules.h"
 
@@ -19,7 +19,7 @@ const cgp__op *cgp__op_find(cgp_op_kind kind) {
     return ops[kind];
 }
 
-/* Sizes of one sample, as most ops have them: those of y, and the width of x[0]. */
+/* Set the sizes of one sample as most ops have them: rows and width of y, and the width of x[0]. */
 static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp_op_attributes *g) {
     const cgp__attributes *a = node->attributes;
     const cgp_shape *x = &node->inputs[0].shape;
@@ -68,7 +68,7 @@ cgp_status cgp__op_infer(cgp_op_kind kind, cgp_op_node *node, cgp_op_attributes 
     return CGP_OK;
 }
 
-/* One for each element that is read or written. */
+/* Count one per element that is read or written. */
 static double count_elements(const cgp_op_node *node, cgp_op_direction direction) {
     const cgp_op *op = node->op;
     const uint32_t needs = cgp__op_needs_of(op, direction).x;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.c -- rows and columns of zeros around an image, cropped where the padding is negative: [H, W,
- * C]
- * -> [H + top + bottom, W + left + right, C]. */
+/* pad.c -- adds rows and columns of zeros around an image, and crops it where padding is negative:
+ * [H, W, C] -> [H + top + bottom, W + left + right, C]. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relu.c -- y = x above 0, slope x elsewhere: [..., C] -> [..., C]. As slope >= 0 backward needs
- * the sign of y alone. Source: Nair and Hinton 2010; Maas et al. 2013 (leaky). */
+/* relu.c -- y = x above 0, slope x elsewhere: [..., C] -> [..., C]. As slope >= 0, backward needs
+ * only the sign of y. Source: Nair and Hinton 2010; Maas et al. 2013 (leaky). */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -12,7 +12,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* A comparison and a product per element. */
+/* FLOPs per element: a comparison and a product. */
 const cgp__op cgp__op_relu = {
     .op.name = "relu",
     .op.n_inputs = 1,

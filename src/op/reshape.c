@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reshape.c -- the elements of a sample with other dimensions, in the order they lie in; a
- * dimension of -1 follows from the others. Nothing moves: y may be x, and dx is dy. */
+/* reshape.c -- the elements of a sample with other dimensions, in memory order; a dimension of -1
+ * follows from the others. Nothing moves: y may be x, and dx is dy. */
 #include "op/rules.h"
 
 #include <inttypes.h>
 
-/* The product of the given dims, which are >= 1 but for at most one of -1, whose place goes to
- * *open. */
+/* Return the product of the given dims, each >= 1. At most one may be -1; *open is its index. */
 static cgp_status count_given(const cgp__attributes *a, int *open, int64_t *count) {
     char text[192];
     const cgp_shape given = cgp_shape_make(a->rank, a->dims);
@@ -49,7 +48,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Equal numbers of elements are equal uses. */
+/* Uses with equal numbers of elements are equal. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->rows = 1;
     sizes->in = sizes->out = cgp_shape_count(&node->inputs[0].shape);

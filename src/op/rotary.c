@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rotary.c -- rotary position embedding: x [T, heads D] -> [T, heads D], pairs of columns rotated
- * by angles that grow with the row. The gradient is dy rotated back and needs nothing but
- * positions, where those are an input [T] i32. Source: Su et al. 2021, arXiv:2104.09864. */
+ * by angles that grow with the row. The gradient is dy rotated back. It needs only the positions,
+ * if they are an input [T] i32. Source: Su et al. 2021, arXiv:2104.09864. */
 #include "op/rules.h"
 
 #include "backend/rotary.h"
@@ -28,7 +28,7 @@ static cgp_status check_width(const cgp__attributes *a, int64_t width) {
     return CGP_OK;
 }
 
-/* A factor below 1, or a base, would make frequencies above 1. */
+/* A factor or a base below 1 would give frequencies above 1. */
 static cgp_status check_frequencies(const cgp__attributes *a) {
     const double theta = theta_of(a);
     if (!((float)theta >= 1.0f && isfinite((float)theta)))
@@ -69,7 +69,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Fields of other scalings stay 0, so that equal uses are equal bytes. */
+/* Fields of other scalings stay 0, so that equal uses have equal bytes. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     sizes->rotated = a->rotated ? a->rotated : sizes->out / a->heads;
@@ -84,7 +84,7 @@ static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     sizes->original_length = (int32_t)a->original_length;
 }
 
-/* Two products and a sum for an element; a cosine and a sine serve all heads. */
+/* FLOPs per element: two products and a sum. A cosine and a sine serve all heads. */
 const cgp__op cgp__op_rotary = {
     .op.name = "rotary",
     .op.n_inputs = 2, /* at most */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h -- checks of the shape rules. Messages begin with the expectation; the builder prefixes
+/* rules.h -- checks for the shape rules. Messages begin with the expectation; the builder prefixes
  * layer and op. Shapes are without the leading dimension N, so a value has at most 5 dims. */
 #ifndef CGP_SRC_OP_RULES_H
 #define CGP_SRC_OP_RULES_H
@@ -9,68 +9,69 @@
 #define CGP__MAX_SAMPLE_RANK (CGP_MAX_RANK - 1)
 #define CGP__MAX_ELEMENTS ((int64_t)1 << 40) /* of a value or parameter: no product overflows */
 
-/* `type` has the dtype, between min and max dims, sizes >= 1 and at most CGP__MAX_ELEMENTS. */
+/* Check that `type` has the dtype, `min` to `max` dims, and sizes >= 1 with at most
+ * CGP__MAX_ELEMENTS elements. */
 cgp_status cgp__op_check(const char *name, const cgp_op_type *type, cgp_dtype dtype, int min,
                          int max);
 
-/* rows x columns is at most CGP__MAX_ELEMENTS; both are >= 1. */
+/* Check that rows x columns is at most CGP__MAX_ELEMENTS; both are >= 1. */
 cgp_status cgp__op_check_size(const char *name, int64_t rows, int64_t columns);
 
-/* 0 <= p < 1, as a float too. */
+/* Check that 0 <= p < 1, also as f32. */
 cgp_status cgp__op_check_probability(double p);
 
-/* eps > 0 and finite, as a float too. */
+/* Check that eps > 0 and finite, also as f32. */
 cgp_status cgp__op_check_eps(double eps);
 
-/* Product of all dims but the last; the last dim. Both are 1 of no dims. */
+/* Product of all dims but the last; the last dim. Both are 1 if there are no dims. */
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);
 
 /* The product of dims begin .. end - 1. */
 int64_t cgp__op_product(const cgp_shape *shape, int begin, int end);
 
-/* A dim counted from the first, or, below 0, from behind the last; to *out from the first. */
+/* Set *out to a dim counted from the first; `dim` < 0 counts from the end. */
 cgp_status cgp__op_find_dim(int dim, const cgp_shape *shape, int *out);
 
-/* The shape without its last dim, of its last dim alone, with another last dim, with one more dim.
- * */
+/* The shape without its last dim; of its last dim alone; with another last dim; with one more
+ * dim. */
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
 cgp_shape cgp__op_shape_last(const cgp_shape *shape);
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
 cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width);
 
-/* The shape rule of an elementwise op over f32 input 0: the output is like it. */
+/* The shape rule of an elementwise op over f32 input 0: the output has its type. */
 cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *inputs,
                                      cgp_op_shapes *out);
 
-/* Two shapes are equal; otherwise "expects `expected`, got A and B". */
+/* Check that two shapes are equal; otherwise fail with "expects `expected`, got A and B". */
 cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a, const cgp_op_type *b);
 
-/* Append a parameter, a saved value; weight and bias [C] of a norm. */
+/* Append a parameter; a saved value; weight and bias [C] of a norm. */
 void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape, cgp_init init,
                            bool decays);
 void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole);
 void cgp__op_add_norm_parameters(cgp_op_shapes *out);
 
-/* Append the weight of an op and, if it has one, the bias [out]: both initialized by the fans of
+/* Append the weight of an op and, if it has one, the bias [out], both initialized by the fans of
  * the weight. */
 void cgp__op_add_weight(cgp_op_shapes *out, const cgp__attributes *attributes, cgp_shape weight,
                         int64_t fan_in, int64_t fan_out);
 
-/* images.c: `type` is f32 [H, W, C], and its sides fit the attributes. */
+/* images.c: check that `type` is f32 [H, W, C], with sides that fit the attributes. */
 cgp_status cgp__op_check_image(const cgp_op_type *type);
 
-/* The output [OH, OW, channels] of windows of `kernel` pixels, `stride` apart, over a padded image.
- * If `crops`, padding may be negative; otherwise every window has a pixel. */
+/* Set the output [OH, OW, channels] of windows of `kernel` pixels, `stride` apart, over a padded
+ * image. If `crops`, padding may be negative; otherwise every window has a pixel. */
 cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp_op_type *image,
                                  int64_t channels, bool crops, cgp_op_shapes *out);
 
-/* The output [OH, OW, channels] of which windows as above, with any padding, make the image: a side
- * of it is (side - 1) stride + kernel - padding + output_padding. */
+/* Set the output [OH, OW, channels] from which such windows, with any padding, would compute the
+ * image. A side of the output is (side - 1) stride + kernel - padding + output_padding. */
 cgp_status cgp__op_infer_transposed(const cgp__attributes *attributes, const cgp_op_type *image,
                                     int64_t channels, cgp_op_shapes *out);
 
-/* Set the output's type [height, width, channels]. */
+/* Set the output's shape to [height, width, channels]. */
 cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width, int64_t channels);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scale.c -- y = slope x, elementwise; dx = slope dy needs nothing of forward. */
+/* scale.c -- y = slope x, elementwise; dx = slope dy. Backward needs nothing from forward. */
 #include "op/rules.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)), TANH: y = tanh(x), elementwise. dx needs y, not x:
- * one of both is kept. */
+/* sigmoid.c -- SIGMOID: y = 1 / (1 + exp(-x)); TANH: y = tanh(x); elementwise. dx needs y, not x,
+ * so only one of them is kept. */
 #include "op/rules.h"
 
-/* FLOPs of an element: forward, 2 and an exp; backward I, 3. A function is 10. */
+/* FLOPs per element: forward, 2 and an exp; backward I, 3. A function counts 10. */
 const cgp__op cgp__op_sigmoid = {
     .op.name = "sigmoid",
     .op.n_inputs = 1,
@@ -15,7 +15,7 @@ const cgp__op cgp__op_sigmoid = {
     .flops = {12, 3, 0},
 };
 
-/* FLOPs of an element: forward, 4 and an exp, or 11; backward I, 4. */
+/* FLOPs per element: forward, 4 and an exp, or 11; backward I, 4. */
 const cgp__op cgp__op_tanh = {
     .op.name = "tanh",
     .op.n_inputs = 1,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slice.c -- indices begin .. end - 1 of one dimension: [..., d, ...] -> [..., end - begin, ...].
  *
- * dx is zero but for these indices. The first use of x to make its gradient writes all of it; one
- * that adds reads and writes its part alone: to split a value costs one pass over its gradient and
- * one over all parts but one. */
+ * dx is zero outside these indices. The first use of x that computes its gradient writes all of it;
+ * later uses add to their part alone. Splitting a value therefore costs one pass over its gradient,
+ * and one over all parts but one. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* Columns of rows: a row is the dimension and those behind it. */
+/* Columns of rows: a row is the dimension and the dimensions after it. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     const cgp_shape *x = &node->inputs[0].shape;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- probabilities of each row: y = exp(x) / sum(exp(x)), [..., C] -> [..., C]. dx needs
- * y. */
+/* softmax.c -- softmax of each row: y = exp(x) / sum(exp(x)), [..., C] -> [..., C]. dx needs y. */
 #include "op/rules.h"
 
-/* FLOPs of an element: forward, a comparison, 2 and an exp for the sum, 2 and an exp for y;
- * backward I, 2 for the sum, 2 for dx. */
+/* FLOPs per element: forward, a comparison, 2 and an exp for the sum, 2 and an exp for y; backward
+ * I, 2 for the sum, 2 for dx. */
 const cgp__op cgp__op_softmax = {
     .op.name = "softmax",
     .op.n_inputs = 1,

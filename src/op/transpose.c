@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transpose.c -- two dimensions of a sample change places: [a, i, b, j, c] -> [a, j, b, i, c], any
- * of a, b and c of no or several dimensions. dx is dy with the same two exchanged. */
+/* transpose.c -- exchanges two dimensions of a sample: [a, i, b, j, c] -> [a, j, b, i, c], where
+ * each of a, b and c is any number of dimensions. dx is dy with the same two exchanged. */
 #include "op/rules.h"
 
 static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
@@ -15,7 +15,7 @@ static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_o
     return CGP_OK;
 }
 
-/* i, b, j and c: the dims of a are a number of samples. */
+/* Set i, b, j and c; the dims of a count as samples. */
 static void set_sizes(const cgp_op_node *node, cgp_op_attributes *sizes) {
     const cgp__attributes *a = node->attributes;
     const cgp_shape *x = &node->inputs[0].shape;

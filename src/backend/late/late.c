@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* late.c -- the backend `late`: memory that is not the host's for all that the caller knows, three
- *queues, events.
+/* late.c -- the backend `late`: memory that the caller may not touch, three queues, events.
  *
  *     caller        enqueues ──► COMPUTE   a thread with a cpu device
  *                            ──► IN, OUT   threads that copy
  *
- * Every operand of a kernel, and every device's end of a copy, must lie in memory of the device;
- * the host's end in memory of host_memory_create(). */
+ * Every operand of a kernel, and each device end of a copy, must be in memory of the device. The
+ * host end must be in memory from host_memory_create(). */
 #include "backend/late/late.h"
 
 #include <stdlib.h>
@@ -25,7 +24,7 @@ typedef struct region {
     size_t bytes;
 } region;
 
-/* Of all devices. */
+/* Host memory of all devices. */
 static pthread_mutex_t host_lock = PTHREAD_MUTEX_INITIALIZER;
 static region host_memories[MAX_HOST_MEMORIES];
 
@@ -35,8 +34,8 @@ struct cgp_device {
     cgp__late_failure failure;
     cgp_recording *recording; /* in progress; NULL: none */
     int64_t launches;
-    cgp_device *cpu;     /* of COMPUTE's thread */
-    _Atomic int64_t tag; /* of the kernel that runs; -1: none */
+    cgp_device *cpu;     /* used by COMPUTE's thread */
+    _Atomic int64_t tag; /* tag of the running kernel; -1: none */
     _Atomic int64_t failed_tag;
     region memories[MAX_MEMORIES];
 };
@@ -49,10 +48,10 @@ struct cgp_kernel {
 
 struct cgp_event {
     cgp_device *device;
-    uint64_t records; /* enqueued; of the device's owner */
+    uint64_t records; /* enqueued; used by the device's owner */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t reached; /* records that ran */
+    uint64_t reached; /* records that have run */
     int64_t time_ns;
     bool failed;
 };
@@ -104,7 +103,7 @@ static cgp_status run_wait(void *device, const void *payload) {
     return CGP_OK;
 }
 
-/* The contract: while launches are recorded nothing else is given to the device. */
+/* By contract, nothing else is enqueued on the device during a capture. */
 static cgp_status check_not_recording(const cgp_device *device, const char *what) {
     if (!device->recording) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "late: %s: expected record_end() first, got none", what);
@@ -177,7 +176,7 @@ static bool is_of_host(const void *at, size_t bytes) {
     return found;
 }
 
-/* Allocate, and note it in a list. */
+/* Allocate memory, and enter it in a list. */
 static cgp_status allocate(region *list, int n, size_t bytes, void **out) {
     const size_t capacity = (size_t)cgp__align_up((int64_t)bytes + 1);
     int i = 0;
@@ -276,7 +275,7 @@ static cgp_status compute(cgp_device *device, cgp__late_run *run, const void *pa
     return cgp__late_queue_add(&device->queues[CGP_QUEUE_COMPUTE], run, payload, bytes, false);
 }
 
-/* The same for what may be recorded. */
+/* compute() for work that may be captured. */
 static cgp_status compute_or_record(cgp_device *device, cgp__late_run *run, const void *payload,
                                     size_t bytes) {
     device->launches++;
@@ -284,7 +283,7 @@ static cgp_status compute_or_record(cgp_device *device, cgp__late_run *run, cons
                              : compute(device, run, payload, bytes);
 }
 
-/* The contract: no kernel sees memory of the host. */
+/* By contract, no kernel gets host memory. */
 static cgp_status check_operands(const cgp_device *device, const void *const *operands, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (operands[i] && !owns(device, operands[i], 1))
@@ -314,9 +313,9 @@ static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_d
     return compute_or_record(device, run_convert, &c, sizeof c);
 }
 
-/* A run of a kernel, a commit, or its check. */
+/* A run of a kernel, a commit, or a commit's check. */
 typedef struct call {
-    cgp_kernel *kernel; /* NULL: of the spec */
+    cgp_kernel *kernel; /* NULL: use the spec */
     cgp_kernel_spec spec;
     cgp_kernel_args args;
     int64_t *index; /* NULL: commit */
@@ -373,7 +372,7 @@ static cgp_status check_commit(cgp_device *device, const cgp_kernel_spec *spec,
     return compute_or_record(device, run_commit, &c, sizeof c);
 }
 
-/* A sum or a search: of one tensor, to a word or another tensor. */
+/* A sum or a search over one tensor; the result goes to a scalar or another tensor. */
 typedef struct pass {
     const float *x;
     int64_t n;
@@ -424,7 +423,7 @@ static cgp_status update(cgp_device *device, const cgp_update *u) {
     return compute_or_record(device, run_update, u, sizeof *u);
 }
 
-/* --- recordings --- */
+/* --- captured graphs --- */
 
 static cgp_status record_begin(cgp_device *device) {
     CGP_TRY(check_not_recording(device, "record_begin"));
@@ -461,7 +460,7 @@ static cgp_status recording_run(cgp_recording *recording, int64_t tag) {
     return CGP_OK;
 }
 
-/* Return what two entries do not have in common; NULL: nothing. */
+/* Return the name of a part that differs between two entries; NULL: none. */
 static const char *differing(const cgp__late_recorded *a, const cgp__late_recorded *b) {
     const void *x = a->payload, *y = b->payload;
     const call *p = x, *q = y;
@@ -486,7 +485,7 @@ cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recordi
     return CGP_OK;
 }
 
-/* --- kernels and devices: made on COMPUTE's thread, by entries that the caller waits for --- */
+/* --- kernels and devices: created on COMPUTE's thread, by entries that the caller waits for --- */
 
 static cgp_status run_create_kernel(void *device, const void *payload) {
     cgp_kernel *kernel = *(cgp_kernel *const *)payload;

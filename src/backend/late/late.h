@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* late.h -- a backend for tests: the kernels of `cpu` behind real queues. Not in the library. */
+/* late.h -- an asynchronous fake backend for tests: real queues run the kernels of `cpu`. Not in
+ * the library. */
 #ifndef CGP_SRC_BACKEND_LATE_H
 #define CGP_SRC_BACKEND_LATE_H
 
@@ -7,11 +8,11 @@
 
 extern const cgp_backend cgp__backend_late;
 
-/* Nanoseconds before every entry of a queue, of all devices; 0: random delays. */
+/* Delay in ns before every entry of a queue, on all devices; 0: random. */
 extern _Atomic long cgp__late_delay_ns[CGP_QUEUES];
 
-/* Two recordings have the same entries, but for the tags; NULL has none. @retval CGP_EDEVICE The
- * message names the first difference. */
+/* Check that two captured graphs have the same entries, ignoring tags; NULL is an empty graph.
+ * @retval CGP_EDEVICE The message names the first difference. */
 cgp_status cgp__late_recording_compare(const cgp_recording *a, const cgp_recording *b);
 
 #endif

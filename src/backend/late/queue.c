@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.c -- see queue.h. A list with one end for each thread; the entry that ran last stays as its
- * head. */
+/* queue.c -- a linked list between two threads: see queue.h. One thread appends at the tail, the
+ * other takes from the head, where the entry that ran last stays. */
 #define _GNU_SOURCE
 #include "backend/late/queue.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-/* One entry in eight waits up to 40 us, unless a test wants all to wait. */
+/* Delay one entry in eight by up to 40 us or, if a test sets a delay, every entry. */
 static void delay(cgp__late_queue *queue) {
     queue->random = queue->random * 6364136223846793005u + 1442695040888963407u;
     const uint64_t drawn = queue->random >> 33;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queue.h -- a queue of late: a thread that runs entries in order, one in eight after a random
- *delay.
+/* queue.h -- a queue of `late`: a thread that runs entries in order, one in eight after a random
+ * delay.
  *
- * Entries go one way, and nothing that the thread does is visible to the one that adds them but
- * through an event: under the thread sanitizer a missing event is a data race. */
+ * Entries go one way. The caller learns the thread's results only through events, so a missing
+ * event is a data race that the thread sanitizer reports. */
 #ifndef CGP_SRC_BACKEND_LATE_QUEUE_H
 #define CGP_SRC_BACKEND_LATE_QUEUE_H
 
@@ -13,7 +13,7 @@
 
 #include "base/base.h"
 
-/* An entry runs with the device and a copy of its payload; a failure is in cgp_message(). */
+/* Run an entry with the device and a copy of its payload; a failure sets cgp_message(). */
 typedef cgp_status cgp__late_run(void *device, const void *payload);
 
 typedef struct cgp__late_entry {
@@ -23,7 +23,7 @@ typedef struct cgp__late_entry {
     _Alignas(16) char payload[];
 } cgp__late_entry;
 
-/* The first failure of a device, which its entries have in common. */
+/* The first failure of a device, shared by its queues. */
 typedef struct cgp__late_failure {
     atomic_int status;
     pthread_mutex_t lock;
@@ -36,8 +36,8 @@ typedef struct cgp__late_queue {
     pthread_t thread;
     bool started;
     sem_t ready;           /* counts entries */
-    cgp__late_entry *last; /* of the one that adds */
-    cgp__late_entry *done; /* of the thread: the entry that ran last */
+    cgp__late_entry *last; /* used by the thread that adds */
+    cgp__late_entry *done; /* ran last; used by the queue's thread */
     uint64_t random;
     const _Atomic long *delay_ns; /* before every entry; 0: random */
 } cgp__late_queue;
@@ -47,8 +47,8 @@ cgp_status cgp__late_queue_start(cgp__late_queue *queue, void *device, cgp__late
 /* Run all entries, then end the thread. */
 void cgp__late_queue_stop(cgp__late_queue *queue);
 
-/* Add an entry. After a failure only those that run always are added; others return it. Threads:
- * one a queue. */
+/* Add an entry. After a failure, only entries that run always are added; others return the failure.
+ * Threads: one per queue. */
 cgp_status cgp__late_queue_add(cgp__late_queue *queue, cgp__late_run *run, const void *payload,
                                size_t bytes, bool always);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* add.c -- y [n, R, C] = x[0] + x[1]; dx[0] = dx[1] = dy. Reference kernels.
  *
- * Backward needs nothing of forward. y may be an x[k]. */
+ * Backward needs nothing from forward. y may be an x[k]. */
 #include "backend/ref/ref.h"
 
-/* From the last input to the first, the order in which gradients of a value are added: dx[0]
- * may add to what dx[1] has just written when both inputs are one value. */
+/* Go from the last input to the first, the order in which gradients of a value are added. If both
+ * inputs are one value, dx[0] may add to what dx[1] has just written. */
 void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs) {
     const int64_t count = cgp__ref_elements(spec);
     for (int k = inputs - 1; k >= 0; k--) {

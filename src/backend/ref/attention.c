@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c -- y = softmax(scale q k^T) v per head, reference kernels. Each head of k and v
- *serves a group of heads of q.
+/* attention.c -- y = softmax(scale q k^T) v per head, with the recomputation of FlashAttention's
+ * backward (Dao et al. 2022, arXiv:2205.14135). Reference kernels. Each head of k and v serves a
+ * group of heads of q.
  *
- *     s[t, j] = q[t] k[j], first(t) <= j < end(t)     max[t] = max_j s[t, j]     log_sum[t] = log sum_j exp(scale (s - max))
- *     p = exp(scale (s - max) - log_sum)              y[t] = sum_j p[t, j] keep[t, j] v[j]
+ *     s[t, j] = q[t] k[j], first(t) <= j < end(t)
+ *     max[t] = max_j s[t, j]             log_sum[t] = log sum_j exp(scale (s - max))
+ *     p = exp(scale (s - max) - log_sum)    y[t] = sum_j p[t, j] keep[t, j] v[j]
  *
  *     dv[j] = sum_t p keep dy[t]                 delta[t] = dy[t] y[t]
  *     ds = scale p (keep dy[t] v[j] - delta[t])
  *     dq[t] = sum_j ds k[j]                      dk[j] = sum_t ds q[t]
  *
- * dk and dv are sums over the group, too. delta is sum_j p dp, because y already holds the dropped
- * probabilities. backward_input needs q, k, v, y, max and log_sum, which forward saves; T x S
- * scores are never stored, each query's row of them is recomputed. y is overwritten; dq, dk and dv
- * are too, or added to. Fused, a row of x[0] and of dx[0] is q, k, v side by side.
+ * dk and dv are also sums over the group. delta is sum_j p dp, because y already holds the dropped
+ * probabilities. backward_input needs q, k, v, y, max and log_sum, which forward saves. T x S
+ * scores are never stored; each query's row is recomputed. y is overwritten; dq, dk and dv are
+ * overwritten or added to. If fused, a row of x[0] and of dx[0] is q, k, v side by side.
  *
- * With a cache, k and v of all samples are written to it first; then t is a position, and k and v
- * are the cache's. */
+ * With a KV cache, k and v of all samples are first written to it. Then t is a position, and k and
+ * v are the cache's rows. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* Rows of a head in memory: `first` is the element of row 0, the next row is `stride` on, of
+/* Rows of a head in memory: row 0 begins at element `first`; rows are `stride` apart and have
  * `width` columns. */
 typedef struct rows {
     const void *at;
     int64_t first, stride, width;
 } rows;
 
-/* One head of queries of one sample. dx as x, NULL: not wanted. */
+/* One head of queries of one sample. dq, dk and dv are laid out as q, k and v. NULL: not wanted. */
 typedef struct head {
     cgp_dtype type;
     rows q, k, v, y;
     void *dq, *dk, *dv;
-    /* Dropout: query t is of group `group` + t. */
+    /* Dropout: query t has group `group` + t. */
     int64_t sample, group;
 } head;
 
@@ -74,7 +76,7 @@ static double at(const head *h, const rows *x, int64_t i, int64_t d) {
     return cgp__ref_load(h->type, x->at, x->first + i * x->stride + d);
 }
 
-/* Of row i of a and row j of b. */
+/* The dot product of row i of a and row j of b. */
 static double dot(const head *h, const rows *a, int64_t i, const rows *b, int64_t j) {
     double sum = 0.0;
     for (int64_t d = 0; d < a->width; d++)
@@ -82,13 +84,13 @@ static double dot(const head *h, const rows *a, int64_t i, const rows *b, int64_
     return sum;
 }
 
-/* s[j] of the keys that query t sees */
+/* Set s[j] for the keys that query t sees. */
 static void scores(const cgp_op_attributes *g, double *s, const head *h, int64_t t) {
     for (int64_t j = first_key(g, t); j < end_key(g, t); j++)
         s[j] = dot(h, &h->q, t, &h->k, j);
 }
 
-/* The scale, maximum and log(sum) that make probabilities of scores; max is a f32. */
+/* The scale, maximum and log(sum) that turn scores into probabilities; max is rounded to f32. */
 typedef struct softmax {
     double scale, max, log_sum;
 } softmax;
@@ -97,7 +99,7 @@ static softmax softmax_of(const double *s, int64_t n, double scale) {
     double max = s[0], sum = 0.0;
     for (int64_t j = 1; j < n; j++)
         max = s[j] > max ? s[j] : max;
-    max = (float)max; /* as backward has it: what rounding takes is in log_sum */
+    max = (float)max; /* as backward reads it; log_sum corrects the rounding */
     for (int64_t j = 0; j < n; j++)
         sum += exp(scale * (s[j] - max));
     return (softmax){scale, max, log(sum)};
@@ -107,7 +109,7 @@ static double probability(const softmax *x, double s) {
     return exp(x->scale * (s - x->max) - x->log_sum);
 }
 
-/* Forward: a row of scores. Backward: that, dq of a group of heads, dk and dv of their head of
+/* Forward: a row of scores. Backward: also dq of a group of heads, and dk and dv of their head of
  * keys. */
 static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -117,7 +119,7 @@ static int64_t attention_workspace(const cgp_kernel_spec *spec) {
     return (g->keys + (spec->direction == CGP_OP_FORWARD ? 0 : sums)) * (int64_t)sizeof(double);
 }
 
-/* y of query t; returns what backward needs */
+/* Write y of query t; return what backward needs. */
 static softmax forward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
                            int64_t t) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -161,7 +163,7 @@ static sums sums_of(const cgp_op_attributes *g, const cgp_kernel_args *args) {
     return (sums){s, s + g->keys, dk, dk + g->keys * depth};
 }
 
-/* dq of query t; adds its part to dk and dv */
+/* Compute dq of query t; add its part to dk and dv. */
 static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const head *h,
                          int64_t t, const softmax *x, const sums *out) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -183,7 +185,7 @@ static void backward_row(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     }
 }
 
-/* dx = or += the sums of a head's rows */
+/* dx = or += the sums of a head's rows. */
 static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bool add,
                        const double *sum) {
     for (int64_t i = 0; dx && i < count * x->width; i++)
@@ -191,7 +193,8 @@ static void store_rows(const head *h, void *dx, const rows *x, int64_t count, bo
                        sum[i]);
 }
 
-/* One head of keys and its group. Inputs that are one value have one gradient, which v's begins. */
+/* Run one head of keys and its group. Inputs that are one value have one gradient, which v's part
+ * writes first. */
 static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t kv) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -199,7 +202,7 @@ static void backward_group(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     const sums all = sums_of(g, args);
     const head of = head_of(spec, args, sample, first);
     const int64_t size = g->rows * of.q.width;
-    const int last = g->fused ? 0 : 2; /* v's input; k's is the one before */
+    const int last = g->fused ? 0 : 2; /* v's input; k's is the one before it */
     for (double *sum = all.dq; sum < all.dv + g->keys * of.v.width; sum++)
         *sum = 0.0;
     for (int64_t i = 0; i < group; i++) {
@@ -227,7 +230,8 @@ static void attention_input(const cgp_kernel_spec *spec, const cgp_kernel_args *
 
 /* --- with a cache --- */
 
-/* Rows of k, then of v, of all samples to their positions; of equal ones the last stays. */
+/* Write k, then v, of all samples to the cache rows at their positions; of several samples at one
+ * position, the last stays. */
 static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t k = g->kv_heads * depth_of(g), v = g->kv_heads * (g->out / g->heads);
@@ -241,7 +245,8 @@ static void write_cache(const cgp_kernel_spec *spec, const cgp_kernel_args *args
     }
 }
 
-/* A head of one sample, of whose q and y the row at its position is there. */
+/* One head of one sample. Its q and y point so that the row at index `position` is the sample's
+ * row. */
 static head cached_head_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                            int64_t position, int64_t h) {
     const cgp_op_attributes *g = &spec->attributes;

@@ -44,7 +44,7 @@ static void memory_destroy(cgp_device *device, void *memory, size_t bytes) {
     free(memory);
 }
 
-/* Between equal types as bits, so that a NaN stays the same. */
+/* Equal types are copied as bits, so that a NaN stays the same. */
 static cgp_status convert(cgp_device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                           const void *from, int64_t n) {
     (void)device;
@@ -94,7 +94,7 @@ static void parallel_for(cgp_device *device, int64_t items, int64_t block, cgp__
     if (items > 0) range(work, 0, items, 0);
 }
 
-/* One thread on any core: the oracle's speed does not matter. */
+/* A device has one thread on any core, because the speed of the oracle does not matter. */
 static cgp_status device_create(cgp_device **out, const cgp_device_options *options) {
     CGP_TRY(cgp__device_check_ordinal(&cgp__backend_ref, options));
     cgp_device *device = cgp__calloc(1, sizeof *device);

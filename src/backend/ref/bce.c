@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bce.c -- the sum over elements of the binary cross-entropy of sigmoid(x) and targets t in 0..1,
- *reference kernels.
+/* bce.c -- the sum over elements of the binary cross-entropy of sigmoid(x) and targets t in 0..1.
+ * Reference kernels.
  *
- *     loss = sum of max(x, 0) - x t + log(1 + exp(-|x|))          dx = loss_scale (1 / (1 + exp(-x)) - t)
+ *     loss = sum of max(x, 0) - x t + log(1 + exp(-|x|))
+ *     dx = loss_scale (1 / (1 + exp(-x)) - t)
  *
- * loss is overwritten, summed in double in order of elements. backward_input needs logits and
+ * loss is overwritten, summed in double in the order of elements. backward_input needs logits and
  * targets; dx may be the logits unless it is added to. */
 #include "backend/ref/ref.h"
 

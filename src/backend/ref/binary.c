@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* binary.c -- MULTIPLY, SUBTRACT: y [n, R, C] of two inputs of one shape, reference kernels.
+/* binary.c -- MULTIPLY and SUBTRACT: y [n, R, C] of two inputs of one shape. Reference kernels.
  *
  *     y = x[0] x[1]     dx[0] = dy x[1]     dx[1] = dy x[0]
  *     y = x[0] - x[1]   dx[0] = dy          dx[1] = -dy
  *
  * backward_input of MULTIPLY needs both inputs. y may be an x[k], and a dx[k] that is not added to
- * may be dy: an element is read for the last time before it is written. From the last input to the
- * first, as in ADD: dx[0] may add to what dx[1] has just written when both inputs are one value. */
+ * may be dy: an element is read for the last time before it is written. As in ADD, gradients go
+ * from the last input to the first: if both inputs are one value, dx[0] may add to what dx[1] has
+ * just written. */
 #include "backend/ref/ref.h"
 
 static void multiply_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

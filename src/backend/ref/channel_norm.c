@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel_norm.c -- channels to mean 0 and variance 1 over a set of rows, reference kernels.
+/* channel_norm.c -- channels to mean 0 and variance 1 over a set of rows. Reference kernels.
  *
- *     BATCH_NORM      one set, all samples     each channel alone     h = (x - mean) rstd     y = h weight + bias
- *     INSTANCE_NORM   one per sample           each channel alone                             y = h
- *     GROUP_NORM      one per sample           groups of channels                             y = h weight + bias
+ *     BATCH_NORM      one set, all samples    each channel alone     y = h weight + bias
+ *     INSTANCE_NORM   one set per sample      each channel alone     y = h
+ *     GROUP_NORM      one set per sample      groups of channels     y = h weight + bias
  *
- *     mean = sum(x) / k     variance = sum((x - mean)^2) / k     rstd = 1 / sqrt(variance + eps)     k elements
- *     g = dy weight     dx = rstd (g - sum(g) / k - h sum(g h) / k)      dweight = sum(dy h)     dbias = sum(dy)
+ *     mean = sum(x) / k     variance = sum((x - mean)^2) / k     over k elements
+ *     rstd = 1 / sqrt(variance + eps)     h = (x - mean) rstd     g = dy weight
+ *     dx = rstd (g - sum(g) / k - h sum(g h) / k)     dweight = sum(dy h)     dbias = sum(dy)
  *
- * Outside training BATCH_NORM takes mean and variance from its state and saves nothing.
+ * Outside training, BATCH_NORM takes mean and variance from its state and saves nothing.
  * backward_input needs x and the saved mean and rstd, one of each per set and group (or channel),
- * and differentiates through them; it makes dweight and dbias as well, there is no backward_weight.
+ * and differentiates through them. It also computes dweight and dbias; there is no backward_weight.
  * y is overwritten. dx may be dy unless it is added to: each group of a set is read for the last
- * time before dx is written. dweight and dbias are written by the first micro-batch and added to by
- * the others. rstd is NaN, and so are y and dx, if the variance is no finite f32. */
+ * time before dx is written. The first micro-batch overwrites dweight and dbias; the others add to
+ * them. If the variance is no finite f32, rstd, y and dx are NaN. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 
 #include <float.h>
 #include <math.h>
 
-/* The rows of a set that have one mean, `channels` channels of them from c on. */
+/* Elements that share a mean: the rows of a set, with `channels` channels from c on. */
 typedef struct part {
     int64_t first, step, rows, channels;
     int64_t c;
-    /* In saved. */
+    /* Index in saved[0] and saved[1]. */
     int64_t index;
 } part;
 
@@ -32,7 +33,7 @@ static int64_t sets(const cgp_kernel_spec *spec) {
     return spec->op == CGP_OP_BATCH_NORM ? 1 : spec->n;
 }
 
-/* Of a set. */
+/* Number of parts of a set. */
 static int64_t parts(const cgp_kernel_spec *spec) {
     return spec->op == CGP_OP_GROUP_NORM ? spec->attributes.groups : spec->attributes.out;
 }
@@ -44,7 +45,7 @@ static part part_of(const cgp_kernel_spec *spec, int64_t index) {
     return (part){index / parts(spec) * rows * width + c, width, rows, channels, c, index};
 }
 
-/* Element `i` of a part: row i / channels. */
+/* Offset of element `i` of a part, in row i / channels. */
 static int64_t place(const part *at, int64_t i) {
     return at->first + i / at->channels * at->step + i % at->channels;
 }
@@ -63,7 +64,8 @@ static double parameter(const cgp_kernel_args *args, int k, const part *at, int6
     return args->param[k] ? args->param[k][at->c + i % at->channels] : without;
 }
 
-/* BATCH_NORM forward: the variances, in f32. The others backward: the sums of dweight and dbias. */
+/* BATCH_NORM forward: variances in f32. BATCH_NORM and GROUP_NORM backward: sums of dweight and
+ * dbias. */
 static int64_t channel_norm_workspace(const cgp_kernel_spec *spec) {
     if (spec->op == CGP_OP_BATCH_NORM && spec->direction == CGP_OP_FORWARD)
         return spec->attributes.out * (int64_t)sizeof(float);
@@ -100,7 +102,7 @@ static double reciprocal_deviation(const cgp_kernel_spec *spec, double variance)
     return 1.0 / sqrt(variance + (double)spec->attributes.eps);
 }
 
-/* BATCH_NORM outside training */
+/* BATCH_NORM outside training. */
 static void forward_fixed(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const float *mean = args->state[0], *variance = args->state[1];
     for (int64_t c = 0; c < spec->attributes.out; c++) {

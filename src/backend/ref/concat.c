@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* concat.c -- y[row] = x[0][row], x[1][row], ...; dx[k][row] = its columns of dy[row]. Reference
- *kernels.
+ * kernels.
  *
- * Backward needs nothing of forward. */
+ * Backward needs nothing from forward. */
 #include "backend/ref/ref.h"
 
 static void concat_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
@@ -15,7 +15,7 @@ static void concat_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     }
 }
 
-/* From the last input to the first, as cgp__ref_pass_dy(). */
+/* Go from the last input to the first, as in cgp__ref_pass_dy(). */
 static void concat_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
     int64_t first = g->out;

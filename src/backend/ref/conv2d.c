@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.c -- y = windows of x times weight, plus bias, reference kernels. Window (i, j) lies at
- *pixel (a, b) of x:
+/* conv2d.c -- y = windows of x times weight, plus bias. Reference kernels. Window (i, j) begins at
+ * pixel (a, b) of x:
  *
  *     a = i stride_height - top                b = j stride_width - left
  *     y[i, j, o]         = bias[o] + sum_{u, v, c} x[a + u, b + v, c] weight[u, v, c, o]
@@ -9,12 +9,13 @@
  *     dweight[u, v, c, o] = sum over samples and windows of dy[i, j, o] x[a + u, b + v, c]
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
  *
- * where pixels outside of x are zero. backward_input needs weight; backward_weight needs x; neither
- * needs y. y is overwritten; dx is too, or added to; dweight and dbias are written by the first
- * micro-batch and added to by the others. */
+ * Pixels outside x are zero. backward_input needs weight; backward_weight needs x; neither needs y.
+ * y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dweight and
+ * dbias; the others add to them. */
 #include "backend/ref/ref.h"
 
-/* Number of element 0 of a pixel of x, and of y; of element (u, v, 0) of an output's weight. */
+/* Offset of channel 0 of a pixel of x, and of y; offset of element (u, v, 0) of an output's
+ * weight. */
 static int64_t x_at(const cgp_op_attributes *g, int64_t sample, int64_t h, int64_t w) {
     return ((sample * g->height + h) * g->width + w) * g->in;
 }
@@ -27,7 +28,7 @@ static int64_t weight_at(const cgp_op_attributes *g, int64_t o, int64_t u, int64
     return (u * g->kernel_width + v) * g->in * g->out + o;
 }
 
-/* y[i, j, o] without the bias */
+/* Return y[i, j, o] without the bias. */
 static double window(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t sample,
                      int64_t i, int64_t j, int64_t o) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -58,7 +59,7 @@ static void conv2d_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *a
     }
 }
 
-/* dx[h, w, c] */
+/* Return dx[h, w, c]. */
 static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             int64_t sample, int64_t h, int64_t w, int64_t c) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -86,7 +87,7 @@ static void conv2d_input(const cgp_kernel_spec *spec, const cgp_kernel_args *arg
     }
 }
 
-/* dweight[u, v, c, o] */
+/* Return dweight[u, v, c, o]. */
 static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t o,
                              int64_t u, int64_t v, int64_t c) {
     const cgp_op_attributes *g = &spec->attributes;

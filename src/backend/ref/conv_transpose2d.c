@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_transpose2d.c -- x [H, W, in] -> y [OH, OW, out], weight [KH, KW, out, in], reference
- *kernels.
+/* conv_transpose2d.c -- x [H, W, in] -> [OH, OW, out], weight [KH, KW, out, in]. Reference kernels.
  *
- *     pixel (i, j) of x and tap (u, v) meet in pixel (h, w) = (i stride + u - top, j stride + v - left) of y, if it exists
+ *     Pixel (i, j) of x and tap (u, v) contribute to pixel (h, w) of y, if it exists:
+ *     h = i stride + u - top     w = j stride + v - left
  *
  *     y  [h, w, o]    = bias[o] + sum of x [i, j, c] weight [u, v, o, c]
  *     dx [i, j, c]    = sum of dy [h, w, o] weight [u, v, o, c]
  *     dweight         = sum of x [i, j, c] dy [h, w, o]            dbias = sum of dy
  *
- * y is overwritten; dx too, or added to; dweight and dbias are written by the first micro-batch and
- * added to by the others. */
+ * y is overwritten; dx is overwritten or added to. The first micro-batch overwrites dweight and
+ * dbias; the others add to them. */
 #include "backend/ref/ref.h"
 
-/* Number of element 0 of a pixel of x, and of y; of element (u, v, o, 0) of the weight. */
+/* Offset of channel 0 of a pixel of x, and of y; offset of element (u, v, o, 0) of the weight. */
 static int64_t x_at(const cgp_op_attributes *g, int64_t sample, int64_t i, int64_t j) {
     return ((sample * g->height + i) * g->width + j) * g->in;
 }
@@ -25,7 +25,7 @@ static int64_t weight_at(const cgp_op_attributes *g, int64_t u, int64_t v, int64
     return ((u * g->kernel_width + v) * g->out + o) * g->in;
 }
 
-/* y[h, w, o] without the bias */
+/* Return y[h, w, o] without the bias. */
 static double output_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                              int64_t sample, int64_t h, int64_t w, int64_t o) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -53,7 +53,7 @@ static void conv_transpose2d_forward(const cgp_kernel_spec *spec, const cgp_kern
     }
 }
 
-/* dx[i, j, c] */
+/* Return dx[i, j, c]. */
 static double input_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                             int64_t sample, int64_t i, int64_t j, int64_t c) {
     const cgp_op_attributes *g = &spec->attributes;
@@ -82,7 +82,7 @@ static void conv_transpose2d_input(const cgp_kernel_spec *spec, const cgp_kernel
     }
 }
 
-/* dweight[u, v, o, c] */
+/* Return dweight[u, v, o, c]. */
 static double weight_element(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int64_t u,
                              int64_t v, int64_t o, int64_t c) {
     const cgp_op_attributes *g = &spec->attributes;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cross_entropy.c -- the sum over rows of -log softmax(x)[target], reference kernels.
+/* cross_entropy.c -- the sum over rows of -log softmax(x)[target]. Reference kernels.
  *
  *     max = max_c x[c]     log_sum = log sum_c exp(x[c] - max)
- *     loss = sum over the rows that count of log_sum + (max - x[target])
- *     dx[c] = loss_scale (exp((x[c] - max) - log_sum) - (c == target)), 0 in a row that does not count
+ *     loss = sum of log_sum + (max - x[target]) over the rows that count
+ *     dx[c] = loss_scale (exp((x[c] - max) - log_sum) - (c == target))
  *
- * A row counts unless its target is `ignore`. loss is overwritten, summed in double in order of
- * rows. backward_input needs logits, targets, max and log_sum, which forward saves for every row;
- * dx may be the logits unless it is added to. */
+ * A row counts unless its target is `ignore`; dx is 0 in a row that does not. loss is overwritten,
+ * summed in double in the order of rows. backward_input needs logits, targets, max and log_sum,
+ * which forward saves for every row. dx may be the logits unless it is added to. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

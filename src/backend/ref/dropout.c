@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.c -- y = x keep, keep = 0 with probability p, else 1 / (1 - p), reference kernels.
+/* dropout.c -- y = x keep; keep = 0 with probability p, otherwise 1 / (1 - p). Reference kernels.
  *
  *     dx = dy keep          keep is per element; DROPOUT2D: per channel of a sample
  *
- * Backward needs nothing of forward: keep is recomputed from key, sample and element (the rule
- * is in cgpipe/ext/backend.h). Outside training keep is 1. y may be x, and dx dy unless it is added
- * to. */
+ * Backward needs nothing from forward: keep is recomputed from key, sample and element, by the rule
+ * in cgpipe/ext/backend.h. Outside training keep is 1. y may be x, and dx may be dy unless it is
+ * added to. */
 #include "backend/ref/ref.h"
 
 double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,

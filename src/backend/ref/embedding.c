@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embedding.c -- y = weight[ids], reference kernels.
+/* embedding.c -- y = weight[ids]. Reference kernels.
  *
  *     y       [n, R, C] = weight[ids]                    weight [vocabulary, C]
  *     dweight [v]       = sum of the dy rows whose id is v
  *
- * backward_weight needs ids; there is no dx, ids are integers. y is overwritten; dweight is
- * written whole by the first micro-batch, rows that no id names included, and added to by the
- * others. */
+ * backward_weight needs ids. There is no dx, because ids are integers. y is overwritten. The
+ * first micro-batch overwrites all of dweight, including rows that no id selects; the others add
+ * to it. */
 #include "backend/ref/ref.h"
 
 static void embedding_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

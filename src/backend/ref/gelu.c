@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gelu.c -- y = x Phi(x), Phi the normal distribution, reference kernels: the erf form, and the one
- *with tanh.
+/* gelu.c -- y = x Phi(x), where Phi is the normal distribution function: the exact erf form and the
+ * tanh approximation. Reference kernels.
  *
  *     Phi(x) = (1 + erf(x / sqrt 2)) / 2          dx = dy (Phi(x) + x phi(x))
  *     phi(x) = exp(-x^2 / 2) / sqrt(2 pi)
  *
  *     with tanh, u = sqrt(2 / pi) (x + 0.044715 x^3):
  *     Phi(x) = (1 + tanh u) / 2                   phi(x) = (1 - tanh^2 u) u' / 2
+ *
  *
  * backward_input needs x. */
 #include "backend/ref/ref.h"
@@ -28,7 +29,7 @@ static double tanh_distribution(double x) {
     return 0.5 * (1.0 + tanh(SQRT_TWO_OVER_PI * (x + CUBIC * x * x * x)));
 }
 
-/* Phi's derivative. Where 1 - tanh^2 is 0, u' may be infinite. */
+/* Phi's derivative. u' may be infinite where 1 - tanh^2 u is 0. */
 static double tanh_density(double x) {
     const double t = tanh(SQRT_TWO_OVER_PI * (x + CUBIC * x * x * x));
     const double rest = 1.0 - t * t;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_norm.c -- y = (x - mean) rstd weight + bias over rows of C, reference kernels.
+/* layer_norm.c -- y = (x - mean) rstd weight + bias over rows of C. Reference kernels.
  *
  *     LAYER_NORM  mean = sum(x) / C     RMS_NORM  mean = 0, bias = 0
  *
  *     rstd = 1 / sqrt(sum((x - mean)^2) / C + eps)     h = (x - mean) rstd     g = dy weight
- *     dx = rstd (g - sum(g) / C - h sum(g h) / C)      of RMS_NORM without the sum of g
+ *     dx = rstd (g - sum(g) / C - h sum(g h) / C)      RMS_NORM: without the sum of g
  *     dweight = sum over rows of dy h                  dbias = sum over rows of dy
  *
- * backward_input needs x and the saved mean (of LAYER_NORM) and rstd; it makes dweight and dbias as
- * well, there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each
- * row of dy is read for the last time before dx is written. dweight and dbias are written by
- * the first micro-batch and added to by the others. rstd is NaN, and so are y and dx, if the sum of
- * squares is no finite f32. */
+ * backward_input needs x, the saved mean (LAYER_NORM) and rstd. It also computes dweight and dbias;
+ * there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each row of dy
+ * is read for the last time before dx is written. The first micro-batch overwrites dweight and
+ * dbias; the others add to them. If the sum of squares is no finite f32, rstd, y and dx are NaN. */
 #include "backend/ref/ref.h"
 
 #include <float.h>
@@ -21,7 +20,7 @@ static bool is_centred(const cgp_kernel_spec *spec) {
     return spec->op == CGP_OP_LAYER_NORM;
 }
 
-/* The saved rstd, behind the means. */
+/* The saved rstd, stored after the means. */
 static float *rstd_of(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     return args->saved[is_centred(spec) ? 1 : 0];
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* linear.c -- y = x weight^T + bias, reference kernels.
+/* linear.c -- y = x weight^T + bias. Reference kernels.
  *
  *     y  [n R, out] = x [n R, in] weight[out, in]^T + bias[out]
  *     dx [n R, in]  = dy [n R, out] weight
@@ -7,11 +7,11 @@
  *
  * A transposed weight is [in, out]; only the two strides below differ. backward_input needs weight;
  * backward_weight needs x. Neither needs y, so the next op may overwrite it. y is overwritten; dx
- * is too, or added to; dweight and dbias are written by the first micro-batch and added to by the
- * others. */
+ * is overwritten or added to. The first micro-batch overwrites dweight and dbias; the others add to
+ * them. */
 #include "backend/ref/ref.h"
 
-/* Element (o, i) of the weight lies at o * per_out + i * per_in. */
+/* Element (o, i) of the weight is at o * per_out + i * per_in. */
 typedef struct strides {
     int64_t per_out, per_in;
 } strides;

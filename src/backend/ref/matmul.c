@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul.c -- y [M, N] = a [M, K] b [K, N] of each matrix, reference kernels; each may lie
- *transposed.
+/* matmul.c -- y [M, N] = a [M, K] b [K, N] for each matrix; a and b may each be stored transposed.
+ * Reference kernels.
  *
  *     da = dy b^T        db = a^T dy
  *
- * db first: both may be gradients of one value. They are overwritten or added to. */
+ * db is computed first, because both may be gradients of one value. They are overwritten or added
+ * to. */
 #include "backend/ref/ref.h"
 
-/* The sides of a matrix, and the elements from one row and one column to the next. */
+/* The sides of the matrices, and elements from one row, and one column, to the next. */
 typedef struct product {
     int64_t count, m, n, k;
     int64_t a_row, a_column, b_row, b_column;

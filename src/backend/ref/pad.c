@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pad.c -- y[i, j] = x[i - top, j - left], or 0 outside of x. Reference kernels.
+/* pad.c -- y[i, j] = x[i - top, j - left], or 0 outside x. Reference kernels.
  *
- *     dx[h, w] = dy[h + top, w + left], or 0 outside of y
+ *     dx[h, w] = dy[h + top, w + left], or 0 outside y
  *
- * Backward needs nothing of forward. */
+ * Backward needs nothing from forward. */
 #include "backend/ref/ref.h"
 
-/* Element c of pixel (h, w) of a sample of images; -1: outside. */
+/* Offset of element c of pixel (h, w) of a sample; -1: outside the image. */
 static int64_t element(int64_t sample, int64_t h, int64_t w, int64_t height, int64_t width,
                        int64_t channels, int64_t c) {
     if (h < 0 || h >= height || w < 0 || w >= width) return -1;
@@ -27,7 +27,7 @@ static void pad_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args
     }
 }
 
-/* A -0 of dy becomes +0, as in a sum that begins with 0. */
+/* A -0 of dy becomes +0, as in a sum that starts at 0. */
 static void pad_input(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
     const cgp_op_attributes *g = &spec->attributes;
     const int64_t rows = (int64_t)g->height * g->width;

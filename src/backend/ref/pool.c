@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- the maximum or the mean of the pixels of a window, per channel, reference kernels.
+/* pool.c -- the maximum or the mean of the pixels of a window, per channel. Reference kernels.
  *
- *     MAX_POOL       y = the maximum, the first of equals       dx[argmax] += dy
- *     AVERAGE_POOL   y = sum / pixels in the window             dx of each += dy / pixels in the window; MEAN is one
+ *     MAX_POOL       y = the maximum, the first if several are equal     dx[argmax] += dy
+ *     AVERAGE_POOL   y = sum / pixels in the window     dx of each += dy / pixels in the window
+ *     MEAN           an AVERAGE_POOL
  *
- * backward_input of MAX_POOL recomputes the argmax from x; that of AVERAGE_POOL needs nothing. The
- * gradient of a sample is summed over its windows in the workspace, then dx is overwritten or added
+ * backward_input of MAX_POOL recomputes the argmax from x; AVERAGE_POOL's needs nothing. The
+ * gradient of a sample is summed over its windows in the workspace; then dx is overwritten or added
  * to. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* A window on one channel of a sample: its pixels within the image; (h, w) is element first + (h
- * width + w) channels. */
+/* A window on one channel of a sample: its pixels within the image. Pixel (h, w) is element first +
+ * (h width + w) channels. */
 typedef struct window {
     cgp__ref_span rows, columns;
     int64_t width, channels, first;
@@ -37,7 +38,7 @@ static double pixels(const window *at) {
     return (double)((at->rows.end - at->rows.begin) * (at->columns.end - at->columns.begin));
 }
 
-/* Element number of the maximum. */
+/* Return the offset of the maximum. */
 static int64_t argmax(cgp_dtype type, const void *x, const window *at) {
     int64_t max = element(at, at->rows.begin, at->columns.begin);
     for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
@@ -82,7 +83,7 @@ static int64_t pool_workspace(const cgp_kernel_spec *spec) {
     return sample_elements(&spec->attributes) * (int64_t)sizeof(double);
 }
 
-/* sums of a sample += dy of one element of y; they begin at element `first` of dx */
+/* sums of a sample += dy of one element of y; `sums` begins at element `first` of dx. */
 static void spread(const cgp_kernel_spec *spec, const cgp_kernel_args *args, const window *at,
                    double dy, double *sums, int64_t first) {
     if (spec->op == CGP_OP_MAX_POOL) {

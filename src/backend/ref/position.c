@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* position.c -- y [n, R, C] = x + weight [R, C]; dx = dy, dweight = sum over samples of dy.
- *Reference kernels.
+ * Reference kernels.
  *
- * Backward needs nothing of forward. y may be x. */
+ * Backward needs nothing from forward. y may be x. */
 #include "backend/ref/ref.h"
 
 static void position_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ref.h -- the `ref` backend: the type of a kernel, loads and stores, windows of images, and the
- * kernels of an op. */
+ * kernels of the ops. */
 #ifndef CGP_SRC_BACKEND_REF_H
 #define CGP_SRC_BACKEND_REF_H
 
@@ -29,24 +29,24 @@ static inline void cgp__ref_move(const cgp_kernel_spec *spec, void *to, int64_t 
     cgp__ref_write(spec->type, to, i, cgp__ref_load(spec->type, from, j));
 }
 
-/* Element i = or += value. Gradients are rounded to float before they are added, as in a backend
- * that sums in the workspace. */
+/* Element i = or += value. Gradients are rounded to f32 before they are added, as in a backend that
+ * sums in the workspace. */
 static inline void cgp__ref_store(cgp_dtype type, void *to, int64_t i, bool add, double value) {
     const float before = add ? cgp__ref_load(type, to, i) : 0.0f;
     cgp__ref_write(type, to, i, add ? before + (float)value : (float)value);
 }
 
-/* Bit k of spec->add. */
+/* Return bit k of spec->add. */
 static inline bool cgp__ref_adds(const cgp_kernel_spec *spec, int k) {
     return ((spec->add >> k) & 1) != 0;
 }
 
-/* Elements of y. */
+/* Number of elements of y. */
 static inline int64_t cgp__ref_elements(const cgp_kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
-/* Pixels of a side within a window of `kernel` pixels from `from` on. */
+/* Pixels along a side that are in a window of `kernel` pixels from `from` on. */
 typedef struct cgp__ref_span {
     int64_t begin, end;
 } cgp__ref_span;
@@ -55,7 +55,8 @@ static inline cgp__ref_span cgp__ref_span_of(int64_t from, int64_t kernel, int64
     return (cgp__ref_span){from > 0 ? from : 0, from + kernel < side ? from + kernel : side};
 }
 
-/* Index of the window, of `windows`, that begins at a pixel of the padded image; -1: none. */
+/* Return the index of the window that begins at a pixel of the padded image; -1: none of the
+ * `windows` does. */
 static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t windows) {
     return pixel < 0 || pixel % stride || pixel / stride >= windows ? -1 : pixel / stride;
 }
@@ -67,19 +68,20 @@ void cgp__ref_map(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
 void cgp__ref_map_back(const cgp_kernel_spec *spec, const cgp_kernel_args *args,
                        const void *operand, cgp__ref_function *slope);
 
-/* dx[k] = or += dy for each k < inputs, where dx[k] is not dy itself. */
+/* dx[k] = or += dy for each k < inputs, unless dx[k] is dy itself. */
 void cgp__ref_pass_dy(const cgp_kernel_spec *spec, const cgp_kernel_args *args, int inputs);
 
-/* Factor of an element under dropout, 0 or 1 / (1 - p); 1 outside training. `sample` counts
- * from the first of the run. */
+/* Dropout factor of an element, 0 or 1 / (1 - p); 1 outside training. `sample` counts from the
+ * first sample of the run. */
 double cgp__ref_keep(const cgp_kernel_args *args, float p, int64_t sample, int64_t group,
                      int64_t element);
 
 /* The kernels of an op; NULL: it has no such direction. POSITION, ADD and RESHAPE have
- * BACKWARD_INPUT for a dx that is not dy; norms make their weight gradients in BACKWARD_INPUT. */
+ * BACKWARD_INPUT for a dx that is not dy. Norms compute their weight gradients in
+ * BACKWARD_INPUT. */
 typedef struct cgp__ref_op {
     cgp__ref_run *run[CGP_OP_DIRECTIONS];
-    /* Bytes; NULL: none. */
+    /* Return bytes; NULL: none. */
     int64_t (*workspace)(const cgp_kernel_spec *spec);
 } cgp__ref_op;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* relu.c -- y = x above 0, slope x elsewhere, reference kernels.
+/* relu.c -- y = x above 0, slope x elsewhere. Reference kernels.
  *
  *     dx = dy where y > 0, slope dy elsewhere
  *
- * backward_input needs y alone: slope >= 0, so y > 0 where x > 0. A slope of 0 leaves nothing of an
- * infinity. y may be x, and dx may be dy unless it is added to. */
+ * backward_input needs only y: slope >= 0, so y > 0 where x > 0. With a slope of 0, -infinity
+ * becomes 0. y may be x, and dx may be dy unless it is added to. */
 #include "backend/ref/ref.h"
 
-/* value where sign > 0 or is a NaN, slope value elsewhere. */
+/* Return value where sign > 0 or sign is NaN, slope value elsewhere. */
 static float rectified(float sign, float value, float slope) {
     if (!(sign <= 0.0f)) return value;
     return slope > 0.0f ? slope * value : 0.0f;

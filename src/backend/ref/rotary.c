@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotary.c -- pairs (a, b) of columns, rotated by the angle of their row, reference kernels.
+/* rotary.c -- rotary position embedding (RoPE, Su et al. 2021, arXiv:2104.09864): pairs (a, b) of
+ * columns, rotated by the angle of their row. Reference kernels.
  *
- *     y_a = a cos - b sin      y_b = b cos + a sin      angle = float(offset + t) f[i], rounded to f32
+ *     y_a = a cos - b sin     y_b = b cos + a sin
+ *     angle = float(offset + t) f[i], rounded to f32
  *
- * The gradient is dy rotated by the negative angle. Columns behind the rotated ones are copied. y
+ * The gradient is dy rotated by the negative angle. Columns after the rotated ones are copied. y
  * may be x, dx may be dy: both elements of a pair are read before one is written. */
 #include "backend/ref/ref.h"
 #include "backend/rotary.h"
 
-/* A head of a row, from element `at` on. */
+/* Rotate a head of a row, from element `at` on. */
 static void rotate_head(const cgp_kernel_spec *spec, void *to, const void *from, int64_t at,
                         const float *frequencies, float position, bool add) {
     const cgp_op_attributes *g = &spec->attributes;

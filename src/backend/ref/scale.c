@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scale.c -- y = slope x, dx = slope dy, reference kernels. Backward needs nothing of forward. y
+/* scale.c -- y = slope x, dx = slope dy. Reference kernels. Backward needs nothing from forward. y
  * may be x, and dx may be dy unless it is added to. */
 #include "backend/ref/ref.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* silu.c -- y = x s, s = 1 / (1 + exp(-x)), reference kernels.
+/* silu.c -- y = x s, s = 1 / (1 + exp(-x)). Reference kernels.
  *
  *     dx = dy (s + x s (1 - s))
  *

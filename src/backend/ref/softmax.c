@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* softmax.c -- probabilities of each row of C, reference kernels.
+/* softmax.c -- softmax of each row of C. Reference kernels.
  *
  *     y = exp(x - m) / sum(exp(x - m)), m = max x     dx = y (dy - sum(dy y))
  *
- * backward_input needs y. y may be x, and dx may be dy unless it is added to: the sums of a row are
- * made before it is written. */
+ * backward_input needs y. y may be x, and dx may be dy unless it is added to: a row's sums are
+ * complete before it is written. */
 #include "backend/ref/ref.h"
 
 #include <math.h>

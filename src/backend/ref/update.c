@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- one optimizer update, reference loops. g is the gradient times gradient_scale.
+/* update.c -- one optimizer update. Reference loops. g is the gradient times gradient_scale.
  *
  * SGD, PyTorch's form:
  *     g += weight_decay p       buffer = momentum buffer + g
@@ -10,20 +10,21 @@
  *     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
  *     p -= lr / correction1  m / (sqrt(v) / correction2_sqrt + eps)
  *
- * Adam: g += weight_decay p; then as AdamW, p as it is.
+ *
+ * Adam: g += weight_decay p; then as AdamW without decay.
  *
  * RMSprop, PyTorch's form:
  *     g += weight_decay p       v = alpha v + (1 - alpha) g^2
  *     buffer = momentum buffer + g / (sqrt(v) + eps)               without: the quotient
  *     p -= lr buffer
  *
- * Each element is computed in double from what is stored; p and the state are overwritten, the
- * gradient is left as it is. */
+ * Each element is computed in double from the stored values. p and the state are overwritten; the
+ * gradient is unchanged. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* Element i, whose gradient is g. */
+/* Update element i, whose gradient is g. */
 typedef void rule(const cgp_update *u, int64_t i, double g);
 
 static void sgd(const cgp_update *u, int64_t i, double g) {
@@ -36,7 +37,7 @@ static void sgd(const cgp_update *u, int64_t i, double g) {
     u->param[i] = (float)(u->param[i] - u->values->lr * step);
 }
 
-/* Both moments, and from p along them. */
+/* Update both moments; step from p along them. */
 static void adaptive(const cgp_update *u, int64_t i, double p, double g) {
     const double m = u->beta1 * u->state[0][i] + (1.0 - u->beta1) * g;
     const double v = u->beta2 * u->state[1][i] + (1.0 - u->beta2) * g * g;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* upsample.c -- y[i, j] = x[i / stride_height, j / stride_width]; dx[h, w] = sum over its block of
- *dy. Reference kernels.
+ * dy. Reference kernels.
  *
- * Backward needs nothing of forward. */
+ * Backward needs nothing from forward. */
 #include "backend/ref/ref.h"
 
 static void upsample_forward(const cgp_kernel_spec *spec, const cgp_kernel_args *args) {
@@ -16,7 +16,7 @@ static void upsample_forward(const cgp_kernel_spec *spec, const cgp_kernel_args 
     }
 }
 
-/* The sum over the block of pixel (h, w) of x, channel c. */
+/* Return the sum over the block of pixel (h, w) of x, for channel c. */
 static double block_sum(const cgp_kernel_spec *spec, const void *dy, int64_t sample, int64_t h,
                         int64_t w, int64_t c) {
     const cgp_op_attributes *g = &spec->attributes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c -- cgp_op_check(): the properties of a custom op, one after the other. Memory and runs:
- * trial.c; gradients: differences.c. */
+/* check.c -- cgp_op_check(): checks the properties of a custom op one after the other. trial.c has
+ * memory and runs, differences.c the gradients. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The results of a direction equal the kept ones; otherwise `property` completes the message. */
+/* Check that the results of a direction equal the kept ones; `property` completes the message. */
 static cgp_status expect_same(const cgp__trial *t, cgp_op_direction direction,
                               const cgp__variant *variant, const char *property) {
     int64_t element;
@@ -29,7 +29,7 @@ static cgp_status try_same(cgp__trial *t, cgp_op_direction direction, const cgp_
     return expect_same(t, direction, variant, property);
 }
 
-/* In every direction results depend on the operands alone. */
+/* Check that the results of a direction depend on its operands alone. */
 static cgp_status try_repeat(cgp__trial *t, cgp_op_direction direction) {
     const cgp__variant plain = {0}, numbers = {.garbage = 1}, backwards = {.backwards = true};
     CGP_TRY(try_same(t, direction, &plain,
@@ -50,7 +50,7 @@ static cgp_status try_evaluation(cgp__trial *t) {
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &first));
     cgp__trial_keep(t, CGP_OP_FORWARD);
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &second));
-    /* Values for backward alone need not be written. */
+    /* Values that only backward reads need not be written. */
     for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
         cgp__trial_restore(t, TRIAL_SAVED + k);
     return expect_same(t, CGP_OP_FORWARD, &second,
@@ -70,7 +70,7 @@ static cgp_status try_over(cgp__trial *t) {
     return CGP_OK;
 }
 
-/* Ops that use the integers as indices trust their range. */
+/* Check the range of integer results: ops that use them as indices rely on it. */
 static cgp_status try_range(const cgp__trial *t) {
     const cgp__trial_slot *s = &t->slots[TRIAL_Y];
     for (int64_t i = 0; s->memory && s->dtype == CGP_I32 && i < s->bytes / 4; i++) {
@@ -105,9 +105,9 @@ static cgp_status try_forward(cgp__trial *t) {
 
 /* The effect of a changed operand of forward on the results of a direction of backward. */
 typedef struct reading {
-    /* The operand can be changed. */
+    /* Whether the operand can be changed. */
     bool possible;
-    /* Slot of a result that changes, and the element; -1: none, the operand is not read. */
+    /* Slot of a result that changes, and the element; -1: none, so the operand is not read. */
     int changed;
     int64_t element;
 } reading;
@@ -124,7 +124,7 @@ static cgp_status try_reading(cgp__trial *t, cgp_op_direction direction, int slo
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed operand is only read, too */
+        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed operand is also only read */
         const cgp_status status = cgp__trial_run(t, direction, &plain);
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);
@@ -134,7 +134,7 @@ static cgp_status try_reading(cgp__trial *t, cgp_op_direction direction, int slo
     return CGP_OK;
 }
 
-/* An operand is read if and only if the table names it. */
+/* Check that an operand is read if and only if the table names it. */
 static cgp_status try_need(cgp__trial *t, cgp_op_direction direction, int slot, bool named,
                            const char *list) {
     reading r;
@@ -183,7 +183,7 @@ static cgp_status try_each_dx(cgp__trial *t) {
     return CGP_OK;
 }
 
-/* One dx after the other, and all of a loss at once. */
+/* Try one dx after the other; for a loss, also all at once. */
 static cgp_status try_in_place(cgp__trial *t) {
     const char *property = "differs when it lies over dy (a loss: x), as dx_in_place allows";
     const bool loss = t->op->is_loss;
@@ -265,7 +265,7 @@ static cgp_status try_numbers(const cgp__trial *t) {
     return CGP_OK;
 }
 
-/* The state after a step depends on the accumulated values alone. */
+/* Check that the state after a step depends on the accumulated values alone. */
 static cgp_status try_end_of_step(cgp__trial *t) {
     if (!t->op->end_of_step) return CGP_OK;
     char name[32];

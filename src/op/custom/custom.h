@@ -7,7 +7,7 @@
 
 #include "op/op.h"
 
-/* Check the table of an op; `attributes`: those of a use. */
+/* Check the table of an op; `attributes` are the attributes of a use. */
 cgp_status cgp__custom_check(const cgp_op *op, const void *attributes);
 
 /* Run the shape rule of a use, and check its results. */

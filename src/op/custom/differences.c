@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* differences.c -- gradients of a custom op against differences of its forward.
+/* differences.c -- checks gradients of a custom op against central differences of its forward, with
+ * one step of Richardson extrapolation.
  *
- *     f = sum of dy y (a loss: loss_scale x its sum), in double       D(h) = (f(x + h) - f(x - h)) / 2 h
- *     R(h) = (4 D(h / 2) - D(h)) / 3                                    off by h^4, and by the rounding of y / h
+ *     f = sum of dy y (a loss: loss_scale x its sum), in double
+ *     D(h) = (f(x + h) - f(x - h)) / 2 h
+ *     R(h) = (4 D(h / 2) - D(h)) / 3     error: h^4, and the rounding of y / h
  *
- * A kink nearby needs a small h, so two more are tried. */
+ * A kink near x needs a small h, so two smaller ones are also tried. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -12,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* An element of an operand that is read, and of its kept copy, which still detects writes. */
+/* Set an element of an operand that is read, and of its kept copy, which still detects writes. */
 static void set_element(cgp__trial *t, int slot, int64_t i, float value) {
     memcpy((char *)cgp__trial_data(t, slot) + 4 * i, &value, 4);
     memcpy(t->slots[slot].kept + 4 * i, &value, 4);
@@ -24,7 +26,8 @@ static float element(const cgp__trial *t, int slot, int64_t i) {
     return value;
 }
 
-/* f, and a bound of its rounding: of the elements of y that differ from the first run. */
+/* Compute f, and a bound of its rounding error from the elements of y that differ from the first
+ * run. */
 static cgp_status evaluate(cgp__trial *t, double *f, double *rounding) {
     const cgp__variant plain = {.garbage = 1};
     CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &plain));
@@ -57,7 +60,7 @@ static cgp_status difference(cgp__trial *t, int slot, int64_t i, double h, doubl
     return CGP_OK;
 }
 
-/* Compare one gradient; `largest`: of its tensor. */
+/* Compare one gradient; `largest` is the largest magnitude in its tensor. */
 static cgp_status check_element(cgp__trial *t, cgp_op_direction direction, int slot, int dslot,
                                 int64_t i, double largest) {
     const double gradient = element(t, dslot, i);

@@ -249,7 +249,7 @@ static bool writes(const cgp__trial *t, cgp_op_direction direction, int slot) {
            cgp__op_makes_parameters(t->op, direction);
 }
 
-/* The variant lets the run write over a slot that is otherwise read. */
+/* Return whether the variant lets the run write over a slot that is otherwise read. */
 static bool overwritten(const cgp__trial *t, cgp_op_direction direction,
                         const cgp__variant *variant, int slot) {
     if (direction == CGP_OP_FORWARD || t->op->is_loss)
@@ -325,7 +325,7 @@ static void bind(cgp__trial *t, cgp_op_direction direction, const cgp__variant *
         memset(workspace->data + bytes, GUARD, (size_t)(workspace->bytes - bytes));
 }
 
-/* Move the results of a run in place to their slots. */
+/* Move the results of an in-place run to their slots. */
 static void fetch(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant) {
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         if (!(variant->in_place & (1u << k))) continue;

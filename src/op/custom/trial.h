@@ -27,15 +27,15 @@ enum {
 typedef struct cgp__trial_slot {
     /* Guard, the operand, guard; NULL: the op has no such operand. */
     char *memory;
-    /* The operand. Inputs lie as a caller's may, at no multiple of a cache line. */
+    /* The operand. Inputs are not aligned to a cache line, as a caller's may be. */
     char *data;
-    /* Its expected bytes; of a result, those of the first run. */
+    /* The expected bytes; for a result, the bytes of the first run. */
     char *kept;
-    /* Of a state: after end_of_step. */
+    /* The bytes of a state after end_of_step. */
     char *ended;
     int64_t bytes;
     cgp_dtype dtype;
-    /* Of integers. */
+    /* Bound of an operand of integers. */
     int64_t upper_bound;
 } cgp__trial_slot;
 
@@ -48,18 +48,18 @@ typedef struct cgp__trial {
     double loss, kept_loss;
 } cgp__trial;
 
-/* Differences of a run from the plain one. */
+/* Ways in which a run differs from the plain one. */
 typedef struct cgp__variant {
-    /* Initial contents of results and workspace: 0: NaN; else numbers of that seed. */
+    /* Initial contents of results and workspace: 0: NaN; otherwise numbers from this seed. */
     uint64_t garbage;
     /* cgp_op_parallel_for() runs blocks from the last to the first. */
     bool backwards;
-    /* Without an accumulator. */
+    /* Run without an accumulator. */
     bool uncounted;
     bool evaluation;
-    /* The number of the only dx, from 1; 0: all. */
+    /* Number of the only dx wanted, from 1; 0: all. */
     int only;
-    /* Forward: bit k: y over x[k]; backward: dx[k] over dy, a loss's over x[k]. */
+    /* Bit k. Forward: y overwrites x[k]. Backward: dx[k] overwrites dy or, for a loss, x[k]. */
     uint32_t in_place;
 } cgp__variant;
 
@@ -67,26 +67,26 @@ static inline void *cgp__trial_data(const cgp__trial *t, int slot) {
     return t->slots[slot].data;
 }
 
-/* Make the use and its memory, and draw the operands that are read. The others are undefined. */
+/* Create the use and its memory, and draw the operands that are read. The others are undefined. */
 cgp_status cgp__trial_create(cgp__trial *t, const cgp_op *op, const void *attributes,
                              const cgp_op_type *inputs, const cgp_op_check_options *options);
 void cgp__trial_destroy(cgp__trial *t);
 
-/* Fill a slot: NaN (of integers: others in range) for seed 0, else numbers of the seed. */
+/* Fill a slot. Seed 0: NaN, or other integers in range; otherwise numbers from the seed. */
 void cgp__trial_poison(cgp__trial *t, int slot, uint64_t seed);
-/* Rotate the values of a slot, which stay in range. false if they are all equal. */
+/* Rotate the values of a slot, which stay in range; return false if they are all equal. */
 bool cgp__trial_rotate(cgp__trial *t, int slot, int64_t by);
 /* Set the slot to its kept bytes. */
 void cgp__trial_restore(cgp__trial *t, int slot);
 /* Keep the results of the last run in the slots that `direction` writes. */
 void cgp__trial_keep(cgp__trial *t, cgp_op_direction direction);
 
-/* Run a direction. CGP_EINVAL if it fails, or writes to an operand that it should only read or
- * outside of its memory. */
+/* Run a direction. CGP_EINVAL: it fails, or it writes to an operand that is only read or outside
+ * its memory. */
 cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant);
 
-/* Slot of the first result of `direction` that differs from the kept one, its element in *element;
- * -1: none. With variant->only other dx are not compared. */
+/* Return the slot of the first result of `direction` that differs from the kept one, and its
+ * element in *element; -1: none. With variant->only, the other dx are not compared. */
 int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
                        int64_t *element);
 
@@ -94,7 +94,7 @@ int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction, const cg
 const char *cgp__trial_slot_name(int slot, char *text, size_t size);
 const char *cgp__trial_function_name(cgp_op_direction direction);
 
-/* differences.c: gradients against differences of forward. */
+/* differences.c: check gradients against differences of forward. */
 cgp_status cgp__trial_differences(cgp__trial *t);
 
 #endif
