@@ -3,8 +3,8 @@
  * uses. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. dx needs x. */
 #include "op/rules.h"
 
-/* FLOPs per element: forward, 4 and an erf; backward I, 7, an erf and an exp. A function counts
- * 10. */
+/* FLOPs per element: forward, 4 and an erf; backward I, 7, an erf and an exp. An erf or an exp
+ * counts 10. */
 const cgp__op cgp__op_gelu = {
     .op.name = "gelu",
     .op.n_inputs = 1,

@@ -3,7 +3,7 @@
  * so only one of them is kept. */
 #include "op/rules.h"
 
-/* FLOPs per element: forward, 2 and an exp; backward I, 3. A function counts 10. */
+/* FLOPs per element: forward, 2 and an exp; backward I, 3. An exp counts 10. */
 const cgp__op cgp__op_sigmoid = {
     .op.name = "sigmoid",
     .op.n_inputs = 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h -- the vector kernels of the `cpu` backend, one table per instruction set.
  *
- * Every file in kernels/ is compiled for x86-64 (v1), x86-64-v3 and x86-64-v4, or once for aarch64
+ * Every file in kernels/ is compiled three times for x86-64 (v1, v3 and v4), or once for aarch64
  * (neon). Its functions end in _v1, _v3, _v4 or _neon. They are called only through the tables
  * below, so that no instruction runs on a machine that lacks it. The result for a row (or an
  * element, if rows do not matter) depends on that row alone: not on its neighbours, its address or
@@ -13,7 +13,7 @@
 
 #define CGP__CPU_BLOCK 64 /* rows in a partial sum of a parameter's gradient */
 
-/* A dropout mask; backend.h defines the rule. */
+/* A dropout mask; cgpipe/ext/backend.h defines the rule. */
 typedef struct cgp__cpu_mask {
     cgp__rng_key key;
     uint32_t threshold, group;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* late.c -- the backend `late`: memory that the caller may not touch, three queues, events.
+/* late.c -- the backend `late`: device memory that the caller must not touch, three queues, events.
  *
  *     caller        enqueues ──► COMPUTE   a thread with a cpu device
  *                            ──► IN, OUT   threads that copy

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- cgp_op_check(): checks the properties of a custom op one after the other. trial.c has
- * memory and runs, differences.c the gradients. */
+ * the memory and the runs; differences.c checks the gradients. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -105,7 +105,7 @@ static cgp_status try_forward(cgp__trial *t) {
 
 /* The effect of a changed operand of forward on the results of a direction of backward. */
 typedef struct reading {
-    /* Whether the operand can be changed. */
+    /* The operand can be changed. */
     bool possible;
     /* Slot of a result that changes, and the element; -1: none, so the operand is not read. */
     int changed;

@@ -27,7 +27,7 @@ enum {
 typedef struct cgp__trial_slot {
     /* Guard, the operand, guard; NULL: the op has no such operand. */
     char *memory;
-    /* The operand. Inputs are not aligned to a cache line, as a caller's may be. */
+    /* The operand. Inputs are placed off cache-line alignment, as a caller's may be. */
     char *data;
     /* The expected bytes; for a result, the bytes of the first run. */
     char *kept;

@@ -151,8 +151,8 @@ static void rows_range(const void *work, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* Columns of a block of b, which takes the memory of a block of a: at most as many as that has
- * rows. */
+/* Columns of a block of b. It uses the memory of a block of a, so it has at most as many columns as
+ * that has rows. */
 static int64_t block_columns(const cgp__gemm *gemm) {
     return part_of(gemm->n, max_part(gemm->m, MC));
 }

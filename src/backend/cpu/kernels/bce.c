@@ -15,7 +15,7 @@ INLINE vec exp_of_minus(vec x) {
     return exp_or_zero(pick(x > 0.0f, -x, x));
 }
 
-/* /* log(1 + e), 0 <= e <= 1:
+/* log(1 + e), 0 <= e <= 1:
  *
  *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /* binary.c -- elementwise ops of two inputs of one shape.
+/* binary.c -- elementwise ops of two inputs of one shape.
  *
  *     MULTIPLY    y = a b      dx[0] = dy b    dx[1] = dy a
  *     SUBTRACT    y = a - b    dx[0] = dy      dx[1] = -dy

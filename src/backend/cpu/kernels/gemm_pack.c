@@ -3,8 +3,8 @@
  * micro-panels [k][NR]. */
 #include "backend/cpu/kernels/gemm_pack.h"
 
-/* Elements of k packed from all rows of a before the next run, if rows or columns are
- * contiguous. */
+/* k per run, if rows are contiguous and if columns are. All rows of a are packed for one run before
+ * the next. */
 #define RUN_OF_ROWS 64
 #define RUN_OF_COLUMNS 8
 

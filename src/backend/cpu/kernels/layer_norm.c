@@ -42,7 +42,7 @@ INLINE float reciprocal_deviation(float squares, const cgp__cpu_norm *a) {
     return squares < INFINITY ? 1.0f / sqrtf(squares / (float)a->width + a->eps) : NAN;
 }
 
-/* Return h. */
+/* Return h, the normalised x. */
 INLINE vec normal(vec x, float mean, float rstd, bool centred) {
     return (centred ? x - mean : x) * rstd;
 }

@@ -48,7 +48,7 @@ typedef struct sizes {
     int64_t group;
     /* Maximum queries in a tile; maximum keys that it reads. */
     int64_t tile, tile_keys;
-    /* Whether operands of all tiles are packed: k^T; v or, in backward, v^T; in backward also k. */
+    /* Operands are packed once for all tiles: k^T; v or, in backward, v^T; in backward also k. */
     bool packs;
     /* Elements from one row to the next. */
     int64_t q, k, v, y, s;
@@ -148,7 +148,7 @@ typedef struct head {
     const void *dy;
     /* NULL: not wanted. */
     void *dq, *dk, *dv;
-    /* Whether the first write to dq, dk, dv adds. */
+    /* The first write to dq, dk, dv adds. */
     bool add_q, add_k, add_v;
     /* f32 sums of dk [S, depth] and dv [S, width]; NULL if those are f32 already. */
     float *summed_k, *summed_v;

@@ -29,8 +29,8 @@
 #define KC 512
 /* --- windows times weights --- */
 
-/* k is divided into whole segments, or a segment into equal parts, all but the last full
- * vectors. */
+/* k is divided into groups of whole segments. A segment longer than KC is divided into equal parts,
+ * all but the last a multiple of 16. */
 static int64_t segments_at_once(const cgp__grid *g) {
     const int64_t fit = cgp__max(KC / g->segment, 1);
     return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));

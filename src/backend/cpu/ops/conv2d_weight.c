@@ -6,8 +6,8 @@
  * are in a strip (conv2d.c), from which some rows of dW are packed as a block of a.
  *
  * Threads take rows of dW, with a barrier after every block of pixels. A small filter has few rows
- * to divide. Threads then take blocks of pixels, each with its own strip and its own sums, which
- * are added to dW in the order of blocks. The bits are the same. */
+ * to divide, so threads take blocks of pixels instead. Each has its own strip and its own sums,
+ * which are added to dW in the order of blocks. The bits are the same. */
 #include "backend/cpu/ops/windows.h"
 
 #include <string.h>

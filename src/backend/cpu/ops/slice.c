@@ -27,7 +27,7 @@ static int64_t width_of(const cgp_kernel_spec *spec) {
     return writes_all ? spec->attributes.in : spec->attributes.out;
 }
 
-/* Run columns begin .. end - 1 of one row's `width_of` columns. */
+/* Run columns begin .. end - 1 of one row, of the width_of() columns that this direction writes. */
 static void run_part(const cgp_kernel *kernel, const cgp_kernel_args *args, int64_t row,
                      int64_t begin, int64_t end) {
     const cgp_op_attributes *g = &kernel->spec.attributes;

@@ -68,8 +68,7 @@ static inline int64_t cgp__winograd_tiles_between(const cgp__winograd_tiling *t,
     return tiles;
 }
 
-/* An image [n, height, width, channels] that tiles read: their 4 x 4 pixels of x, or 2 x 2 of
- * dy. */
+/* An image [n, height, width, channels]; a tile reads 4 x 4 pixels of x, or 2 x 2 of dy. */
 typedef struct cgp__winograd_image {
     cgp_dtype type;
     const void *at;

@@ -12,8 +12,8 @@
  *     lower half    k 2    k 3    k 6    k 7        k 31        odd:  pairs 1, 3, 5, ...
  *
  * A step of a square is 32 rows, MR at a time, by two vectors of columns. Its sums are in memory: a
- * and b are then read once, and sums go through the L1 cache once in 16 products. The last
- * additions are those of AVX-512. Denormals are off in MXCSR only while squares are multiplied. */
+ * and b are then read once, and sums are loaded and stored once per 16 products. The last additions
+ * are those of AVX-512. Denormals are off in MXCSR only while squares are multiplied. */
 #define SECOND(p) (4 * ((p) / 2) + (p) % 2)
 #define FIRST(p) (SECOND(p) + 2)
 #define in_pairs(x) interleave_fours(x)

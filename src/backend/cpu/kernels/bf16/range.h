@@ -108,8 +108,7 @@ INLINE const uint16_t *packed_part(const cgp__tile_block *block, int64_t column,
     return block->packed_b + column / SIDE * block->packed_stride + q * SIDE;
 }
 
-/* Spread prefetches over the steps of this part: of the part of b that is packed or multiplied
- * next. */
+/* Prefetch the part of b that is packed or multiplied next, spread over the steps of this part. */
 static void prefetch_b(prefetches *prefetch, const range *r) {
     const cgp__tile_block *block = r->block;
     const cgp__matrix *b = &block->b;
